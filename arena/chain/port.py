@@ -1,0 +1,118 @@
+"""The chain ports: signer, subtensor, beacon. Each has a local twin that demo and tests run on.
+
+Only `arena/chain` imports bittensor. Blocks are the clock of commitments, cooldowns and rate limits; the beacon is the
+clock of draws.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import msgspec
+
+
+class Signer(Protocol):
+    """A hotkey that can sign. Signatures are randomised: never an identity."""
+
+    @property
+    def hotkey(self) -> str:
+        """ss58 address, prefix 42."""
+        ...
+
+    def sign(self, message: bytes) -> bytes:
+        """64 bytes over `message`, which must start with a domain tag."""
+        ...
+
+
+class Verifier(Protocol):
+    """Signature check, as a value that can be passed in."""
+
+    def __call__(self, hotkey: str, message: bytes, signature: bytes) -> bool: ...
+
+
+class Neuron(msgspec.Struct, frozen=True, kw_only=True):
+    """One uid of the subnet at a block."""
+
+    uid: int
+    hotkey: str
+    coldkey: str = ""
+    has_validator_permit: bool = False
+    stake_rao: int = 0
+    last_update_block: int = 0
+
+
+class Metagraph(msgspec.Struct, frozen=True, kw_only=True):
+    """The subnet at one block."""
+
+    netuid: int
+    block: int
+    tempo: int
+    neurons: tuple[Neuron, ...]
+
+    def uid_of(self, hotkey: str) -> int | None:
+        """The uid of a hotkey, or None when it is not registered at this block."""
+        return next((n.uid for n in self.neurons if n.hotkey == hotkey), None)
+
+
+class Commitment(msgspec.Struct, frozen=True, kw_only=True):
+    """What a hotkey committed, and in which block."""
+
+    hotkey: str
+    sha256: str
+    block: int
+
+
+class ChainResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How an extrinsic ended."""
+
+    status: Literal["ok", "rate_limited", "not_registered", "failed"]
+    block: int
+    detail: str = ""
+
+
+class Subtensor(Protocol):
+    """The chain as this software needs it. Raises ArenaError U3030 when it can't be reached."""
+
+    @property
+    def netuid(self) -> int: ...
+
+    async def block(self) -> int: ...
+
+    async def finalized_block(self) -> int: ...
+
+    async def metagraph(self, block: int | None = None) -> Metagraph: ...
+
+    async def commitment(self, hotkey: str, block: int | None = None) -> Commitment | None: ...
+
+    async def commit(self, signer: Signer, sha256: str) -> ChainResult: ...
+
+    async def register(self, signer: Signer) -> ChainResult: ...
+
+    async def set_weights(self, signer: Signer, uids: tuple[int, ...], weights_u16: tuple[int, ...]) -> ChainResult: ...
+
+    async def weights(self, hotkey: str) -> tuple[tuple[int, int], ...]:
+        """(uid, u16) pairs last set by a validator, by uid."""
+        ...
+
+
+class BeaconRound(msgspec.Struct, frozen=True, kw_only=True):
+    """One verified beacon round. `signature` is hex; the seed is derived from it."""
+
+    network: str
+    round: int
+    signature: str
+
+
+class Beacon(Protocol):
+    """A public randomness beacon."""
+
+    @property
+    def network(self) -> str: ...
+
+    def round_after(self, unix_ms: int) -> int:
+        """The first round published strictly after that moment."""
+        ...
+
+    async def fetch(self, round_number: int) -> BeaconRound | None:
+        """The verified round, or None while it is not published. Raises ArenaError U3032 on a bad signature."""
+        ...

@@ -1,0 +1,117 @@
+"""Policy: every number of the mechanism as one frozen, hashed value. `policy_sha256` stands in every record.
+
+Source of the values: DESIGN section 9 (paper section 4 where unmarked there). Harness and judge get slices of it and
+never import this module. Shares and scores are ten-thousandths (`_e4`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from harness.inference.port import InferenceRules
+from harness.limits import EpisodeLimits
+from judge.rubric import Rubric
+from problems.canonical import content_hash
+
+
+class GateRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The published static rules (`arena.gate`)."""
+
+    version: str = "gate/1"
+    source_bytes: int = 1_000_000
+    ast_depth: int = 100
+    similarity_review_e4: int = 8_000  # containment from which a person looks
+
+
+class CooldownRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Per hotkey, from submission, in blocks (12 s each on chain)."""
+
+    accepted_blocks: int = 3_600
+    integrity_blocks: int = 3_600
+    security_blocks: int = 300
+
+
+class QualifyingRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The bar an agent must pass on the active public suite."""
+
+    suite: str = "s1"
+    problems: int = 30
+    score_min_e4: int = 2_000
+    validators_required: int = 1
+    validators_asked: int = 1
+
+
+class RaceRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Schedule, draw, assignment, voids."""
+
+    timezone: str = "America/Los_Angeles"
+    closes_at_minute: int = 720  # minutes after local midnight
+    closes_after_ms: int | None = None  # instead of the daily schedule: a race closes this long after it opened
+    problems: int = 90
+    batch_problems: int = 120
+    validators_per_problem: int = 3
+    results_required: int = 2
+    void_agents_e4: int = 1_000
+    cancel_void_e4: int = 1_000
+    lambda_e4: int = 0  # race score x (1 - lambda + lambda * agentic share)
+    attempts: int = 5  # restarts of one episode for faults of ours
+    lease_ms: int = 120_000
+
+
+class PromotionRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Margin over the top agent, decaying linearly to zero."""
+
+    kind: Literal["margin", "window", "sequential"] = "margin"
+    margin_e4: int = 300
+    decay_ms: int = 7 * 86_400_000
+    window_races: int = 3
+    elimination_e4: int = 0  # share of the field eliminated by raw score
+
+
+class WeightRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Shares of the weight vector. The rest burns to `burn_uid`."""
+
+    kind: Literal["taper", "winner_takes_all"] = "taper"
+    top_e4: int = 2_500
+    burn_uid: int = 0
+
+
+class EmbargoRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The winner's source stays closed until the next weekday at this local minute."""
+
+    timezone: str = "America/Los_Angeles"
+    opens_at_minute: int = 720
+
+
+class GuestRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The guest's Python; a mismatch may run but not race."""
+
+    python_version: str = "3.11"
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """One complete rule set."""
+
+    name: str
+    version: int = 1
+    tool_profile: Literal["paper4", "sn15", "extended"] = "sn15"
+    is_surfaced_rule_on: bool = True
+    agentic_min_e4: int = 9_500
+    limits: EpisodeLimits = EpisodeLimits()
+    inference: InferenceRules
+    rubric: Rubric
+    gate: GateRules = GateRules()
+    cooldown: CooldownRules = CooldownRules()
+    qualifying: QualifyingRules = QualifyingRules()
+    race: RaceRules = RaceRules()
+    promotion: PromotionRules = PromotionRules()
+    weights: WeightRules = WeightRules()
+    embargo: EmbargoRules = EmbargoRules()
+    guest: GuestRules = GuestRules()
+
+    @property
+    def policy_sha256(self) -> str:
+        """Identity of the rule set."""
+        return content_hash(self)

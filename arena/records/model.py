@@ -1,0 +1,175 @@
+"""Records: what a validator states, for ever. One tagged payload per kind, one signed, chained log per hotkey.
+
+Promise: canonical bytes of `RecordContent` are what is hashed, signed and stored; the schema is versioned and
+snapshot-tested; nothing here names a clock except `recorded_ms`, which the sequencer sets. DESIGN section 10.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from harness.sandbox.port import SandboxLevel
+from harness.trace import StopReason, Totals
+from judge.verdict import UnscoredVerdict, Verdict
+from problems.errors import Failure
+from problems.outcome import OutcomeScore, UnscoredOutcome
+
+RECORD_VERSION = 1
+SIGNATURE_DOMAIN = b"agent-arena/record/1"
+
+Stage = Literal["qualifying", "race", "local"]
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """Which agent, whose, and where the chain says so."""
+
+    agent_version_id: str
+    miner_hotkey: str
+    agent_sha256: str
+    commitment_block: int = 0
+    commitment_sha256: str = ""
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """Which problem, in which stage and race. Answers and clusters stand here as commitments only."""
+
+    stage: Stage
+    race_id: str
+    problem_id: str
+    suite: str = ""  # qualifying: the active suite
+    batch_sha256: str = ""  # race: the sealed batch release
+    partition_sha256: str = ""
+    cluster_commitment: str = ""  # keyed HMAC, opened at release
+
+
+class Conditions(msgspec.Struct, frozen=True, kw_only=True):
+    """Under which rules, code and jail."""
+
+    policy_sha256: str
+    scoring_pipeline: str
+    code_commit: str
+    sandbox: SandboxLevel
+
+
+class EvaluationRecord(msgspec.Struct, frozen=True, kw_only=True, tag="evaluation", tag_field="kind"):
+    """One episode and its outcome. The body is content-addressed by `body_sha256`."""
+
+    attempt_id: str
+    subject: Subject
+    context: Context
+    conditions: Conditions
+    body_sha256: str
+    stop: StopReason
+    failure: Failure | None
+    is_agentic: bool
+    totals: Totals
+    outcome: OutcomeScore | UnscoredOutcome
+
+
+class VerdictRecord(msgspec.Struct, frozen=True, kw_only=True, tag="verdict", tag_field="kind"):
+    """A verdict on a body, or why there is none yet."""
+
+    subject: Subject
+    context: Context
+    verdict: Verdict | UnscoredVerdict
+
+
+class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True, tag="attempt", tag_field="kind"):
+    """One leased attempt at an evaluation, however it ended. `counted` attempts name the body they produced."""
+
+    attempt_id: str  # "<work item>:<fence>"
+    subject: Subject
+    context: Context
+    ended: Literal["evaluated", "faulted", "abandoned"]
+    body_sha256: str = ""
+    failure: Failure | None = None
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of a settled race. Intervals are 95 % bootstrap, ten-thousandths."""
+
+    rank: int
+    agent_version_id: str
+    miner_hotkey: str
+    race_score_e4: int
+    low_e4: int
+    high_e4: int
+    success_e4: int
+    mean_quality_e4: int
+    product_of_means_e4: int  # the run-level figure, published beside the score
+    agentic_share_e4: int
+    problems: int
+    missing: int
+
+
+class SettlementRecord(msgspec.Struct, frozen=True, kw_only=True, tag="settlement", tag_field="kind"):
+    """The settled race: inputs by hash, standings, promotion and the weights that follow."""
+
+    race_id: str
+    policy_sha256: str
+    closing_block: int
+    settling_block: int
+    beacon_round: int
+    seed: str
+    batch_sha256: str
+    record_set_sha256: str
+    drawn: tuple[str, ...]
+    void: tuple[str, ...]
+    state: Literal["settled", "cancelled"]
+    reason: str = ""
+    standings: tuple[Standing, ...]
+    top_agent_version_id: str
+    is_promotion: bool
+    uids: tuple[int, ...]
+    weights_u16: tuple[int, ...]
+
+
+class ReleaseRecord(msgspec.Struct, frozen=True, kw_only=True, tag="release", tag_field="kind"):
+    """The race's problems become public: ids, the salt that opens their commitments, and the batch hash."""
+
+    race_id: str
+    batch_sha256: str
+    problem_ids: tuple[str, ...]
+    salt: str  # 32 bytes, hex
+
+
+Payload = EvaluationRecord | VerdictRecord | AttemptRecord | SettlementRecord | ReleaseRecord
+
+
+class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts of the host that never influence a score."""
+
+    machine: str = ""
+    cores: int = 0
+    episode_ms: int = 0
+    agent_time_ms: int = 0
+    model_ms: int = 0
+
+
+class RecordContent(msgspec.Struct, frozen=True, kw_only=True):
+    """What is hashed and signed."""
+
+    version: int = RECORD_VERSION
+    recorded_ms: int  # unix milliseconds at append
+    host: HostFacts
+    payload: Payload
+
+
+class SignedRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A record as it stands in the log. `prev` and `hash` are hex; `content` holds the canonical bytes."""
+
+    validator: str
+    seq: int
+    prev: str
+    content_sha256: str
+    signature: str  # hex, 64 bytes
+    content: bytes
+
+
+class Head(msgspec.Struct, frozen=True):
+    """The end of one validator's log: hash(0) = sha256(validator), hash(n) = sha256(hash(n-1) || sha(n))."""
+
+    seq: int
+    hash: str

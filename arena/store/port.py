@@ -1,0 +1,140 @@
+"""The store port: one log per validator, bodies by content, leases with fencing, and the arena's working state.
+
+Promise of every adapter: an append either happens whole, with its bodies and the finish of its lease, or not at all;
+an append for another hotkey is refused; a lease that was lost can't be finished. The server's clock decides expiry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from arena.records.model import Context, Head, SignedRecord, Stage, Subject
+
+SubmissionState = Literal["queued", "rejected", "review", "accepted", "qualified", "unqualified"]
+
+
+class WorkItem(msgspec.Struct, frozen=True, kw_only=True):
+    """One (agent, problem) to evaluate by `copies` distinct validators. `item_id` is derived from its content."""
+
+    item_id: str
+    subject: Subject
+    context: Context
+    copies: int = 1
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """A claimed work item. `fence` is unique and grows; `attempts` counts earlier leases of this item by this validator."""
+
+    item: WorkItem
+    validator: str
+    fence: int
+    expires_ms: int
+    attempts: int = 0
+
+    @property
+    def attempt_id(self) -> str:
+        """Identity of this attempt in records."""
+        return f"{self.item.item_id}:{self.fence}"
+
+
+class StoredBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Canonical bytes of an EvaluationBody, content-addressed."""
+
+    body_sha256: str
+    content: bytes
+
+
+class StoredSubmission(msgspec.Struct, frozen=True, kw_only=True):
+    """A submission and where it stands. `report` is the gate report as JSON text."""
+
+    subject: Subject
+    name: str
+    source: str
+    state: SubmissionState
+    submitted_block: int
+    report: str = ""
+
+
+class WeightsResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One try at setting weights, as the chain answered."""
+
+    race_id: str
+    block: int
+    uids: tuple[int, ...]
+    weights_u16: tuple[int, ...]
+    status: Literal["ok", "rate_limited", "not_registered", "failed"]
+    detail: str = ""
+
+
+class Store(Protocol):
+    """Everything durable a validator needs. Opened for one hotkey; all times are unix milliseconds."""
+
+    @property
+    def validator(self) -> str: ...
+
+    # -- the log
+    async def head(self, validator: str | None = None) -> Head: ...
+
+    async def append(
+        self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody] = (), finish: Lease | None = None
+    ) -> Head:
+        """Append in order, in one transaction with `finish`. Raises ArenaError V2022 when the head moved, the lease was
+        lost or the hotkey is another's; V2021 when the server is away."""
+        ...
+
+    def records(
+        self, validator: str | None = None, *, after_seq: int = 0, kinds: Sequence[str] = (), race_id: str | None = None
+    ) -> AsyncIterator[SignedRecord]:
+        """Records in (validator, seq) order, streamed."""
+        ...
+
+    async def body(self, body_sha256: str) -> StoredBody | None: ...
+
+    # -- work
+    async def enqueue(self, items: Sequence[WorkItem]) -> int:
+        """Add items that are not there yet; returns how many were new."""
+        ...
+
+    async def claim(self, count: int, ttl_ms: int, stages: Sequence[Stage] = ("race", "qualifying")) -> list[Lease]: ...
+
+    async def renew(self, lease: Lease, ttl_ms: int) -> Lease | None:
+        """The lease with a later expiry, or None when it was lost."""
+        ...
+
+    async def release(self, lease: Lease) -> None:
+        """Give an unfinished lease back (a fault of ours), so that it can be claimed again."""
+        ...
+
+    async def expired(self) -> list[Lease]:
+        """This validator's leases that ran out unfinished. They stay listed until `abandon` is called for each, so
+        that no attempt goes without a record."""
+        ...
+
+    async def abandon(self, lease: Lease, record: SignedRecord) -> Head:
+        """Return an expired lease to the queue and append its `attempt` record, in one transaction."""
+        ...
+
+    async def open_items(self, race_id: str, stage: Stage) -> int:
+        """Work items of a race and stage that are not finished."""
+        ...
+
+    # -- submissions
+    async def put_submission(self, submission: StoredSubmission) -> None: ...
+
+    async def submissions(self, states: Sequence[SubmissionState] = ()) -> list[StoredSubmission]: ...
+
+    async def set_submission_state(self, agent_version_id: str, state: SubmissionState, report: str = "") -> None: ...
+
+    # -- races and weights: events in order, JSON text, one writer
+    async def put_event(self, stream: str, index: int, event: str) -> None:
+        """Append event number `index` (from 0) of a stream. Raises ArenaError V2022 when that number exists."""
+        ...
+
+    async def events(self, stream: str) -> list[str]: ...
+
+    async def put_weights_result(self, result: WeightsResult) -> None: ...
+
+    async def weights_results(self, limit: int = 20) -> list[WeightsResult]: ...

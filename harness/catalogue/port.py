@@ -1,0 +1,43 @@
+"""The catalogue port: search pages and products, the same from every engine.
+
+Pages are part of the measurement (search notes, section 2): an adapter returns the reference's exact pages or it is
+not an adapter. `SearchRequest` carries the raw parameters as strings, as a URL would.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from problems.product import Product
+
+
+class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Raw search parameters; None means absent. The reference's quirks apply (search notes, section 2.5)."""
+
+    q: str | None = None
+    page: str | None = "1"
+    shop_id: str | None = None
+    price: str | None = None
+    sort: str | None = None
+    service: str | None = None
+
+
+class Catalogue(Protocol):
+    """A product catalogue with ranked search. Thread-safe."""
+
+    @property
+    def content_sha256(self) -> str:
+        """Identity of documents and index together; stands in every record."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def search(self, request: SearchRequest) -> tuple[Product, ...]:
+        """One page (at most 10 products) in the reference's order."""
+        ...
+
+    def product(self, product_id: str) -> Product | None:
+        """The product, or None when it is proven absent. Raises ArenaError U3010 when the lookup itself failed."""
+        ...

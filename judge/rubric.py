@@ -1,0 +1,36 @@
+"""The rubric: the five-step decision tree and the coefficient, as data and pure functions.
+
+Tree (DESIGN section 8; SN15 mechanics, section 9): 0.1 no inference, 0.3 results not analysed, 0.5 no datum cited,
+0.7 candidates not compared, 0.9 compared with a reason. Coefficient (paper section 4; SN15): 3000 + 8750 q, at most
+10000, reached from q = 0.8; in ten-thousandths.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+QUALITY_LEVELS_E4: tuple[int, ...] = (1_000, 3_000, 5_000, 7_000, 9_000)
+
+Gate = Literal["inference_present", "results_analysed", "data_cited", "candidates_compared"]
+GATES: tuple[Gate, ...] = ("inference_present", "results_analysed", "data_cited", "candidates_compared")
+
+
+class Rubric(msgspec.Struct, frozen=True, kw_only=True):
+    """The judge's slice of the policy: rubric id, panel and prompt, all pinned by hash."""
+
+    rubric_id: str = "reasoning/1"
+    models: tuple[str, ...]
+    prompt_sha256: str
+    attempts_per_model: int = 3
+    inference_tokens_min: int = 30
+
+
+def coefficient_e4(quality_e4: int) -> int:
+    """Reasoning coefficient for a quality in ten-thousandths. Raises ValueError outside 0..10000."""
+    if not 0 <= quality_e4 <= 10_000:
+        raise ValueError(f"quality_e4 must lie in 0..10000, not {quality_e4}")
+    if quality_e4 >= 8_000:
+        return 10_000
+    return 3_000 + 8_750 * quality_e4 // 10_000

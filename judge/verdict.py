@@ -1,0 +1,51 @@
+"""A verdict: how well the trace reasons, with verbatim citations, blind to the outcome. Or why there is none."""
+
+from __future__ import annotations
+
+import msgspec
+
+from judge.rubric import Gate
+from problems.errors import Failure
+
+VERDICT_VERSION = 1
+
+
+class Citation(msgspec.Struct, frozen=True, kw_only=True):
+    """A verbatim quote from one numbered span of the rendered trace, and the gate it supports."""
+
+    span: int
+    quote: str
+    gate: Gate
+
+
+class Opinion(msgspec.Struct, frozen=True, kw_only=True):
+    """What one judge model said, after its citations were found verbatim in the trace."""
+
+    model: str
+    quality_e4: int
+    citations: tuple[Citation, ...]
+    explanation: str
+    attempts: int
+    reply_sha256: str
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag="verdict"):
+    """The panel's verdict on one body: the lower median of the opinions."""
+
+    version: int = VERDICT_VERSION
+    body_sha256: str
+    rubric_id: str
+    prompt_sha256: str
+    quality_e4: int
+    coefficient_e4: int
+    spread_e4: int  # highest minus lowest opinion
+    opinions: tuple[Opinion, ...]
+
+
+class UnscoredVerdict(msgspec.Struct, frozen=True, kw_only=True, tag="unscored"):
+    """No verdict exists, and why. The body is stored, so the verdict is owed, not lost."""
+
+    version: int = VERDICT_VERSION
+    body_sha256: str
+    rubric_id: str
+    failure: Failure

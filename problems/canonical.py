@@ -1,0 +1,54 @@
+"""Canonical bytes and content hashes: one value has one byte string, on every machine.
+
+Rule (DESIGN section 10): sorted ASCII keys, UTF-8 strings, integers below 2^53, booleans, null, lists. Floats are
+refused, because two languages print them differently; foreign JSON that may hold floats travels as text. Hash and
+sign the bytes; verifying never canonicalises again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+import orjson
+
+_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
+
+
+def canonical_bytes(value: object) -> bytes:
+    """Canonical JSON of a Struct, dict, list or scalar.
+
+    Raises TypeError for a float, a non-ASCII key or an unknown type, and orjson.JSONEncodeError (a TypeError) for an
+    integer outside (-2^53, 2^53) or a string that is not valid Unicode.
+    """
+    plain = msgspec.to_builtins(value)
+    _refuse_ambiguous(plain)
+    return orjson.dumps(plain, option=_OPTIONS)
+
+
+def content_hash(value: object) -> str:
+    """sha256 hex of `canonical_bytes(value)`: the identity of a typed value."""
+    return hashlib.sha256(canonical_bytes(value)).hexdigest()
+
+
+def text_hash(text: str) -> str:
+    """sha256 hex of the UTF-8 bytes of `text` (agent source, prompts)."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def foreign_text(value: object) -> str:
+    """Deterministic JSON text of foreign data (floats allowed), to be carried as a string. Keys are sorted."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS).decode()
+
+
+def _refuse_ambiguous(value: object) -> None:
+    if isinstance(value, float):
+        raise TypeError("canonical bytes hold no floats: use integers in ten-thousandths, or foreign_text()")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str) or not key.isascii():
+                raise TypeError(f"canonical bytes need ASCII string keys, not {key!r}")
+            _refuse_ambiguous(item)
+    elif isinstance(value, list):
+        for item in value:
+            _refuse_ambiguous(item)

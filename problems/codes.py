@@ -1,0 +1,94 @@
+"""The one registry of error codes: A1xxx agent, V2xxx validator, U3xxx upstream, P4xxx problem or catalogue.
+
+Each row says what happened, what it costs and what to do next; `arena explain CODE` prints it. Codes are never
+reused or renumbered: records name them for ever.
+"""
+
+from __future__ import annotations
+
+from problems.errors import ErrorCode
+
+
+def _row(code: str, title: str, cost: str, remedy: str, retry: bool = False) -> ErrorCode:
+    return ErrorCode(code=code, title=title, cost=cost, remedy=remedy, is_retryable=retry)
+
+
+_COUNTS = "counts as a failure on this problem"
+_REJECTED = "the submission is rejected"
+_NO_SCORE = "no score is given; the attempt is recorded and retried"
+_STOPS = "the command stops; nothing already written is lost"
+_WITHDRAWN = "the problem is withdrawn; nobody is charged"
+
+_ROWS = (
+    # -- agent: the file
+    _row("A1001", "agent file is not UTF-8", _REJECTED, "save the file as UTF-8 without an encoding cookie"),
+    _row("A1002", "agent file does not parse", _REJECTED, "run `python -m py_compile AGENT.py` with the guest's Python"),
+    _row("A1003", "agent file has no agent_main(problem)", _REJECTED, "define `def agent_main(problem: dict)` at module level"),
+    _row("A1004", "agent file is too large", _REJECTED, "keep the one file within the size the policy names"),
+    _row("A1005", "gate rejected the agent", _REJECTED, "read the finding's rule and line, then run `arena check AGENT.py`"),
+    _row("A1006", "cooldown has not passed", _REJECTED, "wait for the block named, then submit again"),
+    _row("A1007", "submission signature or commitment does not match", _REJECTED, "sign with the hotkey that made the commitment"),
+    _row("A1008", "hotkey is not registered on the subnet", _REJECTED, "register the hotkey, then submit again"),
+    _row("A1009", "agent file cannot be read", _STOPS, "check the path and its permissions"),
+    # -- agent: the run
+    _row("A1020", "agent ran out of wall-clock time", _COUNTS, "lower the number of steps or stop at the first match"),
+    _row("A1021", "agent used up its steps", _COUNTS, "recommend earlier; a step is one model completion"),
+    _row("A1022", "agent used up its tool calls", _COUNTS, "make fewer tool calls"),
+    _row("A1023", "agent used up its tokens", _COUNTS, "send shorter messages or fewer completions"),
+    _row("A1024", "agent raised an exception", _COUNTS, "run `arena run AGENT.py` and read the traceback"),
+    _row("A1025", "agent returned something that is not JSON", _COUNTS, "return None, or a plain dict or list"),
+    _row("A1026", "agent flooded its output", _COUNTS, "print less; stdout and stderr are capped"),
+    _row("A1027", "agent broke the RPC protocol", _COUNTS, "use `arena_sdk`; never write to descriptors 0 and 1"),
+    _row("A1028", "agent process died", _COUNTS, "look for a crash, os._exit or memory over the limit"),
+    _row("A1029", "agent sent a frame over the limit", _COUNTS, "send smaller tool arguments and messages"),
+    _row("A1030", "agent exceeded its memory, process or CPU limit", _COUNTS, "use less memory and fewer processes"),
+    # -- agent: requests
+    _row("A1040", "model request is malformed", "this call fails; the agent may go on", "send `model` and text `messages` only"),
+    _row("A1041", "model is not on the policy's list", "this call fails; the agent may go on", "pick a model from `arena_sdk.llm.models()`"),
+    _row("A1042", "prefilled assistant turn or forced tool choice refused", "this call fails; the agent may go on", "let the model choose its own tool calls"),
+    _row("A1050", "tool call is malformed", "this call fails; the agent may go on", "follow the tool's schema in `arena_sdk.tools.schemas()`"),
+    _row("A1060", "agent ended without a recommendation", _COUNTS, "call recommend_product before terminate"),
+    # -- validator
+    _row("V2001", "no sandbox level holds on this host", _STOPS, "run `arena doctor` and apply the fix it prints"),
+    _row("V2002", "sandbox failed to start", _NO_SCORE, "run `arena doctor`", True),
+    _row("V2003", "only the shipped reference agents may run at this sandbox level", _STOPS, "run `arena doctor`; enable namespaces or use docker"),
+    _row("V2004", "host loop failed", _NO_SCORE, "report the traceback in the log", True),
+    _row("V2005", "episode worker died", _NO_SCORE, "the supervisor restarts it; look for memory pressure", True),
+    _row("V2006", "episode was abandoned because its lease was lost", _NO_SCORE, "nothing to do; another attempt follows", True),
+    _row("V2010", "index is broken or truncated", _STOPS, "build it again with `arena catalogue build`"),
+    _row("V2011", "index is missing", _STOPS, "build it with `arena catalogue synth` and `arena catalogue build`"),
+    _row("V2020", "Postgres did not start", _STOPS, "read the server log named here, then run `arena doctor`"),
+    _row("V2021", "Postgres is not reachable", "work pauses and is tried again", "check the DSN and the server", True),
+    _row("V2022", "store refused the write", "nothing was written", "another process holds this hotkey's log, or a lease was lost", True),
+    _row("V2023", "store schema is not the one this code needs", _STOPS, "run `arena validator` once with the owner's DSN to migrate"),
+    _row("V2030", "setting is unknown or has a wrong value", _STOPS, "run `arena validator --dry-run` to see every setting and its source"),
+    _row("V2031", "wallet or hotkey cannot be read", _STOPS, "check --wallet.name and --wallet.hotkey"),
+    _row("V2040", "title matcher is not available", _NO_SCORE, "install the bank release that carries the accepted titles", True),
+    _row("V2050", "record failed verification", "exit code 4; the record is named", "keep the store as it is and compare it with the last signed checkpoint"),
+    _row("V2060", "host is missing something this software needs", _STOPS, "run `arena doctor` and apply the fix it prints"),
+    # -- upstream
+    _row("U3001", "model endpoint is missing or refuses the key", _NO_SCORE, "set OPENAI_BASE_URL and OPENAI_API_KEY", True),
+    _row("U3002", "model endpoint failed after retries", _NO_SCORE, "wait; the episode restarts when the endpoint answers a probe", True),
+    _row("U3003", "model endpoint answered with something unreadable", _NO_SCORE, "check that the endpoint speaks the OpenAI protocol", True),
+    _row("U3010", "catalogue lookup failed", _NO_SCORE, "check the catalogue service", True),
+    _row("U3020", "judge endpoint failed after retries", "the verdict is owed; the stored body is judged later", "check the judge endpoint", True),
+    _row("U3021", "judge gave no usable verdict", "the trajectory stays unscored until it is judged again", "read the refused replies with `arena records show`", True),
+    _row("U3030", "chain is not reachable", "work pauses and is tried again", "check the chain endpoint", True),
+    _row("U3031", "chain refused the extrinsic", "nothing was set; tried again within the rate limit", "read the chain's error in the result row", True),
+    _row("U3032", "beacon round is not available", "the draw waits", "wait for the round; it is public", True),
+    # -- problem or catalogue
+    _row("P4001", "problem file is not readable JSON", _STOPS, "fix the line and field named"),
+    _row("P4002", "problem has an unknown bucket", _WITHDRAWN, "use product, shop or voucher"),
+    _row("P4003", "problem has a malformed reward", _WITHDRAWN, "fix the field named"),
+    _row("P4004", "problem has a malformed voucher", _WITHDRAWN, "fix the field named"),
+    _row("P4005", "product document is malformed", _WITHDRAWN, "fix the document named and build the catalogue again"),
+    _row("P4006", "answer product is not in the catalogue", _WITHDRAWN, "use problems made for this catalogue"),
+    _row("P4007", "two problems have the same id", _STOPS, "give each problem its own id"),
+)
+
+CODES: dict[str, ErrorCode] = {row.code: row for row in _ROWS}
+
+
+def lookup(code: str) -> ErrorCode:
+    """The registry's row for `code`. Raises KeyError for a code that is not registered: a bug of ours."""
+    return CODES[code]
