@@ -23,6 +23,12 @@ class GateRules(msgspec.Struct, frozen=True, kw_only=True):
     source_bytes: int = 1_000_000
     ast_depth: int = 100
     similarity_review_e4: int = 8_000  # containment from which a person looks
+    table_ids: int = 3  # catalogue ids in one view of the literals that make an answer table
+    ngram_words: int = 6  # consecutive words of a known problem text that match
+    token_chars: int = 80  # a token without spaces from this length on ...
+    token_bits_e4: int = 43_000  # ... above this entropy per character is looked at
+    array_integers: int = 64  # integer constants in one literal
+    integer_bits: int = 128
 
 
 class CooldownRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +64,9 @@ class RaceRules(msgspec.Struct, frozen=True, kw_only=True):
     lambda_e4: int = 0  # race score x (1 - lambda + lambda * agentic share)
     attempts: int = 5  # restarts of one episode for faults of ours
     lease_ms: int = 120_000
+    qualifying_grace_ms: int = 3_600_000  # after the close, for qualifying work of agents committed in time
+    beacon_grace_ms: int = 86_400_000  # after the close; a beacon that is later cancels the race
+    run_ms: int = 72_000_000  # after the draw; what is missing then stays missing
 
 
 class PromotionRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +77,7 @@ class PromotionRules(msgspec.Struct, frozen=True, kw_only=True):
     decay_ms: int = 7 * 86_400_000
     window_races: int = 3
     elimination_e4: int = 0  # share of the field eliminated by raw score
+    alpha_e4: int = 500  # sequential: chance of promoting an agent that is not better
 
 
 class WeightRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +99,7 @@ class GuestRules(msgspec.Struct, frozen=True, kw_only=True):
     """The guest's Python; a mismatch may run but not race."""
 
     python_version: str = "3.11"
+    is_racing_level_required: bool = True  # records of a jail that may not race are left out of settlements
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,1 @@
+"""The judge: how well a recorded trace reasons, with verbatim citations, blind to the outcome. See README.md."""

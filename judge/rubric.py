@@ -17,6 +17,10 @@ Gate = Literal["inference_present", "results_analysed", "data_cited", "candidate
 GATES: tuple[Gate, ...] = ("inference_present", "results_analysed", "data_cited", "candidates_compared")
 
 
+# sha256 of prompts/reasoning_1.txt: a constant, so that policies pin the prompt without reading a file.
+REASONING_1_PROMPT_SHA256 = "8ab4c6df012eb6a3e31258c6c7d00654cabe50b8f41b1e3c30ab7693cb5353ce"
+
+
 class Rubric(msgspec.Struct, frozen=True, kw_only=True):
     """The judge's slice of the policy: rubric id, panel and prompt, all pinned by hash."""
 
@@ -34,3 +38,8 @@ def coefficient_e4(quality_e4: int) -> int:
     if quality_e4 >= 8_000:
         return 10_000
     return 3_000 + 8_750 * quality_e4 // 10_000
+
+
+def quality_of(passed: int) -> int:
+    """Quality in ten-thousandths after `passed` leading gates (0..4) held. Raises IndexError outside that range."""
+    return QUALITY_LEVELS_E4[passed]

@@ -29,8 +29,16 @@ class Opinion(msgspec.Struct, frozen=True, kw_only=True):
     reply_sha256: str
 
 
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """A judge model that gave no usable reply to this trace, and why the last reply was refused."""
+
+    model: str
+    attempts: int
+    reason: str
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag="verdict"):
-    """The panel's verdict on one body: the lower median of the opinions."""
+    """The panel's verdict on one body: the lower median of the opinions. No opinions: code alone decided."""
 
     version: int = VERDICT_VERSION
     body_sha256: str
@@ -40,6 +48,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag="verdict"):
     coefficient_e4: int
     spread_e4: int  # highest minus lowest opinion
     opinions: tuple[Opinion, ...]
+    refused: tuple[Refusal, ...] = ()
 
 
 class UnscoredVerdict(msgspec.Struct, frozen=True, kw_only=True, tag="unscored"):
@@ -49,3 +58,4 @@ class UnscoredVerdict(msgspec.Struct, frozen=True, kw_only=True, tag="unscored")
     body_sha256: str
     rubric_id: str
     failure: Failure
+    refused: tuple[Refusal, ...] = ()

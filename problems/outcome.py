@@ -42,7 +42,7 @@ class SlotScore(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_found and self.rule_total > 0 and self.rule_hits == self.rule_total
 
 
-class OutcomeScore(msgspec.Struct, frozen=True, kw_only=True):
+class OutcomeScore(msgspec.Struct, frozen=True, kw_only=True, tag="outcome"):
     """The outcome of one recommendation. `rule_e4` and `reward_e4` are rounded down ten-thousandths."""
 
     pipeline: str = SCORING_PIPELINE
@@ -58,7 +58,7 @@ class OutcomeScore(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[str, ...] = ()
 
 
-class UnscoredOutcome(msgspec.Struct, frozen=True, kw_only=True):
+class UnscoredOutcome(msgspec.Struct, frozen=True, kw_only=True, tag="unscored"):
     """No outcome exists, and why: a problem, upstream or validator failure. Never a zero."""
 
     failure: Failure

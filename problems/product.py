@@ -1,7 +1,8 @@
 """A product document as the catalogue holds it, typed at the border.
 
 Promise: a `Product` that exists is well formed (strings are strings, price is a finite number, service is a list),
-so nothing downstream needs to guard. A malformed document raises P4005 at build time (shoppingbench notes, section 7, row 24).
+so nothing downstream needs to guard. A malformed document raises P4005 at build time (shoppingbench notes, section 7,
+row 24).
 """
 
 from __future__ import annotations
@@ -35,16 +36,22 @@ class Product(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_product(raw: object) -> Product:
-    """A `Product` from a decoded `product` object of the index line format.
+    """A `Product` from a decoded `product` object of the index line format; a `Product` is checked once more.
 
-    Raises ArenaError P4005 naming the field when the document is malformed.
+    Raises ArenaError P4005 naming the field when the document is malformed. `service` must be there, if empty.
     """
-    if not isinstance(raw, Mapping):
-        raise ArenaError("P4005", "document is not an object")
+    name = raw.get("product_id", "?") if isinstance(raw, Mapping) else getattr(raw, "product_id", "?")
     try:
-        product = msgspec.convert(raw, Product, strict=True)
-    except msgspec.ValidationError as error:
-        raise ArenaError("P4005", f"{raw.get('product_id', '?')}: {error}") from error
+        document = msgspec.to_builtins(raw) if isinstance(raw, Product) else raw
+        if not isinstance(document, Mapping):
+            raise ArenaError("P4005", "document is not an object")
+        if "service" not in document:
+            raise ArenaError("P4005", f"{name}: service is missing")
+        product = msgspec.convert(document, Product, strict=True)
+    except (TypeError, msgspec.ValidationError) as error:
+        raise ArenaError("P4005", f"{name}: {error}") from error
+    if not product.product_id:
+        raise ArenaError("P4005", "product_id is empty")
     if not math.isfinite(product.price):
-        raise ArenaError("P4005", f"{product.product_id}: price is not finite")
+        raise ArenaError("P4005", f"{name}: price is not finite")
     return product

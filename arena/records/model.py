@@ -102,6 +102,10 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     agentic_share_e4: int
     problems: int
     missing: int
+    crown_score_e4: int = 0  # what promotion compares: the race score, or the window's weighted score
+    is_eliminated: bool = False  # leaves later races (policies that eliminate)
+    wins: int = 0  # problems scored higher, and lower, than the incumbent on the same problem
+    losses: int = 0
 
 
 class SettlementRecord(msgspec.Struct, frozen=True, kw_only=True, tag="settlement", tag_field="kind"):

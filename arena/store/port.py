@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from arena.records.model import Context, Head, SignedRecord, Stage, Subject
+from problems.errors import ArenaError
 
 SubmissionState = Literal["queued", "rejected", "review", "accepted", "qualified", "unqualified"]
 
@@ -26,7 +27,7 @@ class WorkItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """A claimed work item. `fence` is unique and grows; `attempts` counts earlier leases of this item by this validator."""
+    """A claimed work item. `fence` is unique and grows; `attempts` counts its earlier leases by this validator."""
 
     item: WorkItem
     validator: str
@@ -69,6 +70,20 @@ class WeightsResult(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
+class HeadMovedError(ArenaError):
+    """V2022: the log no longer ends where the record was signed to follow. Read the head and sign again."""
+
+    def __init__(self, detail: str = "") -> None:
+        super().__init__("V2022", detail)
+
+
+class LeaseLostError(ArenaError):
+    """V2022: the lease ran out, was given back or is another's. The work done under it does not count."""
+
+    def __init__(self, detail: str = "") -> None:
+        super().__init__("V2022", detail)
+
+
 class Store(Protocol):
     """Everything durable a validator needs. Opened for one hotkey; all times are unix milliseconds."""
 
@@ -91,7 +106,18 @@ class Store(Protocol):
         """Records in (validator, seq) order, streamed."""
         ...
 
-    async def body(self, body_sha256: str) -> StoredBody | None: ...
+    async def validators(self) -> list[str]:
+        """The hotkeys that have a log here, sorted."""
+        ...
+
+    async def body(self, body_sha256: str) -> StoredBody | None:
+        """The body, or None. Raises ArenaError V2050 when the stored bytes do not have this hash."""
+        ...
+
+    async def bodies(self, body_sha256s: Sequence[str]) -> list[StoredBody]:
+        """Those of the bodies that are stored, in any order, each once, their bytes unchecked: verification asks for
+        them and reports what it finds."""
+        ...
 
     # -- work
     async def enqueue(self, items: Sequence[WorkItem]) -> int:

@@ -6,6 +6,7 @@ not an adapter. `SearchRequest` carries the raw parameters as strings, as a URL 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 import msgspec
@@ -40,4 +41,12 @@ class Catalogue(Protocol):
 
     def product(self, product_id: str) -> Product | None:
         """The product, or None when it is proven absent. Raises ArenaError U3010 when the lookup itself failed."""
+        ...
+
+    def products(self) -> Iterator[Product]:
+        """Every product, in the order of product ids as strings. For making problems; no agent ever sees it."""
+        ...
+
+    def product_ids(self) -> Iterator[str]:
+        """Every product id, without reading the products."""
         ...

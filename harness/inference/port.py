@@ -55,3 +55,24 @@ class Upstream(Protocol):
     def probe(self) -> bool:
         """True when the endpoint answers an independent trivial request."""
         ...
+
+
+class GatewayAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the session gets back for one admitted model request."""
+
+    reply: ModelReply
+    messages: tuple[str, ...]  # the rebuilt messages, one JSON text each, as they went upstream
+    request_sha256: str  # of the rebuilt request's bytes
+    model_ms: int  # host time spent on all attempts; never part of a body
+
+
+class ModelGateway(Protocol):
+    """The one way from a guest to a model."""
+
+    def chat(self, params: dict[str, object], *, completion_tokens_left: int) -> GatewayAnswer:
+        """Rebuild `params` from the allow-list and complete it, with retries and failover.
+
+        Raises GuestCallError A1040, A1041 or A1042 for a request that is refused (nothing was sent), and ArenaError
+        U3001..U3003 when no upstream could answer: never the agent's fault.
+        """
+        ...

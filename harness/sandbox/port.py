@@ -56,7 +56,7 @@ class GuestExit(msgspec.Struct, frozen=True, kw_only=True):
     agent_time_ms: int = 0
 
 
-class EpisodeOver(Exception):
+class EpisodeOver(Exception):  # noqa: N818 - it ends an episode as planned; it is no error
     """Raised by `Host.call` to end the episode at once (a limit was reached, or terminate was called)."""
 
 

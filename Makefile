@@ -1,0 +1,68 @@
+# make demo | test | bench | prove | lint | install | clean. Settings: PYTHON=python3.12  VENV=/path/to/venv  ARGS="..."
+# The stamps in $(VENV) make a second run start at once; a changed pyproject.toml or constraints.txt installs again.
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+PY = $(VENV)/bin/python
+RUN_STAMP = $(VENV)/.installed
+DEV_STAMP = $(VENV)/.installed-dev
+PINS = pyproject.toml constraints.txt
+PIP_INSTALL = PIP_ROOT_USER_ACTION=ignore $(PY) -m pip install --quiet --quiet --disable-pip-version-check \
+	--constraint constraints.txt --editable
+PIP_FAILED = { echo "pip could not install (its reason stands above)"; \
+	echo "      fix: check the network or set PIP_INDEX_URL to a mirror, then run the same command again"; exit 3; } >&2
+
+.PHONY: help install demo test lint bench prove clean
+
+help:
+	@echo "make demo      install, then run the whole arena once on this machine"
+	@echo "make test      install with the development tools, lint, type-check, run every test"
+	@echo "make bench     measure; prints a table and writes build/bench.json"
+	@echo "make prove     the long proofs (full simulation, kill loops, 2.7 M documents)"
+	@echo "make lint      ruff and mypy only"
+	@echo "make install   the environment in $(VENV) with the development tools"
+	@echo "make clean     remove the environment, caches and build results"
+
+install: $(DEV_STAMP)
+
+demo: $(RUN_STAMP)
+	@$(PY) -m neurons.cli.app demo $(ARGS)
+
+# loadfile: a test file's fixtures (a Postgres, an index) are made once, in one worker
+test: lint
+	$(PY) -m pytest -m "not prove" --numprocesses 2 --dist loadfile --durations 15 $(ARGS)
+
+lint: $(DEV_STAMP)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+bench: $(DEV_STAMP)
+	$(PY) -m tests.benchmarks.run $(ARGS)
+
+prove: $(DEV_STAMP)
+	$(PY) -m pytest -m prove --durations 15 $(ARGS)
+
+# removes a $(VENV) only if this file made it
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis agent_arena.egg-info
+	[ ! -e $(RUN_STAMP) ] || rm -rf $(VENV)
+
+# pip is the last thing the venv module writes: an interrupted creation is begun again
+$(VENV)/bin/pip:
+	@command -v $(PYTHON) >/dev/null 2>&1 || { echo "$(PYTHON) is missing"; \
+		echo "      fix: install Python 3.11 or newer, or name yours: make $(MAKECMDGOALS) PYTHON=/path/to/python3"; \
+		exit 3; } >&2
+	@ARENA_MAKE_TARGET="$(MAKECMDGOALS)" $(PYTHON) .ci/preflight.py . $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+
+$(RUN_STAMP): $(PINS) | $(VENV)/bin/pip
+	@echo "installing into $(VENV) (about a minute) ..."
+	@$(PIP_INSTALL) . || $(PIP_FAILED)
+	@touch $@
+
+$(DEV_STAMP): $(PINS) | $(VENV)/bin/pip
+	@echo "installing into $(VENV) with the development tools (about a minute) ..."
+	@$(PIP_INSTALL) '.[dev]' || $(PIP_FAILED)
+	@touch $(RUN_STAMP) $@

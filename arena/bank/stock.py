@@ -1,0 +1,78 @@
+"""The stock of the bank: problem files waiting for a race, and the sealed batch of every race.
+
+Promise: a race gets one batch, and asking again gives the same one; a stock file serves one race only, whatever was
+killed in between, because what is used follows from the batches that exist. Randomness comes from the caller.
+Folder: `stock-*.jsonl` (problems, one a line), `<race id>.batch.json` (sealed, readable by its owner only).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from arena.bank.batch import SALT_BYTES, SealedBatch, seal
+from arena.bank.batch_file import read_batch, write_batch
+from problems.errors import ArenaError
+from problems.model import Problem
+from problems.suites import read_problems, write_problems
+
+
+class BatchStock:
+    """The bank of one validator, in one folder."""
+
+    def __init__(self, folder: Path, random_bytes: Callable[[int], bytes]) -> None:
+        self._folder = folder
+        self._random_bytes = random_bytes
+
+    def add(self, name: str, problems: Sequence[Problem]) -> Path:
+        """Put problems for one race into the stock, as `stock-<name>.jsonl`, mode 0600."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"stock-{name}.jsonl"
+        draft = path.with_suffix(".draft")
+        draft.touch(mode=0o600)
+        draft.write_text("".join(f"{line}\n" for line in write_problems(problems)), encoding="utf-8")
+        draft.replace(path)
+        return path
+
+    def waiting(self) -> int:
+        """How many races the stock can still serve."""
+        used = self._used_ids()
+        return sum(1 for problems in map(self._read, self._stock_files()) if not used & _ids(problems))
+
+    def batch(self, race_id: str) -> SealedBatch:
+        """The sealed batch of a race. Raises ArenaError P4001 when there is none, P4010 when it was edited."""
+        return read_batch(self._batch_file(race_id))
+
+    def seal_for(self, race_id: str) -> SealedBatch:
+        """The race's batch: the one it has, or the first unused stock file, sealed.
+
+        Raises ArenaError P4014 when the stock is empty, P4001 to P4007 for an unsound file.
+        """
+        if self._batch_file(race_id).exists():
+            return self.batch(race_id)
+        used = self._used_ids()
+        for path in self._stock_files():
+            problems = self._read(path)
+            if not used & _ids(problems):
+                batch = seal(race_id, problems, self._random_bytes(SALT_BYTES))
+                write_batch(self._batch_file(race_id), batch)
+                return batch
+        raise ArenaError("P4014", str(self._folder))
+
+    def _batch_file(self, race_id: str) -> Path:
+        return self._folder / f"{race_id}.batch.json"
+
+    def _stock_files(self) -> list[Path]:
+        return sorted(self._folder.glob("stock-*.jsonl"))
+
+    def _read(self, path: Path) -> tuple[Problem, ...]:
+        with path.open(encoding="utf-8") as lines:
+            return read_problems(lines)
+
+    def _used_ids(self) -> frozenset[str]:
+        batches = (read_batch(path) for path in self._folder.glob("*.batch.json"))
+        return frozenset(problem_id for batch in batches for problem_id in batch.problem_ids)
+
+
+def _ids(problems: Sequence[Problem]) -> frozenset[str]:
+    return frozenset(problem.problem_id for problem in problems)

@@ -1,0 +1,109 @@
+"""The drand quicknet beacon: round arithmetic, fetching over HTTP, and verification that trusts no endpoint.
+
+Promise: a round is handed out only after its BLS signature has been verified offline against quicknet's public key,
+which is compiled into the SDK: a fresh timelock ciphertext for the round opens with the signature, and with no other.
+A signature has exactly one accepted spelling (48 bytes, lower-case hex), so nobody can grind a seed by re-encoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import bittensor_core as core
+import httpx
+import msgspec
+
+from arena.chain.beacon import RoundClock
+from arena.chain.port import BeaconRound
+from problems.errors import ArenaError
+
+QUICKNET = "drand-quicknet"
+QUICKNET_CHAIN = "52db9ba70e0cc0f6eaf7803dd07447a1f5477735fd3f661792ba94600c84e971"
+QUICKNET_CLOCK = RoundClock(genesis_ms=1_692_803_367_000, period_ms=3_000)
+ENDPOINTS = ("https://api.drand.sh", "https://api2.drand.sh", "https://api3.drand.sh", "https://drand.cloudflare.com")
+REQUEST_TIMEOUT_S = 10.0
+_SIGNATURE_HEX = 96
+_PROBE = b"agent-arena/quicknet/1"
+_NOT_YET = frozenset({404, 425})
+
+
+class _Answer(msgspec.Struct):
+    round: int
+    signature: str
+
+
+class DrandBeacon:
+    """quicknet over any of several relays; a relay can delay a round but can't forge one."""
+
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        *,
+        endpoints: Sequence[str] = ENDPOINTS,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """`now_ms` gives unix milliseconds; `endpoints` are base URLs, asked in order; `transport` is httpx's."""
+        self._now_ms = now_ms
+        self._endpoints = tuple(endpoint.rstrip("/") for endpoint in endpoints)
+        self._transport = transport
+
+    @property
+    def network(self) -> str:
+        """Name in records."""
+        return QUICKNET
+
+    def round_after(self, unix_ms: int) -> int:
+        """The first round published strictly after that moment."""
+        return QUICKNET_CLOCK.round_after(unix_ms)
+
+    async def fetch(self, round_number: int) -> BeaconRound | None:
+        """The verified round, or None while it is not published.
+
+        Raises ArenaError U3032 when no relay answers, or when those that answer give no good signature.
+        """
+        if round_number < 1:
+            raise ArenaError("U3032", f"rounds count from 1, not {round_number}")
+        if self._now_ms() < QUICKNET_CLOCK.published_ms(round_number):
+            return None
+        complaints: list[str] = []
+        async with httpx.AsyncClient(timeout=REQUEST_TIMEOUT_S, transport=self._transport) as client:
+            for endpoint in self._endpoints:
+                url = f"{endpoint}/{QUICKNET_CHAIN}/public/{round_number}"
+                try:
+                    response = await client.get(url)
+                except httpx.HTTPError as error:
+                    complaints.append(f"{endpoint}: {type(error).__name__}")
+                    continue
+                if response.status_code in _NOT_YET:
+                    return None
+                made = _read(response, round_number)
+                if made is not None and verify_quicknet_round(made):
+                    return made
+                complaints.append(f"{endpoint}: status {response.status_code}, no good signature")
+        raise ArenaError("U3032", f"round {round_number}: {'; '.join(complaints)}")
+
+
+def verify_quicknet_round(beacon_round: BeaconRound) -> bool:
+    """True when the signature is quicknet's for that round. Total: malformed input is a False. About 6 ms."""
+    signature = beacon_round.signature
+    if beacon_round.network != QUICKNET or not 1 <= beacon_round.round < 1 << 63:
+        return False
+    if len(signature) != _SIGNATURE_HEX or not set(signature) <= set("0123456789abcdef"):
+        return False
+    try:
+        sealed, _ = core.encrypt_at_round(_PROBE, beacon_round.round)
+        return bytes(core.decrypt_with_signature(sealed, signature)) == _PROBE
+    except ValueError:
+        return False
+
+
+def _read(response: httpx.Response, round_number: int) -> BeaconRound | None:
+    if response.status_code != httpx.codes.OK:
+        return None
+    try:
+        answer = msgspec.json.decode(response.content, type=_Answer)
+    except msgspec.DecodeError:
+        return None
+    if answer.round != round_number:
+        return None
+    return BeaconRound(network=QUICKNET, round=round_number, signature=answer.signature)

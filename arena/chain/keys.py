@@ -1,0 +1,109 @@
+"""Hotkeys: making signers and checking signatures with the SDK's compiled core (sr25519, about 30 us and 70 us).
+
+Promise: `verify` is total: malformed input is a False, never an exception, and a hotkey counts by its public key, so
+the same key under another ss58 prefix is the same key (chain notes, section 7). It does not ask whether a hotkey is
+registered. Every message must start with a domain tag: the core also accepts a signature over `<Bytes>…</Bytes>`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import bittensor_core as core
+
+from arena.chain.port import Signer
+from problems.errors import ArenaError
+
+SS58_FORMAT = 42
+SIGNATURE_BYTES = 64
+DEFAULT_WALLET_PATH = Path("~/.bittensor/wallets")
+
+
+class KeypairSigner:
+    """A `Signer` over an unlocked sr25519 keypair held in memory."""
+
+    def __init__(self, keypair: core.Keypair) -> None:
+        self._keypair = keypair
+        self._hotkey = str(core.ss58_encode(bytes(keypair.public_key), SS58_FORMAT))
+
+    @property
+    def hotkey(self) -> str:
+        """ss58 address, prefix 42."""
+        return self._hotkey
+
+    def sign(self, message: bytes) -> bytes:
+        """64 bytes over `message`; randomised, so never an identity."""
+        return bytes(self._keypair.sign(message))
+
+    def __repr__(self) -> str:
+        return f"KeypairSigner({self._hotkey})"
+
+
+def keypair_signer(uri: str) -> Signer:
+    """The signer of a development key such as `//Alice`, or of a mnemonic with an optional path.
+
+    Raises ArenaError V2031 when the text is no key. Derivation takes milliseconds: keep the signer.
+    """
+    try:
+        return KeypairSigner(core.Keypair.create_from_uri(uri))
+    except ValueError as error:
+        raise ArenaError("V2031", "the key URI cannot be read") from error
+
+
+def generate_signer() -> Signer:
+    """A signer with a fresh key that exists only in this process."""
+    return KeypairSigner(core.Keypair.create_from_mnemonic(core.Keypair.generate_mnemonic(12)))
+
+
+def wallet_signer(name: str, hotkey: str, path: str | Path = DEFAULT_WALLET_PATH) -> Signer:
+    """The signer of `path/name/hotkeys/hotkey`, a keyfile as btcli writes it.
+
+    An encrypted keyfile takes its password from the environment variable the SDK names for it (`BT_PW_...`); there is
+    no prompt, because a validator starts unattended. Raises ArenaError V2031 with the path and the reason.
+    """
+    keyfile = Path(path).expanduser() / name / "hotkeys" / hotkey
+    try:
+        data = keyfile.read_bytes()
+        if core.keyfile_data_is_encrypted(data):
+            data = _decrypt(data, keyfile)
+        keypair = core.deserialize_keypair_from_keyfile_data(data)
+        if keypair.crypto_type != core.CRYPTO_SR25519:
+            raise ArenaError("V2031", f"{keyfile}: only sr25519 hotkeys are supported")
+        signer = KeypairSigner(keypair)
+        signer.sign(b"agent-arena/probe/1")  # a public-only keyfile deserialises, but cannot sign
+    except (OSError, ValueError, core.KeyfileError, core.WrongPasswordError) as error:
+        raise ArenaError("V2031", f"{keyfile}: {error}") from error
+    return signer
+
+
+def _decrypt(data: bytes, keyfile: Path) -> bytes:
+    variable = "BT_PW_" + str(keyfile).replace("/", "_").replace(".", "_").upper()
+    password = core.get_password_from_environment(variable)
+    if not password:
+        raise ArenaError("V2031", f"{keyfile} is encrypted; set {variable}")
+    return bytes(core.decrypt_keyfile_data(data, password))
+
+
+def public_key(hotkey: str) -> bytes | None:
+    """The 32-byte public key of an ss58 address of any prefix, or None when it is malformed."""
+    try:
+        return bytes(core.ss58_decode(hotkey))
+    except (ValueError, TypeError):
+        return None
+
+
+def canonical_hotkey(hotkey: str) -> str | None:
+    """The address of the same key with prefix 42, or None when it is malformed. Compare hotkeys in this form only."""
+    key = public_key(hotkey)
+    return None if key is None else str(core.ss58_encode(key, SS58_FORMAT))
+
+
+def verify(hotkey: str, message: bytes, signature: bytes) -> bool:
+    """True when `signature` is the hotkey's over `message`. Implements `arena.chain.port.Verifier`."""
+    canonical = canonical_hotkey(hotkey)
+    if canonical is None or len(signature) != SIGNATURE_BYTES:
+        return False
+    try:
+        return bool(core.verify(message, signature, canonical, core.CRYPTO_SR25519))
+    except (ValueError, TypeError):
+        return False

@@ -1,0 +1,54 @@
+"""From a network's name to open ports: which adapter serves it, and where the local twin keeps its file.
+
+One place, so that miner, validator and demo on one host meet on the same chain. `local` is the twin; anything else is a
+Bittensor network or a node's URL, with drand as its beacon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from arena.chain.beacon import LOCAL_PERIOD_MS, LocalBeacon
+from arena.chain.drand import DrandBeacon
+from arena.chain.keys import keypair_signer, wallet_signer
+from arena.chain.local import LocalSubtensor
+from arena.chain.port import Beacon, Signer, Subtensor
+from arena.chain.real import BittensorSubtensor
+from problems.errors import ArenaError
+
+LOCAL_NETWORK = "local"
+
+
+def local_chain_path(state_dir: Path) -> Path:
+    """Where the local chain of a state folder lives."""
+    return state_dir / "chain" / "local.sqlite"
+
+
+def open_subtensor(
+    network: str, *, netuid: int, state_dir: Path, now_ms: Callable[[], int], block_ms: int | None = None
+) -> Subtensor:
+    """The chain of a network. `block_ms` is the block time of a local chain that doesn't exist yet.
+
+    Raises ArenaError U3030 and V2030 as `LocalSubtensor` does; a real chain is connected to at its first call.
+    """
+    if network == LOCAL_NETWORK:
+        return LocalSubtensor(local_chain_path(state_dir), now_ms=now_ms, netuid=netuid, block_ms=block_ms)
+    return BittensorSubtensor(network, netuid=netuid)
+
+
+def open_beacon(network: str, now_ms: Callable[[], int], *, local_period_ms: int = LOCAL_PERIOD_MS) -> Beacon:
+    """The beacon of a network: drand quicknet, or its twin for `local`."""
+    return LocalBeacon(now_ms, period_ms=local_period_ms) if network == LOCAL_NETWORK else DrandBeacon(now_ms)
+
+
+def open_signer(network: str, *, name: str, hotkey: str, path: str | Path) -> Signer:
+    """The signer of a wallet's hotkey; on `local`, a hotkey such as `//Alice` is a development key.
+
+    Raises ArenaError V2031, also for a development key on a real network: everybody has it.
+    """
+    if not hotkey.startswith("//"):
+        return wallet_signer(name, hotkey, path)
+    if network != LOCAL_NETWORK:
+        raise ArenaError("V2031", f"{hotkey} is a development key, which everybody has; {network} needs a wallet")
+    return keypair_signer(hotkey)

@@ -1,0 +1,88 @@
+"""The one path: run an agent on a problem, score the outcome, judge the trace.
+
+Promise: everything that evaluates an agent calls `evaluate`; with the same agent, problem, policy and model replies it
+returns the same body, byte for byte. An agent's fault is part of the result. A fault of ours raises ArenaError, so that
+no caller can mistake it for a score.
+"""
+
+from __future__ import annotations
+
+from arena.evaluate.model import EpisodeCost, Evaluation, EvaluationStatus
+from arena.evaluate.ports import EvaluatePorts
+from arena.policy import Policy
+from harness.inference.gateway import Gateway
+from harness.session import EpisodePorts, EpisodeRules, run_episode
+from harness.tools.registry import make_toolbox
+from harness.trace import EvaluationBody
+from judge.panel import judge_body
+from judge.verdict import UnscoredVerdict, Verdict
+from problems.errors import Failure
+from problems.model import Problem
+from problems.outcome import OutcomeScore, UnscoredOutcome
+from problems.scoring import score
+
+
+def evaluate(source: str, problem: Problem, ports: EvaluatePorts) -> Evaluation:
+    """Evaluate the agent file `source` on `problem`: body, outcome, verdict or why not, status, fault.
+
+    Raises ArenaError V2xxx or U3xxx when this host or an upstream failed; nothing is scored then (DESIGN section 7).
+    """
+    policy = ports.policy
+    toolbox = make_toolbox(policy.tool_profile, ports.catalogue, problem)
+    gateway = Gateway(policy.inference, ports.upstreams, toolbox.schemas, policy.limits, ports.sleep)
+    episode = run_episode(
+        source,
+        problem,
+        EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=ports.sandbox),
+        episode_rules(policy, ports.catalogue.content_sha256),
+    )
+    outcome = score_body(episode.body, problem, ports)
+    verdict = judge_body(episode.body, policy.rubric, ports.judges) if isinstance(outcome, OutcomeScore) else None
+    return Evaluation(
+        body=episode.body,
+        outcome=outcome,
+        verdict=verdict,
+        status=_status(outcome, verdict),
+        failure=_failure(episode.body, outcome, verdict),
+        sandbox=ports.sandbox.level,
+        cost=EpisodeCost(
+            episode_ms=episode.episode_ms,
+            agent_time_ms=episode.exit.agent_time_ms,
+            model_ms=episode.model_ms,
+            output_tail=episode.exit.output_tail,
+        ),
+    )
+
+
+def score_body(body: EvaluationBody, problem: Problem, ports: EvaluatePorts) -> OutcomeScore | UnscoredOutcome:
+    """The outcome of a body. A run that ended in the agent's own fault recommended nothing that counts."""
+    recommended = body.recommended if body.recommended is not None and body.failure is None else ()
+    return score(problem, recommended, ports.catalogue.product, ports.titles, unsurfaced=body.unsurfaced)
+
+
+def episode_rules(policy: Policy, catalogue_sha256: str) -> EpisodeRules:
+    """The harness' frozen slice of the policy."""
+    return EpisodeRules(
+        policy_sha256=policy.policy_sha256,
+        catalogue_sha256=catalogue_sha256,
+        limits=policy.limits,
+        models=policy.inference.models,
+        is_surfaced_rule_on=policy.is_surfaced_rule_on,
+        agentic_min_e4=policy.agentic_min_e4,
+    )
+
+
+def _status(outcome: OutcomeScore | UnscoredOutcome, verdict: Verdict | UnscoredVerdict | None) -> EvaluationStatus:
+    if isinstance(outcome, UnscoredOutcome):
+        return "unscored"
+    return "scored" if isinstance(verdict, Verdict) else "unjudged"
+
+
+def _failure(
+    body: EvaluationBody, outcome: OutcomeScore | UnscoredOutcome, verdict: Verdict | UnscoredVerdict | None
+) -> Failure | None:
+    if isinstance(outcome, UnscoredOutcome):
+        return outcome.failure
+    if body.failure is not None:
+        return body.failure
+    return verdict.failure if isinstance(verdict, UnscoredVerdict) else None

@@ -1,0 +1,27 @@
+"""The ports of one evaluation, bundled: what a miner's desk, a validator, the demo and training all pass in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from arena.policy import Policy
+from harness.catalogue.port import Catalogue
+from harness.inference.port import Upstream
+from harness.sandbox.port import Sandbox
+from judge.port import Judge
+from problems.titles import TitleMatcher
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatePorts:
+    """Everything `evaluate` touches outside its arguments."""
+
+    policy: Policy
+    catalogue: Catalogue
+    titles: TitleMatcher
+    sandbox: Sandbox
+    upstreams: Sequence[Upstream]
+    judges: Sequence[Judge]
+    sleep: Callable[[float], None] = time.sleep  # seconds, between attempts at an upstream

@@ -1,0 +1,46 @@
+"""Hashed n-grams of words that a letter shift doesn't change: one pass finds a text in plain and under every rotation.
+
+A letter is hashed by its distance to the letter before it (modulo 26) and by whether it starts a word; a Caesar shift
+changes neither. Only ASCII letters count, so digits, punctuation, case and line breaks make no difference.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+_BASE = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2**64
+_INVERSE = pow(_BASE, -1, 1 << 64)
+
+
+def text_grams(data: bytes, words: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+    """Hashes of all runs of `words` consecutive words of `data`, and the byte offset where each begins."""
+    text = np.frombuffer(data.lower(), dtype=np.uint8)
+    is_letter = (text >= ord("a")) & (text <= ord("z"))
+    places = np.flatnonzero(is_letter)
+    is_start = np.ones(len(places), dtype=np.bool_)
+    is_start[1:] = np.diff(places) > 1
+    starts = np.flatnonzero(is_start)
+    if len(starts) < words:
+        return np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
+    letters = text[places].astype(np.int64)
+    symbols = np.zeros(len(letters), dtype=np.uint64)
+    symbols[1:] = np.diff(letters) % 26 + 1 + 27 * is_start[1:]
+    begins = starts[: len(starts) - words + 1]
+    ends = np.append(starts, len(letters))[words:]
+    return _range_hashes(symbols, begins + 1, ends), places[begins]
+
+
+def _range_hashes(
+    symbols: npt.NDArray[np.uint64], begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint64]:
+    """Polynomial hash (modulo 2**64) of each `symbols[begin:end]`, by prefix sums."""
+    sums = np.zeros(len(symbols) + 1, dtype=np.uint64)
+    np.cumsum(symbols * _powers(_BASE, len(symbols)), out=sums[1:])
+    return np.asarray((sums[ends] - sums[begins]) * _powers(_INVERSE, len(symbols) + 1)[begins])
+
+
+def _powers(base: int, count: int) -> npt.NDArray[np.uint64]:
+    factors = np.full(count, base, dtype=np.uint64)
+    factors[:1] = 1
+    return np.cumprod(factors, dtype=np.uint64)

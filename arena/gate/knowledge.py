@@ -1,0 +1,136 @@
+"""What the gate knows: catalogue ids, n-grams of known problem texts, shingles of the published agents.
+
+Promise: the same lists give the same `inputs_sha256` on every machine, and 2.7 million ids take 22 MB and are found by
+bisection. Give a gate whose reports miners see only texts that are public: a finding tells its author that the text
+is known, so sealed texts would turn the gate into an oracle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from arena.gate.grams import text_grams
+from arena.gate.similarity import fingerprint
+from arena.policy import GateRules
+from problems.errors import ArenaError
+
+Sorted64 = npt.NDArray[np.uint64]
+
+ID_DIGITS_MIN, ID_DIGITS_MAX = 6, 18
+
+
+class GateKnowledge(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Sorted, distinct 64-bit values. `skipped_ids` counts ids that are no digit runs and so can't be searched for."""
+
+    product_ids: Sorted64
+    id_lengths: tuple[int, ...]
+    text_grams: Sorted64
+    baseline: Sorted64
+    skipped_ids: int
+    inputs_sha256: str
+
+    def holds_ids(self, values: Sorted64) -> npt.NDArray[np.bool_]:
+        """Which of the values are catalogue ids."""
+        return contains(self.product_ids, values)
+
+
+def contains(haystack: Sorted64, needles: Sorted64) -> npt.NDArray[np.bool_]:
+    """Which needles stand in the sorted haystack."""
+    if len(haystack) == 0 or len(needles) == 0:
+        return np.zeros(len(needles), dtype=np.bool_)
+    places = np.searchsorted(haystack, needles)
+    places[places == len(haystack)] = 0
+    return np.asarray(haystack[places] == needles)
+
+
+def make_knowledge(
+    product_ids: Iterable[str], texts: Iterable[str], published_agents: Iterable[str], rules: GateRules
+) -> GateKnowledge:
+    """Knowledge from catalogue ids, public problem texts and the sources of published agents.
+
+    An id is searchable when it has 6 to 18 digits and no leading zero. Raises ValueError for a published agent that
+    does not parse.
+    """
+    numbers: list[int] = []
+    skipped = 0
+    for product_id in product_ids:
+        if is_searchable(product_id):
+            numbers.append(int(product_id))
+        else:
+            skipped += 1
+    grams = [text_grams(text.encode("utf-8", "surrogatepass"), rules.ngram_words)[0] for text in texts]
+    shingles = [fingerprint(source) for source in published_agents]
+    ids = np.unique(np.array(numbers, dtype=np.uint64))
+    return _assemble(ids, np.unique(_joined(grams)), np.unique(_joined(shingles)), skipped)
+
+
+def is_searchable(product_id: str) -> bool:
+    """True for a run of 6 to 18 ASCII digits without a leading zero."""
+    return (
+        product_id.isascii()
+        and product_id.isdigit()
+        and ID_DIGITS_MIN <= len(product_id) <= ID_DIGITS_MAX
+        and product_id[0] != "0"
+    )
+
+
+def save_knowledge(knowledge: GateKnowledge, path: Path) -> None:
+    """Write the knowledge to a file, whole or not at all. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with scratch.open("wb") as stream:
+        np.savez(
+            stream,
+            ids=knowledge.product_ids,
+            grams=knowledge.text_grams,
+            baseline=knowledge.baseline,
+            skipped=np.array([knowledge.skipped_ids], dtype=np.uint64),
+        )
+    scratch.replace(path)
+
+
+def load_knowledge(path: Path) -> GateKnowledge:
+    """Read a file of `save_knowledge`. Raises ArenaError V2060 when it is missing or broken."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            ids, grams, baseline = (np.asarray(arrays[name], dtype=np.uint64) for name in ("ids", "grams", "baseline"))
+            skipped = int(arrays["skipped"][0])
+    except (OSError, ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile) as error:
+        raise ArenaError("V2060", f"gate knowledge {path}: {error}") from error
+    if any(np.any(values[1:] <= values[:-1]) for values in (ids, grams, baseline)):
+        raise ArenaError("V2060", f"gate knowledge {path}: values are not sorted")
+    return _assemble(ids, grams, baseline, skipped)
+
+
+def _assemble(ids: Sorted64, grams: Sorted64, baseline: Sorted64, skipped: int) -> GateKnowledge:
+    digest = hashlib.sha256(b"agent-arena/gate-inputs/1")
+    for values in (ids, grams, baseline):
+        digest.update(len(values).to_bytes(8, "little"))
+        digest.update(np.ascontiguousarray(values, dtype="<u8").data)
+    return GateKnowledge(
+        product_ids=ids,
+        id_lengths=_lengths(ids),
+        text_grams=grams,
+        baseline=baseline,
+        skipped_ids=skipped,
+        inputs_sha256=digest.hexdigest(),
+    )
+
+
+def _lengths(ids: Sorted64) -> tuple[int, ...]:
+    """The numbers of digits that occur. Ids are sorted, so each length is one slice."""
+    bounds = np.array([10 ** (length - 1) for length in range(ID_DIGITS_MIN, ID_DIGITS_MAX + 2)], dtype=np.uint64)
+    places = np.searchsorted(ids, bounds)
+    return tuple(ID_DIGITS_MIN + index for index, count in enumerate(np.diff(places)) if count)
+
+
+def _joined(parts: list[Sorted64]) -> Sorted64:
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint64)

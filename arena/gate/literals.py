@@ -1,0 +1,127 @@
+"""Every literal of a file as bytes with its line, and the findings that need nothing but the literal itself."""
+
+from __future__ import annotations
+
+import ast
+import bisect
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from arena.gate.folding import fold
+from arena.gate.report import Finding, finding
+from arena.policy import GateRules
+
+_STR_BITS_MAX = 12_000  # an integer of more bits is reported, not printed: Python refuses above 4,300 digits
+_DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
+
+
+class Literal(msgspec.Struct, frozen=True, kw_only=True):
+    """The text one literal expression builds, as UTF-8 bytes."""
+
+    text: bytes
+    line: int
+    is_docstring: bool = False
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
+    """Literals joined by line feeds, so that one pass searches them all."""
+
+    name: str  # the view: "plain", "base64", ...
+    data: bytes
+    starts: tuple[int, ...]  # byte offset of each literal
+    lines: tuple[int, ...]
+
+    def line_at(self, offset: int) -> int:
+        """The source line of the literal at a byte offset."""
+        return self.lines[max(0, bisect.bisect_right(self.starts, offset) - 1)] if self.lines else 0
+
+
+def make_pool(name: str, pieces: Iterable[tuple[bytes, int]]) -> Pool:
+    """A pool of (text, line) pieces; a text that occurs again is left out."""
+    first_line: dict[bytes, int] = {}
+    for text, line in pieces:
+        first_line.setdefault(text, line)
+    starts, offset = [], 0
+    for text in first_line:
+        starts.append(offset)
+        offset += len(text) + 1
+    return Pool(name=name, data=b"\n".join(first_line), starts=tuple(starts), lines=tuple(first_line.values()))
+
+
+def collect_literals(nodes: Sequence[ast.AST]) -> list[Literal]:
+    """Strings, bytes and integers of at least six digits, folded where cheap. `nodes` must be in pre-order."""
+    literals: list[Literal] = []
+    inside: set[ast.AST] = set()  # parts of a folded expression: not folded again
+    docstrings = set(_docstrings(nodes))
+    for node in nodes:
+        match node:
+            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+                literals += _number(number, node.lineno)
+            case ast.Constant(value=str() | bytes()):
+                text = fold(node)
+                if text:
+                    literals.append(_literal(text, node.lineno, node in docstrings))
+            case ast.BinOp() | ast.JoinedStr() | ast.Call():
+                text = None if node in inside else fold(node)
+                if text is not None or node in inside:
+                    inside.update(ast.iter_child_nodes(node))
+                if text:
+                    literals.append(_literal(text, node.lineno, False))
+    return literals
+
+
+def literal_findings(nodes: Iterable[ast.AST], literals: Iterable[Literal], rules: GateRules) -> list[Finding]:
+    """Integer arrays, big integers and random-looking tokens."""
+    found: list[Finding] = []
+    for node in nodes:
+        match node:
+            case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items) if (
+                len(items) >= rules.array_integers
+            ):
+                count = sum(isinstance(item, ast.Constant) and type(item.value) is int for item in items)
+                if count >= rules.array_integers:
+                    found.append(finding("integer-array", node.lineno, f"{count} integers"))
+            case ast.Constant(value=int() as number) if number.bit_length() > rules.integer_bits:
+                found.append(finding("big-integer", node.lineno, f"{number.bit_length()} bits"))
+    token = re.compile(rb"\S{%d,}" % rules.token_chars)
+    for literal in literals:
+        if not literal.is_docstring and len(literal.text) >= rules.token_chars:
+            found += _random_tokens(literal, token, rules)
+    return found
+
+
+def _random_tokens(literal: Literal, token: re.Pattern[bytes], rules: GateRules) -> Iterator[Finding]:
+    for match in token.finditer(literal.text):
+        bits = entropy_bits(match[0])
+        if b"://" not in match[0] and bits * 10_000 > rules.token_bits_e4:
+            yield finding("entropy", literal.line, f"{len(match[0])} characters, {bits:.2f} bits each")
+            return
+
+
+def entropy_bits(data: bytes) -> float:
+    """Shannon entropy in bits per byte; 0 for nothing."""
+    total = len(data)
+    return -sum(n / total * math.log2(n / total) for n in Counter(data).values()) if total else 0.0
+
+
+def _literal(text: str, line: int, is_docstring: bool) -> Literal:
+    return Literal(text=text.encode("utf-8", "surrogatepass"), line=line, is_docstring=is_docstring)
+
+
+def _number(number: int | float, line: int) -> Iterator[Literal]:
+    if isinstance(number, float):
+        if not number.is_integer() or abs(number) >= 2**63:
+            return
+        number = int(number)
+    if abs(number) >= 100_000 and number.bit_length() <= _STR_BITS_MAX:
+        yield Literal(text=str(abs(number)).encode(), line=line)
+
+
+def _docstrings(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    for node in nodes:
+        if isinstance(node, _DOCUMENTED) and node.body and isinstance(node.body[0], ast.Expr):
+            yield node.body[0].value

@@ -1,0 +1,75 @@
+"""The published rules of the static gate: id, class, outcome and meaning. Versioned; an old verdict keeps its version.
+
+`reject` means certain: a stated rule is broken. `review` means heuristic: a person looks, and nothing is refused by it
+alone (gate notes, section 1). The class decides what a rejection costs: `integrity` burns the whole cooldown,
+`security` the short one, `form` none (DESIGN section 9).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+FindingOutcome = Literal["reject", "review"]
+Severity = Literal["integrity", "security", "form"]
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One published rule. `code` is the error shown when the rule rejects."""
+
+    name: str
+    outcome: FindingOutcome
+    severity: Severity
+    meaning: str
+    code: str = "A1005"
+
+
+def _form(name: str, code: str, meaning: str) -> Rule:
+    return Rule(name=name, outcome="reject", severity="form", meaning=meaning, code=code)
+
+
+def _security(name: str, outcome: FindingOutcome, meaning: str) -> Rule:
+    return Rule(name=name, outcome=outcome, severity="security", meaning=meaning)
+
+
+def _integrity(name: str, outcome: FindingOutcome, meaning: str) -> Rule:
+    return Rule(name=name, outcome=outcome, severity="integrity", meaning=meaning)
+
+
+_ROWS = (
+    _form("encoding", "A1001", "not UTF-8, or with an encoding cookie or byte order mark"),
+    _form("size", "A1004", "more bytes than the policy allows"),
+    _form("parse", "A1002", "the validator's Python can't parse it"),
+    _form("depth", "A1002", "the syntax tree is deeper than the policy allows"),
+    _form("entry", "A1003", "no `def agent_main(problem)` at module level that takes one argument"),
+    _security(
+        "invisible", "reject", "format, private-use or NUL characters in code or strings; bidi controls anywhere"
+    ),
+    _security("invisible-comment", "review", "format or private-use characters in a comment"),
+    _security("identifier", "reject", "names with non-ASCII characters (look-alikes)"),
+    _security("import", "reject", "a module, or a part of a module, that is not on the allow-list"),
+    _integrity(
+        "decoder-import", "reject", "a module that unpacks hidden data: base64, binascii, codecs, zlib, pickle, ..."
+    ),
+    _security(
+        "builtin", "reject", "eval, exec, compile, __import__, open, globals, ... under any alias; input() called"
+    ),
+    _security("attribute", "reject", "dunders outside the allow-list, frames and code objects, modules as attributes"),
+    _security(
+        "attribute-name", "review", "an attribute that could be a module reached through another (io, inspect, ...)"
+    ),
+    _security("dynamic-attribute", "review", "getattr and the like with a name that isn't a constant"),
+    _integrity("id-table", "reject", "several catalogue ids in literals: plain, reversed, shifted, encoded or packed"),
+    _integrity("id-hits", "review", "catalogue ids in literals, spread over several encodings or packed with gaps"),
+    _integrity(
+        "benchmark-text", "review", "six consecutive words of a known problem in a literal, also reversed or shifted"
+    ),
+    _integrity("entropy", "review", "a long token without spaces that looks random"),
+    _integrity("integer-array", "review", "many integer constants in one literal"),
+    _integrity("big-integer", "review", "an integer constant of very many bits"),
+    _integrity("unsearched", "review", "more literal data than the gate searches for encoded ids"),
+    _integrity("similarity", "review", "most of its structure stands in another submitted agent"),
+)
+
+RULES: dict[str, Rule] = {rule.name: rule for rule in _ROWS}

@@ -1,0 +1,119 @@
+"""Bytes to syntax tree: size, encoding, invisible characters, parsing, depth and the entry function.
+
+Promise: gate and guest see the same program. The bytes are decoded once as UTF-8, an encoding cookie or byte order mark
+that could make another reader see other text is refused (sandbox notes, gotcha 10), and nothing is executed.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+import unicodedata
+import warnings
+from collections.abc import Iterator
+
+from arena.gate.report import Finding, finding
+from arena.policy import GateRules
+
+ENTRY = "agent_main"
+_COOKIE = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.ASCII)
+_NEWLINE = re.compile(r"\r\n|\r|\n")
+_HIDDEN_CATEGORIES = frozenset({"Cf", "Co", "Cs"})
+_BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_FINDINGS_MAX = 20  # per rule: a hostile file must not make a hostile report
+
+
+def read_text(source: bytes, rules: GateRules) -> tuple[str, list[Finding]]:
+    """The text of a source, or the finding that stops the inspection."""
+    if len(source) > rules.source_bytes:
+        return "", [finding("size", 0, f"{len(source)} bytes of {rules.source_bytes}")]
+    if source.startswith(b"\xef\xbb\xbf"):
+        return "", [finding("encoding", 1, "byte order mark")]
+    try:
+        text = source.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = source.count(b"\n", 0, error.start) + 1
+        return "", [finding("encoding", line, f"byte {source[error.start]:#04x}")]
+    for line, content in enumerate(_NEWLINE.split(text, 2)[:2], 1):
+        cookie = _COOKIE.match(content)
+        if cookie and cookie[1].lower().replace("_", "-") not in ("utf-8", "utf8"):
+            return "", [finding("encoding", line, f"encoding cookie {cookie[1]}")]
+    return text, []
+
+
+def parse(text: str, rules: GateRules) -> tuple[ast.Module | None, list[Finding]]:
+    """The tree, or the finding that stops the inspection; then findings on hidden characters and the entry."""
+    found = list(hidden_characters(text))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a doubtful escape sequence is the miner's business
+            tree = ast.parse(text)
+    except SyntaxError as error:
+        return None, [*found, finding("parse", error.lineno or 0, error.msg)]
+    except (ValueError, RecursionError, MemoryError) as error:
+        return None, [*found, finding("parse", 0, type(error).__name__)]
+    depth = tree_depth(tree)
+    if depth > rules.ast_depth:
+        return None, [*found, finding("depth", 0, f"{depth} of {rules.ast_depth}")]
+    return tree, [*found, *_entry(tree)]
+
+
+def tree_depth(tree: ast.AST) -> int:
+    """Nodes on the longest path from the root."""
+    deepest, stack = 0, [(tree, 1)]
+    while stack:
+        node, depth = stack.pop()
+        deepest = max(deepest, depth)
+        stack += [(child, depth + 1) for child in ast.iter_child_nodes(node)]
+    return deepest
+
+
+def hidden_characters(text: str) -> Iterator[Finding]:
+    """Findings on characters an editor does not show."""
+    if text.isascii() and "\0" not in text:
+        return
+    if not any(map(_is_hidden, set(text))):
+        return
+    comments = _comment_columns(text)
+    hits = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.isascii() and "\0" not in line:
+            continue
+        for column, character in enumerate(line):
+            if not _is_hidden(character):
+                continue
+            is_comment = column >= comments.get(number, len(line)) and character not in _BIDI
+            yield finding("invisible-comment" if is_comment else "invisible", number, f"U+{ord(character):04X}")
+            hits += 1
+            if hits == _FINDINGS_MAX:
+                return
+
+
+def _is_hidden(character: str) -> bool:
+    return character == "\0" or unicodedata.category(character) in _HIDDEN_CATEGORIES
+
+
+def _comment_columns(text: str) -> dict[int, int]:
+    columns: dict[int, int] = {}
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                columns[token.start[0]] = token.start[1]
+    except (tokenize.TokenError, SyntaxError, ValueError):
+        return columns  # up to where the text can be read; what follows counts as code
+    return columns
+
+
+def _entry(tree: ast.Module) -> list[Finding]:
+    defined = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == ENTRY]
+    if not defined:
+        return [finding("entry", 0, ENTRY)]
+    arguments = defined[-1].args
+    positional = arguments.posonlyargs + arguments.args
+    required = len(positional) - len(arguments.defaults)
+    keywords = sum(default is None for default in arguments.kw_defaults)
+    if required > 1 or keywords or not (positional or arguments.vararg):
+        return [finding("entry", defined[-1].lineno, f"{ENTRY} does not take exactly one argument")]
+    return []

@@ -1,0 +1,96 @@
+"""The rule sets this release ships, as values. A policy is data: nothing here runs, and its hash names it for ever.
+
+`paper` follows DESIGN section 9 and the paper's section 4; every other policy is written as a difference from it.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from arena.policy import (
+    CooldownRules,
+    GuestRules,
+    Policy,
+    PromotionRules,
+    QualifyingRules,
+    RaceRules,
+    WeightRules,
+)
+from harness.inference.port import InferenceRules
+from judge.rubric import REASONING_1_PROMPT_SHA256, Rubric
+
+# Open-weight models with native tool calls; ids as their publishers write them.
+OPEN_MODELS: tuple[str, ...] = (
+    "Qwen/Qwen3-4B",
+    "Qwen/Qwen3-32B",
+    "Qwen/Qwen3-235B-A22B-Instruct-2507",
+    "Qwen/Qwen3-Next-80B-A3B-Instruct",
+    "deepseek-ai/DeepSeek-V3.1",
+    "moonshotai/Kimi-K2-Instruct-0905",
+    "openai/gpt-oss-20b",
+    "openai/gpt-oss-120b",
+    "zai-org/GLM-4.6",
+)
+JUDGE_MODELS: tuple[str, ...] = (
+    "Qwen/Qwen3-235B-A22B-Instruct-2507",
+    "deepseek-ai/DeepSeek-V3.1",
+    "zai-org/GLM-4.6",
+)
+SCRIPTED_MODELS: tuple[str, ...] = ("scripted-expert", "scripted-careful", "scripted-hasty")
+
+_BLOCKS_PER_HOUR = 300  # 12 s a block
+
+PAPER = Policy(
+    name="paper",
+    inference=InferenceRules(models=OPEN_MODELS),
+    rubric=Rubric(models=JUDGE_MODELS, prompt_sha256=REASONING_1_PROMPT_SHA256),
+)
+
+SN15_2026_08 = replace(
+    PAPER,
+    name="sn15-2026-08",
+    cooldown=CooldownRules(
+        accepted_blocks=18 * _BLOCKS_PER_HOUR,
+        integrity_blocks=18 * _BLOCKS_PER_HOUR,
+        security_blocks=1 * _BLOCKS_PER_HOUR,
+    ),
+    qualifying=QualifyingRules(validators_required=2, validators_asked=3),
+    promotion=PromotionRules(kind="window", window_races=3, elimination_e4=6_500),
+)
+
+AGENTIC = replace(PAPER, name="agentic", race=RaceRules(lambda_e4=3_000))
+
+EVIDENCE = replace(PAPER, name="evidence", promotion=PromotionRules(kind="sequential"))
+
+WINNER = replace(PAPER, name="winner", weights=WeightRules(kind="winner_takes_all", top_e4=10_000))
+
+DEMO = replace(
+    PAPER,
+    name="demo",
+    inference=InferenceRules(models=SCRIPTED_MODELS),
+    rubric=Rubric(models=("scripted-judge",), prompt_sha256=REASONING_1_PROMPT_SHA256),
+    cooldown=CooldownRules(accepted_blocks=2, integrity_blocks=2, security_blocks=1),
+    qualifying=QualifyingRules(problems=12),
+    race=RaceRules(
+        closes_after_ms=15_000,
+        qualifying_grace_ms=120_000,
+        beacon_grace_ms=60_000,
+        run_ms=600_000,
+        problems=24,
+        batch_problems=30,
+        validators_per_problem=1,
+        results_required=1,
+        lease_ms=30_000,
+    ),
+    guest=GuestRules(is_racing_level_required=False),
+)
+
+POLICIES: dict[str, Policy] = {policy.name: policy for policy in (PAPER, SN15_2026_08, AGENTIC, EVIDENCE, WINNER, DEMO)}
+
+
+def policy_by_name(name: str) -> Policy:
+    """The shipped policy of that name. Raises KeyError, with the known names, for any other."""
+    try:
+        return POLICIES[name]
+    except KeyError:
+        raise KeyError(f"no policy {name!r}; known: {', '.join(sorted(POLICIES))}") from None

@@ -1,0 +1,179 @@
+"""What happens to a race (events, persisted) and what its driver should do next (effects, never persisted).
+
+Events are JSON text in the store's stream `race/<race id>`, numbered from 0; replaying them gives the state. Effects
+are answers of `decide`: each says which event the driver appends once it is done, and each may be carried out twice.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from arena.chain.port import BeaconRound
+from arena.policy import RaceRules
+from arena.race.model import Batch, Candidate, Top
+from arena.records.model import SettlementRecord
+from arena.store.port import WorkItem
+
+
+class RaceOpened(msgspec.Struct, frozen=True, kw_only=True, tag="opened", tag_field="event"):
+    """A batch was sealed for this race; submissions may qualify until `closes_ms`."""
+
+    race_id: str
+    policy_sha256: str
+    rules: RaceRules
+    batch: Batch
+    opened_ms: int
+    closes_ms: int
+
+
+class RaceClosed(msgspec.Struct, frozen=True, kw_only=True, tag="closed", tag_field="event"):
+    """The close has passed. Commitments up to `closing_block` count; the round is the first after the close."""
+
+    closing_block: int
+    beacon_network: str
+    beacon_round: int
+
+
+class FieldFixed(msgspec.Struct, frozen=True, kw_only=True, tag="field", tag_field="event"):
+    """Who races against whom, and who may evaluate: permits at the closing block."""
+
+    field: tuple[Candidate, ...]
+    validators: tuple[str, ...]
+    incumbent: Top | None = None
+
+
+class ProblemsDrawn(msgspec.Struct, frozen=True, kw_only=True, tag="drawn", tag_field="event"):
+    """The beacon came; the draw follows from it."""
+
+    beacon: BeaconRound
+    seed: str
+    drawn: tuple[str, ...]
+    drawn_ms: int
+
+
+class ItemsEnqueued(msgspec.Struct, frozen=True, kw_only=True, tag="enqueued", tag_field="event"):
+    """All work items of the race are in the queue."""
+
+    items: int
+
+
+class SettlementDue(msgspec.Struct, frozen=True, kw_only=True, tag="settling", tag_field="event"):
+    """Nothing more is waited for; records up to `settling_block` count."""
+
+    settling_block: int
+    why: str
+
+
+class RaceSettled(msgspec.Struct, frozen=True, kw_only=True, tag="settled", tag_field="event"):
+    """The settlement record stands in the log; it may say cancelled."""
+
+    settlement: SettlementRecord
+
+
+class WeightsAnswered(msgspec.Struct, frozen=True, kw_only=True, tag="weights", tag_field="event"):
+    """One try at setting this race's weights, as the chain answered."""
+
+    block: int
+    status: Literal["ok", "rate_limited", "not_registered", "failed"]
+
+
+class BatchReleased(msgspec.Struct, frozen=True, kw_only=True, tag="released", tag_field="event"):
+    """The whole batch is public and burnt."""
+
+    batch_sha256: str
+
+
+Event = (
+    RaceOpened
+    | RaceClosed
+    | FieldFixed
+    | ProblemsDrawn
+    | ItemsEnqueued
+    | SettlementDue
+    | RaceSettled
+    | WeightsAnswered
+    | BatchReleased
+)
+
+
+class SealBatch(msgspec.Struct, frozen=True, kw_only=True, tag="seal_batch", tag_field="effect"):
+    """Seal a batch of the policy's size for this race alone, then append `state.open_race(..)`."""
+
+
+class FixField(msgspec.Struct, frozen=True, kw_only=True, tag="fix_field", tag_field="effect"):
+    """Read qualified agents, the incumbent and permits at `closing_block`, then append FieldFixed."""
+
+    closing_block: int
+
+
+class FetchBeacon(msgspec.Struct, frozen=True, kw_only=True, tag="fetch_beacon", tag_field="effect"):
+    """Fetch and verify the round; hand it in as `Facts.beacon` at the next turn. Appends nothing."""
+
+    network: str
+    round: int
+
+
+class EnqueueItems(msgspec.Struct, frozen=True, kw_only=True, tag="enqueue_items", tag_field="effect"):
+    """Enqueue these items (idempotent by item id), then append ItemsEnqueued."""
+
+    items: tuple[WorkItem, ...]
+
+
+class Settle(msgspec.Struct, frozen=True, kw_only=True, tag="settle", tag_field="effect"):
+    """Settle from the records, append the settlement record unless the log holds one, then append RaceSettled."""
+
+    settling_block: int
+
+
+class SetWeights(msgspec.Struct, frozen=True, kw_only=True, tag="set_weights", tag_field="effect"):
+    """Set this vector on chain, keep the result row, then append WeightsAnswered, whatever the answer was."""
+
+    uids: tuple[int, ...]
+    weights_u16: tuple[int, ...]
+
+
+class ReleaseBatch(msgspec.Struct, frozen=True, kw_only=True, tag="release_batch", tag_field="effect"):
+    """Append the release record unless the log holds one, then append BatchReleased."""
+
+    batch_sha256: str
+    problem_ids: tuple[str, ...]
+
+
+Effect = SealBatch | FixField | FetchBeacon | EnqueueItems | Settle | SetWeights | ReleaseBatch
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the driver sees at one moment.
+
+    `closing_block` is the last block not later than the close, None while it is not known; one validator alone may
+    take the block it sees first after the close. `beacon_network` and `beacon_round` are those of
+    `Beacon.round_after(closes_ms)`; `beacon` is that round once fetched and verified.
+    """
+
+    now_ms: int
+    block: int
+    finalized_block: int
+    closing_block: int | None = None
+    beacon_network: str = ""
+    beacon_round: int = 0
+    beacon: BeaconRound | None = None
+    pending_qualifying: int = 0  # unfinished qualifying work of agents committed by the close
+    open_race_items: int = 0
+    owed_verdicts: int = 0  # race evaluations whose success has no verdict yet
+    is_previous_settled: bool = True
+
+
+_DECODER = msgspec.json.Decoder(Event)
+
+
+def encode_event(event: Event) -> str:
+    """JSON text of an event, as the store keeps it."""
+    return msgspec.json.encode(event).decode()
+
+
+def decode_event(text: str) -> Event:
+    """The event in a stored text. Raises msgspec.ValidationError or msgspec.DecodeError for anything else."""
+    event: Event = _DECODER.decode(text)
+    return event

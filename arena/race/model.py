@@ -1,0 +1,132 @@
+"""The values a race is made of. All of them are public or become public at the race's release.
+
+Promise: frozen, serialisable to JSON by msgspec, no clock and no I/O. A settled race is a function of these values
+(DESIGN section 9).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from arena.bank.batch import SealedBatch
+from arena.chain.port import BeaconRound, Metagraph
+from arena.policy import Policy
+from arena.records.model import EvaluationRecord, SettlementRecord, Subject, VerdictRecord
+
+
+class SealedProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """A problem of a sealed batch as it may be named before its release."""
+
+    problem_id: str
+    cluster_commitment: str = ""  # keyed HMAC, opened at release
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """The sealed batch of one race, by root. It belongs to this race alone and is burnt whole after it."""
+
+    batch_sha256: str
+    partition_sha256: str = ""
+    problems: tuple[SealedProblem, ...]
+
+
+def describe_batch(sealed: SealedBatch, partition_sha256: str = "") -> Batch:
+    """What may be said about a sealed batch before its release."""
+    clusters = sealed.cluster_commitments
+    return Batch(
+        batch_sha256=sealed.batch_sha256,
+        partition_sha256=partition_sha256,
+        problems=tuple(
+            SealedProblem(problem_id=problem_id, cluster_commitment=clusters[problem_id])
+            for problem_id in sealed.problem_ids
+        ),
+    )
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent version that wants to race. `qualifying_score_e4` is its lower median over validators."""
+
+    subject: Subject
+    qualifying_score_e4: int
+    is_incumbent: bool = False
+    is_pinned: bool = False  # its miner chose it over better versions of the same hotkey
+
+
+class Top(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent at the top, and since when (the close of the race that promoted it)."""
+
+    agent_version_id: str
+    miner_hotkey: str
+    promoted_ms: int
+
+
+class CountedEvaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """An evaluation record as it stands in a validator's log."""
+
+    validator: str
+    seq: int
+    content_sha256: str
+    record: EvaluationRecord
+
+
+class CountedVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict record as it stands in a validator's log."""
+
+    validator: str
+    seq: int
+    content_sha256: str
+    record: VerdictRecord
+
+
+class SettlementInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a settlement depends on. Order of the tuples never matters.
+
+    `validators` hold a permit at the closing block; `metagraph` is the subnet at the settling block. `beacon` is None
+    when it never came; `history` holds earlier settlements, newest last.
+    """
+
+    race_id: str
+    policy: Policy
+    batch: Batch
+    closing_block: int
+    closes_ms: int
+    settling_block: int
+    field: tuple[Candidate, ...]
+    validators: tuple[str, ...]
+    beacon: BeaconRound | None
+    evaluations: tuple[CountedEvaluation, ...]
+    verdicts: tuple[CountedVerdict, ...]
+    metagraph: Metagraph
+    incumbent: Top | None = None
+    history: tuple[SettlementRecord, ...] = ()
+
+
+class TrajectoryResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One validator's counted result for one (agent, problem). `quality_e4` is None for an unjudged failure."""
+
+    validator: str
+    agent_version_id: str
+    problem_id: str
+    is_success: bool
+    is_agentic: bool
+    score_e4: int  # outcome (0 or 1) x coefficient
+    quality_e4: int | None
+
+
+class ProblemScore(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent on one problem, over validators: lower medians. `missing` scores 0 and is published as such."""
+
+    problem_id: str
+    state: Literal["scored", "missing"]
+    score_e4: int = 0
+    is_success: bool = False
+    is_agentic: bool = False
+    quality_e4: int | None = None
+
+
+class AgentScore(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent over the non-void problems, in the order of the draw."""
+
+    candidate: Candidate
+    problems: tuple[ProblemScore, ...]

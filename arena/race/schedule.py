@@ -1,0 +1,38 @@
+"""The calendar of races: when a race closes and when a winner's source opens, in local time with daylight saving.
+
+Pure: moments come in and go out as unix milliseconds. A daily close stands at the same local minute on both sides of a
+change of clocks, so a race may last 23 or 25 hours. Sources: paper section 4; DESIGN section 9.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+from arena.policy import EmbargoRules, RaceRules
+
+_SATURDAY = 5
+
+
+def closing_ms(opened_ms: int, rules: RaceRules) -> int:
+    """When a race opened at `opened_ms` closes: the next daily close strictly later, or `closes_after_ms` later."""
+    if rules.closes_after_ms is not None:
+        return opened_ms + rules.closes_after_ms
+    return _next_local(opened_ms, rules.closes_at_minute, rules.timezone, is_weekday_only=False)
+
+
+def embargo_ends_ms(promoted_ms: int, rules: EmbargoRules) -> int:
+    """When the source of a winner promoted at `promoted_ms` opens: the next Monday-to-Friday minute strictly later."""
+    return _next_local(promoted_ms, rules.opens_at_minute, rules.timezone, is_weekday_only=True)
+
+
+def _next_local(after_ms: int, minute: int, zone_name: str, *, is_weekday_only: bool) -> int:
+    zone = ZoneInfo(zone_name)
+    day = datetime.fromtimestamp(after_ms / 1000, UTC).astimezone(zone).date()
+    while True:
+        # fold=0: a repeated local minute means its first occurrence; a skipped one, an hour later on the new clock.
+        moment = datetime.combine(day, time(minute // 60, minute % 60), tzinfo=zone)
+        at_ms = round(moment.timestamp()) * 1000
+        if at_ms > after_ms and not (is_weekday_only and day.weekday() >= _SATURDAY):
+            return at_ms
+        day += timedelta(days=1)

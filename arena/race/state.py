@@ -1,0 +1,270 @@
+"""The race as a state machine: open -> closed -> running -> settling -> settled | cancelled.
+
+Promise: `apply` and `decide` are pure; the state is what its events say and nothing else; `decide` never asks for
+something that has happened. A driver that dies at any instant replays the stream and goes on. The loop contract, with
+an example, stands in this folder's README. No clock is read here: time is a fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from arena.chain.port import BeaconRound, Metagraph
+from arena.policy import Policy, RaceRules
+from arena.race.draw import draw_problems, race_seed
+from arena.race.events import (
+    BatchReleased,
+    Effect,
+    EnqueueItems,
+    Event,
+    Facts,
+    FetchBeacon,
+    FieldFixed,
+    FixField,
+    ItemsEnqueued,
+    ProblemsDrawn,
+    RaceClosed,
+    RaceOpened,
+    RaceSettled,
+    ReleaseBatch,
+    SealBatch,
+    Settle,
+    SettlementDue,
+    SetWeights,
+    WeightsAnswered,
+    decode_event,
+)
+from arena.race.items import race_items
+from arena.race.model import Batch, Candidate, CountedEvaluation, CountedVerdict, SettlementInputs, Top
+from arena.race.schedule import closing_ms
+from arena.records.model import SettlementRecord
+
+Stage = Literal["new", "open", "closed", "running", "settling", "settled", "cancelled"]
+_WEIGHTS_WAIT_BLOCKS_MAX = 25
+
+
+class IllegalEventError(ValueError):
+    """An event that can't happen to a race in this state: the stream was damaged or has two writers."""
+
+
+class RaceState(msgspec.Struct, frozen=True, kw_only=True):
+    """A race as its events tell it. `events` is their number, and the index of the next one."""
+
+    race_id: str
+    stage: Stage = "new"
+    events: int = 0
+    opened: RaceOpened | None = None
+    closed: RaceClosed | None = None
+    field: FieldFixed | None = None
+    draw: ProblemsDrawn | None = None
+    items: int | None = None  # work items enqueued; None before they all are
+    due: SettlementDue | None = None
+    settlement: SettlementRecord | None = None
+    weights: WeightsAnswered | None = None  # the latest answer
+    weights_tries: int = 0
+    is_released: bool = False
+
+    @property
+    def is_finished(self) -> bool:
+        """Nothing is left to do: settled with its weights set, or cancelled; and released."""
+        is_paid = self.stage == "cancelled" or (self.weights is not None and self.weights.status == "ok")
+        return self.stage in ("settled", "cancelled") and self.is_released and is_paid
+
+
+def race_name(number: int) -> str:
+    """The id of race `number`, counted from 1."""
+    return f"race-{number:06d}"
+
+
+def stream_of(race_id: str) -> str:
+    """The store's event stream of a race."""
+    return f"race/{race_id}"
+
+
+def open_race(race_id: str, policy: Policy, batch: Batch, now_ms: int) -> RaceOpened:
+    """The first event of a race. Raises ValueError when the batch can't serve the policy's draw."""
+    if len(batch.problems) < policy.race.problems:
+        raise ValueError(f"a batch of {len(batch.problems)} problems can't serve a draw of {policy.race.problems}")
+    return RaceOpened(
+        race_id=race_id,
+        policy_sha256=policy.policy_sha256,
+        rules=policy.race,
+        batch=batch,
+        opened_ms=now_ms,
+        closes_ms=closing_ms(now_ms, policy.race),
+    )
+
+
+def replay(race_id: str, texts: Iterable[str]) -> RaceState:
+    """The state after a stored stream. Raises IllegalEventError for a stream that can't be, msgspec.DecodeError for
+    text that is no event."""
+    state = RaceState(race_id=race_id)
+    for text in texts:
+        state = apply(state, decode_event(text))
+    return state
+
+
+def apply(state: RaceState, event: Event) -> RaceState:
+    """The state after one more event. Raises IllegalEventError when it can't happen now."""
+    return replace(_moved(state, event), events=state.events + 1)
+
+
+def _moved(state: RaceState, event: Event) -> RaceState:
+    match state.stage, event:
+        case "new", RaceOpened() if event.race_id == state.race_id:
+            return replace(state, stage="open", opened=event)
+        case "open", RaceClosed():
+            return replace(state, stage="closed", closed=event)
+        case "closed", FieldFixed() if state.field is None:
+            return replace(state, field=event)
+        case "closed", ProblemsDrawn() if state.field is not None:
+            return replace(state, stage="running", draw=event)
+        case "running", ItemsEnqueued() if state.items is None:
+            return replace(state, items=event.items)
+        case "closed" | "running", SettlementDue():
+            return replace(state, stage="settling", due=event)
+        case "settling", RaceSettled() if event.settlement.race_id == state.race_id:
+            return replace(state, stage=event.settlement.state, settlement=event.settlement)
+        case "settled", WeightsAnswered():
+            return replace(state, weights=event, weights_tries=state.weights_tries + 1)
+        case "settled" | "cancelled", BatchReleased() if not state.is_released:
+            return replace(state, is_released=True)
+    raise IllegalEventError(f"{type(event).__name__} can't happen to {state.race_id} while it is {state.stage}")
+
+
+def decide(state: RaceState, facts: Facts) -> tuple[Event | Effect, ...]:
+    """What is due now: events to append as they are, effects to carry out. Empty: wait.
+
+    At most one event comes back, and it is last; append it, apply it and ask again.
+    """
+    if state.stage == "new" or state.opened is None:
+        return (SealBatch(),)
+    opened = state.opened
+    if state.stage == "open":
+        if facts.now_ms < opened.closes_ms or facts.closing_block is None:
+            return ()
+        return (
+            RaceClosed(
+                closing_block=facts.closing_block,
+                beacon_network=facts.beacon_network,
+                beacon_round=facts.beacon_round,
+            ),
+        )
+    if state.stage == "closed" and state.closed is not None:
+        return _while_closed(state, opened, state.closed, facts)
+    if state.stage == "running" and state.draw is not None and state.field is not None:
+        return _while_running(state, opened, state.draw, state.field, facts)
+    if state.stage == "settling" and state.due is not None:
+        return (Settle(settling_block=state.due.settling_block),)
+    return _when_settled(state, opened, facts)
+
+
+def _while_closed(state: RaceState, opened: RaceOpened, closed: RaceClosed, facts: Facts) -> tuple[Event | Effect, ...]:
+    rules: RaceRules = opened.rules
+    beacon = facts.beacon if facts.beacon and facts.beacon.round == closed.beacon_round else None
+    effects: list[Event | Effect] = []
+    if beacon is None:
+        effects.append(FetchBeacon(network=closed.beacon_network, round=closed.beacon_round))
+    if state.field is None:
+        is_waiting = facts.pending_qualifying > 0 and facts.now_ms < opened.closes_ms + rules.qualifying_grace_ms
+        if facts.finalized_block >= closed.closing_block and facts.is_previous_settled and not is_waiting:
+            effects.append(FixField(closing_block=closed.closing_block))
+        return tuple(effects)
+    if not state.field.field:
+        return (SettlementDue(settling_block=facts.finalized_block, why="no agent qualified"),)
+    if beacon is None:
+        if facts.now_ms >= opened.closes_ms + rules.beacon_grace_ms:
+            return (SettlementDue(settling_block=facts.finalized_block, why="the beacon did not come"),)
+        return tuple(effects)
+    seed = race_seed(state.race_id, opened.batch.batch_sha256, beacon)
+    drawn = draw_problems(seed, (problem.problem_id for problem in opened.batch.problems), rules.problems)
+    return (ProblemsDrawn(beacon=beacon, seed=seed, drawn=drawn, drawn_ms=facts.now_ms),)
+
+
+def _while_running(
+    state: RaceState, opened: RaceOpened, draw: ProblemsDrawn, field: FieldFixed, facts: Facts
+) -> tuple[Event | Effect, ...]:
+    if state.items is None:
+        items = race_items(state.race_id, field.field, draw.drawn, opened.batch, opened.rules, len(field.validators))
+        return (EnqueueItems(items=items),)
+    if facts.open_race_items == 0 and facts.owed_verdicts == 0:
+        return (SettlementDue(settling_block=facts.finalized_block, why="all results are in"),)
+    if facts.now_ms >= draw.drawn_ms + opened.rules.run_ms:
+        return (SettlementDue(settling_block=facts.finalized_block, why="the time for results is over"),)
+    return ()
+
+
+def _when_settled(state: RaceState, opened: RaceOpened, facts: Facts) -> tuple[Event | Effect, ...]:
+    effects: list[Event | Effect] = []
+    settlement = state.settlement
+    if settlement is not None and settlement.state == "settled" and _is_weights_due(state, facts):
+        effects.append(SetWeights(uids=settlement.uids, weights_u16=settlement.weights_u16))
+    if not state.is_released:
+        problem_ids = tuple(problem.problem_id for problem in opened.batch.problems)
+        effects.append(ReleaseBatch(batch_sha256=opened.batch.batch_sha256, problem_ids=problem_ids))
+    return tuple(effects)
+
+
+def _is_weights_due(state: RaceState, facts: Facts) -> bool:
+    """True before the first try, and after a failed one once a growing number of blocks has passed."""
+    if state.weights is None:
+        return True
+    wait_blocks = min(1 << (state.weights_tries - 1), _WEIGHTS_WAIT_BLOCKS_MAX)
+    return state.weights.status != "ok" and facts.block >= state.weights.block + wait_blocks
+
+
+def settlement_inputs(
+    state: RaceState,
+    policy: Policy,
+    metagraph: Metagraph,
+    evaluations: Iterable[CountedEvaluation],
+    verdicts: Iterable[CountedVerdict],
+    history: tuple[SettlementRecord, ...] = (),
+) -> SettlementInputs:
+    """The inputs of `settle` for a race in stage `settling`.
+
+    `metagraph` is the subnet at the settling block. Raises IllegalEventError in any other stage, ValueError when
+    `policy` is not the one the race was opened under.
+    """
+    if state.stage != "settling" or state.opened is None or state.closed is None or state.due is None:
+        raise IllegalEventError(f"{state.race_id} is {state.stage}, not settling")
+    if policy.policy_sha256 != state.opened.policy_sha256:
+        raise ValueError(f"{state.race_id} runs under policy {state.opened.policy_sha256}, not {policy.policy_sha256}")
+    field: tuple[Candidate, ...] = state.field.field if state.field else ()
+    beacon: BeaconRound | None = state.draw.beacon if state.draw else None
+    return SettlementInputs(
+        race_id=state.race_id,
+        policy=policy,
+        batch=state.opened.batch,
+        closing_block=state.closed.closing_block,
+        closes_ms=state.opened.closes_ms,
+        settling_block=state.due.settling_block,
+        field=field,
+        validators=state.field.validators if state.field else (),
+        beacon=beacon,
+        evaluations=tuple(evaluations),
+        verdicts=tuple(verdicts),
+        metagraph=metagraph,
+        incumbent=state.field.incumbent if state.field else None,
+        history=history,
+    )
+
+
+def top_after(state: RaceState) -> Top | None:
+    """Who is at the top once this race is settled or cancelled: the incumbent of the next one. None: nobody.
+
+    Raises IllegalEventError while the race has no settlement.
+    """
+    settlement, opened = state.settlement, state.opened
+    if settlement is None or opened is None:
+        raise IllegalEventError(f"{state.race_id} is {state.stage} and has no settlement")
+    if not settlement.is_promotion:
+        return state.field.incumbent if state.field else None
+    hotkey = next(
+        row.miner_hotkey for row in settlement.standings if row.agent_version_id == settlement.top_agent_version_id
+    )
+    return Top(agent_version_id=settlement.top_agent_version_id, miner_hotkey=hotkey, promoted_ms=opened.closes_ms)

@@ -1,0 +1,129 @@
+"""Weights: from standings to the u16 vector every honest validator sets, byte for byte.
+
+Byte identity is load-bearing: consensus takes a stake-weighted median per uid, so a tail that differs between
+validators comes out as nothing. `reference_vector` is SN15's rule of May 2026 (SN15 mechanics, section 11), floats and
+all, kept for parity. `chain_vector` is ours: integers only, maximum exactly 65535 (the chain rescales anything else),
+the uids of the settling block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from arena.chain.port import Metagraph
+from arena.policy import WeightRules
+
+U16_MAX = 65_535
+_SHARE_TOLERANCE = 1e-9
+
+
+class Finisher(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of a race result as SN15's rule takes it: `race_score` is a float there."""
+
+    miner_hotkey: str
+    agent_version_id: str
+    race_score: float
+
+
+class WeightCase(msgspec.Struct, frozen=True, kw_only=True):
+    """One input of SN15's rule as it stands in a case file."""
+
+    case_id: str
+    metagraph_hotkeys: tuple[str, ...]
+    finishers: tuple[Finisher, ...]
+    t_top: float
+    t_burn: float
+
+
+class WeightVector(msgspec.Struct, frozen=True, kw_only=True):
+    """Parallel uids and u16 weights."""
+
+    uids: tuple[int, ...]
+    weights: tuple[int, ...]
+
+
+def reference_vector(
+    metagraph_hotkeys: Sequence[str], finishers: Iterable[Finisher], t_top: float, t_burn: float
+) -> WeightVector:
+    """SN15's vector over every uid (`metagraph_hotkeys[uid]`), before the chain's own normalisation.
+
+    Entries may exceed 65535 and the maximum may lie below it, as in the reference. Raises ValueError for shares that
+    are impossible: outside [0, 1), not adding up to 1, or a burn share too small to hold the tail.
+    """
+    if not 0.0 <= t_top < 1.0 or not 0.0 < t_burn <= 1.0 or abs(t_top + t_burn - 1.0) > _SHARE_TOLERANCE:
+        raise ValueError(f"shares {t_top} and {t_burn} are impossible: both in 0..1, top below 1, sum 1")
+    uid_by_hotkey = {hotkey: uid for uid, hotkey in enumerate(metagraph_hotkeys)}
+    ranked = sorted(finishers, key=lambda row: (-row.race_score, row.agent_version_id))
+    weights = [0] * len(metagraph_hotkeys)
+    half = len(ranked) // 2
+    if half == 0:
+        weights[0] = U16_MAX
+        return WeightVector(uids=tuple(range(len(weights))), weights=tuple(weights))
+    tail = _taper([uid_by_hotkey.get(row.miner_hotkey) for row in ranked[1:half]], half)
+    tail_sum = sum(tail.values())
+    if t_top <= t_burn:
+        burn = U16_MAX
+        top = round(t_top * ((U16_MAX + tail_sum) / (1.0 - t_top)))
+    else:
+        top = U16_MAX
+        burn = round(U16_MAX / t_top * t_burn - tail_sum)
+        if burn < 0:
+            raise ValueError(f"a burn share of {t_burn} does not hold a tail of {tail_sum}")
+    for uid, weight in tail.items():
+        weights[uid] = weight
+    weights[0] = burn
+    top_uid = uid_by_hotkey.get(ranked[0].miner_hotkey)
+    if top_uid is not None:
+        weights[top_uid] += top
+    return WeightVector(uids=tuple(range(len(weights))), weights=tuple(weights))
+
+
+def chain_vector(
+    ranked_hotkeys: Sequence[str], top_hotkey: str, metagraph: Metagraph, rules: WeightRules
+) -> WeightVector:
+    """The vector to set: nonzero entries by uid, the largest exactly 65535.
+
+    `ranked_hotkeys` are the race's standings, best first; `top_hotkey` is the top agent's, which need not be first
+    (the margin), or empty when nobody is at the top. The top gets `top_e4`; the other hotkeys in the upper half of N
+    finishers get K-1, K-2, .. 1 units of 1/65535 of the largest entry, K = N // 2; the rest burns. A hotkey that is not
+    registered at the settling block loses its entry: the top's share burns, a tail entry vanishes. Raises ValueError
+    for a hotkey that stands twice or a top share outside 0..10000.
+    """
+    if len(set(ranked_hotkeys)) != len(ranked_hotkeys):
+        raise ValueError("a hotkey stands twice in the standings")
+    if not 0 <= rules.top_e4 <= 10_000:
+        raise ValueError(f"top_e4 must lie in 0..10000, not {rules.top_e4}")
+    top_uid = metagraph.uid_of(top_hotkey) if top_hotkey else None
+    if rules.kind == "winner_takes_all":
+        return _vector({rules.burn_uid if top_uid is None else top_uid: U16_MAX})
+    half = len(ranked_hotkeys) // 2
+    others = [hotkey for hotkey in ranked_hotkeys if hotkey != top_hotkey][: max(0, half - 1)]
+    tail = _taper([metagraph.uid_of(hotkey) for hotkey in others], half)
+    tail.pop(rules.burn_uid, None)
+    if top_uid is None or top_uid == rules.burn_uid:
+        return _vector(tail | {rules.burn_uid: U16_MAX})
+    top, burn = _split(rules.top_e4, sum(tail.values()))
+    return _vector(tail | {top_uid: top, rules.burn_uid: burn})
+
+
+def _taper(uids: Sequence[int | None], half: int) -> dict[int, int]:
+    """Rank r in 2..K gets K+1-r; `uids` are those of rank 2 on, None where a hotkey is not registered."""
+    return {uid: half - 1 - place for place, uid in enumerate(uids) if uid is not None}
+
+
+def _split(top_e4: int, tail_sum: int) -> tuple[int, int]:
+    """(top, burn) with the larger at 65535 and top / (top + burn + tail) = top_e4 / 10000, rounded half up."""
+    rest_e4 = 10_000 - top_e4
+    if top_e4 <= rest_e4:
+        top = (2 * top_e4 * (U16_MAX + tail_sum) + rest_e4) // (2 * rest_e4)
+        if top <= U16_MAX:
+            return top, U16_MAX
+    burn = (2 * rest_e4 * U16_MAX + top_e4) // (2 * top_e4) - tail_sum
+    return U16_MAX, max(0, burn)
+
+
+def _vector(weights: dict[int, int]) -> WeightVector:
+    kept = sorted((uid, weight) for uid, weight in weights.items() if weight > 0)
+    return WeightVector(uids=tuple(uid for uid, _ in kept), weights=tuple(weight for _, weight in kept))

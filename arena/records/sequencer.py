@@ -1,0 +1,129 @@
+"""The sequencer: the one place that gives records their number, time and signature, one per hotkey.
+
+Promise: payloads are appended in order, in one transaction with their bodies and the end of their lease. When another
+process moved the head, the same payloads are signed again on the new one, a bounded number of times. When a reply was
+lost, the log itself tells whether the append happened: calling `append` again with the same payloads never doubles
+them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from arena.chain.port import Signer
+from arena.records.body import encode_content
+from arena.records.chain import head_after, signing_message
+from arena.records.model import AttemptRecord, Head, HostFacts, Payload, RecordContent, SignedRecord
+from arena.store.port import HeadMovedError, Lease, Store, StoredBody
+from problems.errors import ArenaError
+
+SIGNING_ATTEMPTS = 8
+
+Write = Callable[[list[SignedRecord]], Awaitable[Head]]
+
+
+class Unanswered(msgspec.Struct, frozen=True):
+    """Payloads that were sent and never answered, and the head the log has if they arrived."""
+
+    payloads: tuple[Payload, ...]
+    head: Head
+
+
+class Sequencer:
+    """Signs and appends for one hotkey. Share one between the tasks of a process."""
+
+    def __init__(self, store: Store, signer: Signer, now_ms: Callable[[], int], host: HostFacts) -> None:
+        self._store = store
+        self._signer = signer
+        self._now_ms = now_ms
+        self._host = host
+        self._lock = asyncio.Lock()
+        self._head: Head | None = None  # None: ask the store
+        self._unanswered: Unanswered | None = None
+
+    async def append(
+        self,
+        payloads: Sequence[Payload],
+        bodies: Sequence[StoredBody] = (),
+        finish: Lease | None = None,
+        *,
+        host: HostFacts | None = None,
+    ) -> Head:
+        """Append payloads, with their bodies and the finish of a lease, and return the new head.
+
+        `host` replaces the sequencer's host facts for these records (times of one episode). Raises ArenaError V2022
+        when the lease was lost, the hotkey is another's or the head kept moving; V2021 when the server is away.
+        """
+        for body in bodies:
+            if hashlib.sha256(body.content).hexdigest() != body.body_sha256:
+                raise ArenaError("V2022", f"a body does not have the hash {body.body_sha256} it is named by")
+        return await self._write(
+            tuple(payloads), host or self._host, lambda records: self._store.append(records, bodies, finish)
+        )
+
+    async def abandon(self, lease: Lease, payload: AttemptRecord, *, host: HostFacts | None = None) -> Head:
+        """Return an unfinished lease of ours to the queue and append its attempt record, in one transaction.
+
+        For leases that ran out (`Store.expired`) and for attempts that ended in a fault of ours. Raises as `append`.
+        """
+        return await self._write((payload,), host or self._host, lambda records: self._store.abandon(lease, records[0]))
+
+    async def _write(self, payloads: tuple[Payload, ...], host: HostFacts, write: Write) -> Head:
+        if not payloads:
+            raise ArenaError("V2022", "there is nothing to append")
+        async with self._lock:
+            may_repeat = True
+            for _ in range(SIGNING_ATTEMPTS):
+                head = self._head or await self._store.head()
+                if await self._has_arrived(payloads, head):
+                    return self._settle(head)
+                records = self._sign(payloads, host, head)
+                self._head, self._unanswered = None, Unanswered(payloads, head_after(records[-1]))
+                try:
+                    return self._settle(await write(records))
+                except HeadMovedError:
+                    self._unanswered = None
+                except ArenaError as error:
+                    if error.failure.code != "V2021":
+                        self._unanswered = None
+                        raise
+                    if not may_repeat:
+                        raise
+                    may_repeat = False
+            raise HeadMovedError(f"the head moved {SIGNING_ATTEMPTS} times while records were signed")
+
+    async def _has_arrived(self, payloads: tuple[Payload, ...], head: Head) -> bool:
+        """True when these payloads were sent before, the reply was lost, and the log holds them."""
+        sent = self._unanswered
+        if sent is None or sent.payloads != payloads or head.seq < sent.head.seq:
+            return False
+        async for record in self._store.records(self._store.validator, after_seq=sent.head.seq - 1):
+            return head_after(record) == sent.head
+        return False
+
+    def _settle(self, head: Head) -> Head:
+        self._head, self._unanswered = head, None
+        return head
+
+    def _sign(self, payloads: Sequence[Payload], host: HostFacts, head: Head) -> list[SignedRecord]:
+        records = []
+        for payload in payloads:
+            content = encode_content(RecordContent(recorded_ms=self._now_ms(), host=host, payload=payload))
+            sha256 = hashlib.sha256(content).hexdigest()
+            seq = head.seq + 1
+            message = signing_message(self._signer.hotkey, seq, head.hash, sha256)
+            record = SignedRecord(
+                validator=self._signer.hotkey,
+                seq=seq,
+                prev=head.hash,
+                content_sha256=sha256,
+                signature=self._signer.sign(message).hex(),
+                content=content,
+            )
+            records.append(record)
+            head = head_after(record)
+        return records

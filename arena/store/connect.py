@@ -1,0 +1,91 @@
+"""Connections: from a DSN to an engine, and from a driver's error to one of ours.
+
+Promise: nothing of SQLAlchemy or asyncpg leaves this package: a server that is away is V2021, a refused write V2022
+(`HeadMovedError` and `LeaseLostError` where that is the reason), a missing or foreign schema V2023. Errors that only a
+bug of ours can cause pass through unchanged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from arena.store.port import HeadMovedError, LeaseLostError
+from problems.errors import ArenaError
+
+T = TypeVar("T")
+
+CONNECT_TIMEOUT_S = 10
+POOL_SIZE = 8
+
+_AWAY = ("08", "57", "53", "28", "3D")  # connection, shutdown, resources, credentials, database
+_SCHEMA = ("42P01", "42883", "3F000", "42703")  # undefined table, function, schema, column
+_REFUSED = ("42501", "23", "40", "AR")
+
+
+def engine_url(dsn: str) -> URL:
+    """The asyncpg URL of a `postgresql://` DSN. Raises ArenaError V2021 for one that can't be read."""
+    try:
+        url = make_url(dsn)
+    except (ArgumentError, ValueError) as error:
+        raise ArenaError("V2021", "the DSN is not a postgresql:// URL") from error
+    if not url.drivername.startswith("postgres"):
+        raise ArenaError("V2021", f"the DSN names {url.drivername}, not postgresql")
+    query = dict(url.query)
+    if "sslmode" in query:  # libpq's name; asyncpg reads the same values under its own
+        query["ssl"] = query.pop("sslmode")
+    return url.set(drivername="postgresql+asyncpg", query=query)
+
+
+def open_engine(dsn: str, *, is_autocommit: bool = True, pool_size: int = POOL_SIZE) -> AsyncEngine:
+    """A pooled engine. Every write of the store is one function call, so it commits by itself."""
+    return create_async_engine(
+        engine_url(dsn),
+        pool_size=pool_size,
+        max_overflow=0,
+        isolation_level="AUTOCOMMIT" if is_autocommit else "READ COMMITTED",
+        connect_args={"timeout": CONNECT_TIMEOUT_S, "server_settings": {"application_name": "agent-arena"}},
+    )
+
+
+@contextmanager
+def coded_errors() -> Iterator[None]:
+    """Turns driver errors inside the block into coded ones."""
+    try:
+        yield
+    except DBAPIError as error:
+        coded = _coded(error)
+        if coded is None:
+            raise
+        raise coded from error
+    except (OSError, TimeoutError) as error:
+        raise ArenaError("V2021", str(error) or type(error).__name__) from error
+
+
+def _coded(error: DBAPIError) -> ArenaError | None:
+    state = str(getattr(error.orig, "sqlstate", None) or "")
+    about = str(error.orig).split(">: ", 1)[-1].splitlines()[0][:300]
+    if state == "AR001":
+        return HeadMovedError(about)
+    if state == "AR002":
+        return LeaseLostError(about)
+    if state in _SCHEMA:
+        return ArenaError("V2023", about)
+    if state.startswith(_REFUSED):
+        return ArenaError("V2022", about)
+    if error.connection_invalidated or not state or state.startswith(_AWAY):
+        return ArenaError("V2021", about)
+    return None
+
+
+def run_blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine to its end from synchronous code, whether or not this thread already runs an event loop."""
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="arena-store") as pool:
+        return pool.submit(lambda: asyncio.run(work())).result()

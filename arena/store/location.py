@@ -1,0 +1,60 @@
+"""Where a node's store is: the default state folder, and the small file in it that names the store.
+
+`store.json` (mode 0600, it holds a password) is written by whoever opened the store of a state folder, so that the
+commands beside it (`arena records`) read the same one without being told a DSN.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from problems.canonical import canonical_bytes
+from problems.errors import ArenaError
+
+FILE_NAME = "store.json"
+STATE_DIR_VARIABLE = "ARENA_STATE_DIR"
+
+
+class StoreLocation(msgspec.Struct, frozen=True, kw_only=True):
+    """The store of a state folder. `embedded`: its server lives in the folder and may have to be started first."""
+
+    kind: Literal["embedded", "external"]
+    validator: str
+    dsn: str
+
+
+def default_state_dir() -> Path:
+    """ARENA_STATE_DIR, else /var/lib/agent-arena as root, else ~/.local/state/agent-arena. Makes nothing."""
+    given = os.environ.get(STATE_DIR_VARIABLE)
+    if given:
+        return Path(given).expanduser()
+    if os.geteuid() == 0:
+        return Path("/var/lib/agent-arena")
+    return Path("~/.local/state/agent-arena").expanduser()
+
+
+def write_location(state_dir: Path, location: StoreLocation) -> None:
+    """Replace `store.json` in one step, readable by this user only."""
+    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=FILE_NAME, dir=state_dir)  # mkstemp makes it 0600
+    with os.fdopen(handle, "wb") as file:
+        file.write(canonical_bytes(location))
+        file.flush()
+        os.fsync(file.fileno())
+    Path(name).rename(state_dir / FILE_NAME)
+
+
+def read_location(state_dir: Path) -> StoreLocation | None:
+    """What `store.json` says, or None where there is none. Raises ArenaError V2021 when it can't be read."""
+    path = state_dir / FILE_NAME
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=StoreLocation)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise ArenaError("V2021", f"{path}: {error}") from error

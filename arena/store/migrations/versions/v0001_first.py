@@ -1,0 +1,18 @@
+"""The first schema: log, working state, functions and rights."""
+
+from __future__ import annotations
+
+from alembic import op
+
+from arena.store.schema import run_script
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Create everything, in the order the files depend on each other."""
+    for name in ("0001_log.sql", "0001_work.sql", "0001_functions.sql"):
+        run_script(op.get_bind(), name)

@@ -1,0 +1,111 @@
+"""The store's SQL, one named statement each. Writes are single calls of the functions in `migrations/sql`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ARRAY, BigInteger, Integer, LargeBinary, Text, TextClause, bindparam, text
+from sqlalchemy.types import TypeEngine
+
+_BYTES = ARRAY(LargeBinary)
+_TEXTS = ARRAY(Text)
+_INTEGERS = ARRAY(Integer)
+
+
+def _typed(sql: str, **types: TypeEngine[Any]) -> TextClause:
+    return text(sql).bindparams(*(bindparam(name, type_=type_) for name, type_ in types.items()))
+
+
+IDENTITY = text("select arena.session_hotkey()")
+HEAD = text("select seq, hash from arena.head where validator = :validator")
+VALIDATORS = text("select validator from arena.head order by validator")
+
+APPEND = _typed(
+    "select head_seq, head_hash from arena.append(:validator, :seq, :prev, :contents, :signatures,"
+    " :body_sha256s, :body_sizes, :bodies, :fence, :lease_state)",
+    validator=Text(),
+    seq=BigInteger(),
+    prev=LargeBinary(),
+    contents=_BYTES,
+    signatures=_BYTES,
+    body_sha256s=_BYTES,
+    body_sizes=_INTEGERS,
+    bodies=_BYTES,
+    fence=BigInteger(),
+    lease_state=Text(),
+)
+
+# Pages by key, not a cursor: the log only grows at its end, so pages of different moments fit together.
+RECORDS = _typed(
+    "select seq, prev, sha256, signature, content from arena.record"
+    " where validator = :validator and seq > :after_seq"
+    " and (:kinds is null or kind = any (:kinds)) and (:race_id is null or race_id = :race_id)"
+    " order by seq limit :page",
+    validator=Text(),
+    after_seq=BigInteger(),
+    kinds=_TEXTS,
+    race_id=Text(),
+    page=Integer(),
+)
+BODIES = _typed(
+    "select distinct on (sha256) sha256, size, content from arena.body"
+    " where sha256 = any (:body_sha256s) order by sha256",
+    body_sha256s=_BYTES,
+)
+
+ENQUEUE = _typed(
+    "select arena.enqueue(:validator, :ids, :stages, :races, :copies, :work)",
+    validator=Text(),
+    ids=_TEXTS,
+    stages=_TEXTS,
+    races=_TEXTS,
+    copies=_INTEGERS,
+    work=_TEXTS,
+)
+CLAIM = _typed(
+    "select fence, work, expires_ms, attempts from arena.claim(:validator, :stages, :count, :ttl_ms)",
+    validator=Text(),
+    stages=_TEXTS,
+    count=Integer(),
+    ttl_ms=BigInteger(),
+)
+RENEW = _typed(
+    "select arena.renew(:validator, :fence, :ttl_ms)", validator=Text(), fence=BigInteger(), ttl_ms=BigInteger()
+)
+RELEASE = _typed("select arena.release(:validator, :fence)", validator=Text(), fence=BigInteger())
+EXPIRED = text(
+    "select l.fence, i.work, (extract(epoch from l.expires_at) * 1000)::bigint as expires_ms, l.attempts"
+    " from arena.lease l join arena.item i using (item_id) where l.validator = :validator"
+    " and (l.state = 'lapsed' or (l.state = 'open' and l.expires_at <= clock_timestamp())) order by l.fence"
+)
+OPEN_ITEMS = text("select count(*) from arena.item where race_id = :race_id and stage = :stage and remaining > 0")
+
+PUT_SUBMISSION = _typed(
+    "select arena.put_submission(:validator, :agent_version_id, :miner_hotkey, :agent_sha256, :commitment_block,"
+    " :commitment_sha256, :name, :source, :state, :submitted_block, :report)",
+    commitment_block=BigInteger(),
+    submitted_block=BigInteger(),
+)
+SUBMISSIONS = _typed(
+    "select agent_version_id, miner_hotkey, agent_sha256, commitment_block, commitment_sha256, name, source, state,"
+    " submitted_block, report from arena.submission"
+    " where validator = :validator and (:states is null or state = any (:states)) order by ordinal",
+    validator=Text(),
+    states=_TEXTS,
+)
+SET_SUBMISSION_STATE = text("select arena.set_submission_state(:validator, :agent_version_id, :state, :report)")
+
+PUT_EVENT = _typed("select arena.put_event(:validator, :stream, :index, :event)", index=Integer())
+EVENTS = text("select event from arena.event where validator = :validator and stream = :stream order by index")
+
+PUT_WEIGHTS_RESULT = _typed(
+    "select arena.put_weights_result(:validator, :race_id, :block, :uids, :weights_u16, :status, :detail)",
+    block=BigInteger(),
+    uids=_INTEGERS,
+    weights_u16=_INTEGERS,
+)
+WEIGHTS_RESULTS = _typed(
+    "select race_id, block, uids, weights_u16, status, detail from arena.weights_result"
+    " where validator = :validator order by ordinal desc limit :limit",
+    limit=Integer(),
+)

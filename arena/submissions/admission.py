@@ -1,0 +1,109 @@
+"""Admission: whether a submission may enter the queue, decided from public values alone.
+
+Promise: a pure function. Two validators that see the same chain and the same earlier submissions decide the same. The
+cooldown counts between *commitment* blocks, not arrival times, because arrival differs from validator to validator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from arena.chain.port import Commitment, Metagraph, Verifier
+from arena.gate.report import GateReport
+from arena.ids import AgentVersionId
+from arena.policy import CooldownRules
+from arena.submissions.model import SignedSubmission, is_agent_name, is_authentic
+from problems.errors import Failure
+
+CooldownClass = Literal["accepted", "integrity", "security", "form"]
+
+
+class PastSubmission(msgspec.Struct, frozen=True, kw_only=True):
+    """An earlier submission of the same hotkey: the block of its commitment and how it ended."""
+
+    block: int
+    ended: CooldownClass
+
+
+class Admission(msgspec.Struct, frozen=True, kw_only=True):
+    """The decision. `next_allowed_block` is the first block whose commitment this hotkey may submit next."""
+
+    agent_version_id: AgentVersionId
+    submitted_block: int
+    next_allowed_block: int
+    refusal: Failure | None = None
+
+    @property
+    def is_accepted(self) -> bool:
+        """True when the submission may enter the gate."""
+        return self.refusal is None
+
+
+def admit(
+    submission: SignedSubmission,
+    *,
+    commitment: Commitment | None,
+    past: Sequence[PastSubmission],
+    metagraph: Metagraph,
+    rules: CooldownRules,
+    verify: Verifier,
+) -> Admission:
+    """Decide on one submission.
+
+    `commitment` is the hotkey's latest finalized one, `metagraph` the subnet at the deciding block, `past` the
+    hotkey's other submissions (not this one: asking again for a stored version is the caller's no-op). Refusals:
+    A1010 name, A1007 signature or commitment, A1008 not registered, A1006 cooldown with the first allowed block.
+    """
+    earliest = next_allowed_block(past, rules)
+    refusal = _refusal(submission, commitment, earliest, metagraph, verify)
+    block = commitment.block if commitment is not None else metagraph.block
+    if refusal is None:
+        earliest = block + rules.accepted_blocks
+    return Admission(
+        agent_version_id=submission.agent_version_id,
+        submitted_block=block,
+        next_allowed_block=earliest,
+        refusal=refusal,
+    )
+
+
+def next_allowed_block(past: Sequence[PastSubmission], rules: CooldownRules) -> int:
+    """The first block at which a new commitment counts; 0 for a hotkey without a past."""
+    return max((entry.block + cooldown_blocks(entry.ended, rules) for entry in past), default=0)
+
+
+def cooldown_blocks(ended: CooldownClass, rules: CooldownRules) -> int:
+    """What a submission costs, in blocks. A file that could not be read costs nothing (DESIGN section 9)."""
+    costs = {"accepted": rules.accepted_blocks, "integrity": rules.integrity_blocks, "security": rules.security_blocks}
+    return costs.get(ended, 0)
+
+
+def cooldown_class(report: GateReport | None) -> CooldownClass:
+    """How a submission with this gate report ended. One without a report, or under review, counts as accepted."""
+    return "accepted" if report is None or report.severity is None else report.severity
+
+
+def _refusal(
+    submission: SignedSubmission,
+    commitment: Commitment | None,
+    earliest: int,
+    metagraph: Metagraph,
+    verify: Verifier,
+) -> Failure | None:
+    if not is_agent_name(submission.name):
+        return Failure(code="A1010", detail=submission.name[:80])
+    if not is_authentic(submission, verify):
+        return Failure(code="A1007", detail="the signature is not the hotkey's over this source")
+    if metagraph.uid_of(submission.hotkey) is None:
+        return Failure(code="A1008", detail=f"at block {metagraph.block}")
+    if commitment is None:
+        return Failure(code="A1007", detail="no finalized commitment of this hotkey")
+    if commitment.hotkey != submission.hotkey or commitment.sha256 != submission.commitment_sha256:
+        return Failure(code="A1007", detail=f"the commitment of block {commitment.block} is for another source")
+    if commitment.block < earliest:
+        detail = f"committed in block {commitment.block}, allowed from block {earliest}: commit again then"
+        return Failure(code="A1006", detail=detail)
+    return None

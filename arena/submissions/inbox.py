@@ -1,0 +1,133 @@
+"""The local inbox: a folder of files that miners write and the validator polls, with a receipt for each answer.
+
+Promise: a file appears whole or not at all, killing either side at any instant loses nothing, and an entry stays until
+its receipt is written. Nothing in the folder is trusted: every entry is decoded and checked again by the reader.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from arena.gate.report import GateReport
+from arena.submissions.model import SignedSubmission
+from problems.errors import ArenaError, Failure
+
+ENTRY_BYTES_MAX = 8 << 20  # a 1 MB source, escaped in JSON, with room
+
+ReceiptState = Literal["refused", "rejected", "review", "accepted"]
+
+
+class InboxEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of the inbox: a submission, or why it can't be read."""
+
+    path: Path
+    submission: SignedSubmission | None
+    failure: Failure | None = None
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """The validator's answer to one submission, for the miner to read."""
+
+    agent_version_id: str
+    name: str
+    hotkey: str
+    state: ReceiptState
+    submitted_block: int
+    next_allowed_block: int
+    failure: Failure | None = None
+    report: GateReport | None = None
+
+
+class Inbox:
+    """Submissions under `root/new`, receipts under `root/receipts`."""
+
+    def __init__(self, root: Path) -> None:
+        self._new = root / "new"
+        self._receipts = root / "receipts"
+
+    def put(self, submission: SignedSubmission) -> Path:
+        """Hand in a submission; the same version again replaces its file. Raises ArenaError V2060 when it can't."""
+        name = f"{submission.agent_version_id}.json"
+        return _write_whole(self._new / name, msgspec.json.encode(submission))
+
+    def pending(self) -> list[InboxEntry]:
+        """Entries in the order of submission, then of id. Unreadable files come first, with their failure."""
+        try:
+            paths = sorted(path for path in self._new.iterdir() if path.suffix == ".json")
+        except FileNotFoundError:
+            return []
+        entries = [_read_entry(path) for path in paths]
+        return sorted(entries, key=lambda entry: entry.submission.submitted_ms if entry.submission else -1)
+
+    def answer(self, entry: InboxEntry, receipt: Receipt) -> None:
+        """Write the receipt, then take the entry away. Raises ArenaError V2060 when the folder can't be written."""
+        self.put_receipt(receipt)
+        self.discard(entry)
+
+    def put_receipt(self, receipt: Receipt) -> None:
+        """Write or replace a receipt. Raises ArenaError V2060 when the folder can't be written."""
+        _write_whole(self._receipts / f"{receipt.agent_version_id}.json", msgspec.json.encode(receipt))
+
+    def discard(self, entry: InboxEntry) -> None:
+        """Take an entry away that deserves no receipt. An entry that is gone already is no failure."""
+        try:
+            entry.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise ArenaError("V2060", f"{entry.path}: {error.strerror}") from error
+
+    def receipt(self, agent_version_id: str) -> Receipt | None:
+        """The receipt of one version, or None while there is no answer."""
+        path = self._receipts / f"{agent_version_id}.json"
+        return _read_receipt(path) if path.is_file() else None
+
+    def receipts(self, hotkey: str) -> list[Receipt]:
+        """Every readable receipt of a hotkey, latest block first."""
+        found = [_read_receipt(path) for path in sorted(self._receipts.glob("*.json"))]
+        own = [receipt for receipt in found if receipt is not None and receipt.hotkey == hotkey]
+        return sorted(own, key=lambda receipt: -receipt.submitted_block)
+
+
+def _read_entry(path: Path) -> InboxEntry:
+    try:
+        with path.open("rb") as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                return _unreadable(path, "not a plain file")
+            data = stream.read(ENTRY_BYTES_MAX + 1)
+    except OSError as error:
+        return _unreadable(path, str(error.strerror))
+    if len(data) > ENTRY_BYTES_MAX:
+        return _unreadable(path, f"more than {ENTRY_BYTES_MAX} bytes")
+    try:
+        return InboxEntry(path=path, submission=msgspec.json.decode(data, type=SignedSubmission))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return _unreadable(path, str(error))
+
+
+def _unreadable(path: Path, reason: str) -> InboxEntry:
+    return InboxEntry(path=path, submission=None, failure=Failure(code="A1009", detail=f"{path.name}: {reason}"))
+
+
+def _read_receipt(path: Path) -> Receipt | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Receipt)
+    except (OSError, msgspec.DecodeError):
+        return None  # of another version of this software: the validator writes it again when it is asked again
+
+
+def _write_whole(path: Path, data: bytes) -> Path:
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with scratch.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        scratch.replace(path)
+    except OSError as error:
+        raise ArenaError("V2060", f"{path}: {error.strerror}") from error
+    return path

@@ -1,0 +1,117 @@
+"""A signed submission: what a miner sends, how it is identified, and what stands on chain for it.
+
+Promise: identities are content hashes, never signatures (which are randomised). The commitment binds a hotkey to one
+source before anybody else can see it; the signature binds name, time and source to that hotkey.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import msgspec
+
+from arena.chain.keys import canonical_hotkey
+from arena.chain.port import Signer, Verifier
+from arena.ids import AgentVersionId, Hotkey, Sha256
+from problems.canonical import canonical_bytes, text_hash
+from problems.errors import ArenaError
+
+SUBMISSION_DOMAIN = b"agent-arena/submission/1\n"
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class SignedSubmission(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent file offered by a hotkey. `signature` is hex over `signed_message`."""
+
+    name: str
+    source: str
+    hotkey: str
+    agent_sha256: str
+    submitted_ms: int
+    signature: str
+
+    @property
+    def agent_version_id(self) -> AgentVersionId:
+        """Identity of this agent version."""
+        return agent_version_id(self.hotkey, self.agent_sha256)
+
+    @property
+    def commitment_sha256(self) -> Sha256:
+        """The hash that must stand on chain for this submission."""
+        return commitment_sha256(self.hotkey, self.source)
+
+
+def agent_version_id(hotkey: str, source_sha256: str) -> AgentVersionId:
+    """sha256 hex of (hotkey, newline, source sha256)."""
+    return AgentVersionId(hashlib.sha256(f"{_canonical(hotkey)}\n{source_sha256}".encode()).hexdigest())
+
+
+def commitment_sha256(hotkey: str, source: str) -> Sha256:
+    """sha256 hex of (ss58 address with prefix 42) followed by the source's UTF-8 bytes (DESIGN section 9)."""
+    return Sha256(hashlib.sha256(_canonical(hotkey).encode() + source.encode()).hexdigest())
+
+
+def make_submission(signer: Signer, name: str, source: str, now_ms: int) -> SignedSubmission:
+    """Sign a source. `now_ms` is unix milliseconds. Raises ArenaError A1010 for a malformed name."""
+    if not is_agent_name(name):
+        raise ArenaError("A1010", name[:80])
+    unsigned = SignedSubmission(
+        name=name,
+        source=source,
+        hotkey=_canonical(signer.hotkey),
+        agent_sha256=text_hash(source),
+        submitted_ms=now_ms,
+        signature="",
+    )
+    return msgspec.structs.replace(unsigned, signature=signer.sign(signed_message(unsigned)).hex())
+
+
+def signed_message(submission: SignedSubmission) -> bytes:
+    """The bytes the hotkey signs: a domain tag, then the canonical fields with the source by hash."""
+    fields = {
+        "name": submission.name,
+        "hotkey": submission.hotkey,
+        "agent_sha256": submission.agent_sha256,
+        "submitted_ms": submission.submitted_ms,
+    }
+    return SUBMISSION_DOMAIN + canonical_bytes(fields)
+
+
+def is_authentic(submission: SignedSubmission, verify: Verifier) -> bool:
+    """True when the hash is the source's and the signature the hotkey's. Total: malformed input is a False."""
+    try:
+        signature = bytes.fromhex(submission.signature)
+        is_own_hash = text_hash(submission.source) == submission.agent_sha256
+        message = signed_message(submission)
+    except (ValueError, TypeError):
+        return False
+    return is_own_hash and verify(submission.hotkey, message, signature)
+
+
+def is_agent_name(name: str) -> bool:
+    """True for 1 to 64 letters, digits, dots, dashes or underscores."""
+    return _NAME.fullmatch(name) is not None
+
+
+def read_source(path: Path, limit_bytes: int) -> str:
+    """The text of an agent file, byte for byte (no newline is translated).
+
+    Raises ArenaError A1009 when it can't be read, A1004 when it is too large, A1001 when it is not UTF-8.
+    """
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(limit_bytes + 1)
+    except OSError as error:
+        raise ArenaError("A1009", f"{path}: {error.strerror}") from error
+    if len(data) > limit_bytes:
+        raise ArenaError("A1004", f"{path} has more than {limit_bytes} bytes")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ArenaError("A1001", f"{path}: byte {error.start}") from error
+
+
+def _canonical(hotkey: str) -> Hotkey:
+    return Hotkey(canonical_hotkey(hotkey) or hotkey)

@@ -1,0 +1,71 @@
+"""The shipped agents, by name and hash: the only ones that may run where no jail holds.
+
+Promise: a source is what stands in this folder, byte for byte, and its sha256 is that of its UTF-8 bytes. The files
+are data, run by a guest and never imported by the host; reading them is lazy.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from problems.canonical import text_hash
+
+_NAMES = ("baseline", "subtask", "nop", "echoer", "cheater")
+_MODEL_LINE = re.compile(r'^MODEL = ""', re.MULTILINE)
+_SCRIPTED_MODELS = ("scripted-expert", "scripted-careful", "scripted-hasty")
+_ANSWERS_BLOCK = re.compile(r"^ANSWERS = \{.*?^\}", re.MULTILINE | re.DOTALL)
+
+
+class ReferenceAgent(msgspec.Struct, frozen=True, kw_only=True):
+    """One shipped agent."""
+
+    name: str
+    source: str
+    sha256: str
+
+
+@functools.cache
+def reference_agents() -> tuple[ReferenceAgent, ...]:
+    """Every shipped agent, then the baseline pinned to each scripted model (`baseline:scripted-expert`, ...)."""
+    agents = [_agent(name, _read(name)) for name in _NAMES]
+    agents += [_agent(f"baseline:{model}", baseline_source(model)) for model in _SCRIPTED_MODELS]
+    return tuple(agents)
+
+
+def reference_agent(name: str) -> ReferenceAgent:
+    """The shipped agent of that name. Raises KeyError for a name that is not shipped."""
+    return {agent.name: agent for agent in reference_agents()}[name]
+
+
+def reference_sha256s() -> frozenset[str]:
+    """Hashes of the sources that the `reference-agents-only` level admits."""
+    return frozenset(agent.sha256 for agent in reference_agents())
+
+
+def baseline_source(model: str) -> str:
+    """The baseline with its model preference set to `model`; nothing else differs."""
+    return _MODEL_LINE.sub(lambda _: f'MODEL = "{model}"', _read("baseline"), count=1)
+
+
+def cheater_source(ids: Sequence[str]) -> str:
+    """The cheater with an answer table of `ids`, for a gate that knows the catalogue. Needs at least three ids.
+
+    Raises ValueError for fewer: the gate's rule wants a table, not a constant.
+    """
+    if len(ids) < 3:
+        raise ValueError(f"an answer table needs at least 3 ids, not {len(ids)}")
+    rows = "".join(f'    "{index}": "{product_id}",\n' for index, product_id in enumerate(ids))
+    return _ANSWERS_BLOCK.sub(lambda _: f"ANSWERS = {{\n{rows}}}", _read("cheater"), count=1)
+
+
+def _agent(name: str, source: str) -> ReferenceAgent:
+    return ReferenceAgent(name=name, source=source, sha256=text_hash(source))
+
+
+def _read(name: str) -> str:
+    return Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")

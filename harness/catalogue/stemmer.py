@@ -1,0 +1,149 @@
+"""Porter's stemmer as Lucene ships it: one lower-case word in, one stem out, nothing else.
+
+The variant is Martin Porter's own Java program, which departs from his 1980 paper in two rules of step 2
+(`bli` -> `ble`, `logi` -> `log`; search notes, section 2.2). Letters outside a-z count as consonants, as there.
+"""
+
+from __future__ import annotations
+
+_VOWELS = frozenset("aeiou")
+
+# Suffix -> replacement, grouped by the letter the Java program switches on: the last but one in steps 2 and 4, the
+# last in step 3. Within a group the first suffix that fits decides, even when its condition then fails.
+_STEP_2 = {
+    "a": (("ational", "ate"), ("tional", "tion")),
+    "c": (("enci", "ence"), ("anci", "ance")),
+    "e": (("izer", "ize"),),
+    "g": (("logi", "log"),),
+    "l": (("bli", "ble"), ("alli", "al"), ("entli", "ent"), ("eli", "e"), ("ousli", "ous")),
+    "o": (("ization", "ize"), ("ation", "ate"), ("ator", "ate")),
+    "s": (("alism", "al"), ("iveness", "ive"), ("fulness", "ful"), ("ousness", "ous")),
+    "t": (("aliti", "al"), ("iviti", "ive"), ("biliti", "ble")),
+}
+_STEP_3 = {
+    "e": (("icate", "ic"), ("ative", ""), ("alize", "al")),
+    "i": (("iciti", "ic"),),
+    "l": (("ical", "ic"), ("ful", "")),
+    "s": (("ness", ""),),
+}
+_STEP_4 = {
+    "a": ("al",),
+    "c": ("ance", "ence"),
+    "e": ("er",),
+    "i": ("ic",),
+    "l": ("able", "ible"),
+    "n": ("ant", "ement", "ment", "ent"),
+    "o": ("ion", "ou"),
+    "s": ("ism",),
+    "t": ("ate", "iti"),
+    "u": ("ous",),
+    "v": ("ive",),
+    "z": ("ize",),
+}
+
+
+def stem(word: str) -> str:
+    """The stem of a lower-case word. Words of one or two letters come back unchanged."""
+    if len(word) <= 2:
+        return word
+    word = _strip_plural(word)
+    word = _strip_past_and_gerund(word)
+    if word.endswith("y") and _has_vowel(word[:-1]):
+        word = word[:-1] + "i"
+    word = _replace_suffix(word, _STEP_2, word[-2] if len(word) >= 2 else "")
+    word = _replace_suffix(word, _STEP_3, word[-1:])
+    word = _strip_suffix(word)
+    return _tidy_end(word)
+
+
+def _is_consonant(word: str, index: int) -> bool:
+    letter = word[index]
+    if letter in _VOWELS:
+        return False
+    if letter == "y":
+        return index == 0 or not _is_consonant(word, index - 1)
+    return True
+
+
+def _measure(word: str) -> int:
+    """How many times a vowel run is followed by a consonant run."""
+    count, was_vowel = 0, False
+    for index in range(len(word)):
+        is_consonant = _is_consonant(word, index)
+        count += was_vowel and is_consonant
+        was_vowel = not is_consonant
+    return count
+
+
+def _has_vowel(word: str) -> bool:
+    return any(not _is_consonant(word, index) for index in range(len(word)))
+
+
+def _ends_doubled(word: str) -> bool:
+    return len(word) >= 2 and word[-1] == word[-2] and _is_consonant(word, len(word) - 1)
+
+
+def _ends_short(word: str) -> bool:
+    """Consonant, vowel, consonant at the end, the last not w, x or y."""
+    last = len(word) - 1
+    return (
+        last >= 2
+        and _is_consonant(word, last)
+        and not _is_consonant(word, last - 1)
+        and _is_consonant(word, last - 2)
+        and word[last] not in "wxy"
+    )
+
+
+def _strip_plural(word: str) -> str:
+    if not word.endswith("s"):
+        return word
+    if word.endswith("sses"):
+        return word[:-2]
+    if word.endswith("ies"):
+        return word[:-2]
+    return word if word[-2] == "s" else word[:-1]
+
+
+def _strip_past_and_gerund(word: str) -> str:
+    if word.endswith("eed"):
+        return word[:-1] if _measure(word[:-3]) > 0 else word
+    if word.endswith("ed") and _has_vowel(word[:-2]):
+        word = word[:-2]
+    elif word.endswith("ing") and _has_vowel(word[:-3]):
+        word = word[:-3]
+    else:
+        return word
+    if word.endswith(("at", "bl", "iz")):
+        return word + "e"
+    if _ends_doubled(word):
+        return word if word[-1] in "lsz" else word[:-1]
+    return word + "e" if _measure(word) == 1 and _ends_short(word) else word
+
+
+def _replace_suffix(word: str, table: dict[str, tuple[tuple[str, str], ...]], key: str) -> str:
+    for suffix, replacement in table.get(key, ()):
+        if word.endswith(suffix):
+            kept = word[: len(word) - len(suffix)]
+            return kept + replacement if _measure(kept) > 0 else word
+    return word
+
+
+def _strip_suffix(word: str) -> str:
+    for suffix in _STEP_4.get(word[-2] if len(word) >= 2 else "", ()):
+        if word.endswith(suffix):
+            kept = word[: len(word) - len(suffix)]
+            if suffix == "ion" and not kept.endswith(("s", "t")):
+                continue
+            return kept if _measure(kept) > 1 else word
+    return word
+
+
+def _tidy_end(word: str) -> str:
+    if word.endswith("e"):
+        measure = _measure(word[:-1])
+        if measure > 1 or (measure == 1 and not _ends_short(word[:-1])):
+            word = word[:-1]
+    if word.endswith("l") and _ends_doubled(word) and _measure(word[:-1]) > 1:
+        word = word[:-1]
+    return word

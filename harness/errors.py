@@ -1,0 +1,94 @@
+"""Whose failure an ended episode is: one table from (what happened, when) to a code of the registry.
+
+Promise: `classify_guest` maps every way a guest can end to a stop reason and, where the agent is at fault, a failure;
+`classify_host` maps whatever our own side raised to a failure that is never the agent's. Details that go into a record
+hold nothing that differs between hosts: addresses and random file names are replaced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+from harness.limits import EpisodeLimits
+from harness.sandbox.port import GuestExit
+from harness.trace import StopReason
+from problems.errors import ArenaError, Failure
+
+GuestPhase = Literal["load", "raise", "not_json"]
+HostPhase = Literal["start", "tool", "model", "loop"]
+
+# Exceptions with a code of their own, by the phase they ended; everything else is `_BY_PHASE`'s.
+_BY_EXCEPTION: Mapping[tuple[GuestPhase, str], str] = {
+    ("load", "SyntaxError"): "A1002",
+    ("load", "IndentationError"): "A1002",
+    ("load", "TabError"): "A1002",
+    ("load", "MissingAgentMainError"): "A1003",
+    ("load", "MemoryError"): "A1030",
+    ("raise", "MemoryError"): "A1030",
+    ("not_json", "MemoryError"): "A1030",
+}
+_BY_PHASE: Mapping[GuestPhase, str] = {"load": "A1024", "raise": "A1024", "not_json": "A1025"}
+_STOP_BY_PHASE: Mapping[GuestPhase, StopReason] = {"load": "load_failed", "raise": "raised", "not_json": "not_json"}
+
+# How the sandbox ended it -> stop reason and code; `final` and `stopped` are the session's to explain.
+_BY_END: Mapping[str, tuple[StopReason, str]] = {
+    "wall_clock": ("wall_clock", "A1020"),
+    "output": ("output", "A1026"),
+    "protocol": ("protocol", "A1027"),
+    "died": ("died", "A1028"),
+    "frame": ("frame", "A1029"),
+    "resources": ("resources", "A1030"),
+}
+
+_HOST_FALLBACK: Mapping[HostPhase, str] = {"start": "V2002", "tool": "V2004", "model": "V2004", "loop": "V2004"}
+
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
+_TEMPORARY = re.compile(r"/tmp/\S+")
+
+
+def classify_guest(ended: GuestExit, limits: EpisodeLimits) -> tuple[StopReason, Failure | None]:
+    """Stop reason and failure of a guest that was not stopped by the session.
+
+    (`returned`, None) when `agent_main` returned: whether that is a failure depends on what it recommended.
+    """
+    if ended.end == "final" and not ended.error_kind:
+        return "returned", None
+    if ended.end == "final" and ended.error_kind:
+        code = classify_exception(_exception_name(ended.error), ended.error_kind)
+        stop: StopReason = "resources" if code == "A1030" else _STOP_BY_PHASE[ended.error_kind]
+        return stop, Failure(code=code, detail=stable_text(ended.error))
+    stop, code = _BY_END[ended.end]
+    return stop, Failure(code=code, detail=_detail(ended, limits))
+
+
+def classify_exception(name: str, phase: GuestPhase) -> str:
+    """The code for an exception class `name` that ended the agent in `phase`."""
+    return _BY_EXCEPTION.get((phase, name), _BY_PHASE[phase])
+
+
+def classify_host(error: Exception, phase: HostPhase) -> Failure:
+    """The failure behind an exception on our side: its own code when it has one, else the phase's. Never an A code
+    that is not already the exception's own."""
+    if isinstance(error, ArenaError):
+        return error.failure
+    return Failure(code=_HOST_FALLBACK[phase], detail=stable_text(f"{type(error).__name__}: {error}"))
+
+
+def stable_text(text: str) -> str:
+    """`text` without what differs from run to run: object addresses and names under /tmp."""
+    return _TEMPORARY.sub("/tmp/…", _ADDRESS.sub("0x…", text))
+
+
+def _exception_name(error: str) -> str:
+    return error.partition(":")[0]
+
+
+def _detail(ended: GuestExit, limits: EpisodeLimits) -> str:
+    """What a record may say. Which layer noticed a resource breach differs between hosts, so it is left out."""
+    if ended.end == "wall_clock":
+        return f"{limits.agent_time_ms} ms"
+    if ended.end == "resources":
+        return ""
+    return stable_text(ended.error)

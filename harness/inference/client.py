@@ -1,0 +1,158 @@
+"""An OpenAI-compatible endpoint through the real `openai` client.
+
+Promise: one attempt per `complete`, with the error mapped to whose fault it is; retries and failover are the
+gateway's. The reply is read from the raw JSON, so endpoints that add or leave out fields work; a reply that cannot be
+read is U3003, never a crash. The `openai` package takes about a second to import and is imported on first use.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from harness.inference.port import ModelReply
+from harness.trace import EmittedCall
+from problems.canonical import foreign_text
+from problems.errors import ArenaError
+
+if TYPE_CHECKING:
+    from openai import OpenAI
+
+_PROBE_TIMEOUT_MS = 20_000
+_DETAIL_CHARS = 300
+_REQUEST_AT_FAULT = frozenset({400, 413, 422})
+_ENDPOINT_MISSING = frozenset({401, 402, 403, 404, 405})
+
+
+class OpenAIUpstream:
+    """An `Upstream` at `base_url` (with its version path, e.g. `https://host/v1`). Thread-safe."""
+
+    def __init__(self, name: str, base_url: str, api_key: str, timeout_ms: int) -> None:
+        self._name = name
+        self._base_url = base_url
+        self._api_key = api_key
+        self._timeout_ms = timeout_ms
+        self._probe_model = ""  # the model of the latest request
+        self._client: OpenAI | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """The name that ledger and messages show."""
+        return self._name
+
+    def complete(self, request: str) -> ModelReply:
+        """One attempt at `request`, the JSON text of a rebuilt request.
+
+        Raises ArenaError A1040 (the endpoint says the request is at fault), U3001 (missing endpoint, refused key,
+        unknown model), U3002 (timeout, no connection, 5xx), U3003 (unreadable reply), U3004 (rate limit).
+        """
+        fields: dict[str, Any] = orjson.loads(request)
+        self._probe_model = str(fields.get("model", ""))
+        return read_reply(self._post(fields, self._timeout_ms))
+
+    def probe(self) -> bool:
+        """True when a one-token completion for the latest requested model succeeds, whatever was asked before."""
+        question = [{"role": "user", "content": "Reply with OK."}]
+        try:
+            read_reply(
+                self._post(
+                    {"model": self._probe_model, "messages": question, "max_tokens": 1},
+                    min(self._timeout_ms, _PROBE_TIMEOUT_MS),
+                )
+            )
+        except ArenaError:
+            return False
+        return True
+
+    def _post(self, fields: dict[str, Any], timeout_ms: int) -> bytes:
+        import httpx
+        import openai
+
+        try:
+            response = self._connected().post(
+                "/chat/completions", cast_to=httpx.Response, body=fields, options={"timeout": timeout_ms / 1000}
+            )
+        except openai.APIStatusError as error:
+            raise _status_error(error.status_code, error.message) from error
+        except openai.APIError as error:  # timeouts and connection errors
+            raise ArenaError("U3002", f"{type(error).__name__}: {error.message}"[:_DETAIL_CHARS]) from error
+        return response.content
+
+    def _connected(self) -> OpenAI:
+        with self._lock:
+            if self._client is None:
+                from openai import OpenAI
+
+                # An empty key would make the client look for one in the environment of this process.
+                self._client = OpenAI(base_url=self._base_url, api_key=self._api_key or "none", max_retries=0)
+            return self._client
+
+
+def _status_error(status: int, message: str) -> ArenaError:
+    detail = f"HTTP {status}: {message}"[:_DETAIL_CHARS]
+    if status in _REQUEST_AT_FAULT:
+        return ArenaError("A1040", detail)
+    if status in _ENDPOINT_MISSING:
+        return ArenaError("U3001", detail)
+    return ArenaError("U3004" if status == 429 else "U3002", detail)
+
+
+def read_reply(raw: bytes) -> ModelReply:
+    """A typed reply from the raw JSON of a chat completion. Raises ArenaError U3003 when it is not one.
+
+    An endpoint that leaves out `usage` is charged one token per four UTF-8 bytes of what it wrote, rounded up.
+    """
+    try:
+        body = orjson.loads(raw)
+        choice = body["choices"][0]
+        message = choice["message"]
+        content = _text(message.get("content"))
+        reasoning = _text(message.get("reasoning_content") or message.get("reasoning"))
+        calls = tuple(_call(index, call) for index, call in enumerate(message.get("tool_calls") or ()))
+        usage = body.get("usage") or {}
+        written = sum(len(text.encode()) for text in (content, reasoning, *(call.arguments for call in calls)))
+        return ModelReply(
+            model=str(body.get("model", "")),
+            content=content,
+            reasoning=reasoning,
+            calls=calls,
+            finish_reason=str(choice.get("finish_reason") or ""),
+            prompt_tokens=int(usage.get("prompt_tokens") or 0),
+            completion_tokens=int(usage.get("completion_tokens") or -(-written // 4)),
+            message=foreign_text(message),
+            logprobs=_logprobs(body, choice),
+        )
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        excerpt = raw[:120].decode(errors="replace")
+        raise ArenaError("U3003", f"{type(error).__name__} in {excerpt!r}") from error
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):  # parts, as some endpoints answer
+        return "".join(str(part.get("text", "")) for part in value if isinstance(part, dict))
+    raise TypeError("content is not text")
+
+
+def _call(index: int, call: dict[str, Any]) -> EmittedCall:
+    function = call["function"]
+    arguments = function.get("arguments")
+    return EmittedCall(
+        call_id=str(call.get("id") or f"call_{index}"),
+        name=str(function["name"]),
+        arguments=arguments if isinstance(arguments, str) else foreign_text(arguments or {}),
+    )
+
+
+def _logprobs(body: dict[str, Any], choice: dict[str, Any]) -> str:
+    """Token ids and logprobs under the names the endpoint used; empty when it gave none."""
+    given = {"logprobs": choice.get("logprobs"), "token_ids": choice.get("token_ids")}
+    given["prompt_token_ids"] = body.get("prompt_token_ids") or choice.get("prompt_token_ids")
+    kept = {name: value for name, value in given.items() if value}
+    return foreign_text(kept) if kept else ""

@@ -1,0 +1,237 @@
+"""What an agent may ask of a model: a request is rebuilt from an allow-list, never passed on.
+
+Promise: `rebuild` is pure, and nothing of the agent's reaches an upstream except the fields named here, in the shapes
+named here. Fields outside the list are dropped (sandbox notes, section 9), so agents that send harmless extras still
+run; a field that would put words into the model's mouth or start several answers is refused, because dropping it would
+change what the agent believes it asked for. It spends no budget and sends nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping
+
+import msgspec
+import orjson
+
+from harness.inference.port import InferenceRules
+from harness.limits import EpisodeLimits
+from harness.sandbox.port import GuestCallError
+from problems.canonical import foreign_text
+
+MALFORMED = "A1040"
+UNLISTED_MODEL = "A1041"
+FORCED = "A1042"
+
+# Control tokens of chat templates: in a message they would close the turn and open a prefilled assistant turn.
+_CONTROL_TOKEN = re.compile(r"<\|[A-Za-z_]{2,40}\|>|<｜[^<>]{1,40}｜>|<(?:start|end)_of_turn>")
+_SEED_MAX = 2**53 - 1
+
+
+class RebuiltRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as it goes upstream. `text` is its JSON with sorted keys; `sha256` is of that text's bytes."""
+
+    model: str
+    text: str
+    messages: tuple[str, ...]
+    sha256: str
+
+
+def rebuild(
+    params: Mapping[str, object],
+    *,
+    rules: InferenceRules,
+    limits: EpisodeLimits,
+    schemas: Mapping[str, dict[str, object]],
+    completion_tokens_left: int,
+) -> RebuiltRequest:
+    """The one request that `params` admits. `schemas` maps tool name to canonical schema, in the profile's order.
+
+    Raises GuestCallError: A1041 for a model outside `rules.models`; A1042 for a prefilled assistant turn, a forced
+    tool choice or a chat-template control token; A1040 for everything else that is not well formed.
+    """
+    _refuse_several_answers(params)
+    messages = _messages(params.get("messages"), rules)
+    request: dict[str, object] = {
+        "model": _model(params.get("model"), rules),
+        "messages": messages,
+        "max_tokens": _max_tokens(params, limits, completion_tokens_left),
+    }
+    if params.get("temperature") is not None:
+        request["temperature"] = _temperature(params["temperature"], rules)
+    if params.get("seed") is not None:
+        request["seed"] = _seed(params["seed"])
+    choice = _tool_choice(params)
+    tools = _tools(params.get("tools"), schemas)
+    if tools:
+        request["tools"] = tools
+        if choice == "none":
+            request["tool_choice"] = "none"
+    return _seal(request, messages, rules)
+
+
+def _seal(request: dict[str, object], messages: list[dict[str, object]], rules: InferenceRules) -> RebuiltRequest:
+    try:
+        text = foreign_text(request)
+        texts = tuple(foreign_text(message) for message in messages)
+    except orjson.JSONEncodeError as error:
+        raise GuestCallError(MALFORMED, f"the request is not valid Unicode: {error}") from error
+    size = len(text.encode())
+    if size > rules.request_bytes:
+        raise GuestCallError(MALFORMED, f"the request has {size} bytes; at most {rules.request_bytes} are allowed")
+    return RebuiltRequest(
+        model=str(request["model"]), text=text, messages=texts, sha256=hashlib.sha256(text.encode()).hexdigest()
+    )
+
+
+def _refuse_several_answers(params: Mapping[str, object]) -> None:
+    if params.get("stream"):
+        raise GuestCallError(MALFORMED, "stream is not available: leave it out, the reply comes in one piece")
+    if params.get("n") not in (None, 1):
+        raise GuestCallError(MALFORMED, "n must be 1: one request gives one completion")
+
+
+def _model(value: object, rules: InferenceRules) -> str:
+    if value is None:
+        return rules.models[0]
+    if not isinstance(value, str) or value not in rules.models:
+        raise GuestCallError(UNLISTED_MODEL, f"model {value!r} is not one of {', '.join(rules.models)}")
+    return value
+
+
+def _max_tokens(params: Mapping[str, object], limits: EpisodeLimits, completion_tokens_left: int) -> int:
+    asked = params.get("max_tokens")
+    if asked is None:
+        asked = params.get("max_completion_tokens")
+    ceiling = max(1, min(limits.completion_tokens_per_call, completion_tokens_left))
+    if asked is None:
+        return ceiling
+    if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
+        raise GuestCallError(MALFORMED, f"max_tokens must be a positive integer, not {asked!r}")
+    return min(asked, ceiling)
+
+
+def _temperature(value: object, rules: InferenceRules) -> float:
+    highest = rules.temperature_max_e4 / 10_000
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or not 0 <= value <= highest:  # type: ignore[arg-type,operator]
+        raise GuestCallError(MALFORMED, f"temperature must be a number from 0 to {highest:g}, not {value!r}")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _seed(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _SEED_MAX:
+        raise GuestCallError(MALFORMED, f"seed must be an integer below 2^53, not {value!r}")
+    return value
+
+
+def _tool_choice(params: Mapping[str, object]) -> str:
+    choice = params.get("tool_choice")
+    if params.get("function_call") not in (None, "auto", "none"):
+        raise GuestCallError(FORCED, "function_call may not force a call")
+    if choice is None:
+        return "auto"
+    if choice not in ("auto", "none"):
+        raise GuestCallError(FORCED, f'tool_choice must be "auto" or "none", not {choice!r}: the model chooses')
+    return str(choice)
+
+
+def _tools(value: object, schemas: Mapping[str, dict[str, object]]) -> list[dict[str, object]]:
+    """Canonical schemas of the tools the agent named, in the profile's order; its own schemas are never sent."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise GuestCallError(MALFORMED, "tools must be a list")
+    named = {_tool_name(tool) for tool in value}
+    unknown = sorted(named - set(schemas))
+    if unknown:
+        raise GuestCallError(MALFORMED, f"tools not in this profile: {', '.join(unknown)}; known: {', '.join(schemas)}")
+    return [schema for name, schema in schemas.items() if name in named]
+
+
+def _tool_name(tool: object) -> str:
+    if isinstance(tool, str):
+        return tool
+    if isinstance(tool, dict):
+        function = tool.get("function", tool)  # nested as in the OpenAI protocol, or flat
+        if isinstance(function, dict) and isinstance(function.get("name"), str):
+            return str(function["name"])
+    raise GuestCallError(MALFORMED, "each tool must be an OpenAI function schema with a name")
+
+
+def _messages(value: object, rules: InferenceRules) -> list[dict[str, object]]:
+    if not isinstance(value, list) or not value:
+        raise GuestCallError(MALFORMED, "messages must be a list of at least one message")
+    if len(value) > rules.message_count:
+        raise GuestCallError(MALFORMED, f"{len(value)} messages; at most {rules.message_count} are allowed")
+    messages = [_message(index, message) for index, message in enumerate(value)]
+    if messages[-1]["role"] == "assistant":
+        raise GuestCallError(FORCED, "the last message may not be the assistant's: the model writes its own turn")
+    return messages
+
+
+def _message(index: int, value: object) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise GuestCallError(MALFORMED, f"message {index} is not an object")
+    role = value.get("role")
+    if role not in ("system", "user", "assistant", "tool"):
+        raise GuestCallError(MALFORMED, f"message {index}: role must be system, user, assistant or tool, not {role!r}")
+    text = _content(index, value.get("content"), role)
+    # A tool result may carry a control token from the catalogue's text, no fault of the agent's: it is broken apart.
+    text = _CONTROL_TOKEN.sub(_broken_apart, text) if role == "tool" else _free_of_control(index, text)
+    message: dict[str, object] = {"role": role, "content": text}
+    if role == "tool":
+        call_id = value.get("tool_call_id")
+        if not isinstance(call_id, str) or not call_id:
+            raise GuestCallError(MALFORMED, f"message {index}: a tool message needs the tool_call_id it answers")
+        message["tool_call_id"] = _free_of_control(index, call_id)
+    elif role == "assistant" and value.get("tool_calls"):
+        message["tool_calls"] = _earlier_calls(index, value["tool_calls"])
+    return message
+
+
+def _content(index: int, value: object, role: str) -> str:
+    """Message text. Parts are joined by line breaks; a part that is not text (an image URL makes the provider fetch
+    an address of the agent's choice) is refused."""
+    if value is None and role == "assistant":
+        return ""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise GuestCallError(MALFORMED, f"message {index}: content must be text")
+    texts: list[str] = []
+    for part in value:
+        text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
+        if not isinstance(text, str):
+            raise GuestCallError(MALFORMED, f"message {index}: only text parts are allowed")
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def _earlier_calls(index: int, value: object) -> list[dict[str, object]]:
+    if not isinstance(value, list):
+        raise GuestCallError(MALFORMED, f"message {index}: tool_calls must be a list")
+    calls: list[dict[str, object]] = []
+    for call in value:
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict):
+            raise GuestCallError(MALFORMED, f"message {index}: each tool call needs id and function")
+        fields = (call.get("id"), function.get("name"), function.get("arguments"))
+        if not all(isinstance(field, str) for field in fields):
+            raise GuestCallError(MALFORMED, f"message {index}: id, name and arguments of a tool call must be text")
+        call_id, name, arguments = (_free_of_control(index, str(field)) for field in fields)
+        calls.append({"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}})
+    return calls
+
+
+def _free_of_control(index: int, text: str) -> str:
+    found = _CONTROL_TOKEN.search(text)
+    if found:
+        raise GuestCallError(FORCED, f"message {index}: chat-template control token {found.group()!r} refused")
+    return text
+
+
+def _broken_apart(token: re.Match[str]) -> str:
+    return token.group()[0] + " " + token.group()[1:]

@@ -1,0 +1,131 @@
+"""The scripted model: one pure function from a chat completion request to a chat completion.
+
+Promise: no clock, no randomness, no state. Ids are hashes of the request, token counts are counts of characters, and
+`created` is 0, so equal requests give equal bytes. Three skill levels are three model ids. Besides shopping it repeats
+a call written in the prompt (what a prompt-echoing agent asks for) and narrates when no tool is on offer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from harness.inference.scripted.conversation import (
+    TEXT_CALL,
+    Conversation,
+    RequestError,
+    WrittenCall,
+    call_key,
+    read_conversation,
+    read_text_calls,
+)
+from harness.inference.scripted.narration import narrate
+from harness.inference.scripted.shopper import Turn, shop
+from harness.inference.scripted.skill import SKILLS
+from problems.canonical import foreign_text
+
+__all__ = ["MODELS", "RequestError", "complete"]
+
+MODELS: tuple[str, ...] = tuple(SKILLS)
+_CHARS_PER_TOKEN = 4
+
+
+def complete(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The completion of `request`, in the shape of the OpenAI protocol.
+
+    Raises RequestError: 404 for an unknown model, 400 for a request without messages or one that streams.
+    """
+    if request.get("model") not in SKILLS:
+        raise RequestError(404, f"model {request.get('model')!r} does not exist; known: {', '.join(MODELS)}")
+    if request.get("stream"):
+        raise RequestError(400, "this server does not stream")
+    conversation = read_conversation(request)
+    turn = _reply(conversation, str(request["model"]))
+    return _as_response(request, conversation, turn)
+
+
+def _reply(conversation: Conversation, model: str) -> Turn:
+    dictated = _dictated_calls(conversation)
+    if dictated:
+        return Turn(think="", calls=dictated)
+    if not conversation.offered and not conversation.is_text_mode:
+        return Turn(think=narrate(conversation.latest), calls=())
+    return _next_turn(conversation, model)
+
+
+def _next_turn(conversation: Conversation, model: str) -> Turn:
+    """Run the shopping program against the results at hand, up to the first call that has none yet.
+
+    The program is a generator that yields turns and is sent their results, so it reads as one straight story while
+    the model keeps no state: every request replays it from the start.
+    """
+    program = shop(conversation, SKILLS[model])
+    turn = next(program)
+    while True:
+        missing = tuple(call for call in turn.calls if call_key(call.name, call.arguments) not in conversation.results)
+        if missing or not turn.calls:
+            return Turn(think=turn.think, calls=missing)
+        try:
+            turn = program.send([conversation.results[call_key(call.name, call.arguments)] for call in turn.calls])
+        except StopIteration:
+            return Turn(think="Everything is done; there is nothing left to call.", calls=())
+
+
+def _dictated_calls(conversation: Conversation) -> tuple[WrittenCall, ...]:
+    """Calls that the latest user message asks to be repeated."""
+    if "repeat" not in conversation.latest.lower() or not TEXT_CALL.search(conversation.latest):
+        return ()
+    return tuple(read_text_calls(conversation.latest))
+
+
+def _as_response(request: Mapping[str, Any], conversation: Conversation, turn: Turn) -> dict[str, Any]:
+    digest = hashlib.sha256(foreign_text(dict(request)).encode()).hexdigest()
+    content, calls = turn.think, list(turn.calls)
+    if calls and not conversation.offered:
+        content = "\n".join([f"<think>{content}</think>" if content else "", *map(_as_text, calls)]).strip()
+        calls = []
+    written = [foreign_text(call.arguments) for call in calls]
+    completion_tokens = _tokens(content) + sum(
+        _tokens(call.name) + _tokens(text) for call, text in zip(calls, written, strict=True)
+    )
+    finish = "tool_calls" if calls else "stop"
+    limit = request.get("max_tokens")
+    if isinstance(limit, int) and 0 < limit < completion_tokens:
+        content, calls, finish, completion_tokens = content[: limit * _CHARS_PER_TOKEN], [], "length", limit
+    message: dict[str, Any] = {"role": "assistant", "content": content}
+    if calls:
+        message["tool_calls"] = [
+            {
+                "id": f"call_{digest[:16]}_{index}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": text},
+            }
+            for index, (call, text) in enumerate(zip(calls, written, strict=True))
+        ]
+    prompt_tokens = _tokens(orjson.dumps(request["messages"]).decode()) + _tokens(
+        foreign_text(request.get("tools") or [])
+    )
+    return {
+        "id": f"chatcmpl-{digest[:24]}",
+        "object": "chat.completion",
+        "created": 0,
+        "model": request["model"],
+        "choices": [{"index": 0, "message": message, "finish_reason": finish}],
+        "usage": {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+        },
+    }
+
+
+def _as_text(call: WrittenCall) -> str:
+    row = orjson.dumps({"name": call.name, "arguments": call.arguments}).decode()
+    return f"<tool_call>{row}</tool_call>"
+
+
+def _tokens(text: str) -> int:
+    return -(-len(text) // _CHARS_PER_TOKEN)

@@ -1,0 +1,107 @@
+"""The scripted model as an OpenAI-compatible server on loopback.
+
+Promise: `/v1/chat/completions`, `/v1/models` and `/health`, deterministic replies, no state between requests, no
+address but 127.0.0.1. It ignores the API key.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from harness.inference.scripted.model import MODELS, RequestError, complete
+from problems.errors import ArenaError
+
+if TYPE_CHECKING:
+    import uvicorn
+
+_BACKLOG = 128
+_STOP_TIMEOUT_S = 10.0
+
+
+async def serve_request(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """The ASGI application; bare, because its three routes are on the path of every benchmarked episode."""
+    if scope["type"] != "http":
+        return
+    body = b""
+    is_more = True
+    while is_more:
+        event = await receive()
+        body += event.get("body", b"")
+        is_more = event.get("more_body", False)
+    status, answer = _answer(scope["method"], scope["path"], body)
+    raw = orjson.dumps(answer)
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(raw)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": raw})
+
+
+def _answer(method: str, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
+    if (method, path) == ("GET", "/health"):
+        return 200, {"status": "ok"}
+    if (method, path) == ("GET", "/v1/models"):
+        rows = [{"id": name, "object": "model", "created": 0, "owned_by": "agent-arena"} for name in MODELS]
+        return 200, {"object": "list", "data": rows}
+    if (method, path) != ("POST", "/v1/chat/completions"):
+        return 404, _error("not_found", f"no route {method} {path}")
+    try:
+        request = orjson.loads(body)
+        return 200, complete(request)
+    except orjson.JSONDecodeError as error:
+        return 400, _error("invalid_request_error", f"the body is not JSON: {error}")
+    except RequestError as error:
+        return error.status, _error("invalid_request_error", str(error))
+
+
+def _error(kind: str, message: str) -> dict[str, Any]:
+    return {"error": {"type": kind, "message": message}}
+
+
+class RunningServer:
+    """A server that is accepting connections. Close it, or use it as a context manager."""
+
+    def __init__(self, server: uvicorn.Server, thread: threading.Thread, port: int) -> None:
+        self._server, self._thread = server, thread
+        self.base_url = f"http://127.0.0.1:{port}/v1"
+
+    def close(self) -> None:
+        """Stop accepting, finish what is running, join the thread. A second call does nothing."""
+        self._server.should_exit = True
+        self._thread.join(_STOP_TIMEOUT_S)
+
+    def __enter__(self) -> RunningServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def start_scripted_server(port: int = 0) -> RunningServer:
+    """Serve on 127.0.0.1 in a background thread; port 0 picks a free one.
+
+    Raises ArenaError U3001 when the port cannot be bound.
+    """
+    import uvicorn
+
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", port))
+        listener.listen(_BACKLOG)  # connections wait here until the loop in the thread accepts them
+    except OSError as error:
+        listener.close()
+        raise ArenaError("U3001", f"cannot bind 127.0.0.1:{port} for the scripted model: {error}") from error
+    bound_port = int(listener.getsockname()[1])
+    config = uvicorn.Config(
+        serve_request, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=120, ws="none"
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="scripted-model", daemon=True)
+    thread.start()
+    return RunningServer(server, thread, bound_port)

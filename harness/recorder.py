@@ -1,0 +1,196 @@
+"""The host side of one episode's RPC: executes what the agent asks for and keeps the only record of it.
+
+Promise: every tool call and every completion passes through here and becomes an event in the order it happened, with
+its emitter and what it surfaced; limits are counted here before anything is executed. Holding the pipe lets an agent
+make recorded calls and nothing else. It keeps no time except the gateway's own measurement.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import orjson
+
+from harness.callreader import CallReader
+from harness.emission import Emission
+from harness.errors import classify_host
+from harness.inference.port import GatewayAnswer, ModelGateway
+from harness.limits import EpisodeLimits
+from harness.sandbox.port import EpisodeOver, GuestCallError
+from harness.surfacing import Surfacing
+from harness.tools.port import Toolbox, ToolOutcome
+from harness.trace import Completion, EmittedCall, Event, FailedCompletion, StopReason, ToolCall, Totals
+from problems.canonical import foreign_text
+from problems.errors import ArenaError, Failure
+
+_MALFORMED_CALL = "A1050"
+
+
+class Recorder:
+    """A `Host` for one episode."""
+
+    def __init__(self, toolbox: Toolbox, gateway: ModelGateway, limits: EpisodeLimits, reader: CallReader) -> None:
+        self._toolbox, self._gateway, self._limits, self._reader = toolbox, gateway, limits, reader
+        self._emission = Emission(reader)
+        self._surfacing = Surfacing()
+        self._events: list[Event] = []
+        self._messages: dict[str, int] = {}
+        self._steps = self._refused = self._asked_tools = 0
+        self._prompt_tokens = self._completion_tokens = 0
+        self.model_ms = 0
+        self.is_terminated = False
+        self.breach: tuple[StopReason, Failure] | None = None
+        self.recommended: tuple[str, ...] | None = None
+        self.unsurfaced: tuple[str, ...] = ()
+
+    def call(self, method: str, params: dict[str, object]) -> object:
+        """Answer `tool.call` or `llm.chat` (`harness.sandbox.port.Host.call`)."""
+        if self.is_terminated:
+            raise EpisodeOver("a call after terminate")
+        return self._call_tool(params) if method == "tool.call" else self._complete(params)
+
+    def events(self) -> tuple[Event, ...]:
+        """What happened, in order."""
+        return tuple(self._events)
+
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls among the events."""
+        return tuple(event for event in self._events if isinstance(event, ToolCall))
+
+    def messages(self) -> tuple[str, ...]:
+        """The interned messages that completions point into."""
+        return tuple(self._messages)
+
+    def totals(self) -> Totals:
+        """Sums over the episode so far."""
+        emitters = [call.emitter for call in self.tool_calls()]
+        return Totals(
+            steps=self._steps,
+            tool_calls=len(emitters),
+            prompt_tokens=self._prompt_tokens,
+            completion_tokens=self._completion_tokens,
+            llm_calls=emitters.count("llm"),
+            echoed_calls=emitters.count("echoed"),
+            code_calls=emitters.count("code"),
+        )
+
+    # -- tools
+
+    def _call_tool(self, params: dict[str, object]) -> object:
+        if self._asked_tools >= self._limits.tool_calls:
+            self._stop("tool_calls", "A1022", f"{self._limits.tool_calls} tool calls")
+        self._asked_tools += 1
+        name, arguments = _read_tool_call(params)
+        attribution = self._emission.attribute(name, arguments)
+        outcome = self._dispatch(name, arguments)
+        self._events.append(
+            ToolCall(
+                index=len(self.tool_calls()),
+                step=self._steps,
+                name=name,
+                arguments=arguments,
+                emitter=attribution.emitter,
+                emitted_call_id=attribution.call_id,
+                result=outcome.result,
+                failure=outcome.failure,
+                ignored_parameters=outcome.ignored_parameters,
+                surfaced=self._surfacing.observe(name, arguments, outcome.found_ids),
+            )
+        )
+        if outcome.recommended_ids is not None:
+            self.recommended = outcome.recommended_ids
+            self.unsurfaced = self._surfacing.missing(outcome.recommended_ids)
+        self.is_terminated = outcome.is_final
+        failure = outcome.failure
+        shown = None if failure is None else {"code": failure.code, "message": failure.detail}
+        return {"result": outcome.result, "failure": shown}
+
+    def _dispatch(self, name: str, arguments: str) -> ToolOutcome:
+        try:
+            return self._toolbox.dispatch(name, arguments)
+        except Exception as error:
+            failure = classify_host(error, "tool")
+            raise ArenaError(failure.code, failure.detail) from error
+
+    # -- completions
+
+    def _complete(self, params: dict[str, object]) -> object:
+        self._admit_completion()
+        left = self._limits.completion_tokens - self._completion_tokens
+        try:
+            answer = self._gateway.chat(params, completion_tokens_left=left)
+        except GuestCallError as error:
+            self._refused += 1
+            failure = Failure(code=error.code, detail=error.message)
+            self._events.append(FailedCompletion(step=self._steps + 1, failure=failure))
+            raise
+        except Exception as error:
+            failure = classify_host(error, "model")
+            raise ArenaError(failure.code, failure.detail) from error
+        return self._record_completion(answer)
+
+    def _admit_completion(self) -> None:
+        limits = self._limits
+        # Refused requests cost no model time, but an agent that sends nothing else must end as well.
+        if self._steps >= limits.steps or self._refused >= limits.steps:
+            self._stop("steps", "A1021", f"{limits.steps} steps")
+        if self._prompt_tokens >= limits.prompt_tokens:
+            self._stop("tokens", "A1023", f"{limits.prompt_tokens} prompt tokens")
+        if self._completion_tokens >= limits.completion_tokens:
+            self._stop("tokens", "A1023", f"{limits.completion_tokens} completion tokens")
+
+    def _record_completion(self, answer: GatewayAnswer) -> object:
+        reply = answer.reply
+        calls = self._reader.emitted(reply.content, reply.calls)
+        self._steps += 1
+        self._prompt_tokens += reply.prompt_tokens
+        self._completion_tokens += reply.completion_tokens
+        self.model_ms += answer.model_ms
+        self._emission.complete(answer.messages, calls)
+        self._events.append(
+            Completion(
+                step=self._steps,
+                model=reply.model,
+                request=tuple(self._messages.setdefault(text, len(self._messages)) for text in answer.messages),
+                request_sha256=answer.request_sha256,
+                content=reply.content,
+                reasoning=reply.reasoning,
+                calls=calls,
+                finish_reason=reply.finish_reason,
+                prompt_tokens=reply.prompt_tokens,
+                completion_tokens=reply.completion_tokens,
+                response=reply.message,
+                logprobs=reply.logprobs,
+            )
+        )
+        return {
+            "content": reply.content,
+            "reasoning": reply.reasoning,
+            "tool_calls": [_shown(call) for call in reply.calls],
+            "message": msgspec.json.decode(reply.message),
+            "finish_reason": reply.finish_reason,
+            "usage": {"prompt_tokens": reply.prompt_tokens, "completion_tokens": reply.completion_tokens},
+        }
+
+    def _stop(self, stop: StopReason, code: str, detail: str) -> None:
+        self.breach = (stop, Failure(code=code, detail=detail))
+        raise EpisodeOver(detail)
+
+
+def _read_tool_call(params: dict[str, object]) -> tuple[str, str]:
+    """Name and arguments as JSON text, serialised again by us where they are JSON at all.
+
+    Raises GuestCallError A1050 for params that no SDK sends.
+    """
+    name, arguments = params.get("name"), params.get("arguments")
+    if params.keys() != {"name", "arguments"} or not isinstance(name, str):
+        raise GuestCallError(_MALFORMED_CALL, "a tool call has a name and arguments")
+    if not isinstance(arguments, str):
+        return name, foreign_text(arguments)
+    try:
+        return name, foreign_text(orjson.loads(arguments))
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        return name, arguments
+
+
+def _shown(call: EmittedCall) -> dict[str, str]:
+    return {"id": call.call_id, "name": call.name, "arguments": call.arguments}

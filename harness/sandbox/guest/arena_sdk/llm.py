@@ -1,0 +1,80 @@
+"""Model completions through the host's gateway. The agent holds no key and no address.
+
+The host rebuilds each request from an allow-list: text messages, a listed model, temperature, max_tokens, seed, and
+the canonical schemas of the run's tools. Prefilled assistant turns and forced tool choices are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from arena_sdk import _link
+
+
+class Reply(dict[str, Any]):
+    """One completion: a plain dict (so it can be returned, dumped and compared) with its keys as attributes too."""
+
+    @property
+    def content(self) -> str:
+        """The text of the answer."""
+        text: str = self["content"]
+        return text
+
+    @property
+    def reasoning(self) -> str:
+        """The reasoning text, when the endpoint gives it apart."""
+        text: str = self["reasoning"]
+        return text
+
+    @property
+    def tool_calls(self) -> list[dict[str, str]]:
+        """The model's calls, each `{"id", "name", "arguments"}` with `arguments` as the JSON text it emitted."""
+        calls: list[dict[str, str]] = self["tool_calls"]
+        return calls
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The raw assistant message, to be appended to `messages` as it is."""
+        message: dict[str, Any] = self["message"]
+        return message
+
+    @property
+    def finish_reason(self) -> str:
+        """Why the model stopped: `stop`, `tool_calls`, `length`."""
+        reason: str = self["finish_reason"]
+        return reason
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """`prompt_tokens` and `completion_tokens`, as the endpoint charged them."""
+        usage: dict[str, int] = self["usage"]
+        return usage
+
+
+def models() -> list[str]:
+    """The model ids the policy allows, preferred first."""
+    return list(_link.model_names())
+
+
+def chat(
+    messages: Sequence[dict[str, Any]],
+    model: str | None = None,
+    tools: Sequence[dict[str, Any]] | None = None,
+    temperature: float | None = None,
+    max_tokens: int | None = None,
+    **options: object,
+) -> Reply:
+    """One completion of `messages`. `model` defaults to the first of `models()`.
+
+    Raises ToolError A1040 (malformed request), A1041 (model not listed) or A1042 (prefill or forced choice).
+    """
+    params: dict[str, object] = {"messages": list(messages), "model": model or (models() or [""])[0], **options}
+    if tools is not None:
+        params["tools"] = list(tools)
+    if temperature is not None:
+        params["temperature"] = temperature
+    if max_tokens is not None:
+        params["max_tokens"] = max_tokens
+    answer: Any = _link.request("llm.chat", params)
+    return Reply(answer)

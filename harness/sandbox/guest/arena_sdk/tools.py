@@ -1,0 +1,90 @@
+"""The catalogue's tools. Each call is executed and recorded by the host.
+
+`call(name, ...)` and the named functions give decoded results and raise `ToolError` when a call is malformed.
+`execute(name, arguments)` is for agents that pass a model's own calls on: text in, text out, never an exception for a
+malformed call, so that the model reads exactly what was recorded. Arguments that are None are not sent.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from arena_sdk import _link
+
+JsonObject = dict[str, Any]
+
+
+def schemas() -> list[JsonObject]:
+    """The OpenAI `tools` array of this run's tool profile, to hand to `llm.chat(..., tools=tools.schemas())`."""
+    decoded: list[JsonObject] = json.loads(_link.schemas_text())
+    return decoded
+
+
+def execute(name: str, arguments: str | JsonObject) -> str:
+    """Run one call and return its result as JSON text, a tool error included.
+
+    `arguments` is an object or the JSON text a model emitted, well formed or not.
+    """
+    result, _ = _send(name, arguments)
+    return result
+
+
+def call(name: str, /, **arguments: object) -> Any:
+    """Run one call and return its decoded result. Raises ToolError A1050 when the call is malformed."""
+    result, failure = _send(name, {key: value for key, value in arguments.items() if value is not None})
+    if failure is not None:
+        raise _link.ToolError(failure["code"], failure["message"])
+    return json.loads(result)
+
+
+def find_product(
+    q: str | None = None,
+    *,
+    page: int | str | None = None,
+    shop_id: str | None = None,
+    price: str | None = None,
+    sort: str | None = None,
+    service: str | None = None,
+) -> Any:
+    """Search the catalogue: ten products a page, pages 1 to 5.
+
+    `price` is `low-high` in PHP with either side optional (`0-100`, `1000-`), `sort` one of order, priceasc,
+    pricedesc, `service` a comma-separated list of official, freeShipping, COD, flashsale.
+    """
+    return call("find_product", q=q, page=page, shop_id=shop_id, price=price, sort=sort, service=service)
+
+
+def view_product_information(product_ids: str) -> Any:
+    """Descriptions, SKU options and attributes of products; `product_ids` is comma separated."""
+    return call("view_product_information", product_ids=product_ids)
+
+
+def recommend_product(product_ids: str) -> Any:
+    """Recommend products, comma separated, in the order of the request. The last recommendation counts."""
+    return call("recommend_product", product_ids=product_ids)
+
+
+def terminate(status: str = "success") -> Any:
+    """End the episode; later calls are not executed."""
+    return call("terminate", status=status)
+
+
+def check_product_match(**arguments: object) -> Any:
+    """Compare one product with requirements. Parameters: see `schemas()`."""
+    return call("check_product_match", **arguments)
+
+
+def find_products_in_same_shop(**arguments: object) -> Any:
+    """Find shops that sell all of several products. Parameters: see `schemas()`."""
+    return call("find_products_in_same_shop", **arguments)
+
+
+def calculate_voucher(**arguments: object) -> Any:
+    """Apply a voucher to prices and compare with a budget. Parameters: see `schemas()`."""
+    return call("calculate_voucher", **arguments)
+
+
+def _send(name: str, arguments: str | JsonObject) -> tuple[str, dict[str, str] | None]:
+    answer: Any = _link.request("tool.call", {"name": name, "arguments": arguments})
+    return answer["result"], answer["failure"]

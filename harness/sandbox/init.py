@@ -1,0 +1,44 @@
+"""The first message to a guest: its job, and the limits the runner sets on itself before the agent is loaded.
+
+One place for all adapters, so that a limit of the policy means the same at every level.
+"""
+
+from __future__ import annotations
+
+from harness.limits import EpisodeLimits
+from harness.sandbox.port import GuestJob
+from harness.sandbox.rpc import encode_init
+
+_OPEN_FILES = 256
+
+
+def build_init(job: GuestJob, *, identity: int | None, is_alone_with_uid: bool, is_host_watched: bool) -> bytes:
+    """The frame. `identity` is the uid the runner takes; `is_alone_with_uid` says that counting the uid's processes
+    counts the jail's alone; `is_host_watched` makes the runner end itself when the host's pipe closes."""
+    return encode_init(
+        {
+            "source": job.source,
+            "problem": job.problem,
+            "schemas": job.tools,
+            "models": list(job.models),
+            "identity": identity,
+            "rlimits": rlimits(job.limits, is_alone_with_uid=is_alone_with_uid),
+            "frame_bytes": job.limits.frame_bytes,
+            "watch_host": is_host_watched,
+        }
+    )
+
+
+def rlimits(limits: EpisodeLimits, *, is_alone_with_uid: bool) -> dict[str, list[int]]:
+    """Soft and hard limits by RLIMIT name (sandbox notes, section 4)."""
+    values = {
+        "CORE": [0, 0],
+        "FSIZE": [limits.disk_bytes, limits.disk_bytes],
+        "NOFILE": [_OPEN_FILES, _OPEN_FILES],
+        # One second between the soft limit, which tells the process, and the hard one, which ends it.
+        "CPU": [limits.cpu_time_s, limits.cpu_time_s + 1],
+        "AS": [limits.memory_bytes, limits.memory_bytes],
+    }
+    if is_alone_with_uid:
+        values["NPROC"] = [limits.processes, limits.processes]
+    return values

@@ -1,0 +1,128 @@
+"""One episode: the host-side recorder between a jailed agent, the tools and the model.
+
+Promise: `run_episode` returns the body of an evaluation record: what happened as this side saw it, whatever the agent
+says of itself. The body holds no clock, host or random value, so equal inputs and equal completions give equal bytes. A
+fault of ours is raised as an ArenaError and never becomes part of a body. It scores and judges nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from harness.callreader import CallReader
+from harness.emission import is_agentic
+from harness.errors import classify_guest
+from harness.inference.port import ModelGateway
+from harness.limits import EpisodeLimits
+from harness.recorder import Recorder
+from harness.sandbox.port import GuestExit, GuestJob, Sandbox
+from harness.tools.port import Toolbox
+from harness.trace import EvaluationBody, StopReason
+from problems.canonical import canonical_bytes, text_hash
+from problems.errors import ArenaError, Failure
+from problems.model import Problem
+
+
+class EpisodePorts(msgspec.Struct, frozen=True, kw_only=True):
+    """What an episode works with. `clock` gives seconds, monotonic; it never reaches the body."""
+
+    toolbox: Toolbox
+    gateway: ModelGateway
+    sandbox: Sandbox
+    clock: Callable[[], float] = time.monotonic
+
+
+class EpisodeRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The policy's slice for an episode. `models` is what the agent is told it may ask for, preferred first."""
+
+    policy_sha256: str
+    catalogue_sha256: str
+    limits: EpisodeLimits = EpisodeLimits()
+    models: tuple[str, ...] = ()
+    is_surfaced_rule_on: bool = True
+    agentic_min_e4: int = 9_500
+
+
+class Episode(msgspec.Struct, frozen=True, kw_only=True):
+    """The body, and the host's facts beside it."""
+
+    body: EvaluationBody
+    exit: GuestExit
+    model_ms: int
+    episode_ms: int
+
+
+def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: EpisodeRules) -> Episode:
+    """Run the agent `source` on `problem` in a fresh guest.
+
+    Raises ArenaError: A1001 or A1004 for a source that no guest takes, V2002..V2004 and U3xxx for faults of ours, after
+    which nothing of the episode counts.
+    """
+    agent_sha256 = _identify(source, rules.limits)
+    started_s = ports.clock()
+    recorder = Recorder(ports.toolbox, ports.gateway, rules.limits, CallReader(ports.toolbox.schemas))
+    job = GuestJob(
+        source=source,
+        problem=canonical_bytes(problem.view()).decode(),
+        limits=rules.limits,
+        tools=ports.toolbox.schemas,
+        models=rules.models,
+    )
+    ended = ports.sandbox.run(job, recorder)
+    stop, failure = _explain(ended, recorder, rules.limits)
+    calls = recorder.tool_calls()
+    body = EvaluationBody(
+        policy_sha256=rules.policy_sha256,
+        problem_id=problem.problem_id,
+        bucket=problem.bucket,
+        query=problem.query,
+        agent_sha256=agent_sha256,
+        tool_profile=ports.toolbox.profile,
+        tools_sha256=ports.toolbox.schemas_sha256,
+        catalogue_sha256=rules.catalogue_sha256,
+        messages=recorder.messages(),
+        events=recorder.events(),
+        stop=stop,
+        failure=failure,
+        claim=_cut(ended.claim, rules.limits.claim_bytes),
+        recommended=recorder.recommended,
+        unsurfaced=recorder.unsurfaced if rules.is_surfaced_rule_on else (),
+        is_agentic=is_agentic(calls, recorder.recommended, minimum_e4=rules.agentic_min_e4),
+        totals=recorder.totals(),
+    )
+    episode_ms = int((ports.clock() - started_s) * 1000)
+    return Episode(body=body, exit=ended, model_ms=recorder.model_ms, episode_ms=episode_ms)
+
+
+def _identify(source: str, limits: EpisodeLimits) -> str:
+    try:
+        size = len(source.encode())
+    except UnicodeEncodeError as error:
+        raise ArenaError("A1001", "the source holds lone surrogates") from error
+    if size > limits.source_bytes:
+        raise ArenaError("A1004", f"{size} bytes; the limit is {limits.source_bytes}")
+    return text_hash(source)
+
+
+def _explain(ended: GuestExit, recorder: Recorder, limits: EpisodeLimits) -> tuple[StopReason, Failure | None]:
+    """Why the episode ended and whose failure that is. After terminate nothing the guest does changes it."""
+    if recorder.is_terminated:
+        return "terminated", _without_answer(recorder)
+    if recorder.breach is not None:
+        return recorder.breach
+    stop, failure = classify_guest(ended, limits)
+    if stop != "returned":
+        return stop, failure
+    return ("returned" if recorder.recommended is None else "terminated"), _without_answer(recorder)
+
+
+def _without_answer(recorder: Recorder) -> Failure | None:
+    return Failure(code="A1060") if recorder.recommended is None else None
+
+
+def _cut(text: str, size: int) -> str:
+    """The longest beginning of `text` within `size` bytes of UTF-8."""
+    return text.encode()[:size].decode(errors="ignore")

@@ -1,0 +1,43 @@
+"""The surfaced rule: an id counts only if the catalogue's search put it before the agent.
+
+An id is surfaced by the first `find_*` result that holds it and whose own arguments do not (DESIGN section 5, sandbox
+notes, section 10): ids that an agent brings along, views, checks or searches by number stay unsurfaced. Pure; fed with
+each executed call in order.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from harness.trace import Surfaced
+
+_FINDERS = "find_"
+
+
+class Surfacing:
+    """Which ids have been surfaced so far."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+
+    def observe(self, name: str, arguments: str, found_ids: tuple[str, ...]) -> tuple[Surfaced, ...]:
+        """The ids that this call surfaces for the first time, each with its rank in the result, from 1."""
+        if not name.startswith(_FINDERS):
+            return ()
+        text = unicodedata.normalize("NFKC", arguments)
+        new = []
+        for rank, product_id in enumerate(found_ids, start=1):
+            if product_id not in self._ids and not _holds(text, product_id):
+                self._ids.add(product_id)
+                new.append(Surfaced(product_id=product_id, rank=rank))
+        return tuple(new)
+
+    def missing(self, product_ids: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of `product_ids` that have not been surfaced, in their order, each once."""
+        return tuple(dict.fromkeys(product_id for product_id in product_ids if product_id not in self._ids))
+
+
+def _holds(text: str, product_id: str) -> bool:
+    """True when the id stands in `text` as a word of its own, so that "7" is not found in "700"."""
+    return re.search(rf"(?<![0-9A-Za-z]){re.escape(product_id)}(?![0-9A-Za-z])", text) is not None

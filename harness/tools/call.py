@@ -1,0 +1,63 @@
+"""What every tool shares: what it is given, how it answers, and how it turns a call away."""
+
+from __future__ import annotations
+
+import msgspec
+import orjson
+
+from harness.catalogue.port import Catalogue
+from harness.tools.port import ToolOutcome
+from problems.errors import Failure
+from problems.model import Problem
+from problems.product import Product
+
+MALFORMED = "A1050"
+_ECHO_MAX = 200  # characters of the agent's own text repeated in an error
+
+
+class ToolContext(msgspec.Struct, frozen=True):
+    """What a tool may look at. `problem` is there for the voucher a problem states, never for its answer."""
+
+    catalogue: Catalogue
+    problem: Problem
+
+
+class RefusedCallError(Exception):
+    """Raised by a tool for arguments of the right type that cannot be read; the text is for the agent."""
+
+
+def result_text(value: object) -> str:
+    """JSON text of a result, as the agent receives it."""
+    return orjson.dumps(value).decode()
+
+
+def refuse(message: str, *, recommended_ids: tuple[str, ...] | None = None) -> ToolOutcome:
+    """The answer to a malformed call: the same sentence for the agent and for the record."""
+    sentence = message.encode("utf-8", "replace").decode()
+    return ToolOutcome(
+        result=result_text({"error": sentence, "code": MALFORMED}),
+        failure=Failure(code=MALFORMED, detail=sentence),
+        recommended_ids=recommended_ids,
+    )
+
+
+def quoted(text: str) -> str:
+    """The agent's own text, shortened, for use in an error message."""
+    return repr(text if len(text) <= _ECHO_MAX else text[:_ECHO_MAX] + "…")
+
+
+def listed(product: Product) -> dict[str, object]:
+    """A product as a search result shows it."""
+    return {
+        "product_id": product.product_id,
+        "shop_id": product.shop_id,
+        "title": product.title,
+        "price": product.price,
+        "service": product.service,
+        "sold_count": product.sold_count,
+    }
+
+
+def split_list(text: str) -> list[str]:
+    """Parts of a comma-separated list, stripped, blanks dropped."""
+    return [part.strip() for part in text.split(",") if part.strip()]

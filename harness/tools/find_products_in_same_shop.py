@@ -1,0 +1,106 @@
+"""find_products_in_same_shop: one product for each of several searches, all from one shop."""
+
+from __future__ import annotations
+
+import msgspec
+import orjson
+
+from harness.catalogue.port import SearchRequest
+from harness.catalogue.requests import ignored_parameters
+from harness.tools.call import RefusedCallError, ToolContext, quoted, result_text
+from harness.tools.find_product import search_request
+from harness.tools.port import ToolOutcome
+from problems.product import Product
+
+QUERIES_MAX = 10
+_FIELDS = ("q", "price", "service")
+
+
+class _Query(msgspec.Struct, frozen=True, kw_only=True):
+    q: str
+    price: str = ""
+    service: str = ""
+
+    def request(self, shop_id: str = "") -> SearchRequest:
+        return search_request(self.q, shop_id=shop_id, price=self.price, service=self.service)
+
+
+def find_products_in_same_shop(context: ToolContext, product_queries: str) -> ToolOutcome:
+    """Find several products that one shop sells. Meant for tasks where all products come from the same shop.
+
+    Tries the shops on the first page of the first query, in order, and takes the best match of each query in that shop.
+    Returns found, shop_id, products (product_id, title, price, shop_id, in the order of the queries) and shops_tried.
+    Every filter holds for every product and no product stands twice. Matches are by words: check them before you
+    recommend.
+
+    Args:
+        product_queries: JSON array of one to ten searches, e.g. '[{"q": "foam roller", "price": "0-500"}, {"q": "yoga
+            mat", "service": "COD"}]'. q is required; price and service are as in find_product.
+    """
+    queries, ignored = _read_queries(product_queries)
+    candidates = context.catalogue.search(queries[0].request())
+    shops = list(dict.fromkeys(product.shop_id for product in candidates))
+    for tried, shop_id in enumerate(shops, start=1):
+        first = next(product for product in candidates if product.shop_id == shop_id)
+        products = _fill_basket(context, shop_id, first, queries[1:])
+        if products is not None:
+            answer = {
+                "found": True,
+                "shop_id": shop_id,
+                "products": [_brief(product) for product in products],
+                "shops_tried": tried,
+            }
+            ids = tuple(product.product_id for product in products)
+            return ToolOutcome(result=result_text(answer), ignored_parameters=ignored, found_ids=ids)
+    if candidates:
+        error = f"none of the {len(shops)} shops on the first page sells all {len(queries)} products"
+    else:
+        error = f"no result for the first query: {quoted(queries[0].q)}"
+    answer = {"found": False, "error": error, "shops_tried": len(shops)}
+    return ToolOutcome(result=result_text(answer), ignored_parameters=ignored)
+
+
+def _fill_basket(context: ToolContext, shop_id: str, first: Product, queries: list[_Query]) -> list[Product] | None:
+    """The first product and the best unused match of every other query in the shop, or None when one has none."""
+    basket = [first]
+    for query in queries:
+        taken = {product.product_id for product in basket}
+        hits = context.catalogue.search(query.request(shop_id))
+        match = next((product for product in hits if product.product_id not in taken), None)
+        if match is None:
+            return None
+        basket.append(match)
+    return basket
+
+
+def _read_queries(text: str) -> tuple[list[_Query], tuple[str, ...]]:
+    """Queries, and the names of what was ignored in them. Raises RefusedCallError when they cannot be read."""
+    try:
+        raw = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        raise RefusedCallError(f"`product_queries` is not JSON: {quoted(text)}") from None
+    if not isinstance(raw, list) or not 0 < len(raw) <= QUERIES_MAX:
+        raise RefusedCallError(f"`product_queries` must be a JSON array of 1 to {QUERIES_MAX} searches")
+    queries, ignored = [], []
+    for place, item in enumerate(raw):
+        where = f"product_queries[{place}]"
+        if not isinstance(item, dict) or not isinstance(item.get("q"), str) or not item["q"].strip():
+            raise RefusedCallError(f"`{where}` must be an object with a text `q`")
+        fields = {name: item.get(name) or "" for name in _FIELDS}
+        for name, value in fields.items():
+            if not isinstance(value, str):
+                raise RefusedCallError(f"`{where}.{name}` must be a string")
+        query = _Query(**fields)
+        queries.append(query)
+        unread = [name for name in item if name not in _FIELDS]
+        ignored += [f"{where}.{name}" for name in (*ignored_parameters(query.request()), *unread)]
+    return queries, tuple(ignored)
+
+
+def _brief(product: Product) -> dict[str, object]:
+    return {
+        "product_id": product.product_id,
+        "title": product.title,
+        "price": product.price,
+        "shop_id": product.shop_id,
+    }

@@ -1,0 +1,107 @@
+"""The tool profiles and the one way a call is executed.
+
+A profile is a list of tools, named in every record. `make_toolbox` binds it to a catalogue and a problem. Whatever the
+agent sends gets an answer: a malformed call gets a sentence that says what to change, and A1050 in the record.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import orjson
+
+from harness.catalogue.port import Catalogue
+from harness.tools.calculate_voucher import calculate_voucher
+from harness.tools.call import RefusedCallError, ToolContext, quoted, refuse, result_text
+from harness.tools.check_product_match import check_product_match
+from harness.tools.find_product import find_product
+from harness.tools.find_products_in_same_shop import find_products_in_same_shop
+from harness.tools.port import Toolbox, ToolOutcome
+from harness.tools.recommend_product import recommend_product
+from harness.tools.schema import Tool, ToolFunction, describe_tool
+from harness.tools.terminate import terminate
+from harness.tools.view_product_information import view_product_information
+from problems.canonical import text_hash
+from problems.errors import ArenaError
+from problems.model import Problem
+from problems.scoring import parse_recommendation
+
+_PAPER: tuple[ToolFunction, ...] = (find_product, view_product_information, recommend_product, terminate)
+_VERIFYING: tuple[ToolFunction, ...] = (check_product_match, find_products_in_same_shop, calculate_voucher)
+
+_COMPLAINTS_MAX = 5  # named in one answer
+
+PROFILES: dict[str, tuple[ToolFunction, ...]] = {"paper4": _PAPER, "sn15": (*_PAPER, *_VERIFYING)}
+
+
+def make_toolbox(profile: str, catalogue: Catalogue, problem: Problem) -> Toolbox:
+    """The tools of `profile` over one catalogue, for one problem. Raises ArenaError V2030 for an unknown profile."""
+    return ProfileTools(profile, ToolContext(catalogue, problem))
+
+
+@functools.cache
+def profile_tools(profile: str) -> dict[str, Tool]:
+    """Tools of a profile by name, in their published order. Raises ArenaError V2030 for an unknown profile."""
+    if profile not in PROFILES:
+        raise ArenaError("V2030", f"tool profile {profile!r}; one of {', '.join(PROFILES)}")
+    return {tool.name: tool for tool in map(describe_tool, PROFILES[profile])}
+
+
+@functools.cache
+def profile_schemas(profile: str) -> str:
+    """The OpenAI `tools` array of a profile as JSON text; its hash stands in every record."""
+    return result_text([tool.schema() for tool in profile_tools(profile).values()])
+
+
+class ProfileTools:
+    """A `Toolbox`. Holds no state of its own, so calls may come from any thread."""
+
+    def __init__(self, profile: str, context: ToolContext) -> None:
+        self._profile, self._context, self._tools = profile, context, profile_tools(profile)
+
+    @property
+    def profile(self) -> str:
+        """Name of the profile."""
+        return self._profile
+
+    @property
+    def schemas(self) -> str:
+        """The OpenAI `tools` array as JSON text."""
+        return profile_schemas(self._profile)
+
+    @property
+    def schemas_sha256(self) -> str:
+        """sha256 hex of `schemas`."""
+        return text_hash(self.schemas)
+
+    def dispatch(self, name: str, arguments: str) -> ToolOutcome:
+        """Execute one call; `arguments` is JSON text, an empty text meaning no arguments.
+
+        Never raises for what the agent sent. Raises ArenaError U3010 when the catalogue itself failed.
+        """
+        tool = self._tools.get(name)
+        if tool is None:
+            return refuse(f"there is no tool {quoted(name)}; the tools are {', '.join(self._tools)}")
+        try:
+            given = orjson.loads(arguments) if arguments.strip() else {}
+        except orjson.JSONDecodeError as error:
+            return refuse(f"{tool.name}: the arguments are not JSON (character {error.pos}); expected {tool.usage()}")
+        if not isinstance(given, dict):
+            return refuse(f"{tool.name}: the arguments must be a JSON object; expected {tool.usage()}")
+        read, complaints = tool.read_arguments(given)
+        if complaints:
+            sentence = f"{tool.name}: {'; '.join(complaints[:_COMPLAINTS_MAX])}; expected {tool.usage()}"
+            return refuse(sentence, recommended_ids=_as_written(tool.name, given))
+        try:
+            return tool.function(self._context, **read)
+        except RefusedCallError as refusal:
+            return refuse(f"{tool.name}: {refusal}")
+
+
+def _as_written(name: str, given: dict[str, object]) -> tuple[str, ...] | None:
+    """What a refused recommend_product call recommends: the scorer reads the call as the agent wrote it, so a list of
+    ids recommends nothing and still replaces an earlier call (shoppingbench notes, section 7, rows 3 and 4)."""
+    if name != recommend_product.__name__:
+        return None
+    ids, _ = parse_recommendation(given.get("product_ids"))
+    return ids

@@ -1,0 +1,29 @@
+"""Neutral text: what the judged party wrote can't look like what the host wrote.
+
+Promise: neutral text has no double square brackets (the host's header marks), no line separators but `\\n`, and no
+control, format or surrogate characters. The host prefixes every line of it, so no line of it can start a header.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_BREAKS = re.compile("\r\n|[\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
+_DROPPED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+_OPEN, _CLOSE = re.compile(r"\[(?=\[)"), re.compile(r"\](?=\])")
+# Compatibility brackets that a model may read as ours.
+_LOOKALIKES = str.maketrans({"⟦": "[", "⟧": "]", "［": "[", "］": "]", "〚": "[", "〛": "]", "｜": "/", "│": "/"})
+
+
+def neutral_text(text: str) -> str:
+    """`text` with the delimiters broken by one literal space and invisible characters removed."""
+    text = _BREAKS.sub("\n", text).translate(_LOOKALIKES)
+    text = "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in _DROPPED)
+    return _CLOSE.sub("] ", _OPEN.sub("[ ", text))
+
+
+def neutral_name(text: str, limit: int = 60) -> str:
+    """`text` fit for one slot of a header line: one line, no bars, no brackets, at most `limit` characters."""
+    flat = " ".join(neutral_text(text).split())
+    return re.sub(r"[\[\]|]", "/", flat)[:limit]

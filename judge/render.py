@@ -1,0 +1,135 @@
+"""The trace as a judge reads it: numbered spans, facts of the host apart from the agent's words.
+
+Promise: a header line holds only what the host recorded; every line of content starts with `| ` and is neutral text
+(`judge.neutral`), so nothing in a trace can pass for a header. Content is capped, and the header says how much was cut.
+Never shown: the outcome, why the episode ended, which ids the surfaced rule refuses, and what the agent's program
+returned (a claim). Source: DESIGN section 8; SN15 mechanics, section 9.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from harness.trace import Completion, Emitter, EvaluationBody, FailedCompletion, ToolCall
+from judge.echo import echo_shares
+from judge.neutral import neutral_name, neutral_text
+
+SpanKind = Literal["query", "completion", "call", "result", "refused"]
+
+
+class RenderCaps(msgspec.Struct, frozen=True, kw_only=True):
+    """Characters of content kept per span, and spans kept per trace."""
+
+    query: int = 2_000
+    completion: int = 4_000
+    arguments: int = 1_000
+    result: int = 1_600
+    spans: int = 240
+
+
+DEFAULT_CAPS = RenderCaps()
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """One numbered span. `content` is neutral text as shown, without line prefixes; the rest are the host's facts."""
+
+    number: int
+    kind: SpanKind
+    step: int = 0
+    content: str = ""
+    whole: str = ""  # the content before it was cut: for code that looks data up, never shown
+    model: str = ""
+    tokens: int = 0  # completion tokens
+    echo_e4: int = 0  # share of the completion that stood in its request already
+    tool: str = ""
+    emitter: Emitter | None = None
+    surfaced: tuple[str, ...] = ()
+    is_error: bool = False
+    cut: int = 0  # characters not shown
+
+
+class RenderedTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """A body, rendered. `text` is what a model reads; `spans` is what code checks citations against."""
+
+    body_sha256: str
+    spans: tuple[Span, ...]
+    text: str
+
+
+def render(body: EvaluationBody, caps: RenderCaps = DEFAULT_CAPS) -> RenderedTrace:
+    """Render a body. Deterministic: the same body gives the same text."""
+    echo = echo_shares(body)
+    spans = [_span(1, "query", body.query, caps.query)]
+    for event in body.events:
+        number = len(spans) + 1
+        if isinstance(event, Completion):
+            spans.append(_completion(number, event, echo.get(event.step, 0), caps))
+        elif isinstance(event, FailedCompletion):
+            spans.append(Span(number=number, kind="refused", step=event.step, tool=neutral_name(event.failure.code)))
+        else:
+            spans.append(_call(number, event, caps))
+            spans.append(_result(number + 1, event, caps))
+        if len(spans) >= caps.spans:
+            break
+    shown = tuple(spans[: caps.spans])
+    return RenderedTrace(
+        body_sha256=body.body_hash(), spans=shown, text="\n\n".join(_paragraph(span) for span in shown)
+    )
+
+
+def _completion(number: int, event: Completion, echo_e4: int, caps: RenderCaps) -> Span:
+    prose = "\n".join(part for part in (event.reasoning, event.content) if part.strip())
+    span = _span(number, "completion", prose, caps.completion)
+    return msgspec.structs.replace(
+        span, step=event.step, model=neutral_name(event.model), tokens=event.completion_tokens, echo_e4=echo_e4
+    )
+
+
+def _call(number: int, event: ToolCall, caps: RenderCaps) -> Span:
+    span = _span(number, "call", event.arguments, caps.arguments)
+    return msgspec.structs.replace(span, step=event.step, tool=neutral_name(event.name), emitter=event.emitter)
+
+
+def _result(number: int, event: ToolCall, caps: RenderCaps) -> Span:
+    span = _span(number, "result", event.result, caps.result)
+    return msgspec.structs.replace(
+        span,
+        step=event.step,
+        tool=neutral_name(event.name),
+        surfaced=tuple(neutral_name(found.product_id) for found in event.surfaced),
+        is_error=event.failure is not None,
+    )
+
+
+def _span(number: int, kind: SpanKind, text: str, limit: int) -> Span:
+    content = neutral_text(text).strip()
+    if len(content) <= limit:
+        return Span(number=number, kind=kind, content=content, whole=content)
+    # Conclusions stand at the end of a thought, so a third of the room is kept for it.
+    tail = limit // 3
+    kept = f"{content[: limit - tail]}\n{content[-tail:]}"
+    return Span(number=number, kind=kind, content=kept, whole=content, cut=len(content) - limit)
+
+
+def _paragraph(span: Span) -> str:
+    facts = [f"span {span.number}", span.kind]
+    if span.kind != "query":
+        facts.append(f"step {span.step}")
+    if span.kind == "completion":
+        facts += [f"model {span.model}", f"{span.tokens} tokens", f"echo {span.echo_e4 // 100 / 100:.2f}"]
+    if span.tool:
+        facts.append(span.tool)
+    if span.emitter is not None:
+        facts.append(f"emitter {span.emitter}")
+    if span.surfaced:
+        facts.append(f"surfaced {len(span.surfaced)} new products")
+    if span.is_error:
+        facts.append("tool error")
+    if span.cut:
+        facts.append(f"{span.cut} characters in the middle not shown")
+    header = f"[[{' | '.join(facts)}]]"
+    if not span.content:
+        return header
+    return "\n".join([header, *(f"| {line}" for line in span.content.split("\n"))])

@@ -1,0 +1,79 @@
+"""What a node reads or, on the local network, makes from the open catalogue: suite, stock of batches, gate knowledge.
+
+Promise: the suite is seeded by its name, so that every miner's desk has the same one; batches are seeded by secret
+randomness, so that nobody has them. On a real network both come from the operator and nothing is made here.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from arena.bank.stock import BatchStock
+from arena.gate.knowledge import GateKnowledge, make_knowledge
+from arena.policy import Policy
+from harness.agents.registry import reference_agents
+from harness.catalogue.engine import open_catalogue
+from neurons.settings import Settings
+from neurons.wiring import catalogue_path
+from problems.canonical import text_hash
+from problems.errors import ArenaError
+from problems.model import BUCKETS, Bucket, Problem
+from problems.product import Product
+from problems.suites import read_problems, write_problems
+from problems.synthesis import synthesize
+
+LOCAL_NETWORK = "local"
+STOCK_BATCHES = 3
+
+
+def prepare_suite(settings: Settings, policy: Policy) -> tuple[Problem, ...]:
+    """The active public suite of `policy`. Raises ArenaError P4001 when a real network's node has none."""
+    path = settings.state_dir / "suites" / f"{policy.qualifying.suite}-{policy.qualifying.problems}.jsonl"
+    if path.exists():
+        with path.open(encoding="utf-8") as lines:
+            return read_problems(lines)
+    if settings.network != LOCAL_NETWORK:
+        raise ArenaError("P4001", f"no suite at {path}")
+    problems = practice_problems(settings, policy.qualifying.suite, policy.qualifying.problems)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".draft")
+    draft.write_text("".join(f"{line}\n" for line in write_problems(problems)), encoding="utf-8")
+    draft.replace(path)
+    return problems
+
+
+def prepare_stock(settings: Settings, policy: Policy, stock: BatchStock) -> None:
+    """Fill an empty stock on the local network with batches nobody has seen."""
+    if settings.network != LOCAL_NETWORK or stock.waiting():
+        return
+    products = catalogue_products(settings)
+    for _ in range(STOCK_BATCHES):
+        seed = secrets.randbits(63)
+        stock.add(f"{seed:016x}", synthesize(products, seed=seed, counts=_counts(policy.race.batch_problems)))
+
+
+def practice_problems(settings: Settings, name: str, count: int) -> tuple[Problem, ...]:
+    """`count` problems over the catalogue, seeded by `name`: the same for everybody who asks for that name."""
+    seed = int(text_hash(f"agent-arena/suite/{name}")[:15], 16)
+    return synthesize(catalogue_products(settings), seed=seed, counts=_counts(count))
+
+
+def catalogue_products(settings: Settings) -> tuple[Product, ...]:
+    """Every product of the open catalogue, by id."""
+    return tuple(open_catalogue(catalogue_path(settings)).products())
+
+
+def gate_knowledge(settings: Settings, policy: Policy, suite: tuple[Problem, ...]) -> GateKnowledge:
+    """What the gate of this node knows: the catalogue's ids, the public suite's texts, the published agents."""
+    return make_knowledge(
+        open_catalogue(catalogue_path(settings)).product_ids(),
+        (problem.query for problem in suite),
+        (agent.source for agent in reference_agents() if agent.name != "cheater"),
+        policy.gate,
+    )
+
+
+def _counts(total: int) -> dict[Bucket, int]:
+    """`total` problems spread evenly over the buckets, the first ones taking what is left."""
+    share, rest = divmod(total, len(BUCKETS))
+    return {bucket: share + (place < rest) for place, bucket in enumerate(BUCKETS)}

@@ -1,0 +1,297 @@
+"""`arena check` and `arena run`: the miner's desk. The gate and the evaluation are the validator's own; this file asks
+for them and shows what came back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from problems.codes import lookup
+from problems.errors import ArenaError, render
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from arena.evaluate.model import Evaluation
+    from arena.evaluate.ports import EvaluatePorts
+    from arena.gate.report import GateReport
+    from neurons.settings import ResolvedSettings
+    from problems.model import Problem
+
+app = typer.Typer()
+
+_EXIT_FAILED = 1
+_COLUMNS = (
+    "problem",
+    "bucket",
+    "success",
+    "title",
+    "price",
+    "service",
+    "sku",
+    "attr",
+    "coeff",
+    "agentic",
+    "stop",
+    "body",
+)
+_WIDTHS = (18, 7, 8, 5, 5, 7, 4, 5, 6, 7, 16, 12)
+_AXES = ("title", "price", "service", "sku", "attribute")
+_PRACTICE_SEED, _PRACTICE_PER_BUCKET = 1, 20  # the same practice problems at every desk with the same catalogue
+
+_AgentFile = Annotated[Path, typer.Argument(metavar="AGENT.py", help="The agent file.")]
+_Catalogue = Annotated[Path | None, typer.Option("--catalogue", help="Built index; else the synthetic one.")]
+_Policy = Annotated[str | None, typer.Option(help="Policy by name or JSON file; without a model endpoint: demo.")]
+_StateDir = Annotated[Path | None, typer.Option(help="State folder instead of the one set.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def check(
+    agent: _AgentFile,
+    catalogue: _Catalogue = None,
+    policy: _Policy = None,
+    state_dir: _StateDir = None,
+    as_json: _Json = False,
+) -> None:
+    """Gate an agent file with the validator's own code.
+
+    Nothing in the file is executed. A `reject` is certain and names rule and line; a `review` asks a person to look.
+    What the gate accepts here it accepts at a validator with the same policy and catalogue. Exit code 1 on a reject.
+    """
+    source = _read(agent)
+
+    import msgspec
+
+    from neurons.wiring import gate_report
+
+    report = gate_report(source, _settings(policy, catalogue, state_dir, None).settings)
+    if as_json:
+        failure = report.failure.code if report.failure else ""
+        typer.echo(msgspec.json.encode({**msgspec.to_builtins(report), "code": failure}).decode())
+    else:
+        _show_report(agent, report)
+    if report.outcome == "reject":
+        raise typer.Exit(_EXIT_FAILED)
+
+
+@app.command()
+def run(
+    agent: _AgentFile,
+    problem: Annotated[list[str] | None, typer.Option(help="Only this problem id; may be given again.")] = None,
+    problems: Annotated[Path | None, typer.Option(help="Problem file; else practice problems are made.")] = None,
+    count: Annotated[int, typer.Option(min=1, help="How many problems.")] = 6,
+    catalogue: _Catalogue = None,
+    model_url: Annotated[str | None, typer.Option(help="OpenAI-compatible endpoint; else OPENAI_BASE_URL.")] = None,
+    policy: _Policy = None,
+    state_dir: _StateDir = None,
+    bodies: Annotated[Path | None, typer.Option(help="Folder to keep each trace in, as JSON.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Run an agent file on problems, as a validator would.
+
+    The same jail, tools, gateway, scoring and judge, so the body hash printed here is the one a validator records for
+    the same agent, problem, policy and model replies. Without a model endpoint the scripted model answers, and without
+    a catalogue a synthetic one is made. Exit code 1 when an episode ended in a fault of the agent's own.
+    """
+    source = _decoded(_read(agent))
+
+    from arena.evaluate import evaluate
+    from neurons.wiring import open_local_ports
+
+    resolved = _settings(policy, catalogue, state_dir, model_url)
+    done: list[Evaluation] = []
+    with open_local_ports(resolved.settings) as ports:
+        asked = _choose(ports, problems, problem or [], count)
+        with _watched(len(asked), is_quiet=as_json) as show:
+            for one in asked:
+                evaluation = evaluate(source, one, ports)
+                done.append(evaluation)
+                _keep(bodies, evaluation)
+                show(evaluation)
+    if as_json:
+        _print_json(done)
+    else:
+        _print_summary(done)
+    if any(evaluation.body.failure for evaluation in done):
+        raise typer.Exit(_EXIT_FAILED)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ArenaError("A1009", f"{path}: {error.strerror}") from error
+
+
+def _decoded(source: bytes) -> str:
+    """The gate's own decoding: what is run is what was checked."""
+    try:
+        return source.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ArenaError("A1001", f"byte {source[error.start]:#04x} at offset {error.start}") from error
+
+
+def _settings(
+    policy: str | None, catalogue: Path | None, state_dir: Path | None, model_url: str | None
+) -> ResolvedSettings:
+    """A miner's desk: where nobody chose a policy or a model endpoint, the scripted model's policy holds."""
+    from neurons.settings import resolve
+
+    flags = {"policy": policy, "catalogue_dir": catalogue, "state_dir": state_dir, "openai_base_url": model_url}
+    resolved = resolve(flags)
+    is_chosen = any(row.name == "policy" and row.source != "default" for row in resolved.rows)
+    if is_chosen or resolved.settings.openai_base_url:
+        return resolved
+    return resolve({**flags, "policy": "demo"})
+
+
+def _show_report(agent: Path, report: GateReport) -> None:
+    from arena.gate.rules import RULES
+
+    colour = {"accept": "green", "review": "yellow", "reject": "red"}[report.outcome]
+    typer.echo(f"{typer.style(report.outcome, fg=colour, bold=True)}  {agent}  sha256 {report.source_sha256}")
+    for finding in report.findings:
+        where = f"{agent}:{finding.line}" if finding.line else f"{agent}"
+        typer.echo(f"  {finding.outcome}  {where}  {finding.rule}: {finding.detail or RULES[finding.rule].meaning}")
+    if report.failure is not None:
+        typer.echo(f"      fix: {lookup(report.failure.code).remedy}")
+    elif report.outcome == "accept":
+        typer.echo(f"      next: arena run {agent}")
+    typer.echo(f"rules {report.rules_version}, inputs {report.inputs_sha256[:12]}")
+
+
+def _choose(ports: EvaluatePorts, path: Path | None, wanted: Sequence[str], count: int) -> tuple[Problem, ...]:
+    """The problems to run on: of a file, or practice problems for the open catalogue, buckets in turn.
+
+    Raises ArenaError P4001..P4009 for a broken file, typer.BadParameter for an id or a number that is not there.
+    """
+    known = _practice(ports) if path is None else _from_file(path)
+    by_id = {problem.problem_id: problem for problem in known}
+    if missing := [name for name in wanted if name not in by_id]:
+        raise typer.BadParameter(f"no problem {missing[0]}; there are {', '.join(list(by_id)[:3])} and others")
+    if path is None and count > len(known):
+        raise typer.BadParameter(f"there are {len(known)} practice problems; give a file with --problems for more")
+    return tuple(by_id[name] for name in wanted) if wanted else tuple(known[:count])
+
+
+def _practice(ports: EvaluatePorts) -> Sequence[Problem]:
+    from neurons.wiring import local_problems
+
+    made = local_problems(ports, _PRACTICE_SEED, _PRACTICE_PER_BUCKET)
+    return [
+        made[start]
+        for offset in range(_PRACTICE_PER_BUCKET)
+        for start in range(offset, len(made), _PRACTICE_PER_BUCKET)
+    ]
+
+
+def _from_file(path: Path) -> Sequence[Problem]:
+    from problems.suites import read_problems
+
+    try:
+        with path.open("rb") as stream:
+            return read_problems(stream)
+    except OSError as error:
+        raise ArenaError("P4001", f"{path}: {error.strerror}") from error
+
+
+@contextmanager
+def _watched(total: int, is_quiet: bool) -> Iterator[Callable[[Evaluation], None]]:
+    """Shows each evaluation as it ends: a live table on a terminal, a line each elsewhere, nothing when quiet."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    if is_quiet:
+        yield lambda evaluation: None
+    elif not console.is_terminal:
+        typer.echo(_line(_COLUMNS))
+        yield lambda evaluation: typer.echo(_line(_cells(evaluation)))
+    else:
+        done: list[Evaluation] = []
+        with Live(_table(done, total), console=console, refresh_per_second=4) as live:
+
+            def show(evaluation: Evaluation) -> None:
+                done.append(evaluation)
+                live.update(_table(done, total))
+
+            yield show
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, _WIDTHS, strict=True)).rstrip()
+
+
+def _table(done: Sequence[Evaluation], total: int) -> Table:
+    from rich.table import Table
+
+    table = Table(*_COLUMNS, title=f"{len(done)} of {total} problems", title_justify="left")
+    for evaluation in done:
+        table.add_row(*_cells(evaluation))
+    return table
+
+
+def _cells(evaluation: Evaluation) -> tuple[str, ...]:
+    """One row: what was asked, hits of total per axis over all slots, coefficient, and how it ended."""
+    from judge.verdict import Verdict
+    from problems.outcome import OutcomeScore
+
+    body, outcome, verdict = evaluation.body, evaluation.outcome, evaluation.verdict
+    success, axes = "unscored", ["-"] * len(_AXES)
+    if isinstance(outcome, OutcomeScore):
+        success = "yes" if outcome.is_success else "no"
+        totals = [[getattr(slot, axis) for slot in outcome.slots] for axis in _AXES]
+        axes = [f"{sum(a.hits for a in axis)}/{sum(a.total for a in axis)}" for axis in totals]
+    coefficient = f"{verdict.coefficient_e4 / 10_000:.4f}" if isinstance(verdict, Verdict) else "-"
+    ended = f"{body.stop} {body.failure.code}" if body.failure else body.stop
+    is_agentic = "yes" if body.is_agentic else "no"
+    return (body.problem_id, body.bucket, success, *axes, coefficient, is_agentic, ended, body.body_hash()[:12])
+
+
+def _print_summary(done: Sequence[Evaluation]) -> None:
+    solved = sum(1 for evaluation in done if (evaluation.score_e4 or 0) > 0)
+    scores = [evaluation.score_e4 for evaluation in done if evaluation.score_e4 is not None]
+    mean = sum(scores) / len(scores) / 10_000 if scores else 0.0
+    typer.echo(
+        f"\nsolved {solved} of {len(done)}; mean score {mean:.4f} over {len(scores)} scored (outcome x coefficient)"
+    )
+    for evaluation in done:
+        if evaluation.body.failure is not None:
+            failure = evaluation.body.failure
+            typer.echo(f"{evaluation.body.problem_id}: {render(lookup(failure.code), failure.detail)}")
+            if evaluation.cost.output_tail:
+                typer.echo(evaluation.cost.output_tail.rstrip())
+
+
+def _print_json(done: Sequence[Evaluation]) -> None:
+    import msgspec
+
+    rows = [
+        {
+            "problem_id": evaluation.body.problem_id,
+            "body_sha256": evaluation.body.body_hash(),
+            "score_e4": evaluation.score_e4,
+            "stop": evaluation.body.stop,
+            "is_agentic": evaluation.body.is_agentic,
+            **{
+                name: getattr(evaluation, name)
+                for name in ("status", "failure", "outcome", "verdict", "sandbox", "cost")
+            },
+        }
+        for evaluation in done
+    ]
+    typer.echo(msgspec.json.encode(rows).decode())
+
+
+def _keep(folder: Path | None, evaluation: Evaluation) -> None:
+    """Write the body's canonical bytes, whose sha256 is the body hash."""
+    if folder is not None:
+        from problems.canonical import canonical_bytes
+
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{evaluation.body.problem_id}.json").write_bytes(canonical_bytes(evaluation.body))

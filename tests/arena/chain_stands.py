@@ -1,0 +1,117 @@
+"""Chains to test against, behind one handle: the local twin, and the real adapter over a fake node's websocket."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from arena.chain.local import LocalSubtensor
+from arena.chain.port import Signer, Subtensor
+
+METADATA = Path(__file__).parents[2].parent / "shared" / "data" / "chain" / "subtensor_v15_spec343.hex"
+NETUID = 15
+BLOCK_MS = 250
+# The SDK caches runtimes under the home folder unless it is told where, before its first import.
+os.environ.setdefault("BITTENSOR_RUNTIME_CACHE_DIR", tempfile.mkdtemp(prefix="arena-runtime-"))
+
+
+class Clock:
+    """Unix milliseconds that move when told to."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self.now_ms = now_ms
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+class ChainStand(Protocol):
+    """A chain, and what the network would decide about it."""
+
+    chain: Subtensor
+
+    async def enrol(self, signer: Signer) -> None: ...
+
+    async def make_validator(self, signer: Signer, stake_rao: int) -> None: ...
+
+    async def advance(self, blocks: int = 1) -> None: ...
+
+
+class LocalStand:
+    """The local twin."""
+
+    def __init__(self, path: Path) -> None:
+        self.clock = Clock()
+        self.chain = LocalSubtensor(path, now_ms=self.clock, netuid=NETUID, block_ms=BLOCK_MS)
+
+    async def enrol(self, signer: Signer) -> None:
+        assert (await self.chain.register(signer)).status == "ok"
+        await self.advance()
+
+    async def make_validator(self, signer: Signer, stake_rao: int) -> None:
+        await self.chain.set_stake(signer.hotkey, stake_rao)
+        await self.advance()
+
+    async def advance(self, blocks: int = 1) -> None:
+        self.clock.now_ms += blocks * BLOCK_MS
+
+
+class NodeStand:
+    """The real adapter over the fake node."""
+
+    def __init__(self, node: Any, chain: Subtensor) -> None:
+        self.node = node
+        self.chain = chain
+
+    async def enrol(self, signer: Signer) -> None:
+        self.node.advance()
+        self.node.enrol(signer.hotkey)
+
+    async def make_validator(self, signer: Signer, stake_rao: int) -> None:
+        self.node.advance()
+        self.node.stake(signer.hotkey, stake_rao, has_permit=True)
+
+    async def advance(self, blocks: int = 1) -> None:
+        self.node.advance(blocks)
+
+
+def make_node() -> Any:
+    """A fake node, or a skip where the runtime's metadata is not there."""
+    if not METADATA.is_file():
+        pytest.skip(f"no runtime metadata at {METADATA}")
+    from tests.arena.fakenode import FakeNode
+
+    return FakeNode(METADATA, netuid=NETUID)
+
+
+@asynccontextmanager
+async def node_stand(node: Any, port: int = 0) -> AsyncIterator[NodeStand]:
+    """Serve a node on loopback and connect the real adapter to it."""
+    from arena.chain.real import BittensorSubtensor
+
+    async with node.start(port) as server:
+        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        chain = BittensorSubtensor(url, netuid=NETUID, make_client=make_client)
+        try:
+            yield NodeStand(node, chain)
+        finally:
+            await chain.close()
+
+
+def make_client(url: str) -> Any:
+    """The SDK's client; storages newer than the metadata's runtime read as unset."""
+    import bittensor
+
+    unset = {"SubnetEpochConsensus": "Yuma", "LastEpochBlock": 0, "PendingEpochAt": 0, "SubnetEpochIndex": 0}
+
+    class OlderRuntime(bittensor.RpcSubstrate):
+        async def query(self, module: str, storage: str, params: Any = None, block_hash: str | None = None) -> Any:
+            return unset[storage] if storage in unset else await super().query(module, storage, params, block_hash)
+
+    return bittensor.Client(url, substrate=OlderRuntime(url))

@@ -1,0 +1,275 @@
+"""A Substrate node for tests: a real websocket and real runtime metadata over storage kept in memory, block by block.
+
+It decodes every extrinsic with the runtime's own types, checks its signature, applies the few calls this software
+makes with the chain's own errors, and answers reads at any past block. It has no consensus and emits nothing.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import json
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import bittensor_core
+import websockets
+from bittensor._transport.codec import RuntimeCodec, strip_option_opaque_metadata
+
+SPEC_VERSION, TRANSACTION_VERSION = 343, 1
+GENESIS = "0x" + "11" * 32
+NONCE = 7
+SUBNET_DEFAULTS = {
+    "Tempo": 360,
+    "WeightsSetRateLimit": 100,
+    "MinAllowedWeights": 1,
+    "MaxWeightsLimit": 65_535,
+    "CommitRevealWeightsEnabled": False,
+    "RevealPeriodEpochs": 1,
+    "BlocksSinceLastStep": 0,
+}
+BAD_PROOF = "Transaction has a bad signature"
+_INFO = {"weight": {"ref_time": 1, "proof_size": 1}, "class": "Normal", "pays_fee": "No"}
+
+
+def block_hash(number: int) -> str:
+    """Block hashes of this node are padded block numbers."""
+    return GENESIS if number == 0 else f"0x{number:064x}"
+
+
+class FakeNode:
+    """One subnet of one chain. `block` is the head; `finality` blocks above it aren't final yet."""
+
+    def __init__(self, metadata: Path, *, netuid: int, block: int = 1_000) -> None:
+        data = bytes.fromhex(metadata.read_text().strip().strip('"').removeprefix("0x"))
+        self._metadata_hex = "0x" + data.hex()
+        self._codec = RuntimeCodec(
+            strip_option_opaque_metadata(data),
+            spec_version=SPEC_VERSION,
+            transaction_version=TRANSACTION_VERSION,
+            spec_name="node-subtensor",
+            ss58_format=42,
+        )
+        self.netuid = netuid
+        self.block = block
+        self.finality = 2
+        self.extrinsics: list[dict[str, Any]] = []
+        self._storage: dict[str, list[tuple[int, str | None]]] = {}
+        self._blocks: dict[int, list[str]] = {}
+        self._subscriptions = itertools.count(1)
+        self._uids: dict[str, int] = {}
+        self._permits: dict[str, bool] = {}
+        self._updates: dict[str, int] = {}
+        for item, value in SUBNET_DEFAULTS.items():
+            self.write("SubtensorModule", item, [netuid], value)
+
+    # -- storage, kept by block
+    def write(self, pallet: str, item: str, parameters: list[Any], value: Any) -> None:
+        """Write one storage entry in the current block."""
+        entry = self._codec.storage_entry(pallet, item)
+        key = "0x" + self._codec.storage_key(entry, parameters).hex()
+        encoded = "0x" + self._codec.encode(entry.value_type, value).hex()
+        self._storage.setdefault(key, []).append((self.block, encoded))
+
+    def _read(self, key: str, at: int) -> str | None:
+        history = self._storage.get(key, [])
+        place = bisect.bisect_right([block for block, _ in history], at)
+        return history[place - 1][1] if place else None
+
+    # -- what the network does
+    def advance(self, blocks: int = 1) -> None:
+        """Seal `blocks` empty blocks."""
+        self.block += blocks
+
+    def enrol(self, hotkey: str) -> int:
+        """Give a hotkey the next uid."""
+        uid = self._uids.setdefault(hotkey, len(self._uids))
+        self.write("SubtensorModule", "Uids", [self.netuid, hotkey], uid)
+        self.write("SubtensorModule", "Keys", [self.netuid, uid], hotkey)
+        self.write("SubtensorModule", "Owner", [hotkey], hotkey)
+        self._write_vectors()
+        return uid
+
+    def stake(self, hotkey: str, rao: int, *, has_permit: bool) -> None:
+        """Put stake behind a hotkey and decide on its validator permit."""
+        self.write("SubtensorModule", "TotalHotkeyAlpha", [hotkey, self.netuid], rao)
+        self._permits[hotkey] = has_permit
+        self._write_vectors()
+
+    def _write_vectors(self) -> None:
+        in_order = sorted(self._uids, key=self._uids.__getitem__)
+        self.write("SubtensorModule", "LastUpdate", [self.netuid], [self._updates.get(key, 0) for key in in_order])
+        self.write(
+            "SubtensorModule", "ValidatorPermit", [self.netuid], [self._permits.get(key, False) for key in in_order]
+        )
+
+    # -- extrinsics
+    def _include(self, raw: str, decoded: dict[str, Any]) -> None:
+        """Seal a block with one extrinsic and its outcome."""
+        self.extrinsics.append(decoded)
+        self.block += 1
+        self._blocks[self.block] = [raw]
+        error = self._dispatch(decoded)
+        if error is None:
+            event = {"ExtrinsicSuccess": {"dispatch_info": _INFO}}
+        else:
+            event = {"ExtrinsicFailed": {"dispatch_error": self._module_error(*error), "dispatch_info": _INFO}}
+        record = {"phase": {"ApplyExtrinsic": 0}, "event": {"System": event}, "topics": []}
+        self.write("System", "Events", [], [record])
+
+    def _dispatch(self, decoded: dict[str, Any]) -> tuple[str, str] | None:
+        hotkey = decoded["address"]
+        call = decoded["call"]
+        arguments = {argument["name"]: argument["value"] for argument in call["call_args"]}
+        match call["call_function"]:
+            case "set_commitment":
+                return self._set_commitment(hotkey, arguments)
+            case "set_mechanism_weights":
+                return self._set_weights(hotkey, arguments)
+            case "commit_timelocked_mechanism_weights":
+                return self._weights_refusal(hotkey)
+        return "System", "CallFiltered"
+
+    def _set_commitment(self, hotkey: str, arguments: dict[str, Any]) -> tuple[str, str] | None:
+        if hotkey not in self._uids:
+            return "Commitments", "AccountNotAllowedCommit"
+        record = {"deposit": 0, "block": self.block, "info": arguments["info"]}
+        self.write("Commitments", "CommitmentOf", [self.netuid, hotkey], record)
+        return None
+
+    def _set_weights(self, hotkey: str, arguments: dict[str, Any]) -> tuple[str, str] | None:
+        refusal = self._weights_refusal(hotkey)
+        if refusal is None:
+            pairs = list(zip(arguments["dests"], arguments["weights"], strict=True))
+            if any(uid >= len(self._uids) for uid, _ in pairs):
+                return "SubtensorModule", "UidVecContainInvalidOne"
+            self.write("SubtensorModule", "Weights", [self.netuid, self._uids[hotkey]], pairs)
+            self._updates[hotkey] = self.block
+            self._write_vectors()
+        return refusal
+
+    def _weights_refusal(self, hotkey: str) -> tuple[str, str] | None:
+        if hotkey not in self._uids:
+            return "SubtensorModule", "HotKeyNotRegisteredInSubNet"
+        if not self._permits.get(hotkey):
+            return "SubtensorModule", "NeuronNoValidatorPermit"
+        return None
+
+    def _module_error(self, pallet: str, name: str) -> dict[str, Any]:
+        found = next(entry for entry in self._codec.metadata_ir().pallets if entry.name == pallet)
+        names = [entry.name for entry in found.errors]
+        return {"Module": {"index": found.index, "error": [names.index(name), 0, 0, 0]}}
+
+    def _is_signed(self, decoded: dict[str, Any]) -> bool:
+        call = decoded["call"]
+        arguments = {argument["name"]: argument["value"] for argument in call["call_args"]}
+        period, phase = decoded["era"]
+        birth = (self.block - phase) // period * period + phase
+        payload = self._codec.signature_payload(
+            self._codec.compose_call(call["call_module"], call["call_function"], arguments),
+            era={"period": period, "current": birth},
+            nonce=decoded["nonce"],
+            tip=decoded["tip"],
+            tip_asset_id=None,
+            genesis_hash=GENESIS,
+            era_block_hash=block_hash(birth),
+        )
+        signature = bytes.fromhex(decoded["signature"]["Sr25519"].removeprefix("0x"))
+        return bool(bittensor_core.verify(payload, signature, decoded["address"], bittensor_core.CRYPTO_SR25519))
+
+    # -- JSON-RPC
+    def start(self, port: int = 0) -> websockets.serve:
+        """A server on loopback, as an async context manager."""
+        return websockets.serve(self._serve, "127.0.0.1", port, max_size=2**24)
+
+    async def _serve(self, connection: Any) -> None:
+        async for message in connection:
+            frame = json.loads(message)
+            answers, notices = [], []
+            for request in frame if isinstance(frame, list) else [frame]:
+                answer, following = self._answer(request)
+                answers.append(answer)
+                notices += following
+            for out in [answers if isinstance(frame, list) else answers[0], *notices]:
+                await connection.send(json.dumps(out))
+
+    def _answer(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        method, parameters = request["method"], request.get("params", [])
+        head = {"jsonrpc": "2.0", "id": request["id"]}
+        if method == "author_submitAndWatchExtrinsic":
+            decoded = self._codec.decode_extrinsic(parameters[0])
+            if not self._is_signed(decoded):
+                return {**head, "error": {"code": 1010, "message": "Invalid Transaction", "data": BAD_PROOF}}, []
+            subscription, notices = self._submit_and_watch(parameters[0], decoded)
+            return {**head, "result": subscription}, notices
+        try:
+            return {**head, "result": self._handle(method, parameters)}, []
+        except LookupError as error:
+            return {**head, "error": {"code": -32601, "message": str(error)}}, []
+
+    def _submit_and_watch(self, raw: str, decoded: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
+        self._include(raw, decoded)
+        subscription = f"s{next(self._subscriptions)}"
+        states: list[Any] = ["ready", {"inBlock": block_hash(self.block)}, {"finalized": block_hash(self.block)}]
+        return subscription, [
+            {
+                "jsonrpc": "2.0",
+                "method": "author_extrinsicUpdate",
+                "params": {"subscription": subscription, "result": state},
+            }
+            for state in states
+        ]
+
+    def _handle(self, method: str, p: list[Any]) -> Any:
+        match method:
+            case "chain_getHead":
+                return block_hash(self.block)
+            case "chain_getFinalizedHead":
+                return block_hash(self.block - self.finality)
+            case "chain_getBlockHash":
+                number = self.block if not p or p[0] is None else int(p[0])
+                return block_hash(number) if number <= self.block else None
+            case "chain_getHeader":
+                return self._header(self._number(p, 0))
+            case "chain_getBlock":
+                number = self._number(p, 0)
+                block = {"header": self._header(number), "extrinsics": self._blocks.get(number, [])}
+                return {"block": block, "justifications": None}
+            case "state_getRuntimeVersion":
+                return {
+                    "specName": "node-subtensor",
+                    "specVersion": SPEC_VERSION,
+                    "transactionVersion": TRANSACTION_VERSION,
+                }
+            case "state_call" if p[0] == "Metadata_metadata_at_version":
+                return self._metadata_hex
+            case "state_getStorageAt" | "state_getStorage":
+                return self._read(p[0], self._number(p, 1))
+            case "state_queryStorageAt":
+                at = self._number(p, 1)
+                return [{"block": block_hash(at), "changes": [[key, self._read(key, at)] for key in p[0]]}]
+            case "state_getKeysPaged":
+                at = self._number(p, 3)
+                known = (key for key in self._storage if key.startswith(p[0]) and self._read(key, at) is not None)
+                return sorted(key for key in known if key > (p[2] or ""))[: p[1]]
+            case "account_nextIndex":
+                return NONCE
+            case _ if method.startswith(("author_unwatch", "chain_unsub")):
+                return True
+        raise LookupError(f"{method} {json.dumps(p)[:120]}")
+
+    def _header(self, number: int) -> dict[str, Any]:
+        return {
+            "number": hex(number),
+            "parentHash": block_hash(number - 1) if number else "0x" + "00" * 32,
+            "stateRoot": GENESIS,
+            "extrinsicsRoot": "0x" + blake2b(str(number).encode(), digest_size=32).hexdigest(),
+            "digest": {"logs": []},
+        }
+
+    def _number(self, parameters: list[Any], index: int) -> int:
+        value = parameters[index] if len(parameters) > index else None
+        if value is None:
+            return self.block
+        return 0 if value == GENESIS else int(value, 16)

@@ -1,0 +1,261 @@
+"""Values the log tests are made of: episodes with their records, of any size, and work items."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from arena.records.body import encode_body
+from arena.records.model import (
+    AttemptRecord,
+    Conditions,
+    Context,
+    EvaluationRecord,
+    HostFacts,
+    Payload,
+    ReleaseRecord,
+    SettlementRecord,
+    SignedRecord,
+    Standing,
+    Subject,
+    VerdictRecord,
+)
+from arena.store.port import StoredBody, WorkItem
+from harness.sandbox.port import SandboxLevel
+from harness.trace import Completion, EmittedCall, EvaluationBody, Surfaced, ToolCall, Totals
+from judge.verdict import Citation, Opinion, Verdict
+from problems.outcome import Axis, OutcomeScore, SlotScore
+
+START_MS = 1_790_000_000_000
+HOST = HostFacts(machine="test", cores=2)
+WORDS = "cotton shirt blue large official store free shipping rating price compare budget voucher result find".split()
+SUBJECT = Subject(
+    agent_version_id="a1" * 32,
+    miner_hotkey="5miner",
+    agent_sha256="b2" * 32,
+    commitment_block=7,
+    commitment_sha256="c3",
+)
+LEVEL = SandboxLevel(
+    name="bubblewrap", layers=("user-namespace",), guest_sha256="d4", python_version="3.11", may_race=True
+)
+CONDITIONS = Conditions(policy_sha256="e5", scoring_pipeline="scoring/1", code_commit="f6", sandbox=LEVEL)
+
+
+def subject(agent: str = "a1") -> Subject:
+    return Subject(agent_version_id=agent * 32, miner_hotkey="5miner", agent_sha256="b2" * 32)
+
+
+def context(problem: int, race_id: str = "r1") -> Context:
+    return Context(stage="race", race_id=race_id, problem_id=f"p{problem:04d}")
+
+
+def item(problem: int, race_id: str, copies: int = 1, stage: str = "race") -> WorkItem:
+    about = Context(stage=stage, race_id=race_id, problem_id=f"p{problem:04d}")
+    return WorkItem(item_id=f"{race_id}-{stage}-{problem}", subject=SUBJECT, context=about, copies=copies)
+
+
+def body(problem: int, result_bytes: int = 200) -> EvaluationBody:
+    """An episode of one search and one recommendation, with about `result_bytes` of search results per turn."""
+    rng = random.Random(problem)
+    text = " ".join(rng.choices(WORDS, k=result_bytes // 6)) + " ✓"
+    call = EmittedCall(call_id="c1", name="find_product", arguments='{"q":"shirt"}')
+    return EvaluationBody(
+        policy_sha256="e5",
+        problem_id=f"p{problem:04d}",
+        bucket="product",
+        query="a blue cotton shirt",
+        agent_sha256="b2" * 32,
+        tool_profile="sn15",
+        tools_sha256="11",
+        catalogue_sha256="22",
+        messages=('{"role":"user","content":"a blue cotton shirt"}',),
+        events=(
+            Completion(
+                step=1,
+                model="scripted",
+                request=(0,),
+                request_sha256="33",
+                content="I search first.",
+                calls=(call,),
+                prompt_tokens=10,
+                completion_tokens=5,
+                response='{"role":"assistant"}',
+            ),
+            ToolCall(
+                index=0,
+                step=1,
+                name="find_product",
+                arguments='{"q":"shirt"}',
+                emitter="llm",
+                emitted_call_id="c1",
+                result=text,
+                surfaced=(Surfaced(product_id="17", rank=1),),
+            ),
+        ),
+        stop="terminated",
+        recommended=("17",),
+        is_agentic=True,
+        totals=Totals(steps=1, tool_calls=1, prompt_tokens=10, completion_tokens=5, llm_calls=1),
+    )
+
+
+def outcome(is_success: bool = True) -> OutcomeScore:
+    met = Axis(1, 1)
+    slot = SlotScore(
+        recommended_id="17",
+        is_found=True,
+        is_answer=is_success,
+        title=met,
+        price=met,
+        service=Axis(),
+        sku=met,
+        attribute=Axis(1, 2),
+        rule_hits=1,
+        rule_total=1,
+    )
+    return OutcomeScore(
+        titles="lexical/1",
+        bucket="product",
+        slots=(slot,),
+        is_success=is_success,
+        is_gt_exact=is_success,
+        rule_e4=10_000,
+        reward_e4=10_000,
+    )
+
+
+def episode(
+    problem: int, *, race_id: str = "r1", agent: str = "a1", attempt_id: str = "", result_bytes: int = 200
+) -> tuple[list[Payload], StoredBody]:
+    """What one finished episode appends: attempt, evaluation, verdict, and the body they name."""
+    stored = encode_body(body(problem, result_bytes))
+    about = {"subject": subject(agent), "context": context(problem, race_id)}
+    attempt_id = attempt_id or f"{race_id}-{agent}-{problem}:1"
+    verdict = Verdict(
+        body_sha256=stored.body_sha256,
+        rubric_id="reasoning/1",
+        prompt_sha256="44",
+        quality_e4=7_000,
+        coefficient_e4=9_125,
+        spread_e4=0,
+        opinions=(
+            Opinion(
+                model="scripted",
+                quality_e4=7_000,
+                citations=(Citation(span=1, quote="I search first.", gate="inference_present"),),
+                explanation="It searches before it answers.",
+                attempts=1,
+                reply_sha256="55",
+            ),
+        ),
+    )
+    return [
+        AttemptRecord(attempt_id=attempt_id, ended="evaluated", body_sha256=stored.body_sha256, **about),
+        EvaluationRecord(
+            attempt_id=attempt_id,
+            conditions=CONDITIONS,
+            body_sha256=stored.body_sha256,
+            stop="terminated",
+            failure=None,
+            is_agentic=True,
+            totals=Totals(steps=1),
+            outcome=outcome(),
+            **about,
+        ),
+        VerdictRecord(verdict=verdict, **about),
+    ], stored
+
+
+def attempt(problem: int, number: int = 1, ended: str = "abandoned") -> AttemptRecord:
+    return AttemptRecord(attempt_id=f"p{problem}:{number}", subject=SUBJECT, context=context(problem), ended=ended)
+
+
+def settlement(race_id: str = "r1") -> SettlementRecord:
+    row = Standing(
+        rank=1,
+        agent_version_id="a1" * 32,
+        miner_hotkey="5miner",
+        race_score_e4=9_125,
+        low_e4=9_000,
+        high_e4=9_200,
+        success_e4=10_000,
+        mean_quality_e4=7_000,
+        product_of_means_e4=9_125,
+        agentic_share_e4=10_000,
+        problems=1,
+        missing=0,
+    )
+    return SettlementRecord(
+        race_id=race_id,
+        policy_sha256="e5",
+        closing_block=10,
+        settling_block=20,
+        beacon_round=3,
+        seed="66",
+        batch_sha256="77",
+        record_set_sha256="88",
+        drawn=("p0001",),
+        void=(),
+        state="settled",
+        standings=(row,),
+        top_agent_version_id="a1" * 32,
+        is_promotion=True,
+        uids=(0, 1),
+        weights_u16=(65_535, 0),
+    )
+
+
+def release(race_id: str = "r1") -> ReleaseRecord:
+    return ReleaseRecord(race_id=race_id, batch_sha256="77", problem_ids=("p0001",), salt="99" * 32)
+
+
+class Clock:
+    """A clock that moves by one millisecond each time it is read."""
+
+    def __init__(self, now_ms: int = START_MS) -> None:
+        self.now_ms = now_ms
+
+    def __call__(self) -> int:
+        self.now_ms += 1
+        return self.now_ms
+
+
+class MemoryLog:
+    """The part of a store a sequencer writes to, in memory; `refusals` are raised first, one per append."""
+
+    def __init__(self, validator: str) -> None:
+        from arena.records.chain import first_head
+
+        self.validator = validator
+        self.log: list[SignedRecord] = []
+        self.stored: dict[str, StoredBody] = {}
+        self.refusals: list[Exception] = []
+        self.lost_replies: list[Exception] = []
+        self.end = first_head(validator)
+
+    async def head(self, validator=None):
+        return self.end
+
+    async def append(self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody] = (), finish=None):
+        from arena.records.chain import head_after
+        from arena.store.port import HeadMovedError
+
+        if self.refusals:
+            raise self.refusals.pop(0)
+        if records[0].prev != self.end.hash or records[0].seq != self.end.seq + 1:
+            raise HeadMovedError()
+        self.log += records
+        self.stored |= {body.body_sha256: body for body in bodies}
+        self.end = head_after(records[-1])
+        if self.lost_replies:
+            raise self.lost_replies.pop(0)
+        return self.end
+
+    async def records(self, validator=None, *, after_seq=0, kinds=(), race_id=None):
+        for record in self.log:
+            if record.seq > after_seq:
+                yield record
+
+    async def bodies(self, names: Sequence[str]) -> list[StoredBody]:
+        return [self.stored[name] for name in names if name in self.stored]

@@ -1,0 +1,149 @@
+"""Sealed batches: what they commit to, how they lie on disk, and when anything may leave."""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arena.bank.batch import SealedBatch, commitment, seal
+from arena.bank.batch_file import read_batch, write_batch
+from arena.bank.release import batch_state, may_leave
+from problems.clusters import cluster_id
+from problems.errors import ArenaError
+from problems.suites import problem_bytes
+from tests.problems.stand import PROBLEMS
+
+SALT = bytes(range(32))
+BATCH = seal("race-1", PROBLEMS, SALT)
+replace = msgspec.structs.replace
+
+
+def test_the_batch_hash_changes_with_race_salt_order_and_any_field():
+    other_query = replace(PROBLEMS[0], query="another wish")
+    other_answer = replace(PROBLEMS[0], rewards=(replace(PROBLEMS[0].rewards[0], product_id="9"),))
+    batches = [
+        BATCH,
+        seal("race-2", PROBLEMS, SALT),
+        seal("race-1", PROBLEMS, bytes(32)),
+        seal("race-1", PROBLEMS[::-1], SALT),
+        seal("race-1", PROBLEMS[:2], SALT),
+        seal("race-1", (other_query, *PROBLEMS[1:]), SALT),
+        seal("race-1", (other_answer, *PROBLEMS[1:]), SALT),
+    ]
+    assert len({batch.batch_sha256 for batch in batches}) == len(batches)
+    assert seal("race-1", PROBLEMS, SALT).batch_sha256 == BATCH.batch_sha256
+
+
+def test_nothing_published_is_a_plain_hash_of_something_guessable():
+    guesses = {
+        hashlib.sha256(content).hexdigest()
+        for problem in PROBLEMS
+        for content in (
+            problem_bytes(problem),
+            cluster_id(problem).encode(),
+            *(item.product_id.encode() for item in problem.rewards),
+            *(item.title[0].encode() for item in problem.rewards),
+        )
+    }
+    published = {BATCH.batch_sha256, *BATCH.cluster_commitments.values()}
+    assert not published & (guesses | {cluster_id(problem) for problem in PROBLEMS})
+
+
+def test_equal_clusters_do_not_look_equal_before_release():
+    twins = seal("race-1", [PROBLEMS[0], replace(PROBLEMS[0], problem_id="other")], SALT)
+    assert cluster_id(twins.problems[0]) == cluster_id(twins.problems[1])
+    assert len(set(twins.cluster_commitments.values())) == 2
+
+
+def test_whoever_has_the_salt_can_recompute_every_commitment():
+    opened = SealedBatch(race_id="race-1", problems=PROBLEMS, salt=SALT.hex())
+    assert opened.batch_sha256 == BATCH.batch_sha256
+    assert opened.cluster_commitments == BATCH.cluster_commitments
+
+
+@given(st.binary(min_size=32, max_size=32), st.binary(min_size=32, max_size=32), st.text("abc", max_size=4))
+def test_a_commitment_is_keyed(first, second, text):
+    assert (commitment(first.hex(), text) == commitment(second.hex(), text)) == (first == second)
+
+
+def test_problems_are_found_by_their_public_id():
+    assert BATCH.problem_ids == tuple(problem.problem_id for problem in PROBLEMS)
+    assert BATCH.problem(PROBLEMS[1].problem_id) == PROBLEMS[1]
+    with pytest.raises(KeyError):
+        BATCH.problem("nowhere")
+
+
+def test_a_batch_refuses_repeated_ids_unsound_problems_and_short_salts():
+    with pytest.raises(ArenaError, match="P4007"):
+        seal("race-1", (*PROBLEMS, PROBLEMS[0]), SALT)
+    with pytest.raises(ArenaError, match="P4003"):
+        seal("race-1", (replace(PROBLEMS[0], rewards=()),), SALT)
+    with pytest.raises(ValueError, match="32 bytes"):
+        seal("race-1", PROBLEMS, b"short")
+
+
+# -- on disk
+
+
+def test_a_batch_file_is_read_back_equal_and_only_its_owner_may_read_it(tmp_path):
+    path = tmp_path / "race-1.json"
+    write_batch(path, BATCH)
+    assert read_batch(path) == BATCH and read_batch(path).batch_sha256 == BATCH.batch_sha256
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    write_batch(path, seal("race-2", PROBLEMS, SALT))
+    assert read_batch(path).race_id == "race-2"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["race-1.json"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("race_id", "race-9"),
+        ("salt", "00" * 32),
+        ("salt", "00"),
+        ("salt", "no hex"),
+        ("batch_sha256", "0" * 64),
+        ("version", 2),
+        ("problems", []),
+        ("problems", "none"),
+    ],
+)
+def test_an_edited_batch_file_is_refused(tmp_path, field, value):
+    path = tmp_path / "batch.json"
+    write_batch(path, BATCH)
+    path.write_bytes(msgspec.json.encode({**msgspec.json.decode(path.read_bytes()), field: value}))
+    with pytest.raises(ArenaError, match="P4010"):
+        read_batch(path)
+
+
+def test_a_batch_file_that_is_absent_or_torn_is_named(tmp_path):
+    path = tmp_path / "batch.json"
+    with pytest.raises(ArenaError, match=r"P4001.*batch\.json"):
+        read_batch(path)
+    write_batch(path, BATCH)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ArenaError, match="P4001"):
+        read_batch(path)
+
+
+# -- the release rule
+
+
+def test_nothing_reaches_the_public_before_release():
+    assert [may_leave(state, "public") for state in ("sealed", "drawn", "released")] == [False, False, True]
+
+
+def test_validators_pass_problems_among_themselves_only_once_they_are_drawn():
+    assert [may_leave(state, "validators") for state in ("sealed", "drawn", "released")] == [False, True, True]
+
+
+def test_a_drawn_batch_is_released_when_its_race_is_over_and_never_before():
+    assert batch_state(is_drawn=False, is_race_over=False) == "sealed"
+    assert batch_state(is_drawn=True, is_race_over=False) == "drawn"
+    assert batch_state(is_drawn=True, is_race_over=True) == "released"
+    assert batch_state(is_drawn=False, is_race_over=True) == "sealed"

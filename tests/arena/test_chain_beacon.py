@@ -1,0 +1,151 @@
+"""Beacons: the same rounds for everybody, and no round without a good signature."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import httpx
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arena.chain.beacon import LocalBeacon, RoundClock, verify_local_round
+from arena.chain.drand import QUICKNET, QUICKNET_CHAIN, QUICKNET_CLOCK, DrandBeacon, verify_quicknet_round
+from arena.chain.port import BeaconRound
+from problems.errors import ArenaError
+
+# quicknet's first round, as drand publishes it: its randomness is the sha256 of its signature.
+ROUND_1_SIGNATURE = "b55e7cb2d5c613ee0b2e28d6750aabbb78c39dcc96bd9d38c2c2e12198df95571de8e8e402a0cc48871c7089a2b3af4b"
+ROUND_1_RANDOMNESS = "1466a6cd24e327188770752f6134001c64d6efcc590ccc26b721611ad96f165a"
+ROUND_1 = BeaconRound(network=QUICKNET, round=1, signature=ROUND_1_SIGNATURE)
+# A point of the curve that is no multiple of the generator, added to the signature: the pairing alone would accept it.
+OUTSIDE_SUBGROUP = "863d12e79b9c72f4c20ced4de22378331d10d7017180642ce39ad99f2a9bd20a0907f939f8c26f7c1556116f4e0cc1ee"
+
+LOCAL_ROUND_7 = "c8b1d7c7fe1438dd"  # sha256 of the local twin's seventh signature, first 16 digits
+AFTER_GENESIS_MS = QUICKNET_CLOCK.genesis_ms + 60_000
+
+
+@given(st.integers(0, 10**13), st.integers(1, 10**6), st.integers(0, 2 * 10**13))
+def test_round_after_is_the_first_strictly_later_round(genesis_ms: int, period_ms: int, unix_ms: int) -> None:
+    clock = RoundClock(genesis_ms=genesis_ms, period_ms=period_ms)
+    found = clock.round_after(unix_ms)
+    assert clock.published_ms(found) > unix_ms
+    assert found == 1 or clock.published_ms(found - 1) <= unix_ms
+
+
+def test_quicknet_arithmetic_is_the_sdks() -> None:
+    from bittensor import timelock
+
+    for unix_s in (timelock.QUICKNET_GENESIS - 5, timelock.QUICKNET_GENESIS, 1_700_000_000, 1_700_000_001):
+        assert QUICKNET_CLOCK.round_after(unix_s * 1_000 - 1) == timelock.round_at(unix_s)
+
+
+async def test_every_process_makes_the_same_local_round() -> None:
+    first = await LocalBeacon(lambda: 10**12).fetch(7)
+    second = await LocalBeacon(lambda: 2 * 10**12).fetch(7)
+    assert first == second
+    assert first is not None
+    assert hashlib.sha256(bytes.fromhex(first.signature)).hexdigest()[:16] == LOCAL_ROUND_7
+
+
+async def test_a_local_round_does_not_exist_before_its_time() -> None:
+    now = [0]
+    beacon = LocalBeacon(lambda: now[0], period_ms=500)
+    later = beacon.round_after(1_200)
+    assert await beacon.fetch(later) is None
+    now[0] = 1_500
+    assert await beacon.fetch(later) is not None
+
+
+async def test_a_forged_local_round_does_not_verify() -> None:
+    made = await LocalBeacon(lambda: 10**12).fetch(7)
+    assert made is not None and verify_local_round(made)
+    for change in ({"round": 8}, {"network": "other"}, {"signature": "00" * 64}, {"signature": made.signature.upper()}):
+        assert not verify_local_round(msgspec.structs.replace(made, **change))
+
+
+def test_the_published_first_round_of_quicknet_verifies() -> None:
+    assert hashlib.sha256(bytes.fromhex(ROUND_1_SIGNATURE)).hexdigest() == ROUND_1_RANDOMNESS
+    assert verify_quicknet_round(ROUND_1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"round": 2},
+        {"round": 0},
+        {"round": 1 << 70},
+        {"network": "local-beacon"},
+        {"signature": ""},
+        {"signature": ROUND_1_SIGNATURE.upper()},
+        {"signature": ROUND_1_SIGNATURE + "00"},
+        {"signature": "c0" + "00" * 47},
+        {"signature": ROUND_1_SIGNATURE[:-1] + "a"},
+        {"signature": "95" + ROUND_1_SIGNATURE[2:]},
+        {"signature": OUTSIDE_SUBGROUP},
+    ],
+)
+def test_no_other_round_or_spelling_verifies(change: dict[str, object]) -> None:
+    assert not verify_quicknet_round(msgspec.structs.replace(ROUND_1, **change))
+
+
+def _relays(*answers: Callable[[httpx.Request], httpx.Response]) -> DrandBeacon:
+    """A beacon over relays `https://0`, `https://1`, ... that answer as given."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return answers[int(request.url.host)](request)
+
+    endpoints = [f"https://{index}/" for index in range(len(answers))]
+    return DrandBeacon(lambda: AFTER_GENESIS_MS, endpoints=endpoints, transport=httpx.MockTransport(answer))
+
+
+def _serves(request: httpx.Request) -> httpx.Response:
+    assert request.url.path == f"/{QUICKNET_CHAIN}/public/1"
+    return httpx.Response(200, json={"round": 1, "randomness": ROUND_1_RANDOMNESS, "signature": ROUND_1_SIGNATURE})
+
+
+def _forges(request: httpx.Request) -> httpx.Response:
+    return httpx.Response(200, json={"round": 1, "signature": OUTSIDE_SUBGROUP})
+
+
+def _is_down(request: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("refused", request=request)
+
+
+def _babbles(request: httpx.Request) -> httpx.Response:
+    return httpx.Response(200, content=b"<html>")
+
+
+def _has_not(request: httpx.Request) -> httpx.Response:
+    return httpx.Response(404, content=b"{}")
+
+
+async def test_a_relay_that_is_down_forges_or_babbles_is_passed_over() -> None:
+    for bad in (_is_down, _forges, _babbles):
+        assert await _relays(bad, _serves).fetch(1) == ROUND_1
+
+
+@pytest.mark.parametrize("bad", [_is_down, _forges, _babbles])
+async def test_without_a_good_signature_there_is_no_round(bad: Callable[[httpx.Request], httpx.Response]) -> None:
+    with pytest.raises(ArenaError) as caught:
+        await _relays(bad, bad).fetch(1)
+    assert caught.value.failure.code == "U3032"
+
+
+async def test_a_round_that_no_relay_has_yet_is_none() -> None:
+    assert await _relays(_has_not).fetch(1) is None
+
+
+async def test_a_round_of_the_future_is_none_without_asking_anybody() -> None:
+    beacon = _relays(_is_down)
+    assert await beacon.fetch(beacon.round_after(AFTER_GENESIS_MS)) is None
+
+
+@pytest.mark.parametrize("round_number", [0, -1])
+async def test_rounds_count_from_one(round_number: int) -> None:
+    for beacon in (LocalBeacon(lambda: 10**12), _relays(_serves)):
+        with pytest.raises(ArenaError) as caught:
+            await beacon.fetch(round_number)
+        assert caught.value.failure.code == "U3032"

@@ -1,0 +1,132 @@
+"""Hotkeys: signing, total verification, wallets on disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import bittensor_core as core
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arena.chain.keys import canonical_hotkey, generate_signer, keypair_signer, public_key, verify, wallet_signer
+from arena.chain.opening import open_signer
+from problems.errors import ArenaError
+
+ALICE = keypair_signer("//Alice")
+ALICE_ADDRESS = "5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQY"  # the ecosystem's well-known development key
+
+
+def _write_hotkey(path: Path, keypair: core.Keypair, password: str | None = None) -> None:
+    data = bytes(core.serialized_keypair_to_keyfile_data(keypair))
+    if password is not None:
+        data = bytes(core.encrypt_keyfile_data(data, password))
+    path.parent.mkdir(parents=True)
+    path.write_bytes(data)
+
+
+def test_a_development_key_is_the_ecosystems() -> None:
+    assert ALICE.hotkey == ALICE_ADDRESS
+
+
+@given(st.binary(max_size=200))
+def test_a_signature_verifies_for_its_hotkey_alone(message: bytes) -> None:
+    signature = ALICE.sign(message)
+    assert verify(ALICE.hotkey, message, signature)
+    assert not verify(keypair_signer("//Bob").hotkey, message, signature)
+    assert not verify(ALICE.hotkey, message + b".", signature)
+
+
+@given(st.text(max_size=60), st.binary(max_size=80), st.binary(max_size=80))
+def test_verification_of_garbage_is_false_and_never_an_exception(hotkey: str, message: bytes, signature: bytes) -> None:
+    assert verify(hotkey, message, signature) is False
+    assert verify(ALICE.hotkey, message, signature) is False
+
+
+def test_the_same_key_under_another_prefix_is_the_same_hotkey() -> None:
+    other = core.ss58_encode(public_key(ALICE.hotkey), 0)
+    assert other != ALICE.hotkey
+    assert canonical_hotkey(other) == ALICE.hotkey
+    assert verify(other, b"message", ALICE.sign(b"message"))
+
+
+def test_a_malformed_address_has_no_canonical_form() -> None:
+    assert canonical_hotkey("not an address") is None
+    assert canonical_hotkey(ALICE_ADDRESS[:-1] + "Z") is None
+
+
+def test_generated_signers_differ_and_verify() -> None:
+    first, second = generate_signer(), generate_signer()
+    assert first.hotkey != second.hotkey
+    assert verify(first.hotkey, b"x", first.sign(b"x"))
+
+
+def test_a_signer_never_shows_its_secret() -> None:
+    assert repr(ALICE) == f"KeypairSigner({ALICE_ADDRESS})"
+
+
+def test_text_that_is_no_key_is_refused_without_repeating_it() -> None:
+    with pytest.raises(ArenaError) as caught:
+        keypair_signer("surely not a mnemonic")
+    assert caught.value.failure.code == "V2031"
+    assert "mnemonic" not in str(caught.value)
+
+
+def test_a_wallets_hotkey_signs(tmp_path: Path) -> None:
+    _write_hotkey(tmp_path / "cold" / "hotkeys" / "hot", core.Keypair.create_from_uri("//Alice"))
+    signer = wallet_signer("cold", "hot", tmp_path)
+    assert signer.hotkey == ALICE_ADDRESS
+    assert verify(signer.hotkey, b"x", signer.sign(b"x"))
+
+
+def test_an_encrypted_hotkey_takes_its_password_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyfile = tmp_path / "cold" / "hotkeys" / "hot"
+    _write_hotkey(keyfile, core.Keypair.create_from_uri("//Alice"), "secret")
+    with pytest.raises(ArenaError, match="BT_PW_") as caught:
+        wallet_signer("cold", "hot", tmp_path)
+    assert caught.value.failure.code == "V2031"
+    variable = "BT_PW_" + str(keyfile).replace("/", "_").replace(".", "_").upper()
+    monkeypatch.setenv(variable, "")  # restored afterwards, whatever the SDK stores there
+    core.save_password_to_environment(variable, "secret")
+    os.environ.setdefault(variable, "")
+    assert wallet_signer("cold", "hot", tmp_path).hotkey == ALICE_ADDRESS
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"not a keyfile", b"\xff\xfe"])
+def test_a_broken_keyfile_names_its_path(tmp_path: Path, content: bytes) -> None:
+    keyfile = tmp_path / "cold" / "hotkeys" / "hot"
+    keyfile.parent.mkdir(parents=True)
+    keyfile.write_bytes(content)
+    with pytest.raises(ArenaError, match="hotkeys/hot") as caught:
+        wallet_signer("cold", "hot", tmp_path)
+    assert caught.value.failure.code == "V2031"
+
+
+def test_a_missing_wallet_is_a_coded_failure(tmp_path: Path) -> None:
+    with pytest.raises(ArenaError) as caught:
+        wallet_signer("none", "none", tmp_path)
+    assert caught.value.failure.code == "V2031"
+
+
+def test_a_public_only_keyfile_cannot_be_a_signer(tmp_path: Path) -> None:
+    _write_hotkey(tmp_path / "cold" / "hotkeys" / "hot", core.Keypair(ss58_address=ALICE_ADDRESS))
+    with pytest.raises(ArenaError) as caught:
+        wallet_signer("cold", "hot", tmp_path)
+    assert caught.value.failure.code == "V2031"
+
+
+def test_an_ed25519_hotkey_is_refused(tmp_path: Path) -> None:
+    keypair = core.Keypair.create_from_uri("//Alice", core.CRYPTO_ED25519)
+    _write_hotkey(tmp_path / "cold" / "hotkeys" / "hot", keypair)
+    with pytest.raises(ArenaError, match="sr25519"):
+        wallet_signer("cold", "hot", tmp_path)
+
+
+def test_development_keys_open_on_the_local_chain_only(tmp_path: Path) -> None:
+    assert open_signer("local", name="x", hotkey="//Alice", path=tmp_path).hotkey == ALICE_ADDRESS
+    with pytest.raises(ArenaError) as caught:
+        open_signer("finney", name="x", hotkey="//Alice", path=tmp_path)
+    assert caught.value.failure.code == "V2031"

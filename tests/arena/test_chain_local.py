@@ -1,0 +1,207 @@
+"""What only the local chain promises: one file for many processes, a clock that is given, controls of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from arena.chain.keys import KeypairSigner, keypair_signer
+from arena.chain.local import LocalSubtensor
+from arena.chain.local_state import LocalRules
+from arena.chain.port import Signer
+from problems.errors import ArenaError
+from tests.arena.chain_stands import BLOCK_MS, Clock
+
+ROOT = Path(__file__).parents[2]
+ALICE, BOB, EVE = (keypair_signer(f"//{name}") for name in ("Alice", "Bob", "Eve"))
+
+_WRITER = """
+import asyncio, sys, time
+from pathlib import Path
+from arena.chain.keys import keypair_signer
+from arena.chain.local import LocalSubtensor
+
+async def main(path, uri, count):
+    chain = LocalSubtensor(Path(path), now_ms=lambda: time.time_ns() // 1_000_000)
+    signer = keypair_signer(uri)
+    await chain.register(signer)
+    for index in range(int(count)):
+        result = await chain.commit(signer, f"{index:064x}")
+        assert result.status == "ok", result
+        print(index, flush=True)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def _open(path: Path, clock: Clock) -> LocalSubtensor:
+    return LocalSubtensor(path, now_ms=clock, netuid=15, block_ms=BLOCK_MS)
+
+
+def _writer(path: Path, uri: str, count: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", _WRITER, str(path), uri, str(count)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+async def test_blocks_follow_the_clock_from_the_chains_birth(tmp_path: Path) -> None:
+    clock = Clock()
+    chain = _open(tmp_path / "chain.sqlite", clock)
+    assert (await chain.block(), await chain.finalized_block()) == (1, 0)
+    clock.now_ms += 10 * BLOCK_MS - 1
+    assert await chain.block() == 10
+    clock.now_ms += 1
+    assert (await chain.block(), await chain.finalized_block()) == (11, 9)
+
+
+async def test_a_clock_that_steps_back_takes_no_written_block_back(tmp_path: Path) -> None:
+    clock = Clock()
+    chain = _open(tmp_path / "chain.sqlite", clock)
+    clock.now_ms += 100 * BLOCK_MS
+    result = await chain.register(ALICE)
+    clock.now_ms -= 90 * BLOCK_MS
+    assert await chain.block() == result.block - 1
+    assert (await chain.commit(ALICE, "ab" * 32)).block == result.block
+
+
+async def test_an_extrinsic_stands_in_the_next_block(tmp_path: Path) -> None:
+    clock = Clock()
+    chain = _open(tmp_path / "chain.sqlite", clock)
+    sealed = await chain.block()
+    result = await chain.register(ALICE)
+    assert result.block == sealed + 1
+    assert (await chain.metagraph(sealed)).neurons == ()
+    clock.now_ms += BLOCK_MS
+    assert (await chain.metagraph(result.block)).uid_of(ALICE.hotkey) == 0
+
+
+async def test_a_block_that_is_not_sealed_cannot_be_read(tmp_path: Path) -> None:
+    chain = _open(tmp_path / "chain.sqlite", Clock())
+    with pytest.raises(ArenaError) as caught:
+        await chain.metagraph(99)
+    assert caught.value.failure.code == "U3030"
+
+
+async def test_what_one_opener_writes_every_other_reads(tmp_path: Path) -> None:
+    clock = Clock()
+    path = tmp_path / "chain.sqlite"
+    await _open(path, clock).register(ALICE)
+    clock.now_ms += BLOCK_MS
+    reopened = LocalSubtensor(path, now_ms=clock)
+    assert (await reopened.metagraph()).uid_of(ALICE.hotkey) == 0
+    assert reopened.rules.block_ms == BLOCK_MS
+
+
+async def test_a_chain_keeps_the_rules_it_was_made_with(tmp_path: Path) -> None:
+    path = tmp_path / "chain.sqlite"
+    LocalSubtensor(path, now_ms=Clock(), rules=LocalRules(tempo=20))
+    for arguments in ({"netuid": 16}, {"block_ms": 1}, {"rules": LocalRules(tempo=21)}):
+        with pytest.raises(ArenaError) as caught:
+            LocalSubtensor(path, now_ms=Clock(), **arguments)
+        assert caught.value.failure.code == "V2030"
+    assert LocalSubtensor(path, now_ms=Clock()).rules.tempo == 20
+
+
+async def test_registering_again_keeps_the_uid(tmp_path: Path) -> None:
+    chain = _open(tmp_path / "chain.sqlite", Clock())
+    for signer in (ALICE, BOB, ALICE):
+        assert (await chain.register(signer)).status == "ok"
+    assert [neuron.hotkey for neuron in (await chain.metagraph()).neurons] == [ALICE.hotkey, BOB.hotkey]
+
+
+async def test_a_freed_uid_goes_to_the_next_and_old_blocks_keep_the_old_owner(tmp_path: Path) -> None:
+    clock = Clock()
+    chain = _open(tmp_path / "chain.sqlite", clock)
+    await chain.register(ALICE)
+    await chain.register(BOB)
+    clock.now_ms += 5 * BLOCK_MS
+    before = await chain.block()
+    await chain.deregister(ALICE.hotkey)
+    await chain.register(EVE)
+    clock.now_ms += 5 * BLOCK_MS
+    assert (await chain.metagraph(before)).uid_of(ALICE.hotkey) == 0
+    now = await chain.metagraph()
+    assert (now.uid_of(ALICE.hotkey), now.uid_of(EVE.hotkey), now.uid_of(BOB.hotkey)) == (None, 0, 1)
+
+
+async def test_a_full_subnet_takes_nobody(tmp_path: Path) -> None:
+    chain = LocalSubtensor(tmp_path / "chain.sqlite", now_ms=Clock(), rules=LocalRules(max_uids=1))
+    assert (await chain.register(ALICE)).status == "ok"
+    assert (await chain.register(BOB)).status == "failed"
+
+
+async def test_losing_the_stake_loses_the_permit(tmp_path: Path) -> None:
+    clock = Clock()
+    chain = _open(tmp_path / "chain.sqlite", clock)
+    await chain.register(ALICE)
+    await chain.set_stake(ALICE.hotkey, chain.rules.permit_stake_rao)
+    assert (await chain.set_weights(ALICE, (0,), (65_535,))).status == "ok"
+    clock.now_ms += 200 * BLOCK_MS
+    await chain.set_stake(ALICE.hotkey, chain.rules.permit_stake_rao - 1)
+    assert (await chain.set_weights(ALICE, (0,), (65_535,))).detail == "no validator permit"
+
+
+async def test_an_extrinsic_signed_by_another_key_is_refused(tmp_path: Path) -> None:
+    class Impostor:
+        hotkey = ALICE.hotkey
+
+        def sign(self, message: bytes) -> bytes:
+            return EVE.sign(message)
+
+    chain = _open(tmp_path / "chain.sqlite", Clock())
+    await chain.register(ALICE)
+    forged: Signer = Impostor()
+    result = await chain.commit(forged, "ab" * 32)
+    assert (result.status, result.detail) == ("failed", "bad signature")
+    assert await chain.commitment(ALICE.hotkey) is None
+
+
+async def test_a_broken_file_is_an_unreachable_chain(tmp_path: Path) -> None:
+    path = tmp_path / "chain.sqlite"
+    path.write_bytes(b"not a database, and longer than a header" * 10)
+    with pytest.raises(ArenaError) as caught:
+        _open(path, Clock())
+    assert caught.value.failure.code == "U3030"
+
+
+async def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "chain.sqlite"
+    LocalSubtensor(path, now_ms=lambda: time.time_ns() // 1_000_000, block_ms=BLOCK_MS)
+    writers = [_writer(path, uri, 20) for uri in ("//Alice", "//Bob", "//Eve")]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    with sqlite3.connect(path) as database:
+        assert database.execute("SELECT count(*) FROM commitment").fetchone() == (60,)
+        assert database.execute("SELECT count(DISTINCT uid) FROM neuron").fetchone() == (3,)
+
+
+async def test_a_write_that_was_answered_survives_kill_9(tmp_path: Path) -> None:
+    path = tmp_path / "chain.sqlite"
+    writer = _writer(path, "//Alice", 100_000)
+    assert writer.stdout is not None
+    answered = [int(writer.stdout.readline()) for _ in range(10)][-1]
+    writer.send_signal(signal.SIGKILL)
+    answered = max([answered, *(int(line) for line in await asyncio.to_thread(writer.stdout.readlines))])
+    writer.wait(10)
+    chain = LocalSubtensor(path, now_ms=lambda: time.time_ns() // 1_000_000)
+    last = await chain.commitment(ALICE.hotkey)
+    assert last is not None
+    assert int(last.sha256, 16) in (answered, answered + 1)
+    assert (await chain.commit(ALICE, "ff" * 32)).status == "ok"
+
+
+def test_a_signer_with_a_foreign_prefix_is_the_same_neuron(tmp_path: Path) -> None:
+    import bittensor_core as core
+
+    chain = _open(tmp_path / "chain.sqlite", Clock())
+    asyncio.run(chain.register(KeypairSigner(core.Keypair.create_from_uri("//Alice"))))
+    other = core.ss58_encode(bytes(core.ss58_decode(ALICE.hotkey)), 0)
+    asyncio.run(chain.commit(ALICE, "ab" * 32))
+    assert asyncio.run(chain.commitment(other)) == asyncio.run(chain.commitment(ALICE.hotkey))

@@ -1,0 +1,119 @@
+"""Shipped policies: what each sets, and that a changed number changes the hash."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from arena.policies import AGENTIC, DEMO, EVIDENCE, PAPER, POLICIES, SN15_2026_08, WINNER, policy_by_name
+from arena.policy import Policy
+from judge.prompts import prompt_sha256
+from problems.canonical import canonical_bytes
+
+
+def differences(policy: Policy) -> dict[str, object]:
+    """Dotted fields in which a policy differs from PAPER."""
+    return dict(flat(msgspec.to_builtins(policy)).items() - flat(msgspec.to_builtins(PAPER)).items())
+
+
+def flat(fields: dict[str, object], prefix: str = "") -> dict[str, object]:
+    rows: dict[str, object] = {}
+    for key, value in fields.items():
+        if isinstance(value, dict):
+            rows |= flat(value, f"{prefix}{key}.")
+        else:
+            rows[prefix + key] = tuple(value) if isinstance(value, list) else value
+    return rows
+
+
+def test_paper_is_what_the_paper_and_the_design_say():
+    fields = flat(msgspec.to_builtins(PAPER))
+    expected = {
+        "tool_profile": "sn15",
+        "is_surfaced_rule_on": True,
+        "agentic_min_e4": 9_500,
+        "limits.steps": 25,
+        "limits.agent_time_ms": 300_000,
+        "limits.source_bytes": 1_000_000,
+        "rubric.rubric_id": "reasoning/1",
+        "rubric.inference_tokens_min": 30,
+        "cooldown.accepted_blocks": 3_600,
+        "cooldown.integrity_blocks": 3_600,
+        "cooldown.security_blocks": 300,
+        "qualifying.problems": 30,
+        "qualifying.score_min_e4": 2_000,
+        "qualifying.validators_required": 1,
+        "qualifying.validators_asked": 1,
+        "race.timezone": "America/Los_Angeles",
+        "race.closes_at_minute": 720,
+        "race.closes_after_ms": None,
+        "race.problems": 90,
+        "race.batch_problems": 120,
+        "race.validators_per_problem": 3,
+        "race.results_required": 2,
+        "race.void_agents_e4": 1_000,
+        "race.cancel_void_e4": 1_000,
+        "race.lambda_e4": 0,
+        "promotion.kind": "margin",
+        "promotion.margin_e4": 300,
+        "promotion.decay_ms": 604_800_000,
+        "weights.kind": "taper",
+        "weights.top_e4": 2_500,
+        "weights.burn_uid": 0,
+        "embargo.opens_at_minute": 720,
+        "guest.is_racing_level_required": True,
+    }
+    assert {key: fields[key] for key in expected} == expected
+
+
+def test_every_other_policy_is_paper_with_named_differences():
+    assert differences(SN15_2026_08) == {
+        "name": "sn15-2026-08",
+        "cooldown.accepted_blocks": 5_400,
+        "cooldown.integrity_blocks": 5_400,
+        "qualifying.validators_required": 2,
+        "qualifying.validators_asked": 3,
+        "promotion.kind": "window",
+        "promotion.elimination_e4": 6_500,
+    }
+    assert differences(AGENTIC) == {"name": "agentic", "race.lambda_e4": 3_000}
+    assert differences(EVIDENCE) == {"name": "evidence", "promotion.kind": "sequential"}
+    assert differences(WINNER) == {"name": "winner", "weights.kind": "winner_takes_all", "weights.top_e4": 10_000}
+
+
+def test_demo_runs_on_shipped_parts_with_one_validator():
+    assert DEMO.inference.models == ("scripted-expert", "scripted-careful", "scripted-hasty")
+    assert DEMO.rubric.models == ("scripted-judge",)
+    assert (DEMO.race.validators_per_problem, DEMO.race.results_required) == (1, 1)
+    assert DEMO.race.problems <= DEMO.race.batch_problems
+    assert DEMO.race.closes_after_ms == 15_000
+
+
+def test_every_policy_pins_the_shipped_prompt():
+    for policy in POLICIES.values():
+        assert policy.rubric.prompt_sha256 == prompt_sha256(policy.rubric.rubric_id)
+
+
+def test_every_policy_can_be_hashed_and_read_back():
+    hashes = {policy.policy_sha256 for policy in POLICIES.values()}
+    assert len(hashes) == len(POLICIES)
+    for policy in POLICIES.values():
+        again = msgspec.json.decode(canonical_bytes(policy), type=Policy)
+        assert again == policy and again.policy_sha256 == policy.policy_sha256
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["limits.steps", "rubric.attempts_per_model", "race.void_agents_e4", "promotion.margin_e4", "weights.top_e4"],
+)
+def test_one_changed_number_changes_the_hash(path):
+    part, name = path.split(".")
+    section = getattr(PAPER, part)
+    changed = msgspec.structs.replace(section, **{name: getattr(section, name) + 1})
+    assert msgspec.structs.replace(PAPER, **{part: changed}).policy_sha256 != PAPER.policy_sha256
+
+
+def test_a_policy_is_found_by_name_and_an_unknown_one_names_the_others():
+    assert all(policy_by_name(name) is policy for name, policy in POLICIES.items())
+    with pytest.raises(KeyError, match="known: agentic, demo, evidence, paper"):
+        policy_by_name("papper")

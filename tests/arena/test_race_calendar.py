@@ -1,0 +1,81 @@
+"""Closing times and embargoes in local time, through both changes of clocks."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arena.policy import EmbargoRules, RaceRules
+from arena.race.schedule import closing_ms, embargo_ends_ms
+
+PACIFIC = ZoneInfo("America/Los_Angeles")
+HOUR_MS = 3_600_000
+MOMENTS = st.integers(1_700_000_000_000, 1_900_000_000_000)
+
+
+def at(text: str, zone: ZoneInfo = PACIFIC) -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=zone).timestamp() * 1000)
+
+
+@pytest.mark.parametrize(
+    ("opened", "closes", "hours"),
+    [
+        ("2026-08-03T12:00", "2026-08-04T12:00", 24),
+        ("2026-08-03T11:59", "2026-08-03T12:00", None),
+        ("2026-03-07T12:00", "2026-03-08T12:00", 23),  # clocks go forward
+        ("2026-10-31T12:00", "2026-11-01T12:00", 25),  # clocks go back
+        ("2026-12-31T12:00", "2027-01-01T12:00", 24),
+    ],
+)
+def test_a_race_closes_at_the_next_local_noon(opened, closes, hours):
+    found = closing_ms(at(opened), RaceRules())
+    assert found == at(closes)
+    if hours is not None:
+        assert found - at(opened) == hours * HOUR_MS
+
+
+def test_noon_pacific_is_19_utc_in_summer_and_20_in_winter():
+    for opened, hour in (("2026-07-01T00:00", 19), ("2026-12-01T00:00", 20)):
+        closes = closing_ms(at(opened), RaceRules())
+        assert datetime.fromtimestamp(closes / 1000, UTC).hour == hour
+
+
+@given(MOMENTS, st.integers(0, 1_439))
+def test_a_close_is_strictly_later_and_at_most_25_hours_away(opened_ms, minute):
+    closes = closing_ms(opened_ms, RaceRules(closes_at_minute=minute))
+    assert opened_ms < closes <= opened_ms + 25 * HOUR_MS
+
+
+@given(MOMENTS)
+def test_every_close_is_at_noon_on_the_wall(opened_ms):
+    local = datetime.fromtimestamp(closing_ms(opened_ms, RaceRules()) / 1000, UTC).astimezone(PACIFIC)
+    assert (local.hour, local.minute, local.second) == (12, 0, 0)
+
+
+def test_a_minute_that_the_clocks_skip_or_repeat_closes_once():
+    rules = RaceRules(closes_at_minute=150)  # 02:30
+    assert closing_ms(at("2026-03-08T00:00"), rules) == at("2026-03-08T03:30")
+    first = closing_ms(at("2026-11-01T00:00"), RaceRules(closes_at_minute=90))  # 01:30, twice
+    assert closing_ms(first, RaceRules(closes_at_minute=90)) == at("2026-11-02T01:30")
+
+
+def test_a_race_may_close_a_fixed_time_after_it_opened():
+    assert closing_ms(1_000, RaceRules(closes_after_ms=15_000)) == 16_000
+
+
+@pytest.mark.parametrize(
+    ("promoted", "opens"),
+    [
+        ("2026-08-03T09:00", "2026-08-03T12:00"),  # Monday morning
+        ("2026-08-03T12:00", "2026-08-04T12:00"),
+        ("2026-08-07T12:00", "2026-08-10T12:00"),  # Friday noon to Monday
+        ("2026-08-08T01:00", "2026-08-10T12:00"),  # Saturday
+        ("2026-03-06T12:00", "2026-03-09T12:00"),  # over a change of clocks
+    ],
+)
+def test_the_winners_source_opens_at_the_next_weekday_noon(promoted, opens):
+    assert embargo_ends_ms(at(promoted), EmbargoRules()) == at(opens)

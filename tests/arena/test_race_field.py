@@ -1,0 +1,245 @@
+"""Who races, on which problems, before which validators: all recomputable, nothing known too early."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from arena.bank.batch import seal
+from arena.policy import QualifyingRules, RaceRules
+from arena.race.assign import assign, permitted_validators
+from arena.race.candidates import select_candidates
+from arena.race.draw import draw_problems, race_seed
+from arena.race.items import item_id, qualifying_items, race_items
+from arena.race.model import describe_batch
+from arena.race.qualify import QualifyingResult, qualify
+from arena.records.model import Context
+from tests.arena.race_stand import BEACON, RACE, batch, candidate, metagraph
+
+SEED = race_seed(RACE, "b" * 64, BEACON)
+SUITE = ("s1", "s2", "s3", "s4")
+TWO_OF_THREE = QualifyingRules(validators_required=2, validators_asked=3, score_min_e4=5_000)
+
+
+def results(validator: str, *scores: int | None) -> list[QualifyingResult]:
+    return [
+        QualifyingResult(validator=validator, problem_id=problem_id, score_e4=score)
+        for problem_id, score in zip(SUITE, scores, strict=False)
+    ]
+
+
+# -- qualifying
+def test_the_bar_is_met_at_exactly_the_threshold():
+    rules = QualifyingRules(score_min_e4=2_500)
+    assert qualify(results("a", 10_000, 0, 0, 0), SUITE, rules).state == "qualified"
+    assert qualify(results("a", 9_999, 0, 0, 0), SUITE, rules).state == "unqualified"
+
+
+def test_an_owed_result_keeps_an_agent_pending_and_is_no_zero():
+    found = qualify(results("a", 0, 0, 0), SUITE, QualifyingRules())
+    assert (found.state, found.score_e4) == ("pending", None)
+
+
+def test_a_withdrawn_problem_leaves_the_mean():
+    found = qualify(results("a", None, 10_000, 0, None), SUITE, QualifyingRules())
+    assert (found.state, found.score_e4) == ("qualified", 5_000)
+
+
+@pytest.mark.parametrize(
+    ("means", "state"),
+    [
+        ([], "pending"),
+        ([9_000], "pending"),
+        ([9_000, 9_000], "qualified"),
+        ([0], "pending"),
+        ([0, 0], "unqualified"),
+        ([0, 9_000], "pending"),
+        ([0, 9_000, 9_000], "qualified"),
+        ([0, 0, 9_000], "unqualified"),
+    ],
+)
+def test_two_of_three_validators_decide(means, state):
+    rows = [row for place, mean in enumerate(means) for row in results(f"v{place}", *[mean] * 4)]
+    assert qualify(rows, SUITE, TWO_OF_THREE).state == state
+
+
+def test_the_score_is_the_lower_median_and_foreign_problems_are_ignored():
+    rows = results("a", *[9_000] * 4) + results("b", *[1_000] * 4)
+    rows.append(QualifyingResult(validator="a", problem_id="other", score_e4=0))
+    assert qualify(rows, SUITE, TWO_OF_THREE).score_e4 == 1_000
+
+
+# -- candidates
+def test_one_version_per_hotkey_races_the_best_qualified():
+    weak = candidate("x", score_e4=3_000)
+    strong = replace(weak, subject=replace(weak.subject, agent_version_id="v-x2"), qualifying_score_e4=4_000)
+    assert select_candidates([weak, strong, candidate("y")], 50) == (strong, candidate("y"))
+
+
+def test_a_pinned_version_races_instead_of_a_better_one():
+    strong = candidate("x", score_e4=9_000)
+    pinned = replace(
+        strong, subject=replace(strong.subject, agent_version_id="v-x2"), qualifying_score_e4=3_000, is_pinned=True
+    )
+    assert select_candidates([strong, pinned], 50) == (pinned,)
+
+
+def test_equal_scores_go_to_the_earlier_commitment():
+    late = candidate("x", block=20)
+    early = replace(late, subject=replace(late.subject, agent_version_id="v-zz", commitment_block=10))
+    assert select_candidates([late, early], 50) == (early,)
+
+
+@pytest.mark.parametrize("block", [51, 52])
+def test_a_commitment_after_the_closing_block_waits_for_the_next_race(block):
+    assert select_candidates([candidate("x", block=block)], 50) == ()
+    assert select_candidates([candidate("x", block=50)], 50) == (candidate("x", block=50),)
+
+
+def test_an_agent_without_a_commitment_does_not_race():
+    bare = candidate("x")
+    assert select_candidates([replace(bare, subject=replace(bare.subject, commitment_sha256=""))], 50) == ()
+
+
+def test_the_incumbent_races_and_the_eliminated_do_not():
+    top, gone = candidate("t", is_incumbent=True), candidate("g")
+    assert select_candidates([top, gone], 50, frozenset({"v-g", "v-t"})) == (top,)
+
+
+@given(st.permutations([candidate(name, score_e4=score) for name, score in (("a", 1), ("b", 2), ("c", 3))]))
+def test_the_field_is_the_same_in_any_order(order):
+    assert [who.subject.agent_version_id for who in select_candidates(order, 50)] == ["v-a", "v-b", "v-c"]
+
+
+# -- the draw
+IDS = st.lists(st.text(min_size=1, max_size=8), min_size=5, max_size=40, unique=True)
+
+
+@given(IDS, st.randoms())
+def test_a_draw_depends_on_the_set_of_problems_and_not_on_its_order(ids, chance):
+    shuffled = list(ids)
+    chance.shuffle(shuffled)
+    drawn = draw_problems(SEED, ids, 5)
+    assert drawn == draw_problems(SEED, shuffled, 5)
+    assert len(set(drawn)) == 5 and set(drawn) <= set(ids)
+
+
+@given(IDS)
+def test_a_smaller_draw_is_the_beginning_of_a_larger_one(ids):
+    assert draw_problems(SEED, ids, 5)[:3] == draw_problems(SEED, ids, 3)
+
+
+def test_every_part_of_the_seed_matters_so_no_draw_is_known_before_the_beacon():
+    ids = [f"p{n}" for n in range(120)]
+    later = replace(BEACON, round=78)
+    signed = replace(BEACON, signature="ab" * 47 + "ac")
+    seeds = {
+        race_seed(RACE, "b" * 64, BEACON),
+        race_seed("race-000002", "b" * 64, BEACON),
+        race_seed(RACE, "c" * 64, BEACON),
+        race_seed(RACE, "b" * 64, later),
+        race_seed(RACE, "b" * 64, signed),
+        race_seed(RACE, "b" * 64, replace(BEACON, network="other")),
+    }
+    assert len(seeds) == 6
+    assert len({draw_problems(seed, ids, 90) for seed in seeds}) == 6
+
+
+def test_the_seed_ignores_the_case_of_the_signatures_hex():
+    assert race_seed(RACE, "b", replace(BEACON, signature=BEACON.signature.upper())) == race_seed(RACE, "b", BEACON)
+
+
+def test_seed_and_draw_are_pinned_for_ever():
+    assert SEED == "78501568ab2894e937fbd572200404c5fd84becdc5fa89ed0aef20dc33303ee1"
+    assert draw_problems("00" * 32, ["a", "b", "c", "d"], 4) == ("d", "a", "c", "b")
+
+
+def test_draws_favour_no_problem():
+    ids = [f"p{n}" for n in range(20)]
+    counts = dict.fromkeys(ids, 0)
+    for number in range(400):
+        for problem_id in draw_problems(race_seed(f"race-{number}", "b", BEACON), ids, 10):
+            counts[problem_id] += 1
+    assert all(140 <= count <= 260 for count in counts.values())
+
+
+@pytest.mark.parametrize(("ids", "count"), [(["a", "a"], 1), (["a"], 2)])
+def test_a_batch_that_cannot_serve_the_draw_is_refused(ids, count):
+    with pytest.raises(ValueError):
+        draw_problems(SEED, ids, count)
+
+
+# -- assignment
+VALIDATORS = [f"val-{n}" for n in range(7)]
+
+
+def test_everybody_stands_exactly_once_in_the_order():
+    given_to = assign(SEED, "agent", "p1", VALIDATORS, 3)
+    assert len(given_to.assigned) == 3
+    assert sorted(given_to.order) == VALIDATORS
+
+
+def test_assignment_ignores_the_order_of_the_permits():
+    shuffled = random.Random(5).sample(VALIDATORS, len(VALIDATORS))
+    assert assign(SEED, "agent", "p1", shuffled, 3) == assign(SEED, "agent", "p1", VALIDATORS, 3)
+
+
+def test_work_is_spread_over_validators():
+    loads = dict.fromkeys(VALIDATORS, 0)
+    for number in range(300):
+        for validator in assign(SEED, "agent", f"p{number}", VALIDATORS, 3).assigned:
+            loads[validator] += 1
+    assert all(80 <= load <= 180 for load in loads.values())
+
+
+def test_a_validator_that_leaves_changes_nobody_elses_turn():
+    before = assign(SEED, "agent", "p1", VALIDATORS, 3).order
+    after = assign(SEED, "agent", "p1", [v for v in VALIDATORS if v != before[1]], 3).order
+    assert after == tuple(v for v in before if v != before[1])
+
+
+def test_only_permit_holders_validate():
+    assert permitted_validators(metagraph(["m1", "m2"], ("val-b", "val-a"))) == ("val-a", "val-b")
+
+
+# -- work items
+def test_item_ids_follow_from_content_and_nothing_else():
+    items = race_items(RACE, [candidate("x"), candidate("y")], ("p001", "p000"), batch(), RaceRules(), 3)
+    again = race_items(RACE, [candidate("y"), candidate("x")], ("p001", "p000"), batch(), RaceRules(), 3)
+    assert items == again
+    assert len({item.item_id for item in items}) == 4
+    assert [item.context.problem_id for item in items] == ["p001", "p001", "p000", "p000"]
+    assert all(item.copies == 3 and item.context.cluster_commitment for item in items)
+
+
+@pytest.mark.parametrize(("validators", "copies"), [(0, 1), (1, 1), (2, 2), (9, 3)])
+def test_no_more_copies_are_asked_for_than_validators_exist(validators, copies):
+    (item,) = race_items(RACE, [candidate("x")], ("p001",), batch(), RaceRules(), validators)
+    assert item.copies == copies
+
+
+def test_qualifying_and_race_items_of_the_same_problem_differ():
+    subject = candidate("x").subject
+    (item,) = qualifying_items(subject, ("p001",), TWO_OF_THREE)
+    assert (item.copies, item.context.stage, item.context.suite) == (3, "qualifying", "s1")
+    race = Context(stage="race", race_id="", problem_id="p001")
+    assert item.item_id != item_id(race, subject.agent_version_id)
+
+
+def test_a_problem_that_is_not_in_the_batch_is_refused():
+    with pytest.raises(KeyError):
+        race_items(RACE, [candidate("x")], ("p999",), batch(), RaceRules(), 1)
+
+
+def test_a_sealed_batch_is_described_without_its_answers():
+    sealed = seal(RACE, (), bytes(32))
+    described = describe_batch(sealed, "partition")
+    assert (described.batch_sha256, described.partition_sha256, described.problems) == (
+        sealed.batch_sha256,
+        "partition",
+        (),
+    )

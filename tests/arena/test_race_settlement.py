@@ -1,0 +1,550 @@
+"""Settlement: medians, voids, ranking, promotion, and equal bytes from equal inputs in any order."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from math import comb
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from arena.policies import AGENTIC, EVIDENCE, SN15_2026_08, WINNER
+from arena.policy import PromotionRules
+from arena.race.draw import race_seed
+from arena.race.model import AgentScore, ProblemScore, SettlementInputs, Top, TrajectoryResult
+from arena.race.promotion import beats_margin, field_anchor_e4, is_evidence_enough, margin_e4, weighted_scores
+from arena.race.rank import rank
+from arena.race.scores import bootstrap_interval, exact_score, problem_score, race_score_e4, resample
+from arena.race.settle import settle
+from arena.records.model import SettlementRecord, Standing
+from problems.canonical import canonical_bytes
+from tests.arena.race_stand import (
+    BEACON,
+    LEVEL,
+    RACE,
+    batch,
+    candidate,
+    drawn_of,
+    inputs,
+    metagraph,
+    policy,
+    solves,
+    three_validators,
+    verdict,
+)
+
+ABC = (candidate("a"), candidate("b"), candidate("c"))
+SCORES = {"a": 8, "b": 5, "c": 2}
+VALS = ("val-a", "val-b", "val-c")
+DRAWN = drawn_of(policy(), batch())
+DAY_MS = 86_400_000
+
+
+def ids(record: SettlementRecord) -> list[str]:
+    return [row.agent_version_id for row in record.standings]
+
+
+# -- the plain race
+def test_a_race_with_one_validator_settles():
+    record = settle(inputs(ABC, solves(SCORES)))
+    assert record.state == "settled"
+    assert ids(record) == ["v-a", "v-b", "v-c"]
+    assert [row.race_score_e4 for row in record.standings] == [8_000, 5_000, 2_000]
+    assert [row.success_e4 for row in record.standings] == [8_000, 5_000, 2_000]
+    assert (record.top_agent_version_id, record.is_promotion) == ("v-a", True)
+    assert record.drawn == DRAWN and record.void == ()
+    assert max(record.weights_u16) == 65_535
+
+
+def test_the_coefficient_multiplies_each_success_and_nothing_else():
+    record = settle(inputs(ABC, solves(SCORES, quality_e4=5_000)))
+    assert [row.race_score_e4 for row in record.standings] == [5_900, 3_687, 1_475]
+    assert [row.mean_quality_e4 for row in record.standings] == [5_000] * 3
+    assert [row.product_of_means_e4 for row in record.standings] == [5_900, 3_687, 1_475]
+
+
+def test_per_trajectory_and_run_level_scores_differ_when_quality_and_success_go_together():
+    def outcomes(agent, problem_id, _):
+        is_first_half = DRAWN.index(problem_id) < 5
+        return is_first_half, 9_000 if is_first_half else 1_000
+
+    (row,) = settle(inputs(ABC[:1], outcomes)).standings
+    assert row.race_score_e4 == 5_000
+    assert row.product_of_means_e4 == 5_000 * 7_375 // 10_000
+
+
+def test_an_interval_holds_the_score_and_is_the_same_every_time():
+    record = settle(inputs(ABC, solves(SCORES)))
+    assert all(row.low_e4 <= row.race_score_e4 <= row.high_e4 for row in record.standings)
+    assert record.standings[0].low_e4 < record.standings[0].high_e4
+    assert settle(inputs(ABC, solves(SCORES))) == record
+
+
+def shuffled(made: SettlementInputs, seed: int) -> SettlementInputs:
+    chance = random.Random(seed)
+
+    def mixed(rows):
+        return tuple(chance.sample(rows, len(rows)))
+
+    return replace(
+        made,
+        field=mixed(made.field),
+        validators=mixed(made.validators),
+        evaluations=mixed(made.evaluations),
+        verdicts=mixed(made.verdicts),
+        batch=replace(made.batch, problems=mixed(made.batch.problems)),
+        metagraph=replace(made.metagraph, neurons=mixed(made.metagraph.neurons)),
+    )
+
+
+@given(st.integers(0, 2**32))
+def test_equal_inputs_give_equal_bytes_in_any_order(seed):
+    made = inputs(ABC, noisy(7), rules=three_validators(), validators=VALS)
+    assert canonical_bytes(settle(shuffled(made, seed))) == canonical_bytes(settle(made))
+
+
+def noisy(seed: int):
+    def outcomes(agent, problem_id, validator):
+        chance = random.Random(f"{seed} {agent} {problem_id} {validator}")
+        return chance.random() < 0.6, chance.choice([1_000, 3_000, 5_000, 7_000, 9_000])
+
+    return outcomes
+
+
+# -- several validators
+def result(score_e4: int, *, is_success: bool = True, is_agentic: bool = True) -> TrajectoryResult:
+    return TrajectoryResult(
+        validator="v",
+        agent_version_id="a",
+        problem_id="p",
+        is_success=is_success,
+        is_agentic=is_agentic,
+        score_e4=score_e4,
+        quality_e4=5_000,
+    )
+
+
+@given(st.permutations([0, 7_375, 10_000]))
+def test_the_median_of_three_is_the_middle_in_any_order(scores):
+    rows = [result(score, is_success=score > 0) for score in scores]
+    found = problem_score("p", rows, 2)
+    assert (found.score_e4, found.is_success) == (7_375, True)
+
+
+def test_the_median_of_two_is_the_lower():
+    found = problem_score("p", [result(10_000), result(0, is_success=False)], 2)
+    assert (found.score_e4, found.is_success) == (0, False)
+
+
+@pytest.mark.parametrize("liar", VALS)
+def test_one_lying_validator_of_three_changes_no_score(liar):
+    honest = solves(SCORES)
+
+    def outcomes(agent, problem_id, validator):
+        is_success, quality_e4 = honest(agent, problem_id, validator)
+        return (not is_success, quality_e4) if validator == liar else (is_success, quality_e4)
+
+    record = settle(inputs(ABC, outcomes, rules=three_validators(), validators=VALS))
+    assert [row.race_score_e4 for row in record.standings] == [8_000, 5_000, 2_000]
+
+
+def test_results_beyond_the_assigned_count_only_where_an_assigned_validator_gave_none():
+    rules = three_validators(validators_per_problem=1, results_required=1)
+
+    def outcomes(agent, problem_id, validator):
+        return validator == "val-a", 9_000
+
+    everybody = settle(inputs(ABC, outcomes, rules=rules, validators=VALS))
+    alone = settle(replace(inputs(ABC, outcomes, rules=rules, validators=("val-a",)), validators=VALS))
+    assert 0 < everybody.standings[0].race_score_e4 < 10_000
+    assert [row.race_score_e4 for row in alone.standings] == [10_000] * 3
+
+
+def test_a_validator_without_a_permit_counts_for_nothing():
+    made = inputs(ABC, solves(SCORES))
+    assert settle(replace(made, validators=("somebody-else",))).reason == "no validator gave a result"
+
+
+# -- which records count
+def test_only_the_first_record_of_a_validator_counts():
+    made = inputs(ABC, solves(SCORES))
+    again = tuple(
+        replace(
+            row, seq=row.seq + 10_000, record=replace(row.record, outcome=replace(row.record.outcome, is_success=True))
+        )
+        for row in made.evaluations
+    )
+    record = settle(replace(made, evaluations=again + made.evaluations))
+    assert [row.race_score_e4 for row in record.standings] == [8_000, 5_000, 2_000]
+
+
+def test_only_the_first_verdict_on_a_body_counts():
+    made = inputs(ABC, solves(SCORES))
+    kinder = tuple(verdict(made.policy, row, 1_000, 10_000 + row.seq) for row in made.evaluations)
+    assert settle(replace(made, verdicts=kinder + made.verdicts)).standings == settle(made).standings
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda r: replace(r, context=replace(r.context, race_id="race-000009")),
+        lambda r: replace(r, context=replace(r.context, stage="qualifying")),
+        lambda r: replace(r, context=replace(r.context, batch_sha256="0" * 64)),
+        lambda r: replace(r, context=replace(r.context, problem_id="p999")),
+        lambda r: replace(r, conditions=replace(r.conditions, policy_sha256="0" * 64)),
+        lambda r: replace(r, subject=replace(r.subject, agent_version_id="v-stranger")),
+    ],
+    ids=["race", "stage", "batch", "problem", "policy", "agent"],
+)
+def test_a_record_of_something_else_is_left_out(spoil):
+    made = inputs(ABC, solves(SCORES))
+    spoiled = tuple(replace(row, record=spoil(row.record)) for row in made.evaluations)
+    assert settle(replace(made, evaluations=spoiled)).reason == "no validator gave a result"
+
+
+def test_a_jail_that_may_not_race_counts_only_where_the_policy_says_so():
+    strict = replace(policy(), guest=replace(policy().guest, is_racing_level_required=True))
+    for rules, state in ((policy(), "settled"), (strict, "cancelled")):
+        made = inputs(ABC, solves(SCORES), rules=rules)
+        weak = tuple(
+            replace(
+                row,
+                record=replace(
+                    row.record,
+                    conditions=replace(row.record.conditions, sandbox=replace(LEVEL, may_race=False)),
+                ),
+            )
+            for row in made.evaluations
+        )
+        assert settle(replace(made, evaluations=weak)).state == state
+
+
+def test_the_record_set_is_named_by_hash_and_a_withheld_record_changes_it():
+    made = inputs(ABC, solves(SCORES))
+    fewer = replace(made, evaluations=made.evaluations[1:])
+    assert settle(made).record_set_sha256 != settle(fewer).record_set_sha256
+
+
+# -- missing and void
+FIELD_OF_TEN = tuple(candidate(f"{n:02}") for n in range(10))
+
+
+def lacking(agents: set[str], problems: set[str]):
+    def outcomes(agent, problem_id, _):
+        return None if agent in agents and problem_id in problems else (True, 9_000)
+
+    return outcomes
+
+
+def test_one_agent_alone_can_void_nothing():
+    record = settle(inputs(FIELD_OF_TEN, lacking({"v-00"}, set(DRAWN))))
+    assert (record.state, record.void) == ("settled", ())
+    row = next(row for row in record.standings if row.agent_version_id == "v-00")
+    assert (row.race_score_e4, row.missing) == (0, 10)
+    assert all(other.missing == 0 for other in record.standings if other is not row)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_one_agent_can_not_void_a_small_field_either(size):
+    record = settle(inputs(FIELD_OF_TEN[:size], lacking({"v-00"}, {DRAWN[0]})))
+    assert (record.state, record.void) == ("settled", ())
+
+
+def test_a_problem_that_a_tenth_of_the_field_lacks_is_void_for_everybody():
+    record = settle(inputs(FIELD_OF_TEN, lacking({"v-00", "v-01"}, {DRAWN[0]})))
+    assert record.void == (DRAWN[0],)
+    assert {row.problems for row in record.standings} == {9}
+    assert {row.race_score_e4 for row in record.standings} == {10_000}
+    assert {row.missing for row in record.standings} == {0}
+
+
+def test_two_of_thirty_agents_are_too_few_to_void():
+    field = tuple(candidate(f"{n:02}") for n in range(30))
+    record = settle(inputs(field, lacking({"v-00", "v-01"}, {DRAWN[0]})))
+    assert record.void == ()
+    assert sorted(row.missing for row in record.standings) == [0] * 28 + [1, 1]
+
+
+def test_more_than_a_tenth_of_void_problems_cancels():
+    several = {"v-00", "v-01", "v-02"}
+    assert settle(inputs(FIELD_OF_TEN, lacking(several, set(DRAWN[:1])))).state == "settled"
+    record = settle(inputs(FIELD_OF_TEN, lacking(several, set(DRAWN[:2]))))
+    assert (record.state, record.reason) == ("cancelled", "2 of 10 problems are void")
+    assert (record.uids, record.standings) == ((), ())
+
+
+def test_a_success_without_a_verdict_is_no_result_and_a_failure_needs_none():
+    def unjudged_success(agent, problem_id, _):
+        return (True, None) if agent == "v-a" else (False, None)
+
+    record = settle(inputs(ABC, unjudged_success))
+    missing = {row.agent_version_id: row.missing for row in record.standings}
+    assert missing == {"v-a": 10, "v-b": 0, "v-c": 0}
+
+
+def test_a_stand_in_fills_the_gap_of_an_absent_validator():
+    rules = three_validators()
+
+    def outcomes(agent, problem_id, validator):
+        return None if validator == "val-a" else (True, 9_000)
+
+    record = settle(inputs(ABC, outcomes, rules=rules, validators=(*VALS, "val-d")))
+    assert {row.race_score_e4 for row in record.standings} == {10_000}
+    assert {row.missing for row in record.standings} == {0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"beacon": None}, "the beacon did not come"),
+        ({"field": ()}, "no agent raced"),
+        ({"evaluations": ()}, "no validator"),
+    ],
+)
+def test_a_race_that_could_not_run_is_cancelled_and_keeps_the_top(changes, reason):
+    top = Top(agent_version_id="v-a", miner_hotkey="hk-a", promoted_ms=0)
+    record = settle(inputs(ABC, solves(SCORES), incumbent=top, **changes))
+    assert record.state == "cancelled" and record.reason.startswith(reason)
+    assert (record.top_agent_version_id, record.is_promotion, record.uids) == ("v-a", False, ())
+
+
+# -- ranking
+def agent_score(name: str, *scores: int, block: int = 10, agentic: int = 10_000) -> AgentScore:
+    problems = tuple(
+        ProblemScore(
+            problem_id=f"p{n}",
+            state="scored",
+            score_e4=score,
+            is_success=score > 0,
+            is_agentic=n * 10_000 < agentic * len(scores),
+        )
+        for n, score in enumerate(scores)
+    )
+    return AgentScore(candidate=candidate(name, block=block), problems=problems)
+
+
+def test_ties_go_to_the_earlier_commitment_then_to_the_smaller_id():
+    rows = [agent_score("c", 1), agent_score("b", 1, block=5), agent_score("a", 1), agent_score("d", 2, block=90)]
+    for order in itertools.permutations(rows):
+        assert [a.candidate.subject.agent_version_id for a in rank(order, 0)] == ["v-d", "v-b", "v-a", "v-c"]
+
+
+def test_ranking_compares_exactly_and_not_what_is_published():
+    ahead, behind = agent_score("z", 5_000, 5_001, 0), agent_score("a", 5_000, 5_000, 0)
+    assert race_score_e4(ahead, 0) == race_score_e4(behind, 0)
+    assert rank([behind, ahead], 0)[0] is ahead
+
+
+def test_lambda_pays_for_agentic_trajectories():
+    agentic, coded = agent_score("a", *[9_000] * 10), agent_score("b", *[10_000] * 10, agentic=0)
+    assert rank([agentic, coded], 0)[0] is coded
+    assert rank([agentic, coded], AGENTIC.race.lambda_e4)[0] is agentic
+    assert race_score_e4(coded, 3_000) == 7_000
+    assert race_score_e4(agentic, 3_000) == 9_000
+
+
+@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=90), st.integers(0, 10_000))
+def test_scores_stay_between_zero_and_one_and_lambda_never_adds(scores, lambda_e4):
+    agent = agent_score("a", *scores, agentic=5_000)
+    assert 0 <= race_score_e4(agent, lambda_e4) <= race_score_e4(agent, 0) <= 10_000
+    assert exact_score(agent, lambda_e4) >= 0
+
+
+# -- intervals
+def test_resampling_is_pinned_for_ever_and_stays_in_range():
+    picks = resample("00" * 32, 90)
+    assert picks.shape == (1_000, 90)
+    assert picks.min() == 0 and picks.max() == 89
+    assert picks[0, :8].tolist() == PINNED_PICKS
+
+
+PINNED_PICKS = [0]
+
+
+def test_the_interval_is_close_to_the_binomial_one():
+    agent = agent_score("a", *([10_000] * 45 + [0] * 45))
+    interval = bootstrap_interval(agent, 0, resample(race_seed(RACE, "b", BEACON), 90))
+    assert abs(interval.low_e4 - 3_967) < 200 and abs(interval.high_e4 - 6_033) < 200
+
+
+def test_a_certain_score_has_a_point_interval():
+    interval = bootstrap_interval(agent_score("a", *[10_000] * 5), 0, np.zeros((40, 5), dtype=np.int64))
+    assert (interval.low_e4, interval.high_e4) == (10_000, 10_000)
+
+
+# -- promotion
+MARGIN = PromotionRules()
+
+
+@pytest.mark.parametrize(("days", "left"), [(0, 300), (1, 257), (3.5, 150), (6, 42), (7, 0), (8, 0), (-1, 300)])
+def test_the_margin_decays_linearly_to_nothing_over_seven_days(days, left):
+    assert margin_e4(MARGIN, round(days * DAY_MS)) == left
+
+
+@pytest.mark.parametrize(
+    ("challenger", "days", "is_promoted"),
+    [
+        (5_149, 0, False),
+        (5_150, 0, True),
+        (5_075, 3.5, True),
+        (5_074, 3.5, False),
+        (5_001, 7, True),
+        (5_000, 30, False),
+    ],
+)
+def test_a_challenger_needs_the_margin_that_is_left(challenger, days, is_promoted):
+    assert beats_margin(challenger, 5_000, MARGIN, round(days * DAY_MS)) is is_promoted
+
+
+@given(st.integers(0, 10_000), st.integers(0, 10_000), st.integers(0, 30), st.integers(0, 30))
+def test_waiting_never_makes_promotion_harder_and_a_lower_score_never_promotes(challenger, top, early, later):
+    early, later = sorted((early, later))
+    if beats_margin(challenger, top, MARGIN, early * DAY_MS):
+        assert challenger > top
+        assert beats_margin(challenger, top, MARGIN, later * DAY_MS)
+
+
+def top_at(days: float) -> Top:
+    return Top(agent_version_id="v-b", miner_hotkey="hk-b", promoted_ms=1_000_000 - round(days * DAY_MS))
+
+
+def close_race(days: float, **changes: object) -> SettlementRecord:
+    """`v-a` is one problem of ten in front of the incumbent `v-b`, at half quality: 2.4 % relative."""
+
+    def outcomes(agent, problem_id, _):
+        place = DRAWN.index(problem_id)
+        return (place < 9, 9_000) if agent == "v-b" else (place < 9, 9_000 if place != 3 else 9_000)
+
+    return settle(inputs(ABC[:2], outcomes, incumbent=top_at(days), **changes))
+
+
+def test_an_equal_challenger_leaves_the_top_where_it_is_for_ever():
+    record = close_race(days=400)
+    assert (record.top_agent_version_id, record.is_promotion) == ("v-b", False)
+
+
+def test_the_incumbent_keeps_the_top_share_within_the_margin_and_loses_it_later():
+    def outcomes(agent, problem_id, _):
+        place = DRAWN.index(problem_id)
+        return True, 9_000 if agent == "v-a" or place > 0 else 7_000  # v-b: 1 x .9125, 9 x 1: 0.88 % behind
+
+    early = settle(inputs(ABC[:2], outcomes, incumbent=top_at(0)))
+    late = settle(inputs(ABC[:2], outcomes, incumbent=top_at(6)))
+    assert ids(early) == ids(late) == ["v-a", "v-b"]
+    assert (early.top_agent_version_id, early.is_promotion) == ("v-b", False)
+    assert (late.top_agent_version_id, late.is_promotion) == ("v-a", True)
+    assert early.uids != late.uids
+
+
+def test_an_incumbent_that_does_not_race_is_succeeded_by_the_best():
+    record = settle(inputs((ABC[0], ABC[2]), solves(SCORES), incumbent=top_at(0)))
+    assert (record.top_agent_version_id, record.is_promotion) == ("v-a", True)
+
+
+def test_nobody_takes_the_top_with_a_score_of_nothing():
+    record = settle(inputs(ABC, lambda *_: (False, 9_000)))
+    assert (record.top_agent_version_id, record.is_promotion) == ("", False)
+    assert (record.uids, record.weights_u16) == ((0,), (65_535,))
+
+
+def test_under_winner_takes_all_the_top_gets_everything():
+    rules = replace(policy(), weights=WINNER.weights)
+    record = settle(inputs(ABC, solves(SCORES), rules=rules))
+    assert (record.uids, record.weights_u16) == ((metagraph(["hk-a"]).uid_of("hk-a"),), (65_535,))
+
+
+# -- window (sn15)
+def past(race_id: str, scores: dict[str, int]) -> SettlementRecord:
+    blank = settle(inputs((), solves(SCORES)))
+    rows = tuple(
+        Standing(
+            rank=n,
+            agent_version_id=agent,
+            miner_hotkey="",
+            race_score_e4=score,
+            low_e4=0,
+            high_e4=0,
+            success_e4=0,
+            mean_quality_e4=0,
+            product_of_means_e4=0,
+            agentic_share_e4=0,
+            problems=0,
+            missing=0,
+        )
+        for n, (agent, score) in enumerate(scores.items(), 1)
+    )
+    return replace(blank, race_id=race_id, state="settled", standings=rows, top_agent_version_id="v-b")
+
+
+def test_the_anchor_is_the_mean_of_the_better_half():
+    assert field_anchor_e4([1_000, 4_000, 2_000, 3_000, 0]) == 3_500
+    assert (field_anchor_e4([700]), field_anchor_e4([])) == (700, 0)
+
+
+def test_a_debut_divides_its_lead_by_the_window():
+    scores = {"new": 9_000, "old": 6_000}
+    history = [past("race-1", {"old": 9_000, "x": 3_000}), past("race-2", {"old": 9_000, "x": 3_000})]
+    assert weighted_scores(scores, history, 3) == {"new": 9_000, "old": 9_000 - 1_000}
+    assert weighted_scores({"new": 9_000, "old": 3_000}, [], 3) == {"new": 9_000, "old": 7_000}
+
+
+def test_the_window_policy_crowns_by_weighted_and_eliminates_by_raw_score():
+    rules = replace(policy(), promotion=SN15_2026_08.promotion)
+    field = tuple(candidate(name) for name in "abcdefghij")
+    shares = {name: 10 - place for place, name in enumerate("abcdefghij")}
+    record = settle(inputs(field, solves(shares), rules=rules))
+    gone = [row.agent_version_id for row in record.standings if row.is_eliminated]
+    assert gone == ["v-e", "v-f", "v-g", "v-h", "v-i", "v-j"]
+    assert all(row.crown_score_e4 != row.race_score_e4 for row in record.standings[1:])
+
+
+# -- sequential (evidence)
+def e_value_by_integration(wins: int, losses: int, steps: int = 20_000) -> float:
+    """The mixture likelihood ratio, integrated numerically: an independent way to the closed form."""
+    grid = (np.arange(steps) + 0.5) / steps / 2 + 0.5
+    return float(np.mean((2 * grid) ** wins * (2 * (1 - grid)) ** losses))
+
+
+@pytest.mark.parametrize(("wins", "losses"), [(0, 0), (5, 0), (6, 0), (9, 1), (12, 3), (20, 12), (3, 9)])
+def test_the_evidence_is_the_mixture_likelihood_ratio(wins, losses):
+    value = e_value_by_integration(wins, losses)
+    for alpha_e4 in (100, 500, 2_000, 9_999):
+        if abs(value * alpha_e4 / 10_000 - 1) > 1e-3:
+            assert is_evidence_enough(wins, losses, alpha_e4) is (value >= 10_000 / alpha_e4)
+
+
+def test_an_agent_that_is_not_better_is_promoted_at_most_as_often_as_alpha_says():
+    horizon = 60
+    reach = {(0, 0): 1.0}
+    promoted = 0.0
+    for _ in range(horizon):  # exact: the walk of an agent that wins every second duel, stopped when promoted
+        after: dict[tuple[int, int], float] = {}
+        for (wins, losses), share in reach.items():
+            for step in ((wins + 1, losses), (wins, losses + 1)):
+                if is_evidence_enough(*step, 500):
+                    promoted += share / 2
+                else:
+                    after[step] = after.get(step, 0.0) + share / 2
+        reach = after
+    assert 0.0 < promoted <= 0.05
+    assert abs(promoted + sum(reach.values()) - 1) < 1e-9
+    assert comb(4, 2) == 6
+
+
+def test_the_sequential_policy_adds_up_duels_over_races():
+    rules = replace(policy(), promotion=EVIDENCE.promotion)
+    scores = {"a": 9, "b": 5, "c": 2}
+    once = settle(inputs(ABC, solves(scores), rules=rules, incumbent=top_at(0)))
+    assert (once.top_agent_version_id, once.standings[0].wins, once.standings[0].losses) == ("v-b", 4, 0)
+    twice = settle(inputs(ABC, solves(scores), rules=rules, incumbent=top_at(0), history=(once,)))
+    assert (twice.top_agent_version_id, twice.is_promotion) == ("v-a", True)
+
+
+def test_a_settlement_survives_the_way_through_canonical_json():
+    record = settle(inputs(ABC, solves(SCORES)))
+    assert msgspec.json.decode(canonical_bytes(record), type=SettlementRecord) == record

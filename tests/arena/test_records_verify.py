@@ -1,0 +1,218 @@
+"""Verification finds every tampering it promises to find, and names the first record concerned."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arena.chain.keys import keypair_signer, verify
+from arena.records.checkpoint import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
+from arena.records.merkle import EMPTY_ROOT, MerkleFrontier, leaf_hash, node_hash
+from arena.records.model import SignedRecord, UnscoredOutcome
+from arena.records.sequencer import Sequencer
+from arena.records.verify import VerifyReport, verify_records
+from problems.errors import ArenaError, Failure
+from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt, episode, release, settlement
+
+ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
+
+
+@cache
+def good_log() -> MemoryLog:
+    """Every kind of record, in one valid log."""
+    log = MemoryLog(ALICE.hotkey)
+    sequencer = Sequencer(log, ALICE, Clock(), HOST)
+
+    async def fill() -> None:
+        await sequencer.append([attempt(0)])
+        for problem in (1, 2):
+            payloads, body = episode(problem)
+            await sequencer.append(payloads, [body])
+        await sequencer.append([settlement(), release()])
+
+    asyncio.run(fill())
+    return log
+
+
+def log_of(*payload_lists, bodies=()) -> MemoryLog:
+    log = MemoryLog(ALICE.hotkey)
+    sequencer = Sequencer(log, ALICE, Clock(), HOST)
+
+    async def fill() -> None:
+        for payloads in payload_lists:
+            await sequencer.append(payloads, bodies)
+
+    asyncio.run(fill())
+    return log
+
+
+def check(log: MemoryLog, records: list[SignedRecord], **expected) -> VerifyReport:
+    return asyncio.run(verify_records(records, verify_signature=verify, bodies_of=log.bodies, **expected))
+
+
+def test_a_whole_log_verifies_and_is_counted() -> None:
+    log = good_log()
+    report = check(log, log.log, heads={ALICE.hotkey: log.end})
+    assert report.is_ok, report.defects
+    assert report.kinds == {"attempt": 3, "evaluation": 2, "release": 1, "settlement": 1, "verdict": 2}
+    assert (report.records, report.bodies, report.logs[0].head) == (9, 2, log.end)
+
+
+@given(st.data())
+def test_any_flipped_byte_of_content_signature_or_prev_names_its_record(data: st.DataObject) -> None:
+    log = good_log()
+    place = data.draw(st.integers(0, len(log.log) - 1))
+    field = data.draw(st.sampled_from(["content", "signature", "prev", "content_sha256"]))
+    record = log.log[place]
+    value = getattr(record, field)
+    raw = bytearray(value if field == "content" else bytes.fromhex(value))
+    raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
+    changed = msgspec.structs.replace(record, **{field: bytes(raw) if field == "content" else raw.hex()})
+    report = check(log, [*log.log[:place], changed, *log.log[place + 1 :]])
+    assert (report.defects[0].validator, report.defects[0].seq) == (ALICE.hotkey, record.seq)
+
+
+@given(st.data())
+def test_any_flipped_byte_of_a_body_names_its_evaluation(data: st.DataObject) -> None:
+    log = good_log()
+    name = data.draw(st.sampled_from(sorted(log.stored)))
+    raw = bytearray(log.stored[name].content)
+    raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
+    forged = MemoryLog(ALICE.hotkey)
+    forged.stored = {**log.stored, name: msgspec.structs.replace(log.stored[name], content=bytes(raw))}
+    report = check(forged, log.log)
+    assert [defect.rule for defect in report.defects] == ["body"]
+    assert name in log.log[report.defects[0].seq - 1].content.decode()
+
+
+@given(st.integers(0, 8), st.sampled_from(["drop", "double", "swap"]))
+def test_any_dropped_doubled_or_swapped_record_is_found(place: int, change: str) -> None:
+    log = good_log()
+    records = list(log.log)
+    if change == "drop":
+        del records[place]
+    elif change == "double":
+        records.insert(place, records[place])
+    else:
+        other = (place + 1) % len(records)
+        records[place], records[other] = records[other], records[place]
+    report = check(log, records, heads={ALICE.hotkey: log.end})
+    assert not report.is_ok
+    assert report.defects[0].seq <= place + 2 or change == "swap"
+
+
+def test_a_cut_tail_is_found_by_the_head_and_by_a_checkpoint() -> None:
+    log = good_log()
+    point = check(log, log.log).logs[0].checkpoint
+    assert [d.rule for d in check(log, log.log[:-1], heads={ALICE.hotkey: log.end}).defects] == ["tail"]
+    assert [d.rule for d in check(log, log.log[:-1], checkpoints=[point]).defects] == ["checkpoint"]
+    assert check(log, log.log, checkpoints=[point]).is_ok
+
+
+def test_a_log_signed_anew_by_its_own_validator_does_not_fit_an_earlier_checkpoint() -> None:
+    log, other = good_log(), log_of([attempt(0, 2)], [attempt(1)])
+    point = check(log, log.log[:1]).logs[0].checkpoint
+    report = check(other, other.log, checkpoints=[point])
+    assert [(d.rule, d.seq) for d in report.defects] == [("checkpoint", 1)]
+
+
+def test_a_record_of_another_validators_key_is_refused() -> None:
+    log = good_log()
+    stolen = [msgspec.structs.replace(record, validator=BOB.hotkey) for record in log.log]
+    assert check(log, stolen).defects[0].seq == 1
+
+
+def test_an_evaluation_without_its_attempt_is_found() -> None:
+    payloads, body = episode(1)
+    log = log_of(payloads[1:], bodies=[body])
+    assert [(d.rule, d.seq) for d in check(log, log.log).defects] == [("attempt", 1)]
+
+
+def test_a_verdict_on_a_body_nobody_evaluated_is_found() -> None:
+    log = log_of(episode(1)[0][2:])
+    assert [(d.rule, d.seq) for d in check(log, log.log).defects] == [("verdict", 1)]
+
+
+def test_an_evaluation_whose_body_is_missing_is_found() -> None:
+    log = log_of(episode(1)[0])
+    assert [(d.rule, d.seq) for d in check(log, log.log).defects] == [("body", 2)]
+
+
+def test_an_evaluation_that_names_the_body_of_another_problem_is_found() -> None:
+    payloads, _ = episode(1)
+    _, other = episode(2)
+    log = log_of([msgspec.structs.replace(p, body_sha256=other.body_sha256) for p in payloads[:2]], bodies=[other])
+    assert [(d.rule, d.seq) for d in check(log, log.log).defects] == [("body", 2)]
+
+
+def test_two_counted_evaluations_of_one_problem_are_found_and_an_unscored_one_does_not_count() -> None:
+    first, body = episode(1, attempt_id="i:1")
+    again, _ = episode(1, attempt_id="i:2")
+    log = log_of(first, again, bodies=[body])
+    assert [(d.rule, d.seq) for d in check(log, log.log).defects] == [("double", 5)]
+    unscored = msgspec.structs.replace(first[1], outcome=UnscoredOutcome(failure=Failure(code="V2040")))
+    log = log_of([first[0], unscored], again, bodies=[body])
+    assert check(log, log.log).is_ok
+
+
+def test_bytes_that_are_no_record_are_found_even_when_signed() -> None:
+    log = MemoryLog(ALICE.hotkey)
+    asyncio.run(Sequencer(log, ALICE, Clock(), HOST).append([_Foreign(kind="attempt", words="not a record")]))
+    assert [(d.rule, d.seq) for d in check(log, log.log).defects] == [("schema", 1)]
+
+
+class _Foreign(msgspec.Struct):
+    kind: str
+    words: str
+
+
+def _definition(leaves: list[bytes]) -> bytes:
+    """RFC 9162 section 2.1.1, recursively."""
+    if not leaves:
+        return EMPTY_ROOT
+    if len(leaves) == 1:
+        return leaf_hash(leaves[0])
+    split = 1 << ((len(leaves) - 1).bit_length() - 1)
+    return node_hash(_definition(leaves[:split]), _definition(leaves[split:]))
+
+
+def test_the_root_follows_the_recursive_definition_at_every_size() -> None:
+    tree, leaves = MerkleFrontier(), []
+    for number in range(130):
+        assert tree.root() == _definition(leaves)
+        leaves.append(str(number).encode())
+        tree.append(leaves[-1])
+
+
+def test_the_root_agrees_with_the_certificate_transparency_vectors() -> None:
+    entries = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"]
+    tree = MerkleFrontier()
+    for entry in entries:
+        tree.append(bytes.fromhex(entry))
+    assert tree.root().hex() == "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328"
+
+
+def test_a_checkpoint_survives_its_text_and_any_change_of_the_text_is_refused() -> None:
+    tree = MerkleFrontier()
+    tree.append(b"one")
+    note = sign_checkpoint(checkpoint_of(ALICE.hotkey, tree), ALICE)
+    assert note.startswith(f"agent-arena/log/1/{ALICE.hotkey}\n1\n")
+    assert read_checkpoint(note, verify) == checkpoint_of(ALICE.hotkey, tree)
+    changes = [note.replace("\n1\n", "\n2\n"), note.replace("\n1\n", "\n01\n"), note.split("\n\n")[0], "", note[:-4]]
+    changes.append(note.replace(ALICE.hotkey, BOB.hotkey))
+    for changed in changes:
+        with pytest.raises(ArenaError, match="V2050"):
+            read_checkpoint(changed, verify)
+
+
+def test_a_checkpoint_signed_by_somebody_else_is_refused() -> None:
+    forged = sign_checkpoint(Checkpoint(validator=ALICE.hotkey, size=0, root=EMPTY_ROOT.hex()), BOB)
+    with pytest.raises(ArenaError, match="V2050"):
+        read_checkpoint(
+            forged.replace(f"— agent-arena/log/1/{BOB.hotkey}", f"— agent-arena/log/1/{ALICE.hotkey}"), verify
+        )

@@ -1,0 +1,85 @@
+"""`make bench`: run every `bench_*.py` beside this file, print one table and write `build/bench.json`.
+
+Promise: figures of one run only; a benchmark that fails is named and the rest still run. None of this is a timed test:
+nothing here fails because a machine is slow. Arguments choose benchmarks by a part of their file name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from tests.benchmarks.row import Row
+
+HERE = Path(__file__).parent
+RESULT = HERE.parents[1] / "build" / "bench.json"
+
+
+def modules(wanted: Sequence[str]) -> list[str]:
+    """Benchmark modules by name, in order; all of them when nothing is wanted in particular."""
+    names = sorted(path.stem for path in HERE.glob("bench_*.py"))
+    return [name for name in names if not wanted or any(part in name for part in wanted)]
+
+
+def measure(names: Sequence[str], console: Console) -> tuple[list[Row], list[str]]:
+    """Rows of all benchmarks, and the names of those that failed."""
+    rows: list[Row] = []
+    failed: list[str] = []
+    for name in names:
+        started = time.perf_counter()
+        try:
+            found = list(importlib.import_module(f"tests.benchmarks.{name}").measure())
+        except Exception:  # noqa: BLE001 - shown whole and counted; the other figures are still wanted
+            traceback.print_exc()
+            failed.append(name)
+            continue
+        rows += found
+        console.print(f"{name}: {len(found)} figures in {time.perf_counter() - started:.1f} s", style="dim")
+    return rows, failed
+
+
+def table_of(rows: Sequence[Row]) -> Table:
+    """The table a person reads."""
+    table = Table("benchmark", "value", "unit", "baseline", "ratio", "command")
+    for column in ("value", "baseline", "ratio"):
+        next(c for c in table.columns if c.header == column).justify = "right"
+    for row in rows:
+        baseline = "" if row.baseline is None else f"{row.baseline:,.4g}"
+        ratio = "" if row.ratio is None else f"{row.ratio:,.3g}x"
+        table.add_row(row.name, f"{row.value:,.4g}", row.unit, baseline, ratio, row.command)
+    return table
+
+
+def write(rows: Sequence[Row], path: Path = RESULT) -> None:
+    """`build/bench.json`: name -> value, unit, baseline, ratio, command."""
+    path.parent.mkdir(exist_ok=True)
+    plain = {row.name: {k: v for k, v in msgspec.to_builtins(row).items() if k != "name"} for row in rows}
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the benchmarks; exit code 1 when one of them failed."""
+    parser = argparse.ArgumentParser(description="Measure, print a table, write build/bench.json.")
+    parser.add_argument("part", nargs="*", help="only benchmarks whose file name contains one of these")
+    console = Console(stderr=True)
+    rows, failed = measure(modules(parser.parse_args(argv).part), console)
+    if len({row.name for row in rows}) != len(rows):
+        raise ValueError("two benchmarks report a figure of the same name")
+    write(rows)
+    Console().print(table_of(rows))
+    if failed:
+        console.print(f"failed: {', '.join(failed)}", style="red")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

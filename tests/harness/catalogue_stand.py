@@ -1,0 +1,53 @@
+"""Small catalogues and mixed queries for the tests of the catalogue and the tools."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+from harness.catalogue.documents import document_line
+from harness.catalogue.engine import open_catalogue
+from harness.catalogue.index import build_index
+from harness.catalogue.port import Catalogue, SearchRequest
+from problems.product import SERVICES, Product
+
+SHARED = Path(__file__).parents[2].parent / "shared"
+REAL_DOCUMENTS = SHARED / "data" / "shoppingbench" / "documents.jsonl"
+
+
+def product(product_id: str, title: str = "Red Canvas Bag", **fields: object) -> Product:
+    """A plain product; fields override."""
+    given: dict[str, object] = {"shop_id": "77", "price": 100.0, **fields}
+    return Product(product_id=product_id, title=title, **given)  # type: ignore[arg-type]
+
+
+def index_of(products: Iterable[Product], folder: Path) -> Path:
+    """Write the products and build their index; returns the index folder."""
+    documents = folder / "documents.jsonl"
+    documents.write_bytes(b"".join(map(document_line, products)))
+    build_index(documents, folder / "index")
+    return folder / "index"
+
+
+def catalogue_of(products: Iterable[Product], folder: Path, *, hit_cap: int = 10_000) -> Catalogue:
+    """An open catalogue of the products."""
+    return open_catalogue(index_of(products, folder), hit_cap=hit_cap)
+
+
+def mixed_requests(products: list[Product], count: int, seed: int) -> list[SearchRequest]:
+    """Queries made of the products' words, with filters, sorts, shops and pages in every mix."""
+    rng = random.Random(seed)
+    requests = []
+    for _ in range(count):
+        chosen = rng.choice(products)
+        words = (chosen.title + " " + " ".join(rng.choice(products).title.split()[:2])).split() or ["bag"]
+        q = " ".join(rng.sample(words, min(len(words), rng.randint(1, 6))))
+        low = rng.randint(1, 900)
+        price = rng.choice([None, None, f"{low}-", f"-{low}", f"{low}-{low * 3}", "0-100000", "nan-50", "104"])
+        service = rng.choice([None, None, None, *SERVICES, "COD,freeShipping", "lazmall"])
+        shop_id = rng.choice([None, None, None, None, chosen.shop_id, "no such shop"])
+        sort = rng.choice([None, None, "order", "priceasc", "pricedesc", "default"])
+        page = rng.choice(["1", "1", "1", "2", "3", "5"])
+        requests.append(SearchRequest(q=q, page=page, shop_id=shop_id, price=price, sort=sort, service=service))
+    return requests

@@ -1,0 +1,103 @@
+"""A second OpenAI-compatible endpoint, written against the protocol alone: the scripted server must not be the only
+one the gateway knows. It answers from a queue of behaviours and keeps every body it received."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+
+Behaviour = Callable[[dict[str, object]], "tuple[int, bytes]"]
+
+SCHEMAS = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": f"canonical {name}",
+            "parameters": {"type": "object", "properties": {"q": {"type": "string"}}},
+        },
+    }
+    for name in ("find_product", "recommend_product", "terminate")
+]
+
+
+def answer(content: str = "fine", **message: object) -> Behaviour:
+    body = {
+        "id": "x",
+        "object": "chat.completion",
+        "model": "other-model",
+        "choices": [
+            {"index": 0, "message": {"role": "assistant", "content": content, **message}, "finish_reason": "stop"}
+        ],
+        "usage": {"prompt_tokens": 11, "completion_tokens": 7},
+    }
+    return lambda _: (200, json.dumps(body).encode())
+
+
+def status(code: int, message: str = "no") -> Behaviour:
+    return lambda _: (code, json.dumps({"error": {"message": message}}).encode())
+
+
+def raw(body: bytes) -> Behaviour:
+    return lambda _: (200, body)
+
+
+def hang(seconds: float) -> Behaviour:
+    def behave(_: dict[str, object]) -> tuple[int, bytes]:
+        time.sleep(seconds)
+        return 200, b"{}"
+
+    return behave
+
+
+class OtherServer:
+    """`queue` is answered first, one behaviour a request; then `then` for ever. A probe is answered by `probed`."""
+
+    def __init__(self, *queue: Behaviour, then: Behaviour | None = None, probed: Behaviour | None = None) -> None:
+        self.queue, self.then = list(queue), then or answer()
+        self.probed = probed or answer("OK")
+        self.bodies: list[dict[str, object]] = []
+        self.probes = 0
+        stand = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                code, reply = stand._behaviour(body)(body)
+                try:
+                    self.send_response(code)
+                    self.send_header("content-type", "application/json")
+                    self.send_header("content-length", str(len(reply)))
+                    self.end_headers()
+                    self.wfile.write(reply)
+                except OSError:
+                    self.close_connection = True  # the client gave up waiting
+
+            def log_message(self, *_: object) -> None: ...
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        self.base_url = f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def _behaviour(self, body: dict[str, object]) -> Behaviour:
+        if body.get("max_tokens") == 1:
+            self.probes += 1
+            return self.probed
+        self.bodies.append(body)
+        return self.queue.pop(0) if self.queue else self.then
+
+    def __enter__(self) -> OtherServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()

@@ -1,0 +1,99 @@
+"""Text becomes the terms Anserini's English analyzer makes."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import regex
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.catalogue.analyzer import TOKEN_LENGTH_MAX, default_analyzer
+from harness.catalogue.stemmer import stem
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("The Quick foxes", ["quick", "fox"]),
+        ("men's MEN’S boys＇s", ["men", "men", "boi"]),
+        ("snake_case a.b.c 3.5mm 1,000 1;2 x;y", ["snake_cas", "a.b.c", "3.5mm", "1,000", "1;2", "x", "y"]),
+        ("ab:cd 5:1 o'neill rock'n'roll", ["ab:cd", "5", "1", "o'neil", "rock'n'rol"]),
+        ("USB-C 2.4g 100% anti-slip", ["usb", "c", "2.4g", "100", "anti", "slip"]),
+        ("__ _ - . '", []),
+        ("café naïve İstanbul ﬁne", ["café", "naïv", "istanbul", "ﬁne"]),
+        ("中文 カタカナ ひら", ["中", "文", "カタカナ", "ひ", "ら"]),
+        ("สวัสดี ครับ", ["สวัสดี", "ครับ"]),
+        ("hot🔥sale ✨ ★ ™ 🇵🇭 👍🏽", ["hot", "🔥", "sale", "✨", "★", "™", "🇵🇭", "👍🏽"]),
+        ("qa\u2607qb", ["qa", "\u2607", "qb"]),  # a symbol only in Lucene's older tables
+        ("１２３ ＡＢ", ["１２３", "ａｂ"]),
+        ("½ №5 x²", ["5", "x"]),
+    ],
+)
+def test_terms_are_lucenes(text: str, terms: list[str]) -> None:
+    assert default_analyzer().terms(text) == terms
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("caresses", "caress"),
+        ("ponies", "poni"),
+        ("feed", "feed"),
+        ("agreed", "agre"),
+        ("hopping", "hop"),
+        ("falling", "fall"),
+        ("filing", "file"),
+        ("sky", "sky"),
+        ("happy", "happi"),
+        ("relational", "relat"),
+        ("conditional", "condit"),
+        ("possibly", "possibl"),  # Martin Porter's Java program: bli -> ble
+        ("analogy", "analog"),  # logi -> log
+        ("adoption", "adopt"),
+        ("controll", "control"),
+        ("rate", "rate"),
+        ("as", "as"),
+    ],
+)
+def test_stems_are_porters(word: str, expected: str) -> None:
+    assert stem(word) == expected
+
+
+def test_a_token_over_the_limit_is_cut_in_pieces() -> None:
+    pieces = default_analyzer().tokens("x" * (2 * TOKEN_LENGTH_MAX + 3))
+    assert [len(piece) for piece in pieces] == [TOKEN_LENGTH_MAX, TOKEN_LENGTH_MAX, 3]
+
+
+@given(st.text(st.characters(min_codepoint=9, max_codepoint=126), max_size=60))
+def test_ascii_text_has_the_same_tokens_beside_unicode_text(text: str) -> None:
+    """The fast ASCII pattern and the Unicode pattern are one rule."""
+    assert [*default_analyzer().tokens(text), "é"] == default_analyzer().tokens(f"{text} é")
+
+
+@given(st.text(max_size=60))
+def test_any_text_has_terms_that_are_short_and_stable(text: str) -> None:
+    terms = default_analyzer().terms(text)
+    assert terms == default_analyzer().terms(text)
+    assert all(0 < len(term) <= TOKEN_LENGTH_MAX and not term.isspace() for term in terms)
+
+
+def test_threads_may_share_the_analyzer() -> None:
+    texts = [f"Wireless {number} charging pads, men's №{number}" for number in range(300)]
+    alone = [default_analyzer().terms(text) for text in texts]
+    together: list[list[list[str]]] = [[] for _ in range(4)]
+
+    def run(place: int) -> None:
+        together[place] = [default_analyzer().terms(text) for text in texts]
+
+    threads = [threading.Thread(target=run, args=(place,)) for place in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert together == [alone] * 4
+
+
+def test_the_pins_belong_to_the_installed_regex_release() -> None:
+    assert regex.__version__ == "2026.11.15"

@@ -1,0 +1,289 @@
+"""An index is whole, named by its content, and refused when it is not."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.catalogue.analyzer import default_analyzer
+from harness.catalogue.bm25 import byte_length, length_byte
+from harness.catalogue.documents import contents_of, document_line, read_line, read_products
+from harness.catalogue.engine import open_catalogue
+from harness.catalogue.index import build_index
+from harness.catalogue.layout import check_files, read_manifest
+from harness.catalogue.port import SearchRequest
+from harness.catalogue.synthetic import generate
+from problems.errors import ArenaError, Owner
+from problems.product import Product
+from tests.harness.catalogue_oracle import lossy_length
+from tests.harness.catalogue_stand import REAL_DOCUMENTS, index_of, product
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return index_of(generate(120, 3), tmp_path_factory.mktemp("built"))
+
+
+@pytest.fixture
+def index(built: Path, tmp_path: Path) -> Path:
+    """A copy to spoil."""
+    return Path(shutil.copytree(built, tmp_path / "index"))
+
+
+def code_of(action: Callable[[], object]) -> str:
+    with pytest.raises(ArenaError) as caught:
+        action()
+    return caught.value.failure.code
+
+
+def test_a_missing_index_is_refused_with_the_command_that_makes_one(tmp_path: Path) -> None:
+    with pytest.raises(ArenaError, match="arena catalogue build") as caught:
+        open_catalogue(tmp_path / "nothing")
+    assert caught.value.failure.code == "V2011"
+    assert caught.value.owner is Owner.VALIDATOR
+
+
+def test_a_folder_without_a_manifest_is_no_index(index: Path) -> None:
+    (index / "manifest.json").unlink()
+    assert code_of(lambda: open_catalogue(index)) == "V2011"
+
+
+def test_every_file_of_an_index_is_missed_when_it_is_gone(index: Path) -> None:
+    for entry in read_manifest(index).content.files:
+        path = index / entry.name
+        kept = path.read_bytes()
+        path.unlink()
+        assert code_of(lambda: open_catalogue(index)) == "V2010", entry.name
+        path.write_bytes(kept)
+    open_catalogue(index)
+
+
+def test_every_file_is_refused_when_it_is_truncated_or_longer(index: Path) -> None:
+    for entry in read_manifest(index).content.files:
+        path = index / entry.name
+        kept = path.read_bytes()
+        for spoiled in (kept[:-1], kept + b"\0"):
+            path.write_bytes(spoiled)
+            assert code_of(lambda: open_catalogue(index)) == "V2010", entry.name
+        path.write_bytes(kept)
+
+
+def test_every_file_is_refused_when_one_byte_was_edited(index: Path) -> None:
+    for entry in read_manifest(index).content.files:
+        path = index / entry.name
+        kept = bytearray(path.read_bytes())
+        kept[len(kept) // 2] ^= 1
+        path.write_bytes(kept)
+        assert code_of(lambda: open_catalogue(index)) == "V2010", entry.name
+        kept[len(kept) // 2] ^= 1
+        path.write_bytes(kept)
+
+
+@pytest.mark.parametrize("spoil", ["", "{", '{"content": 3}', "[]", "null"])
+def test_an_unreadable_manifest_is_refused(index: Path, spoil: str) -> None:
+    (index / "manifest.json").write_text(spoil)
+    assert code_of(lambda: open_catalogue(index)) == "V2010"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("format", "arena-index/0"), ("documents", 121), ("analyzer_sha256", "0" * 64)]
+)
+def test_an_edited_manifest_is_refused(index: Path, field: str, value: object) -> None:
+    manifest = json.loads((index / "manifest.json").read_text())
+    manifest["content"][field] = value
+    (index / "manifest.json").write_text(json.dumps(manifest))
+    assert code_of(lambda: open_catalogue(index)) == "V2010"
+
+
+def test_a_full_check_reads_every_file(index: Path) -> None:
+    manifest = read_manifest(index)
+    check_files(index, manifest, is_full=True)
+    path = index / "products.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
+    assert code_of(lambda: check_files(index, manifest, is_full=True)) == "V2010"
+
+
+def test_identity_depends_on_documents_and_not_on_how_they_came(tmp_path: Path) -> None:
+    lines = [document_line(one) for one in generate(90, 5)]
+    plain, turned, packed = (tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl.gz"))
+    plain.write_bytes(b"".join(lines))
+    spaced = [json.dumps(json.loads(line), ensure_ascii=True).encode() + b"\n" for line in reversed(lines)]
+    turned.write_bytes(b"".join(spaced))
+    packed.write_bytes(gzip.compress(b"".join(lines)))
+    hashes = {
+        build_index(source, tmp_path / f"index{place}", block_documents=block).manifest.content_sha256
+        for place, (source, block) in enumerate([(plain, 1_000), (turned, 1_000), (packed, 7), (plain, 1)])
+    }
+    assert len(hashes) == 1
+    (tmp_path / "less.jsonl").write_bytes(b"".join(lines[1:]))
+    assert build_index(tmp_path / "less.jsonl", tmp_path / "less").manifest.content_sha256 not in hashes
+
+
+def test_blank_documents_are_dropped_and_stop_words_alone_are_kept(tmp_path: Path) -> None:
+    folder = index_of([product("1", "  "), product("2", "the of"), product("3", "lamp")], tmp_path)
+    manifest, catalogue = read_manifest(folder), open_catalogue(folder)
+    assert manifest.blank_dropped == 1
+    assert (manifest.content.documents, manifest.content.scored_documents) == (2, 1)
+    assert catalogue.product("1") is None
+    assert catalogue.product("2") is not None
+    assert [one.product_id for one in catalogue.search(SearchRequest(q="lamp"))] == ["3"]
+
+
+def test_a_catalogue_of_stop_words_opens_and_finds_nothing(tmp_path: Path) -> None:
+    catalogue = open_catalogue(index_of([product("1", "the of")], tmp_path))
+    assert catalogue.search(SearchRequest(q="the lamp")) == ()
+
+
+MALFORMED = [
+    b"not json",
+    b"[]",
+    b'{"id": 5, "contents": "a", "product": {}}',
+    b'{"id": "5", "contents": "a"}',
+    document_line(product("5", "lamp")).replace(b'"price":100.0', b'"price":null').strip(),
+    document_line(product("5", "lamp")).replace(b'"service":[]', b'"service":"COD"').strip(),
+    document_line(product("5", "lamp")).replace(b'"id":"5"', b'"id":"6"').strip(),
+    document_line(product("5,6", "lamp")).strip(),
+    document_line(product("5 6", "lamp")).strip(),
+    b'{"id": "5", "contents": "\\ud800", "product": {}}',
+    b"\xff\xfe",
+]
+
+
+def test_malformed_lines_are_left_out_and_named_by_line(tmp_path: Path) -> None:
+    lines = [document_line(product("1", "lamp")).strip(), *MALFORMED, document_line(product("2", "lamp")).strip()]
+    source = tmp_path / "documents.jsonl"
+    source.write_bytes(b"\n".join(lines))
+    report = build_index(source, tmp_path / "index")
+    assert report.manifest.malformed == len(MALFORMED)
+    assert [finding.line for finding in report.findings] == list(range(2, 2 + len(MALFORMED)))
+    assert report.manifest.content.documents == 2
+
+
+def test_strict_stops_at_the_first_malformed_line(tmp_path: Path) -> None:
+    source = tmp_path / "documents.jsonl"
+    source.write_bytes(document_line(product("1")) + b"oops\n" + document_line(product("2")))
+    with pytest.raises(ArenaError, match="line 2") as caught:
+        build_index(source, tmp_path / "index", is_strict=True)
+    assert caught.value.failure.code == "P4005"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["documents.jsonl"]
+
+
+def test_two_documents_of_one_id_are_refused_with_both_lines(tmp_path: Path) -> None:
+    source = tmp_path / "documents.jsonl"
+    source.write_bytes(b"".join(document_line(product(name)) for name in ("3", "1", "2", "1")))
+    with pytest.raises(ArenaError, match="lines 2 and 4"):
+        build_index(source, tmp_path / "index")
+
+
+def test_a_failed_build_leaves_the_index_that_stood_there(index: Path, tmp_path: Path) -> None:
+    before = read_manifest(index)
+    (tmp_path / "bad.jsonl").write_bytes(b"oops\n")
+    (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(document_line(product("1")) * 50)[:-20])
+    assert code_of(lambda: build_index(tmp_path / "bad.jsonl", index)) == "P4005"
+    assert code_of(lambda: build_index(tmp_path / "cut.jsonl.gz", index)) == "V2013"
+    assert code_of(lambda: build_index(tmp_path / "none.jsonl", index)) == "V2013"
+    assert read_manifest(index) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.jsonl", "cut.jsonl.gz", "index"]
+
+
+def test_a_build_replaces_an_index_but_nothing_else(index: Path, tmp_path: Path) -> None:
+    source = tmp_path / "documents.jsonl"
+    source.write_bytes(document_line(product("1", "lamp")))
+    build_index(source, index)
+    assert len(open_catalogue(index, is_fully_checked=True)) == 1
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter.txt").write_text("dear")
+    assert code_of(lambda: build_index(source, tmp_path / "home")) == "V2012"
+    assert (tmp_path / "home" / "letter.txt").read_text() == "dear"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["documents.jsonl", "home", "index"]
+
+
+def test_an_open_catalogue_outlives_the_index_it_was_opened_from(index: Path, tmp_path: Path) -> None:
+    catalogue = open_catalogue(index)
+    listed = list(catalogue.products())
+    source = tmp_path / "documents.jsonl"
+    source.write_bytes(document_line(product("1", "lamp")))
+    build_index(source, index)
+    assert list(catalogue.products()) == listed
+    assert catalogue.product(listed[3].product_id) == listed[3]
+
+
+def test_an_index_may_be_read_only(index: Path) -> None:
+    for path in [*index.iterdir(), index]:
+        os.chmod(path, 0o555 if path.is_dir() else 0o444)
+    try:
+        assert len(open_catalogue(index)) == 120
+    finally:
+        os.chmod(index, 0o755)
+
+
+def test_progress_ends_every_phase(tmp_path: Path) -> None:
+    source = tmp_path / "documents.jsonl"
+    source.write_bytes(b"".join(map(document_line, generate(700, 2))))
+    last: dict[str, tuple[int, int]] = {}
+
+    def keep(phase: str, done: int, total: int) -> None:
+        assert done <= total
+        last[phase] = (done, total)
+
+    build_index(source, tmp_path / "index", progress=keep)
+    assert list(last) == ["read", "analyse", "merge"]
+    assert all(done == total > 0 for done, total in last.values())
+
+
+def test_contents_hold_the_words_that_real_documents_hold() -> None:
+    if not REAL_DOCUMENTS.is_file():
+        pytest.skip("the shared real documents are not beside this checkout")
+    terms = default_analyzer().terms
+    for line in REAL_DOCUMENTS.read_bytes().splitlines():
+        document = read_line(line)
+        assert Counter(terms(contents_of(document.product))) == Counter(terms(document.contents)), document.id
+
+
+def test_documents_survive_the_round_trip(tmp_path: Path) -> None:
+    made = list(generate(50, 8))
+    (tmp_path / "documents.jsonl").write_bytes(b"".join(map(document_line, made)))
+    assert list(read_products(tmp_path / "documents.jsonl")) == made
+    (tmp_path / "bad.jsonl").write_bytes(document_line(made[0]) + b"{}\n")
+    with pytest.raises(ArenaError, match=r"bad\.jsonl line 2"):
+        list(read_products(tmp_path / "bad.jsonl"))
+
+
+@given(st.integers(0, 2**31 - 1))
+def test_lengths_are_as_lossy_as_lucenes(length: int) -> None:
+    byte = length_byte(length)
+    assert 0 <= byte <= 255
+    assert byte_length(byte) == lossy_length(length)
+
+
+def test_lengths_to_forty_are_exact() -> None:
+    assert [byte_length(length_byte(length)) for length in range(42)] == [*range(41), 40]
+
+
+words = st.text(st.sampled_from("abc éß中🔥'_.,1\n\t\"\\"), max_size=12)
+products = st.builds(
+    Product,
+    product_id=st.just("7"),
+    shop_id=words,
+    title=words,
+    price=st.floats(0, 1e6),
+    sold_count=st.integers(0, 10**6),
+    sku_options=st.dictionaries(st.sampled_from("123"), st.dictionaries(words, words, max_size=2), max_size=3),
+    attributes=st.dictionaries(words, st.lists(words, max_size=3).map(tuple), max_size=3),
+)
+
+
+@given(products)
+def test_any_well_formed_product_is_one_line_that_reads_back(made: Product) -> None:
+    line = document_line(made)
+    assert line.count(b"\n") == 1
+    assert read_line(line).product == made

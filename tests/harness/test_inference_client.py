@@ -1,0 +1,98 @@
+"""Reading replies of endpoints that agree on the protocol and on little else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.inference.client import OpenAIUpstream, read_reply
+from problems.errors import ArenaError
+from tests.harness.inference_stand import OtherServer, answer
+
+
+def reply_of(message: dict[str, object], **body: object) -> bytes:
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", **message},
+        "finish_reason": "stop",
+        **body.pop("choice", {}),
+    }  # type: ignore[dict-item]
+    return json.dumps({"model": "m", "choices": [choice], **body}).encode()
+
+
+def test_native_calls_keep_the_arguments_text_as_emitted() -> None:
+    calls = [
+        {"id": "c1", "type": "function", "function": {"name": "find_product", "arguments": '{"q" : "a",  "page":1}'}}
+    ]
+    reply = read_reply(reply_of({"content": None, "tool_calls": calls}))
+    assert [(call.call_id, call.name, call.arguments) for call in reply.calls] == [
+        ("c1", "find_product", '{"q" : "a",  "page":1}')
+    ]
+    assert reply.content == ""
+
+
+def test_calls_without_id_or_with_object_arguments_are_read() -> None:
+    calls = [{"function": {"name": "terminate", "arguments": {"status": "success"}}}, {"function": {"name": "x"}}]
+    reply = read_reply(reply_of({"content": "", "tool_calls": calls}))
+    assert [(call.call_id, call.arguments) for call in reply.calls] == [
+        ("call_0", '{"status":"success"}'),
+        ("call_1", "{}"),
+    ]
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def test_reasoning_is_read_under_both_names(field: str) -> None:
+    assert read_reply(reply_of({"content": "x", field: "because"})).reasoning == "because"
+
+
+def test_content_in_parts_is_joined() -> None:
+    assert (
+        read_reply(reply_of({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]})).content
+        == "ab"
+    )
+
+
+def test_missing_usage_is_charged_by_what_was_written() -> None:
+    reply = read_reply(reply_of({"content": "12345", "reasoning": "678"}))
+    assert (reply.prompt_tokens, reply.completion_tokens) == (0, 2)
+
+
+def test_token_ids_and_logprobs_are_kept_when_given() -> None:
+    given_choice = {"logprobs": {"content": [{"token": "a", "logprob": -0.5}]}, "token_ids": [1, 2]}
+    kept = json.loads(read_reply(reply_of({"content": "a"}, choice=given_choice, prompt_token_ids=[9])).logprobs)
+    assert kept == {**given_choice, "prompt_token_ids": [9]}
+    assert read_reply(reply_of({"content": "a"}, choice={"logprobs": None})).logprobs == ""
+
+
+@given(st.binary(max_size=60) | st.recursive(
+    st.none() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from(["choices", "message", "content", "tool_calls", "function", "usage", "name"]), inner),
+).map(lambda value: json.dumps(value).encode()))  # fmt: skip
+def test_any_bytes_are_a_reply_or_unreadable(body: bytes) -> None:
+    try:
+        reply = read_reply(body)
+    except ArenaError as error:
+        assert error.failure.code == "U3003"
+    else:
+        assert isinstance(reply.content, str)
+
+
+def test_the_probe_asks_something_else_and_reports_health() -> None:
+    with OtherServer() as server:
+        upstream = OpenAIUpstream("x", server.base_url, "key", 5_000)
+        assert upstream.probe()
+        assert server.probes == 1 and server.bodies == []
+        server.probed = answer(content=3)  # type: ignore[arg-type]
+        assert not upstream.probe()
+
+
+def test_importing_the_client_does_not_import_openai() -> None:
+    code = "import sys, harness.inference.client, harness.inference.scripted; print('openai' in sys.modules, 'uvicorn' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["False", "False"]

@@ -1,0 +1,129 @@
+"""What the host accepts from a guest, and how it refuses everything else."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.limits import EpisodeLimits
+from harness.sandbox.rpc import BreachError, Final, Inbox, Ready, Request, encode_error, encode_result
+
+READY = {"jsonrpc": "2.0", "method": "ready", "params": {"python": "3.11.7"}}
+
+
+def frame(message: object) -> bytes:
+    body = message if isinstance(message, bytes) else json.dumps(message).encode()
+    return struct.pack(">I", len(body)) + body
+
+
+def request(request_id: object = 1, method: object = "tool.call", **more: object) -> dict[str, object]:
+    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": {}, **more}
+
+
+def read(*frames: bytes, limits: EpisodeLimits | None = None) -> list[object]:
+    inbox = Inbox(limits or EpisodeLimits())
+    inbox.feed(b"".join(frames))
+    return list(inbox.messages())
+
+
+def test_a_whole_conversation_is_read_in_order():
+    final = {"jsonrpc": "2.0", "method": "final", "params": {"claim": [1]}}
+    call = request(params={"name": "x"})
+    assert read(frame(READY), frame(call), frame(final)) == [
+        Ready(python="3.11.7"),
+        Request(request_id=1, method="tool.call", params={"name": "x"}),
+        Final(claim=[1]),
+    ]
+
+
+@given(st.lists(st.integers(min_value=1, max_value=40), min_size=1, max_size=60))
+def test_how_the_bytes_were_cut_does_not_matter(sizes):
+    stream = frame(READY) + frame(request(1)) + frame(request(2, params={"text": "é" * 30}))
+    inbox, got, position = Inbox(EpisodeLimits()), [], 0
+    for size in [*sizes, len(stream)]:
+        inbox.feed(stream[position : position + size])
+        position += size
+        got += list(inbox.messages())
+    assert got == read(stream)
+
+
+BAD_FRAMES = {
+    "garbage": b"\xff\xfe\x00garbage",
+    "empty": b"",
+    "NaN": b'{"jsonrpc":"2.0","id":1,"method":"tool.call","params":{"x":NaN}}',
+    "lone surrogate": b'{"jsonrpc":"2.0","id":1,"method":"tool.call","params":{"x":"\\ud800"}}',
+    "too deep to read": b'{"jsonrpc":"2.0","id":1,"method":"tool.call","params":{"x":' + b"[" * 5000 + b"]" * 5000 + b"}}",
+    "too deep to write": b'{"jsonrpc":"2.0","id":1,"method":"tool.call","params":{"x":' + b"[" * 400 + b"]" * 400 + b"}}",
+    "a list": orjson.dumps([request()]),
+    "another version": orjson.dumps(request(jsonrpc="1.0")),
+    "params missing": orjson.dumps({"jsonrpc": "2.0", "id": 1, "method": "tool.call"}),
+    "params not an object": orjson.dumps(request(params=[1])),
+    "an unknown key": orjson.dumps(request(extra=1)),
+    "an unknown method": orjson.dumps(request(method="host.exec")),
+    "a method that is no string": orjson.dumps(request(method=["tool.call"])),
+    "an id that is a string": orjson.dumps(request("1")),
+    "an id that is a bool": orjson.dumps(request(True)),
+    "an id that is a float": orjson.dumps(request(1.0)),
+    "an id of zero": orjson.dumps(request(0)),
+    "an id beyond 2^53": orjson.dumps(request(2**53)),
+    "a reply never asked for": orjson.dumps({"jsonrpc": "2.0", "id": 1, "result": {}}),
+    "a forged error reply": orjson.dumps({"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": ""}}),
+    "a second ready": orjson.dumps(READY),
+    "an unknown notice": orjson.dumps({"jsonrpc": "2.0", "method": "record", "params": {}}),
+    "a final of unknown kind": orjson.dumps({"jsonrpc": "2.0", "method": "final", "params": {"kind": "won"}}),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_FRAMES.values(), ids=BAD_FRAMES.keys())
+def test_a_bad_frame_is_a_protocol_breach(bad):
+    with pytest.raises(BreachError) as caught:
+        read(frame(READY), frame(bad))
+    assert caught.value.end == "protocol"
+
+
+def test_an_id_that_was_used_before_is_a_breach():
+    with pytest.raises(BreachError) as caught:
+        read(frame(READY), frame(request(5)), frame(request(5)))
+    assert caught.value.end == "protocol"
+
+
+def test_nothing_is_asked_before_the_runner_is_ready():
+    for early in (request(), {"jsonrpc": "2.0", "method": "final", "params": {}}):
+        with pytest.raises(BreachError):
+            read(frame(early))
+
+
+def test_a_huge_frame_is_refused_by_its_announced_length_alone():
+    with pytest.raises(BreachError) as caught:
+        read(struct.pack(">I", 0xFFFFFFFF))
+    assert caught.value.end == "frame"
+
+
+def test_many_small_frames_do_not_pass_the_byte_cap_of_the_episode():
+    with pytest.raises(BreachError) as caught:
+        read(*(frame(request(i)) for i in range(1, 100)), limits=EpisodeLimits(rpc_bytes=1000))
+    assert caught.value.end == "frame"
+
+
+def test_of_duplicate_keys_only_the_last_exists_afterwards():
+    double = b'{"jsonrpc":"2.0","id":1,"method":"tool.call","params":{"name":"a","name":"b"}}'
+    assert read(frame(READY), frame(double))[1] == Request(request_id=1, method="tool.call", params={"name": "b"})
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_give_messages_or_a_breach_and_nothing_else(noise):
+    try:
+        read(frame(READY), noise, frame(noise))
+    except BreachError as breach:
+        assert breach.end in ("frame", "protocol")
+
+
+def test_answers_carry_the_id_and_errors_the_registry_code():
+    assert json.loads(encode_result(7, {"a": 1})[4:]) == {"jsonrpc": "2.0", "id": 7, "result": {"a": 1}}
+    error = json.loads(encode_error(7, "A1050", "say it")[4:])["error"]
+    assert (error["data"], error["message"]) == ("A1050", "say it")

@@ -1,0 +1,131 @@
+"""Whatever an agent sends gets an answer, and a malformed call gets a sentence and A1050."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.catalogue.port import Catalogue
+from harness.tools.port import Toolbox
+from harness.tools.registry import PROFILES, make_toolbox
+from problems.errors import ArenaError, Owner
+from tests.harness.catalogue_stand import catalogue_of
+from tests.harness.test_tools import PROBLEM, SHELF
+
+NAMES = ["find_product", "view_product_information", "recommend_product", "terminate"]
+NAMES += ["check_product_match", "find_products_in_same_shop", "calculate_voucher"]
+
+
+@pytest.fixture(scope="module")
+def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
+    return catalogue_of(SHELF, tmp_path_factory.mktemp("calls"))
+
+
+@pytest.fixture(scope="module")
+def tools(catalogue: Catalogue) -> Toolbox:
+    return make_toolbox("sn15", catalogue, PROBLEM)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "says"),
+    [
+        ("find_producto", "{}", "there is no tool 'find_producto'"),
+        ("", "{}", "there is no tool"),
+        ("\ud800", "{}", "there is no tool"),
+        ("find_product", "{q: 1}", "not JSON"),
+        ("find_product", '{"q": "\ud800"}', "not JSON"),
+        ("find_product", "[]", "must be a JSON object"),
+        ("find_product", "null", "must be a JSON object"),
+        ("find_product", "", "missing argument `q`"),
+        ("find_product", '{"q": null}', "`q` must be a string, not null"),
+        ("find_product", '{"q": ["a"]}', "`q` must be a string, not a list"),
+        ("find_product", '{"q": "a", "page": "1"}', "`page` must be an integer, not a string"),
+        ("find_product", '{"q": "a", "page": 1.5}', "`page` must be an integer, not a number"),
+        ("find_product", '{"q": "a", "page": true}', "`page` must be an integer, not a boolean"),
+        ("find_product", '{"query": "a"}', "unknown argument 'query'; missing argument `q`"),
+        ("calculate_voucher", '{"voucher_type": "shop"}', "`voucher_type` must be one of fixed, percentage"),
+        ("terminate", '{"status": 3}', "`status` must be a string"),
+    ],
+)
+def test_a_malformed_call_is_told_what_is_wrong(tools: Toolbox, name: str, arguments: str, says: str) -> None:
+    outcome = tools.dispatch(name, arguments)
+    answer = json.loads(outcome.result)
+    assert says in answer["error"] and answer["code"] == "A1050"
+    assert outcome.failure is not None
+    assert outcome.failure.detail == answer["error"]
+    assert outcome.failure.owner is Owner.AGENT
+    assert not outcome.is_final and outcome.found_ids == ()
+
+
+def test_an_error_names_the_expected_call(tools: Toolbox) -> None:
+    assert "expected recommend_product(product_ids)" in tools.dispatch("recommend_product", "{}").result
+
+
+def test_an_error_repeats_little_of_what_was_sent(tools: Toolbox) -> None:
+    many = json.dumps({f"{'x' * 5_000}{number}": 1 for number in range(200)})
+    for name, arguments in (("y" * 100_000, "{}"), ("find_product", many), ("check_product_match", many)):
+        assert len(tools.dispatch(name, arguments).result) < 2_500
+
+
+def test_empty_arguments_call_a_tool_that_needs_none(tools: Toolbox) -> None:
+    assert tools.dispatch("terminate", "").is_final
+    assert tools.dispatch("terminate", " ").is_final
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=8,
+)
+keys = st.sampled_from(
+    ["q", "page", "price", "service", "sort", "shop_id", "product_ids", "product_id", "requirements", "product_queries"]
+    + ["product_prices", "voucher_type", "discount_value", "threshold", "budget", "cap", "shop_ids", "status", "x"]
+)
+texts = st.sampled_from(["101", "101,102", '{"color": "red"}', '[{"q": "mat"}]', "1,2", "fixed", "COD", "0-9", "bag"])
+
+
+@settings(max_examples=400, deadline=None)
+@given(name=st.sampled_from(NAMES), arguments=st.dictionaries(keys, json_values | texts, max_size=7))
+def test_no_json_object_makes_a_tool_raise(tools: Toolbox, name: str, arguments: dict[str, object]) -> None:
+    outcome = tools.dispatch(name, json.dumps(arguments))
+    answer = orjson.loads(outcome.result)
+    assert (outcome.failure is not None) == (isinstance(answer, dict) and answer.get("code") == "A1050")
+
+
+@settings(max_examples=200, deadline=None)
+@given(name=st.sampled_from(NAMES) | st.text(max_size=10), arguments=st.text(max_size=40))
+def test_no_text_makes_dispatch_raise(tools: Toolbox, name: str, arguments: str) -> None:
+    orjson.loads(tools.dispatch(name, arguments).result)
+
+
+def test_toolboxes_may_be_shared_by_threads(tools: Toolbox) -> None:
+    calls = [("find_product", json.dumps({"q": q})) for q in ("bag", "yoga mat", "red", "thin")] * 20
+    alone = [tools.dispatch(*call) for call in calls]
+    together: list[list[object]] = [[] for _ in range(4)]
+
+    def run(place: int) -> None:
+        together[place] = [tools.dispatch(*call) for call in calls]
+
+    threads = [threading.Thread(target=run, args=(place,)) for place in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert together == [alone] * 4
+
+
+def test_a_profile_offers_its_tools_and_no_others(catalogue: Catalogue) -> None:
+    paper = make_toolbox("paper4", catalogue, PROBLEM)
+    assert json.loads(paper.dispatch("check_product_match", "{}").result)["code"] == "A1050"
+    assert "check_product_match" not in paper.schemas
+    assert list(PROFILES) == ["paper4", "sn15"]
+
+
+def test_an_unknown_profile_is_refused_with_the_known_ones(catalogue: Catalogue) -> None:
+    with pytest.raises(ArenaError, match="paper4, sn15"):
+        make_toolbox("paper5", catalogue, PROBLEM)

@@ -1,0 +1,66 @@
+"""Replies are read strictly, and every refusal says why."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from judge.parse import RefusedReplyError, parse_reply
+from judge.rubric import GATES, QUALITY_LEVELS_E4
+
+
+def reply(held: int, **changes: object) -> str:
+    fields = {
+        "gates": {gate: place < held for place, gate in enumerate(GATES)},
+        "quality": QUALITY_LEVELS_E4[held] / 10_000,
+        "citations": [{"span": 2, "quote": "a quote long enough", "gate": "data_cited"}],
+        "explanation": "why",
+    }
+    return json.dumps(fields | changes)
+
+
+@pytest.mark.parametrize("held", range(5))
+def test_a_reply_of_the_agreed_form_gives_the_quality_of_its_gates(held):
+    assert parse_reply(reply(held)).quality_e4 == QUALITY_LEVELS_E4[held]
+
+
+def test_the_tree_stops_at_the_first_gate_that_fails():
+    gates = {"inference_present": True, "results_analysed": False, "data_cited": True, "candidates_compared": True}
+    assert parse_reply(reply(0, gates=gates, quality=0.3)).gates.passed() == ("inference_present",)
+
+
+def test_one_code_fence_around_the_reply_is_read():
+    assert parse_reply(f"```json\n{reply(3)}\n```").quality_e4 == 7_000
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "not one JSON object"),
+        ("Quality is 0.9", "not one JSON object"),
+        (reply(2) + reply(4), "not one JSON object"),
+        ("I think: " + reply(2), "not one JSON object"),
+        (reply(2)[:-3], "not one JSON object"),
+        ("[]", "another form"),
+        (reply(2, quality="0.5"), "another form"),
+        (reply(2, gates={"inference_present": True}), "another form"),
+        (reply(2, citations=[{"span": "2", "quote": "x", "gate": "data_cited"}]), "another form"),
+        (reply(2, citations=[{"span": 2, "quote": "x", "gate": "politeness"}]), "another form"),
+        (reply(2, quality=0.6), "not one of"),
+        (reply(2, quality=1e300), "not one of"),
+        (reply(2, quality=-0.5), "not one of"),
+        (reply(2, quality=0.9), "contradicts"),
+    ],
+)
+def test_every_other_reply_is_refused_with_its_reason(text, reason):
+    with pytest.raises(RefusedReplyError, match=reason):
+        parse_reply(text)
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(text):
+    with pytest.raises(RefusedReplyError):
+        parse_reply(text)

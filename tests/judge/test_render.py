@@ -1,0 +1,122 @@
+"""The trace as a judge reads it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from judge.neutral import neutral_name, neutral_text
+from judge.render import RenderCaps, render
+from tests.judge.bodies import COMPARED, PLAN, QUERY, body_of, completion, episode, search
+
+HEADER = re.compile(r"^\[\[span \d+ \| (query|completion|call|result|refused)( \| [^\[\]|]+)*\]\]$")
+HOSTILE = st.text(
+    alphabet=st.sampled_from(list("[]|ab \n\r\t\x0b\x0c\x85\u2028\u2029\u200b\u200e\ufeff⟦⟧［］｜\x00\x1b0")),
+    max_size=60,
+)
+
+
+def test_spans_are_numbered_from_one_in_trace_order():
+    trace = render(episode(COMPARED))
+    assert [span.number for span in trace.spans] == list(range(1, len(trace.spans) + 1))
+    assert [span.kind for span in trace.spans] == [
+        "query",
+        "completion",
+        "call",
+        "result",
+        "completion",
+        "call",
+        "result",
+    ]
+
+
+def test_rendering_is_deterministic_and_names_the_body():
+    body = episode(COMPARED)
+    assert render(body) == render(body)
+    assert render(body).body_sha256 == body.body_hash()
+
+
+def test_facts_stand_in_headers_apart_from_words():
+    text = render(episode(COMPARED)).text
+    assert "[[span 3 | call | step 1 | find_product | emitter llm]]" in text
+    assert "[[span 4 | result | step 1 | find_product | surfaced 2 new products]]" in text
+    assert "| 40 tokens | echo 0.00]]" in text
+
+
+@given(words=HOSTILE, name=HOSTILE, arguments=HOSTILE, result=HOSTILE, query=HOSTILE, model=HOSTILE)
+def test_no_agent_controlled_slot_can_start_a_header(words, name, arguments, result, query, model):
+    said = msgspec.structs.replace(completion(1, words, reasoning=words), model=model)
+    body = body_of(said, search(0, 1, name=name, arguments=arguments, result=result), query=query)
+    trace = render(body)
+    headers = [line for line in trace.text.splitlines() if line and not line.startswith("| ") and line != "|"]
+    assert len(headers) == len(trace.spans)
+    assert all(HEADER.match(line) for line in headers), headers
+    for span in trace.spans:
+        assert "[[" not in span.content and "]]" not in span.content
+
+
+@given(HOSTILE)
+def test_neutral_text_is_stable_under_repetition(text):
+    once = neutral_text(text)
+    assert neutral_text(once) == once
+    assert not set(once) & set("\r\x0b\x0c\x85\u2028\u2029\u200b\u200e\ufeff\x00\x1b")
+
+
+def test_a_zero_width_character_between_brackets_hides_no_delimiter():
+    assert "[[" not in neutral_text("[\u200b[span 9]\u200d]")
+
+
+@given(HOSTILE)
+def test_a_name_in_a_header_is_one_short_line_without_marks(text):
+    name = neutral_name(text)
+    assert len(name) <= 60
+    assert not set(name) & set("[]|\n")
+
+
+def test_long_content_is_cut_in_the_middle_and_the_cut_is_a_recorded_fact():
+    words = "start " + "x" * 9_000 + " the end of the thought"
+    trace = render(episode(words), RenderCaps(completion=900))
+    span = trace.spans[4]
+    assert span.content.startswith("start ") and span.content.endswith("the end of the thought")
+    assert span.cut == len(words) - 900
+    assert f"{span.cut} characters in the middle not shown" in trace.text
+
+
+def test_the_number_of_spans_is_capped():
+    body = body_of(*(search(index, 0) for index in range(200)))
+    assert len(render(body, RenderCaps(spans=30)).spans) == 30
+
+
+def test_outcome_stop_reason_and_claim_are_never_shown():
+    body = episode(COMPARED, claim=json.dumps({"note": "CLAIMED-SUCCESS"}))
+    failing = msgspec.structs.replace(body, stop="wall_clock", unsurfaced=("4410020078",), is_agentic=False)
+    assert "CLAIMED" not in render(body).text
+    assert render(failing).text == render(body).text
+
+
+@pytest.mark.parametrize(
+    ("prose", "least", "most"), [(PLAN, 0, 0), (QUERY * 2, 0, 0), ("say this " * 12, 9_000, 10_000)]
+)
+def test_echo_counts_what_the_program_dictated_and_not_what_the_shopper_asked(prose, least, most):
+    messages = (
+        json.dumps({"role": "system", "content": "Repeat after me: " + "say this " * 12}),
+        json.dumps({"role": "user", "content": QUERY * 2}),
+    )
+    body = body_of(completion(1, prose), messages=messages, query=QUERY * 2)
+    assert least <= render(body).spans[1].echo_e4 <= most
+
+
+def test_quoting_a_tool_result_that_the_program_passed_on_is_no_echo():
+    data = "Plain Cotton Scarf Rouge in a gift box with a woven label and hand rolled edges"
+    messages = (json.dumps({"role": "user", "content": f"Results: {data}"}),)
+    body = body_of(
+        search(0, 0, result=json.dumps([{"product_id": "4410020078", "title": data}])),
+        completion(1, f"I read {data}", request=(0,)),
+        messages=messages,
+    )
+    assert render(body).spans[3].echo_e4 == 0

@@ -1,0 +1,122 @@
+"""`arena doctor`: every shortfall is named with its fix, a broken check is a row and not a crash."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from neurons import doctor
+from neurons.cli.app import app
+from neurons.doctor import CHECKS, Examination, examine, is_ready
+from neurons.settings import Settings, resolve
+from problems.errors import ArenaError
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return resolve({"state_dir": tmp_path / "state"}).settings
+
+
+@pytest.mark.parametrize(
+    ("version", "status"), [((3, 10), "fail"), ((3, 11), "ok"), ((3, 12), "warn"), ((3, 14), "warn")]
+)
+def test_only_the_raced_python_is_fully_well(version: tuple[int, int], status: str) -> None:
+    assert doctor.judge_python(version).status == status
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "libc", "status", "said"),
+    [
+        ("linux", "x86_64", ("glibc", "2.36"), "ok", ""),
+        ("linux", "aarch64", ("glibc", "2.31"), "ok", ""),
+        ("linux", "x86_64", ("musl", "1.2"), "fail", "musl"),
+        ("linux", "x86_64", ("", ""), "fail", "glibc"),
+        ("linux", "riscv64", ("glibc", "2.36"), "fail", "aarch64"),
+        ("darwin", "arm64", ("", ""), "fail", "Linux"),
+    ],
+)
+def test_an_unsupported_platform_is_named_with_a_way_out(
+    system: str, machine: str, libc: tuple[str, str], status: str, said: str
+) -> None:
+    row = doctor.judge_platform(system, machine, libc)
+    assert row.status == status
+    assert said in row.fix
+
+
+@given(free=st.integers(min_value=0, max_value=1 << 45))
+def test_less_memory_never_looks_better(free: int) -> None:
+    order = ["fail", "warn", "ok"]
+    row, more = (doctor.judge_bytes("memory", amount, 1 << 30, 4 << 30) for amount in (free, free * 2 + 1))
+    assert order.index(row.status) <= order.index(more.status)
+    assert bool(row.fix) == (row.status != "ok")
+
+
+@pytest.mark.parametrize(
+    ("error", "found", "fix"),
+    [
+        (ArenaError("V2020", "no user nobody"), "V2020", "arena doctor"),
+        (ImportError("No module named 'numba'"), "numba", "make install"),
+        (PermissionError("denied"), "denied", "arena doctor"),
+    ],
+)
+def test_what_cannot_be_examined_fails_with_its_reason_and_the_rest_still_runs(
+    settings: Settings, error: Exception, found: str, fix: str
+) -> None:
+    def broken(_: Settings) -> Examination:
+        raise error
+
+    rows = list(examine(settings, [("thing", broken), ("python", doctor.check_python)]))
+    assert [row.name for row in rows] == ["thing", "python"]
+    assert rows[0].status == "fail"
+    assert found in rows[0].found
+    assert fix in rows[0].fix
+    assert not is_ready(rows)
+
+
+def test_warnings_do_not_stop_anybody() -> None:
+    assert is_ready([Examination(name="cores", status="warn", found="1", fix="more")])
+
+
+def test_a_state_folder_that_cannot_be_written_is_a_failure_with_the_command(
+    settings: Settings, tmp_path: Path
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    row = doctor.check_disk(settings.model_copy(update={"state_dir": blocked}))
+    assert row.status == "fail"
+    assert str(blocked) in row.fix
+
+
+def test_this_hosts_postgres_engine_keys_and_zones_are_examined_for_real(settings: Settings) -> None:
+    wanted = {"postgres", "search engine", "chain keys", "time zones", "memory", "cores"}
+    rows = {row.name: row for row in examine(settings, [(n, c) for n, c in CHECKS if n in wanted])}
+    assert set(rows) == wanted
+    assert {
+        name for name in ("postgres", "search engine", "chain keys", "time zones") if rows[name].status != "ok"
+    } == set()
+    assert "PostgreSQL" in rows["postgres"].found
+
+
+def test_a_model_endpoint_that_is_not_there_fails_with_its_address(settings: Settings) -> None:
+    deaf = settings.model_copy(update={"openai_base_url": "http://127.0.0.1:9/v1"})
+    (row,) = examine(deaf, [("model", doctor.check_model)])
+    assert row.status == "fail"
+    assert "OPENAI_BASE_URL" in row.fix or "endpoint" in row.fix
+
+
+def test_without_an_endpoint_the_scripted_model_answers(settings: Settings) -> None:
+    assert doctor.check_model(settings.model_copy(update={"openai_base_url": ""})).status == "ok"
+
+
+def test_the_command_prints_a_row_for_each_check_and_its_exit_code_follows_the_rows(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["doctor", "--json", "--state-dir", str(tmp_path / "state")])
+    report = json.loads(result.stdout)
+    assert len(report["rows"]) == len(CHECKS)
+    assert report["is_ready"] == all(row["status"] != "fail" for row in report["rows"])
+    assert result.exit_code == (0 if report["is_ready"] else 3)
+    assert not [row for row in report["rows"] if row["status"] == "fail" and not row["fix"]]

@@ -1,0 +1,311 @@
+"""What a recommendation is worth."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from problems.errors import ArenaError, Owner
+from problems.model import PriceRule, Problem, RewardItem
+from problems.outcome import Axis, OutcomeScore, UnscoredOutcome
+from problems.product import Product
+from problems.scoring import FINDINGS, parse_recommendation, reference_fields, score
+from problems.suites import read_problem
+from problems.titles import AcceptedTitles, matcher_named
+from tests.problems.stand import (
+    KETTLE_ITEM,
+    LAMP,
+    LAMP_ITEM,
+    PROBLEMS,
+    PRODUCT_PROBLEM,
+    PRODUCTS,
+    SHOP_PROBLEM,
+    TWIN,
+    VOUCHER,
+    VOUCHER_PROBLEM,
+)
+
+TITLES = matcher_named("lexical/1")
+replace = msgspec.structs.replace
+
+
+def scored(problem, ids, products=PRODUCTS, **more) -> OutcomeScore:
+    outcome = score(problem, ids, products.get, TITLES, **more)
+    assert isinstance(outcome, OutcomeScore), outcome
+    return outcome
+
+
+def unscored_code(problem, ids, product_of=PRODUCTS.get, titles=TITLES) -> str:
+    outcome = score(problem, ids, product_of, titles)
+    assert isinstance(outcome, UnscoredOutcome), outcome
+    return outcome.failure.code
+
+
+# -- slots and axes
+
+
+def test_the_answer_satisfies_its_slot_whatever_its_fields_say():
+    item = replace(LAMP_ITEM, price=(PriceRule(mode="greater than", low=9_999),))
+    outcome = scored(replace(PRODUCT_PROBLEM, rewards=(item,)), ["101"])
+    assert outcome.is_success and outcome.is_gt_exact and outcome.reward_e4 == 10_000
+    assert outcome.slots[0].price == Axis(0, 1)  # the counters still tell the truth
+
+
+def test_another_product_that_meets_every_rule_succeeds_without_being_exact():
+    outcome = scored(PRODUCT_PROBLEM, ["102"])
+    assert outcome.is_success and not outcome.is_gt_exact
+    assert (outcome.slots[0].rule_hits, outcome.slots[0].rule_total) == (6, 6)
+
+
+@pytest.mark.parametrize(
+    ("axis", "near_miss"),
+    [
+        ("title", {"title": "Copper Floor Light"}),
+        ("price", {"price": 300.01}),
+        ("service", {"service": ("COD",)}),
+        ("sku", {"sku_options": {"1": {"color": "red", "size": "m"}, "2": {"color": "blue", "size": "xl"}}}),
+        ("attribute", {"attributes": {"material": ("bras",)}}),
+    ],
+)
+def test_a_near_miss_on_one_axis_costs_exactly_that_axis(axis, near_miss):
+    product = replace(TWIN, **near_miss)
+    slot = scored(PRODUCT_PROBLEM, ["102"], {**PRODUCTS, "102": product}).slots[0]
+    assert slot.rule_hits == 5
+    for name in ("title", "price", "service", "sku", "attribute"):
+        missed = getattr(slot, name).total - getattr(slot, name).hits
+        assert missed == (1 if name == axis else 0), name
+
+
+def test_price_bounds_are_inclusive():
+    for price in (200.0, 300.0):
+        assert scored(PRODUCT_PROBLEM, ["102"], {"102": replace(TWIN, price=price)}).is_success
+
+
+def test_sku_pairs_may_be_met_by_the_attributes():
+    product = replace(TWIN, sku_options={}, attributes={"material": ("brass",), "color": ("red",), "size": ("xl",)})
+    assert scored(PRODUCT_PROBLEM, ["102"], {"102": product}).is_success
+
+
+def test_sku_and_attribute_hits_are_those_of_the_best_option_in_any_order():
+    item = replace(LAMP_ITEM, sku_options=({"color": "red"},), attributes=({"size": ("m",)},))
+    options = {"1": {"color": "red"}, "2": {"size": "m"}}
+    for order in (options, dict(reversed(options.items()))):
+        slot = scored(
+            replace(PRODUCT_PROBLEM, rewards=(item,)), ["102"], {"102": replace(TWIN, sku_options=order, attributes={})}
+        ).slots[0]
+        assert (slot.sku, slot.attribute) == (Axis(1, 1), Axis(0, 1))
+
+
+def test_strings_compare_exactly():
+    product = replace(TWIN, attributes={"material": ("Brass",)})
+    assert scored(PRODUCT_PROBLEM, ["102"], {"102": product}).slots[0].attribute == Axis(0, 1)
+
+
+# -- ids
+
+
+def test_only_the_first_id_counts_for_a_product():
+    assert not scored(PRODUCT_PROBLEM, ["103", "101"]).is_success
+
+
+def test_swapped_order_fails_both_slots_of_a_shop_problem():
+    outcome = scored(SHOP_PROBLEM, ["103", "101"])
+    assert not outcome.is_success and not any(slot.is_satisfied for slot in outcome.slots)
+
+
+def test_nothing_recommended_scores_zero_with_every_key_present():
+    fields = reference_fields(SHOP_PROBLEM, scored(SHOP_PROBLEM, []))
+    assert not fields["success"] and not any(fields.values())
+    assert set(fields) == {"gt", "rule", "product", "title", "price", "service", "sku & attrs", "shop", "success"}
+
+
+def test_an_unsurfaced_id_makes_its_slot_a_missing_one():
+    outcome = scored(SHOP_PROBLEM, ["101", "103"], unsurfaced={"103"})
+    assert [slot.is_unsurfaced for slot in outcome.slots] == [False, True]
+    assert not outcome.slots[1].is_found and not outcome.is_success and not outcome.is_one_shop
+    assert outcome.findings == ("A-ids-unsurfaced",)
+
+
+def test_every_finding_code_is_explained():
+    seen = set()
+    for text in (None, 5, "p1;p2", "101,101", "101, 103, 999", "999"):
+        ids, findings = parse_recommendation(text)
+        seen |= {*findings, *scored(SHOP_PROBLEM, ids).findings, *scored(SHOP_PROBLEM, ids, unsurfaced=ids).findings}
+    assert seen == set(FINDINGS)
+
+
+@pytest.mark.parametrize(
+    ("text", "ids", "findings"),
+    [
+        (" 101 ,, 103 ", ("101", "103"), ()),
+        ("101,103,101", ("101", "103"), ("A-ids-duplicate",)),
+        ("", (), ("A-ids-missing",)),
+        (None, (), ("A-ids-missing",)),
+        (["101"], (), ("A-ids-format",)),
+        (101, (), ("A-ids-format",)),
+        ("101;103", ("101;103",), ("A-ids-format",)),
+        ("[101, 103]", ("[101", "103]"), ("A-ids-format",)),
+    ],
+)
+def test_product_ids_are_read_as_the_reference_reads_them(text, ids, findings):
+    assert parse_recommendation(text) == (ids, findings)
+
+
+# -- over slots
+
+
+def test_one_shop_is_asked_of_a_shop_problem():
+    across = scored(SHOP_PROBLEM, ["101", "104"])
+    assert across.rule_e4 == 10_000 and across.is_one_shop is False and not across.is_success
+    assert across.reward_e4 == 5_000  # (rule 1 + one shop 0) / 2
+
+
+def test_a_failed_shop_problem_in_one_shop_stays_below_one():
+    outcome = scored(replace(SHOP_PROBLEM, rewards=(LAMP_ITEM, replace(KETTLE_ITEM, service=("COD",)))), ["102", "103"])
+    assert outcome.is_one_shop  # the answer's id satisfies the second slot
+    assert outcome.is_success
+    item = replace(KETTLE_ITEM, product_id="999", service=("COD",))
+    outcome = scored(replace(SHOP_PROBLEM, rewards=(LAMP_ITEM, item)), ["102", "103"])
+    assert outcome.is_one_shop and not outcome.is_success
+    assert (outcome.rule_e4, outcome.reward_e4) == (7_500, 8_750)
+
+
+def test_a_voucher_problem_needs_its_budget():
+    assert scored(VOUCHER_PROBLEM, ["101", "103"]).is_success  # 650 - 100 <= 600
+    across = scored(VOUCHER_PROBLEM, ["101", "104"])  # 640, and a shop voucher does not apply across shops
+    assert across.is_within_budget is False and not across.is_success and across.rule_e4 == 10_000
+    plain = replace(VOUCHER_PROBLEM, voucher=replace(VOUCHER, budget=640))
+    assert scored(plain, ["101", "104"]).is_success  # no voucher needed, any shops
+
+
+def test_the_budget_counts_only_when_every_slot_has_a_rule_met():
+    outcome = scored(VOUCHER_PROBLEM, ["101"])
+    assert outcome.is_within_budget is False
+
+
+def test_shares_are_rounded_down_once():
+    item = RewardItem(product_id="999", title=("Brass Desk Lamp with Dimmer", "x", "y"))
+    assert scored(replace(PRODUCT_PROBLEM, rewards=(item,)), ["101"]).rule_e4 == 3_333
+
+
+# -- faults that are not the agent's: no score, never a zero
+
+
+def test_the_right_answer_that_the_catalogue_lacks_is_no_miss():
+    assert unscored_code(PRODUCT_PROBLEM, ["101"], {}.get) == "P4006"
+
+
+def test_a_failed_lookup_is_unscored():
+    def broken(product_id: str) -> Product | None:
+        raise ArenaError("U3010", "503")
+
+    assert unscored_code(PRODUCT_PROBLEM, ["102"], broken) == "U3010"
+
+
+def test_a_title_the_release_does_not_list_is_unscored():
+    assert unscored_code(PRODUCT_PROBLEM, ["102"], titles=AcceptedTitles(name="qwen/1", accepted={})) == "V2040"
+
+
+def test_a_malformed_document_is_unscored():
+    for broken in ({"price": None}, {"service": None}, {"attributes": {"material": "brass"}}, {"price": float("nan")}):
+        assert unscored_code(PRODUCT_PROBLEM, ["102"], {"102": replace(TWIN, **broken)}.get) == "P4005"
+
+
+@pytest.mark.parametrize(
+    ("broken", "code"),
+    [
+        ({"bucket": "web"}, "P4002"),
+        ({"rewards": ()}, "P4003"),
+        ({"rewards": None}, "P4003"),
+        ({"rewards": (LAMP_ITEM, KETTLE_ITEM)}, "P4003"),
+        ({"rewards": (replace(LAMP_ITEM, price=(PriceRule(mode="between", low=1),)),)}, "P4003"),
+        ({"bucket": "voucher"}, "P4004"),
+        ({"voucher": VOUCHER}, "P4004"),
+        ({"problem_id": ""}, "P4009"),
+        ({"query": object()}, "P4009"),
+    ],
+)
+def test_a_problem_built_wrong_is_unscored(broken, code):
+    assert unscored_code(replace(PRODUCT_PROBLEM, **broken), ["101"]) == code
+
+
+# -- properties
+
+ids_lists = st.lists(st.sampled_from([*PRODUCTS, "999", "x;y"]), max_size=4, unique=True)
+
+
+@given(problem=st.sampled_from(PROBLEMS), ids=ids_lists, extra=st.text(max_size=5))
+def test_an_extra_id_changes_nothing_but_the_findings(problem, ids, extra):
+    full = [*ids, *(str(900 + number) for number in range(len(problem.rewards) - len(ids)))]
+    assert replace(scored(problem, full), findings=()) == replace(scored(problem, [*full, extra]), findings=())
+
+
+@given(problem=st.sampled_from(PROBLEMS), ids=ids_lists, unsurfaced=ids_lists)
+def test_reward_rule_and_success_agree(problem, ids, unsurfaced):
+    outcome = scored(problem, ids, unsurfaced=unsurfaced)
+    assert 0 <= outcome.rule_e4 <= 10_000
+    assert (outcome.reward_e4 == 10_000) == outcome.is_success
+    assert not outcome.is_success or outcome.rule_e4 == 10_000
+    assert all(slot.rule_hits <= slot.rule_total for slot in outcome.slots)
+    fields = reference_fields(problem, outcome)
+    assert fields["success"] == outcome.is_success and all(0 <= value <= 1 for value in fields.values())
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+field_names = st.sampled_from(
+    """product_id title price service sku_options attributes reward voucher category query shop_id threshold budget
+    rewards bucket problem_id discount_type cap between""".split()
+)
+
+
+def damaged(value, draw):
+    """`value` with one part replaced by arbitrary JSON."""
+    if draw(st.integers(0, 3)) == 0 or not isinstance(value, dict | list) or not value:
+        return draw(json_values)
+    if isinstance(value, list):
+        spot = draw(st.integers(0, len(value) - 1))
+        return [damaged(item, draw) if number == spot else item for number, item in enumerate(value)]
+    spot = draw(st.sampled_from([*value]) | field_names)
+    return {**value, spot: damaged(value.get(spot), draw)}
+
+
+@given(data=st.data(), problem=st.sampled_from(PROBLEMS), answer=json_values | st.just("101,103"))
+def test_arbitrary_json_as_problem_document_or_answer_never_raises(data, problem, answer):
+    row = data.draw(st.just(msgspec.to_builtins(problem)) | json_values)
+    document = damaged(msgspec.to_builtins(LAMP), data.draw)
+    ids, _ = parse_recommendation(answer)
+    product_of = {"101": document, "103": document}.get  # raw documents: the scorer types what it is given
+    try:
+        made = read_problem(damaged(row, data.draw))
+    except ArenaError as error:
+        assert error.owner is Owner.PROBLEM
+        made = problem
+    outcome = score(made, ids, product_of, TITLES)
+    assert isinstance(outcome, OutcomeScore | UnscoredOutcome)
+    if isinstance(outcome, UnscoredOutcome):
+        assert outcome.failure.owner is Owner.PROBLEM
+
+
+def shuffled(value, rng):
+    if isinstance(value, dict):
+        items = list(value.items())
+        rng.shuffle(items)
+        return {key: shuffled(item, rng) for key, item in items}
+    return [shuffled(item, rng) for item in value] if isinstance(value, list | tuple) else value
+
+
+@given(problem=st.sampled_from(PROBLEMS), ids=ids_lists, rng=st.randoms(use_true_random=False))
+def test_permuting_keys_changes_nothing(problem, ids, rng):
+    turned_problem = read_problem(shuffled(msgspec.to_builtins(problem), rng))
+    turned_products = {
+        product_id: msgspec.convert(shuffled(msgspec.to_builtins(product), rng), Product)
+        for product_id, product in PRODUCTS.items()
+    }
+    assert isinstance(turned_problem, Problem)
+    assert scored(turned_problem, ids, turned_products) == scored(problem, ids)

@@ -1,0 +1,196 @@
+"""Problem files: three formats in, one out."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from problems.errors import ArenaError, Owner
+from problems.model import PriceRule
+from problems.suites import problem_bytes, read_problem, read_problems, write_problems
+from tests.problems.stand import DATA, PROBLEMS, PRODUCT_PROBLEM
+
+ITEM = {
+    "product_id": "1",
+    "title": ["Lamp"],
+    "sku_options": [{"color": "red", "size": "xl"}],
+    "attributes": [{"material": ["brass"]}, {"style": ["plain"]}],
+    "service": ["COD"],
+    "price": [{"greater than": [10, None]}],
+}
+VOUCHER = {
+    "voucher_type": "shop",
+    "threshold": 50,
+    "discount_type": "fixed",
+    "face_value": 9,
+    "discount": None,
+    "cap": None,
+    "price_after_voucher": 41.5,
+    "budget": 45,
+}
+UPSTREAM = [
+    {"query": "a lamp", "reward": ITEM},
+    {"query": "two lamps", "reward": [ITEM, ITEM]},
+    {"query": "cheap lamps", "reward": [ITEM], "voucher": VOUCHER},
+]
+
+
+def refused(*rows, code: str) -> str:
+    with pytest.raises(ArenaError) as caught:
+        read_problems(rows)
+    assert caught.value.failure.code == code, caught.value
+    return caught.value.failure.detail
+
+
+def test_the_upstream_format_tells_its_bucket_by_its_shape():
+    problems = read_problems(map(json.dumps, UPSTREAM))
+    assert [problem.bucket for problem in problems] == ["product", "shop", "voucher"]
+    item = problems[0].rewards[0]
+    assert item.price == (PriceRule(mode="greater than", low=10.0),)
+    assert item.attributes == ({"material": ("brass",)}, {"style": ("plain",)})
+    assert problems[2].voucher is not None and problems[2].voucher.budget == 45.0
+
+
+def test_the_sn15_format_names_its_bucket_in_title_case():
+    rows = [
+        {
+            **row,
+            "category": name,
+            "difficulty": "easy",
+            "title": f"{name} 1",
+            "reward_title_embeddings": {"Lamp": [0.1]},
+        }
+        for row, name in zip(UPSTREAM, ("Product", "Shop", "Voucher"), strict=True)
+    ]
+    plain = [{**row, "category": name} for row, name in zip(UPSTREAM, ("product", "shop", "voucher"), strict=True)]
+    assert read_problems(map(json.dumps, rows)) == read_problems(plain)
+
+
+@pytest.mark.parametrize("wrap", [lambda rows: rows, lambda rows: {"suite": 1, "problems": rows}])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_array_or_an_envelope_reads_like_lines(wrap, indent):
+    text = json.dumps(wrap(UPSTREAM), indent=indent)
+    assert read_problems(text.splitlines()) == read_problems(UPSTREAM)
+
+
+def test_our_own_format_is_read_back_equal():
+    assert read_problems(write_problems(PROBLEMS)) == PROBLEMS
+
+
+def test_blank_lines_and_an_empty_file_are_no_problems():
+    assert read_problems(["", b"\n", json.dumps(UPSTREAM[0])])[0].query == "a lamp"
+    assert read_problems([]) == read_problems([" "]) == ()
+
+
+def test_rows_without_an_id_are_named_after_what_is_public():
+    changed = {**ITEM, "product_id": "2"}
+    first, second = read_problem(UPSTREAM[0]), read_problem({**UPSTREAM[0], "reward": changed})
+    assert first.problem_id == second.problem_id  # the answer leaves no mark on the name
+
+
+def test_two_problems_with_one_query_keep_their_own_rewards():
+    first, second = read_problems([UPSTREAM[0], {**UPSTREAM[0], "reward": {**ITEM, "product_id": "2"}}])
+    assert first.problem_id != second.problem_id
+    assert (first.rewards[0].product_id, second.rewards[0].product_id) == ("1", "2")
+
+
+def test_two_problems_with_one_id_are_refused():
+    detail = refused({**UPSTREAM[0], "id": "x"}, {**UPSTREAM[1], "id": "x"}, code="P4007")
+    assert "line 1" in detail and "line 2" in detail
+
+
+def test_a_broken_line_is_named():
+    assert "line 2" in refused(json.dumps(UPSTREAM[0]), '{"query": ', code="P4001")
+    assert "line 2" in refused(json.dumps(UPSTREAM[0]), '{"price": NaN}', code="P4001")
+    refused(b"\xff\xfe", code="P4001")
+    refused("[" * 100_000, code="P4001")
+
+
+@pytest.mark.parametrize(
+    ("row", "code", "words"),
+    [
+        ({"query": "q", "reward": ITEM, "category": "web"}, "P4008", "web"),
+        ({"query": "q", "reward": ITEM, "Knowledge_Attribute": "Violin"}, "P4008", "web"),
+        ({"query": "q", "reward": ITEM, "category": "grocery"}, "P4002", "grocery"),
+        ({"query": "q", "reward": ITEM, "category": 3}, "P4002", "3"),
+        ({"query": 5, "reward": ITEM}, "P4009", "query"),
+        ({"query": "q", "reward": ITEM, "id": 7}, "P4009", "problem_id"),
+        ({"query": "\ud800", "reward": ITEM}, "P4009", ""),
+    ],
+)
+def test_malformed_rows_name_line_and_field(row, code, words):
+    detail = refused(row, code=code)
+    assert "line 1" in detail and words in detail
+
+
+@pytest.mark.parametrize("document", ["[[]]", '["text"]', "5", '{"problems": [null]}'])
+def test_a_row_that_is_no_object_is_refused(document):
+    assert "object" in refused(document, code="P4009")
+
+
+def test_an_error_names_the_item_and_the_field():
+    bad = {**ITEM, "price": [{"between": [1, None]}]}
+    assert "line 2: reward[1].price[0]" in refused(UPSTREAM[0], {"query": "q", "reward": [ITEM, bad]}, code="P4003")
+
+
+def test_hashes_do_not_depend_on_key_order_or_on_integers_for_floats():
+    item = PRODUCT_PROBLEM.rewards[0]
+    turned = msgspec.structs.replace(
+        item,
+        sku_options=tuple(dict(reversed(option.items())) for option in item.sku_options),
+        price=(PriceRule(mode="between", low=200.0, high=300.0),),
+    )
+    same = msgspec.structs.replace(PRODUCT_PROBLEM, rewards=(turned,))
+    assert problem_bytes(same) == problem_bytes(PRODUCT_PROBLEM)
+    other = msgspec.structs.replace(PRODUCT_PROBLEM, query="a lamp!")
+    assert problem_bytes(other) != problem_bytes(PRODUCT_PROBLEM)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.fixed_dictionaries({"query": st.text(), "reward": json_values}, optional={"voucher": json_values}))
+def test_any_json_row_is_read_or_refused_with_a_problem_code(row):
+    try:
+        read_problems([row])
+    except ArenaError as error:
+        assert error.owner is Owner.PROBLEM and "line 1" in error.failure.detail
+
+
+REAL = DATA / "shoppingbench" / "problems.jsonl"
+
+
+@pytest.mark.skipif(not REAL.is_file(), reason=f"real problems are not at {REAL}")
+def test_all_real_problems_are_read_and_the_web_ones_refused():
+    lines = REAL.read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    rule_scored = [line for line, row in zip(lines, rows, strict=True) if row["category"] != "web"]
+    problems = read_problems(rule_scored)
+    assert len(problems) == 750
+    assert {bucket: sum(p.bucket == bucket for p in problems) for bucket in ("product", "shop", "voucher")} == {
+        "product": 250,
+        "shop": 250,
+        "voucher": 250,
+    }
+    assert read_problems(write_problems(problems)) == problems
+    web = [row for row in rows if row["category"] == "web"]
+    assert len(web) == 150
+    for row in web:
+        refused(row, code="P4008")
+        refused({key: value for key, value in row.items() if key != "category"}, code="P4008")
+
+
+@pytest.mark.skipif(not REAL.is_file(), reason=f"real problems are not at {REAL}")
+def test_the_bucket_of_a_real_problem_follows_from_its_shape_too():
+    for row in map(json.loads, REAL.open()):
+        if row["category"] != "web":
+            bare = {key: row[key] for key in ("query", "reward", "voucher") if key in row}
+            assert read_problem(bare).bucket == row["category"]

@@ -1,0 +1,59 @@
+"""Title matchers."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from problems.errors import ArenaError
+from problems.titles import LexicalTitles, decode_accepted, matcher_named, title_words
+from tests.problems.stand import LAMP, TWIN
+
+LEXICAL = LexicalTitles()
+
+
+def titled(title: str):
+    return msgspec.structs.replace(LAMP, title=title)
+
+
+def test_seven_words_of_ten_match_and_two_of_three_do_not():
+    assert LEXICAL.matches(titled("a b c d e f g"), "a b c d e f g h i j")
+    assert not LEXICAL.matches(titled("a b"), "a b c")
+
+
+def test_case_order_and_repetition_do_not_matter():
+    assert LEXICAL.matches(titled("Lamp BRASS brass"), "brass lamp")
+
+
+def test_titles_without_words_match_nothing():
+    assert not LEXICAL.matches(titled("灯"), "灯")
+
+
+@given(st.text("ab c1-", max_size=12), st.text("ab c1-", max_size=12))
+def test_integer_comparison_equals_the_published_quotient(left, right):
+    a, b = title_words(left), title_words(right)
+    quotient = len(a & b) / len(a | b) if a | b else 0.0
+    assert LEXICAL.matches(titled(left), right) == (quotient >= 0.7)
+
+
+def test_a_release_is_read_back_and_decides_by_membership():
+    release = decode_accepted('{"name": "qwen3-0.6b/1", "accepted": {"Lamp": ["101"]}}')
+    assert release.name == "qwen3-0.6b/1"
+    assert release.matches(LAMP, "Lamp") and not release.matches(TWIN, "Lamp")
+    with pytest.raises(ArenaError, match="V2040"):
+        release.matches(LAMP, "Kettle")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"name": ""}', '{"name": "", "accepted": {}}', '{"name": "lexical/1", "accepted": {}}', b"\xff"]
+)
+def test_a_malformed_release_is_refused(text):
+    with pytest.raises(ArenaError, match="P4012"):
+        decode_accepted(text)
+
+
+def test_an_unknown_matcher_is_named():
+    with pytest.raises(ArenaError, match=r"V2040.*cosine/9"):
+        matcher_named("cosine/9")

@@ -1,0 +1,81 @@
+"""Vouchers: the reference's floats, in the reference's order."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from problems.errors import ArenaError
+from problems.model import Voucher
+from problems.voucher import discounted_total, settle_bill, total_price
+from tests.problems.stand import VOUCHER
+
+replace = msgspec.structs.replace
+PERCENT = Voucher(
+    voucher_type="platform", discount_type="percentage", threshold=100, budget=2680, discount=0.33, cap=5000
+)
+
+
+def test_a_third_of_a_cent_too_much_misses_the_budget():
+    bill = settle_bill([0.1, 0.2], ["s", "s"], replace(VOUCHER, budget=0.3))
+    assert bill.total_php == 0.30000000000000004 and not bill.is_within_budget
+
+
+def test_float_rounding_in_favour_of_the_shopper_stands():
+    assert settle_bill([4000.0], ["s"], PERCENT).after_php == 2679.9999999999995
+    assert settle_bill([4000.0], ["s"], PERCENT).is_within_budget
+
+
+def test_the_scorer_multiplies_where_the_public_tool_subtracts():
+    voucher = replace(PERCENT, discount=0.18, budget=123)
+    assert 150 - 150 * 18 / 100 <= 123  # the public tool: affordable
+    assert settle_bill([150.0], ["s"], voucher).after_php == 123.00000000000001
+    assert not settle_bill([150.0], ["s"], voucher).is_within_budget
+
+
+def test_the_sum_is_not_compensated():
+    prices = [0.1] * 10
+    assert total_price(prices) == 0.9999999999999999
+
+
+def test_the_threshold_is_inclusive():
+    voucher = replace(VOUCHER, threshold=500, budget=400)
+    assert settle_bill([500.0], ["s"], voucher).is_eligible
+    assert not settle_bill([499.99], ["s"], voucher).is_eligible
+
+
+def test_a_shop_voucher_asks_for_one_shop_and_a_platform_voucher_for_none():
+    assert not settle_bill([300.0, 300.0], ["s", "t"], VOUCHER).is_eligible
+    assert settle_bill([300.0, 300.0], ["s", "t"], replace(VOUCHER, voucher_type="platform")).is_eligible
+
+
+def test_without_the_voucher_the_plain_total_may_still_meet_the_budget():
+    bill = settle_bill([300.0, 300.0], ["s", "t"], VOUCHER)
+    assert bill.is_within_budget and bill.after_php == bill.total_php == 600
+
+
+def test_the_cap_limits_a_percentage():
+    assert settle_bill([10_000.0], ["s"], replace(PERCENT, discount=0.5, cap=100)).after_php == 9_900
+
+
+def test_a_face_value_above_the_total_gives_a_negative_price():
+    assert settle_bill([500.0], ["s"], replace(VOUCHER, face_value=700)).after_php == -200
+
+
+def test_a_discount_without_its_amounts_is_a_problem_fault():
+    with pytest.raises(ArenaError, match="P4004"):
+        discounted_total(500.0, replace(PERCENT, cap=None))
+
+
+@given(prices=st.lists(st.floats(0.01, 1e6), min_size=1, max_size=4), budget=st.floats(0, 1e6))
+def test_a_voucher_never_makes_a_basket_dearer(prices, budget):
+    bill = settle_bill(prices, ["s"] * len(prices), replace(PERCENT, budget=budget))
+    assert bill.after_php <= bill.total_php
+    assert bill.is_within_budget == (bill.after_php <= budget)
+
+
+def test_a_voucher_that_costs_money_does_not_take_a_met_budget_away():
+    bill = settle_bill([500.0], ["s"], replace(VOUCHER, face_value=-200, budget=500))
+    assert bill.after_php == 700 and bill.is_within_budget

