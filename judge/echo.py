@@ -2,7 +2,8 @@
 
 The share is counted by code from recorded bytes: runs of words of the completion (its prose and the arguments of its
 calls) that stand in the system or user messages the program sent, except runs that stand in the shopper's query or in
-a tool result returned before, since quoting data is what a reasoner does.
+a tool result returned before, since quoting data is what a reasoner does. A completion without prose is as much an echo
+as the calls that came out of it (`harness.trace.Emitter`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from harness.trace import Completion, EvaluationBody, ToolCall
+from harness.trace import Completion, Emitter, EvaluationBody, ToolCall
 
 _WORD = re.compile(r"[^\W_]+")
 _RUN = 8
@@ -21,16 +22,25 @@ Run = tuple[str, ...]
 
 
 def echo_shares(body: EvaluationBody) -> dict[int, int]:
-    """Step -> share of the completion's word runs that were echoed, in ten-thousandths."""
-    written = [_program_words(message) for message in body.messages]
+    """Step -> share of the completion's word runs (or calls, without prose) that were echoed, in ten-thousandths."""
+    program = [_program_words(message) for message in body.messages]
     data = [_words(body.query)]
     shares: dict[int, int] = {}
+    emitters: dict[int, list[Emitter]] = {}
+    silent: list[int] = []
     for event in body.events:
         if isinstance(event, ToolCall):
             data.append(_words(event.result))
+            emitters.setdefault(event.step, []).append(event.emitter)
         elif isinstance(event, Completion):
-            sent = [written[index] for index in event.request if index < len(written)]
+            sent = [program[index] for index in event.request if index < len(program)]
             shares[event.step] = _share(_completion_words(event), sent, data)
+            if not (event.reasoning + event.content).strip():
+                silent.append(event.step)
+    for step in silent:
+        written = [emitter for emitter in emitters.get(step, ()) if emitter != "code"]
+        if written:
+            shares[step] = max(shares[step], 10_000 * written.count("echoed") // len(written))
     return shares
 
 
@@ -76,4 +86,4 @@ def _words(text: str) -> Run:
 
 
 def _runs(words: Run, size: int) -> Iterable[Run]:
-    return (words[start : start + size] for start in range(len(words) - size + 1))
+    return zip(*(words[offset:] for offset in range(size)), strict=False)

@@ -23,7 +23,6 @@ from problems.suites import read_problems, write_problems
 from problems.synthesis import synthesize
 
 LOCAL_NETWORK = "local"
-STOCK_BATCHES = 3
 
 
 def prepare_suite(settings: Settings, policy: Policy) -> tuple[Problem, ...]:
@@ -42,14 +41,15 @@ def prepare_suite(settings: Settings, policy: Policy) -> tuple[Problem, ...]:
     return problems
 
 
-def prepare_stock(settings: Settings, policy: Policy, stock: BatchStock) -> None:
-    """Fill an empty stock on the local network with batches nobody has seen."""
-    if settings.network != LOCAL_NETWORK or stock.waiting():
-        return
-    products = catalogue_products(settings)
-    for _ in range(STOCK_BATCHES):
+def open_stock(settings: Settings, policy: Policy) -> BatchStock:
+    """The node's bank. On the local network an empty one makes problems nobody has seen, from secret randomness."""
+
+    def replenish() -> tuple[Problem, ...]:
         seed = secrets.randbits(63)
-        stock.add(f"{seed:016x}", synthesize(products, seed=seed, counts=_counts(policy.race.batch_problems)))
+        return synthesize(catalogue_products(settings), seed=seed, counts=_counts(policy.race.batch_problems))
+
+    folder = settings.state_dir / "bank"
+    return BatchStock(folder, secrets.token_bytes, replenish if settings.network == LOCAL_NETWORK else None)
 
 
 def practice_problems(settings: Settings, name: str, count: int) -> tuple[Problem, ...]:

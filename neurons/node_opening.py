@@ -1,7 +1,7 @@
 """Opens one validator node from settings, and closes everything in the reverse order.
 
-Promise: what can't be opened is a coded error before any loop starts, and nothing opened earlier is left running. On the
-local network a node prepares what an operator otherwise provides: catalogue, suite and a stock of batches.
+Promise: what can't be opened is a coded error before any loop starts, and nothing opened earlier is left running. On
+the local network a node prepares what an operator otherwise provides: catalogue, suite and a stock of batches.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator
 
 import structlog
 
-from arena.bank.stock import BatchStock
 from arena.chain.opening import open_beacon, open_signer, open_subtensor
 from arena.policy import Policy
 from arena.records.model import Conditions, HostFacts
@@ -24,7 +23,7 @@ from arena.store.location import StoreLocation, write_location
 from arena.store.postgres import PostgresStore
 from arena.submissions.inbox import Inbox
 from harness.sandbox.port import SandboxLevel
-from neurons.bank_preparation import gate_knowledge, prepare_stock, prepare_suite
+from neurons.bank_preparation import gate_knowledge, open_stock, prepare_suite
 from neurons.node import Node
 from neurons.pool import WorkerPool
 from neurons.settings import Settings
@@ -59,8 +58,6 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         _refuse_wrong_level(policy, level)
         store = await _open_store(settings, signer.hotkey, stack)
         suite = prepare_suite(settings, policy)
-        stock = BatchStock(settings.state_dir / "bank", os.urandom)
-        prepare_stock(settings, policy, stock)
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
         yield Node(
             policy=policy,
@@ -71,7 +68,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             sequencer=Sequencer(store, signer, unix_ms, host),
             pool=pool,
             inbox=Inbox(settings.state_dir / "inbox"),
-            stock=stock,
+            stock=open_stock(settings, policy),
             suite=suite,
             knowledge=gate_knowledge(settings, policy, suite),
             conditions=Conditions(
@@ -81,6 +78,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
                 sandbox=level,
             ),
             host=host,
+            state_dir=settings.state_dir,
             now_ms=unix_ms,
             log=structlog.get_logger(),
         )

@@ -1,7 +1,6 @@
 """The race clock: drives one race after the other through its state machine, and carries out its effects.
 
-Promise: decisions are `arena.race.state.decide`'s; this file only gathers facts, carries out effects and appends events.
-Each turn replays the stream, so a process killed at any instant goes on where it was. Effects come before their events
+Promise: decisions are `arena.race.state.decide`'s; this file gathers facts, carries out effects and appends events. Each turn replays the stream, so a process killed at any instant goes on where it was. Effects come before their events
 and may be repeated: a settlement, a release or a set of items that exists already is found, not made again.
 """
 
@@ -86,7 +85,7 @@ class RaceClock:
             if event is not None:
                 await self._node.store.put_event(stream_of(state.race_id), state.events, encode_event(event))
                 state = apply(state, event)
-                self._node.log.info("race", race=state.race_id, event=type(event).__name__, stage=state.stage)
+                self._node.log.info("race", race=state.race_id, happened=type(event).__name__, stage=state.stage)
         return state
 
     async def states(self) -> list[RaceState]:
@@ -146,7 +145,8 @@ class RaceClock:
     async def _carry_out(self, effect: Effect, state: RaceState, earlier: list[RaceState]) -> Event | None:
         match effect:
             case SealBatch():
-                return open_race(state.race_id, self._node.policy, self._seal(state), self._node.now_ms())
+                batch = await asyncio.to_thread(self._seal, state.race_id)
+                return open_race(state.race_id, self._node.policy, batch, self._node.now_ms())
             case FetchBeacon():
                 found = await self._node.beacon.fetch(effect.round)
                 if found is not None:
@@ -164,8 +164,8 @@ class RaceClock:
             case ReleaseBatch():
                 return await self._release(effect, state)
 
-    def _seal(self, state: RaceState) -> Batch:
-        sealed = self._node.stock.seal_for(state.race_id)
+    def _seal(self, race_id: str) -> Batch:
+        sealed = self._node.stock.seal_for(race_id)
         clusters = sealed.cluster_commitments
         return Batch(
             batch_sha256=sealed.batch_sha256,

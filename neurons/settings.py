@@ -51,6 +51,9 @@ class Settings(BaseSettings):
         default_factory=_default_state_dir, description="where this node keeps everything it writes"
     )
     catalogue_dir: Path | None = Field(default=None, description="built index; empty: a synthetic one in state_dir")
+    guest_dir: Path | None = Field(
+        default=None, description="where the jail's Python is kept, shared by nodes; empty: in state_dir"
+    )
     policy: str = Field(default="paper", description="name of a shipped policy, or a path to one as JSON")
     netuid: int = Field(default=15, ge=0, description="the subnet")
     network: str = Field(default="local", description="local, finney, or the chain's ws:// or wss:// address")
@@ -77,7 +80,7 @@ class Settings(BaseSettings):
     )
     metrics_port: int = Field(default=0, ge=0, le=65535, description="Prometheus on loopback; 0: off")
 
-    @field_validator("state_dir", "catalogue_dir", "wallet_path")
+    @field_validator("state_dir", "catalogue_dir", "guest_dir", "wallet_path")
     @classmethod
     def _expand_home(cls, path: Path | None) -> Path | None:
         return path.expanduser() if path else path

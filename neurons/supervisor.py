@@ -1,7 +1,7 @@
 """The supervisor: one process per hotkey that runs the loops, watches the leases and stops cleanly.
 
-Promise: SIGTERM and SIGINT stop claiming at once, give running episodes `DRAIN_S` to finish, then stop their jails; what
-was running stands as an abandoned attempt. Killed outright, the next start finds every lease that ran out and records
+Promise: SIGTERM and SIGINT stop claiming at once, give running episodes `DRAIN_S` to finish, then stop their jails;
+what was running stands as an abandoned attempt. Killed outright, the next start finds every lease that ran out and records
 it. Loops end together: the first failure that no retry can mend drains the others and is raised.
 """
 
@@ -10,20 +10,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from collections.abc import Coroutine
 
 from arena.records.model import AttemptRecord
 from arena.store.port import LeaseLostError
 from neurons.episodes import EpisodeLoop
 from neurons.intake import Intake
 from neurons.node import Node
+from neurons.node_opening import open_node
+from neurons.observe import configure_logs
 from neurons.race_clock import QUALIFYING, RaceClock
 from neurons.race_log import RaceLog
+from neurons.settings import Settings
 from neurons.verdicts import VerdictLoop
 from problems.errors import ArenaError, Failure
 
 DRAIN_S = 30.0
 SWEEP_S = 2.0
 HEARTBEAT_S = 30.0
+
+
+def run_validator(settings: Settings) -> None:
+    """Open a node and run it until SIGTERM or SIGINT. Raises the ArenaError that ended it."""
+    configure_logs(settings.log_format, settings.log_level)
+    asyncio.run(_run(settings))
+
+
+async def _run(settings: Settings) -> None:
+    async with open_node(settings) as node:
+        await Supervisor(node).run()
 
 
 class Supervisor:
@@ -66,7 +81,7 @@ class Supervisor:
             if isinstance(result, Exception):
                 raise result
 
-    def _loops(self) -> list[asyncio.Future[None] | object]:
+    def _loops(self) -> list[Coroutine[None, None, None]]:
         return [
             self._intake.run(self._drain),
             self._clock.run(self._drain),

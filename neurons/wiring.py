@@ -47,7 +47,7 @@ def open_evaluate_ports(setup: WorkerSetup) -> Iterator[EvaluatePorts]:
     from problems.titles import LexicalTitles
 
     sandbox = open_sandbox(
-        Path(setup.state_dir),
+        Path(setup.guest_dir),
         reference_sha256s=reference_sha256s(),
         slots=1,
         wanted=setup.sandbox,
@@ -100,7 +100,7 @@ def endpoints(settings: Settings) -> Iterator[tuple[tuple[Endpoint, ...], Endpoi
 
 
 def policy_of(settings: Settings) -> Policy:
-    """The policy the settings name: a shipped one, or a JSON file; `models` replaces its model list (and so its hash)."""
+    """The policy the settings name, shipped or a JSON file; `models` replaces its model list, and so its hash."""
     path = Path(settings.policy)
     try:
         policy = (
@@ -108,7 +108,7 @@ def policy_of(settings: Settings) -> Policy:
             if path.suffix == ".json"
             else policy_by_name(settings.policy)
         )
-    except (OSError, msgspec.DecodeError) as error:
+    except (KeyError, OSError, msgspec.DecodeError) as error:
         raise ArenaError("V2030", f"policy {settings.policy}: {error}") from error
     if settings.models:
         models = tuple(name.strip() for name in settings.models.split(",") if name.strip())
@@ -123,7 +123,7 @@ def worker_setup(
     return WorkerSetup(
         slot=slot,
         policy=policy,
-        state_dir=str(settings.state_dir),
+        guest_dir=str(settings.guest_dir or settings.state_dir),
         catalogue_dir=str(catalogue_path(settings)),
         sandbox=settings.sandbox,
         upstreams=upstreams,

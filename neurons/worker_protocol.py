@@ -36,7 +36,7 @@ class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
 
     slot: int
     policy: Policy
-    state_dir: str
+    guest_dir: str
     catalogue_dir: str
     sandbox: str
     upstreams: tuple[Endpoint, ...]

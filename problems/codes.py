@@ -149,6 +149,7 @@ _ROWS = (
         _STOPS,
         "run `arena doctor` and apply the fix it prints",
     ),
+    _row("V2061", "validator process ended early", _STOPS, "read the log named here, then run `arena doctor`"),
     _row(
         "V2062",
         "this host may not race under the policy",

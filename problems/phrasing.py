@@ -16,7 +16,9 @@ from random import Random
 from problems.model import Bucket, PriceRule, RewardItem, Voucher
 
 _SAYABLE = re.compile(r"[a-z0-9][a-z0-9 .:/%+#&'-]{0,39}")
-_UNSAID = frozenset({"unset", "none", "not specified", "not applicable", "see the description", "as shown", "default"})
+_UNSAID = frozenset(
+    {"unset", "none", "not specified", "not applicable", "see the description", "as shown", "as picture", "default"}
+)
 
 _OPENINGS = ("I'm looking for {}.", "Looking for {}.", "Show me {}.", "Can you help me find {}?", "I want to buy {}.")
 _SHOP_OPENINGS = (

@@ -2,9 +2,10 @@
 
 Promise: deterministic in (products, seed, counts, exclude), whatever order the products come in; every problem is
 solvable by construction, since each constraint is read off its answer; at most `RIVALS_MAX` other products satisfy an
-item; a product class (`problems.clusters`) answers once in a set, so no two problems of it share a leak cluster. Proportions: shoppingbench notes, sections 3 and 9. Public ids are derived from
-the seed, and so is everything else: for a sealed batch the seed must be 128 random bits or more, or the answers can be
-recomputed. It will not write natural prose: see `problems.phrasing`.
+item; a product class (`problems.clusters`) answers once in a set, so no two problems of it share a leak cluster.
+Proportions: shoppingbench notes, sections 3 and 9. Public ids are derived from the seed, and so is everything else: for
+a sealed batch the seed must be 128 random bits or more, or the answers can be recomputed. It will not write natural
+prose: see `problems.phrasing`.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class _Maker:
         self._take(())
 
     def _take(self, answers: Sequence[Product]) -> None:
-        """Mark the answers' classes as used: what is left to draw from are other products, and shops with two of them."""
+        """Mark the answers' classes as used: what is left are the other products, and the shops with two of them."""
         self._taken.update(self._class_of[answer.product_id] for answer in answers)
         self._free = self._untaken(self._free)
         self._free_by_shop = [left for shop in self._free_by_shop if len(left := self._untaken(shop)) >= 2]

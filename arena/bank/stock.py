@@ -20,9 +20,16 @@ from problems.suites import read_problems, write_problems
 class BatchStock:
     """The bank of one validator, in one folder."""
 
-    def __init__(self, folder: Path, random_bytes: Callable[[int], bytes]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        random_bytes: Callable[[int], bytes],
+        replenish: Callable[[], Sequence[Problem]] | None = None,
+    ) -> None:
+        """`replenish` makes problems for one more race when the stock is empty; a real bank has none."""
         self._folder = folder
         self._random_bytes = random_bytes
+        self._replenish = replenish
 
     def add(self, name: str, problems: Sequence[Problem]) -> Path:
         """Put problems for one race into the stock, as `stock-<name>.jsonl`, mode 0600."""
@@ -54,10 +61,17 @@ class BatchStock:
         for path in self._stock_files():
             problems = self._read(path)
             if not used & _ids(problems):
-                batch = seal(race_id, problems, self._random_bytes(SALT_BYTES))
-                write_batch(self._batch_file(race_id), batch)
-                return batch
-        raise ArenaError("P4014", str(self._folder))
+                return self._seal(race_id, problems)
+        if self._replenish is None:
+            raise ArenaError("P4014", str(self._folder))
+        made = self._replenish()
+        self.add(race_id, made)
+        return self._seal(race_id, made)
+
+    def _seal(self, race_id: str, problems: Sequence[Problem]) -> SealedBatch:
+        batch = seal(race_id, problems, self._random_bytes(SALT_BYTES))
+        write_batch(self._batch_file(race_id), batch)
+        return batch
 
     def _batch_file(self, race_id: str) -> Path:
         return self._folder / f"{race_id}.batch.json"

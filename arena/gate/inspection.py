@@ -14,7 +14,7 @@ from arena.gate.knowledge import GateKnowledge
 from arena.gate.literals import collect_literals, literal_findings
 from arena.gate.naming import naming_findings
 from arena.gate.report import Finding, GateReport, make_report
-from arena.gate.similarity import Neighbour, fingerprint_nodes, preorder, similarity_findings
+from arena.gate.similarity import Neighbour, fingerprint_nodes, similarity_findings
 from arena.gate.source import parse, read_text
 from arena.gate.tables import table_findings
 from arena.policy import GateRules
@@ -43,12 +43,11 @@ def _findings(
     text, found = read_text(data, rules)
     if found:
         return found
-    tree, found = parse(text, rules)
-    if tree is None:
+    nodes, found = parse(text, rules)
+    if not nodes:
         return found
-    nodes = list(preorder(tree))
     literals = collect_literals(nodes)
-    found += naming_findings(nodes)
+    found += naming_findings(nodes, is_ascii=text.isascii())
     found += literal_findings(nodes, literals, rules)
     found += table_findings(literals, rules, knowledge)
     if neighbours:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from arena.gate.folding import fold
 from arena.gate.report import Finding, finding
@@ -22,15 +22,15 @@ from arena.gate.vocabulary import (
 )
 
 
-def naming_findings(nodes: Iterable[ast.AST]) -> list[Finding]:
-    """All findings of the naming rules over the nodes of a tree, in any order."""
-    nodes = list(nodes)
+def naming_findings(nodes: list[ast.AST], *, is_ascii: bool) -> list[Finding]:
+    """All findings of the naming rules over the nodes of a tree. `is_ascii`: the whole source is, and so every name."""
     partial = _partial_imports(nodes)
     module_names = _module_names(nodes)
     granted = _granted_uses(nodes, partial)
     found: list[Finding] = []
     for node in nodes:
-        found += _identifier(node)
+        if not is_ascii:
+            found += _identifier(node)
         match node:
             case ast.Import():
                 found += _import(node)

@@ -6,6 +6,7 @@ old verdict can be checked and appealed even after the rules have moved on.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
 
@@ -16,6 +17,7 @@ from problems.errors import Failure
 
 GateOutcome = Literal["accept", "review", "reject"]
 
+FINDINGS_PER_RULE = 20  # a hostile file must not make a hostile report
 _SEVERITY_ORDER: tuple[Severity, ...] = ("integrity", "security", "form")
 
 
@@ -71,8 +73,13 @@ def finding(rule: str, line: int, detail: str = "") -> Finding:
 def make_report(
     findings: Iterable[Finding], *, rules_version: str, source_sha256: str, inputs_sha256: str
 ) -> GateReport:
-    """The report over `findings`: sorted by line, duplicates removed, rejections first on a line."""
-    unique = sorted(set(findings), key=lambda found: (found.line, found.outcome, found.rule, found.detail))
+    """The report over `findings`: sorted by line, without duplicates, at most `FINDINGS_PER_RULE` of each rule."""
+    unique: list[Finding] = []
+    counts: Counter[str] = Counter()
+    for found in sorted(set(findings), key=lambda found: (found.line, found.outcome, found.rule, found.detail)):
+        counts[found.rule] += 1
+        if counts[found.rule] <= FINDINGS_PER_RULE:
+            unique.append(found)
     outcomes = {found.outcome for found in unique}
     return GateReport(
         outcome="reject" if "reject" in outcomes else "review" if outcomes else "accept",

@@ -10,13 +10,14 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from arena.gate.report import Finding, finding
+from arena.gate.source import preorder
 
 Shingles = npt.NDArray[np.uint64]
 
@@ -32,19 +33,10 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     shingles: Shingles
 
 
-def preorder(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes, parents before children, siblings in source order."""
-    stack = [tree]
-    while stack:
-        node = stack.pop()
-        yield node
-        stack += reversed(list(ast.iter_child_nodes(node)))
-
-
 def fingerprint(source: str) -> Shingles:
     """The sorted, distinct shingles of a source. Raises ValueError when it does not parse."""
     try:
-        return fingerprint_nodes(preorder(ast.parse(source)))
+        return fingerprint_nodes(preorder(ast.parse(source))[0])
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError(f"not a parsable source: {error}") from error
 

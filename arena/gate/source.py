@@ -14,7 +14,7 @@ import unicodedata
 import warnings
 from collections.abc import Iterator
 
-from arena.gate.report import Finding, finding
+from arena.gate.report import FINDINGS_PER_RULE, Finding, finding
 from arena.policy import GateRules
 
 ENTRY = "agent_main"
@@ -22,7 +22,6 @@ _COOKIE = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.ASCII)
 _NEWLINE = re.compile(r"\r\n|\r|\n")
 _HIDDEN_CATEGORIES = frozenset({"Cf", "Co", "Cs"})
 _BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-_FINDINGS_MAX = 20  # per rule: a hostile file must not make a hostile report
 
 
 def read_text(source: bytes, rules: GateRules) -> tuple[str, list[Finding]]:
@@ -43,31 +42,36 @@ def read_text(source: bytes, rules: GateRules) -> tuple[str, list[Finding]]:
     return text, []
 
 
-def parse(text: str, rules: GateRules) -> tuple[ast.Module | None, list[Finding]]:
-    """The tree, or the finding that stops the inspection; then findings on hidden characters and the entry."""
+def parse(text: str, rules: GateRules) -> tuple[list[ast.AST], list[Finding]]:
+    """The nodes of the tree in pre-order, and the findings on hidden characters, syntax, depth and entry.
+
+    There are no nodes when a finding stops the inspection.
+    """
     found = list(hidden_characters(text))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a doubtful escape sequence is the miner's business
             tree = ast.parse(text)
     except SyntaxError as error:
-        return None, [*found, finding("parse", error.lineno or 0, error.msg)]
+        return [], [*found, finding("parse", error.lineno or 0, error.msg)]
     except (ValueError, RecursionError, MemoryError) as error:
-        return None, [*found, finding("parse", 0, type(error).__name__)]
-    depth = tree_depth(tree)
+        return [], [*found, finding("parse", 0, type(error).__name__)]
+    nodes, depth = preorder(tree)
     if depth > rules.ast_depth:
-        return None, [*found, finding("depth", 0, f"{depth} of {rules.ast_depth}")]
-    return tree, [*found, *_entry(tree)]
+        return [], [*found, finding("depth", 0, f"{depth} of {rules.ast_depth}")]
+    return nodes, [*found, *_entry(tree)]
 
 
-def tree_depth(tree: ast.AST) -> int:
-    """Nodes on the longest path from the root."""
+def preorder(tree: ast.AST) -> tuple[list[ast.AST], int]:
+    """All nodes, parents before children and siblings in source order; and the nodes on the longest path."""
+    nodes: list[ast.AST] = []
     deepest, stack = 0, [(tree, 1)]
     while stack:
         node, depth = stack.pop()
+        nodes.append(node)
         deepest = max(deepest, depth)
-        stack += [(child, depth + 1) for child in ast.iter_child_nodes(node)]
-    return deepest
+        stack += [(child, depth + 1) for child in ast.iter_child_nodes(node)][::-1]
+    return nodes, deepest
 
 
 def hidden_characters(text: str) -> Iterator[Finding]:
@@ -87,7 +91,7 @@ def hidden_characters(text: str) -> Iterator[Finding]:
             is_comment = column >= comments.get(number, len(line)) and character not in _BIDI
             yield finding("invisible-comment" if is_comment else "invisible", number, f"U+{ord(character):04X}")
             hits += 1
-            if hits == _FINDINGS_MAX:
+            if hits == FINDINGS_PER_RULE:
                 return
 
 

@@ -70,9 +70,10 @@ class RaceState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_finished(self) -> bool:
-        """Nothing is left to do: settled with its weights set, or cancelled; and released."""
+        """Nothing is left to do: settled with its weights set, or cancelled; and released if it was ever drawn from."""
         is_paid = self.stage == "cancelled" or (self.weights is not None and self.weights.status == "ok")
-        return self.stage in ("settled", "cancelled") and self.is_released and is_paid
+        is_clean = self.is_released or self.draw is None
+        return self.stage in ("settled", "cancelled") and is_clean and is_paid
 
 
 def race_name(number: int) -> str:
@@ -203,7 +204,7 @@ def _when_settled(state: RaceState, opened: RaceOpened, facts: Facts) -> tuple[E
     settlement = state.settlement
     if settlement is not None and settlement.state == "settled" and _is_weights_due(state, facts):
         effects.append(SetWeights(uids=settlement.uids, weights_u16=settlement.weights_u16))
-    if not state.is_released:
+    if not state.is_released and state.draw is not None:  # a batch nobody saw stays sealed (arena.bank.release)
         problem_ids = tuple(problem.problem_id for problem in opened.batch.problems)
         effects.append(ReleaseBatch(batch_sha256=opened.batch.batch_sha256, problem_ids=problem_ids))
     return tuple(effects)

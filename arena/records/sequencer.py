@@ -21,7 +21,7 @@ from arena.records.model import AttemptRecord, Head, HostFacts, Payload, RecordC
 from arena.store.port import HeadMovedError, Lease, Store, StoredBody
 from problems.errors import ArenaError
 
-SIGNING_ATTEMPTS = 8
+SIGNING_ATTEMPTS = 64
 
 Write = Callable[[list[SignedRecord]], Awaitable[Head]]
 

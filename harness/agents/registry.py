@@ -13,11 +13,11 @@ from pathlib import Path
 
 import msgspec
 
+from harness.inference.scripted.model import MODELS
 from problems.canonical import text_hash
 
 _NAMES = ("baseline", "subtask", "nop", "echoer", "cheater")
 _MODEL_LINE = re.compile(r'^MODEL = ""', re.MULTILINE)
-_SCRIPTED_MODELS = ("scripted-expert", "scripted-careful", "scripted-hasty")
 _ANSWERS_BLOCK = re.compile(r"^ANSWERS = \{.*?^\}", re.MULTILINE | re.DOTALL)
 
 
@@ -33,7 +33,7 @@ class ReferenceAgent(msgspec.Struct, frozen=True, kw_only=True):
 def reference_agents() -> tuple[ReferenceAgent, ...]:
     """Every shipped agent, then the baseline pinned to each scripted model (`baseline:scripted-expert`, ...)."""
     agents = [_agent(name, _read(name)) for name in _NAMES]
-    agents += [_agent(f"baseline:{model}", baseline_source(model)) for model in _SCRIPTED_MODELS]
+    agents += [_agent(f"baseline:{model}", baseline_source(model)) for model in MODELS]
     return tuple(agents)
 
 

@@ -33,7 +33,7 @@ from harness.sandbox.conversation import Conversation, Pipes, Supervision
 from harness.sandbox.environment import guest_command, guest_environment
 from harness.sandbox.init import build_init
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
-from harness.sandbox.processes import MemoryWatchdog, descendants
+from harness.sandbox.processes import MemoryWatchdog, descendants, is_tree_over
 from harness.sandbox.rootfs import GuestRoot
 from harness.sandbox.uids import lease_uid
 from problems.errors import ArenaError
@@ -98,7 +98,11 @@ class BubblewrapSandbox:
         return open_group(cgroups, next(self._serials), memory_bytes=limits.memory_bytes, processes=limits.processes)
 
     def _converse(self, jail: _Jail, job: GuestJob, host: Host, uid: int | None, group: JailGroup | None) -> GuestExit:
-        watchdog = MemoryWatchdog(jail.process.pid, job.limits.memory_bytes, self._clock) if group is None else None
+        def is_over_memory() -> bool:
+            # The kernel may end one process of the group only; the episode ends with it, as it does without a cgroup.
+            if group is not None:
+                return group.was_out_of_memory()
+            return is_tree_over(jail.process.pid, job.limits.memory_bytes)
 
         def confine() -> bytes:
             # Only the runner lives in the jail now and it waits: what is moved here is everything there is.
@@ -108,7 +112,8 @@ class BubblewrapSandbox:
             identity = uid if self._bubblewrap.entry == "root" else None
             return build_init(job, identity=identity, is_alone_with_uid=True, is_host_watched=False)
 
-        supervision = Supervision(on_ready=confine, is_over_memory=watchdog.is_over if watchdog else None)
+        watchdog = MemoryWatchdog(is_over_memory, self._clock)
+        supervision = Supervision(on_ready=confine, is_over_memory=watchdog.has_bitten)
         ended = Conversation(jail.pipes, job.limits, host, supervision, self._clock).run()
         if ended.end != "died":
             return ended
@@ -199,6 +204,10 @@ class _Jail:
             poll.register(self._pidfd, select.POLLIN)
             poll.poll(_REAP_S * 1000)
             os.close(self._pidfd)
+            # bubblewrap buries the jail's first process and leaves; killed before that, it would leave a zombie to a
+            # pid 1 that may be this very process in a container.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=_REAP_S)
         self.process.kill()
         self.process.wait()
         os.close(self._info_fd)

@@ -34,11 +34,11 @@ class Pipes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Supervision(msgspec.Struct, frozen=True, kw_only=True):
-    """What the adapter adds to the loop. `on_ready` confines the runner and gives the init frame; `is_over_memory` is
-    asked every `tick_ms` (None: a cgroup does it)."""
+    """What the adapter adds to the loop: `on_ready` confines the runner and gives the init frame; `is_over_memory` is
+    asked again and again, at least every `tick_ms`."""
 
     on_ready: Callable[[], bytes]
-    is_over_memory: Callable[[], bool] | None = None
+    is_over_memory: Callable[[], bool]
     tick_ms: int = 100
 
 
@@ -97,7 +97,7 @@ class Conversation:
             self._account(self._clock() - before)
             if self._agent_s * 1000 >= self._limits.agent_time_ms:
                 return "wall_clock"
-            if self._supervision.is_over_memory is not None and self._is_started and self._supervision.is_over_memory():
+            if self._is_started and self._supervision.is_over_memory():
                 return "resources"
             for key, _ in ready:
                 if key.fileobj is self._pipes.output:
@@ -113,7 +113,7 @@ class Conversation:
         if not self._is_started:
             return max(0.0, _START_MS / 1000 - self._waited_s)
         left_s = max(0.0, self._limits.agent_time_ms / 1000 - self._agent_s)
-        return left_s if self._supervision.is_over_memory is None else min(left_s, self._supervision.tick_ms / 1000)
+        return min(left_s, self._supervision.tick_ms / 1000)
 
     def _account(self, elapsed_s: float) -> None:
         if self._is_started:

@@ -16,6 +16,7 @@ def guest_environment(root: Path = Path("/")) -> dict[str, str]:
         "TMPDIR": "/tmp",
         "LANG": "C.UTF-8",
         "LD_LIBRARY_PATH": f"{home}/lib",
+        "MALLOC_ARENA_MAX": "2",  # the C library reserves 64 MiB of the address-space limit for each arena
         "PYTHONHOME": home,
         "PYTHONHASHSEED": "0",  # the order of sets is part of what an agent does: the same on every host
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -38,20 +38,25 @@ def resident_bytes(pids: tuple[int, ...]) -> int:
 
 
 class MemoryWatchdog:
-    """Says when a process tree holds more than its limit; for hosts without a writable cgroup."""
+    """Asks `is_over` at most every 100 ms whether a jail broke its memory limit, and remembers a yes."""
 
-    def __init__(self, root_pid: int, memory_bytes: int, clock: Callable[[], float]) -> None:
-        self._root_pid, self._memory_bytes, self._clock = root_pid, memory_bytes, clock
+    def __init__(self, is_over: Callable[[], bool], clock: Callable[[], float]) -> None:
+        self._is_over, self._clock = is_over, clock
         self._next_s = 0.0
-        self.has_bitten = False
+        self._has_bitten = False
 
-    def is_over(self) -> bool:
-        """True once the limit is passed. Looks at most every 100 ms, since it reads the whole of /proc."""
+    def has_bitten(self) -> bool:
+        """True once the limit was broken."""
         now_s = self._clock()
         if now_s >= self._next_s:
             self._next_s = now_s + _INTERVAL_S
-            self.has_bitten |= resident_bytes(descendants(self._root_pid)) > self._memory_bytes
-        return self.has_bitten
+            self._has_bitten = self._has_bitten or self._is_over()
+        return self._has_bitten
+
+
+def is_tree_over(root_pid: int, memory_bytes: int) -> bool:
+    """True when the processes below `root_pid` hold more than `memory_bytes`; for hosts without a writable cgroup."""
+    return resident_bytes(descendants(root_pid)) > memory_bytes
 
 
 def _children_listed(pid: int) -> list[int]:

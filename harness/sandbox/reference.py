@@ -22,7 +22,7 @@ from harness.sandbox.conversation import Conversation, Pipes, Supervision
 from harness.sandbox.environment import guest_command, guest_environment
 from harness.sandbox.init import build_init
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
-from harness.sandbox.processes import MemoryWatchdog
+from harness.sandbox.processes import MemoryWatchdog, is_tree_over
 from harness.sandbox.rootfs import GuestRoot
 from problems.canonical import text_hash
 from problems.errors import ArenaError
@@ -58,10 +58,10 @@ class ReferenceSandbox:
         with self._slots, self._start() as process:
             assert process.stdin is not None and process.stdout is not None and process.stderr is not None
             pipes = Pipes(to_guest=process.stdin, from_guest=process.stdout, output=process.stderr)
-            watchdog = MemoryWatchdog(process.pid, job.limits.memory_bytes, self._clock)
+            watchdog = MemoryWatchdog(lambda: is_tree_over(process.pid, job.limits.memory_bytes), self._clock)
             supervision = Supervision(
                 on_ready=lambda: build_init(job, identity=None, is_alone_with_uid=False, is_host_watched=True),
-                is_over_memory=watchdog.is_over,
+                is_over_memory=watchdog.has_bitten,
             )
             ended = Conversation(pipes, job.limits, host, supervision, self._clock).run()
             if ended.end == "died":

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from harness.tools.call import quoted
 from harness.tools.port import ToolOutcome
 
 ToolFunction = Callable[..., ToolOutcome]
@@ -88,9 +89,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     def read_arguments(self, given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """Arguments to call with, and everything that is wrong with them. Null stands for the default."""
-        complaints = [
-            f"unknown argument `{name}`" for name in given if name not in {one.name for one in self.parameters}
-        ]
+        known = {one.name for one in self.parameters}
+        complaints = [f"unknown argument {quoted(name)}" for name in given if name not in known]
         arguments: dict[str, Any] = {}
         for one in self.parameters:
             value = given.get(one.name)

@@ -25,27 +25,26 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 _EXIT_FAILED = 1
-_COLUMNS = (
-    "problem",
-    "bucket",
-    "success",
-    "title",
-    "price",
-    "service",
-    "sku",
-    "attr",
-    "coeff",
-    "agentic",
-    "stop",
-    "body",
-)
-_WIDTHS = (18, 7, 8, 5, 5, 7, 4, 5, 6, 7, 16, 12)
+_COLUMNS = {  # heading -> characters
+    "problem": 18,
+    "bucket": 7,
+    "success": 8,
+    "title": 5,
+    "price": 5,
+    "service": 7,
+    "sku": 5,
+    "attr": 5,
+    "coeff": 6,
+    "agentic": 7,
+    "stop": 16,
+    "body": 12,
+}
 _AXES = ("title", "price", "service", "sku", "attribute")
 _PRACTICE_SEED, _PRACTICE_PER_BUCKET = 1, 20  # the same practice problems at every desk with the same catalogue
 
 _AgentFile = Annotated[Path, typer.Argument(metavar="AGENT.py", help="The agent file.")]
 _Catalogue = Annotated[Path | None, typer.Option("--catalogue", help="Built index; else the synthetic one.")]
-_Policy = Annotated[str | None, typer.Option(help="Policy by name or JSON file; without a model endpoint: demo.")]
+_Policy = Annotated[str | None, typer.Option(help="Policy by name or JSON file; without a judge endpoint: demo.")]
 _StateDir = Annotated[Path | None, typer.Option(help="State folder instead of the one set.")]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -69,7 +68,7 @@ def check(
 
     from neurons.wiring import gate_report
 
-    report = gate_report(source, _settings(policy, catalogue, state_dir, None).settings)
+    report = gate_report(source, _settings(policy, catalogue, state_dir).settings)
     if as_json:
         failure = report.failure.code if report.failure else ""
         typer.echo(msgspec.json.encode({**msgspec.to_builtins(report), "code": failure}).decode())
@@ -87,6 +86,7 @@ def run(
     count: Annotated[int, typer.Option(min=1, help="How many problems.")] = 6,
     catalogue: _Catalogue = None,
     model_url: Annotated[str | None, typer.Option(help="OpenAI-compatible endpoint; else OPENAI_BASE_URL.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model id there, instead of the policy's list.")] = None,
     policy: _Policy = None,
     state_dir: _StateDir = None,
     bodies: Annotated[Path | None, typer.Option(help="Folder to keep each trace in, as JSON.")] = None,
@@ -103,7 +103,7 @@ def run(
     from arena.evaluate import evaluate
     from neurons.wiring import open_local_ports
 
-    resolved = _settings(policy, catalogue, state_dir, model_url)
+    resolved = _settings(policy, catalogue, state_dir, model_url, model)
     done: list[Evaluation] = []
     with open_local_ports(resolved.settings) as ports:
         asked = _choose(ports, problems, problem or [], count)
@@ -137,15 +137,25 @@ def _decoded(source: bytes) -> str:
 
 
 def _settings(
-    policy: str | None, catalogue: Path | None, state_dir: Path | None, model_url: str | None
+    policy: str | None,
+    catalogue: Path | None,
+    state_dir: Path | None,
+    model_url: str | None = None,
+    model: str | None = None,
 ) -> ResolvedSettings:
-    """A miner's desk: where nobody chose a policy or a model endpoint, the scripted model's policy holds."""
+    """A miner's desk: where nobody chose a policy or a judge, the demo policy holds, which needs no key."""
     from neurons.settings import resolve
 
-    flags = {"policy": policy, "catalogue_dir": catalogue, "state_dir": state_dir, "openai_base_url": model_url}
+    flags = {
+        "policy": policy,
+        "catalogue_dir": catalogue,
+        "state_dir": state_dir,
+        "openai_base_url": model_url,
+        "models": model,
+    }
     resolved = resolve(flags)
     is_chosen = any(row.name == "policy" and row.source != "default" for row in resolved.rows)
-    if is_chosen or resolved.settings.openai_base_url:
+    if is_chosen or resolved.settings.judge_base_url:
         return resolved
     return resolve({**flags, "policy": "demo"})
 
@@ -210,7 +220,7 @@ def _watched(total: int, is_quiet: bool) -> Iterator[Callable[[Evaluation], None
     if is_quiet:
         yield lambda evaluation: None
     elif not console.is_terminal:
-        typer.echo(_line(_COLUMNS))
+        typer.echo(_line(tuple(_COLUMNS)))
         yield lambda evaluation: typer.echo(_line(_cells(evaluation)))
     else:
         done: list[Evaluation] = []
@@ -224,7 +234,7 @@ def _watched(total: int, is_quiet: bool) -> Iterator[Callable[[Evaluation], None
 
 
 def _line(cells: Sequence[str]) -> str:
-    return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, _WIDTHS, strict=True)).rstrip()
+    return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, _COLUMNS.values(), strict=True)).rstrip()
 
 
 def _table(done: Sequence[Evaluation], total: int) -> Table:

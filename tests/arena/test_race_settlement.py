@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import itertools
 import random
-from math import comb
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arena.policies import AGENTIC, EVIDENCE, SN15_2026_08, WINNER
-from arena.policy import PromotionRules
+from arena.policies import AGENTIC
 from arena.race.draw import race_seed
 from arena.race.model import AgentScore, ProblemScore, SettlementInputs, Top, TrajectoryResult
-from arena.race.promotion import beats_margin, field_anchor_e4, is_evidence_enough, margin_e4, weighted_scores
 from arena.race.rank import rank
 from arena.race.scores import bootstrap_interval, exact_score, problem_score, race_score_e4, resample
 from arena.race.settle import settle
-from arena.records.model import SettlementRecord, Standing
+from arena.records.model import SettlementRecord
 from problems.canonical import canonical_bytes
 from tests.arena.race_stand import (
     BEACON,
@@ -31,7 +27,6 @@ from tests.arena.race_stand import (
     candidate,
     drawn_of,
     inputs,
-    metagraph,
     policy,
     solves,
     three_validators,
@@ -308,7 +303,7 @@ def test_a_stand_in_fills_the_gap_of_an_absent_validator():
 )
 def test_a_race_that_could_not_run_is_cancelled_and_keeps_the_top(changes, reason):
     top = Top(agent_version_id="v-a", miner_hotkey="hk-a", promoted_ms=0)
-    record = settle(inputs(ABC, solves(SCORES), incumbent=top, **changes))
+    record = settle(replace(inputs(ABC, solves(SCORES), incumbent=top), **changes))
     assert record.state == "cancelled" and record.reason.startswith(reason)
     assert (record.top_agent_version_id, record.is_promotion, record.uids) == ("v-a", False, ())
 
@@ -360,10 +355,7 @@ def test_resampling_is_pinned_for_ever_and_stays_in_range():
     picks = resample("00" * 32, 90)
     assert picks.shape == (1_000, 90)
     assert picks.min() == 0 and picks.max() == 89
-    assert picks[0, :8].tolist() == PINNED_PICKS
-
-
-PINNED_PICKS = [0]
+    assert picks[0, :8].tolist() == [67, 67, 56, 77, 8, 88, 69, 8]
 
 
 def test_the_interval_is_close_to_the_binomial_one():
@@ -375,176 +367,3 @@ def test_the_interval_is_close_to_the_binomial_one():
 def test_a_certain_score_has_a_point_interval():
     interval = bootstrap_interval(agent_score("a", *[10_000] * 5), 0, np.zeros((40, 5), dtype=np.int64))
     assert (interval.low_e4, interval.high_e4) == (10_000, 10_000)
-
-
-# -- promotion
-MARGIN = PromotionRules()
-
-
-@pytest.mark.parametrize(("days", "left"), [(0, 300), (1, 257), (3.5, 150), (6, 42), (7, 0), (8, 0), (-1, 300)])
-def test_the_margin_decays_linearly_to_nothing_over_seven_days(days, left):
-    assert margin_e4(MARGIN, round(days * DAY_MS)) == left
-
-
-@pytest.mark.parametrize(
-    ("challenger", "days", "is_promoted"),
-    [
-        (5_149, 0, False),
-        (5_150, 0, True),
-        (5_075, 3.5, True),
-        (5_074, 3.5, False),
-        (5_001, 7, True),
-        (5_000, 30, False),
-    ],
-)
-def test_a_challenger_needs_the_margin_that_is_left(challenger, days, is_promoted):
-    assert beats_margin(challenger, 5_000, MARGIN, round(days * DAY_MS)) is is_promoted
-
-
-@given(st.integers(0, 10_000), st.integers(0, 10_000), st.integers(0, 30), st.integers(0, 30))
-def test_waiting_never_makes_promotion_harder_and_a_lower_score_never_promotes(challenger, top, early, later):
-    early, later = sorted((early, later))
-    if beats_margin(challenger, top, MARGIN, early * DAY_MS):
-        assert challenger > top
-        assert beats_margin(challenger, top, MARGIN, later * DAY_MS)
-
-
-def top_at(days: float) -> Top:
-    return Top(agent_version_id="v-b", miner_hotkey="hk-b", promoted_ms=1_000_000 - round(days * DAY_MS))
-
-
-def close_race(days: float, **changes: object) -> SettlementRecord:
-    """`v-a` is one problem of ten in front of the incumbent `v-b`, at half quality: 2.4 % relative."""
-
-    def outcomes(agent, problem_id, _):
-        place = DRAWN.index(problem_id)
-        return (place < 9, 9_000) if agent == "v-b" else (place < 9, 9_000 if place != 3 else 9_000)
-
-    return settle(inputs(ABC[:2], outcomes, incumbent=top_at(days), **changes))
-
-
-def test_an_equal_challenger_leaves_the_top_where_it_is_for_ever():
-    record = close_race(days=400)
-    assert (record.top_agent_version_id, record.is_promotion) == ("v-b", False)
-
-
-def test_the_incumbent_keeps_the_top_share_within_the_margin_and_loses_it_later():
-    def outcomes(agent, problem_id, _):
-        place = DRAWN.index(problem_id)
-        return True, 9_000 if agent == "v-a" or place > 0 else 7_000  # v-b: 1 x .9125, 9 x 1: 0.88 % behind
-
-    early = settle(inputs(ABC[:2], outcomes, incumbent=top_at(0)))
-    late = settle(inputs(ABC[:2], outcomes, incumbent=top_at(6)))
-    assert ids(early) == ids(late) == ["v-a", "v-b"]
-    assert (early.top_agent_version_id, early.is_promotion) == ("v-b", False)
-    assert (late.top_agent_version_id, late.is_promotion) == ("v-a", True)
-    assert early.uids != late.uids
-
-
-def test_an_incumbent_that_does_not_race_is_succeeded_by_the_best():
-    record = settle(inputs((ABC[0], ABC[2]), solves(SCORES), incumbent=top_at(0)))
-    assert (record.top_agent_version_id, record.is_promotion) == ("v-a", True)
-
-
-def test_nobody_takes_the_top_with_a_score_of_nothing():
-    record = settle(inputs(ABC, lambda *_: (False, 9_000)))
-    assert (record.top_agent_version_id, record.is_promotion) == ("", False)
-    assert (record.uids, record.weights_u16) == ((0,), (65_535,))
-
-
-def test_under_winner_takes_all_the_top_gets_everything():
-    rules = replace(policy(), weights=WINNER.weights)
-    record = settle(inputs(ABC, solves(SCORES), rules=rules))
-    assert (record.uids, record.weights_u16) == ((metagraph(["hk-a"]).uid_of("hk-a"),), (65_535,))
-
-
-# -- window (sn15)
-def past(race_id: str, scores: dict[str, int]) -> SettlementRecord:
-    blank = settle(inputs((), solves(SCORES)))
-    rows = tuple(
-        Standing(
-            rank=n,
-            agent_version_id=agent,
-            miner_hotkey="",
-            race_score_e4=score,
-            low_e4=0,
-            high_e4=0,
-            success_e4=0,
-            mean_quality_e4=0,
-            product_of_means_e4=0,
-            agentic_share_e4=0,
-            problems=0,
-            missing=0,
-        )
-        for n, (agent, score) in enumerate(scores.items(), 1)
-    )
-    return replace(blank, race_id=race_id, state="settled", standings=rows, top_agent_version_id="v-b")
-
-
-def test_the_anchor_is_the_mean_of_the_better_half():
-    assert field_anchor_e4([1_000, 4_000, 2_000, 3_000, 0]) == 3_500
-    assert (field_anchor_e4([700]), field_anchor_e4([])) == (700, 0)
-
-
-def test_a_debut_divides_its_lead_by_the_window():
-    scores = {"new": 9_000, "old": 6_000}
-    history = [past("race-1", {"old": 9_000, "x": 3_000}), past("race-2", {"old": 9_000, "x": 3_000})]
-    assert weighted_scores(scores, history, 3) == {"new": 9_000, "old": 9_000 - 1_000}
-    assert weighted_scores({"new": 9_000, "old": 3_000}, [], 3) == {"new": 9_000, "old": 7_000}
-
-
-def test_the_window_policy_crowns_by_weighted_and_eliminates_by_raw_score():
-    rules = replace(policy(), promotion=SN15_2026_08.promotion)
-    field = tuple(candidate(name) for name in "abcdefghij")
-    shares = {name: 10 - place for place, name in enumerate("abcdefghij")}
-    record = settle(inputs(field, solves(shares), rules=rules))
-    gone = [row.agent_version_id for row in record.standings if row.is_eliminated]
-    assert gone == ["v-e", "v-f", "v-g", "v-h", "v-i", "v-j"]
-    assert all(row.crown_score_e4 != row.race_score_e4 for row in record.standings[1:])
-
-
-# -- sequential (evidence)
-def e_value_by_integration(wins: int, losses: int, steps: int = 20_000) -> float:
-    """The mixture likelihood ratio, integrated numerically: an independent way to the closed form."""
-    grid = (np.arange(steps) + 0.5) / steps / 2 + 0.5
-    return float(np.mean((2 * grid) ** wins * (2 * (1 - grid)) ** losses))
-
-
-@pytest.mark.parametrize(("wins", "losses"), [(0, 0), (5, 0), (6, 0), (9, 1), (12, 3), (20, 12), (3, 9)])
-def test_the_evidence_is_the_mixture_likelihood_ratio(wins, losses):
-    value = e_value_by_integration(wins, losses)
-    for alpha_e4 in (100, 500, 2_000, 9_999):
-        if abs(value * alpha_e4 / 10_000 - 1) > 1e-3:
-            assert is_evidence_enough(wins, losses, alpha_e4) is (value >= 10_000 / alpha_e4)
-
-
-def test_an_agent_that_is_not_better_is_promoted_at_most_as_often_as_alpha_says():
-    horizon = 60
-    reach = {(0, 0): 1.0}
-    promoted = 0.0
-    for _ in range(horizon):  # exact: the walk of an agent that wins every second duel, stopped when promoted
-        after: dict[tuple[int, int], float] = {}
-        for (wins, losses), share in reach.items():
-            for step in ((wins + 1, losses), (wins, losses + 1)):
-                if is_evidence_enough(*step, 500):
-                    promoted += share / 2
-                else:
-                    after[step] = after.get(step, 0.0) + share / 2
-        reach = after
-    assert 0.0 < promoted <= 0.05
-    assert abs(promoted + sum(reach.values()) - 1) < 1e-9
-    assert comb(4, 2) == 6
-
-
-def test_the_sequential_policy_adds_up_duels_over_races():
-    rules = replace(policy(), promotion=EVIDENCE.promotion)
-    scores = {"a": 9, "b": 5, "c": 2}
-    once = settle(inputs(ABC, solves(scores), rules=rules, incumbent=top_at(0)))
-    assert (once.top_agent_version_id, once.standings[0].wins, once.standings[0].losses) == ("v-b", 4, 0)
-    twice = settle(inputs(ABC, solves(scores), rules=rules, incumbent=top_at(0), history=(once,)))
-    assert (twice.top_agent_version_id, twice.is_promotion) == ("v-a", True)
-
-
-def test_a_settlement_survives_the_way_through_canonical_json():
-    record = settle(inputs(ABC, solves(SCORES)))
-    assert msgspec.json.decode(canonical_bytes(record), type=SettlementRecord) == record

@@ -1,4 +1,4 @@
-"""Real sandboxes for the tests: one guest root per session of tests, and one sandbox for each way in that holds here."""
+"""Real sandboxes for the tests: one guest root for a whole run, the best jail of this host, and the level without."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -219,11 +218,11 @@ def test_an_open_catalogue_outlives_the_index_it_was_opened_from(index: Path, tm
 
 def test_an_index_may_be_read_only(index: Path) -> None:
     for path in [*index.iterdir(), index]:
-        os.chmod(path, 0o555 if path.is_dir() else 0o444)
+        path.chmod(0o555 if path.is_dir() else 0o444)
     try:
         assert len(open_catalogue(index)) == 120
     finally:
-        os.chmod(index, 0o755)
+        index.chmod(0o755)
 
 
 def test_progress_ends_every_phase(tmp_path: Path) -> None:

@@ -20,8 +20,22 @@ from harness.catalogue.requests import (
 
 @pytest.mark.parametrize(
     ("page", "number"),
-    [("1", 1), ("5", 5), ("01", 1), ("٣", 3), ("0", None), ("6", None), ("1.0", None), ("-1", None), ("²", None)]
-    + [("", None), (None, None), (" 1", None), ("one", None), ("9" * 5_000, None)],
+    [
+        ("1", 1),
+        ("5", 5),
+        ("01", 1),
+        ("٣", 3),
+        ("0", None),
+        ("6", None),
+        ("1.0", None),
+        ("-1", None),
+        ("²", None),
+        ("", None),
+        (None, None),
+        (" 1", None),
+        ("one", None),
+        ("9" * 5000, None),
+    ],
 )
 def test_pages_are_one_to_five_in_digits(page: str | None, number: int | None) -> None:
     assert read_page(page) == number
@@ -67,8 +81,16 @@ def test_services_are_exact_names_between_commas(service: str | None, names: tup
 
 @pytest.mark.parametrize(
     ("sort", "order"),
-    [("order", "order"), ("priceasc", "priceasc"), ("pricedesc", "pricedesc"), ("PRICEASC", "relevance")]
-    + [("default", "relevance"), ("relevance", "relevance"), ("", "relevance"), (None, "relevance")],
+    [
+        ("order", "order"),
+        ("priceasc", "priceasc"),
+        ("pricedesc", "pricedesc"),
+        ("PRICEASC", "relevance"),
+        ("default", "relevance"),
+        ("relevance", "relevance"),
+        ("", "relevance"),
+        (None, "relevance"),
+    ],
 )
 def test_sorts_are_three_words(sort: str | None, order: str) -> None:
     assert read_sort(sort) == order

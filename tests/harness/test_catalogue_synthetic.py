@@ -107,7 +107,9 @@ def test_near_copies_make_rivals(made: list[Product]) -> None:
     titles = Counter(one.title for one in made)
     twins = [one for one in made if titles[one.title] > 1]
     assert 0.02 < len(twins) / len(made) < 0.25
-    assert any(count > 1 and len({one.shop_id for one in twins if one.title == title}) > 1 for title, count in titles.items())
+    assert any(
+        count > 1 and len({one.shop_id for one in twins if one.title == title}) > 1 for title, count in titles.items()
+    )
 
 
 def test_a_title_finds_its_product_on_the_first_pages(made: list[Product], tmp_path) -> None:

@@ -72,7 +72,13 @@ def test_the_copied_interpreter_starts_with_its_own_library(interpreter, tmp_pat
     if not interpreter.exists():
         pytest.skip(f"there is no {interpreter}")
     root = open_guest_root(tmp_path, interpreter)
-    command = [guest_command(root.path)[0], "-s", "-P", "-c", "import ssl, ctypes, sqlite3, json, sys; print(json.__file__)"]
+    command = [
+        guest_command(root.path)[0],
+        "-s",
+        "-P",
+        "-c",
+        "import ssl, ctypes, sqlite3, json, sys; print(json.__file__)",
+    ]
     done = subprocess.run(command, env=guest_environment(root.path), capture_output=True, text=True, check=True)
     assert done.stdout.startswith(str(root.path))
 

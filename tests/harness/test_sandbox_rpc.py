@@ -57,8 +57,14 @@ BAD_FRAMES = {
     "empty": b"",
     "NaN": b'{"jsonrpc":"2.0","id":1,"method":"tool.call","params":{"x":NaN}}',
     "lone surrogate": b'{"jsonrpc":"2.0","id":1,"method":"tool.call","params":{"x":"\\ud800"}}',
-    "too deep to read": b'{"jsonrpc":"2.0","id":1,"method":"tool.call","params":{"x":' + b"[" * 5000 + b"]" * 5000 + b"}}",
-    "too deep to write": b'{"jsonrpc":"2.0","id":1,"method":"tool.call","params":{"x":' + b"[" * 400 + b"]" * 400 + b"}}",
+    "too deep to read": b'{"jsonrpc":"2.0","id":1,"method":"tool.call","params":{"x":'
+    + b"[" * 5000
+    + b"]" * 5000
+    + b"}}",
+    "too deep to write": b'{"jsonrpc":"2.0","id":1,"method":"tool.call","params":{"x":'
+    + b"[" * 400
+    + b"]" * 400
+    + b"}}",
     "a list": orjson.dumps([request()]),
     "another version": orjson.dumps(request(jsonrpc="1.0")),
     "params missing": orjson.dumps({"jsonrpc": "2.0", "id": 1, "method": "tool.call"}),

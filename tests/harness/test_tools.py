@@ -94,8 +94,8 @@ def test_find_product_never_widens_a_filter(tools: Toolbox) -> None:
 
 
 def test_find_product_reads_the_query_once(tools: Toolbox) -> None:
-    result, _ = call(tools, "find_product", q="red%20canvas")
-    assert [row["product_id"] for row in result] == []
+    result, _ = call(tools, "find_product", q="%72ed")
+    assert result == []
 
 
 def test_null_stands_for_an_absent_argument(tools: Toolbox) -> None:
@@ -221,10 +221,10 @@ def same_shop(tools: Toolbox, *queries: object) -> tuple[Any, ToolOutcome]:
 
 
 def test_one_shop_sells_everything_in_the_order_asked(tools: Toolbox) -> None:
-    result, outcome = same_shop(tools, {"q": "red bag"}, {"q": "yoga mat", "price": "0-250"})
+    result, outcome = same_shop(tools, {"q": "yoga mat", "price": "0-250"}, {"q": "red bag"})
     assert result["found"] and result["shop_id"] == "78" and result["shops_tried"] == 2
-    assert [row["product_id"] for row in result["products"]] == ["102", "104"] == list(outcome.found_ids)
-    assert result["products"][0] == {
+    assert [row["product_id"] for row in result["products"]] == ["104", "102"] == list(outcome.found_ids)
+    assert result["products"][1] == {
         "product_id": "102",
         "title": "Red Canvas Bag Large",
         "price": 300.0,
@@ -257,8 +257,18 @@ def test_what_is_ignored_in_a_query_is_named_with_its_place(tools: Toolbox) -> N
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[]", "[3]", '[{"price": "1-2"}]', '[{"q": ""}]', '[{"q": "a", "price": 5}]', "[" * 2_000]
-    + [json.dumps([{"q": "a"}] * 11)]
+    "text",
+    [
+        "",
+        "{}",
+        "[]",
+        "[3]",
+        '[{"price": "1-2"}]',
+        '[{"q": ""}]',
+        '[{"q": "a", "price": 5}]',
+        "[" * 2000,
+        json.dumps([{"q": "a"}] * 11),
+    ],
 )
 def test_queries_that_cannot_be_read_are_refused(tools: Toolbox, text: str) -> None:
     _, outcome = call(tools, "find_products_in_same_shop", product_queries=text)

@@ -83,8 +83,27 @@ json_values = st.recursive(
     max_leaves=8,
 )
 keys = st.sampled_from(
-    ["q", "page", "price", "service", "sort", "shop_id", "product_ids", "product_id", "requirements", "product_queries"]
-    + ["product_prices", "voucher_type", "discount_value", "threshold", "budget", "cap", "shop_ids", "status", "x"]
+    [
+        "q",
+        "page",
+        "price",
+        "service",
+        "sort",
+        "shop_id",
+        "product_ids",
+        "product_id",
+        "requirements",
+        "product_queries",
+        "product_prices",
+        "voucher_type",
+        "discount_value",
+        "threshold",
+        "budget",
+        "cap",
+        "shop_ids",
+        "status",
+        "x",
+    ]
 )
 texts = st.sampled_from(["101", "101,102", '{"color": "red"}', '[{"q": "mat"}]', "1,2", "fixed", "COD", "0-9", "bag"])
 

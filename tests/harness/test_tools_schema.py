@@ -45,7 +45,9 @@ def test_the_paper_profile_begins_the_larger_one() -> None:
     assert larger[: len(paper)] == paper and len(larger) == 7
 
 
-def weigh(context: ToolContext, what: str, grams: int, unit: Literal["g", "kg"] = "g", factor: float = 1.5) -> ToolOutcome:
+def weigh(
+    context: ToolContext, what: str, grams: int, unit: Literal["g", "kg"] = "g", factor: float = 1.5
+) -> ToolOutcome:
     """Weigh something
     on a scale.
 

@@ -120,3 +120,9 @@ def test_quoting_a_tool_result_that_the_program_passed_on_is_no_echo():
         messages=messages,
     )
     assert render(body).spans[3].echo_e4 == 0
+
+
+@pytest.mark.parametrize(("emitters", "echo_e4"), [(["llm"], 0), (["echoed"], 10_000), (["llm", "echoed"], 5_000)])
+def test_a_completion_without_prose_is_as_much_an_echo_as_its_calls(emitters, echo_e4):
+    calls = [search(index, 1, emitter=emitter) for index, emitter in enumerate(emitters)]
+    assert render(body_of(completion(1, ""), *calls)).spans[1].echo_e4 == echo_e4

@@ -258,10 +258,9 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
-field_names = st.sampled_from(
-    """product_id title price service sku_options attributes reward voucher category query shop_id threshold budget
-    rewards bucket problem_id discount_type cap between""".split()
-)
+item_fields = ("product_id", "title", "price", "service", "sku_options", "attributes", "shop_id", "between")
+row_fields = ("reward", "rewards", "voucher", "category", "bucket", "query", "problem_id", "threshold", "budget", "cap")
+field_names = st.sampled_from([*item_fields, *row_fields])
 
 
 def damaged(value, draw):

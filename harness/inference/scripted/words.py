@@ -37,7 +37,7 @@ def say_hits(number: int, offers: Sequence[Offer], skill: Skill) -> str:
         return ""
     if not offers:
         return f"Product {number}: this search found nothing."
-    cited = "; ".join(_cite(offer) for offer in offers[:_HITS_CITED])
+    cited = "; ".join(_cite(offer) for offer in offers[: _HITS_CITED if skill.compares else 1])
     return f"Product {number}: {len(offers)} hits, the first of them {cited}."
 
 

