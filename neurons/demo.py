@@ -1,8 +1,8 @@
 """The demo: the main job on real parts, watched from outside.
 
-Promise: it starts `neurons/validator.py` as its own process, submits agents as miners do (commitment on the local chain,
-then the source), and only reads: the store through the validator's own role, the weights from the chain. Each run has a
-folder of its own that is left behind. What was started is ended by its process id, whatever happens.
+Promise: it starts `neurons/validator.py` as its own process, submits agents as miners do (commitment on the local
+chain, then the source), and only reads: the store through the validator's own role, the weights from the
+chain. Each run has a folder of its own that is left behind. What was started is ended by its process id, whatever happens.
 """
 
 from __future__ import annotations
@@ -135,11 +135,12 @@ async def prepare_run(settings: Settings, tell: Callable[[str], None]) -> DemoRu
         }
     )
     tell("chain: local twin, one validator with stake, seven miners; agents committed and submitted")
-    await _register_and_submit(run_settings, agents)
+    await register_and_submit(run_settings, agents)
     return DemoRun(folder=folder, settings=run_settings, agents=agents)
 
 
-async def _register_and_submit(settings: Settings, agents: tuple[DemoAgent, ...]) -> None:
+async def register_and_submit(settings: Settings, agents: tuple[DemoAgent, ...]) -> None:
+    """Register owner, validator (with stake) and miners on the local chain, and submit every agent file."""
     rules = LocalRules(netuid=settings.netuid, block_ms=BLOCK_MS, weights_rate_limit_blocks=4)
     chain = LocalSubtensor(local_chain_path(settings.state_dir), now_ms=unix_ms, netuid=settings.netuid, rules=rules)
     owner, validator = keypair_signer("//Owner"), keypair_signer(VALIDATOR)
@@ -199,7 +200,7 @@ def stop_process(process: subprocess.Popen[bytes]) -> None:
 
 
 async def watch(run: DemoRun, process: subprocess.Popen[bytes], problems: tuple[int, int]) -> AsyncIterator[DemoView]:
-    """Views until the race is over. Raises ArenaError V2061, with the log's last words, when the validator ends first."""
+    """Views until the race is over. Raises ArenaError V2061, with the log's end, when the validator ends first."""
     while read_location(run.folder) is None:
         _raise_if_ended(run, process)
         await asyncio.sleep(WATCH_S)

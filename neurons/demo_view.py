@@ -1,4 +1,4 @@
-"""How the demo looks: the live table, and what is shown at the end. Pure presentation of `DemoView` and `DemoResult`."""
+"""How the demo looks: the live table, and the end. Pure presentation of `DemoView` and `DemoResult`."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def summary(run: DemoRun, result: DemoResult) -> list[str]:
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(report.kinds.items()))
     verdict = "ok" if report.is_ok else f"{report.defect_count} defects, first: {report.defects[0]}"
     settlement: SettlementRecord | None = result.view.race.settlement
-    lines = [
+    return [
         f"records verify: {verdict} · {report.records} signed records ({kinds}), {report.bodies} bodies",
         f"race: {settlement.race_id} {settlement.state}, seed {settlement.seed[:16]}" if settlement else "race: none",
         f"took {result.elapsed_s:.0f} s",
@@ -157,4 +157,3 @@ def summary(run: DemoRun, result: DemoResult) -> list[str]:
         f"next: arena records show 1 --state-dir {run.folder}",
         "      arena check harness/agents/baseline.py && arena run harness/agents/baseline.py",
     ]
-    return lines

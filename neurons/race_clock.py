@@ -1,6 +1,7 @@
 """The race clock: drives one race after the other through its state machine, and carries out its effects.
 
-Promise: decisions are `arena.race.state.decide`'s; this file gathers facts, carries out effects and appends events. Each turn replays the stream, so a process killed at any instant goes on where it was. Effects come before their events
+Promise: decisions are `arena.race.state.decide`'s; this file gathers facts, carries out effects and appends events.
+Each turn replays the stream, so a process killed at any instant goes on where it was. Effects come before their events
 and may be repeated: a settlement, a release or a set of items that exists already is found, not made again.
 """
 

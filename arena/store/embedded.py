@@ -150,12 +150,12 @@ def _ensure_running(paths: ServerPaths, user: ServerUser) -> Secrets:
     postmaster = _running_postmaster(paths)
     passwords = _read_secrets(paths)
     if postmaster is not None and passwords is not None:
-        _wait_until_ready(paths, lambda: not postmaster.is_running())
+        _wait_until_ready(paths, postmaster.pid, lambda: not postmaster.is_running())
         return passwords
     folder = binaries(paths.home, user)
     if passwords is None or not (paths.data / "PG_VERSION").exists():
         passwords = _initialise(paths, user, folder)
-    _disown_pid_file(paths.data)
+    _disown_locks(paths)
     _start_postmaster(paths, user, folder)
     return passwords
 
@@ -195,14 +195,18 @@ def _start_postmaster(paths: ServerPaths, user: ServerUser, folder: Path) -> Non
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         start = paths.log.stat().st_size
-        with paths.log.open("a") as log:
-            process = _popen(command, user, log)
         try:
-            return _wait_until_ready(paths, lambda: process.poll() is not None)  # noqa: B023 - used before the next turn
+            return _launch(paths, command, user)
         except ArenaError:
             if _ORPHANS not in paths.log.read_bytes()[start:] or time.monotonic() > deadline:
                 raise
         time.sleep(ORPHAN_POLL_S)
+
+
+def _launch(paths: ServerPaths, command: list[str], user: ServerUser) -> None:
+    with paths.log.open("a") as log:
+        process = _popen(command, user, log)
+    _wait_until_ready(paths, process.pid, lambda: process.poll() is not None)
 
 
 def _popen(command: list[str], user: ServerUser, log: IO[str]) -> subprocess.Popen[bytes]:
@@ -226,11 +230,12 @@ def _popen(command: list[str], user: ServerUser, log: IO[str]) -> subprocess.Pop
     )
 
 
-def _wait_until_ready(paths: ServerPaths, has_ended: Callable[[], bool]) -> None:
+def _wait_until_ready(paths: ServerPaths, pid: int, has_ended: Callable[[], bool]) -> None:
+    """Waits until the pid file, which a killed server may have left "ready", is this server's and says so."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
-        lines = _pid_file(paths.data)
-        if len(lines) > 7 and lines[7].strip() == "ready" and paths.socket.exists():
+        lines = [line.strip() for line in _pid_file(paths.data)]
+        if len(lines) > 7 and lines[0] == str(pid) and lines[7] == "ready":
             return
         if has_ended():
             raise _start_error(paths, "the server ended while it started")
@@ -269,17 +274,19 @@ def _postmaster_of(data: Path) -> psutil.Process | None:
     return process if is_ours else None
 
 
-def _disown_pid_file(data: Path) -> None:
-    """Lets a server start over the pid file of a dead one whose pid now belongs to an unrelated process.
+def _disown_locks(paths: ServerPaths) -> None:
+    """Lets a server start over the locks of a dead one whose pid is taken by another process or by its own zombie.
 
-    Postgres ignores its parent's pid there. The rest of the file stays: by the shared memory it names, the server
-    still finds and refuses processes of the dead one.
+    Postgres ignores its parent's pid in the data folder's pid file. The rest of that file stays: by the shared memory
+    it names, the server still finds and refuses processes of the dead one. The socket's lock guards a folder that is
+    private to this server.
     """
-    lines = _pid_file(data)
+    lines = _pid_file(paths.data)
     if lines:
-        with (data / "postmaster.pid").open("r+") as file:
+        with (paths.data / "postmaster.pid").open("r+") as file:
             file.write("\n".join([str(os.getpid()), *lines[1:]]) + "\n")
             file.truncate()
+    paths.socket.with_name(f"{paths.socket.name}.lock").unlink(missing_ok=True)
 
 
 def _pid_file(data: Path) -> list[str]:

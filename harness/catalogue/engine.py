@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.catalogue import layout
+from harness.catalogue.accumulator import Kernel, Numbers, Scores, choose_accumulate
 from harness.catalogue.analyzer import analyzer_sha256, default_analyzer
 from harness.catalogue.bm25 import denominators, inverse_frequencies, posting_scores
 from harness.catalogue.port import Catalogue, SearchRequest
@@ -27,18 +28,17 @@ from problems.errors import ArenaError
 from problems.product import SERVICES, Product
 
 _PRODUCTS_CACHED = 4_096
-_SPARSE = 8  # below one posting in eight documents, sorting the postings beats scanning the accumulator
-
-Numbers = npt.NDArray[np.int32]  # document numbers
-Scores = npt.NDArray[np.float32]
 
 
 class Engine:
     """A catalogue over one index folder. Make it with `open_catalogue`."""
 
-    def __init__(self, folder: Path, manifest: layout.Manifest, *, hit_cap: int = HIT_CAP) -> None:
+    def __init__(
+        self, folder: Path, manifest: layout.Manifest, *, hit_cap: int = HIT_CAP, kernel: Kernel = "auto"
+    ) -> None:
         self._manifest, self._hit_cap = manifest, hit_cap
         content = manifest.content
+        self._accumulate = choose_accumulate(kernel, content.documents)
 
         def load(name: str) -> npt.NDArray[Any]:
             return layout.map_array(folder, name, layout.ARRAYS[name])
@@ -123,21 +123,17 @@ class Engine:
         known = [(numbers[term], boost) for term, boost in counts.items() if term in numbers]
         if not known or len(counts) > QUERY_TERMS_MAX:
             return np.empty(0, np.int32), np.empty(0, np.float32)
+        terms = np.array([number for number, _ in known], np.int64)
+        tables = np.empty((len(known), len(self._denominators)), np.float32)
+        for place, (number, boost) in enumerate(known):
+            tables[place] = posting_scores(self._idf[number], boost, self._denominators)
         sums = self._threads.__dict__.pop("sums", None)  # taken out: an exception leaves no half-filled sums behind
         if sums is None:
             sums = np.zeros(len(self), np.float64)
-        lists = []
-        for number, boost in known:
-            start, end = self._starts[number], self._starts[number + 1]
-            matches = self._documents[start:end]
-            table = posting_scores(self._idf[number], boost, self._denominators)
-            sums[matches] += table.take(self._codes[start:end])
-            lists.append(matches)
-        touched = _union(lists, sums)
-        scores = sums[touched].astype(np.float32)
-        sums[touched] = 0
+        starts, ends = self._starts[terms], self._starts[terms + 1]
+        met, scores = self._accumulate(self._documents, self._codes, starts, ends, tables, sums)
         self._threads.sums = sums
-        return touched, scores
+        return met, scores
 
     def _filter(self, plan: SearchPlan, numbers: Numbers, scores: Scores) -> Numbers:
         """The best 50 that pass every filter, best first; equal scores in document order."""
@@ -176,24 +172,18 @@ class Engine:
             raise ArenaError("U3010", f"document {number} of {layout.PRODUCTS}: {error}") from error
 
 
-def _union(lists: list[Numbers], sums: npt.NDArray[np.float64]) -> Numbers:
-    """Documents in any of the lists, each once. Every contribution is positive, so a document that was met is not 0."""
-    if len(lists) == 1:
-        return lists[0]
-    if sum(map(len, lists)) * _SPARSE < len(sums):
-        return np.unique(np.concatenate(lists))
-    return np.flatnonzero(sums).astype(np.int32)
-
-
-def open_catalogue(path: Path, *, is_fully_checked: bool = False, hit_cap: int = HIT_CAP) -> Catalogue:
+def open_catalogue(
+    path: Path, *, is_fully_checked: bool = False, hit_cap: int = HIT_CAP, kernel: Kernel = "auto"
+) -> Catalogue:
     """Open an index folder for search.
 
     Sizes and the manifest's own hash are always checked; file hashes too when the index is small (64 MiB) or
-    `is_fully_checked`. Raises ArenaError V2011 when there is no index, V2010 when it is truncated, edited, of another
+    `is_fully_checked`. `kernel` never changes a result: numpy for small catalogues, numba for large ones when it can be
+    imported. Raises ArenaError V2011 when there is no index, V2010 when it is truncated, edited, of another
     format, or made with another analyzer.
     """
     manifest = layout.read_manifest(path)
     layout.check_files(path, manifest, is_full=is_fully_checked)
     if manifest.content.analyzer_sha256 != analyzer_sha256():
         raise ArenaError("V2010", f"{path} was built with another analyzer (Unicode pins or `regex` release)")
-    return Engine(path, manifest, hit_cap=hit_cap)
+    return Engine(path, manifest, hit_cap=hit_cap, kernel=kernel)

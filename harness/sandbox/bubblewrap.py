@@ -178,13 +178,14 @@ class _Jail:
         self.process = process
         self.pipes = Pipes(to_guest=process.stdin, from_guest=process.stdout, output=process.stderr)
         self._info_fd = info_fd
+        self._first_pid = 0
         self._pidfd: int | None = None
 
     def first_pid(self) -> int:
         """The host's pid of the jail's own pid 1. Call it when the guest is ready: it takes hold of the namespace."""
-        pid = int(json.loads(os.read(self._info_fd, _INFO_BYTES))["child-pid"])
-        self._pidfd = os.pidfd_open(pid)
-        return pid
+        self._first_pid = int(json.loads(os.read(self._info_fd, _INFO_BYTES))["child-pid"])
+        self._pidfd = os.pidfd_open(self._first_pid)
+        return self._first_pid
 
     def wait(self) -> int:
         """The exit status of a jail that ended by itself, or that is ended here because its guest closed the pipe."""
@@ -204,12 +205,14 @@ class _Jail:
             poll.register(self._pidfd, select.POLLIN)
             poll.poll(_REAP_S * 1000)
             os.close(self._pidfd)
-            # bubblewrap buries the jail's first process and leaves; killed before that, it would leave a zombie to a
-            # pid 1 that may be this very process in a container.
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(timeout=_REAP_S)
+                self.process.wait(timeout=_REAP_S)  # bubblewrap reaps the jail's first process, then leaves
         self.process.kill()
         self.process.wait()
+        if self._pidfd is not None:
+            # A jail that ended by itself may have been left unreaped; it is ours when this is a container's pid 1.
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self._first_pid, os.WNOHANG)
         os.close(self._info_fd)
         for pipe in (self.pipes.to_guest, self.pipes.from_guest, self.pipes.output):
             with contextlib.suppress(BrokenPipeError):

@@ -25,7 +25,8 @@ async def append_forever(state_dir: Path) -> None:
         number = int(lease.item.context.problem_id[1:])
         payloads, body = episode(number, race_id="killed", attempt_id=lease.attempt_id, result_bytes=40_000)
         await sequencer.append(payloads, [body], finish=lease)
-        print(number, flush=True)
+        sys.stdout.write(f"{number}\n")
+        sys.stdout.flush()
 
 
 asyncio.run(append_forever(Path(sys.argv[1])))

@@ -28,7 +28,7 @@ from problems.outcome import Axis, OutcomeScore, SlotScore
 
 START_MS = 1_790_000_000_000
 HOST = HostFacts(machine="test", cores=2)
-WORDS = "cotton shirt blue large official store free shipping rating price compare budget voucher result find".split()
+WORDS = ("cotton", "shirt", "blue", "large", "official", "store", "shipping", "rating", "compare", "budget", "voucher")
 SUBJECT = Subject(
     agent_version_id="a1" * 32,
     miner_hotkey="5miner",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -20,8 +23,6 @@ from arena.race.events import (
     FieldFixed,
     FixField,
     ItemsEnqueued,
-    ProblemsDrawn,
-    RaceClosed,
     RaceOpened,
     RaceSettled,
     ReleaseBatch,
@@ -356,12 +357,39 @@ def test_names_sort_in_the_order_of_races():
     assert stream_of(race_name(1)) == "race/race-000001"
 
 
-def test_closing_and_drawing_need_their_stage():
-    new = RaceState(race_id=RACE)
-    for event in (
-        RaceClosed(closing_block=1, beacon_network="local", beacon_round=1),
-        ProblemsDrawn(beacon=BEACON, seed="0" * 64, drawn=(), drawn_ms=0),
-        SettlementDue(settling_block=1, why=""),
-    ):
-        with pytest.raises(IllegalEventError):
-            apply(new, event)
+# -- the README
+class EventStream:
+    """The event part of a store, in memory."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    async def events(self, stream: str) -> list[str]:
+        assert stream == stream_of(RACE)
+        return list(self.texts)
+
+    async def put_event(self, stream: str, index: int, event: str) -> None:
+        assert index == len(self.texts)
+        self.texts.append(event)
+
+
+async def test_the_loop_in_the_readme_drives_a_race_to_its_end():
+    text = (Path(__file__).parents[2] / "arena" / "race" / "README.md").read_text("utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    readme: dict[str, object] = {}
+    exec(block, readme)  # the documented loop itself is what is tested
+    world, store = World(), EventStream()
+
+    async def gather_facts(state: RaceState) -> Facts:
+        return world.facts()
+
+    async def carry_out(effect: Effect, state: RaceState) -> Event | None:
+        world.stream = store.texts
+        return world.carry_out(effect)
+
+    for _ in range(12):
+        state = await readme["turn"](store, RACE, gather_facts, carry_out)
+        world.later(15_000)
+        if state.items is not None:
+            world.open_items = 0
+    assert state.is_finished and state.stage == "settled"

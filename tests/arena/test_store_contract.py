@@ -113,7 +113,7 @@ async def test_an_append_on_a_stale_head_is_refused_and_writes_nothing(store, se
 
 async def test_a_batch_is_appended_whole_or_not_at_all(store, sequencer) -> None:
     payloads, _ = episode(77)
-    with pytest.raises(ArenaError, match="V2022.*not stored"):
+    with pytest.raises(ArenaError, match=r"V2022.*not stored"):
         await sequencer.append([attempt(1), *payloads])
     assert (await store.head()).seq == 0
 

@@ -205,7 +205,7 @@ def test_a_cluster_whose_passwords_are_lost_is_refused_and_left_alone(state_dir:
     start_embedded(state_dir).stop()
     home = (state_dir / "postgres").resolve()
     (home / "secrets.json").unlink()
-    with pytest.raises(ArenaError, match="V2020.*secrets.json"):
+    with pytest.raises(ArenaError, match=r"V2020.*secrets.json"):
         start_embedded(state_dir)
     assert (home / "data" / "PG_VERSION").exists()
 

@@ -33,7 +33,8 @@ ATTACKS = {
     "drop a partition": "drop table arena.{record}",
     "detach a partition": "alter table arena.record detach partition arena.{record}",
     "add a partition": "select arena.add_day('2001-01-01')",
-    "replace a trigger": "create or replace function arena.deny() returns trigger language plpgsql as 'begin return new; end'",
+    "replace a trigger": "create or replace function arena.deny() returns trigger language plpgsql"
+    " as 'begin return new; end'",
     "become the owner": "set role arena_owner",
     "become the superuser": "set role postgres",
     "speak as another": "set session authorization postgres",
@@ -166,7 +167,7 @@ async def test_migrating_again_changes_nothing(postgres: EmbeddedServer) -> None
 
 async def test_a_database_without_the_schema_is_refused_by_name(postgres: EmbeddedServer) -> None:
     await as_owner(postgres, "create database bare")
-    with pytest.raises(ArenaError, match="V2023.*no schema"):
+    with pytest.raises(ArenaError, match=r"V2023.*no schema"):
         await PostgresStore.open(postgres.dsn_for("5attacker").replace("@/postgres", "@/bare"))
     await as_owner(postgres, "drop database bare")
 
@@ -174,7 +175,7 @@ async def test_a_database_without_the_schema_is_refused_by_name(postgres: Embedd
 async def test_a_schema_of_another_revision_is_refused(postgres: EmbeddedServer, open_store: OpenStore) -> None:
     await as_owner(postgres, "update arena.alembic_version set version_num = '9999'")
     try:
-        with pytest.raises(ArenaError, match="V2023.*9999"):
+        with pytest.raises(ArenaError, match=r"V2023.*9999"):
             await PostgresStore.open(postgres.dsn_for("5attacker"))
     finally:
         await as_owner(postgres, f"update arena.alembic_version set version_num = '{SCHEMA_REVISION}'")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.catalogue.accumulator import Kernel
 from harness.catalogue.documents import document_line, read_products
 from harness.catalogue.engine import open_catalogue
 from harness.catalogue.index import build_index
@@ -49,10 +50,11 @@ def ids(catalogue: Catalogue, request: SearchRequest) -> list[str]:
     return [found.product_id for found in catalogue.search(request)]
 
 
+@pytest.mark.parametrize("kernel", ["numpy", "numba"])
 @pytest.mark.parametrize("cap", [10_000, 60, 7])
-def test_every_page_is_the_brute_force_page(products: list[Product], folder: Path, cap: int) -> None:
+def test_every_page_is_the_brute_force_page(products: list[Product], folder: Path, cap: int, kernel: Kernel) -> None:
     oracle = Oracle(map(document_line, products))
-    catalogue = open_catalogue(folder, hit_cap=cap)
+    catalogue = open_catalogue(folder, hit_cap=cap, kernel=kernel)
     requests = mixed_requests(products, 250, seed=cap) + EDGES
     pages = [(request, oracle.page(request, cap), ids(catalogue, request)) for request in requests]
     assert sum(bool(want) for _, want, _ in pages) > 50
@@ -101,8 +103,11 @@ def test_a_query_of_more_terms_than_lucene_takes_is_an_empty_page(tmp_path: Path
     assert ids(catalogue, SearchRequest(q=f"lamp {padding} more")) == []
 
 
-def test_threads_get_the_same_pages_as_one_after_the_other(products: list[Product], folder: Path) -> None:
-    catalogue = open_catalogue(folder)
+@pytest.mark.parametrize("kernel", ["numpy", "numba"])
+def test_threads_get_the_same_pages_as_one_after_the_other(
+    products: list[Product], folder: Path, kernel: Kernel
+) -> None:
+    catalogue = open_catalogue(folder, kernel=kernel)
     requests = mixed_requests(products, 150, seed=5)
     alone = [ids(catalogue, request) for request in requests]
     together: list[list[list[str]]] = [[] for _ in range(6)]

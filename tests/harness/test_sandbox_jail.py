@@ -445,4 +445,7 @@ def test_dangerous_system_calls_are_refused(attempt):
 
 
 def _is_alive(pid: int) -> bool:
-    return Path("/proc", str(pid)).exists()  # a zombie counts: nobody may be left to bury
+    try:
+        return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

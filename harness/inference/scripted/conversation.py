@@ -97,7 +97,8 @@ def _native_results(messages: list[dict[str, Any]]) -> dict[str, Any]:
     key_by_id: dict[str, str] = {}
     results: dict[str, Any] = {}
     for row in messages:
-        for call in row.get("tool_calls") or ():
+        calls = row.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
             written = _written(call.get("function")) if isinstance(call, dict) else None
             if written is not None:
                 key_by_id[str(call.get("id"))] = call_key(written.name, written.arguments)

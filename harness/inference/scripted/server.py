@@ -50,6 +50,8 @@ def _answer(method: str, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
         return 404, _error("not_found", f"no route {method} {path}")
     try:
         request = orjson.loads(body)
+        if not isinstance(request, dict):
+            return 400, _error("invalid_request_error", "the body is not a JSON object")
         return 200, complete(request)
     except orjson.JSONDecodeError as error:
         return 400, _error("invalid_request_error", f"the body is not JSON: {error}")

@@ -91,14 +91,17 @@ class _Shopper:
             self._add(index, offers)
             self._notes.append(words.say_hits(index + 1, offers, self._skill))
 
-    def _query(self, wish: Wish, *, with_values: bool = False, **more: str) -> dict[str, Any]:
+    def _query(
+        self, wish: Wish, *, with_values: bool = False, with_filters: bool = True, **more: str
+    ) -> dict[str, Any]:
         terms = list(wish.name[-self._skill.name_words :])
         if with_values:
             terms += [word for phrase in wish.phrases for word in phrase.split()[1:]]
         arguments: dict[str, Any] = {"q": " ".join(terms)[:_Q_CHARS], "page": 1, **more}
-        if self._skill.uses_filters and wish.price_filter:
+        is_filtered = with_filters and self._skill.uses_filters
+        if is_filtered and wish.price_filter:
             arguments["price"] = wish.price_filter
-        if self._skill.uses_filters and wish.services:
+        if is_filtered and wish.services:
             arguments["service"] = ",".join(wish.services)
         return arguments
 
@@ -120,14 +123,17 @@ class _Shopper:
         self._ranked.clear()
 
     def _search_again(self) -> Program:
-        """For wishes that no candidate meets: the same words plus the values of options and attributes."""
+        """For wishes that no candidate meets: the same words plus the values of options and attributes.
+
+        Where nothing was found at all the filters are left out, since one of them may have been misread.
+        """
         queries = []
         for index, wish in self._numbered():
             best = next(iter(self._fits(index)), None)
             if best is not None and not best.miss:
                 continue
             self._notes.append(words.say_again(wish, best))
-            queries.append((index, self._query(wish, with_values=True)))
+            queries.append((index, self._query(wish, with_values=True, with_filters=best is not None)))
         if queries:
             yield from self._search(queries)
             yield from self._read_details(index for index, _ in queries)

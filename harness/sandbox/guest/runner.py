@@ -164,7 +164,7 @@ def _print_traceback() -> None:
 
 
 def main() -> None:
-    """Serve one run and leave without waiting for the agent's threads."""
+    """Serve one run, then wait for the host to end it."""
     channel = _open_channel()
     channel.send({"jsonrpc": "2.0", "method": "ready", "params": {"python": sys.version.split()[0]}})
     init = channel.receive()["params"]
@@ -183,7 +183,7 @@ def main() -> None:
     except (OSError, ValueError, AttributeError):
         pass
     channel.send({"jsonrpc": "2.0", "method": "final", "params": params})
-    os._exit(0)
+    channel.receive()  # the host kills a jail in an order that leaves nothing behind; an own exit would forestall it
 
 
 if __name__ == "__main__":

@@ -1,0 +1,38 @@
+"""The miner: `python neurons/miner.py --wallet.name NAME --wallet.hotkey NAME --netuid 15 submit AGENT.py`.
+
+The same commands as `arena submit` and `arena status`, for people who start them the ecosystem's way: flags may stand
+before the command, and with no command it shows the status. Exit codes are those of `arena`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+COMMANDS = ("submit", "status")
+# A miner has no log to adjust; the ecosystem's launch scripts pass these to every neuron.
+_WITHOUT_MEANING = ("--logging.debug", "--logging.info", "--logging.trace")
+
+
+def in_order(argv: Sequence[str]) -> list[str]:
+    """The arguments with the command first; `status` where there is none but flags."""
+    kept = [argument for argument in argv if argument not in _WITHOUT_MEANING]
+    place = next((index for index, argument in enumerate(kept) if _is_command(kept, index)), None)
+    if place is not None:
+        return [kept[place], *kept[:place], *kept[place + 1 :]]
+    return kept if "--help" in kept else ["status", *kept]
+
+
+def _is_command(argv: Sequence[str], index: int) -> bool:
+    """True for a command's name that isn't the value of the flag before it (`--wallet.name submit`)."""
+    before = argv[index - 1] if index else ""
+    is_value = before.startswith("--") and "=" not in before and before not in ("--json", "--register")
+    return argv[index] in COMMANDS and not is_value
+
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[1])  # from a checkout: the packages lie beside this folder
+    from neurons.cli.app import main
+
+    main(in_order(sys.argv[1:]))

@@ -1,0 +1,112 @@
+"""A small arena for tests: 2,000 products, short policy, three miners, and a validator in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from arena.policies import DEMO
+from arena.policy import Policy
+from arena.records.verify import VerifyReport, verify_store
+from arena.store.embedded import start_embedded
+from arena.store.postgres import PostgresStore
+from harness.catalogue.documents import write_documents
+from harness.catalogue.engine import open_catalogue
+from harness.catalogue.index import build_index
+from harness.catalogue.synthetic import generate
+from neurons.demo import VALIDATOR, DemoAgent, DemoRun, demo_agents, register_and_submit
+from neurons.race_log import RaceLog
+from neurons.settings import Settings, resolve
+
+SMALL = replace(
+    DEMO,
+    name="small",
+    qualifying=replace(DEMO.qualifying, problems=3),
+    race=replace(DEMO.race, closes_after_ms=3_000, problems=6, batch_problems=9, lease_ms=4_000),
+)
+
+
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """A fresh folder with a short path (unix sockets) that any uid can enter."""
+    with tempfile.TemporaryDirectory(prefix="arena-", dir="/tmp", ignore_cleanup_errors=True) as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def build_small_catalogue(folder: Path) -> Path:
+    """An index of 2,000 synthetic products under `folder`."""
+    documents = folder / "documents.jsonl"
+    with documents.open("wb") as stream:
+        write_documents(generate(2_000, 11), stream)
+    build_index(documents, folder / "index")
+    return folder / "index"
+
+
+def make_run(
+    base: Path, catalogue_dir: Path, *, policy: Policy = SMALL, names: tuple[str, ...] = (), **flags
+) -> DemoRun:
+    """A prepared run: chain, registered miners, submissions in the inbox. `names` picks agents of the demo."""
+    folder = base / f"run{len(list(base.glob('run*')))}"
+    folder.mkdir()
+    (base / "policy.json").write_bytes(msgspec.json.encode(policy))
+    settings: Settings = resolve(
+        {
+            "state_dir": folder,
+            "catalogue_dir": catalogue_dir,
+            "guest_dir": base,
+            "policy": str(base / "policy.json"),
+            "wallet_hotkey": VALIDATOR,
+            "workers": 2,
+            **flags,
+        }
+    ).settings
+    ids = tuple(open_catalogue(catalogue_dir).product_ids())[:12]
+    agents = tuple(agent for agent in demo_agents(ids) if not names or agent.name in names)
+    asyncio.run(register_and_submit(settings, agents))
+    return DemoRun(folder=folder, settings=settings, agents=agents)
+
+
+def with_agent(run: DemoRun, name: str, source: str) -> DemoAgent:
+    """Submit one more agent file to a prepared run."""
+    agent = DemoAgent(name=name, uri=f"//{name}", source=source, about="test")
+    asyncio.run(register_and_submit(run.settings, (agent,)))
+    return agent
+
+
+def read_back(run: DemoRun, hotkey: str, race_ids: tuple[str, ...]) -> tuple[VerifyReport, list[RaceLog]]:
+    """Start the run's store again, verify everything in it, and read the logs of some races."""
+
+    async def read() -> tuple[VerifyReport, list[RaceLog]]:
+        from arena.chain.keys import verify
+
+        server = await asyncio.to_thread(start_embedded, run.folder)
+        try:
+            store = await PostgresStore.open(server.dsn_for(hotkey), hotkey)
+            try:
+                logs = [RaceLog(store, race_id) for race_id in race_ids]
+                for log in logs:
+                    await log.refresh()
+                return await verify_store(store, verify), logs
+            finally:
+                await store.close()
+        finally:
+            await asyncio.to_thread(server.stop)
+
+    return asyncio.run(read())
+
+
+def is_alive(process_id: int) -> bool:
+    """True while the process exists and is no zombie."""
+    try:
+        os.kill(process_id, 0)
+        return Path(f"/proc/{process_id}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
