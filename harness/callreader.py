@@ -46,9 +46,9 @@ class CallReader:
         self._mention = re.compile(rf"(?<![A-Za-z0-9_])(?:{names})(?![A-Za-z0-9_])") if names else None
 
     def key(self, name: str, arguments: str) -> str:
-        """The identity of a call. `arguments` is JSON text, well formed or not."""
+        """The identity of a call. `arguments` is JSON text, well formed or not; none at all means no arguments."""
         try:
-            decoded = orjson.loads(arguments)
+            decoded = orjson.loads(arguments) if arguments.strip() else {}
         except orjson.JSONDecodeError:
             return f"{name.strip()} ? {_plain_text(arguments)}"
         return self._key(name, decoded)
@@ -105,7 +105,8 @@ class CallReader:
         return {self.key(*call) for item in _objects(value) if (call := _as_call(item)) is not None}
 
     def _key_of_expression(self, name: str, text: str, start: int) -> str | None:
-        """The key of `name(...)` as Python would read it; positional values take the schema's order."""
+        """The key of `name(...)` as Python would read it; positional values take the schema's order. `name()` is how
+        prose names a function and is no call."""
         source = _balanced(text, start + len(name))
         if source is None:
             return None
@@ -116,7 +117,7 @@ class CallReader:
             order = list(self._properties[name])
             arguments = {key: ast.literal_eval(node) for key, node in zip(order, tree.args, strict=False)}
             arguments |= {word.arg: ast.literal_eval(word.value) for word in tree.keywords if word.arg is not None}
-            return self._key(name, json.loads(json.dumps(arguments)))
+            return self._key(name, json.loads(json.dumps(arguments))) if arguments else None
         except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
             return None
 

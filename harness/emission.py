@@ -91,6 +91,6 @@ def is_agentic(calls: Sequence[ToolCall], recommended: tuple[str, ...] | None, *
     if recommended is None:
         return True
     surfacing = {surfaced.product_id: call for call in calls for surfaced in call.surfaced}
-    recommending = [call for call in calls if call.name == "recommend_product" and call.failure is None][-1:]
+    recommending = [call for call in calls if call.name == "recommend_product"][-1:]
     deciding = [*recommending, *(surfacing[i] for i in recommended if i in surfacing)]
     return all(i in surfacing for i in recommended) and all(call.emitter == "llm" for call in deciding)

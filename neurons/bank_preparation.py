@@ -41,12 +41,15 @@ def prepare_suite(settings: Settings, policy: Policy) -> tuple[Problem, ...]:
     return problems
 
 
-def open_stock(settings: Settings, policy: Policy) -> BatchStock:
-    """The node's bank. On the local network an empty one makes problems nobody has seen, from secret randomness."""
+def open_stock(settings: Settings, policy: Policy, suite: tuple[Problem, ...]) -> BatchStock:
+    """The node's bank. On the local network an empty one makes problems nobody has seen, from secret randomness, and
+    none of their answers is an answer of the public suite or of an earlier batch."""
+    public = frozenset(reward.product_id for problem in suite for reward in problem.rewards)
 
-    def replenish() -> tuple[Problem, ...]:
-        seed = secrets.randbits(63)
-        return synthesize(catalogue_products(settings), seed=seed, counts=_counts(policy.race.batch_problems))
+    def replenish(earlier: frozenset[str]) -> tuple[Problem, ...]:
+        counts = _counts(policy.race.batch_problems)
+        seed = secrets.randbits(256)  # ids and answers follow from it
+        return synthesize(catalogue_products(settings), seed=seed, counts=counts, exclude=public | earlier)
 
     folder = settings.state_dir / "bank"
     return BatchStock(folder, secrets.token_bytes, replenish if settings.network == LOCAL_NETWORK else None)

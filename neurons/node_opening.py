@@ -68,7 +68,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             sequencer=Sequencer(store, signer, unix_ms, host),
             pool=pool,
             inbox=Inbox(settings.state_dir / "inbox"),
-            stock=open_stock(settings, policy),
+            stock=open_stock(settings, policy, suite),
             suite=suite,
             knowledge=gate_knowledge(settings, policy, suite),
             conditions=Conditions(

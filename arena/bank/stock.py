@@ -7,7 +7,7 @@ Folder: `stock-*.jsonl` (problems, one a line), `<race id>.batch.json` (sealed, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from arena.bank.batch import SALT_BYTES, SealedBatch, seal
@@ -24,9 +24,10 @@ class BatchStock:
         self,
         folder: Path,
         random_bytes: Callable[[int], bytes],
-        replenish: Callable[[], Sequence[Problem]] | None = None,
+        replenish: Callable[[frozenset[str]], Sequence[Problem]] | None = None,
     ) -> None:
-        """`replenish` makes problems for one more race when the stock is empty; a real bank has none."""
+        """`replenish` makes problems for one more race when the stock is empty, none of whose answers may be among the
+        product ids it is given (the answers of earlier batches). A real bank has none."""
         self._folder = folder
         self._random_bytes = random_bytes
         self._replenish = replenish
@@ -64,7 +65,7 @@ class BatchStock:
                 return self._seal(race_id, problems)
         if self._replenish is None:
             raise ArenaError("P4014", str(self._folder))
-        made = self._replenish()
+        made = self._replenish(frozenset(self._answers()))
         self.add(race_id, made)
         return self._seal(race_id, made)
 
@@ -84,8 +85,14 @@ class BatchStock:
             return read_problems(lines)
 
     def _used_ids(self) -> frozenset[str]:
-        batches = (read_batch(path) for path in self._folder.glob("*.batch.json"))
-        return frozenset(problem_id for batch in batches for problem_id in batch.problem_ids)
+        return frozenset(problem_id for batch in self._batches() for problem_id in batch.problem_ids)
+
+    def _answers(self) -> Iterator[str]:
+        for batch in self._batches():
+            yield from (reward.product_id for problem in batch.problems for reward in problem.rewards)
+
+    def _batches(self) -> Iterator[SealedBatch]:
+        return (read_batch(path) for path in self._folder.glob("*.batch.json"))
 
 
 def _ids(problems: Sequence[Problem]) -> frozenset[str]:

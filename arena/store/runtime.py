@@ -85,11 +85,10 @@ def lay_out(state_dir: Path, user: ServerUser) -> ServerPaths:
     if user.is_dropped:
         _let_group_pass(state_dir, user)
         if not home.exists() and not can_traverse(state_dir, user):
-            far = _far_home(state_dir)
-            far.mkdir(mode=0o755, parents=True, exist_ok=True)
-            home.symlink_to(far)
-    home.mkdir(mode=0o755, exist_ok=True)
-    home = home.resolve()
+            home.symlink_to(_make_passable(_far_home(state_dir)))
+    home = _make_passable(home.resolve())
+    if not can_traverse(home, user):
+        raise ArenaError("V2020", f"user {user.name} can't reach {home}; choose another state folder")
     sockets = home / "socket"
     if len(os.fsencode(sockets / SOCKET_NAME)) > SOCKET_PATH_MAX:
         sockets = Path("/tmp") / f"arena-pg-{_short_hash(home)}"
@@ -154,6 +153,15 @@ def _far_home(state_dir: Path) -> Path:
 
 def _short_hash(path: Path) -> str:
     return hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
+
+
+def _make_passable(folder: Path) -> Path:
+    """The folder, made with what leads to it for everybody to pass through, whatever the umask is."""
+    for part in reversed((folder, *folder.parents)):
+        if not part.exists():
+            part.mkdir()
+            part.chmod(0o755)
+    return folder
 
 
 def _make_private(folder: Path, user: ServerUser) -> None:

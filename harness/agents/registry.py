@@ -7,6 +7,7 @@ are data, run by a guest and never imported by the host; reading them is lazy.
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,7 +50,7 @@ def reference_sha256s() -> frozenset[str]:
 
 def baseline_source(model: str) -> str:
     """The baseline with its model preference set to `model`; nothing else differs."""
-    return _MODEL_LINE.sub(lambda _: f'MODEL = "{model}"', _read("baseline"), count=1)
+    return _MODEL_LINE.sub(lambda _: f"MODEL = {json.dumps(model)}", _read("baseline"), count=1)
 
 
 def cheater_source(ids: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from arena_sdk import llm, tools
 
 FILLER = re.compile(
     r"\b(i'm|i am|i|looking|for|show|me|find|need|want|please|that|which|with|and|a|an|the|of|in|is|are|it|also|"
+    r"can|you|help|buy|everything|one|all|them|these|this|following|stores?|"
     r"offers?|shops?|selling|sells?|products?|items?|priced?|costs?|costing|pesos?|php|above|over|under|below|between|from|to|"
     r"more|less|than|services?|available|first|second|third|next|lastly)\b|[\d.,]*\d",
     re.IGNORECASE,

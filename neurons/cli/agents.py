@@ -240,7 +240,11 @@ def _line(cells: Sequence[str]) -> str:
 def _table(done: Sequence[Evaluation], total: int) -> Table:
     from rich.table import Table
 
-    table = Table(*_COLUMNS, title=f"{len(done)} of {total} problems", title_justify="left")
+    table = Table(
+        title=f"{len(done)} of {total} problems", title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0)
+    )
+    for heading in _COLUMNS:
+        table.add_column(heading, overflow="fold", no_wrap=heading == "problem")  # ids are copied: never cut or wrapped
     for evaluation in done:
         table.add_row(*_cells(evaluation))
     return table

@@ -28,7 +28,7 @@ _EXIT_BY_OWNER = {
     Owner.PROBLEM: EXIT_USAGE,
 }
 # A path or setting typed wrongly is usage, whoever owns the code; a record that fails verification is neither.
-_EXIT_BY_CODE = {"A1009": EXIT_USAGE, "V2030": EXIT_USAGE, "V2050": EXIT_INTEGRITY}
+_EXIT_BY_CODE = {"A1009": EXIT_USAGE, "V2030": EXIT_USAGE, "V2050": EXIT_INTEGRITY, "P4010": EXIT_INTEGRITY}
 
 
 class CommandEntry(NamedTuple):

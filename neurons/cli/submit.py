@@ -1,4 +1,4 @@
-"""`arena submit` and `arena status`: the miner's two commands. The rules stand in `arena/submissions` and `arena/gate`."""
+"""`arena submit` and `arena status`: a miner's commands. The rules stand in `arena/submissions` and `arena/gate`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def submit(
     agent: Annotated[Path, typer.Argument(metavar="AGENT.py", help="The agent file.")],
     name: Annotated[str, typer.Option(help="Name shown beside the agent; else the file's.")] = "",
-    register: Annotated[bool, typer.Option(help="Register the hotkey first (local network only).")] = False,
+    register: Annotated[
+        bool, typer.Option("--register", help="Register the hotkey first (local network only).")
+    ] = False,
     wallet_name: _WalletName = "",
     wallet_hotkey: _WalletHotkey = "",
     wallet_path: _WalletPath = "",

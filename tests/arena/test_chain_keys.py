@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import bittensor_core as core
@@ -91,7 +90,6 @@ def test_an_encrypted_hotkey_takes_its_password_from_the_environment(
     variable = "BT_PW_" + str(keyfile).replace("/", "_").replace(".", "_").upper()
     monkeypatch.setenv(variable, "")  # restored afterwards, whatever the SDK stores there
     core.save_password_to_environment(variable, "secret")
-    os.environ.setdefault(variable, "")
     assert wallet_signer("cold", "hot", tmp_path).hotkey == ALICE_ADDRESS
 
 

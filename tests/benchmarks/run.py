@@ -71,7 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Measure, print a table, write build/bench.json.")
     parser.add_argument("part", nargs="*", help="only benchmarks whose file name contains one of these")
     console = Console(stderr=True)
-    rows, failed = measure(modules(parser.parse_args(argv).part), console)
+    names = modules(parser.parse_args(argv).part)
+    if not names:
+        parser.error(f"no such benchmark; there are {', '.join(modules([]))}")
+    rows, failed = measure(names, console)
     if len({row.name for row in rows}) != len(rows):
         raise ValueError("two benchmarks report a figure of the same name")
     write(rows)

@@ -1,4 +1,6 @@
-"""A second OpenAI-compatible endpoint, written against the protocol alone: the scripted server must not be the only
+"""Endpoints for the gateway: one in memory that keeps what it was sent, and one over HTTP.
+
+The latter is a second OpenAI-compatible endpoint, written against the protocol alone: the scripted server must not be the only
 one the gateway knows. It answers from a queue of behaviours and keeps every body it received."""
 
 from __future__ import annotations
@@ -9,6 +11,12 @@ import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
+
+from harness.inference.gateway import Gateway
+from harness.inference.ledger import Ledger
+from harness.inference.port import InferenceRules, ModelReply, Upstream
+from harness.limits import EpisodeLimits
+from problems.errors import ArenaError
 
 Behaviour = Callable[[dict[str, object]], "tuple[int, bytes]"]
 
@@ -101,3 +109,38 @@ class OtherServer:
     ) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+MODEL = "scripted-expert"
+ASK = {"messages": [{"role": "user", "content": "Show me a red cotton shirt."}]}
+
+
+class RecordingUpstream:
+    """Keeps what it was sent; fails with the given codes first, then answers."""
+
+    def __init__(self, name: str = "first", *failures: str, is_healthy: bool = True) -> None:
+        self.name = name
+        self.sent: list[dict[str, object]] = []
+        self.failures = list(failures)
+        self.is_healthy = is_healthy
+
+    def complete(self, request: str) -> ModelReply:
+        self.sent.append(json.loads(request))
+        if self.failures:
+            raise ArenaError(self.failures.pop(0), "said so")
+        return ModelReply(model=MODEL, content="ok", prompt_tokens=3, completion_tokens=2, message='{"content":"ok"}')
+
+    def probe(self) -> bool:
+        return self.is_healthy
+
+
+def make_gateway(*upstreams: Upstream, ledger: Ledger | None = None, pauses: list[float] | None = None) -> Gateway:
+    return Gateway(
+        InferenceRules(models=(MODEL, "other-model"), attempts=3, backoff_ms=100, message_count=5, request_bytes=4_000),
+        upstreams,
+        json.dumps(SCHEMAS),
+        EpisodeLimits(completion_tokens_per_call=256),
+        sleep=(pauses if pauses is not None else []).append,
+        clock_ms=lambda: 0,
+        ledger=ledger,
+    )

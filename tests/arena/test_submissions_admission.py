@@ -1,0 +1,213 @@
+"""Submissions: identities, signatures, admission and cooldown, decided from public values alone."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arena.chain.keys import keypair_signer, public_key, verify
+from arena.chain.port import Commitment, Metagraph, Neuron
+from arena.gate.report import GateReport, finding, make_report
+from arena.policy import CooldownRules
+from arena.submissions.admission import (
+    Admission,
+    PastSubmission,
+    admit,
+    cooldown_blocks,
+    cooldown_class,
+    next_allowed_block,
+)
+from arena.submissions.model import (
+    SignedSubmission,
+    agent_version_id,
+    commitment_sha256,
+    is_authentic,
+    make_submission,
+    read_source,
+)
+from problems.errors import ArenaError
+
+ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
+SOURCE = "def agent_main(problem):\n    return 'é'\n"
+RULES = CooldownRules()
+METAGRAPH = Metagraph(
+    netuid=15, block=5_000, tempo=360, neurons=tuple(Neuron(uid=i, hotkey=s.hotkey) for i, s in enumerate((ALICE, BOB)))
+)
+SUBMISSION = make_submission(ALICE, "agent", SOURCE, 1_700_000_000_000)
+
+
+def _committed(submission: SignedSubmission = SUBMISSION, block: int = 4_990) -> Commitment:
+    return Commitment(hotkey=submission.hotkey, sha256=submission.commitment_sha256, block=block)
+
+
+def _admit(submission: SignedSubmission = SUBMISSION, **changes: object) -> Admission:
+    arguments: dict[str, object] = {
+        "commitment": _committed(),
+        "past": (),
+        "metagraph": METAGRAPH,
+        "rules": RULES,
+        "verify": verify,
+        **changes,
+    }
+    return admit(submission, **arguments)
+
+
+def _code(admission: Admission) -> str | None:
+    return None if admission.refusal is None else admission.refusal.code
+
+
+def test_identities_are_the_published_hashes() -> None:
+    source_sha256 = hashlib.sha256(SOURCE.encode()).hexdigest()
+    expected_version = hashlib.sha256(f"{ALICE.hotkey}\n{source_sha256}".encode()).hexdigest()
+    assert SUBMISSION.agent_sha256 == source_sha256
+    assert SUBMISSION.agent_version_id == agent_version_id(ALICE.hotkey, source_sha256) == expected_version
+    assert commitment_sha256(ALICE.hotkey, SOURCE) == hashlib.sha256((ALICE.hotkey + SOURCE).encode()).hexdigest()
+
+
+def test_identities_do_not_depend_on_the_address_prefix_or_on_the_signature() -> None:
+    import bittensor_core as core
+
+    other = core.ss58_encode(public_key(ALICE.hotkey), 0)
+    again = make_submission(ALICE, "agent", SOURCE, 1_700_000_000_000)
+    assert commitment_sha256(other, SOURCE) == SUBMISSION.commitment_sha256
+    assert agent_version_id(other, SUBMISSION.agent_sha256) == SUBMISSION.agent_version_id
+    assert again.signature != SUBMISSION.signature
+    assert again.agent_version_id == SUBMISSION.agent_version_id
+
+
+def test_a_submission_survives_the_wire() -> None:
+    read = msgspec.json.decode(msgspec.json.encode(SUBMISSION), type=SignedSubmission)
+    assert read == SUBMISSION
+    assert is_authentic(read, verify)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"source": SOURCE + " "},
+        {"source": "\ud800"},
+        {"name": "other"},
+        {"hotkey": BOB.hotkey},
+        {"hotkey": "nobody"},
+        {"agent_sha256": "00" * 32},
+        {"submitted_ms": 1},
+        {"submitted_ms": 1 << 60},
+        {"signature": ""},
+        {"signature": "zz"},
+        {"signature": "00" * 64},
+    ],
+)
+def test_any_change_breaks_the_signature(change: dict[str, object]) -> None:
+    changed = msgspec.structs.replace(SUBMISSION, **change)
+    assert not is_authentic(changed, verify)
+    assert _code(_admit(changed)) == "A1007"
+
+
+def test_a_committed_signed_submission_of_a_registered_hotkey_is_accepted() -> None:
+    admission = _admit()
+    assert admission.is_accepted
+    assert admission.agent_version_id == SUBMISSION.agent_version_id
+    assert (admission.submitted_block, admission.next_allowed_block) == (4_990, 4_990 + RULES.accepted_blocks)
+
+
+def test_a_hotkey_off_the_subnet_is_refused() -> None:
+    alone = msgspec.structs.replace(METAGRAPH, neurons=METAGRAPH.neurons[1:])
+    assert _code(_admit(metagraph=alone)) == "A1008"
+
+
+@pytest.mark.parametrize(
+    "commitment",
+    [
+        None,
+        Commitment(hotkey=ALICE.hotkey, sha256="00" * 32, block=4_990),
+        Commitment(hotkey=BOB.hotkey, sha256=SUBMISSION.commitment_sha256, block=4_990),
+    ],
+)
+def test_without_its_own_commitment_a_source_is_refused(commitment: Commitment | None) -> None:
+    assert _code(_admit(commitment=commitment)) == "A1007"
+
+
+def test_nobody_can_submit_another_miners_committed_source() -> None:
+    copied = make_submission(BOB, "agent", SOURCE, 1)
+    stolen = Commitment(hotkey=BOB.hotkey, sha256=SUBMISSION.commitment_sha256, block=4_990)
+    assert _code(_admit(copied, commitment=stolen)) == "A1007"
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "x" * 65, "é", "a\n", "../up"])
+def test_a_malformed_name_is_refused_on_both_sides(name: str) -> None:
+    with pytest.raises(ArenaError) as caught:
+        make_submission(ALICE, name, SOURCE, 1)
+    assert caught.value.failure.code == "A1010"
+    assert _code(_admit(msgspec.structs.replace(SUBMISSION, name=name))) == "A1010"
+
+
+@pytest.mark.parametrize(
+    ("ended", "blocks"), [("accepted", 3_600), ("integrity", 3_600), ("security", 300), ("form", 0)]
+)
+def test_each_class_costs_what_is_published(ended: str, blocks: int) -> None:
+    past = (PastSubmission(block=1_000, ended=ended),)
+    assert next_allowed_block(past, RULES) == 1_000 + blocks
+    early = _admit(past=past, commitment=_committed(block=1_000 + blocks - 1))
+    assert _code(early) == "A1006"
+    assert _admit(past=past, commitment=_committed(block=1_000 + blocks)).is_accepted
+
+
+def test_a_cooldown_refusal_names_the_block_and_costs_nothing_more() -> None:
+    admission = _admit(past=(PastSubmission(block=4_000, ended="accepted"),))
+    assert admission.refusal is not None
+    assert "7600" in admission.refusal.detail
+    assert admission.next_allowed_block == 7_600
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(["accepted", "integrity", "security", "form"]))))
+def test_the_order_of_the_past_does_not_matter(rows: list[tuple[int, str]]) -> None:
+    past = [PastSubmission(block=block, ended=ended) for block, ended in rows]
+    assert next_allowed_block(past, RULES) == next_allowed_block(past[::-1], RULES)
+    assert all(next_allowed_block(past, RULES) >= p.block + cooldown_blocks(p.ended, RULES) for p in past)
+
+
+def _report(*rules: str) -> GateReport:
+    found = [finding(rule, 1) for rule in rules]
+    return make_report(found, rules_version="gate/1", source_sha256="", inputs_sha256="")
+
+
+@pytest.mark.parametrize(
+    ("report", "ended"),
+    [
+        (None, "accepted"),
+        (_report(), "accepted"),
+        (_report("entropy"), "accepted"),
+        (_report("parse"), "form"),
+        (_report("parse", "import"), "security"),
+        (_report("import", "id-table"), "integrity"),
+    ],
+)
+def test_a_report_ends_a_submission_in_its_costliest_class(report: GateReport | None, ended: str) -> None:
+    assert cooldown_class(report) == ended
+
+
+def test_a_source_is_read_byte_for_byte(tmp_path: Path) -> None:
+    path = tmp_path / "agent.py"
+    path.write_bytes("x = 'é'\r\n\ry = 1".encode())
+    assert read_source(path, 100).encode() == path.read_bytes()
+
+
+@pytest.mark.parametrize(("content", "code"), [(b"\xff", "A1001"), (b"x" * 101, "A1004")])
+def test_a_file_that_is_no_source_gets_its_code(tmp_path: Path, content: bytes, code: str) -> None:
+    path = tmp_path / "agent.py"
+    path.write_bytes(content)
+    with pytest.raises(ArenaError) as caught:
+        read_source(path, 100)
+    assert caught.value.failure.code == code
+
+
+def test_a_missing_file_is_a_coded_failure(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.py", tmp_path):
+        with pytest.raises(ArenaError) as caught:
+            read_source(path, 100)
+        assert caught.value.failure.code == "A1009"

@@ -1,0 +1,139 @@
+"""The inbox and the miner's side: commit first, whole files, a receipt for every answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from arena.chain.keys import keypair_signer
+from arena.chain.local import LocalSubtensor
+from arena.submissions.flow import submit
+from arena.submissions.inbox import ENTRY_BYTES_MAX, Inbox, Receipt
+from arena.submissions.model import make_submission
+from problems.errors import ArenaError
+from tests.arena.chain_stands import BLOCK_MS, Clock
+
+ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
+SOURCE = "def agent_main(problem):\n    return None\n"
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Inbox:
+    return Inbox(tmp_path / "inbox")
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> LocalSubtensor:
+    return LocalSubtensor(tmp_path / "chain.sqlite", now_ms=Clock(), block_ms=BLOCK_MS)
+
+
+def _receipt(version: str, hotkey: str = ALICE.hotkey, block: int = 3) -> Receipt:
+    return Receipt(
+        agent_version_id=version,
+        name="agent",
+        hotkey=hotkey,
+        state="accepted",
+        submitted_block=block,
+        next_allowed_block=block + 3_600,
+    )
+
+
+async def test_submitting_commits_and_then_hands_in(chain: LocalSubtensor, inbox: Inbox) -> None:
+    await chain.register(ALICE)
+    submitted = await submit(ALICE, "agent", SOURCE, subtensor=chain, inbox=inbox, now_ms=5)
+    (entry,) = inbox.pending()
+    commitment = await chain.commitment(ALICE.hotkey)
+    assert entry.submission is not None and commitment is not None
+    assert entry.submission.agent_version_id == submitted.agent_version_id
+    assert (commitment.sha256, commitment.block) == (submitted.commitment_sha256, submitted.commitment_block)
+    assert commitment.sha256 == entry.submission.commitment_sha256
+
+
+async def test_a_source_is_not_handed_in_without_its_commitment(chain: LocalSubtensor, inbox: Inbox) -> None:
+    with pytest.raises(ArenaError) as caught:
+        await submit(ALICE, "agent", SOURCE, subtensor=chain, inbox=inbox, now_ms=5)
+    assert caught.value.failure.code == "A1008"
+    assert inbox.pending() == []
+
+
+async def test_submitting_again_commits_anew_and_keeps_one_entry(chain: LocalSubtensor, inbox: Inbox) -> None:
+    await chain.register(ALICE)
+    for now_ms in (5, 6):
+        submitted = await submit(ALICE, "agent", SOURCE, subtensor=chain, inbox=inbox, now_ms=now_ms)
+    (entry,) = inbox.pending()
+    assert entry.submission is not None and entry.submission.submitted_ms == 6
+    assert submitted.agent_version_id == entry.submission.agent_version_id
+
+
+def test_entries_come_in_the_order_of_submission(inbox: Inbox) -> None:
+    for now_ms in (30, 10, 20):
+        inbox.put(make_submission(ALICE, "agent", f"{SOURCE}# {now_ms}\n", now_ms))
+    times = [entry.submission.submitted_ms for entry in inbox.pending() if entry.submission is not None]
+    assert times == [10, 20, 30]
+
+
+def test_an_empty_inbox_and_an_unknown_receipt_are_nothing(inbox: Inbox) -> None:
+    assert inbox.pending() == []
+    assert inbox.receipt("ab" * 32) is None
+    assert inbox.receipts(ALICE.hotkey) == []
+
+
+def test_an_answered_entry_leaves_a_receipt(inbox: Inbox) -> None:
+    submission = make_submission(ALICE, "agent", SOURCE, 5)
+    inbox.put(submission)
+    (entry,) = inbox.pending()
+    inbox.answer(entry, _receipt(submission.agent_version_id))
+    assert inbox.pending() == []
+    assert inbox.receipt(submission.agent_version_id) == _receipt(submission.agent_version_id)
+
+
+def test_receipts_are_a_hotkeys_own_latest_first(inbox: Inbox) -> None:
+    for receipt in (_receipt("a"), _receipt("b", block=9), _receipt("c", hotkey=BOB.hotkey)):
+        inbox.put_receipt(receipt)
+    assert [receipt.agent_version_id for receipt in inbox.receipts(ALICE.hotkey)] == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"name": 1}', b"\xff\xfe", b'"' + b"x" * ENTRY_BYTES_MAX + b'"']
+)
+def test_a_file_that_is_no_submission_has_a_failure_and_stops_nobody(
+    inbox: Inbox, tmp_path: Path, content: bytes
+) -> None:
+    path = inbox.put(make_submission(ALICE, "agent", SOURCE, 5))
+    bad = path.with_name("bad.json")
+    bad.write_bytes(content)
+    first, second = inbox.pending()
+    assert first.failure is not None and first.failure.code == "A1009"
+    assert second.submission is not None
+    inbox.discard(first)
+    inbox.discard(first)
+    assert len(inbox.pending()) == 1
+
+
+def test_a_folder_named_like_an_entry_is_no_submission(inbox: Inbox) -> None:
+    path = inbox.put(make_submission(ALICE, "agent", SOURCE, 5))
+    path.with_name("folder.json").mkdir()
+    assert [entry.failure is None for entry in inbox.pending()] == [False, True]
+
+
+def test_a_half_written_file_is_not_seen(inbox: Inbox) -> None:
+    path = inbox.put(make_submission(ALICE, "agent", SOURCE, 5))
+    path.with_name(f".{path.name}.99.tmp").write_bytes(b"half")
+    assert len(inbox.pending()) == 1
+
+
+def test_a_receipt_of_another_version_of_this_software_is_none(inbox: Inbox, tmp_path: Path) -> None:
+    inbox.put_receipt(_receipt("a"))
+    (path,) = (tmp_path / "inbox" / "receipts").iterdir()
+    path.write_bytes(msgspec.json.encode({"other": 1}))
+    assert inbox.receipt("a") is None
+    assert inbox.receipts(ALICE.hotkey) == []
+
+
+def test_a_folder_that_cannot_be_written_is_a_coded_failure(tmp_path: Path) -> None:
+    (tmp_path / "inbox").write_text("a file where the folder should be")
+    with pytest.raises(ArenaError) as caught:
+        Inbox(tmp_path / "inbox").put(make_submission(ALICE, "agent", SOURCE, 5))
+    assert caught.value.failure.code == "V2060"

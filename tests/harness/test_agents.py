@@ -1,0 +1,211 @@
+"""The shipped agents, run from source through the real recorder, gateway and tools; only the jail is left out."""
+
+from __future__ import annotations
+
+import ast
+import json
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.agents.registry import (
+    baseline_source,
+    cheater_source,
+    reference_agent,
+    reference_agents,
+    reference_sha256s,
+)
+from harness.catalogue.port import Catalogue
+from harness.catalogue.synthetic import generate
+from harness.inference.client import OpenAIUpstream
+from harness.inference.gateway import Gateway
+from harness.inference.port import InferenceRules
+from harness.inference.scripted import MODELS, start_scripted_server
+from harness.limits import EpisodeLimits
+from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit, GuestJob, Host, SandboxLevel
+from harness.session import EpisodePorts, EpisodeRules, run_episode
+from harness.tools.registry import make_toolbox
+from harness.trace import EvaluationBody
+from problems.canonical import text_hash
+from problems.model import Problem
+from problems.outcome import OutcomeScore
+from problems.scoring import score
+from problems.synthesis import synthesize
+from problems.titles import LexicalTitles
+from tests.harness.catalogue_stand import catalogue_of
+from tests.harness.inference_stand import OtherServer, answer
+
+PRODUCTS = tuple(generate(3_000, seed=5))
+PROBLEMS = synthesize(PRODUCTS, seed=23, counts={"product": 4, "shop": 3, "voucher": 3})
+GUEST = Path(__file__).parents[2] / "harness" / "sandbox" / "guest"
+
+
+class DirectSandbox:
+    """Runs an agent in this process: for our own sources only, and only in this test."""
+
+    level = SandboxLevel(
+        name="reference-agents-only", layers=(), guest_sha256="0" * 64, python_version="3", may_race=False
+    )
+
+    def run(self, job: GuestJob, host: Host) -> GuestExit:
+        from arena_sdk import ToolError, _link  # type: ignore[attr-defined]
+
+        def transport(method: str, params: dict[str, object]) -> object:
+            try:
+                return host.call(method, json.loads(json.dumps(params)))
+            except GuestCallError as refused:
+                raise ToolError(refused.code, refused.message) from refused
+
+        _link.connect(transport, schemas=job.tools, models=job.models)
+        module = types.ModuleType("agent")
+        exec(compile(job.source, "agent.py", "exec"), module.__dict__)
+        try:
+            module.agent_main(json.loads(job.problem))
+        except EpisodeOver:
+            return GuestExit(end="stopped")
+        return GuestExit(end="final", claim="null")
+
+
+@pytest.fixture(scope="module")
+def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
+    return catalogue_of(PRODUCTS, tmp_path_factory.mktemp("agents"))
+
+
+@pytest.fixture(scope="module")
+def scripted() -> Iterator[str]:
+    with start_scripted_server() as server:
+        yield server.base_url
+
+
+@pytest.fixture(autouse=True)
+def _sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(GUEST))
+
+
+def run(
+    source: str, problem: Problem, catalogue: Catalogue, base_url: str, models: tuple[str, ...] = MODELS
+) -> EvaluationBody:
+    toolbox = make_toolbox("sn15", catalogue, problem)
+    upstream = OpenAIUpstream("test", base_url, "", 10_000)
+    gateway = Gateway(
+        InferenceRules(models=models, attempts=2), [upstream], toolbox.schemas, EpisodeLimits(), lambda _: None
+    )
+    rules = EpisodeRules(policy_sha256="0" * 64, catalogue_sha256=catalogue.content_sha256, models=models)
+    ports = EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=DirectSandbox())
+    return run_episode(source, problem, ports, rules).body
+
+
+def is_success(body: EvaluationBody, problem: Problem, catalogue: Catalogue) -> bool:
+    outcome = score(problem, body.recommended or (), catalogue.product, LexicalTitles(), unsurfaced=body.unsurfaced)
+    assert isinstance(outcome, OutcomeScore)
+    return outcome.is_success
+
+
+def test_the_baseline_is_agentic_and_solves_most_problems(catalogue: Catalogue, scripted: str) -> None:
+    source = reference_agent("baseline").source
+    bodies = [run(source, problem, catalogue, scripted) for problem in PROBLEMS]
+    assert all(body.is_agentic and body.stop == "terminated" and body.failure is None for body in bodies)
+    solved = [is_success(body, problem, catalogue) for body, problem in zip(bodies, PROBLEMS, strict=True)]
+    assert sum(solved) >= 0.6 * len(PROBLEMS)
+
+
+def test_two_runs_of_the_baseline_have_one_body_hash(catalogue: Catalogue, scripted: str) -> None:
+    source = baseline_source("scripted-careful")
+    first, second = (run(source, PROBLEMS[-1], catalogue, scripted) for _ in range(2))
+    assert first.body_hash() == second.body_hash()
+
+
+def test_the_baselines_levels_use_the_model_they_name(catalogue: Catalogue, scripted: str) -> None:
+    for model in MODELS:
+        body = run(baseline_source(model), PROBLEMS[0], catalogue, scripted)
+        assert {event.model for event in body.events if hasattr(event, "model")} == {model}
+
+
+def test_a_preferred_model_that_is_not_allowed_falls_back_to_the_first(catalogue: Catalogue, scripted: str) -> None:
+    body = run(baseline_source("not-listed"), PROBLEMS[0], catalogue, scripted, models=("scripted-hasty",))
+    assert {event.model for event in body.events if hasattr(event, "model")} == {"scripted-hasty"}
+
+
+def test_the_baseline_runs_unchanged_against_another_endpoint(catalogue: Catalogue) -> None:
+    calls = [
+        {"id": "a", "function": {"name": "recommend_product", "arguments": {"product_ids": "1"}}},
+        {"id": "b", "type": "function", "function": {"name": "terminate", "arguments": '{"status":"failure"}'}},
+    ]
+    with OtherServer(answer("I think first."), answer("Then this.", tool_calls=calls)) as server:
+        body = run(reference_agent("baseline").source, PROBLEMS[0], catalogue, server.base_url, models=("other-model",))
+    assert body.stop == "terminated"
+    assert body.recommended == ("1",) and body.unsurfaced == ("1",)
+    assert body.totals.llm_calls == 2
+
+
+def test_the_subtask_agent_finds_products_but_none_of_its_calls_is_the_models(
+    catalogue: Catalogue, scripted: str
+) -> None:
+    bodies = [run(reference_agent("subtask").source, problem, catalogue, scripted) for problem in PROBLEMS]
+    for body, problem in zip(bodies, PROBLEMS, strict=True):
+        assert not body.is_agentic
+        assert body.totals.code_calls == body.totals.tool_calls > 2
+        assert body.totals.steps >= 1
+        assert len(body.recommended or ()) == len(problem.rewards)
+
+
+def test_the_echoers_calls_are_told_apart_from_the_models(catalogue: Catalogue, scripted: str) -> None:
+    body = run(reference_agent("echoer").source, PROBLEMS[0], catalogue, scripted)
+    assert not body.is_agentic
+    assert body.totals.echoed_calls == body.totals.tool_calls == 3
+
+
+def test_nop_does_nothing(catalogue: Catalogue, scripted: str) -> None:
+    body = run(reference_agent("nop").source, PROBLEMS[0], catalogue, scripted)
+    assert body.recommended is None and body.totals.steps == 0
+
+
+def test_the_cheaters_ids_are_worthless_even_when_they_are_right(catalogue: Catalogue, scripted: str) -> None:
+    problem = PROBLEMS[0]
+    source = cheater_source([problem.rewards[0].product_id] * 3)
+    body = run(source, problem, catalogue, scripted)
+    assert body.recommended == (problem.rewards[0].product_id,)
+    assert not is_success(body, problem, catalogue)
+
+
+# -- the registry
+
+
+def test_every_reference_agent_parses_and_defines_agent_main() -> None:
+    for agent in reference_agents():
+        tree = ast.parse(agent.source)
+        assert any(isinstance(node, ast.FunctionDef) and node.name == "agent_main" for node in tree.body)
+        assert agent.sha256 == text_hash(agent.source)
+
+
+def test_reference_names_and_hashes_are_unique_and_cover_the_scripted_baselines() -> None:
+    agents = reference_agents()
+    assert len({agent.name for agent in agents}) == len(agents) == len(reference_sha256s())
+    assert all(text_hash(baseline_source(model)) in reference_sha256s() for model in MODELS)
+
+
+def test_a_baseline_for_a_model_differs_in_one_line_only() -> None:
+    plain, pinned = reference_agent("baseline").source.splitlines(), baseline_source('odd"\\name').splitlines()
+    changed = [new for old, new in zip(plain, pinned, strict=True) if old != new]
+    assert len(changed) == 1
+    namespace: dict[str, object] = {}
+    exec(changed[0], namespace)
+    assert namespace["MODEL"] == 'odd"\\name'
+
+
+def test_an_answer_table_carries_the_ids_it_is_given() -> None:
+    source = cheater_source(["300000001", "300000002", "300000003", "300000004"])
+    (table,) = (
+        ast.literal_eval(node.value)
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ANSWERS"
+    )
+    assert list(table.values()) == ["300000001", "300000002", "300000003", "300000004"]
+    with pytest.raises(ValueError, match="at least 3"):
+        cheater_source(["1", "2"])
+
+
+def test_agents_stay_short_enough_to_start_from() -> None:
+    assert len(reference_agent("baseline").source.splitlines()) <= 60

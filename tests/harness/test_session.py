@@ -1,0 +1,280 @@
+"""An episode from its first call to its body: what is recorded, what is counted, and whose failure an end is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from harness.agents.registry import reference_agent
+from harness.inference.port import GatewayAnswer
+from harness.session import EpisodePorts, EpisodeRules, run_episode
+from harness.tools.port import ToolOutcome
+from harness.trace import Completion, FailedCompletion, ToolCall
+from problems.canonical import canonical_bytes
+from problems.errors import ArenaError, Owner
+from tests.harness.episode_stand import IDS, StandGateway, StandToolbox, ports, problem, reply, rules
+from tests.harness.jail_stand import WHY_NO_JAIL, best_sandbox, has_jail, reference_sandbox
+
+LOOP = """
+from arena_sdk import llm, tools
+def agent_main(problem):
+    messages = [{"role": "user", "content": problem["query"]}]
+    while True:
+        answer = llm.chat(messages, tools=tools.schemas())
+        messages.append(answer.message)
+        for call in answer.tool_calls:
+            result = tools.execute(call["name"], call["arguments"])
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
+"""
+SEARCH = reply(("find_product", {"q": "red lamp"}))
+RECOMMEND = reply(("recommend_product", {"product_ids": IDS[1]}))
+TERMINATE = reply(("terminate", {"status": "success"}))
+
+
+def episode(source: str, gateway: StandGateway | None = None, **limits: int):
+    return run_episode(source, problem(), ports(reference_sandbox(source), gateway), rules(**limits))
+
+
+def body(source: str, gateway: StandGateway | None = None, **limits: int):
+    return episode(source, gateway, **limits).body
+
+
+def agent(*lines: str) -> str:
+    return "from arena_sdk import llm, tools\ndef agent_main(problem):\n" + "".join(f"    {line}\n" for line in lines)
+
+
+def test_an_agentic_run_is_recorded_turn_by_turn():
+    got = body(LOOP, StandGateway([SEARCH, RECOMMEND, TERMINATE]))
+    assert [type(event) for event in got.events] == [Completion, ToolCall] * 3
+    assert [event.step for event in got.events] == [1, 1, 2, 2, 3, 3]
+    assert (got.stop, got.failure, got.recommended, got.unsurfaced) == ("terminated", None, (IDS[1],), ())
+    assert got.is_agentic
+    assert (got.totals.steps, got.totals.tool_calls, got.totals.llm_calls) == (3, 3, 3)
+    assert (got.totals.prompt_tokens, got.totals.completion_tokens) == (30, 15)
+
+
+def test_a_growing_conversation_is_stored_once():
+    got = body(LOOP, StandGateway([SEARCH, RECOMMEND, TERMINATE]))
+    requests = [event.request for event in got.events if isinstance(event, Completion)]
+    assert requests == [(0,), (0, 1, 2), (0, 1, 2, 3, 4)]
+    assert len(got.messages) == 5
+    assert json.loads(got.messages[0]) == {"role": "user", "content": problem().query}
+
+
+def test_the_same_run_has_the_same_bytes():
+    scripts = [StandGateway([SEARCH, RECOMMEND, TERMINATE]) for _ in range(2)]
+    first, second = (canonical_bytes(body(LOOP, script)) for script in scripts)
+    assert first == second
+
+
+def test_a_run_in_a_jail_and_one_without_have_the_same_body_hash():
+    if not has_jail():
+        pytest.skip(WHY_NO_JAIL)
+    source = LOOP + "    # the same source\n"
+    in_jail, without = (
+        run_episode(source, problem(), ports(sandbox, StandGateway([SEARCH, RECOMMEND, TERMINATE])), rules())
+        for sandbox in (best_sandbox(), reference_sandbox(source))
+    )
+    assert in_jail.body.body_hash() == without.body.body_hash()
+
+
+def test_addresses_in_an_exception_do_not_reach_the_body():
+    source = agent("raise RuntimeError(f'{object()} in /tmp/tmpab12cd34/x')")
+    got = body(source)
+    assert got.failure is not None and "0x…" in got.failure.detail and "ab12" not in got.failure.detail
+    assert canonical_bytes(got) == canonical_bytes(body(source))
+
+
+def test_what_the_agent_prints_is_no_part_of_the_body():
+    loud, quiet = (run_episode(agent(line), problem(), ports(reference_sandbox(agent(line))), rules())
+                   for line in ("print('secret')", "pass"))  # fmt: skip
+    assert "secret" in loud.exit.output_tail
+    assert "secret" not in canonical_bytes(loud.body).decode()
+    assert loud.body.events == quiet.body.events
+
+
+def test_the_claim_is_kept_as_a_claim_and_cut_to_size():
+    assert body(agent("return {'b': 1, 'a': 0.5}")).claim == '{"a":0.5,"b":1}'
+    assert len(body(agent("return 'é' * 1000"), claim_bytes=101).claim.encode()) <= 101
+
+
+# -- ends
+
+ENDS = {
+    "returned without an answer": (agent("return 1"), "returned", "A1060", {}),
+    "terminated without an answer": (agent("tools.terminate()"), "terminated", "A1060", {}),
+    "returned after recommending": (agent("tools.recommend_product('1')"), "terminated", None, {}),
+    "raised": (agent("1 / 0"), "raised", "A1024", {}),
+    "no memory": (agent("raise MemoryError"), "resources", "A1030", {}),
+    "does not parse": ("def (", "load_failed", "A1002", {}),
+    "has no agent_main": ("x = 1", "load_failed", "A1003", {}),
+    "fails on import": ("import numpy\ndef agent_main(p): pass", "load_failed", "A1024", {}),
+    "returned no JSON": (agent("return object()"), "not_json", "A1025", {}),
+    "died": (agent("import os; os._exit(7)"), "died", "A1028", {}),
+    "flooded": (agent("while True: print('x' * 9999)"), "output", "A1026", {}),
+    "broke the protocol": (agent("import os; os.write(4, b'\\0\\0\\0\\1x'); llm.chat([])"), "protocol", "A1027", {}),
+    "sent a huge frame": (agent("import os; os.write(4, b'\\xff' * 8); llm.chat([])"), "frame", "A1029", {}),
+    "ran out of time": (agent("while True: pass"), "wall_clock", "A1020", {"agent_time_ms": 300}),
+    "used up its tool calls": (agent("while 1: tools.find_product(q='x')"), "tool_calls", "A1022", {"tool_calls": 3}),
+    "used up its steps": (LOOP, "steps", "A1021", {"steps": 4}),
+    "used up its prompt tokens": (LOOP, "tokens", "A1023", {"prompt_tokens": 25}),
+    "used up its completion tokens": (LOOP, "tokens", "A1023", {"completion_tokens": 9}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_every_end_has_its_reason_and_is_the_agents(case):
+    source, stop, code, limits = ENDS[case]
+    got = body(source, **limits)
+    assert (got.stop, got.failure.code if got.failure else None) == (stop, code)
+    assert got.failure is None or got.failure.owner is Owner.AGENT
+
+
+def test_a_limit_is_counted_before_anything_is_executed():
+    gateway = StandGateway()
+    got = body(LOOP, gateway, steps=4)
+    assert gateway.asked == got.totals.steps == 4
+    assert body(agent("while True: tools.find_product(q='x')"), tool_calls=3).totals.tool_calls == 3
+
+
+def test_an_answer_given_before_a_breach_stays_in_the_body():
+    got = body(agent("tools.find_product(q='x')", f"tools.recommend_product('{IDS[0]}')", "1 / 0"))
+    assert (got.stop, got.recommended) == ("raised", (IDS[0],))
+
+
+def test_after_terminate_no_call_is_executed_and_nothing_changes_the_end():
+    lines = ("tools.recommend_product('1')", "tools.terminate()")
+    for after in ("tools.recommend_product('2')", "llm.chat([{'role': 'user', 'content': 'x'}])", "1 / 0", "return 5"):
+        gateway = StandGateway()
+        got = body(agent(*lines, after), gateway)
+        assert (got.stop, got.failure, got.recommended) == ("terminated", None, ("1",))
+        assert (got.totals.tool_calls, gateway.asked) == (2, 0)
+
+
+def test_the_last_recommendation_wins():
+    assert body(agent("tools.recommend_product('1')", "tools.recommend_product('2, 3')")).recommended == ("2", "3")
+
+
+def test_a_malformed_tool_call_is_recorded_with_the_text_the_agent_got():
+    source = agent("return [tools.execute('nope', '{}'), tools.execute('find_product', 'not json')]")
+    got = body(source)
+    assert [event.failure.code for event in got.events] == ["A1050", "A1050"]
+    assert json.loads(got.claim) == [event.result for event in got.events]
+    assert got.events[1].arguments == "not json"
+
+
+def test_arguments_are_serialised_again_by_the_host():
+    got = body(agent('tools.execute(\'find_product\', \'{ "q" : "x", "a":1, "a": 2}\')'))
+    assert got.events[0].arguments == '{"a":2,"q":"x"}'
+
+
+def test_a_refused_request_is_recorded_and_the_agent_may_go_on():
+    got = body(agent("try: llm.chat([])", "except Exception as error: return error.code"))
+    assert got.claim == '"A1040"'
+    assert got.events == (FailedCompletion(step=1, failure=got.events[0].failure),)
+    assert (got.events[0].failure.code, got.totals.steps) == ("A1040", 0)
+
+
+def test_refused_requests_alone_do_not_keep_an_episode_alive():
+    got = body(agent("while True:", "    try: llm.chat([])", "    except Exception: pass"), steps=5)
+    assert (got.stop, len(got.events)) == ("steps", 5)
+
+
+# -- faults of ours are never in a body
+
+
+class FailingGateway(StandGateway):
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._error = error
+
+    def chat(self, params: dict[str, object], *, completion_tokens_left: int) -> GatewayAnswer:
+        raise self._error
+
+
+class FailingToolbox(StandToolbox):
+    def dispatch(self, name: str, arguments: str) -> ToolOutcome:
+        raise ArenaError("U3010", "shard 3")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(ArenaError("U3002", "503"), "U3002"), (ZeroDivisionError("a bug"), "V2004")]
+)
+def test_a_failing_model_side_is_raised_and_not_recorded(error, code):
+    with pytest.raises(ArenaError) as caught:
+        body(LOOP, FailingGateway(error))
+    assert caught.value.failure.code == code and caught.value.owner is not Owner.AGENT
+
+
+def test_a_failing_catalogue_is_raised_and_not_recorded():
+    source = agent("tools.find_product(q='x')")
+    failing = EpisodePorts(toolbox=FailingToolbox(), gateway=StandGateway(), sandbox=reference_sandbox(source))
+    with pytest.raises(ArenaError) as caught:
+        run_episode(source, problem(), failing, rules())
+    assert caught.value.failure.code == "U3010"
+
+
+@pytest.mark.parametrize(("source", "code"), [("x = '\ud800'", "A1001"), ("#" * 200, "A1004")])
+def test_a_source_that_no_guest_takes_is_the_agents_and_never_started(source, code):
+    with pytest.raises(ArenaError) as caught:
+        run_episode(source, problem(), ports(best_sandbox()), rules(source_bytes=100))
+    assert caught.value.failure.code == code
+
+
+# -- the surfaced rule
+
+FOUND = "tools.find_product(q='red lamp')"
+WANTED = f"tools.recommend_product('{IDS[2]}')"
+FULL_WIDTH = "".join(chr(0xFF10 + int(digit)) for digit in IDS[2])
+SURFACED_CASES = {
+    "found, then recommended": ((FOUND, WANTED), ()),
+    "never found": ((WANTED,), (IDS[2],)),
+    "found too late": ((WANTED, FOUND), (IDS[2],)),
+    "recommended again once found": ((WANTED, FOUND, WANTED), ()),
+    "only viewed": ((f"tools.view_product_information('{IDS[2]}')", WANTED), (IDS[2],)),
+    "searched by its number": ((f"tools.find_product(q='{IDS[2]}')", WANTED), (IDS[2],)),
+    "searched among words": ((f"tools.find_product(q='lamp {IDS[2]} red')", WANTED), (IDS[2],)),
+    "smuggled elsewhere": ((f"tools.find_product(q='lamp', shop_id='{IDS[2]}')", WANTED), (IDS[2],)),
+    "in full-width digits": ((f"tools.find_product(q='{FULL_WIDTH}')", WANTED), (IDS[2],)),
+    "a neighbour of a searched number": ((f"tools.find_product(q='{IDS[0]}')", WANTED), ()),
+    "one of two": ((FOUND, f"tools.recommend_product('{IDS[0]},9')"), ("9",)),
+}
+
+
+@pytest.mark.parametrize("case", SURFACED_CASES)
+def test_an_id_counts_only_when_a_search_brought_it(case):
+    lines, unsurfaced = SURFACED_CASES[case]
+    assert body(agent(*lines)).unsurfaced == unsurfaced
+
+
+def test_first_surfacing_is_recorded_with_its_rank_and_only_once():
+    got = body(agent(FOUND, FOUND, f"tools.recommend_product('{IDS[1]}')"))
+    assert [(s.product_id, s.rank) for s in got.events[0].surfaced] == [(i, n) for n, i in enumerate(IDS, start=1)]
+    assert got.events[1].surfaced == ()
+
+
+def test_the_surfaced_rule_can_be_switched_off_by_policy():
+    source = agent(f"tools.recommend_product('{IDS[2]}')")
+    off = EpisodeRules(policy_sha256="0", catalogue_sha256="1", is_surfaced_rule_on=False)
+    assert run_episode(source, problem(), ports(reference_sandbox(source)), off).body.unsurfaced == ()
+
+
+# -- agentic or not
+
+
+def test_calls_written_by_python_are_code_and_the_run_is_not_agentic():
+    got = body(agent(FOUND, f"tools.recommend_product('{IDS[0]}')"), StandGateway())
+    assert {event.emitter for event in got.events} == {"code"} and not got.is_agentic
+
+
+def test_one_recommendation_by_python_spoils_an_agentic_run():
+    source = LOOP.replace("    while True:", "    for _ in range(30):") + f"    tools.recommend_product('{IDS[0]}')\n"
+    got = body(source, StandGateway([SEARCH] * 30), steps=40)
+    assert got.totals.llm_calls == 30 and got.totals.code_calls == 1
+    assert not got.is_agentic
+
+
+def test_the_shipped_baseline_is_agentic_on_this_contract():
+    got = body(reference_agent("baseline").source, StandGateway([SEARCH, RECOMMEND, TERMINATE]))
+    assert got.failure is None and got.is_agentic
