@@ -1,8 +1,8 @@
 """The demo: the main job on real parts, watched from outside.
 
 Promise: it starts `neurons/validator.py` as its own process, submits agents as miners do (commitment on the local
-chain, then the source), and only reads: the store through the validator's own role, the weights from the
-chain. Each run has a folder of its own that is left behind. What was started is ended by its process id, whatever happens.
+chain, then the source), and only reads: the store through the validator's own role, the weights from the chain. Each
+run has a folder of its own that is left behind. What was started is ended by its process id, whatever happens.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 
 import msgspec
 from rich.console import Console
@@ -13,6 +14,9 @@ from neurons.demo_view import leaderboard, progress_line, progress_table, reject
 from problems.errors import ArenaError
 
 
+LINE_S = 3.0  # between two progress lines of a stream that is no terminal
+
+
 class DemoScreen:
     """Where the demo is shown. `is_quiet` keeps stdout free for the JSON result."""
 
@@ -21,7 +25,7 @@ class DemoScreen:
 
     def tell(self, sentence: str) -> None:
         """One line about what is happening."""
-        self._console.print(f"[bold]·[/bold] {sentence}")
+        self._console.print(f"[bold]·[/bold] {sentence}", soft_wrap=True)
 
     async def follow(self, run: DemoRun, process: subprocess.Popen[bytes], problems: tuple[int, int]) -> DemoView:
         """Show the run until the race is over, and return the last view. Raises what `watch` raises."""
@@ -32,12 +36,13 @@ class DemoScreen:
                     live.update(progress_table(run, view))
                     last = view
         else:
-            shown = ""
+            shown, shown_s = "", 0.0
             async for view in watch(run, process, problems):
-                line = progress_line(view)
-                if line != shown:
+                line, now_s = progress_line(view), time.monotonic()
+                if line != shown and (now_s - shown_s >= LINE_S or view.is_over):
                     self.tell(line)
-                shown, last = line, view
+                    shown, shown_s = line, now_s
+                last = view
         if last is None:
             raise ArenaError("V2061", "nothing was seen")
         return last

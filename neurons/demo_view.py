@@ -84,10 +84,10 @@ def _is_success(record: EvaluationRecord) -> bool:
 def leaderboard(view: DemoView) -> Table:
     """The settled standings with 95 % intervals, agentic share and success per bucket."""
     table = Table(title="leaderboard (score with its 95 % interval; solved per bucket)", title_justify="left")
-    table.add_column("rank", justify="right")
-    table.add_column("agent")
+    table.add_column("#", justify="right", no_wrap=True)
+    table.add_column("agent", no_wrap=True)
     for column in ("score", "95 %", "agentic", *BUCKETS, "judge"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     settlement = view.race.settlement
     names = {submission.subject.agent_version_id: submission.name for submission in view.submissions}
     for row in settlement.standings if settlement else ():
@@ -95,7 +95,7 @@ def leaderboard(view: DemoView) -> Table:
             str(row.rank),
             names.get(row.agent_version_id, row.agent_version_id[:12]),
             f"{row.race_score_e4 / 10_000:.3f}",
-            f"{row.low_e4 / 10_000:.2f}..{row.high_e4 / 10_000:.2f}",
+            f"{row.low_e4 / 10_000:.2f}-{row.high_e4 / 10_000:.2f}",
             f"{row.agentic_share_e4 / 100:.0f} %",
             *_by_bucket(_records_of(view.race, row.agent_version_id)),
             f"{row.mean_quality_e4 / 10_000:.2f}",
@@ -125,9 +125,9 @@ def weights_table(result: DemoResult) -> Table:
     """The weights as the chain holds them."""
     table = Table(title="weights read back from the chain", title_justify="left")
     for column in ("uid", "u16", "share"):
-        table.add_column(column, justify="right")
-    table.add_column("who")
-    table.add_column("hotkey", no_wrap=True)
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("who", no_wrap=True)
+    table.add_column("hotkey", no_wrap=True, overflow="ellipsis")
     names = {s.subject.miner_hotkey: s.name for s in result.view.submissions}
     total = sum(weight for _, weight in result.chain_weights) or 1
     for uid, weight in result.chain_weights:

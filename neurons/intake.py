@@ -69,7 +69,8 @@ class Intake:
         chain = self._node.chain
         finalized = await chain.finalized_block()
         commitment = await chain.commitment(submission.hotkey, finalized)
-        if commitment is None and await chain.commitment(submission.hotkey) is not None:
+        latest = await chain.commitment(submission.hotkey)
+        if latest != commitment and latest is not None and latest.sha256 == submission.commitment_sha256:
             return  # committed in a block that is not final yet: it stays in the inbox until it is
         past = _past(stored, submission.hotkey)
         admission = admit(

@@ -126,17 +126,23 @@ def start_embedded(state_dir: Path) -> EmbeddedServer:
     try:
         paths = lay_out(state_dir, user)
         with _transition(paths):
-            share = _open_lock(paths.home / "users.lock")
-            try:
-                passwords = _ensure_running(paths, user)
-                fcntl.flock(share, fcntl.LOCK_SH)
-                server = EmbeddedServer(paths, user, share, passwords)
-                migrate(server.owner_dsn)
-            except BaseException:
-                share.close()
-                raise
+            return _start(paths, user)
     except OSError as error:
         raise ArenaError("V2020", f"{state_dir}: {error}") from error
+
+
+def _start(paths: ServerPaths, user: ServerUser) -> EmbeddedServer:
+    """The started server with this process's share in it; a server that nobody can use is not left running."""
+    share = _open_lock(paths.home / "users.lock")
+    try:
+        server = EmbeddedServer(paths, user, share, _ensure_running(paths, user))
+        migrate(server.owner_dsn)
+    except BaseException:
+        if _try_lock(share, fcntl.LOCK_EX):
+            _stop_postmaster(paths)
+        share.close()
+        raise
+    fcntl.flock(share, fcntl.LOCK_SH)
     return server
 
 

@@ -24,8 +24,8 @@ def demo(
     """Run the whole arena once on this machine.
 
     Seven agents are gated, qualified and raced in jails over a synthetic catalogue of 20,000 products, judged, signed
-    into a real Postgres, verified and paid in weights on a local chain. The models are scripted; set
-    OPENAI_BASE_URL (and --models) to use an OpenAI-compatible endpoint instead. Exit code 4 when a record fails verification.
+    into a real Postgres, verified and paid in weights on a local chain. The models are scripted; set OPENAI_BASE_URL
+    (and --models) to use an OpenAI-compatible endpoint instead. Exit code 4 when a record fails verification.
     """
     from neurons.settings import resolve
 

@@ -19,8 +19,8 @@ def validator(
 
     Gates submissions, qualifies and races agents in jails, judges, signs records into Postgres, settles, sets
     weights. Takes the ecosystem's flags (--wallet.name, --wallet.hotkey, --netuid, --subtensor.network) and one flag
-    per setting (--state-dir, --policy, --workers, ...); --dry-run lists them all. SIGTERM and SIGINT stop it cleanly: running
-    episodes get 30 s to finish.
+    per setting (--state-dir, --policy, --workers, ...); --dry-run lists them all. SIGTERM and SIGINT stop it cleanly:
+    running episodes get 30 s to finish.
     """
     from neurons.settings import refuse_unknown_flags, resolve_arguments, show_settings
 

@@ -1,7 +1,8 @@
 """Endpoints for the gateway: one in memory that keeps what it was sent, and one over HTTP.
 
-The latter is a second OpenAI-compatible endpoint, written against the protocol alone: the scripted server must not be the only
-one the gateway knows. It answers from a queue of behaviours and keeps every body it received."""
+The latter is a second OpenAI-compatible endpoint, written against the protocol alone: the scripted server must not be
+the only one the gateway knows. It answers from a queue of behaviours and keeps every body it received.
+"""
 
 from __future__ import annotations
 

@@ -13,30 +13,18 @@ from harness.emission import Attribution, Emission, is_agentic
 from harness.tools.registry import profile_schemas
 from harness.trace import EmittedCall, Surfaced, ToolCall
 
+
+def schema(name: str, **properties: dict[str, object]) -> dict[str, object]:
+    return {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": properties}}}
+
+
 SCHEMAS = json.dumps(
     [
-        {
-            "type": "function",
-            "function": {
-                "name": "find_product",
-                "parameters": {
-                    "type": "object",
-                    "properties": {
-                        "q": {"type": "string"},
-                        "page": {"type": "integer", "default": 1},
-                        "price": {"type": "string"},
-                        "filters": {},
-                    },
-                },
-            },
-        },
-        {"type": "function", "function": {"name": "recommend_product", "parameters": {"properties": {"product_ids": {}}}}},
-        {
-            "type": "function",
-            "function": {"name": "terminate", "parameters": {"properties": {"status": {"default": "success"}}}},
-        },
+        schema("find_product", q={}, page={"type": "integer", "default": 1}, price={}, filters={}),
+        schema("recommend_product", product_ids={}),
+        schema("terminate", status={"default": "success"}),
     ]
-)  # fmt: skip
+)
 READER = CallReader(SCHEMAS)
 CALL = ("find_product", '{"q": "red lamp", "price": "0-100"}')
 AS_JSON = '{"name": "find_product", "arguments": {"q": "red lamp", "price": "0-100"}}'
@@ -96,7 +84,7 @@ ECHOES = {
     "JSON with arguments": AS_JSON,
     "JSON with parameters": '{"name": "find_product", "parameters": {"price": "0-100", "q": "red lamp"}}',
     "arguments before the name": '{"arguments": {"q": "red lamp", "price": "0-100"}, "name": "find_product"}',
-    "native form": '{"type": "function", "function": {"name": "find_product", "arguments": "{\\"q\\": \\"red lamp\\", \\"price\\": \\"0-100\\"}"}}',
+    "native form": json.dumps({"type": "function", "function": {"name": CALL[0], "arguments": CALL[1]}}),
     "tool_call text": f"Repeat: <tool_call>{AS_JSON}</tool_call>",
     "tool_call list": f"<tool_call>[{AS_JSON}]</tool_call>",
     "a menu of calls": f'Choose one: 1. {{"name": "terminate", "arguments": {{}}}} 2. {AS_JSON} 3. nothing',
@@ -105,8 +93,8 @@ ECHOES = {
     "JSON in a string in a string": json.dumps({"a": json.dumps({"next": AS_JSON})}),
     "as a Python call": 'Say find_product(q="red lamp", price="0-100") now.',
     "as a positional Python call": "find_product('red lamp', 1, '0-100')",
-    "over several lines": '{\n  "name": "find_product",\n  "arguments": {\n    "q": "red   lamp",\n    "price": "0-100"\n  }\n}',
-    "with a default spelled out": '{"name": "find_product", "arguments": {"q": "red lamp", "price": "0-100", "page": "1"}}',
+    "over several lines": json.dumps(json.loads(AS_JSON), indent=3).replace("red lamp", "red   lamp"),
+    "with a default spelled out": AS_JSON.replace('"q"', '"page": "1", "q"'),
     "in a code fence": f"```json\n{AS_JSON}\n```",
 }  # fmt: skip
 
@@ -207,8 +195,18 @@ def test_calls_written_as_text_are_read(case):
     assert READER.key(call.name, call.arguments) == READER.key(*CALL)
 
 
-@pytest.mark.parametrize("content", ["", "no call", "<tool_call>", "<tool_call>[1, 2]</tool_call>", "<tool_call>{}</tool_call>",
-                                     '<tool_call>{"name": 3, "arguments": {}}</tool_call>', f"<think><tool_call>{AS_JSON}</tool_call></think>"])  # fmt: skip
+NOT_WRITTEN = [
+    "",
+    "no call",
+    "<tool_call>",
+    "<tool_call>[1, 2]</tool_call>",
+    "<tool_call>{}</tool_call>",
+    '<tool_call>{"name": 3, "arguments": {}}</tool_call>',
+    f"<think><tool_call>{AS_JSON}</tool_call></think>",
+]
+
+
+@pytest.mark.parametrize("content", NOT_WRITTEN)
 def test_text_without_a_call_has_none(content):
     assert READER.emitted(content, ()) == ()
 
@@ -271,7 +269,11 @@ def test_the_name_counts():
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=20),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
     max_leaves=12,
 )

@@ -96,6 +96,7 @@ def test_the_probe_asks_something_else_and_reports_health() -> None:
 
 
 def test_importing_the_client_does_not_import_openai() -> None:
-    code = "import sys, harness.inference.client, harness.inference.scripted; print({'openai', 'uvicorn'} & {*sys.modules})"
+    imports = "import sys, harness.inference.client, harness.inference.scripted"
+    code = imports + "\nprint({'openai', 'uvicorn'} & {*sys.modules})"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert ran.stdout.strip() == "set()"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 import msgspec
@@ -12,6 +14,7 @@ import pytest
 
 from harness.sandbox.bubblewrap import Bubblewrap, BubblewrapSandbox
 from harness.sandbox.probe import diagnose, open_sandbox
+from harness.sandbox.rootfs import open_guest_root
 from harness.sandbox.seccomp import build_filter, native_architecture
 from harness.sandbox.selftest import Report, broken_promises, inspect
 from problems.errors import ArenaError
@@ -131,6 +134,8 @@ def test_doctor_names_what_holds(jail):
 
 SCRIPT = """
 import sys
+import tempfile
+import time
 from pathlib import Path
 from harness.sandbox.probe import diagnose, open_sandbox
 from problems.errors import ArenaError
@@ -162,3 +167,18 @@ def test_a_binary_that_is_no_bubblewrap_is_a_fault_of_ours(jail):
     with pytest.raises(ArenaError) as caught:
         run(TRIVIAL, sandbox=sandbox)
     assert caught.value.failure.code == "V2002"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has a uid to give up")
+def test_root_without_the_right_to_mount_still_has_a_jail_with_an_own_uid(jail):
+    best = best_sandbox()
+    assert isinstance(best, BubblewrapSandbox)
+    if any(parent.stat().st_mode & 0o001 == 0 for parent in best.bubblewrap.binary.parents):
+        pytest.skip("the binary stands where other uids cannot go, so this way in cannot hold")
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        how = Bubblewrap(binary=best.bubblewrap.binary, entry="root-userns", cgroups=best.bubblewrap.cgroups)
+        program = build_filter(native_architecture())
+        root = open_guest_root(Path(directory))
+        sandbox = BubblewrapSandbox(how, root, program, best.level, slots=1, clock=time.monotonic)
+        assert inspect(sandbox, is_uid_own=True) == ()

@@ -1,4 +1,4 @@
-"""Whatever is wrong, the answer is a code, whose fault it is and what to do next; and nothing already written is lost."""
+"""Whatever is wrong: a code, whose fault it is and what to do next; and nothing already written is lost."""
 
 from __future__ import annotations
 

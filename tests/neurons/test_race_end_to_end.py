@@ -100,9 +100,11 @@ def test_a_local_run_gives_the_body_hash_the_validator_recorded(
         agent = next(a for a in run.agents if a.name == name)
         (tmp_path / "agent.py").write_text(agent.source, encoding="utf-8")
         answer = subprocess.run(
-            [sys.executable, "-m", "neurons.cli.app", "run", str(tmp_path / "agent.py"), "--json"]
-            + ["--problems", str(suite), "--problem", problem_id, "--policy", run.settings.policy]
-            + ["--catalogue", str(run.settings.catalogue_dir), "--state-dir", str(run.settings.guest_dir)],
+            [
+                *(sys.executable, "-m", "neurons.cli.app", "run", str(tmp_path / "agent.py"), "--json"),
+                *("--problems", str(suite), "--problem", problem_id, "--policy", run.settings.policy),
+                *("--catalogue", str(run.settings.catalogue_dir), "--state-dir", str(run.settings.guest_dir)),
+            ],
             capture_output=True,
             text=True,
             cwd=ROOT,

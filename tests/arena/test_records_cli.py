@@ -1,0 +1,173 @@
+"""`arena records` on a real store: what it prints, its exit codes, and that it starts and stops the server itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from arena.chain.keys import keypair_signer, verify
+from arena.records.checkpoint import sign_checkpoint
+from arena.records.sequencer import Sequencer
+from arena.records.verify import verify_store
+from arena.store.embedded import is_running, start_embedded
+from arena.store.location import StoreLocation, default_state_dir, read_location, write_location
+from arena.store.postgres import PostgresStore
+from problems.errors import ArenaError
+from tests.arena.log_stand import HOST, Clock, attempt, episode, settlement
+from tests.arena.test_store_roles import as_owner
+
+ROOT = Path(__file__).parents[2]
+ALICE = keypair_signer("//Alice")
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Path]:
+    """A state folder with a log of eight records, its server stopped."""
+    state_dir = Path(tempfile.mkdtemp(prefix="arena-"))
+    server = start_embedded(state_dir)
+    dsn = server.dsn_for(ALICE.hotkey)
+    write_location(state_dir, StoreLocation(kind="embedded", validator=ALICE.hotkey, dsn=dsn))
+    asyncio.run(fill(dsn, state_dir))
+    server.stop()
+    yield state_dir
+    shutil.rmtree(state_dir)
+
+
+async def fill(dsn: str, state_dir: Path) -> None:
+    store = await PostgresStore.open(dsn, ALICE.hotkey)
+    sequencer = Sequencer(store, ALICE, Clock(), HOST)
+    await sequencer.append([attempt(0)])
+    for problem in (1, 2):
+        payloads, body = episode(problem, result_bytes=2_000)
+        await sequencer.append(payloads, [body])
+    point = (await verify_store(store, verify)).logs[0].checkpoint
+    (state_dir / "checkpoint.txt").write_text(sign_checkpoint(point, ALICE))
+    await sequencer.append([settlement()])
+    await store.close()
+
+
+def records(node: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "neurons.cli.app", "records", *arguments]
+    environment = {**os.environ, "ARENA_STATE_DIR": str(node)}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_verify_of_a_whole_log_is_ok_and_leaves_the_server_as_it_was(node: Path) -> None:
+    done = records(node, "verify", "--checkpoint", str(node / "checkpoint.txt"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "8 records (3 attempt, 2 evaluation, 1 settlement, 2 verdict), 2 bodies, 1 logs" in done.stdout
+    assert "ok: every signature" in done.stdout
+    assert not is_running(node)
+
+
+def test_verify_prints_its_report_as_json(node: Path) -> None:
+    report = json.loads(records(node, "verify", "--json").stdout)
+    assert (report["ok"], report["records"], report["defect_count"]) == (True, 8, 0)
+
+
+def test_verify_of_a_tampered_log_exits_with_4_and_names_the_first_bad_record(node: Path) -> None:
+    flip = "update arena.record set content = set_byte(content, 20, get_byte(content, 20) # 1) where seq in (3, 6)"
+    trigger = "alter table arena.record {} trigger no_change"
+    server = start_embedded(node)
+    try:
+        asyncio.run(as_owner(server, trigger.format("disable"), flip, trigger.format("enable")))
+        done = records(node, "verify")
+        report = json.loads(records(node, "verify", "--json").stdout)
+        asyncio.run(as_owner(server, trigger.format("disable"), flip, trigger.format("enable")))
+    finally:
+        server.stop()
+    assert done.returncode == 4
+    assert f"V2050 record 3 of {ALICE.hotkey} failed verification: content" in done.stdout
+    assert (report["ok"], report["defects"][0]["seq"]) == (False, 3)
+
+
+def test_verify_finds_a_log_cut_back_together_with_its_head(node: Path) -> None:
+    cut = (
+        "alter table arena.record disable trigger no_change",
+        "alter table arena.head disable trigger forward",
+        "create table public.kept as select * from arena.record where seq > 6",
+        "delete from arena.record where seq > 6",
+        "update arena.head set seq = 6, hash = (select prev from public.kept where seq = 7)",
+    )
+    back = (
+        "insert into arena.record select * from public.kept",
+        "update arena.head set seq = 8, hash = sha256(k.prev || k.sha256) from public.kept k where k.seq = 8",
+        "drop table public.kept",
+        "alter table arena.record enable trigger no_change",
+        "alter table arena.head enable trigger forward",
+    )
+    server = start_embedded(node)
+    try:
+        asyncio.run(as_owner(server, *cut))
+        from_inside = records(node, "verify")
+        with_checkpoint = records(node, "verify", "--checkpoint", str(node / "checkpoint.txt"))
+        asyncio.run(as_owner(server, *back))
+    finally:
+        server.stop()
+    assert from_inside.returncode == 0
+    assert with_checkpoint.returncode == 4
+    assert "checkpoint: the checkpoint says 7 records, the log has 6" in with_checkpoint.stdout
+
+
+def test_show_finds_a_record_by_number_and_by_the_beginning_of_an_id(node: Path) -> None:
+    by_number = records(node, "show", "3")
+    assert by_number.returncode == 0, by_number.stderr
+    for part in ("evaluation", "outcome by slot and axis", "I search first.", "find_product by llm", "span 1"):
+        assert part in by_number.stdout
+    shown = json.loads(records(node, "show", "3", "--json").stdout)
+    assert shown["body"]["problem_id"] == "p0001"
+    assert [verdict["quality_e4"] for verdict in shown["verdicts"]] == [7_000]
+    by_id = json.loads(records(node, "show", shown["content_sha256"][:12], "--json").stdout)
+    assert by_id == shown
+    by_attempt = json.loads(records(node, "show", "r1-a1-2:1", "--json").stdout)
+    assert by_attempt["seq"] == 5
+
+
+def test_show_of_something_that_is_not_there_is_a_usage_error(node: Path) -> None:
+    for which in ("99", "nonsense"):
+        done = records(node, "show", which)
+        assert (done.returncode, "no record matches" in done.stderr) == (2, True)
+
+
+def test_tail_lists_the_last_records_one_a_line(node: Path) -> None:
+    lines = records(node, "tail", "-n", "2").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["7", "8"]
+    assert ("verdict" in lines[0], "settled" in lines[1]) == (True, True)
+    rows = [json.loads(line) for line in records(node, "tail", "-n", "3", "--json").stdout.splitlines()]
+    assert [row["seq"] for row in rows] == [6, 7, 8]
+
+
+def test_stats_count_what_the_log_holds(node: Path) -> None:
+    found = json.loads(records(node, "stats", "--json").stdout)
+    assert found["records"] == {"attempt": 3, "evaluation": 2, "settlement": 1, "verdict": 2}
+    assert (found["attempts"], found["outcomes"]) == ({"abandoned": 1, "evaluated": 2}, {"success": 2})
+    assert found["mean_quality_e4"] == 7_000
+
+
+def test_a_folder_without_a_store_is_an_environment_that_is_not_ready(tmp_path: Path) -> None:
+    done = records(tmp_path, "verify")
+    assert done.returncode == 3
+    assert "V2021" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_location_is_private_and_survives_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    location = StoreLocation(kind="external", validator="v", dsn="postgresql://u:p@h/d")
+    assert read_location(tmp_path) is None
+    write_location(tmp_path, location)
+    assert read_location(tmp_path) == location
+    assert (tmp_path / "store.json").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "store.json").write_text("{")
+    with pytest.raises(ArenaError, match="V2021"):
+        read_location(tmp_path)
+    monkeypatch.setenv("ARENA_STATE_DIR", str(tmp_path))
+    assert default_state_dir() == tmp_path

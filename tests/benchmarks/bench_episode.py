@@ -1,0 +1,141 @@
+"""Episodes: what jail, RPC, tools and record cost, with the scripted model in this process, sandbox on and off.
+
+"Off" is the `reference-agents-only` level: the same runner, protocol, tools and recorder without a jail; the ratio is
+the price of the jail alone. Run alone: `python -m tests.benchmarks.bench_episode [episodes]`, one JSON line a figure.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from harness.agents.registry import baseline_source, reference_sha256s
+from harness.catalogue.documents import write_documents
+from harness.catalogue.engine import open_catalogue
+from harness.catalogue.index import build_index
+from harness.catalogue.port import Catalogue
+from harness.catalogue.synthetic import generate
+from harness.inference.client import read_reply
+from harness.inference.gateway import Gateway
+from harness.inference.port import InferenceRules, ModelReply
+from harness.inference.scripted.model import complete
+from harness.limits import EpisodeLimits
+from harness.sandbox.port import GuestJob, Sandbox
+from harness.sandbox.probe import open_sandbox
+from harness.session import Episode, EpisodePorts, EpisodeRules, run_episode
+from harness.tools.registry import make_toolbox
+from problems.canonical import text_hash
+from problems.model import Problem
+from problems.synthesis import synthesize
+from tests.benchmarks.row import Row
+
+DOCUMENTS, EPISODES, ROUND_TRIPS, WORKERS = 3_000, 24, 2_000, 2
+MODEL = "scripted-expert"
+TARGET_MS, TARGET_PER_S, TARGET_US = 150.0, 12.0, 150.0
+RULES = EpisodeRules(policy_sha256="0" * 64, catalogue_sha256="0" * 64, models=(MODEL,))
+ASKING = f"""
+import time
+from arena_sdk import tools
+def agent_main(problem):
+    took = []
+    for _ in range({ROUND_TRIPS}):
+        started = time.perf_counter()
+        tools.execute("terminate", "{{}}")
+        took.append(time.perf_counter() - started)
+    return sorted(took)[len(took) // 2] * 1e6
+"""
+
+
+class ScriptedUpstream:
+    """The scripted model without its server."""
+
+    name = "scripted"
+
+    def complete(self, request: str) -> ModelReply:
+        return read_reply(msgspec.json.encode(complete(msgspec.json.decode(request))))
+
+    def probe(self) -> bool:
+        return True
+
+
+class EmptyHost:
+    """Answers at once: what is left is the round trip."""
+
+    def call(self, method: str, params: dict[str, object]) -> object:
+        return {"result": "[]", "failure": None}
+
+
+def measure(episodes: int = EPISODES) -> Sequence[Row]:
+    """Median episode, its model-free part, episodes a second with two workers, and the median round trip."""
+    products = list(generate(DOCUMENTS, 7))
+    problems = synthesize(products, seed=3, counts={"product": episodes // 2, "shop": episodes - episodes // 2})
+    admitted = reference_sha256s() | {text_hash(ASKING)}
+    command = f"python -m tests.benchmarks.bench_episode {episodes}"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with (folder / "documents.jsonl").open("wb") as stream:
+            write_documents(products, stream)
+        build_index(folder / "documents.jsonl", folder / "index")
+        catalogue = open_catalogue(folder / "index")
+        on = open_sandbox(folder, reference_sha256s=admitted, slots=WORKERS)
+        off = open_sandbox(folder, reference_sha256s=admitted, slots=WORKERS, wanted="reference-agents-only")
+        return [*_episode_rows(problems, catalogue, on, off, command), _round_trip_row(on, off, command)]
+
+
+def _episode_rows(
+    problems: Sequence[Problem], catalogue: Catalogue, on: Sandbox, off: Sandbox, command: str
+) -> list[Row]:
+    rows = []
+    for sandbox in (on, off):
+        _run(problems[0], catalogue, sandbox)
+    jailed, bare = ([_run(problem, catalogue, sandbox) for problem in problems] for sandbox in (on, off))
+    jailed_ms, bare_ms = (statistics.median(e.episode_ms for e in done) for done in (jailed, bare))
+    overhead_ms = statistics.median(e.episode_ms - e.model_ms for e in jailed)
+    rows.append(_row(f"episode median, {on.level.name}", jailed_ms, "ms", TARGET_MS, command))
+    rows.append(_row("episode median without the model", overhead_ms, "ms", TARGET_MS, command))
+    rows.append(_row("episode median, sandbox on against off", jailed_ms, "ms", bare_ms, command))
+    started = time.perf_counter()
+    with ThreadPoolExecutor(WORKERS) as pool:
+        list(pool.map(lambda problem: _run(problem, catalogue, on), problems))
+    rate = len(problems) / (time.perf_counter() - started)
+    rows.append(_row(f"episodes, {WORKERS} workers", rate, "episodes/s", TARGET_PER_S, command))
+    calls = statistics.mean(e.body.totals.tool_calls + e.body.totals.steps for e in jailed)
+    rows.append(_row("calls in one of these episodes", calls, "calls", None, command))
+    return rows
+
+
+def _round_trip_row(on: Sandbox, off: Sandbox, command: str) -> Row:
+    jailed_us, bare_us = (_round_trip_us(sandbox) for sandbox in (on, off))
+    return _row(f"RPC round trip median (off: {bare_us:.0f} us)", jailed_us, "us", TARGET_US, command)
+
+
+def _run(problem: Problem, catalogue: Catalogue, sandbox: Sandbox) -> Episode:
+    toolbox = make_toolbox("sn15", catalogue, problem)
+    gateway = Gateway(InferenceRules(models=(MODEL,)), [ScriptedUpstream()], toolbox.schemas, RULES.limits)
+    ports = EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=sandbox)
+    episode = run_episode(baseline_source(MODEL), problem, ports, RULES)
+    if episode.body.failure is not None:
+        raise RuntimeError(f"the measured episode failed: {episode.body.failure}")
+    return episode
+
+
+def _round_trip_us(sandbox: Sandbox) -> float:
+    job = GuestJob(source=ASKING, problem="{}", limits=EpisodeLimits(), tools="[]", models=())
+    return float(sandbox.run(job, EmptyHost()).claim)
+
+
+def _row(name: str, value: float, unit: str, baseline: float | None, command: str) -> Row:
+    ratio = None if baseline is None else value / baseline
+    return Row(name=name, value=value, unit=unit, baseline=baseline, ratio=ratio, command=command)
+
+
+if __name__ == "__main__":
+    for row in measure(int(sys.argv[1]) if len(sys.argv) > 1 else EPISODES):
+        sys.stdout.write(msgspec.json.encode(row).decode() + "\n")
