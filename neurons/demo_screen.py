@@ -13,7 +13,6 @@ from neurons.demo import DemoResult, DemoRun, DemoView, watch
 from neurons.demo_view import leaderboard, progress_line, progress_table, rejections, summary, weights_table
 from problems.errors import ArenaError
 
-
 LINE_S = 3.0  # between two progress lines of a stream that is no terminal
 
 
