@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
+from pathlib import Path
 
 import msgspec
 from rich.table import Table
@@ -127,14 +129,36 @@ def weights_table(result: DemoResult) -> Table:
     for column in ("uid", "u16", "share"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("who", no_wrap=True)
-    table.add_column("hotkey", no_wrap=True, overflow="ellipsis")
+    table.add_column("hotkey", no_wrap=True)
     names = {s.subject.miner_hotkey: s.name for s in result.view.submissions}
     total = sum(weight for _, weight in result.chain_weights) or 1
     for uid, weight in result.chain_weights:
         hotkey = result.hotkey_by_uid.get(uid, "?")
         who = names.get(hotkey, "burn (subnet owner)" if uid == 0 else "")
-        table.add_row(str(uid), str(weight), f"{weight / total:.1%}", who, hotkey)
+        table.add_row(str(uid), str(weight), f"{weight / total:.1%}", who, f"{hotkey[:10]}…{hotkey[-6:]}")
     return table
+
+
+def jail_line(view: DemoView) -> str:
+    """The jail the agents ran in, as the records name it; said loudly when it was none."""
+    levels = [row.record.conditions.sandbox for row in view.race.evaluations]
+    if not levels:
+        return "jail: nothing ran"
+    level = levels[0]
+    if not level.may_race:
+        return (
+            f"jail: NONE ({level.name}). Only the shipped agents ran here, and no validator may race like this. "
+            "`arena doctor` prints the fix."
+        )
+    return f"jail: {level.name} ({', '.join(level.layers)})" + (
+        f", without {'; '.join(level.degraded)}" * bool(level.degraded)
+    )
+
+
+def _command() -> str:
+    """How `arena` is called from here: beside this Python, relative to the current folder where that is shorter."""
+    script = Path(sys.executable).with_name("arena")
+    return str(script.relative_to(Path.cwd())) if script.is_relative_to(Path.cwd()) else str(script)
 
 
 def summary(run: DemoRun, result: DemoResult) -> list[str]:
@@ -143,9 +167,11 @@ def summary(run: DemoRun, result: DemoResult) -> list[str]:
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(report.kinds.items()))
     verdict = "ok" if report.is_ok else f"{report.defect_count} defects, first: {report.defects[0]}"
     settlement: SettlementRecord | None = result.view.race.settlement
+    arena = _command()
     return [
         f"records verify: {verdict} · {report.records} signed records ({kinds}), {report.bodies} bodies",
         f"race: {settlement.race_id} {settlement.state}, seed {settlement.seed[:16]}" if settlement else "race: none",
+        jail_line(result.view),
         f"took {result.elapsed_s:.0f} s",
         "",
         f"everything lies in   {run.folder}",
@@ -154,6 +180,6 @@ def summary(run: DemoRun, result: DemoResult) -> list[str]:
         f"  validator's log    {run.folder / 'validator.log'}",
         f"  catalogue          {run.settings.catalogue_dir}",
         "",
-        f"next: arena records show 1 --state-dir {run.folder}",
-        "      arena check harness/agents/baseline.py && arena run harness/agents/baseline.py",
+        f"next: {arena} records show 1 --state-dir {run.folder}",
+        f"      {arena} run harness/agents/baseline.py",
     ]

@@ -58,7 +58,7 @@ def item(problem: int, race_id: str, copies: int = 1, stage: str = "race") -> Wo
 def body(problem: int, result_bytes: int = 200) -> EvaluationBody:
     """An episode of one search and one recommendation, with about `result_bytes` of search results per turn."""
     rng = random.Random(problem)
-    text = " ".join(rng.choices(WORDS, k=result_bytes // 6)) + " ✓"
+    text = " ".join(f"{rng.choice(WORDS)} {rng.randrange(10**6)}" for _ in range(result_bytes // 14)) + " ✓"
     call = EmittedCall(call_id="c1", name="find_product", arguments='{"q":"shirt"}')
     return EvaluationBody(
         policy_sha256="e5",
