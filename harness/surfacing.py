@@ -7,8 +7,12 @@ each executed call in order.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import unicodedata
+from collections.abc import Iterator
+
+import orjson
 
 from harness.trace import Surfaced
 
@@ -25,7 +29,7 @@ class Surfacing:
         """The ids that this call surfaces for the first time, each with its rank in the result, from 1."""
         if not name.startswith(_FINDERS):
             return ()
-        text = unicodedata.normalize("NFKC", arguments)
+        text = unicodedata.normalize("NFKC", "\n".join(_words_of(arguments)))
         new = []
         for rank, product_id in enumerate(found_ids, start=1):
             if product_id not in self._ids and not _holds(text, product_id):
@@ -36,6 +40,23 @@ class Surfacing:
     def missing(self, product_ids: tuple[str, ...]) -> tuple[str, ...]:
         """Those of `product_ids` that have not been surfaced, in their order, each once."""
         return tuple(dict.fromkeys(product_id for product_id in product_ids if product_id not in self._ids))
+
+
+def _words_of(arguments: str) -> Iterator[str]:
+    """Every text in the arguments: as it stands, and decoded, also from JSON inside a string, where escapes could hide
+    an id from the eye but not from the tool."""
+    stack: list[object] = [arguments]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict):
+            stack.extend((*value.keys(), *value.values()))
+        elif isinstance(value, list):
+            stack.extend(value)
+        else:
+            yield str(value)
+            if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+                with contextlib.suppress(orjson.JSONDecodeError):
+                    stack.append(orjson.loads(value))
 
 
 def _holds(text: str, product_id: str) -> bool:

@@ -20,17 +20,18 @@ BODY_BYTES_MAX = 64 << 20
 
 
 async def compress_bodies(bodies: Sequence[StoredBody]) -> list[bytes]:
-    """One zstd frame per body, each with its content size."""
+    """One zstd frame per body, each with its content size. Raises ArenaError V2022 for a body over 64 MiB."""
     if not bodies:
         return []
-    return await asyncio.to_thread(lambda: [compress_body(body) for body in bodies])
+    return await asyncio.to_thread(_compress, bodies)
 
 
-def compress_body(body: StoredBody) -> bytes:
-    """One zstd frame. Raises ArenaError V2022 for a body over 64 MiB."""
-    if len(body.content) > BODY_BYTES_MAX:
-        raise ArenaError("V2022", f"body {body.body_sha256} has {len(body.content)} bytes")
-    return zstandard.ZstdCompressor(level=LEVEL).compress(body.content)
+def _compress(bodies: Sequence[StoredBody]) -> list[bytes]:
+    compressor = zstandard.ZstdCompressor(level=LEVEL)
+    for body in bodies:
+        if len(body.content) > BODY_BYTES_MAX:
+            raise ArenaError("V2022", f"body {body.body_sha256} has {len(body.content)} bytes")
+    return [compressor.compress(body.content) for body in bodies]
 
 
 def restore_body(body_sha256: str, frame: bytes, size: int) -> StoredBody:

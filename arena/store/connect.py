@@ -27,7 +27,7 @@ POOL_SIZE = 8
 
 _AWAY = ("08", "57", "53", "28", "3D")  # connection, shutdown, resources, credentials, database
 _SCHEMA = ("42P01", "42883", "3F000", "42703")  # undefined table, function, schema, column
-_REFUSED = ("42501", "23", "40", "AR")
+_REFUSED = ("42501", "22", "23", "40", "AR")  # rights, values, constraints, conflicts, our own
 
 
 def engine_url(dsn: str) -> URL:

@@ -42,11 +42,12 @@ LOOPING = (
 
 
 @pytest.mark.parametrize("level", ["bubblewrap", "reference-agents-only"])
-def test_killing_the_host_leaves_no_guest_behind(level):
+def test_killing_the_host_leaves_no_guest_behind(level, tmp_path):
     if level == "bubblewrap" and not has_jail():
         pytest.skip(WHY_NO_JAIL)
     command = [sys.executable, "-c", HOST, str(state_dir()), level, LOOPING]
-    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as host:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}  # a killed host leaves its guest's work folder there
+    with subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, text=True) as host:
         assert host.stdout is not None
         assert any("started" in line for line in host.stdout)
         guests = {pid: _started_at(pid) for pid in descendants(host.pid)[1:]}

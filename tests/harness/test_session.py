@@ -226,6 +226,7 @@ def test_a_source_that_no_guest_takes_is_the_agents_and_never_started(source, co
 
 FOUND = "tools.find_product(q='red lamp')"
 WANTED = f"tools.recommend_product('{IDS[2]}')"
+ESCAPED = "".join(f"\\\\u{ord(digit):04x}" for digit in IDS[2])
 FULL_WIDTH = "".join(chr(0xFF10 + int(digit)) for digit in IDS[2])
 SURFACED_CASES = {
     "found, then recommended": ((FOUND, WANTED), ()),
@@ -236,6 +237,10 @@ SURFACED_CASES = {
     "searched by its number": ((f"tools.find_product(q='{IDS[2]}')", WANTED), (IDS[2],)),
     "searched among words": ((f"tools.find_product(q='lamp {IDS[2]} red')", WANTED), (IDS[2],)),
     "smuggled elsewhere": ((f"tools.find_product(q='lamp', shop_id='{IDS[2]}')", WANTED), (IDS[2],)),
+    "hidden by escapes in JSON in a string": (
+        (f"tools.find_product(q='x', price='[\"{ESCAPED}\"]')", WANTED),
+        (IDS[2],),
+    ),
     "in full-width digits": ((f"tools.find_product(q='{FULL_WIDTH}')", WANTED), (IDS[2],)),
     "a neighbour of a searched number": ((f"tools.find_product(q='{IDS[0]}')", WANTED), ()),
     "one of two": ((FOUND, f"tools.recommend_product('{IDS[0]},9')"), ("9",)),

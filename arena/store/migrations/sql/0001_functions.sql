@@ -47,7 +47,7 @@ create function arena.append(_validator text, _seq bigint, _prev bytea, _content
 language plpgsql security definer set search_path = arena, pg_temp as $f$
 declare
     today date := (clock_timestamp() at time zone 'UTC')::date;
-    given record; sealed json; body_sha bytea; sha bytea;
+    given record; sealed record; sha bytea;
 begin
     perform require(_validator);
     perform add_days_ahead(today);
@@ -63,17 +63,21 @@ begin
         select b.sha, today, _validator, b.size, b.content from unnest(_body_sha256s, _body_sizes, _bodies) as b (sha, size, content)
         on conflict do nothing;
     for given in select * from unnest(_contents, _signatures) as g (content, signature) loop
-        sealed := convert_from(given.content, 'UTF8')::json -> 'payload';
-        body_sha := decode(nullif(coalesce(sealed ->> 'body_sha256', sealed #>> '{verdict,body_sha256}'), ''), 'hex');
-        if sealed ->> 'kind' = 'evaluation' and not exists (select from body b where b.sha256 = body_sha and b.day = today)
-           and not exists (select from body b where b.sha256 = body_sha) then
+        select p.kind, coalesce(p.context ->> 'race_id', p.race_id, '') as race_id,
+               decode(nullif(coalesce(p.body_sha256, p.verdict ->> 'body_sha256'), ''), 'hex') as body_sha256
+            into sealed
+            from json_to_record(convert_from(given.content, 'UTF8')::json -> 'payload')
+                 as p (kind text, race_id text, body_sha256 text, context json, verdict json);
+        if sealed.kind = 'evaluation'
+           and not exists (select from body b where b.sha256 = sealed.body_sha256 and b.day = today)
+           and not exists (select from body b where b.sha256 = sealed.body_sha256) then
             raise exception 'an evaluation names a body that is not stored' using errcode = 'AR003';
         end if;
         sha := sha256(given.content);
         head_seq := head_seq + 1;
         insert into record (validator, seq, day, kind, race_id, body_sha256, prev, sha256, signature, content)
-        values (_validator, head_seq, today, sealed ->> 'kind', coalesce(sealed #>> '{context,race_id}', sealed ->> 'race_id', ''),
-                body_sha, head_hash, sha, given.signature, given.content);
+        values (_validator, head_seq, today, sealed.kind, sealed.race_id, sealed.body_sha256,
+                head_hash, sha, given.signature, given.content);
         head_hash := sha256(head_hash || sha);
     end loop;
     update head h set seq = head_seq, hash = head_hash where h.validator = _validator;

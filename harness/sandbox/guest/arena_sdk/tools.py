@@ -70,19 +70,40 @@ def terminate(status: str = "success") -> Any:
     return call("terminate", status=status)
 
 
-def check_product_match(**arguments: object) -> Any:
-    """Compare one product with requirements. Parameters: see `schemas()`."""
-    return call("check_product_match", **arguments)
+def check_product_match(product_id: str, requirements: str | JsonObject) -> Any:
+    """Compare one product with required attribute and option pairs, e.g. `{"color_family": "black"}`."""
+    return call("check_product_match", product_id=product_id, requirements=_as_text(requirements))
 
 
-def find_products_in_same_shop(**arguments: object) -> Any:
-    """Find shops that sell all of several products. Parameters: see `schemas()`."""
-    return call("find_products_in_same_shop", **arguments)
+def find_products_in_same_shop(product_queries: str | list[JsonObject]) -> Any:
+    """Find several products that one shop sells; one `{"q", "price", "service"}` each, `q` required."""
+    return call("find_products_in_same_shop", product_queries=_as_text(product_queries))
 
 
-def calculate_voucher(**arguments: object) -> Any:
-    """Apply a voucher to prices and compare with a budget. Parameters: see `schemas()`."""
-    return call("calculate_voucher", **arguments)
+def calculate_voucher(
+    product_prices: str,
+    voucher_type: str,
+    discount_value: float,
+    threshold: float,
+    budget: float,
+    cap: float | None = None,
+    shop_ids: str | None = None,
+) -> Any:
+    """The price of a basket after a voucher, amounts in PHP; `voucher_type` is fixed or percentage (42 means 42 %)."""
+    return call(
+        "calculate_voucher",
+        product_prices=product_prices,
+        voucher_type=voucher_type,
+        discount_value=discount_value,
+        threshold=threshold,
+        budget=budget,
+        cap=cap,
+        shop_ids=shop_ids,
+    )
+
+
+def _as_text(value: str | JsonObject | list[JsonObject]) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _send(name: str, arguments: str | JsonObject) -> tuple[str, dict[str, str] | None]:
