@@ -64,6 +64,8 @@ class RaceRules(msgspec.Struct, frozen=True, kw_only=True):
     lambda_e4: int = 0  # race score x (1 - lambda + lambda * agentic share)
     attempts: int = 5  # restarts of one episode for faults of ours
     lease_ms: int = 120_000
+    retry_ms: int = 10_000  # before an episode that failed through a fault of ours is tried again; doubles each time
+    retry_max_ms: int = 600_000
     qualifying_grace_ms: int = 3_600_000  # after the close, for qualifying work of agents committed in time
     beacon_grace_ms: int = 86_400_000  # after the close; a beacon that is later cancels the race
     run_ms: int = 72_000_000  # after the draw; what is missing then stays missing

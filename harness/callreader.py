@@ -1,9 +1,7 @@
-"""Reads tool calls out of text and gives each a key, so that two spellings of one call compare equal.
+"""Reads tool calls out of text: those a completion wrote, and those that stand in a message.
 
-The published argument normalisation, version `calls/1`: key order and white space do not count; numbers and strings
-of the same number are the same; nulls, empty strings and values equal to the schema's default are left out; a list of
-plain values equals its comma-separated text; JSON given as a string equals the JSON; Unicode is composed (NFC). Pure
-and total: malformed text gives no call or a key of its own, never an exception.
+Promise: pure and total; malformed text gives no call, never an exception, and a hostile message is read in bounded
+time. How two calls compare is `harness.callkey`'s; whose a call is, is `harness.emission`'s.
 """
 
 from __future__ import annotations
@@ -11,26 +9,34 @@ from __future__ import annotations
 import ast
 import json
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping
-from decimal import Decimal, InvalidOperation
 
-import orjson
+import msgspec
 
+from harness.callkey import CallKey, CallMenu, call_key, decoded_call_key, spell_argument
 from harness.trace import EmittedCall
 
-EVERY_CALL = "*"  # stands for all keys: the text is too crowded with tool names to be read call by call
+EVERY_CALL = CallKey("*")  # stands for all keys: the text is too crowded with tool names to be read call by call
 
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
 _FENCE = re.compile(r"^```[a-z]*\s*|\s*```$")
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,30})(?:\.\d{1,30})?(?:[eE][+-]?\d{1,2})?")
+_PARAMETER = re.compile(r"<parameter(?:=|\s+name=)[\"']?(\w+)[\"']?>(.*?)</parameter>|<(\w+)>(.*?)</\3>", re.DOTALL)
 _DECODER = json.JSONDecoder()
 
 _MENTIONS_MAX = 1_000  # tool names in one message beyond which it counts as holding every call
 _OPENINGS_MAX = 4  # braces before a tool name that may open the object it stands in
+_GAP_CHARS = 64  # between a tool name and the object of its arguments, as in "Action: NAME, Action Input: {...}"
+_TAGS_CHARS = 2_000  # after a tool name in which its arguments may stand as tags
 _WINDOW_CHARS = 1 << 16
 _UNESCAPES = 3  # JSON in a string in a string
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """The calls that stand in a message."""
+
+    keys: frozenset[CallKey] = frozenset()
+    menus: frozenset[CallMenu] = frozenset()
 
 
 class CallReader:
@@ -39,19 +45,18 @@ class CallReader:
     def __init__(self, schemas: str) -> None:
         """`schemas` is the canonical OpenAI `tools` array, JSON text."""
         functions = [schema["function"] for schema in json.loads(schemas)]
-        self._properties: dict[str, Mapping[str, Mapping[str, object]]] = {
-            function["name"]: function.get("parameters", {}).get("properties", {}) for function in functions
+        properties = {one["name"]: one.get("parameters", {}).get("properties", {}) for one in functions}
+        self._parameters: dict[str, list[str]] = {name: list(known) for name, known in properties.items()}
+        self._defaults: dict[str, dict[str, object]] = {
+            name: {parameter: schema.get("default") for parameter, schema in known.items()}
+            for name, known in properties.items()
         }
-        names = "|".join(re.escape(name) for name in sorted(self._properties, key=len, reverse=True))
+        names = "|".join(re.escape(name) for name in sorted(properties, key=len, reverse=True))
         self._mention = re.compile(rf"(?<![A-Za-z0-9_])(?:{names})(?![A-Za-z0-9_])") if names else None
 
-    def key(self, name: str, arguments: str) -> str:
+    def key(self, name: str, arguments: str) -> CallKey:
         """The identity of a call. `arguments` is JSON text, well formed or not; none at all means no arguments."""
-        try:
-            decoded = orjson.loads(arguments) if arguments.strip() else {}
-        except orjson.JSONDecodeError:
-            return f"{name.strip()} ? {_plain_text(arguments)}"
-        return self._key(name, decoded)
+        return call_key(name, arguments, self._defaults.get(name.strip(), {}))
 
     def emitted(self, content: str, native: tuple[EmittedCall, ...]) -> tuple[EmittedCall, ...]:
         """The calls of a completion: the native ones, then those written as `<tool_call>` text outside its thinking."""
@@ -66,122 +71,82 @@ class CallReader:
             for index, (name, arguments) in enumerate(written, start=1)
         )
 
-    def keys_in(self, message: Mapping[str, object]) -> frozenset[str]:
-        """Keys of the calls that stand in a chat message: in its text, and as native calls."""
-        keys: set[str] = set()
+    def standing_in(self, message: Mapping[str, object]) -> Standing:
+        """The calls that stand in a chat message: in its text, and as native calls."""
+        keys: set[CallKey] = set()
+        menus: set[CallMenu] = set()
         for call in _objects(message.get("tool_calls")):
             if (read := _as_call(call)) is not None:
                 keys.add(self.key(*read))
         for text in _texts(message.get("content")):
-            keys |= self._keys_in_text(text)
-        return frozenset(keys)
+            self._read_text(text, keys, menus)
+        return Standing(frozenset(keys), frozenset(menus))
 
-    def _keys_in_text(self, text: str) -> set[str]:
-        keys: set[str] = set()
+    def _read_text(self, text: str, keys: set[CallKey], menus: set[CallMenu]) -> None:
         for _ in range(_UNESCAPES + 1):
             if self._mention is None:
-                break
+                return
             mentions = [match.span() for match in self._mention.finditer(text)]
             if len(mentions) > _MENTIONS_MAX:
-                return {EVERY_CALL}
+                keys.add(EVERY_CALL)
+                return
             tried: set[int] = set()
             for start, end in mentions:
                 for opening in _openings(text, start):
                     if opening not in tried:
                         tried.add(opening)
-                        keys |= self._keys_at(text, opening)
-                if text[end : end + 1] == "(" and (key := self._key_of_expression(text[start:end], text, start)):
-                    keys.add(key)
+                        self._read_object(text, opening, keys, menus)
+                keys |= {key for key in self._after_name(text, start, end) if key is not None}
             if '\\"' not in text:
-                break
+                return
             text = text.replace('\\"', '"')
-        return keys
 
-    def _keys_at(self, text: str, opening: int) -> set[str]:
-        try:
-            value, _ = _DECODER.raw_decode(text[opening : opening + _WINDOW_CHARS])
-        except (ValueError, RecursionError):
-            return set()
-        return {self.key(*call) for item in _objects(value) if (call := _as_call(item)) is not None}
+    def _read_object(self, text: str, opening: int, keys: set[CallKey], menus: set[CallMenu]) -> None:
+        for item in _objects(_decoded_at(text, opening)):
+            if (menu := _as_menu(item)) is not None:
+                menus.add(menu)
+            if (call := _as_call(item)) is not None:
+                keys.add(self.key(*call))
 
-    def _key_of_expression(self, name: str, text: str, start: int) -> str | None:
-        """The key of `name(...)` as Python would read it; positional values take the schema's order. `name()` is how
-        prose names a function and is no call."""
-        source = _balanced(text, start + len(name))
+    def _after_name(self, text: str, start: int, end: int) -> Iterator[CallKey | None]:
+        """Keys of the forms in which arguments follow the tool's name. Without any argument a name is just prose."""
+        name = text[start:end]
+        if text[end : end + 1] == "(":
+            yield self._key_of_expression(name, text, end)
+        opening = text.find("{", end, end + _GAP_CHARS)
+        decoded = _decoded_at(text, opening) if opening >= 0 else None
+        if isinstance(decoded, dict):
+            yield self._key_with_arguments(name, decoded)
+        if text[start - 1 : start] in ("<", "=", '"', "'"):
+            yield self._key_with_arguments(name, self._tagged_arguments(name, text[end : end + _TAGS_CHARS]))
+
+    def _tagged_arguments(self, name: str, text: str) -> dict[str, object]:
+        """`<parameter=q>..</parameter>`, `<parameter name="q">..</parameter>` or `<q>..</q>`, up to the next name."""
+        following = self._mention.search(text) if self._mention is not None else None
+        found = _PARAMETER.findall(text[: following.start()] if following else text)
+        pairs = {parameter or tag: value or content for parameter, value, tag, content in found}
+        return {parameter: value for parameter, value in pairs.items() if parameter in self._parameters[name]}
+
+    def _key_with_arguments(self, name: str, arguments: dict[str, object]) -> CallKey | None:
+        key = decoded_call_key(name, arguments, self._defaults[name])
+        return key if key.arguments else None
+
+    def _key_of_expression(self, name: str, text: str, opening: int) -> CallKey | None:
+        """The key of `name(...)` as Python would read it; positional values take the schema's order."""
+        source = _balanced(text, opening)
         if source is None:
             return None
         try:
             tree = ast.parse(f"f{source}", mode="eval").body
-            if not isinstance(tree, ast.Call):
+            if not isinstance(tree, ast.Call) or not (tree.args or tree.keywords):
                 return None
-            order = list(self._properties[name])
-            arguments = {key: ast.literal_eval(node) for key, node in zip(order, tree.args, strict=False)}
+            arguments = {
+                key: ast.literal_eval(node) for key, node in zip(self._parameters[name], tree.args, strict=False)
+            }
             arguments |= {word.arg: ast.literal_eval(word.value) for word in tree.keywords if word.arg is not None}
-            return self._key(name, json.loads(json.dumps(arguments))) if arguments else None
+            return decoded_call_key(name, json.loads(json.dumps(arguments)), self._defaults[name])
         except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
             return None
-
-    def _key(self, name: str, decoded: object) -> str:
-        name = name.strip()
-        if isinstance(decoded, str):  # arguments that were encoded twice
-            try:
-                decoded = orjson.loads(decoded)
-            except orjson.JSONDecodeError:
-                return f"{name} ? {_plain_text(str(decoded))}"
-        if not isinstance(decoded, dict):
-            return f"{name} ? {_spell(decoded)}"
-        properties = self._properties.get(name, {})
-        kept = {}
-        for parameter, value in decoded.items():
-            spelled = _spell(value)
-            if spelled not in ("", _spell(properties.get(parameter, {}).get("default"))):
-                kept[str(parameter).strip()] = spelled
-        return f"{name} {json.dumps(kept, sort_keys=True, ensure_ascii=False)}"
-
-
-def _spell(value: object) -> str:
-    """One text for all spellings of a value; empty for null."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return _number(repr(value))
-    if isinstance(value, str):
-        return _spell_text(value)
-    if isinstance(value, list):
-        if all(not isinstance(item, list | dict) for item in value):
-            return ",".join(_spell(item) for item in value)
-        return "[" + ",".join(_spell(item) for item in value) + "]"
-    if isinstance(value, dict):
-        items = sorted((str(key).strip(), _spell(item)) for key, item in value.items())
-        return json.dumps([pair for pair in items if pair[1]], ensure_ascii=False)
-    return _plain_text(str(value))
-
-
-def _spell_text(value: str) -> str:
-    text = _plain_text(value)
-    if text[:1] in ("[", "{"):
-        try:
-            decoded = orjson.loads(value)
-        except orjson.JSONDecodeError:
-            return text
-        return _spell(decoded)
-    return ",".join(_number(part.strip()) for part in text.split(","))
-
-
-def _number(text: str) -> str:
-    if _NUMBER.fullmatch(text) is None:
-        return text
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        return text
-    return format(number.normalize(), "f") if number else "0"
-
-
-def _plain_text(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 def _as_call(value: object) -> tuple[str, str] | None:
@@ -193,7 +158,7 @@ def _as_call(value: object) -> tuple[str, str] | None:
     name = call.get("name")
     if not isinstance(name, str):
         return None
-    for word in ("arguments", "parameters", "args"):
+    for word in ("arguments", "parameters", "args", "input"):
         if word in call:
             arguments = call[word]
             # A JSON schema's `parameters` describes a call and is none.
@@ -201,6 +166,31 @@ def _as_call(value: object) -> tuple[str, str] | None:
                 return None
             return name, arguments if isinstance(arguments, str) else json.dumps(arguments)
     return None
+
+
+def _as_menu(value: dict[str, object]) -> CallMenu | None:
+    """The choices of a tool's schema that leaves the model a list to pick from, or a single value."""
+    name = value.get("name")
+    schema = next((value[word] for word in ("parameters", "input_schema", "inputSchema") if word in value), None)
+    if not isinstance(name, str) or not isinstance(schema, dict):
+        return None
+    properties = schema.get("properties", schema)
+    choices = {}
+    for parameter, described in properties.items() if isinstance(properties, dict) else ():
+        if isinstance(described, dict):
+            allowed = described.get("enum", [described["const"]] if "const" in described else None)
+            if isinstance(allowed, list):
+                choices[parameter] = frozenset(spell_argument(parameter, one) for one in allowed)
+    return CallMenu(name.strip(), tuple(sorted(choices.items()))) if choices else None
+
+
+def _decoded_at(text: str, opening: int) -> object:
+    """The JSON value that begins at `opening`; None when there is none within the window."""
+    try:
+        value, _ = _DECODER.raw_decode(text[opening : opening + _WINDOW_CHARS])
+    except (ValueError, RecursionError):
+        return None
+    return value
 
 
 def _objects(value: object) -> Iterator[dict[str, object]]:

@@ -4,10 +4,10 @@ For each dispatched call (DESIGN section 7), in this order:
   echoed  the same call already stood in the latest completion's request, outside earlier completions;
   llm     it equals one call of the latest completion that no earlier dispatch has used up;
   code    otherwise.
-Calls are compared after the argument normalisation of `CallReader.key`. A call "stands" in a message as a JSON object
-with a name and arguments (native, `<tool_call>` text, a menu, JSON inside a string) or in the form `name(key="value")`.
-An earlier completion that wrote a call before any prompt held it clears that call: quoting the model is no echo. An
-assistant message counts as an earlier completion as far as its calls were emitted by one. Pure; knows no session.
+Calls are compared after the argument normalisation of `harness.callkey`. Where a call "stands" in a message, and what
+this rule cannot see, is published in `harness/EMISSION.md`. A completion that wrote a call before any prompt held it
+clears that call for the rest of the episode: carrying or quoting the model's own words is no echo. A turn of the
+history that no completion wrote clears nothing. Pure; knows no session.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from collections.abc import Sequence
 import msgspec
 import orjson
 
-from harness.callreader import EVERY_CALL, CallReader
+from harness.callkey import CallKey
+from harness.callreader import EVERY_CALL, CallReader, Standing
 from harness.trace import EmittedCall, Emitter, ToolCall
 
 
@@ -33,50 +34,45 @@ class Emission:
 
     def __init__(self, reader: CallReader) -> None:
         self._reader = reader
-        self._emitted: set[str] = set()  # by any earlier completion
-        self._originated: set[str] = set()  # by a completion whose own request did not hold them
-        self._in_request: frozenset[str] = frozenset()
-        self._unconsumed: list[tuple[str, str]] = []  # (key, call id) of the latest completion
-        self._read: dict[str, tuple[bool, frozenset[str]]] = {}  # message -> is it an assistant's, keys in it
+        self._originated: set[CallKey] = set()  # by a completion whose own request did not hold them
+        self._standing: tuple[Standing, ...] = ()  # in the latest completion's request, one per message
+        self._unconsumed: list[tuple[CallKey, str]] = []  # (key, call id) of the latest completion
+        self._read: dict[str, Standing] = {}  # by message
 
     def complete(self, messages: Sequence[str], calls: Sequence[EmittedCall]) -> None:
         """Take a completion: its request's messages (JSON texts) and the calls it wrote."""
-        self._in_request = self._standing(messages)
+        self._standing = tuple(map(self._standing_in, messages))
         self._unconsumed = [(self._reader.key(call.name, call.arguments), call.call_id) for call in calls]
-        keys = {key for key, _ in self._unconsumed}
-        self._emitted |= keys
-        if EVERY_CALL not in self._in_request:
-            self._originated |= keys - self._in_request
+        self._originated |= {key for key, _ in self._unconsumed if not self._is_standing(key)}
 
     def attribute(self, name: str, arguments: str) -> Attribution:
         """The emitter of one dispatched call. `arguments` is JSON text."""
         key = self._reader.key(name, arguments)
         call_id = self._consume(key)
-        if key in self._in_request or EVERY_CALL in self._in_request:
+        if self._is_standing(key):
             return Attribution(emitter="echoed")
         if call_id is not None:
             return Attribution(emitter="llm", call_id=call_id)
         return Attribution(emitter="code")
 
-    def _consume(self, key: str) -> str | None:
+    def _consume(self, key: CallKey) -> str | None:
         for index, (candidate, call_id) in enumerate(self._unconsumed):
             if candidate == key:
                 del self._unconsumed[index]
                 return call_id
         return None
 
-    def _standing(self, messages: Sequence[str]) -> frozenset[str]:
-        standing: set[str] = set()
-        for message in messages:
-            if message not in self._read:
-                self._read[message] = self._read_message(message)
-            is_assistant, keys = self._read[message]
-            standing |= keys - (self._emitted if is_assistant else self._originated)
-        return frozenset(standing)
+    def _is_standing(self, key: CallKey) -> bool:
+        if any(EVERY_CALL in one.keys for one in self._standing):
+            return True
+        if key in self._originated:
+            return False
+        return any(key in one.keys or any(menu.holds(key) for menu in one.menus) for one in self._standing)
 
-    def _read_message(self, message: str) -> tuple[bool, frozenset[str]]:
-        decoded = orjson.loads(message)
-        return decoded.get("role") == "assistant", self._reader.keys_in(decoded)
+    def _standing_in(self, message: str) -> Standing:
+        if message not in self._read:
+            self._read[message] = self._reader.standing_in(orjson.loads(message))
+        return self._read[message]
 
 
 def is_agentic(calls: Sequence[ToolCall], recommended: tuple[str, ...] | None, *, minimum_e4: int) -> bool:

@@ -25,9 +25,15 @@ _BY_EXCEPTION: Mapping[tuple[GuestPhase, str], str] = {
     ("load", "IndentationError"): "A1002",
     ("load", "TabError"): "A1002",
     ("load", "MissingAgentMainError"): "A1003",
-    ("load", "MemoryError"): "A1030",
-    ("raise", "MemoryError"): "A1030",
-    ("not_json", "MemoryError"): "A1030",
+}
+# Refusals by a limit, as the beginning of what the guest tells. It is a claim, but one against the agent itself.
+_REFUSALS: Mapping[str, str] = {
+    "MemoryError": "A1030",
+    "OSError: [Errno 12]": "A1030",
+    "BlockingIOError: [Errno 11]": "A1032",  # fork
+    "RuntimeError: can't start new thread": "A1032",
+    "OSError: [Errno 28]": "A1033",  # the mount is full
+    "OSError: [Errno 27]": "A1033",  # the file is as large as one may be
 }
 _BY_PHASE: Mapping[GuestPhase, str] = {"load": "A1024", "raise": "A1024", "not_json": "A1025"}
 _STOP_BY_PHASE: Mapping[GuestPhase, StopReason] = {"load": "load_failed", "raise": "raised", "not_json": "not_json"}
@@ -39,8 +45,14 @@ _BY_END: Mapping[str, tuple[StopReason, str]] = {
     "protocol": ("protocol", "A1027"),
     "died": ("died", "A1028"),
     "frame": ("frame", "A1029"),
+    "memory": ("memory", "A1030"),
+    "cpu": ("cpu", "A1031"),
+    "disk": ("disk", "A1033"),
     "resources": ("resources", "A1030"),
 }
+_STOP_BY_REFUSAL: Mapping[str, StopReason] = {"A1030": "memory", "A1032": "processes", "A1033": "disk"}
+# Which layer noticed these differs between hosts: the record says no more than the stop reason.
+_LAYERED_ENDS = {"memory", "cpu", "disk", "resources"}
 
 _HOST_FALLBACK: Mapping[HostPhase, str] = {"start": "V2002", "tool": "V2004", "model": "V2004", "loop": "V2004"}
 
@@ -56,11 +68,18 @@ def classify_guest(ended: GuestExit, limits: EpisodeLimits) -> tuple[StopReason,
     if ended.end == "final" and not ended.error_kind:
         return "returned", None
     if ended.end == "final" and ended.error_kind:
+        code = classify_refusal(ended.error)
+        if code is not None:
+            return _STOP_BY_REFUSAL[code], Failure(code=code)
         code = classify_exception(_exception_name(ended.error), ended.error_kind)
-        stop: StopReason = "resources" if code == "A1030" else _STOP_BY_PHASE[ended.error_kind]
-        return stop, Failure(code=code, detail=stable_text(ended.error))
+        return _STOP_BY_PHASE[ended.error_kind], Failure(code=code, detail=stable_text(ended.error))
     stop, code = _BY_END[ended.end]
     return stop, Failure(code=code, detail=_detail(ended, limits))
+
+
+def classify_refusal(error: str) -> str | None:
+    """The code of the limit that refused what `error` says (exception and message); None when none did."""
+    return next((code for beginning, code in _REFUSALS.items() if error.startswith(beginning)), None)
 
 
 def classify_exception(name: str, phase: GuestPhase) -> str:
@@ -86,9 +105,9 @@ def _exception_name(error: str) -> str:
 
 
 def _detail(ended: GuestExit, limits: EpisodeLimits) -> str:
-    """What a record may say. Which layer noticed a resource breach differs between hosts, so it is left out."""
+    """What a record may say of an end without a last word."""
     if ended.end == "wall_clock":
         return f"{limits.agent_time_ms} ms"
-    if ended.end == "resources":
+    if ended.end in _LAYERED_ENDS:
         return ""
     return stable_text(ended.error)

@@ -14,7 +14,7 @@ from harness.callreader import CallReader
 from harness.emission import Emission
 from harness.errors import classify_host
 from harness.inference.port import GatewayAnswer, ModelGateway
-from harness.limits import EpisodeLimits
+from harness.limits import EpisodeLimits, completion_cost
 from harness.sandbox.port import EpisodeOver, GuestCallError
 from harness.surfacing import Surfacing
 from harness.tools.port import Toolbox, ToolOutcome
@@ -35,7 +35,7 @@ class Recorder:
         self._events: list[Event] = []
         self._messages: dict[str, int] = {}
         self._steps = self._refused = self._asked_tools = 0
-        self._prompt_tokens = self._completion_tokens = 0
+        self._prompt_tokens = self._completion_tokens = self._cost_micro_usd = 0
         self.model_ms = 0
         self.is_terminated = False
         self.breach: tuple[StopReason, Failure] | None = None
@@ -68,6 +68,7 @@ class Recorder:
             tool_calls=len(emitters),
             prompt_tokens=self._prompt_tokens,
             completion_tokens=self._completion_tokens,
+            cost_micro_usd=self._cost_micro_usd,
             llm_calls=emitters.count("llm"),
             echoed_calls=emitters.count("echoed"),
             code_calls=emitters.count("code"),
@@ -79,7 +80,7 @@ class Recorder:
         if self._asked_tools >= self._limits.tool_calls:
             self._stop("tool_calls", "A1022", f"{self._limits.tool_calls} tool calls")
         self._asked_tools += 1
-        name, arguments = _read_tool_call(params)
+        name, arguments = _read_tool_call(params, self._limits.argument_bytes)
         attribution = self._emission.attribute(name, arguments)
         outcome = self._dispatch(name, arguments)
         self._events.append(
@@ -137,6 +138,8 @@ class Recorder:
             self._stop("tokens", "A1023", f"{limits.prompt_tokens} prompt tokens")
         if self._completion_tokens >= limits.completion_tokens:
             self._stop("tokens", "A1023", f"{limits.completion_tokens} completion tokens")
+        if limits.cost_micro_usd and self._cost_micro_usd >= limits.cost_micro_usd:
+            self._stop("cost", "A1034", f"{limits.cost_micro_usd} micro-USD")
 
     def _record_completion(self, answer: GatewayAnswer) -> object:
         reply = answer.reply
@@ -144,6 +147,10 @@ class Recorder:
         self._steps += 1
         self._prompt_tokens += reply.prompt_tokens
         self._completion_tokens += reply.completion_tokens
+        model = answer.model or reply.model
+        self._cost_micro_usd += completion_cost(
+            self._limits, model, reply.prompt_tokens, reply.completion_tokens
+        )
         self.model_ms += answer.model_ms
         self._emission.complete(answer.messages, calls)
         self._events.append(
@@ -176,14 +183,18 @@ class Recorder:
         raise EpisodeOver(detail)
 
 
-def _read_tool_call(params: dict[str, object]) -> tuple[str, str]:
+def _read_tool_call(params: dict[str, object], limit: int) -> tuple[str, str]:
     """Name and arguments as JSON text, serialised again by us where they are JSON at all.
 
-    Raises GuestCallError A1050 for params that no SDK sends.
+    Raises GuestCallError A1050 for params that no SDK sends, and for a call of more than `limit` bytes: it is refused
+    before anything of ours reads it.
     """
     name, arguments = params.get("name"), params.get("arguments")
     if params.keys() != {"name", "arguments"} or not isinstance(name, str):
         raise GuestCallError(_MALFORMED_CALL, "a tool call has a name and arguments")
+    size = len(foreign_text([name, arguments]).encode())
+    if size > limit:
+        raise GuestCallError(_MALFORMED_CALL, f"a tool call of {size} bytes; at most {limit} are read")
     if not isinstance(arguments, str):
         return name, foreign_text(arguments)
     try:

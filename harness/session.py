@@ -15,6 +15,7 @@ import msgspec
 from harness.callreader import CallReader
 from harness.emission import is_agentic
 from harness.errors import classify_guest
+from harness.inference.ledger import completed_lines, ledger_sha256
 from harness.inference.port import ModelGateway
 from harness.limits import EpisodeLimits
 from harness.recorder import Recorder
@@ -92,6 +93,7 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
         unsurfaced=recorder.unsurfaced if rules.is_surfaced_rule_on else (),
         is_agentic=is_agentic(calls, recorder.recommended, minimum_e4=rules.agentic_min_e4),
         totals=recorder.totals(),
+        ledger_sha256=ledger_sha256(completed_lines(recorder.events())),
     )
     episode_ms = int((ports.clock() - started_s) * 1000)
     return Episode(body=body, exit=ended, model_ms=recorder.model_ms, episode_ms=episode_ms)

@@ -27,12 +27,17 @@ StopReason = Literal[
     "steps",
     "tool_calls",
     "tokens",
+    "cost",
     "wall_clock",
     "output",
     "protocol",
     "frame",
     "died",
-    "resources",
+    "memory",
+    "cpu",
+    "processes",
+    "disk",
+    "resources",  # the kernel ended it for a limit that it did not name
     "load_failed",
 ]
 
@@ -101,6 +106,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     tool_calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cost_micro_usd: int = 0  # by the policy's price table
     llm_calls: int = 0  # tool calls by emitter
     echoed_calls: int = 0
     code_calls: int = 0
@@ -127,6 +133,7 @@ class EvaluationBody(msgspec.Struct, frozen=True, kw_only=True):
     unsurfaced: tuple[str, ...] = ()  # recommended ids that the surfaced rule refuses
     is_agentic: bool
     totals: Totals
+    ledger_sha256: str = ""  # of `harness.inference.ledger.completed_lines`: what any ledger of these completions has
 
     def body_hash(self) -> str:
         """sha256 hex of the canonical bytes."""

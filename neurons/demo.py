@@ -159,7 +159,13 @@ def running_validator(run: DemoRun) -> Iterator[subprocess.Popen[bytes]]:
     """The validator as a process of its own; its log goes to `validator.log`. Stopped on leaving, by its id."""
     settings = run.settings
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    environment |= {"OPENAI_BASE_URL": settings.openai_base_url, "ARENA_MODELS": settings.models}
+    environment |= {
+        "OPENAI_BASE_URL": settings.openai_base_url,
+        "OPENAI_API_KEY": settings.openai_api_key.get_secret_value(),
+        "ARENA_JUDGE_BASE_URL": settings.judge_base_url,
+        "ARENA_JUDGE_API_KEY": settings.judge_api_key.get_secret_value(),
+        "ARENA_MODELS": settings.models,
+    }
     flags = {
         "--wallet.hotkey": VALIDATOR,
         "--subtensor.network": "local",

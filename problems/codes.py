@@ -59,7 +59,11 @@ _ROWS = (
     _row("A1027", "agent broke the RPC protocol", _COUNTS, "use `arena_sdk`; never write to descriptors 0 and 1"),
     _row("A1028", "agent process died", _COUNTS, "look for a crash, os._exit or memory over the limit"),
     _row("A1029", "agent sent a frame over the limit", _COUNTS, "send smaller tool arguments and messages"),
-    _row("A1030", "agent exceeded its memory, process or CPU limit", _COUNTS, "use less memory and fewer processes"),
+    _row("A1030", "agent exceeded its memory", _COUNTS, "use less memory; all processes of the agent count together"),
+    _row("A1031", "agent used up its CPU time", _COUNTS, "compute less; all processes of the agent count together"),
+    _row("A1032", "agent ended by its process limit", _COUNTS, "start fewer processes and threads"),
+    _row("A1033", "agent ended by its disk limit", _COUNTS, "write less; /tmp is small and the only place to write"),
+    _row("A1034", "agent used up its model budget", _COUNTS, "send shorter messages, fewer completions, or a cheaper model"),
     # -- agent: requests
     _row(
         "A1040",
@@ -108,6 +112,7 @@ _ROWS = (
     _row("V2011", "index is missing", _STOPS, "build it with `arena catalogue synth` and `arena catalogue build`"),
     _row("V2012", "index cannot be written there", _STOPS, "choose an empty folder that this user may write to"),
     _row("V2013", "documents file cannot be read", _STOPS, "check the path, or make one with `arena catalogue synth`"),
+    _row("V2014", "address cannot be served", _STOPS, "choose another --port, or end the process that holds this one"),
     _row("V2020", "Postgres did not start", _STOPS, "read the server log named here, then run `arena doctor`"),
     _row("V2021", "Postgres is not reachable", "work pauses and is tried again", "check the DSN and the server", True),
     _row(
@@ -122,6 +127,13 @@ _ROWS = (
         "store schema is not the one this code needs",
         _STOPS,
         "run `arena validator` once with the owner's DSN to migrate",
+    ),
+    _row("V2024", "another process runs this hotkey", _STOPS, "stop the other process; one validator per hotkey"),
+    _row(
+        "V2025",
+        "store can't hold this value",
+        "the attempt is recorded as a fault and not tried again",
+        "report it: a limit of the policy should have stopped the agent earlier",
     ),
     _row(
         "V2030",

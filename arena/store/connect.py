@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from arena.store.port import HeadMovedError, LeaseLostError
@@ -65,7 +66,7 @@ def coded_errors() -> Iterator[None]:
         if coded is None:
             raise
         raise coded from error
-    except (OSError, TimeoutError) as error:
+    except (OSError, TimeoutError, PoolTimeoutError) as error:
         raise ArenaError("V2021", str(error) or type(error).__name__) from error
 
 

@@ -18,22 +18,30 @@ SubmissionState = Literal["queued", "rejected", "review", "accepted", "qualified
 
 
 class WorkItem(msgspec.Struct, frozen=True, kw_only=True):
-    """One (agent, problem) to evaluate by `copies` distinct validators. `item_id` is derived from its content."""
+    """One (agent, problem) for this validator to evaluate. `item_id` is derived from its content.
+
+    Queues are per validator: which validators evaluate a pair follows from the race's assignment, so nobody can put an
+    item into, or take one from, another's queue.
+    """
 
     item_id: str
     subject: Subject
     context: Context
-    copies: int = 1
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """A claimed work item. `fence` is unique and grows; `attempts` counts its earlier leases by this validator."""
+    """A claimed work item. `fence` is unique and grows.
+
+    `faults` counts its earlier attempts that ended in a fault, whoever's; `counted` those of them that use up the
+    attempts the policy allows (faults of this validator, not outages, restarts or lost leases).
+    """
 
     item: WorkItem
     validator: str
     fence: int
     expires_ms: int
-    attempts: int = 0
+    faults: int = 0
+    counted: int = 0
 
     @property
     def attempt_id(self) -> str:
@@ -49,11 +57,10 @@ class StoredBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredSubmission(msgspec.Struct, frozen=True, kw_only=True):
-    """A submission and where it stands. `report` is the gate report as JSON text."""
+    """A submission and where it stands, without its source. `report` is the gate report as JSON text."""
 
     subject: Subject
     name: str
-    source: str
     state: SubmissionState
     submitted_block: int
     report: str = ""
@@ -130,17 +137,23 @@ class Store(Protocol):
         """The lease with a later expiry, or None when it was lost."""
         ...
 
-    async def release(self, lease: Lease) -> None:
-        """Give an unfinished lease back (a fault of ours), so that it can be claimed again."""
-        ...
-
     async def expired(self) -> list[Lease]:
         """This validator's leases that ran out unfinished. They stay listed until `abandon` is called for each, so
         that no attempt goes without a record."""
         ...
 
-    async def abandon(self, lease: Lease, record: SignedRecord) -> Head:
-        """Return an expired lease to the queue and append its `attempt` record, in one transaction."""
+    async def abandon(
+        self, lease: Lease, record: SignedRecord, *, delay_ms: int = 0, is_fault: bool = False, is_counted: bool = False
+    ) -> Head:
+        """Return an unfinished lease to the queue and append its `attempt` record, in one transaction.
+
+        The item can't be claimed again before `delay_ms` have passed by the server's clock, and stands behind items
+        that wait for nothing. `is_fault` and `is_counted` raise the lease's counters."""
+        ...
+
+    async def close_items(self, race_id: str, stage: Stage, agent_version_id: str = "") -> int:
+        """Close this validator's unfinished items of a race and stage (of one agent, when named): nobody claims them
+        again, and `renew` and a finish of their leases answer that the lease is lost. Returns how many."""
         ...
 
     async def open_items(self, race_id: str, stage: Stage) -> int:
@@ -148,9 +161,15 @@ class Store(Protocol):
         ...
 
     # -- submissions
-    async def put_submission(self, submission: StoredSubmission) -> None: ...
+    async def put_submission(self, submission: StoredSubmission, source: str) -> None: ...
 
-    async def submissions(self, states: Sequence[SubmissionState] = ()) -> list[StoredSubmission]: ...
+    async def submissions(self, states: Sequence[SubmissionState] = ()) -> list[StoredSubmission]:
+        """Submissions in the order they came, of all states or of these. Sources are not loaded: see `source`."""
+        ...
+
+    async def source(self, agent_version_id: str) -> str | None:
+        """The agent file of a stored submission, or None."""
+        ...
 
     async def set_submission_state(self, agent_version_id: str, state: SubmissionState, report: str = "") -> None: ...
 

@@ -192,8 +192,8 @@ class PostgresStore:
         await self._scalar(
             sql.PUT_SUBMISSION,
             validator=self._validator,
-            name=submission.name,
-            source=submission.source,
+            name=submission.name.encode(),
+            source=submission.source.encode(),
             state=submission.state,
             submitted_block=submission.submitted_block,
             report=submission.report,
@@ -264,7 +264,7 @@ def _read_record(validator: str, row: Row[Any]) -> SignedRecord:
 
 
 def _read_submission(row: Mapping[str, Any]) -> StoredSubmission:
-    fields = dict(row)
+    fields = dict(row) | {"name": row["name"].decode(), "source": row["source"].decode()}
     subject = Subject(**{name: fields.pop(name) for name in Subject.__struct_fields__})
     return StoredSubmission(subject=subject, **fields)
 

@@ -84,6 +84,8 @@ PUT_SUBMISSION = _typed(
     "select arena.put_submission(:validator, :agent_version_id, :miner_hotkey, :agent_sha256, :commitment_block,"
     " :commitment_sha256, :name, :source, :state, :submitted_block, :report)",
     commitment_block=BigInteger(),
+    name=LargeBinary(),
+    source=LargeBinary(),
     submitted_block=BigInteger(),
 )
 SUBMISSIONS = _typed(

@@ -64,6 +64,8 @@ def answer(shelf: Shelf, method: str, path: str, query_string: bytes) -> Answer:
             raise RefusedRequestError(404, f"there is no {path[:100]!r}; GET / names the endpoints")
         if method not in METHODS:
             raise RefusedRequestError(405, "only GET is answered here")
+        if method == "OPTIONS":
+            return Answer(status=200, body=b"")
         if len(query_string) > QUERY_STRING_MAX:
             raise RefusedRequestError(414, f"the query string is longer than {QUERY_STRING_MAX} bytes")
         return Answer(status=200, body=to_json(endpoint(shelf, read_parameters(query_string))))

@@ -22,8 +22,9 @@ from harness.catalogue import layout
 from harness.catalogue.accumulator import Kernel, Numbers, Scores, choose_accumulate
 from harness.catalogue.analyzer import analyzer_sha256, default_analyzer
 from harness.catalogue.bm25 import denominators, inverse_frequencies, posting_scores
-from harness.catalogue.port import Catalogue, SearchRequest
+from harness.catalogue.port import Catalogue, SearchRequest, Shop
 from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, QUERY_TERMS_MAX, SearchPlan, read_request
+from harness.catalogue.shops import sum_up_shop
 from problems.errors import ArenaError
 from problems.product import SERVICES, Product
 
@@ -97,6 +98,18 @@ class Engine:
     def product_ids(self) -> Iterator[str]:
         """Every product id, in order."""
         return (bytes(key).decode() for key in self._ids)
+
+    def shop(self, shop_id: str) -> Shop | None:
+        """What the shop sells, or None when no product is of that shop. Raises ArenaError U3010 like `product`."""
+        numbers = np.flatnonzero(self._shops == self._shop_numbers.get(shop_id, -1))
+        return sum_up_shop(
+            shop_id,
+            numbers,
+            prices=self._prices,
+            sold_counts=self._sold_counts,
+            services=self._services,
+            product_at=self._product_at,
+        )
 
     # -- retrieval
 

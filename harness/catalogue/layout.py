@@ -8,6 +8,10 @@ index together and stands in every record. Nothing here scores or searches.
 from __future__ import annotations
 
 import hashlib
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -96,6 +100,11 @@ def describe_file(path: Path) -> FileEntry:
     return FileEntry(name=path.name, size=path.stat().st_size, sha256=file_sha256(path))
 
 
+def describe_source(path: Path) -> Source:
+    """Name, size and hash of a documents file."""
+    return Source(name=path.name, size=path.stat().st_size, sha256=file_sha256(path))
+
+
 def file_sha256(path: Path) -> str:
     """sha256 hex of a file's bytes."""
     with path.open("rb") as stream:
@@ -129,12 +138,17 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check_files(folder: Path, manifest: Manifest, *, is_full: bool) -> None:
-    """Compare the files with the manifest.
+    """Compare the files with the manifest, as `check_entries` does. Raises ArenaError V2010 naming the file."""
+    check_entries(folder, manifest.content.files, is_full=is_full)
+
+
+def check_entries(folder: Path, entries: Iterable[FileEntry], *, is_full: bool) -> None:
+    """Compare files with their entries.
 
     Sizes always; hashes of every file when `is_full` or when the index is small, of files up to 8 MiB otherwise.
     Raises ArenaError V2010 naming the file.
     """
-    entries = manifest.content.files
+    entries = tuple(entries)
     is_full = is_full or sum(entry.size for entry in entries) <= _SMALL_INDEX
     for entry, path in ((entry, folder / entry.name) for entry in entries):
         if not path.is_file():
@@ -144,6 +158,35 @@ def check_files(folder: Path, manifest: Manifest, *, is_full: bool) -> None:
             raise ArenaError("V2010", f"{path} has {size} bytes, the manifest says {entry.size}")
         if (is_full or size <= _HASHED_AT_OPEN) and file_sha256(path) != entry.sha256:
             raise ArenaError("V2010", f"{path} was edited: its sha256 is not the manifest's")
+
+
+@contextmanager
+def folder_in_the_making(target: Path, manifest_name: str) -> Iterator[Path]:
+    """A fresh folder beside `target` that takes its place on success and vanishes on failure.
+
+    A target that stands is replaced only when it is empty or an index, which is a folder holding `manifest_name`.
+    Raises ArenaError V2012 when it is something else or the place is not writable.
+    """
+    is_empty = target.is_dir() and not any(target.iterdir())
+    if target.exists() and not is_empty and not (target / manifest_name).is_file():
+        raise ArenaError("V2012", f"{target} exists and is not such an index; choose another folder")
+    mark = secrets.token_hex(4)
+    making = target.with_name(f".{target.name}.{mark}.making")
+    try:
+        making.mkdir(parents=True)
+    except OSError as error:
+        raise ArenaError("V2012", f"{making.parent}: {error.strerror or error}") from error
+    try:
+        yield making
+        if target.exists():
+            retired = target.with_name(f".{target.name}.{mark}.retired")
+            target.rename(retired)
+            making.rename(target)
+            shutil.rmtree(retired)
+        else:
+            making.rename(target)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
 
 
 def map_array(folder: Path, name: str, dtype: str) -> npt.NDArray[np.generic]:

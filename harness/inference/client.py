@@ -8,11 +8,13 @@ read is U3003, never a crash. The `openai` package takes about a second to impor
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from harness.inference.port import ModelReply
+from harness.inference.port import ModelReply, RetryLaterError
 from harness.trace import EmittedCall
 from problems.canonical import foreign_text
 from problems.errors import ArenaError
@@ -76,7 +78,7 @@ class OpenAIUpstream:
                 "/chat/completions", cast_to=httpx.Response, body=fields, options={"timeout": timeout_ms / 1000}
             )
         except openai.APIStatusError as error:
-            raise _status_error(error.status_code, error.message) from error
+            raise _status_error(error.status_code, error.message, error.response.headers) from error
         except openai.APIError as error:  # timeouts and connection errors
             raise ArenaError("U3002", f"{type(error).__name__}: {error.message}"[:_DETAIL_CHARS]) from error
         return response.content
@@ -91,13 +93,31 @@ class OpenAIUpstream:
             return self._client
 
 
-def _status_error(status: int, message: str) -> ArenaError:
+def _status_error(status: int, message: str, headers: Mapping[str, str]) -> ArenaError:
     detail = f"HTTP {status}: {message}"[:_DETAIL_CHARS]
     if status in _REQUEST_AT_FAULT:
         return ArenaError("A1040", detail)
     if status in _ENDPOINT_MISSING:
         return ArenaError("U3001", detail)
-    return ArenaError("U3004" if status == 429 else "U3002", detail)
+    code = "U3004" if status == 429 else "U3002"
+    pause_ms = read_retry_after(headers)
+    return ArenaError(code, detail) if pause_ms is None else RetryLaterError(code, detail, retry_after_ms=pause_ms)
+
+
+def read_retry_after(headers: Mapping[str, str]) -> int | None:
+    """Milliseconds until the endpoint wants to be asked again (RFC 9110, 10.2.3), or None when it does not say.
+
+    A date is taken against the reply's own `date`, so no clock of ours is asked and a wrong one does no harm. Keys are
+    looked up as written, in lower case.
+    """
+    given = headers.get("retry-after", "").strip()
+    if given.isascii() and given.isdigit():
+        return int(given[:9]) * 1000
+    try:
+        pause = parsedate_to_datetime(given) - parsedate_to_datetime(headers.get("date", ""))
+    except (ValueError, TypeError):
+        return None
+    return max(0, int(pause.total_seconds() * 1000))
 
 
 def read_reply(raw: bytes) -> ModelReply:

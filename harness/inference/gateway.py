@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from harness.inference.ledger import Ledger, LedgerEntry
-from harness.inference.port import GatewayAnswer, InferenceRules, ModelReply, Upstream
+from harness.inference.port import GatewayAnswer, InferenceRules, ModelReply, RetryLaterError, Upstream
 from harness.inference.request import MALFORMED, RebuiltRequest, rebuild
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestCallError
+from problems.canonical import text_hash
 from problems.errors import ArenaError, Failure
 
 _NO_ENDPOINT = "U3001"
@@ -93,7 +94,9 @@ class Gateway:
             self._ledger.append(
                 LedgerEntry(
                     request_sha256=request.sha256,
+                    response_sha256=text_hash(reply.message) if reply else "",
                     model=request.model,
+                    answered_model=reply.model if reply else "",
                     upstream=course.answered_by,
                     attempts=course.attempts,
                     latency_ms=latency_ms,
@@ -146,10 +149,10 @@ class _Course:
 
     def _try(self, upstream: Upstream) -> ModelReply | Failure:
         """All attempts on one upstream. Raises GuestCallError A1040 when it says the request is at fault."""
-        last = Failure(code=_FAILED)
+        last, asked_pause_ms = Failure(code=_FAILED), 0
         for attempt in range(self._rules.attempts):
             if attempt:
-                self._sleep(self._pause_s(attempt))
+                self._sleep(self._pause_s(attempt, asked_pause_ms))
             self.attempts += 1
             try:
                 return upstream.complete(self._request.text)
@@ -159,14 +162,17 @@ class _Course:
                         MALFORMED, f"the model endpoint refused the request: {error.failure.detail}"
                     ) from error
                 last = Failure(code=error.failure.code, detail=f"{upstream.name}: {error.failure.detail}")
+                asked_pause_ms = error.retry_after_ms if isinstance(error, RetryLaterError) else 0
                 if last.code == _NO_ENDPOINT:
                     break  # a missing endpoint or a refused key does not heal within one call
         return last
 
-    def _pause_s(self, attempt: int) -> float:
-        """Exponential, with up to a half more, taken from the request's hash: workers that fail together part ways."""
+    def _pause_s(self, attempt: int, asked_pause_ms: int) -> float:
+        """Exponential, or what the endpoint asked for when that is longer, up to the policy's cap; with up to a half
+        more, taken from the request's hash: workers that fail together part ways."""
         spread = int(self._request.sha256[:4], 16) / 0x1_0000
-        return self._rules.backoff_ms / 1000 * float(2 ** (attempt - 1)) * (1 + spread / 2)
+        backoff_ms = self._rules.backoff_ms << (attempt - 1)
+        return max(backoff_ms, min(asked_pause_ms, self._rules.retry_after_max_ms)) / 1000 * (1 + spread / 2)
 
 
 def _outage(failures: list[Failure]) -> ArenaError:

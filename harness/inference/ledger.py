@@ -1,24 +1,61 @@
 """The ledger of model requests: what was sent where, what it cost, what came back. Kept by the host.
 
 Promise: every admitted request leaves exactly one entry, also when no upstream could answer. Entries hold hashes and
-counts, never a key and never message text; raw completions stand in the evaluation body.
+counts, never a key and never message text; raw completions stand in the evaluation body. The answered entries reduce
+to lines without latency, upstream or attempts; their hash stands in the body, so that a ledger and a record which tell
+of the same completions can be held against each other.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 
 import msgspec
 
-from harness.trace import EmittedCall
+from harness.trace import Completion, EmittedCall, Event
+from problems.canonical import content_hash, text_hash
 from problems.errors import Failure
 
 
-class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One admitted request. `upstream` is empty when none answered; `attempts` counts all upstreams."""
+class LedgerLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One answered request, as far as it is the same on every host."""
 
     request_sha256: str
-    model: str
+    response_sha256: str  # of the raw completion message
+    model: str  # as the endpoint named itself
+    prompt_tokens: int
+    completion_tokens: int
+
+
+def ledger_sha256(lines: Iterable[LedgerLine]) -> str:
+    """sha256 hex over the lines in their order."""
+    return content_hash(tuple(lines))
+
+
+def completed_lines(events: Iterable[Event]) -> tuple[LedgerLine, ...]:
+    """The lines that an episode's events tell of."""
+    return tuple(
+        LedgerLine(
+            request_sha256=event.request_sha256,
+            response_sha256=text_hash(event.response),
+            model=event.model,
+            prompt_tokens=event.prompt_tokens,
+            completion_tokens=event.completion_tokens,
+        )
+        for event in events
+        if isinstance(event, Completion)
+    )
+
+
+class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One admitted request. `upstream` and `answered_model` are empty when none answered; `attempts` counts all
+    upstreams."""
+
+    request_sha256: str
+    response_sha256: str = ""  # of the raw completion message
+    model: str  # as asked for
+    answered_model: str = ""
     upstream: str = ""
     attempts: int
     latency_ms: int
@@ -55,6 +92,20 @@ class Ledger:
         """All entries so far, in the order they were completed."""
         with self._lock:
             return tuple(self._entries)
+
+    def lines(self) -> tuple[LedgerLine, ...]:
+        """The answered entries, reduced to what is the same on every host."""
+        return tuple(
+            LedgerLine(
+                request_sha256=entry.request_sha256,
+                response_sha256=entry.response_sha256,
+                model=entry.answered_model,
+                prompt_tokens=entry.prompt_tokens,
+                completion_tokens=entry.completion_tokens,
+            )
+            for entry in self.entries()
+            if entry.failure is None
+        )
 
     def totals(self) -> LedgerTotals:
         """Sums over all entries so far."""

@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 
 from harness.trace import EmittedCall
+from problems.errors import ArenaError
 
 
 class InferenceRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,9 +21,18 @@ class InferenceRules(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 4
     attempt_timeout_ms: int = 120_000
     backoff_ms: int = 500
+    retry_after_max_ms: int = 20_000  # how long an endpoint's own Retry-After is honoured
     temperature_max_e4: int = 20_000
     message_count: int = 200
     request_bytes: int = 1 << 20
+
+
+class RetryLaterError(ArenaError):
+    """An upstream fault whose endpoint said when to come back. `retry_after_ms` is its word, not yet capped."""
+
+    def __init__(self, code: str, detail: str, *, retry_after_ms: int) -> None:
+        super().__init__(code, detail)
+        self.retry_after_ms = retry_after_ms
 
 
 class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +58,8 @@ class Upstream(Protocol):
     def complete(self, request: str) -> ModelReply:
         """One attempt. `request` is the JSON text of the rebuilt request.
 
-        Raises ArenaError: A1040 when the endpoint says the request itself is at fault, U3001..U3003 otherwise.
+        Raises ArenaError: A1040 when the endpoint says the request itself is at fault, U3001..U3004 otherwise, as a
+        RetryLaterError when it said when to come back.
         """
         ...
 
@@ -64,6 +75,7 @@ class GatewayAnswer(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[str, ...]  # the rebuilt messages, one JSON text each, as they went upstream
     request_sha256: str  # of the rebuilt request's bytes
     model_ms: int  # host time spent on all attempts; never part of a body
+    model: str = ""  # the allow-listed name that was asked for: what prices go by, whatever the endpoint calls itself
 
 
 class ModelGateway(Protocol):

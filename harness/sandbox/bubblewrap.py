@@ -21,7 +21,7 @@ import select
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -32,8 +32,8 @@ from harness.sandbox.cgroup import Cgroups, JailGroup, open_group
 from harness.sandbox.conversation import Conversation, Pipes, Supervision
 from harness.sandbox.environment import guest_command, guest_environment
 from harness.sandbox.init import build_init
-from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
-from harness.sandbox.processes import MemoryWatchdog, descendants, is_tree_over
+from harness.sandbox.port import GuestEnd, GuestExit, GuestJob, Host, SandboxLevel
+from harness.sandbox.processes import CpuMeter, MemoryWatchdog, TreeCpu, descendants, is_tree_over
 from harness.sandbox.rootfs import GuestRoot
 from harness.sandbox.uids import lease_uid
 from problems.errors import ArenaError
@@ -44,7 +44,12 @@ _SHM_BYTES = 1 << 20
 _INFO_BYTES = 1 << 12
 _REAP_S = 10.0
 _SIGNAL_BASE = 128  # bubblewrap exits with this plus the number of the signal that killed the guest
-_RESOURCE_SIGNALS = {signal.SIGKILL, signal.SIGXCPU, signal.SIGXFSZ}
+# Which limit a signal of the kernel stands for; SIGKILL stands for several.
+_ENDS_BY_SIGNAL: Mapping[int, GuestEnd] = {
+    signal.SIGKILL: "resources",
+    signal.SIGXCPU: "cpu",
+    signal.SIGXFSZ: "disk",
+}
 
 
 class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +118,11 @@ class BubblewrapSandbox:
             return build_init(job, identity=identity, is_alone_with_uid=True, is_host_watched=False)
 
         watchdog = MemoryWatchdog(is_over_memory, self._clock)
-        supervision = Supervision(on_ready=confine, is_over_memory=watchdog.has_bitten)
+        read_cpu_s = group.cpu_time_s if group and group.counts_cpu else TreeCpu(jail.process.pid).read_s
+        meter = CpuMeter(read_cpu_s, self._clock)
+        supervision = Supervision(
+            on_ready=confine, is_over_memory=watchdog.has_bitten, cpu_time_s=meter.used_s
+        )
         ended = Conversation(jail.pipes, job.limits, host, supervision, self._clock).run()
         if ended.end != "died":
             return ended
@@ -223,8 +232,8 @@ def _explain_death(ended: GuestExit, status: int, group: JailGroup | None) -> Gu
     """A guest that died without a last word: of a limit, or of something else."""
     number = -status if status < 0 else status - _SIGNAL_BASE
     if group is not None and group.was_out_of_memory():
-        return msgspec.structs.replace(ended, end="resources", error="memory")
-    if number in _RESOURCE_SIGNALS:
-        return msgspec.structs.replace(ended, end="resources", error=signal.Signals(number).name)
+        return msgspec.structs.replace(ended, end="memory")
+    if number in _ENDS_BY_SIGNAL:
+        return msgspec.structs.replace(ended, end=_ENDS_BY_SIGNAL[number])
     cause = signal.Signals(number).name if number in signal.valid_signals() else f"exit status {status}"
     return msgspec.structs.replace(ended, error=cause)

@@ -1,4 +1,4 @@
-"""Memory and process limits of a whole jail through cgroups: v2, v1, or none.
+"""Memory and process limits of a whole jail through cgroups, and its CPU time: v2, v1, or none.
 
 Promise: a group is made below the host process's own group, so limits above still hold, and it is empty and gone when
 its context ends; groups left by a killed host are swept at the next start. Where no group can be written,
@@ -17,23 +17,27 @@ from typing import Literal
 import msgspec
 
 _PREFIX = "arena-jail-"
+_NO_LIMIT_BYTES = 1 << 60
 _NAME = re.compile(rf"{_PREFIX}(\d+)-\d+")
 
 
 class Cgroups(msgspec.Struct, frozen=True, kw_only=True):
-    """Where groups can be made: one directory per controller for v1, the same one twice for v2."""
+    """Where groups can be made: one directory per controller for v1, the same one for all for v2. `cpu` only counts."""
 
     version: Literal["v1", "v2"]
     memory: Path
     pids: Path
+    cpu: Path | None = None
 
 
 class JailGroup:
     """The group of one jail."""
 
-    def __init__(self, version: Literal["v1", "v2"], directories: tuple[Path, ...]) -> None:
+    def __init__(self, version: Literal["v1", "v2"], directories: tuple[Path, ...], cpu: Path | None = None) -> None:
+        """`directories` has that of the memory controller first; `cpu` is the one that counts CPU time."""
         self._version = version
         self._directories = directories
+        self._cpu = cpu
 
     def add(self, pid: int) -> None:
         """Move a process into the group; its later children are born there."""
@@ -50,11 +54,27 @@ class JailGroup:
         return False
 
 
+    @property
+    def counts_cpu(self) -> bool:
+        """True when `cpu_time_s` can be asked."""
+        return self._cpu is not None
+
+    def cpu_time_s(self) -> float:
+        """CPU seconds that the group's processes have used, the ended ones included."""
+        assert self._cpu is not None, "this group counts no CPU time"
+        if self._version == "v1":
+            return int((self._cpu / "cpuacct.usage").read_text()) / 1e9
+        lines = dict(line.split() for line in (self._cpu / "cpu.stat").read_text().splitlines())
+        return int(lines["usage_usec"]) / 1e6
+
+
 @contextlib.contextmanager
 def open_group(cgroups: Cgroups, serial: int, *, memory_bytes: int, processes: int) -> Iterator[JailGroup]:
     """A fresh group with its limits set. `serial` is unique within this process."""
     name = f"{_PREFIX}{os.getpid()}-{serial}"
-    directories = tuple(dict.fromkeys((cgroups.memory / name, cgroups.pids / name)))
+    limited = tuple(dict.fromkeys((cgroups.memory / name, cgroups.pids / name)))
+    cpu = None if cgroups.cpu is None else cgroups.cpu / name
+    directories = limited if cpu is None else tuple(dict.fromkeys((*limited, cpu)))
     for directory in directories:
         directory.mkdir()
     try:
@@ -64,8 +84,8 @@ def open_group(cgroups: Cgroups, serial: int, *, memory_bytes: int, processes: i
         else:
             _write(directories[0] / "memory.limit_in_bytes", memory_bytes)
             _write(directories[0] / "memory.memsw.limit_in_bytes", memory_bytes, is_optional=True)
-        _write(directories[-1] / "pids.max", processes)
-        yield JailGroup(cgroups.version, directories)
+        _write(limited[-1] / "pids.max", processes)
+        yield JailGroup(cgroups.version, directories, cpu)
     finally:
         for directory in directories:
             with contextlib.suppress(OSError):  # busy for a moment more: swept at the next start
@@ -87,12 +107,28 @@ def find_cgroups(membership: str, mounts: str) -> Cgroups | str:
     for directory in (found.memory, found.pids):
         if not os.access(directory, os.W_OK):
             return f"{directory} is not writable"
+    if found.cpu is not None and not os.access(found.cpu, os.W_OK):
+        return msgspec.structs.replace(found, cpu=None)
     return found
+
+
+def memory_limit_bytes(membership: str, mounts: str) -> int | None:
+    """The memory that this process's own group allows, by the texts of `find_cgroups`; None where none is set."""
+    found = locate(membership, mounts)
+    if found is None:
+        return None
+    name = "memory.max" if found.version == "v2" else "memory.limit_in_bytes"
+    try:
+        value = (found.memory / name).read_text().strip()
+    except OSError:
+        return None
+    # v1 writes "no limit" as the largest number of pages
+    return int(value) if value.isdigit() and int(value) < _NO_LIMIT_BYTES else None
 
 
 def sweep_groups(cgroups: Cgroups) -> None:
     """Remove empty groups whose host process is gone."""
-    for parent in {cgroups.memory, cgroups.pids}:
+    for parent in {cgroups.memory, cgroups.pids, cgroups.cpu or cgroups.pids}:
         for directory in parent.glob(f"{_PREFIX}*"):
             match = _NAME.fullmatch(directory.name)
             if match and not Path("/proc", match[1]).exists():
@@ -114,12 +150,13 @@ def locate(membership: str, mounts: str) -> Cgroups | None:
         if kind == "cgroup2" and "" in paths:
             directories[""] = _join(point, root, paths[""])
         elif kind == "cgroup":
-            for controller in set(options.split(",")) & {"memory", "pids"} & paths.keys():
+            for controller in set(options.split(",")) & {"memory", "pids", "cpuacct"} & paths.keys():
                 directories[controller] = _join(point, root, paths[controller])
     if "memory" in directories and "pids" in directories:
-        return Cgroups(version="v1", memory=directories["memory"], pids=directories["pids"])
+        cpu = directories.get("cpuacct")
+        return Cgroups(version="v1", memory=directories["memory"], pids=directories["pids"], cpu=cpu)
     if "" in directories:
-        return Cgroups(version="v2", memory=directories[""], pids=directories[""])
+        return Cgroups(version="v2", memory=directories[""], pids=directories[""], cpu=directories[""])
     return None
 
 

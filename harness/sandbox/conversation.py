@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import selectors
 from collections.abc import Callable
-from typing import IO
+from typing import IO, Literal
 
 import msgspec
 
@@ -22,6 +22,7 @@ from problems.errors import ArenaError
 
 _CHUNK_BYTES = 1 << 16
 _TAIL_BYTES = 4_000
+_ERROR_CHARS = 500  # of what a guest says of its own error: the runner keeps to it, a forger need not
 _START_MS = 20_000  # host backstop for a jail that never becomes ready; a fault of ours, not agent time
 
 
@@ -35,10 +36,11 @@ class Pipes(msgspec.Struct, frozen=True, kw_only=True):
 
 class Supervision(msgspec.Struct, frozen=True, kw_only=True):
     """What the adapter adds to the loop: `on_ready` confines the runner and gives the init frame; `is_over_memory` is
-    asked again and again, at least every `tick_ms`."""
+    asked again and again, at least every `tick_ms`, and so is `cpu_time_s`: what all processes of the guest have used."""
 
     on_ready: Callable[[], bytes]
     is_over_memory: Callable[[], bool]
+    cpu_time_s: Callable[[], float] | None = None
     tick_ms: int = 100
 
 
@@ -97,8 +99,8 @@ class Conversation:
             self._account(self._clock() - before)
             if self._agent_s * 1000 >= self._limits.agent_time_ms:
                 return "wall_clock"
-            if self._is_started and self._supervision.is_over_memory():
-                return "resources"
+            if self._is_started and (breached := self._breached()):
+                return breached
             for key, _ in ready:
                 if key.fileobj is self._pipes.output:
                     self._read_output(selector)
@@ -108,6 +110,12 @@ class Conversation:
                         selector.unregister(self._pipes.to_guest)
                 elif not self._read_messages(selector):
                     return "final" if self._final is not None else "died"
+
+    def _breached(self) -> Literal["memory", "cpu"] | None:
+        if self._supervision.is_over_memory():
+            return "memory"
+        meter = self._supervision.cpu_time_s
+        return "cpu" if meter is not None and meter() >= self._limits.cpu_time_s else None
 
     def _patience_s(self) -> float:
         if not self._is_started:
@@ -193,7 +201,7 @@ class Conversation:
         return GuestExit(
             end=end,
             claim=foreign_text(final.claim) if final and not final.kind else "",
-            error=final.error if final else error,
+            error=final.error[:_ERROR_CHARS] if final else error,
             error_kind=final.kind if final else "",
             output_tail=self.output_tail(),
             agent_time_ms=int(self._agent_s * 1000),

@@ -20,7 +20,10 @@ GuestEnd = Literal[
     "frame",
     "protocol",
     "died",
-    "resources",
+    "memory",
+    "cpu",
+    "disk",
+    "resources",  # the kernel ended it for a limit that it did not name
 ]
 
 

@@ -22,7 +22,7 @@ from harness.sandbox.conversation import Conversation, Pipes, Supervision
 from harness.sandbox.environment import guest_command, guest_environment
 from harness.sandbox.init import build_init
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
-from harness.sandbox.processes import MemoryWatchdog, is_tree_over
+from harness.sandbox.processes import CpuMeter, MemoryWatchdog, TreeCpu, is_tree_over
 from harness.sandbox.rootfs import GuestRoot
 from problems.canonical import text_hash
 from problems.errors import ArenaError
@@ -62,6 +62,7 @@ class ReferenceSandbox:
             supervision = Supervision(
                 on_ready=lambda: build_init(job, identity=None, is_alone_with_uid=False, is_host_watched=True),
                 is_over_memory=watchdog.has_bitten,
+                cpu_time_s=CpuMeter(TreeCpu(process.pid).read_s, self._clock).used_s,
             )
             ended = Conversation(pipes, job.limits, host, supervision, self._clock).run()
             if ended.end == "died":

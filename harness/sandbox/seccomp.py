@@ -1,9 +1,10 @@
 """The system-call filter of a guest, as a seccomp-BPF program; x86_64 and aarch64, no libseccomp.
 
-Promise: a foreign architecture (and the x32 ABI) is killed; clone3 answers ENOSYS, so that the C library falls back to
-clone, whose flags BPF can read; clone with a namespace flag, terminal injection and the calls of `DENIED` answer EPERM;
-socket() opens only the families asked for. Everything else passes: a deny list reduces the kernel's attack surface and
-is one layer among several (sandbox notes, section 4). Read `DENIED` again at kernel upgrades.
+Promise: a foreign architecture (and the x32 ABI) is killed; clone3 and all calls newer than this file answer ENOSYS, so
+that the C library falls back to what BPF can judge; clone with a namespace flag, terminal injection and the calls of
+`DENIED` answer EPERM; socket() opens only the families asked for. Everything else passes: a deny list reduces the
+kernel's attack surface and is one layer among several (sandbox notes, section 4). `Exposure` says which namespaces are
+missing around the guest, and closes what they would have closed. The numbers are checked against the kernel's headers.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import errno
 import platform
 import struct
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
@@ -20,9 +22,13 @@ from problems.errors import ArenaError
 AF_UNIX, AF_INET, AF_INET6 = 1, 2, 10
 EMPTY_NETWORK_FAMILIES = (AF_UNIX, AF_INET, AF_INET6)  # for jails with an empty network namespace; () without one
 
+_Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, operand
+
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 LOAD, JUMP_EQUAL, JUMP_GREATER_EQUAL, JUMP_SET, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _OFFSET_NUMBER, _OFFSET_ARCH, _OFFSET_ARGUMENT_0, _OFFSET_ARGUMENT_1 = 0, 4, 16, 24
+_REFUSED, _MISSING, _NO_FAMILY = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS, ERRNO | errno.EAFNOSUPPORT
+_SENDTO_ADDRESS = 4  # index of the argument
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _X32_BIT = 0x40000000
 # NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET and NEWTIME
@@ -104,10 +110,20 @@ DENIED: Mapping[str, tuple[int | None, int | None]] = {
     "mknod": (133, None),
     "mknodat": (259, 33),
     "execveat": (322, 281),
-    # System V IPC
+    # System V and POSIX messages: kernel objects that outlive their maker
     "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
     "semget": (64, 190),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
+    "semctl": (66, 191),
     "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
     # the confinement itself
     "seccomp": (317, 277),
     "landlock_create_ruleset": (444, 444),
@@ -116,26 +132,93 @@ DENIED: Mapping[str, tuple[int | None, int | None]] = {
     "lsm_list_modules": (461, 461),
 }
 
+# Without namespaces of its own a guest shares the kernel's objects with the host, and Landlock knows neither datagram
+# sockets with a path nor signals sent by limits. socketpair() stays for asyncio, but its ends cannot be addressed to
+# anybody else, and no descriptor travels through them (a file in flight is in no table, so nobody can measure it).
+DENIED_WITHOUT_NAMESPACES: Mapping[str, tuple[int | None, int | None]] = {
+    "connect": (42, 203),
+    "bind": (49, 200),
+    "listen": (50, 201),
+    "accept": (43, 202),
+    "accept4": (288, 242),
+    "sendmsg": (46, 211),
+    "sendmmsg": (307, 269),
+    "truncate": (76, 45),  # Landlock knows it from ABI 3; ftruncate needs an open file
+    "ioprio_set": (251, 30),
+    "process_mrelease": (448, 448),
+}
+# With the host's own uid: Landlock does not mediate attributes, and the guest would own every file of the host's user.
+DENIED_WITH_HOST_UID: Mapping[str, tuple[int | None, int | None]] = {
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, None),
+    "lchown": (94, None),
+    "fchown": (93, 55),
+    "fchownat": (260, 54),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "setxattrat": (463, 463),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "removexattrat": (466, 466),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "utimensat": (280, 88),
+    "file_setattr": (469, 469),
+}
+# Calls that name a process, and the arguments that must be 0: the caller itself.
+SELF_ONLY: Mapping[str, tuple[tuple[int, int], tuple[int, ...]]] = {
+    "prlimit64": ((302, 261), (0,)),
+    "sched_setaffinity": ((203, 122), (0,)),
+    "sched_setscheduler": ((144, 119), (0,)),
+    "sched_setparam": ((142, 118), (0,)),
+    "sched_setattr": ((314, 274), (0,)),
+    "setpriority": ((141, 140), (0, 1)),
+}
+# What an interpreter asks of files, pipes and socket pairs: TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX.
+HARMLESS_IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+FIRST_UNKNOWN_CALL = 470  # numbers are the same on all platforms from 424 on; Linux 6.17 ends with 469
+_PR_SET_DUMPABLE = 4  # a process that is not dumpable hides its open files from a host without privileges
+
+Exposure = Literal["namespaces", "own-uid", "host-uid"]
+
 
 class Architecture(msgspec.Struct, frozen=True, kw_only=True):
-    """What the filter must know of a platform. `column` picks the numbers in `DENIED`."""
+    """What the filter must know of a platform. `column` picks the numbers in the tables."""
 
     audit: int
     column: int
     ioctl: int
     socket: int
+    socketpair: int
+    sendto: int
+    prctl: int
     clone: int
     clone3: int = 435
     has_x32: bool = False
 
-    def denied_numbers(self) -> tuple[int, ...]:
-        """System-call numbers of `DENIED` on this platform, ascending."""
-        return tuple(sorted(n for pair in DENIED.values() if (n := pair[self.column]) is not None))
+    def denied_numbers(self, exposure: Exposure = "namespaces") -> tuple[int, ...]:
+        """System-call numbers that are refused whatever their arguments are on this platform, ascending."""
+        tables = [DENIED]
+        if exposure != "namespaces":
+            tables.append(DENIED_WITHOUT_NAMESPACES)
+        if exposure == "host-uid":
+            tables.append(DENIED_WITH_HOST_UID)
+        return tuple(sorted(n for table in tables for pair in table.values() if (n := pair[self.column]) is not None))
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
-    "x86_64": Architecture(audit=0xC000003E, column=0, ioctl=16, socket=41, clone=56, has_x32=True),
-    "aarch64": Architecture(audit=0xC00000B7, column=1, ioctl=29, socket=198, clone=220),
+    "x86_64": Architecture(
+        audit=0xC000003E, column=0, ioctl=16, socket=41, socketpair=53, sendto=44, prctl=157, clone=56, has_x32=True
+    ),
+    "aarch64": Architecture(
+        audit=0xC00000B7, column=1, ioctl=29, socket=198, socketpair=199, sendto=206, prctl=167, clone=220
+    ),
 }
 
 
@@ -147,14 +230,18 @@ def native_architecture() -> Architecture:
     return ARCHITECTURES[machine]
 
 
-def build_filter(architecture: Architecture, families: tuple[int, ...] = EMPTY_NETWORK_FAMILIES) -> bytes:
+def build_filter(
+    architecture: Architecture,
+    families: tuple[int, ...] = EMPTY_NETWORK_FAMILIES,
+    exposure: Exposure = "namespaces",
+) -> bytes:
     """The program as bytes, eight an instruction, as `bwrap --seccomp` and prctl take it.
 
-    `families` are the socket families that stay open: () where there is no network namespace, since Landlock knows
-    neither UDP nor path-named sockets (notes, section 6). socketpair() always passes: asyncio needs it.
+    `families` are the socket families that stay open: () where there is no network namespace (notes, section 6).
+    `exposure`: `namespaces` for a guest inside pid, network and ipc namespaces; `own-uid` and `host-uid` for one
+    without, by whether its uid owns anything else on the host.
     """
-    refuse, missing = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
-    code: list[tuple[int, int, int, int]] = [
+    code: list[_Instruction] = [
         (LOAD, 0, 0, _OFFSET_ARCH),
         (JUMP_EQUAL, 1, 0, architecture.audit),
         (RETURN, 0, 0, KILL),
@@ -162,35 +249,66 @@ def build_filter(architecture: Architecture, families: tuple[int, ...] = EMPTY_N
     ]
     if architecture.has_x32:
         code += [(JUMP_GREATER_EQUAL, 0, 1, _X32_BIT), (RETURN, 0, 0, KILL)]
-    code += [(JUMP_EQUAL, 0, 1, architecture.clone3), (RETURN, 0, 0, missing)]
+    code += [(JUMP_GREATER_EQUAL, 0, 1, FIRST_UNKNOWN_CALL), (RETURN, 0, 0, _MISSING)]
+    code += [(JUMP_EQUAL, 0, 1, architecture.clone3), (RETURN, 0, 0, _MISSING)]
     code += [
         (JUMP_EQUAL, 0, 4, architecture.clone),
         (LOAD, 0, 0, _OFFSET_ARGUMENT_0),
         (JUMP_SET, 0, 1, _CLONE_NEW),
-        (RETURN, 0, 0, refuse),
+        (RETURN, 0, 0, _REFUSED),
         (RETURN, 0, 0, ALLOW),
     ]
-    code += [
-        (JUMP_EQUAL, 0, 5, architecture.ioctl),
-        (LOAD, 0, 0, _OFFSET_ARGUMENT_1),
-        (JUMP_EQUAL, 1, 0, _TIOCSTI),
-        (JUMP_EQUAL, 0, 1, _TIOCLINUX),
-        (RETURN, 0, 0, refuse),
-        (RETURN, 0, 0, ALLOW),
-    ]
-    code += _socket_rules(architecture.socket, families)
-    for number in architecture.denied_numbers():
-        code += [(JUMP_EQUAL, 0, 1, number), (RETURN, 0, 0, refuse)]
+    if exposure == "namespaces":
+        code += _refuse_values(architecture.ioctl, _OFFSET_ARGUMENT_1, (_TIOCSTI, _TIOCLINUX), _REFUSED)
+    else:
+        code += _allow_values(architecture.ioctl, _OFFSET_ARGUMENT_1, HARMLESS_IOCTLS, _REFUSED)
+        code += _shared_kernel_rules(architecture)
+    code += _allow_values(architecture.socket, _OFFSET_ARGUMENT_0, families, _NO_FAMILY)
+    for number in architecture.denied_numbers(exposure):
+        code += [(JUMP_EQUAL, 0, 1, number), (RETURN, 0, 0, _REFUSED)]
     code.append((RETURN, 0, 0, ALLOW))
     return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
 
 
-def _socket_rules(number: int, families: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
-    refuse = ERRNO | errno.EAFNOSUPPORT
-    count = len(families)
-    if not count:
-        return [(JUMP_EQUAL, 0, 1, number), (RETURN, 0, 0, refuse)]
-    rules = [(JUMP_EQUAL, 0, count + 3, number), (LOAD, 0, 0, _OFFSET_ARGUMENT_0)]
-    for index, family in enumerate(families):  # a hit jumps to the ALLOW behind the last test, the last miss over it
-        rules.append((JUMP_EQUAL, count - 1 - index, 1 if index == count - 1 else 0, family))
-    return [*rules, (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, refuse)]
+def _shared_kernel_rules(architecture: Architecture) -> list[_Instruction]:
+    """Rules on arguments for a guest that has no pid and network namespace."""
+    code = _allow_values(architecture.socketpair, _OFFSET_ARGUMENT_0, (AF_UNIX,), _NO_FAMILY)
+    code += _refuse_values(architecture.prctl, _OFFSET_ARGUMENT_0, (_PR_SET_DUMPABLE,), _REFUSED)
+    # An address is a pointer: both halves must be 0.
+    offset = _OFFSET_ARGUMENT_0 + 8 * _SENDTO_ADDRESS
+    code += _require_zero(architecture.sendto, (offset, offset + 4))
+    for numbers, arguments in SELF_ONLY.values():
+        # Ids are 32-bit integers: the kernel reads the low half only.
+        code += _require_zero(numbers[architecture.column], tuple(_OFFSET_ARGUMENT_0 + 8 * n for n in arguments))
+    return code
+
+
+def _require_zero(number: int, offsets: tuple[int, ...]) -> list[_Instruction]:
+    """Allow call `number` only when every 32-bit word at `offsets` is 0."""
+    count = len(offsets)
+    rules: list[_Instruction] = [(JUMP_EQUAL, 0, 2 * count + 2, number)]
+    for index, offset in enumerate(offsets):
+        rules += [(LOAD, 0, 0, offset), (JUMP_EQUAL, 0, 2 * (count - index) - 1, 0)]
+    return [*rules, (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, _REFUSED)]
+
+
+def _refuse_values(number: int, offset: int, values: tuple[int, ...], refusal: int) -> list[_Instruction]:
+    """Answer `refusal` to call `number` when the word at `offset` is one of `values`; allow it otherwise."""
+    return _decide_by_value(number, offset, values, on_hit=refusal, on_miss=ALLOW)
+
+
+def _allow_values(number: int, offset: int, values: tuple[int, ...], refusal: int) -> list[_Instruction]:
+    """Allow call `number` when the word at `offset` is one of `values`; answer `refusal` otherwise."""
+    if not values:
+        return [(JUMP_EQUAL, 0, 1, number), (RETURN, 0, 0, refusal)]
+    return _decide_by_value(number, offset, values, on_hit=ALLOW, on_miss=refusal)
+
+
+def _decide_by_value(
+    number: int, offset: int, values: tuple[int, ...], *, on_hit: int, on_miss: int
+) -> list[_Instruction]:
+    count = len(values)
+    rules: list[_Instruction] = [(JUMP_EQUAL, 0, count + 3, number), (LOAD, 0, 0, offset)]
+    for index, value in enumerate(values):  # a hit jumps to the first answer behind the tests, the last miss over it
+        rules.append((JUMP_EQUAL, count - 1 - index, 1 if index == count - 1 else 0, value))
+    return [*rules, (RETURN, 0, 0, on_hit), (RETURN, 0, 0, on_miss)]

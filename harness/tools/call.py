@@ -20,6 +20,7 @@ class ToolContext(msgspec.Struct, frozen=True):
 
     catalogue: Catalogue
     problem: Problem
+    is_strict: bool = False  # refuse the search parameters that the reference ignores in silence
 
 
 class RefusedCallError(Exception):

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from harness.catalogue.port import SearchRequest
-from harness.catalogue.requests import ignored_parameters
-from harness.tools.call import ToolContext, listed, result_text
+from harness.catalogue.requests import PAGE_MAX, ignored_parameters, read_page
+from harness.tools.call import RefusedCallError, ToolContext, listed, quoted, result_text
 from harness.tools.port import ToolOutcome
+from problems.product import SERVICES
+
+ACCEPTED = {
+    "page": f"1 to {PAGE_MAX}",
+    "price": 'a range in PHP such as "100-500", "100-" or "-500"',
+    "sort": '"order", "priceasc", "pricedesc" or "" for relevance',
+    "service": f"a comma-separated list, without spaces, of {', '.join(SERVICES)}",
+}
 
 
 def find_product(
@@ -32,6 +40,8 @@ def find_product(
             delivery), flashsale (LazFlash).
     """
     request = search_request(q, page=page, shop_id=shop_id, price=price, sort=sort, service=service)
+    if context.is_strict:
+        refuse_unread(request)
     products = context.catalogue.search(request)
     return ToolOutcome(
         result=result_text([listed(product) for product in products]),
@@ -52,3 +62,23 @@ def search_request(
         sort=sort or None,
         service=service or None,
     )
+
+
+def unread_parameters(request: SearchRequest) -> tuple[str, ...]:
+    """Parameters that were given and cannot be read, the page among them."""
+    page = ("page",) if read_page(request.page) is None else ()
+    return (*page, *ignored_parameters(request))
+
+
+def refuse_unread(request: SearchRequest, where: str = "") -> None:
+    """Raises RefusedCallError naming each parameter that cannot be read and the form it must have.
+
+    For the profile that tells an agent what the reference ignores in silence (shoppingbench notes, section 7, row 33).
+    `where` goes before a parameter's name.
+    """
+    faults = [
+        f"`{where}{name}` is {quoted(str(getattr(request, name)))}; it must be {ACCEPTED[name]}"
+        for name in unread_parameters(request)
+    ]
+    if faults:
+        raise RefusedCallError("; ".join(faults))

@@ -8,7 +8,7 @@ import orjson
 from harness.catalogue.port import SearchRequest
 from harness.catalogue.requests import ignored_parameters
 from harness.tools.call import RefusedCallError, ToolContext, quoted, result_text
-from harness.tools.find_product import search_request
+from harness.tools.find_product import refuse_unread, search_request
 from harness.tools.port import ToolOutcome
 from problems.product import Product
 
@@ -37,7 +37,7 @@ def find_products_in_same_shop(context: ToolContext, product_queries: str) -> To
         product_queries: JSON array of one to ten searches, e.g. '[{"q": "foam roller", "price": "0-500"}, {"q": "yoga
             mat", "service": "COD"}]'. q is required; price and service are as in find_product.
     """
-    queries, ignored = _read_queries(product_queries)
+    queries, ignored = _read_queries(product_queries, is_strict=context.is_strict)
     candidates = context.catalogue.search(queries[0].request())
     shops = list(dict.fromkeys(product.shop_id for product in candidates))
     for tried, shop_id in enumerate(shops, start=1):
@@ -73,8 +73,11 @@ def _fill_basket(context: ToolContext, shop_id: str, first: Product, queries: li
     return basket
 
 
-def _read_queries(text: str) -> tuple[list[_Query], tuple[str, ...]]:
-    """Queries, and the names of what was ignored in them. Raises RefusedCallError when they cannot be read."""
+def _read_queries(text: str, *, is_strict: bool) -> tuple[list[_Query], tuple[str, ...]]:
+    """Queries, and the names of what was ignored in them.
+
+    Raises RefusedCallError when they cannot be read, and when `is_strict` for anything that would be ignored.
+    """
     try:
         raw = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -93,6 +96,10 @@ def _read_queries(text: str) -> tuple[list[_Query], tuple[str, ...]]:
         query = _Query(**fields)
         queries.append(query)
         unread = [name for name in item if name not in _FIELDS]
+        if is_strict:
+            refuse_unread(query.request(), f"{where}.")
+            if unread:
+                raise RefusedCallError(f"`{where}` has {quoted(str(unread[0]))}; its fields are {', '.join(_FIELDS)}")
         ignored += [f"{where}.{name}" for name in (*ignored_parameters(query.request()), *unread)]
     return queries, tuple(ignored)
 

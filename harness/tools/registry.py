@@ -10,7 +10,7 @@ import functools
 
 import orjson
 
-from harness.catalogue.port import Catalogue
+from harness.catalogue.port import Catalogue, ShopDirectory
 from harness.tools.calculate_voucher import calculate_voucher
 from harness.tools.call import RefusedCallError, ToolContext, quoted, refuse, result_text
 from harness.tools.check_product_match import check_product_match
@@ -21,6 +21,8 @@ from harness.tools.recommend_product import recommend_product
 from harness.tools.schema import Tool, ToolFunction, describe_tool
 from harness.tools.terminate import terminate
 from harness.tools.view_product_information import view_product_information
+from harness.tools.view_shop_information import view_shop_information
+from harness.tools.view_voucher_information import view_voucher_information
 from problems.canonical import text_hash
 from problems.errors import ArenaError
 from problems.model import Problem
@@ -28,15 +30,27 @@ from problems.scoring import parse_recommendation
 
 _PAPER: tuple[ToolFunction, ...] = (find_product, view_product_information, recommend_product, terminate)
 _VERIFYING: tuple[ToolFunction, ...] = (check_product_match, find_products_in_same_shop, calculate_voucher)
+_INFORMING: tuple[ToolFunction, ...] = (view_shop_information, view_voucher_information)
 
 _COMPLAINTS_MAX = 5  # named in one answer
 
-PROFILES: dict[str, tuple[ToolFunction, ...]] = {"paper4": _PAPER, "sn15": (*_PAPER, *_VERIFYING)}
+PROFILES: dict[str, tuple[ToolFunction, ...]] = {
+    "paper4": _PAPER,
+    "sn15": (*_PAPER, *_VERIFYING),
+    "extended": (*_PAPER, *_VERIFYING, *_INFORMING),
+}
+STRICT_PROFILES = frozenset({"extended"})  # search parameters that the reference ignores in silence are refused
 
 
 def make_toolbox(profile: str, catalogue: Catalogue, problem: Problem) -> Toolbox:
-    """The tools of `profile` over one catalogue, for one problem. Raises ArenaError V2030 for an unknown profile."""
-    return ProfileTools(profile, ToolContext(catalogue, problem))
+    """The tools of `profile` over one catalogue, for one problem.
+
+    Raises ArenaError V2030 for an unknown profile, and for one that shows shops over a catalogue that cannot.
+    """
+    tools = profile_tools(profile)
+    if view_shop_information.__name__ in tools and not isinstance(catalogue, ShopDirectory):
+        raise ArenaError("V2030", f"tool profile {profile!r} shows shops, which this catalogue's engine cannot sum up")
+    return ProfileTools(profile, ToolContext(catalogue, problem, is_strict=profile in STRICT_PROFILES))
 
 
 @functools.cache

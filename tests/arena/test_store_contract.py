@@ -10,13 +10,14 @@ import pytest
 
 from arena.chain.keys import generate_signer, verify
 from arena.chain.port import Signer
+from arena.records.body import decode_content
 from arena.records.chain import first_head
 from arena.records.sequencer import Sequencer
 from arena.records.verify import verify_store
 from arena.store.embedded import EmbeddedServer
 from arena.store.port import HeadMovedError, LeaseLostError, StoredBody, StoredSubmission, WeightsResult
 from arena.store.postgres import RECORDS_PER_PAGE, PostgresStore
-from problems.errors import ArenaError
+from problems.errors import ArenaError, Failure
 from tests.arena.conftest import OpenStore
 from tests.arena.log_stand import HOST, SUBJECT, Clock, attempt, episode, item, settlement, subject
 
@@ -90,6 +91,15 @@ async def test_records_are_streamed_in_pages_and_filtered(store, sequencer) -> N
     assert len(await everything(store, kinds=["attempt"])) == RECORDS_PER_PAGE + 4
     assert len(await everything(store, race_id="other")) == 4
     assert len(await everything(store, kinds=["verdict", "settlement"], race_id="other")) == 2
+
+
+async def test_any_text_an_agent_can_cause_is_stored(store, sequencer) -> None:
+    payload = msgspec.structs.replace(attempt(1), failure=Failure(code="A1024", detail='\0 "\u2028 \ud7ff {\\u0000'))
+    await sequencer.append([payload, msgspec.structs.replace(settlement(), reason="\0")])
+    assert decode_content((await everything(store))[0].content).payload == payload
+    hostile = StoredSubmission(subject=SUBJECT, name="\0", source="x = '\0'", state="rejected", submitted_block=1)
+    await store.put_submission(hostile)
+    assert await store.submissions() == [hostile]
 
 
 async def test_the_same_body_may_be_stored_twice_and_is_kept_once(store, sequencer) -> None:

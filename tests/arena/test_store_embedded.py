@@ -18,11 +18,13 @@ import psutil
 import pytest
 
 from arena.chain.keys import keypair_signer, verify
+from arena.records.sequencer import Sequencer
 from arena.records.verify import VerifyReport, verify_store
 from arena.store.embedded import EmbeddedServer, is_running, start_embedded
 from arena.store.port import Lease
 from arena.store.postgres import PostgresStore
 from problems.errors import ArenaError
+from tests.arena.log_stand import HOST, Clock, attempt
 
 ROOT = Path(__file__).parents[2]
 ALICE = keypair_signer("//Alice")
@@ -94,6 +96,23 @@ def test_a_killed_postmaster_is_started_again_and_nothing_acknowledged_is_lost(s
     assert report.kinds["evaluation"] >= acknowledged
     assert second.pid != killed
     second.stop()
+
+
+async def test_an_open_store_survives_a_crash_of_its_server(state_dir: Path) -> None:
+    server = start_embedded(state_dir)
+    store = await PostgresStore.open(server.dsn_for(ALICE.hotkey), ALICE.hotkey)
+    sequencer = Sequencer(store, ALICE, Clock(), HOST)
+    await sequencer.append([attempt(1)])
+    os.kill(server.pid, signal.SIGKILL)
+    while is_running(state_dir):
+        await asyncio.sleep(0.02)
+    with pytest.raises(ArenaError, match="V2021"):
+        await sequencer.append([attempt(2)])
+    again = start_embedded(state_dir)
+    assert (await sequencer.append([attempt(2)])).seq == 2
+    await store.close()
+    server.stop()
+    again.stop()
 
 
 def test_the_last_user_stops_the_server_and_not_the_first(state_dir: Path) -> None:
@@ -180,7 +199,7 @@ def test_a_pid_file_that_names_an_unrelated_process_does_not_stop_a_start(state_
     left = pid_file.read_text().splitlines()
     facts = pid_file.stat()
     server.stop()
-    # pid 1 lives and is no server of ours; a process of the server's own user would be mistaken by Postgres itself
+    # a process of the server's own user, which Postgres itself would take for the old server
     with subprocess.Popen(["sleep", "60"], user=facts.st_uid) as unrelated:
         pid_file.write_text("\n".join([str(unrelated.pid), *left[1:]]) + "\n")
         os.chown(pid_file, facts.st_uid, facts.st_gid)

@@ -45,7 +45,8 @@ ATTACKS = {
     "renew for another": "select arena.renew('5victim', 1, 1000)",
     "release for another": "select arena.release('5victim', 1)",
     "an event for another": "select arena.put_event('5victim', 's', 0, 'e')",
-    "a submission for another": "select arena.put_submission('5victim','a','m','s',0,'','n','s','queued',0,'')",
+    "a submission for another": "select arena.put_submission('5victim', 'a', 'm', 's', 0, '', 'n'::bytea, 's'::bytea,"
+    " 'queued', 0, '')",
     "a verdict on another's submission": "select arena.set_submission_state('5victim', 'a', 'rejected', '')",
     "weights for another": "select arena.put_weights_result('5victim', 'r', 1, '{{}}', '{{}}', 'ok', '')",
     "append for another": "select arena.append('5victim', 1, sha256('5victim'), array['x'::bytea],"

@@ -170,7 +170,7 @@ def test_an_echo_does_not_become_the_models_by_being_repeated():
 
 def test_a_prompt_too_crowded_to_read_holds_every_call():
     crowd = user("find_product " * 1001)
-    assert READER.keys_in(json.loads(crowd)) == {EVERY_CALL}
+    assert READER.standing_in(json.loads(crowd)).keys == {EVERY_CALL}
     assert emitters(after(crowd, CALL), CALL) == ["echoed"]
 
 
@@ -291,7 +291,7 @@ def test_any_text_is_read_without_an_exception(text, arguments):
     READER.key(text, arguments)
     READER.emitted(text, ())
     READER.emitted(f"<tool_call>{text}</tool_call>", ())
-    READER.keys_in({"role": "user", "content": f"find_product({text} {{{{ find_product {arguments}"})
+    READER.standing_in({"role": "user", "content": f"find_product({text} {{{{ find_product {arguments}"})
 
 
 @given(st.dictionaries(st.sampled_from(["q", "price"]), st.text(max_size=30), max_size=2))
@@ -304,12 +304,12 @@ def test_whatever_the_call_a_prompt_that_holds_it_makes_it_an_echo(arguments):
 @pytest.mark.parametrize("profile", ["paper4", "sn15"])
 def test_the_schemas_of_the_profiles_are_no_calls(profile):
     schemas = profile_schemas(profile)
-    assert CallReader(schemas).keys_in({"role": "system", "content": f"Tools: {schemas}"}) == frozenset()
+    assert CallReader(schemas).standing_in({"role": "system", "content": f"Tools: {schemas}"}).keys == frozenset()
 
 
 def test_a_hostile_prompt_is_read_in_bounded_time():
     nested = '{"a":[' * 5000 + "find_product" + "1," * 20_000
-    assert READER.keys_in({"role": "user", "content": nested}) == frozenset()
+    assert READER.standing_in({"role": "user", "content": nested}).keys == frozenset()
 
 
 # -- agentic or not

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import re
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -11,20 +13,27 @@ from harness.sandbox.seccomp import (
     ALLOW,
     ARCHITECTURES,
     DENIED,
+    DENIED_WITH_HOST_UID,
+    DENIED_WITHOUT_NAMESPACES,
     EMPTY_NETWORK_FAMILIES,
     ERRNO,
+    FIRST_UNKNOWN_CALL,
+    HARMLESS_IOCTLS,
     JUMP_EQUAL,
     JUMP_GREATER_EQUAL,
     JUMP_SET,
     KILL,
     LOAD,
     RETURN,
+    SELF_ONLY,
     Architecture,
     build_filter,
 )
 
 EPERM = ERRNO | errno.EPERM
+ENOSYS = ERRNO | errno.ENOSYS
 NO_FAMILY = ERRNO | errno.EAFNOSUPPORT
+AF_UNIX = 1
 PLATFORMS = pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=ARCHITECTURES.keys())
 
 
@@ -55,7 +64,7 @@ def test_every_denied_call_is_refused_and_every_other_one_passes(architecture):
     denied = set(architecture.denied_numbers())
     special = {architecture.ioctl, architecture.socket, architecture.clone, architecture.clone3}
     for number in range(600):
-        expected = EPERM if number in denied else ALLOW
+        expected = EPERM if number in denied else ENOSYS if number >= FIRST_UNKNOWN_CALL else ALLOW
         if number not in special:
             assert evaluate(program, architecture, number) == expected, number
 
@@ -112,7 +121,106 @@ def test_every_jump_stays_inside_the_program(architecture):
         assert code in (LOAD, RETURN) or index + 1 + max(if_true, if_false) < count
 
 
+SHARED = pytest.mark.parametrize("exposure", ["own-uid", "host-uid"])
+
+
+@PLATFORMS
+@SHARED
+def test_without_namespaces_no_socket_reaches_anybody_but_its_own_pair(architecture, exposure):
+    program = build_filter(architecture, (), exposure)
+    for family in range(50):
+        assert evaluate(program, architecture, architecture.socket, family) == NO_FAMILY
+        expected = ALLOW if family == AF_UNIX else NO_FAMILY
+        assert evaluate(program, architecture, architecture.socketpair, family) == expected
+    assert evaluate(program, architecture, architecture.sendto, 3, 0x7000, 8, 0, 0, 0) == ALLOW  # send()
+    for address in (1, 1 << 32, 0xFFFFFFFF_00000000):
+        assert evaluate(program, architecture, architecture.sendto, 3, 0x7000, 8, 0, address, 16) == EPERM
+    for name in ("connect", "bind", "listen", "accept", "accept4", "sendmsg", "sendmmsg"):
+        number = DENIED_WITHOUT_NAMESPACES[name][architecture.column]
+        assert number is not None and evaluate(program, architecture, number, 3) == EPERM
+
+
+@PLATFORMS
+@SHARED
+@pytest.mark.parametrize("name", SELF_ONLY)
+def test_without_a_pid_namespace_a_process_changes_only_itself(architecture, exposure, name):
+    program = build_filter(architecture, (), exposure)
+    numbers, arguments = SELF_ONLY[name]
+    number = numbers[architecture.column]
+    assert evaluate(program, architecture, number, *[0] * 6) == ALLOW
+    for argument in arguments:
+        values = [0] * 6
+        values[argument] = 4242
+        assert evaluate(program, architecture, number, *values) == EPERM
+
+
+@PLATFORMS
+@SHARED
+def test_without_namespaces_only_harmless_requests_reach_a_device(architecture, exposure):
+    program = build_filter(architecture, (), exposure)
+    for command in HARMLESS_IOCTLS:
+        assert evaluate(program, architecture, architecture.ioctl, 0, command) == ALLOW
+    for command in (0x5412, 0x541C, 0x40086602, 0x401C5820, 0):
+        assert evaluate(program, architecture, architecture.ioctl, 0, command) == EPERM
+    assert evaluate(program, architecture, architecture.prctl, 4, 0) == EPERM  # PR_SET_DUMPABLE
+    assert evaluate(program, architecture, architecture.prctl, 38, 1) == ALLOW  # PR_SET_NO_NEW_PRIVS
+
+
+@PLATFORMS
+def test_with_the_hosts_uid_no_attribute_of_a_file_can_be_changed(architecture):
+    own, shared = build_filter(architecture, (), "own-uid"), build_filter(architecture, (), "host-uid")
+    for pair in DENIED_WITH_HOST_UID.values():
+        number = pair[architecture.column]
+        if number is not None:
+            assert evaluate(own, architecture, number) == ALLOW
+            assert evaluate(shared, architecture, number) == EPERM
+
+
+@PLATFORMS
+@SHARED
+def test_every_jump_of_the_stricter_filters_stays_inside_too(architecture, exposure):
+    program = build_filter(architecture, (), exposure)
+    for index in range(len(program) // 8):
+        code, if_true, if_false, _ = struct.unpack_from("HBBI", program, 8 * index)
+        assert code in (LOAD, RETURN) or index + 1 + max(if_true, if_false) < len(program) // 8
+
+
+def test_a_call_newer_than_the_tables_is_answered_as_missing():
+    for architecture in ARCHITECTURES.values():
+        program = build_filter(architecture)
+        assert evaluate(program, architecture, FIRST_UNKNOWN_CALL) == ENOSYS
+        assert evaluate(program, architecture, FIRST_UNKNOWN_CALL - 1) == ALLOW
+
+
+HEADERS = {
+    "x86_64": (Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), Path("/usr/include/asm/unistd_64.h")),
+    "aarch64": (Path("/usr/include/asm-generic/unistd.h"),),
+}
+
+
+@pytest.mark.parametrize("machine", HEADERS)
+def test_every_number_is_the_kernel_headers_number(machine):
+    header = next((path for path in HEADERS[machine] if path.exists()), None)
+    if header is None:
+        pytest.skip(f"no kernel headers for {machine} here")
+    text = header.read_text()
+    known = {name: int(number) for name, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", text)}
+    architecture = ARCHITECTURES[machine]
+    tables = {**DENIED, **DENIED_WITHOUT_NAMESPACES, **DENIED_WITH_HOST_UID}
+    ours = {name: pair[architecture.column] for name, pair in tables.items()}
+    ours |= {name: numbers[architecture.column] for name, (numbers, _) in SELF_ONLY.items()}
+    named = ("ioctl", "socket", "socketpair", "sendto", "prctl", "clone", "clone3")
+    ours |= {name: getattr(architecture, name) for name in named}
+    compared = {name: number for name, number in ours.items() if name in known}
+    assert len(compared) > 80
+    assert compared == {name: known[name] for name in compared}
+    absent = {name for name, number in ours.items() if number is None}
+    assert not absent & known.keys()
+
+
 def test_no_number_stands_for_two_calls():
     for column in (0, 1):
-        numbers = [pair[column] for pair in DENIED.values() if pair[column] is not None]
+        tables = (DENIED, DENIED_WITHOUT_NAMESPACES, DENIED_WITH_HOST_UID)
+        numbers = [pair[column] for table in tables for pair in table.values() if pair[column] is not None]
+        numbers += [pair[column] for pair, _ in SELF_ONLY.values()]
         assert len(numbers) == len(set(numbers))

@@ -142,9 +142,10 @@ def test_a_profile_offers_its_tools_and_no_others(catalogue: Catalogue) -> None:
     paper = make_toolbox("paper4", catalogue, PROBLEM)
     assert json.loads(paper.dispatch("check_product_match", "{}").result)["code"] == "A1050"
     assert "check_product_match" not in paper.schemas
-    assert list(PROFILES) == ["paper4", "sn15"]
+    assert "view_shop_information" not in make_toolbox("sn15", catalogue, PROBLEM).schemas
+    assert list(PROFILES) == ["paper4", "sn15", "extended"]
 
 
 def test_an_unknown_profile_is_refused_with_the_known_ones(catalogue: Catalogue) -> None:
-    with pytest.raises(ArenaError, match="paper4, sn15"):
+    with pytest.raises(ArenaError, match="paper4, sn15, extended"):
         make_toolbox("paper5", catalogue, PROBLEM)

@@ -40,9 +40,10 @@ def test_every_schema_is_a_closed_function_schema(profile: str) -> None:
         assert all(one["description"] for one in parameters["properties"].values())
 
 
-def test_the_paper_profile_begins_the_larger_one() -> None:
-    paper, larger = (json.loads(profile_schemas(name)) for name in ("paper4", "sn15"))
+def test_each_profile_begins_the_next_larger_one() -> None:
+    paper, larger, largest = (json.loads(profile_schemas(name)) for name in ("paper4", "sn15", "extended"))
     assert larger[: len(paper)] == paper and len(larger) == 7
+    assert largest[: len(larger)] == larger and len(largest) == 9
 
 
 def weigh(

@@ -17,6 +17,7 @@ from problems.canonical import foreign_text
 
 TEXT_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 _RESULT_BLOCK = re.compile(r"<(tool_response|obs|tool_result)>(.*?)</\1>", re.DOTALL)
+_HISTORY_BLOCK = re.compile(r"<(user|tool_call|obs)>(.*?)</\1>", re.DOTALL)
 
 
 class RequestError(Exception):
@@ -42,6 +43,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     latest: str  # the last user message
     offered: tuple[str, ...]  # tool names of native schemas
     is_text_mode: bool  # calls are written as `<tool_call>` text, because the system prompt describes tools that way
+    is_one_array: bool  # all calls of a turn in one block, with `parameters`, because the prompt speaks of those
     results: dict[str, Any]
     turns: int  # assistant turns so far
 
@@ -57,16 +59,19 @@ def read_conversation(request: Mapping[str, Any]) -> Conversation:
     if not isinstance(messages, list) or not messages or not all(isinstance(row, dict) for row in messages):
         raise RequestError(400, "messages must be a non-empty list of objects")
     texts = [(str(row.get("role", "")), _plain(row.get("content"))) for row in messages]
-    users = [text for role, text in texts if role == "user"]
     offered = tuple(_offered(request))
     system = "\n".join(text for role, text in texts if role == "system")
     is_text_mode = not offered and "<tool_call>" in system
+    if is_text_mode:
+        texts = [turn for role, text in texts for turn in _unfolded(role, text)]
+    users = [text for role, text in texts if role == "user"]
     return Conversation(
         system=system,
         question=users[0] if users else "",
         latest=users[-1] if users else "",
         offered=offered,
         is_text_mode=is_text_mode,
+        is_one_array=is_text_mode and '"parameters"' in system and '"arguments"' not in system,
         results=_text_results(texts) if is_text_mode else _native_results(messages),
         turns=sum(role == "assistant" for role, _ in texts),
     )
@@ -108,6 +113,19 @@ def _native_results(messages: list[dict[str, Any]]) -> dict[str, Any]:
     return results
 
 
+def _unfolded(role: str, text: str) -> list[tuple[str, str]]:
+    """The turns in a user message that holds a whole dialogue between tags, as SN15's agents write it."""
+    if role != "user" or "<user>" not in text:
+        return [(role, text)]
+    blocks = [(found[1], found[0]) for found in _HISTORY_BLOCK.finditer(text)]
+    return [
+        ("user", _HISTORY_BLOCK.sub(r"\2", block))
+        if tag == "user"
+        else ("assistant" if tag == "tool_call" else "user", block)
+        for tag, block in blocks
+    ]
+
+
 def _text_results(texts: list[tuple[str, str]]) -> dict[str, Any]:
     """Results of text calls, in the order of the calls: blocks of the next user or tool message, or all of it."""
     results: dict[str, Any] = {}
@@ -118,11 +136,19 @@ def _text_results(texts: list[tuple[str, str]]) -> dict[str, Any]:
         elif waiting:
             blocks = [block for _, block in _RESULT_BLOCK.findall(text)] or [text]
             decoded = [_decode(block) for block in blocks]
-            if len(decoded) == 1 and len(waiting) > 1 and isinstance(decoded[0], list):
+            if len(decoded) == 1 and _are_observations(decoded[0]):
+                decoded = [row["results"] for row in decoded[0]]
+            elif len(decoded) == 1 and len(waiting) > 1 and isinstance(decoded[0], list):
                 decoded = decoded[0]
             results.update({key: value for key, value in zip(waiting, decoded, strict=False) if key not in results})
             waiting = []
     return results
+
+
+def _are_observations(rows: object) -> bool:
+    """True for SN15's observations: a list of results beside the ids of their calls."""
+    keys = {"tool_call_id", "results"}
+    return isinstance(rows, list) and bool(rows) and all(isinstance(row, dict) and row.keys() == keys for row in rows)
 
 
 def _offered(request: Mapping[str, Any]) -> Iterator[str]:

@@ -8,7 +8,7 @@ a call written in the prompt (what a prompt-echoing agent asks for) and narrates
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -85,7 +85,8 @@ def _as_response(request: Mapping[str, Any], conversation: Conversation, turn: T
     digest = hashlib.sha256(foreign_text(dict(request)).encode()).hexdigest()
     content, calls = turn.think, list(turn.calls)
     if calls and not conversation.offered:
-        content = "\n".join([f"<think>{content}</think>" if content else "", *map(_as_text, calls)]).strip()
+        blocks = [_as_array(calls)] if conversation.is_one_array else map(_as_text, calls)
+        content = "\n".join([f"<think>{content}</think>" if content else "", *blocks]).strip()
         calls = []
     written = [foreign_text(call.arguments) for call in calls]
     completion_tokens = _tokens(content) + sum(
@@ -120,6 +121,11 @@ def _as_response(request: Mapping[str, Any], conversation: Conversation, turn: T
             "total_tokens": prompt_tokens + completion_tokens,
         },
     }
+
+
+def _as_array(calls: Sequence[WrittenCall]) -> str:
+    rows = orjson.dumps([{"name": call.name, "parameters": call.arguments} for call in calls]).decode()
+    return f"<tool_call>{rows}</tool_call>"
 
 
 def _as_text(call: WrittenCall) -> str:

@@ -49,10 +49,7 @@ class _Channel:
         return message
 
     def send(self, message: dict[str, object]) -> None:
-        body = json.dumps(message, allow_nan=False).encode()
-        view = memoryview(struct.pack(">I", len(body)) + body)
-        while view:
-            view = view[os.write(self._out, view) :]
+        self._write(_encode(message))
 
     def request(self, method: str, params: dict[str, object]) -> object:
         from arena_sdk import ToolError
@@ -61,17 +58,23 @@ class _Channel:
             raise ToolError("A1027", "only the agent's first process may call tools or models")
         with self._lock:
             message: dict[str, object] = {"jsonrpc": "2.0", "id": self._last_id + 1, "method": method, "params": params}
-            # An honest mistake (no JSON, a huge message) fails here, as an exception the agent can read.
-            size = len(json.dumps(message, allow_nan=False))
-            if size > self.frame_bytes:
-                raise ToolError("A1029", f"request of {size} bytes is over the limit of {self.frame_bytes}")
+            # An honest mistake (no JSON, half a surrogate pair, a huge message) fails here, as an exception the agent
+            # can read; the host would end the run.
+            body = _encode(message)
+            if len(body) > self.frame_bytes:
+                raise ToolError("A1029", f"request of {len(body)} bytes is over the limit of {self.frame_bytes}")
             self._last_id += 1
-            self.send(message)
+            self._write(body)
             reply = self.receive()
         error = reply.get("error")
         if isinstance(error, dict):
             raise ToolError(str(error["data"]), str(error["message"]))
         return reply["result"]
+
+    def _write(self, body: bytes) -> None:
+        view = memoryview(struct.pack(">I", len(body)) + body)
+        while view:
+            view = view[os.write(self._out, view) :]
 
     def _read(self, count: int) -> bytes:
         parts = []
@@ -90,6 +93,11 @@ class _Channel:
         poll = select.poll()
         poll.register(self._in, 0)  # only POLLHUP is reported
         threading.Thread(target=lambda: (poll.poll(), os._exit(_EXIT_HOST_GONE)), daemon=True).start()
+
+
+def _encode(message: dict[str, object]) -> bytes:
+    """UTF-8 JSON. Raises TypeError or ValueError for what JSON or UTF-8 cannot hold."""
+    return json.dumps(message, allow_nan=False, ensure_ascii=False).encode()
 
 
 def _open_channel() -> _Channel:
@@ -133,21 +141,27 @@ def _describe(error: BaseException) -> str:
         text = str(error)
     except BaseException:  # noqa: BLE001 - the agent's own class may raise anything from __str__
         text = "(its message cannot be read)"
-    return f"{type(error).__name__}: {text}"[:_ERROR_CHARS]
+    shown = f"{type(error).__name__}: {text}"[:_ERROR_CHARS]
+    return shown.encode(errors="replace").decode()
 
 
 def _final(init: dict[str, object], frame_bytes: int) -> dict[str, object]:
     """Load and run the agent. Everything it raises, SystemExit included, becomes its claim of an error."""
+    from arena_sdk import _sn15
+
+    _sn15.install()
     kind = "load"
     try:
         module = _load(str(init["source"]))
         kind = "raise"
         claim = module.agent_main(json.loads(str(init["problem"])))
+        if _sn15.is_used():
+            _sn15.settle(claim)
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is the agent's and it is reported
         _print_traceback()
         return {"error": _describe(error), "kind": kind}
     try:
-        size = len(json.dumps(claim, allow_nan=False))
+        size = len(_encode({"claim": claim}))
     except BaseException as error:  # noqa: BLE001 - the claim is the agent's object and may do anything when walked
         return {"error": _describe(error), "kind": "not_json"}
     if size > frame_bytes - _ENVELOPE_BYTES:

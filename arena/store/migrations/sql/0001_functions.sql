@@ -62,11 +62,12 @@ begin
     insert into body (sha256, day, stored_by, size, content)
         select b.sha, today, _validator, b.size, b.content from unnest(_body_sha256s, _body_sizes, _bodies) as b (sha, size, content)
         on conflict do nothing;
+    -- NUL, which json functions refuse, may stand in texts that agents cause but in none of the fields read here.
     for given in select * from unnest(_contents, _signatures) as g (content, signature) loop
         select p.kind, coalesce(p.context ->> 'race_id', p.race_id, '') as race_id,
                decode(nullif(coalesce(p.body_sha256, p.verdict ->> 'body_sha256'), ''), 'hex') as body_sha256
             into sealed
-            from json_to_record(convert_from(given.content, 'UTF8')::json -> 'payload')
+            from json_to_record(replace(convert_from(given.content, 'UTF8'), '\u0000', '\u0001')::json -> 'payload')
                  as p (kind text, race_id text, body_sha256 text, context json, verdict json);
         if sealed.kind = 'evaluation'
            and not exists (select from body b where b.sha256 = sealed.body_sha256 and b.day = today)
@@ -156,7 +157,7 @@ begin
 end $f$;
 
 create function arena.put_submission(_validator text, _agent_version_id text, _miner_hotkey text, _agent_sha256 text,
-                                     _commitment_block bigint, _commitment_sha256 text, _name text, _source text,
+                                     _commitment_block bigint, _commitment_sha256 text, _name bytea, _source bytea,
                                      _state text, _submitted_block bigint, _report text)
 returns void language plpgsql security definer set search_path = arena, pg_temp as $f$
 begin
@@ -212,7 +213,7 @@ grant execute on function
     arena.claim(text, text[], integer, bigint),
     arena.renew(text, bigint, bigint),
     arena.release(text, bigint),
-    arena.put_submission(text, text, text, text, bigint, text, text, text, text, bigint, text),
+    arena.put_submission(text, text, text, text, bigint, text, bytea, bytea, text, bigint, text),
     arena.set_submission_state(text, text, text, text),
     arena.put_event(text, text, integer, text),
     arena.put_weights_result(text, text, bigint, integer[], integer[], text, text)

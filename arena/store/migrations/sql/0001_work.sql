@@ -39,8 +39,8 @@ create table arena.submission (
     agent_sha256      text not null,
     commitment_block  bigint not null,
     commitment_sha256 text not null,
-    name              text not null,
-    source            text not null,
+    name              bytea not null,    -- UTF-8 that a miner wrote: it may hold NUL, which text can't
+    source            bytea not null,
     state             text not null,
     submitted_block   bigint not null,
     report            text not null,

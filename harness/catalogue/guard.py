@@ -1,0 +1,92 @@
+"""A limit around uvicorn's HTTP protocol: no client holds memory or a connection for long without making a request.
+
+uvicorn's fast protocol sets no bound on a request's head and no time for it. This one closes a connection whose head
+grows over 64 KiB (431), is not finished within ten seconds (408), or whose client stops reading answers for thirty. It
+reads no HTTP itself: a request has begun when the protocol inside has made a cycle for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+HEAD_MAX = 65_536  # bytes received that did not complete a request head
+HEAD_TIMEOUT_S = 10.0
+STALL_TIMEOUT_S = 30.0  # without the client reading while the write buffer is full
+
+_REFUSAL = "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {size}\r\nconnection: close\r\n\r\n"
+
+
+class GuardedProtocol(asyncio.Protocol):
+    """One connection. Takes the arguments that uvicorn gives its own protocol class."""
+
+    def __init__(self, config: Any, server_state: Any, app_state: Any, _loop: Any = None) -> None:
+        from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+        make: Any = AutoHTTPProtocol  # its two implementations share a signature that asyncio.Protocol does not have
+        self._inner = make(config=config, server_state=server_state, app_state=app_state, _loop=_loop)
+        self._loop = _loop or asyncio.get_running_loop()
+        self._transport: Any = None
+        self._unfinished = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A silent connection has as long as a slow head."""
+        self._transport = transport
+        self._inner.connection_made(transport)
+        self._head_timer = self._loop.call_later(HEAD_TIMEOUT_S, self._refuse, "408 Request Timeout")
+
+    def data_received(self, data: bytes) -> None:
+        """Hand the bytes on, then see whether they made a request."""
+        before = self._inner.cycle
+        self._inner.data_received(data)
+        if self._transport.is_closing():
+            return
+        if self._inner.cycle is not before:
+            self._unfinished = 0
+            self._disarm_head()
+            return
+        self._unfinished += len(data)
+        if self._unfinished > HEAD_MAX:
+            self._refuse("431 Request Header Fields Too Large")
+        elif self._head_timer is None:
+            self._head_timer = self._loop.call_later(HEAD_TIMEOUT_S, self._refuse, "408 Request Timeout")
+
+    def eof_received(self) -> bool | None:
+        """Nothing of our own."""
+        return bool(self._inner.eof_received())
+
+    def pause_writing(self) -> None:
+        """The client does not read: give it a while, then drop what is buffered for it."""
+        self._inner.pause_writing()
+        self._stall_timer = self._loop.call_later(STALL_TIMEOUT_S, self._transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._disarm_stall()
+        self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the timers."""
+        self._disarm_head()
+        self._disarm_stall()
+        self._inner.connection_lost(exc)
+
+    def _refuse(self, status: str) -> None:
+        self._disarm_head()
+        if self._transport.is_closing():
+            return
+        body = b'{"error":"%s"}\n' % status.partition(" ")[2].lower().encode()
+        self._transport.write(_REFUSAL.format(status=status, size=len(body)).encode() + body)
+        self._transport.close()
+
+    def _disarm_head(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _disarm_stall(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None

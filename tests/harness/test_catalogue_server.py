@@ -1,0 +1,241 @@
+"""What the search server answers: the reference's bytes for any request, and a cause in every error.
+
+`answer` is tested as the function it is; sockets and processes are in `test_catalogue_serving.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from harness.catalogue.answers import PRODUCT_IDS_MAX, QUERY_STRING_MAX, Answer, Shelf, answer, read_parameters
+from harness.catalogue.documents import document_line
+from harness.catalogue.engine import open_catalogue
+from harness.catalogue.index import build_index
+from harness.catalogue.port import SearchRequest
+from harness.catalogue.server import open_shelf
+from harness.catalogue.synthetic import generate
+from problems.errors import ArenaError
+from problems.product import Product
+from tests.harness.catalogue_stand import index_of, mixed_requests, product
+
+SHELF = [
+    product("101", "Red Canvas Bag", price=120.0, service=("COD",), sku_options={"1": {"size": "s"}}, description="A"),
+    product("102", "Red Canvas Bag Größe", price=300.5, shop_id="78", sold_count=9, attributes={"m": ("steel",)}),
+    *(product(f"2{place:02}", f"Lamp {place}", price=float(place), shop_id="79") for place in range(60)),
+]
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
+    return open_shelf(index_of(SHELF, tmp_path_factory.mktemp("server")))
+
+
+def ask(shelf: Shelf, target: str, method: str = "GET") -> Answer:
+    path, _, query = target.partition("?")
+    return answer(shelf, method, path, query.encode())
+
+
+def get(shelf: Shelf, target: str) -> Any:
+    reply = ask(shelf, target)
+    assert reply.status == 200, reply
+    return json.loads(reply.body)
+
+
+# -- what the reference's clients read
+
+
+def test_a_search_answers_six_fields_in_the_bytes_of_the_reference(shelf: Shelf) -> None:
+    reply = ask(shelf, "/find_product?q=gr%C3%B6%C3%9Fe&page=1")
+    assert reply.body == (
+        b'[{"price":300.5,"product_id":"102","service":[],"shop_id":"78","sold_count":9,'
+        b'"title":"Red Canvas Bag Gr\\u00f6\\u00dfe"}]\n'
+    )
+
+
+def test_details_answer_five_fields_in_the_order_asked_for(shelf: Shelf) -> None:
+    rows = get(shelf, "/view_product_information?product_ids=102,999,101")
+    assert [row["product_id"] for row in rows] == ["102", "101"]
+    assert rows[1] == {
+        "product_id": "101",
+        "short_description": "",
+        "description": "A",
+        "sku_options": {"1": {"size": "s"}},
+        "attributes": {},
+    }
+
+
+def test_raw_products_are_the_whole_indexed_documents(tmp_path: Path) -> None:
+    whole = {**json.loads(msgspec.json.encode(SHELF[0])), "main_image_url": "http://x/1.png", "price": 120}
+    line = json.loads(document_line(SHELF[0])) | {"product": whole}
+    (tmp_path / "documents.jsonl").write_text(json.dumps(line) + "\n")
+    build_index(tmp_path / "documents.jsonl", tmp_path / "index")
+    assert get(open_shelf(tmp_path / "index"), "/get_product_raw?product_ids=101") == [whole]
+
+
+def test_health_and_index_are_the_references(shelf: Shelf) -> None:
+    assert get(shelf, "/health") == {"status": "healthy", "service": "search-server"}
+    assert set(get(shelf, "/")) == {"/find_product", "/view_product_information"}
+
+
+QUIRKS = [
+    ("/find_product?q=lamp", []),  # no page
+    ("/find_product?page=1", []),
+    ("/find_product?q=&page=1", []),
+    ("/find_product?q=lamp&page=0", []),
+    ("/find_product?q=lamp&page=6", []),
+    ("/find_product?q=lamp&page=1.0", []),
+    ("/find_product?q=lamp&page=-1", []),
+    ("/find_product?q=%2B%28%29&page=1", []),
+    ("/find_product?q=the+of&page=1", []),
+    ("/find_product?q=lamp&page=1&shop_id=nowhere", []),
+    ("/view_product_information?product_ids=", []),
+    ("/view_product_information?product_ids=%20101", []),  # not stripped
+    ("/get_product_raw", []),
+    ("/get_product_raw?product_ids=101%2C+102", ["101"]),
+    ("/get_product_raw?product_ids=101,101", ["101", "101"]),
+    ("/find_product?q=canvas&page=01", ["101", "102"]),
+    ("/find_product?q=canvas&page=%D9%A1", ["101", "102"]),  # a digit of another script
+    ("/find_product?q=canvas&page=1&page=9", ["101", "102"]),  # the first counts
+    ("/find_product?q=canvas&page=1&price=120", ["101", "102"]),
+    ("/find_product?q=canvas&page=1&price=above:200", ["101", "102"]),
+    ("/find_product?q=canvas&page=1&price=1-2-3", ["101", "102"]),
+    ("/find_product?q=canvas&page=1&price=120-120", ["101"]),
+    ("/find_product?q=canvas&page=1&price=nan-200", ["101"]),
+    ("/find_product?q=canvas&page=1&price=2e2-", ["102"]),
+    ("/find_product?q=canvas&page=1&service=lazmall", ["101", "102"]),
+    ("/find_product?q=canvas&page=1&service=official,+COD", []),
+    ("/find_product?q=canvas&page=1&service=COD,lazmall", ["101"]),
+    ("/find_product?q=canvas&page=1&sort=cheapest", ["101", "102"]),
+    ("/find_product?q=canvas&page=1&sort=pricedesc", ["102", "101"]),
+    ("/find_product?q=canvas&page=1&sort=order", ["102", "101"]),
+    ("/find_product?q=canvas&page=1&shop_id=", ["101", "102"]),
+    ("/find_product?q=canvas%2B&page=1&unknown=1", ["101", "102"]),
+]
+
+
+@pytest.mark.parametrize(("target", "ids"), QUIRKS)
+def test_quirks_are_the_references(shelf: Shelf, target: str, ids: list[str]) -> None:
+    assert [row["product_id"] for row in get(shelf, target)] == ids
+
+
+words = st.sampled_from(["lamp", "red", "canvas bag", "größe", "the", "+", "lamp 7", "x" * 300, "\0", "漢字", "🙂"])
+raw_values = st.text(max_size=12) | words
+filters = {
+    "page": st.sampled_from(["1", "2", "5", "6", "01", "", "x", "٢"]),
+    "shop_id": st.sampled_from(["77", "78", "79", "", "no"]),
+    "price": st.sampled_from(["10-20", "-30", "40-", "5", "-", "a-b", "1-2-3", "inf-", " 7 - 9 "]),
+    "sort": st.sampled_from(["order", "priceasc", "pricedesc", "Order", ""]),
+    "service": st.sampled_from(["COD", "COD,official", "cod", ",", ""]),
+}
+
+
+@settings(max_examples=200, deadline=None)
+@given(parameters=st.fixed_dictionaries({}, optional={"q": words | st.text(max_size=20), **filters}))
+def test_an_answer_is_the_engines_page(shelf: Shelf, parameters: dict[str, str]) -> None:
+    rows = get(shelf, "/find_product?" + urlencode(parameters))
+    expected = shelf.catalogue.search(SearchRequest(**{"page": None, **parameters}))
+    assert [row["product_id"] for row in rows] == [one.product_id for one in expected]
+    assert all(row["price"] == one.price and row["title"] == one.title for row, one in zip(rows, expected, strict=True))
+
+
+def test_answers_over_a_dirty_catalogue_are_the_engines_pages(tmp_path: Path) -> None:
+    products = list(generate(800, 3))
+    index = index_of(products, tmp_path)
+    shelf, catalogue = open_shelf(index), open_catalogue(index)
+    for request in mixed_requests(products, 250, seed=2):
+        given_ = {name: value for name, value in msgspec.structs.asdict(request).items() if value is not None}
+        rows = get(shelf, "/find_product?" + urlencode(given_))
+        assert [row["product_id"] for row in rows] == [one.product_id for one in catalogue.search(request)]
+    ids = ",".join(one.product_id for one in products[:50])
+    raw = get(shelf, f"/get_product_raw?product_ids={ids}")
+    assert [msgspec.convert(one, Product) for one in raw] == products[:50]
+
+
+def test_numpy_numba_and_auto_serve_the_same_bytes(tmp_path: Path) -> None:
+    index = index_of(SHELF, tmp_path)
+    targets = [target for target, _ in QUIRKS]
+    answers = [[ask(open_shelf(index, name), target) for target in targets] for name in ("auto", "numpy", "numba")]
+    assert answers[0] == answers[1] == answers[2]
+
+
+# -- what is refused, and how
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "parameter"),
+    [
+        ("/find_product?q=lamp&page=%C2%B2", 500, "page"),  # the reference fails on these four as well
+        ("/find_product?q=lamp&page=" + "9" * 5_000, 500, "page"),
+        ("/find_product?page=1&q=" + "+".join(map(str, range(1_025))), 500, "q"),
+        ("/view_product_information", 500, "product_ids"),
+        ("/view_product_information?product_ids=" + "1," * PRODUCT_IDS_MAX, 400, "product_ids"),
+        ("/get_product_raw?product_ids=" + "1," * PRODUCT_IDS_MAX, 400, "product_ids"),
+        ("/find_product?page=1&q=" + "x" * QUERY_STRING_MAX, 414, None),
+        ("/find_products", 404, None),
+        ("/find_product/", 404, None),
+        ("", 404, None),
+    ],
+)
+def test_a_refusal_names_its_cause(shelf: Shelf, target: str, status: int, parameter: str | None) -> None:
+    reply = ask(shelf, target)
+    body = json.loads(reply.body)
+    assert reply.status == status and body["error"] and body.get("parameter") == parameter
+
+
+def test_a_query_of_just_as_many_words_as_lucene_takes_is_answered(shelf: Shelf) -> None:
+    assert get(shelf, "/find_product?page=1&q=" + "+".join(map(str, range(1_024)))) != []
+    assert get(shelf, "/find_product?page=1&q=" + "+".join(["lamp"] * 3_000)) != []
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_only_reading_methods_are_answered(shelf: Shelf, method: str) -> None:
+    assert ask(shelf, "/find_product?q=lamp&page=1", method).status == 405
+    assert ask(shelf, "/find_product?q=lamp&page=1", "OPTIONS") == Answer(status=200, body=b"")
+
+
+def test_a_catalogue_that_fails_is_a_500_with_its_code(shelf: Shelf) -> None:
+    def fail(product_id: str) -> None:
+        raise ArenaError("U3010", "disk")
+
+    reply = ask(Shelf(catalogue=shelf.catalogue, raw=fail), "/get_product_raw?product_ids=1")
+    assert reply.status == 500 and json.loads(reply.body)["code"] == "U3010"
+
+
+paths = st.sampled_from(["/", "/health", "/find_product", "/view_product_information", "/get_product_raw", "/x"])
+names = st.sampled_from(["q", "page", "price", "service", "sort", "shop_id", "product_ids"]) | st.text(max_size=4)
+encoded = st.lists(st.tuples(names, raw_values), max_size=8).map(urlencode).map(str.encode)
+
+
+@settings(max_examples=400, deadline=None)
+@given(path=paths | st.text(max_size=9), query=encoded | st.binary(max_size=60))
+@example(path="/find_product", query=b"q=%ff%fe&page=1")
+@example(path="/find_product", query=b"q=%ed%a0%80&page=1")
+@example(path="/find_product", query=b"q=%00&page=1&&=&%=&q")
+@example(path="/view_product_information", query=b"product_ids=%00,\xc3\xa4")
+def test_no_request_fails_but_for_the_references_reasons(shelf: Shelf, path: str, query: bytes) -> None:
+    reply = answer(shelf, "GET", path, query)
+    body = json.loads(reply.body)
+    assert reply.status in (200, 400, 404) or body["parameter"] in ("page", "product_ids")
+    assert reply.body.endswith(b"\n") and reply.body.isascii()
+
+
+@settings(max_examples=300, deadline=None)
+@given(query=encoded | st.binary(max_size=40) | st.text(max_size=30).map(quote).map(str.encode))
+@example(query=b"q=%e2%82%28%ff")
+@example(query=b"q=a+b%2Bc&q=2&page")
+def test_parameters_are_read_as_the_references_framework_reads_them(query: bytes) -> None:
+    wrappers = pytest.importorskip("werkzeug.wrappers", reason="Werkzeug is not installed")
+    try:
+        query.decode()
+    except UnicodeDecodeError:
+        return
+    theirs = wrappers.Request({"QUERY_STRING": query.decode("latin1"), "REQUEST_METHOD": "GET"}).args
+    assert read_parameters(query) == theirs.to_dict(flat=True)

@@ -1,0 +1,76 @@
+"""An outage of a model or a judge costs time, never a score: attempts are recorded, verdicts are owed."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from arena.chain.keys import keypair_signer
+from harness.inference.scripted.server import start_scripted_server
+from judge.verdict import UnscoredVerdict, Verdict
+from neurons.demo import RACE, VALIDATOR, DemoRun, DemoView, running_validator, watch
+from neurons.race_clock import QUALIFYING
+from tests.judge.endpoint import serving
+from tests.neurons.arena_stand import SMALL, make_run, read_back
+
+HOTKEY = keypair_signer(VALIDATOR).hotkey
+PATIENT = replace(SMALL, name="patient", inference=replace(SMALL.inference, attempts=1, backoff_ms=10))
+PROBLEMS = (SMALL.qualifying.problems, SMALL.race.problems)
+
+
+def follow(run: DemoRun, until: Callable[[DemoView], bool], process: subprocess.Popen[bytes]) -> DemoView:
+    async def look() -> DemoView:
+        async with asyncio.timeout(150):
+            async for view in watch(run, process, PROBLEMS):
+                if until(view):
+                    return view
+        raise AssertionError("the race ended first")
+
+    return asyncio.run(look())
+
+
+def test_a_model_outage_leaves_faulted_attempts_and_no_zero(arena_base: Path, small_catalogue: Path) -> None:
+    with start_scripted_server() as server:
+        port = int(server.base_url.rsplit(":", 1)[1].split("/")[0])
+        address = server.base_url
+    run = make_run(arena_base, small_catalogue, policy=PATIENT, names=("expert",), openai_base_url=address)
+    with running_validator(run) as process:
+        follow(run, lambda view: view.records >= 2, process)
+        with start_scripted_server(port):
+            view = follow(run, lambda view: view.is_over, process)
+    settlement = view.race.settlement
+    assert settlement is not None
+    assert settlement.state == "settled"
+    report, (qualifying, race) = read_back(run, HOTKEY, (QUALIFYING, RACE))
+    assert report.is_ok
+    assert sum(qualifying.faults.values()) + sum(race.faults.values()) >= 2
+    assert not any(standing.missing for standing in settlement.standings)
+    assert len(qualifying.evaluations) == PATIENT.qualifying.problems
+
+
+def test_a_judge_outage_owes_the_verdict_and_keeps_the_trace(arena_base: Path, small_catalogue: Path) -> None:
+    with serving(lambda request: (401, {"error": {"message": "no"}})) as address:
+        run = make_run(arena_base, small_catalogue, names=("expert",), judge_base_url=address)
+        with running_validator(run) as process:
+            wanted = SMALL.qualifying.problems
+            view = follow(run, lambda view: len(view.qualifying.evaluations) == wanted, process)
+            assert {submission.state for submission in view.submissions} == {"accepted"}
+    before, (owing,) = read_back(run, HOTKEY, (QUALIFYING,))
+    assert before.is_ok
+    assert {type(row.record.verdict) for row in owing.verdicts} == {UnscoredVerdict}
+    assert len(owing.owed(HOTKEY)) == wanted
+
+    back = DemoRun(
+        folder=run.folder, settings=run.settings.model_copy(update={"judge_base_url": ""}), agents=run.agents
+    )
+    with running_validator(back) as process:
+        follow(back, lambda view: view.is_over, process)
+    after, (judged, race) = read_back(run, HOTKEY, (QUALIFYING, RACE))
+    assert after.is_ok
+    assert not judged.owed(HOTKEY)
+    assert sum(isinstance(row.record.verdict, Verdict) for row in judged.verdicts) == wanted
+    assert race.settlement is not None
