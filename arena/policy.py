@@ -2,10 +2,15 @@
 
 Source of the values: DESIGN section 9 (paper section 4 where unmarked there). Harness and judge get slices of it and
 never import this module. Shares and scores are ten-thousandths (`_e4`).
+
+The hash is over what a policy states beyond the defaults of its version, so a later release may add a field (with a
+default that means "as before") and every policy keeps its hash. A default itself never changes within one version: the
+release that changes one raises `version`.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Literal
 
 import msgspec
@@ -101,6 +106,7 @@ class GuestRules(msgspec.Struct, frozen=True, kw_only=True):
     """The guest's Python; a mismatch may run but not race."""
 
     python_version: str = "3.11"
+    packages: tuple[str, ...] = ()  # `name==version`, pure Python: importable by agents beside the standard library
     is_racing_level_required: bool = True  # records of a jail that may not race are left out of settlements
 
 
@@ -126,5 +132,23 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def policy_sha256(self) -> str:
-        """Identity of the rule set."""
-        return content_hash(self)
+        """Identity of the rule set: hash of its name, its version and every field that is not at its default."""
+        return content_hash({"version": self.version} | _stated(self))
+
+
+def _stated(rules: msgspec.Struct) -> dict[str, object]:
+    """The fields of `rules` that differ from their defaults, as plain data, at every level."""
+    values = {name: (getattr(rules, name), default) for name, default in _defaults(type(rules)).items()}
+    return {name: _plain(value) for name, (value, default) in values.items() if value != default}
+
+
+@cache
+def _defaults(rules: type[msgspec.Struct]) -> dict[str, object]:
+    """Every field's default, `msgspec.NODEFAULT` where it has none."""
+    return {field.name: field.default for field in msgspec.structs.fields(rules)}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, msgspec.Struct):
+        return _stated(value)
+    return [_plain(part) for part in value] if isinstance(value, tuple) else value

@@ -9,8 +9,6 @@ total: malformed arguments get a key of their own, never an exception.
 
 from __future__ import annotations
 
-import json
-import unicodedata
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from re import compile as compile_pattern
@@ -19,10 +17,16 @@ from urllib.parse import unquote_plus
 import msgspec
 import orjson
 
+from harness.composition import compose
+
 NORMALISATION = "calls/1"
 
 _NUMBER = compile_pattern(r"-?(?:0|[1-9]\d{0,30})(?:\.\d{1,30})?(?:[eE][+-]?\d{1,2})?")
 _MALFORMED = "?"
+_DEPTH_MAX = 32  # of nested arguments; all that lies deeper is one and the same to the key
+# Spellings of objects are set with separators that count as white space, so that no normalised text holds them. Quoting
+# would double at each level: an object forty levels deep would fill the host's memory.
+_OPEN, _CLOSE, _NEXT, _IS = "\x1d", "\x1c", "\x1e", "\x1f"
 _SEARCH_TEXT = "q"  # agents of SN15 URL-encode it once themselves before they send it
 _WITH_DEFAULT_WORD = ("sort", "service")  # where SN15's tools write `default` for none
 
@@ -86,7 +90,9 @@ def _malformed(name: str, arguments: str) -> CallKey:
     return CallKey(name.strip(), ((_MALFORMED, _plain_text(arguments)),))
 
 
-def _spell(value: object) -> str:
+def _spell(value: object, depth: int = 0) -> str:
+    if depth > _DEPTH_MAX:
+        return _OPEN + _CLOSE
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -94,25 +100,25 @@ def _spell(value: object) -> str:
     if isinstance(value, int | float):
         return _number(repr(value))
     if isinstance(value, str):
-        return _spell_text(value)
+        return _spell_text(value, depth)
     if isinstance(value, list):
         if all(not isinstance(item, list | dict) for item in value):
-            return ",".join(_spell(item) for item in value)
-        return "[" + ",".join(_spell(item) for item in value) + "]"
+            return ",".join(_spell(item, depth + 1) for item in value)
+        return "[" + ",".join(_spell(item, depth + 1) for item in value) + "]"
     if isinstance(value, dict):
-        items = sorted((str(key).strip(), _spell(item)) for key, item in value.items())
-        return json.dumps([pair for pair in items if pair[1]], ensure_ascii=False)
+        items = sorted((_plain_text(str(key)), _spell(item, depth + 1)) for key, item in value.items())
+        return _OPEN + _NEXT.join(key + _IS + text for key, text in items if text) + _CLOSE
     return _plain_text(str(value))
 
 
-def _spell_text(value: str) -> str:
+def _spell_text(value: str, depth: int) -> str:
     text = _plain_text(value)
     if text[:1] in ("[", "{"):
         try:
             decoded = orjson.loads(value)
         except orjson.JSONDecodeError:
             return text
-        return _spell(decoded)
+        return _spell(decoded, depth + 1)
     return ",".join(_number(part.strip()) for part in text.split(","))
 
 
@@ -127,4 +133,4 @@ def _number(text: str) -> str:
 
 
 def _plain_text(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFC", text).split())
+    return " ".join(compose("NFC", text).split())

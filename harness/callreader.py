@@ -21,7 +21,8 @@ EVERY_CALL = CallKey("*")  # stands for all keys: the text is too crowded with t
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
 _FENCE = re.compile(r"^```[a-z]*\s*|\s*```$")
-_PARAMETER = re.compile(r"<parameter(?:=|\s+name=)[\"']?(\w+)[\"']?>(.*?)</parameter>|<(\w+)>(.*?)</\3>", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|[\"\\/bfnrt])")
+_ESCAPED = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _DECODER = json.JSONDecoder()
 
 _MENTIONS_MAX = 1_000  # tool names in one message beyond which it counts as holding every call
@@ -30,6 +31,26 @@ _GAP_CHARS = 64  # between a tool name and the object of its arguments, as in "A
 _TAGS_CHARS = 2_000  # after a tool name in which its arguments may stand as tags
 _WINDOW_CHARS = 1 << 16
 _UNESCAPES = 3  # JSON in a string in a string
+_EFFORT_PER_CHARACTER = 32  # how often the characters of a message may be read again; a menu of calls needs about five
+_EFFORT_MIN = 1 << 18
+_EXPRESSION_EFFORT = 16  # parsing Python, or spelling out arguments, against decoding JSON
+
+
+class _CrowdedError(Exception):
+    """A message asks for more reading than any honest one."""
+
+
+class _Effort:
+    """What reading one text may still cost, in characters decoded: a hostile one must not hold up the host."""
+
+    def __init__(self, characters: int) -> None:
+        self._left = characters
+
+    def spend(self, characters: int) -> None:
+        """Raises _CrowdedError when more is spent than there is."""
+        self._left -= characters
+        if self._left < 0:
+            raise _CrowdedError
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -78,11 +99,14 @@ class CallReader:
         for call in _objects(message.get("tool_calls")):
             if (read := _as_call(call)) is not None:
                 keys.add(self.key(*read))
-        for text in _texts(message.get("content")):
-            self._read_text(text, keys, menus)
+        try:
+            for text in _texts(message.get("content")):
+                self._read_text(text, keys, menus, _Effort(_EFFORT_MIN + _EFFORT_PER_CHARACTER * len(text)))
+        except _CrowdedError:
+            keys.add(EVERY_CALL)
         return Standing(frozenset(keys), frozenset(menus))
 
-    def _read_text(self, text: str, keys: set[CallKey], menus: set[CallMenu]) -> None:
+    def _read_text(self, text: str, keys: set[CallKey], menus: set[CallMenu], effort: _Effort) -> None:
         for _ in range(_UNESCAPES + 1):
             if self._mention is None:
                 return
@@ -95,26 +119,27 @@ class CallReader:
                 for opening in _openings(text, start):
                     if opening not in tried:
                         tried.add(opening)
-                        self._read_object(text, opening, keys, menus)
-                keys |= {key for key in self._after_name(text, start, end) if key is not None}
+                        self._read_object(text, opening, keys, menus, effort)
+                keys |= {key for key in self._after_name(text, start, end, effort) if key is not None}
             if '\\"' not in text:
                 return
-            text = text.replace('\\"', '"')
+            text = _ESCAPE.sub(lambda found: _ESCAPED.get(found[1]) or chr(int(found[1][1:], 16)), text)
 
-    def _read_object(self, text: str, opening: int, keys: set[CallKey], menus: set[CallMenu]) -> None:
-        for item in _objects(_decoded_at(text, opening)):
+    def _read_object(self, text: str, opening: int, keys: set[CallKey], menus: set[CallMenu], effort: _Effort) -> None:
+        for item in _objects(_decoded_at(text, opening, effort)):
             if (menu := _as_menu(item)) is not None:
                 menus.add(menu)
             if (call := _as_call(item)) is not None:
+                effort.spend(_EXPRESSION_EFFORT * len(call[1]))
                 keys.add(self.key(*call))
 
-    def _after_name(self, text: str, start: int, end: int) -> Iterator[CallKey | None]:
+    def _after_name(self, text: str, start: int, end: int, effort: _Effort) -> Iterator[CallKey | None]:
         """Keys of the forms in which arguments follow the tool's name. Without any argument a name is just prose."""
         name = text[start:end]
         if text[end : end + 1] == "(":
-            yield self._key_of_expression(name, text, end)
+            yield self._key_of_expression(name, text, end, effort)
         opening = text.find("{", end, end + _GAP_CHARS)
-        decoded = _decoded_at(text, opening) if opening >= 0 else None
+        decoded = _decoded_at(text, opening, effort) if opening >= 0 else None
         if isinstance(decoded, dict):
             yield self._key_with_arguments(name, decoded)
         if text[start - 1 : start] in ("<", "=", '"', "'"):
@@ -123,19 +148,30 @@ class CallReader:
     def _tagged_arguments(self, name: str, text: str) -> dict[str, object]:
         """`<parameter=q>..</parameter>`, `<parameter name="q">..</parameter>` or `<q>..</q>`, up to the next name."""
         following = self._mention.search(text) if self._mention is not None else None
-        found = _PARAMETER.findall(text[: following.start()] if following else text)
-        pairs = {parameter or tag: value or content for parameter, value, tag, content in found}
-        return {parameter: value for parameter, value in pairs.items() if parameter in self._parameters[name]}
+        text = text[: following.start()] if following else text
+        arguments: dict[str, object] = {}
+        for parameter in self._parameters[name]:
+            for opening, closing in (
+                (f"<{parameter}>", f"</{parameter}>"),
+                (f"<parameter={parameter}>", "</parameter>"),
+                (f'<parameter name="{parameter}">', "</parameter>"),
+            ):
+                _, is_open, rest = text.partition(opening)
+                value, is_closed, _ = rest.partition(closing)
+                if is_open and is_closed:
+                    arguments[parameter] = value
+        return arguments
 
     def _key_with_arguments(self, name: str, arguments: dict[str, object]) -> CallKey | None:
         key = decoded_call_key(name, arguments, self._defaults[name])
         return key if key.arguments else None
 
-    def _key_of_expression(self, name: str, text: str, opening: int) -> CallKey | None:
+    def _key_of_expression(self, name: str, text: str, opening: int, effort: _Effort) -> CallKey | None:
         """The key of `name(...)` as Python would read it; positional values take the schema's order."""
-        source = _balanced(text, opening)
+        source = _balanced(text, opening, effort)
         if source is None:
             return None
+        effort.spend(_EXPRESSION_EFFORT * len(source))
         try:
             tree = ast.parse(f"f{source}", mode="eval").body
             if not isinstance(tree, ast.Call) or not (tree.args or tree.keywords):
@@ -184,12 +220,16 @@ def _as_menu(value: dict[str, object]) -> CallMenu | None:
     return CallMenu(name.strip(), tuple(sorted(choices.items()))) if choices else None
 
 
-def _decoded_at(text: str, opening: int) -> object:
+def _decoded_at(text: str, opening: int, effort: _Effort) -> object:
     """The JSON value that begins at `opening`; None when there is none within the window."""
+    window = text[opening : opening + _WINDOW_CHARS]
     try:
-        value, _ = _DECODER.raw_decode(text[opening : opening + _WINDOW_CHARS])
+        value, end = _DECODER.raw_decode(window)
+    except json.JSONDecodeError as error:
+        value, end = None, error.pos
     except (ValueError, RecursionError):
-        return None
+        value, end = None, len(window)
+    effort.spend(end)
     return value
 
 
@@ -236,7 +276,7 @@ def _openings(text: str, position: int) -> Iterator[int]:
         yield position
 
 
-def _balanced(text: str, start: int) -> str | None:
+def _balanced(text: str, start: int, effort: _Effort) -> str | None:
     """The parenthesised text that opens at `start`, or None when it does not close within the window."""
     depth, quote, position = 0, "", start
     end = min(len(text), start + _WINDOW_CHARS)
@@ -256,4 +296,5 @@ def _balanced(text: str, start: int) -> str | None:
             if depth == 0:
                 return text[start : position + 1]
         position += 1
+    effort.spend(position - start)
     return None

@@ -23,6 +23,7 @@ from problems.canonical import foreign_text
 from problems.errors import ArenaError, Failure
 
 _MALFORMED_CALL = "A1050"
+_DETAIL_CHARS = 500  # of a refusal, which may quote what the agent sent
 
 
 class Recorder:
@@ -121,7 +122,7 @@ class Recorder:
             answer = self._gateway.chat(params, completion_tokens_left=left)
         except GuestCallError as error:
             self._refused += 1
-            failure = Failure(code=error.code, detail=error.message)
+            failure = Failure(code=error.code, detail=error.message[:_DETAIL_CHARS])
             self._events.append(FailedCompletion(step=self._steps + 1, failure=failure))
             raise
         except Exception as error:
@@ -148,9 +149,7 @@ class Recorder:
         self._prompt_tokens += reply.prompt_tokens
         self._completion_tokens += reply.completion_tokens
         model = answer.model or reply.model
-        self._cost_micro_usd += completion_cost(
-            self._limits, model, reply.prompt_tokens, reply.completion_tokens
-        )
+        self._cost_micro_usd += completion_cost(self._limits, model, reply.prompt_tokens, reply.completion_tokens)
         self.model_ms += answer.model_ms
         self._emission.complete(answer.messages, calls)
         self._events.append(

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-import unicodedata
 from collections.abc import Iterator
 
 import orjson
 
+from harness.composition import compose
 from harness.trace import Surfaced
 
 _FINDERS = "find_"
@@ -29,7 +29,7 @@ class Surfacing:
         """The ids that this call surfaces for the first time, each with its rank in the result, from 1."""
         if not name.startswith(_FINDERS):
             return ()
-        text = unicodedata.normalize("NFKC", "\n".join(_words_of(arguments)))
+        text = compose("NFKC", "\n".join(_words_of(arguments)))
         new = []
         for rank, product_id in enumerate(found_ids, start=1):
             if product_id not in self._ids and not _holds(text, product_id):

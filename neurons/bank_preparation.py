@@ -9,12 +9,14 @@ from __future__ import annotations
 import secrets
 
 from arena.bank.stock import BatchStock
+from arena.gate.isolation import inspect_isolated
 from arena.gate.knowledge import GateKnowledge, make_knowledge
+from arena.gate.report import GateReport
 from arena.policy import Policy
 from harness.agents.registry import reference_agents
 from harness.catalogue.engine import open_catalogue
 from neurons.settings import Settings
-from neurons.wiring import catalogue_path
+from neurons.wiring import LOCAL_NETWORK, catalogue_path, policy_of, prepare_catalogue
 from problems.canonical import text_hash
 from problems.errors import ArenaError
 from problems.model import BUCKETS, Bucket, Problem
@@ -22,22 +24,30 @@ from problems.product import Product
 from problems.suites import read_problems, write_problems
 from problems.synthesis import synthesize
 
-LOCAL_NETWORK = "local"
-
 
 def prepare_suite(settings: Settings, policy: Policy) -> tuple[Problem, ...]:
-    """The active public suite of `policy`. Raises ArenaError P4001 when a real network's node has none."""
+    """The active public suite of `policy`.
+
+    Raises ArenaError P4001 when a real network's node has none, P4015 when its file holds fewer problems than the
+    policy asks for, V2064 when a suite made here can't be written.
+    """
     path = settings.state_dir / "suites" / f"{policy.qualifying.suite}-{policy.qualifying.problems}.jsonl"
     if path.exists():
         with path.open(encoding="utf-8") as lines:
-            return read_problems(lines)
+            found = read_problems(lines)
+        if len(found) < policy.qualifying.problems:
+            raise ArenaError("P4015", f"{path} holds {len(found)} problems of {policy.qualifying.problems}")
+        return found
     if settings.network != LOCAL_NETWORK:
         raise ArenaError("P4001", f"no suite at {path}")
     problems = practice_problems(settings, policy.qualifying.suite, policy.qualifying.problems)
-    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".draft")
-    draft.write_text("".join(f"{line}\n" for line in write_problems(problems)), encoding="utf-8")
-    draft.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text("".join(f"{line}\n" for line in write_problems(problems)), encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
     return problems
 
 
@@ -74,6 +84,14 @@ def gate_knowledge(settings: Settings, policy: Policy, suite: tuple[Problem, ...
         (agent.source for agent in reference_agents() if agent.name != "cheater"),
         policy.gate,
     )
+
+
+def gate_report(source: bytes, settings: Settings) -> GateReport:
+    """The gate's report on a file, from the validator's own rules and knowledge (without other miners' agents)."""
+    policy = policy_of(settings)
+    prepare_catalogue(settings)
+    knowledge = gate_knowledge(settings, policy, prepare_suite(settings, policy))
+    return inspect_isolated(source, policy.gate, knowledge)
 
 
 def _counts(total: int) -> dict[Bucket, int]:

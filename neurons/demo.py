@@ -33,8 +33,7 @@ from arena.submissions.flow import submit
 from arena.submissions.inbox import Inbox
 from harness.agents.registry import baseline_source, cheater_source, reference_agent
 from harness.catalogue.engine import open_catalogue
-from neurons.race_clock import QUALIFYING
-from neurons.race_log import RaceLog
+from neurons.race_log import QUALIFYING, RaceLog
 from neurons.settings import Settings
 from neurons.wiring import prepare_catalogue, unix_ms
 from problems.errors import ArenaError
@@ -207,12 +206,7 @@ def stop_process(process: subprocess.Popen[bytes]) -> None:
 
 async def watch(run: DemoRun, process: subprocess.Popen[bytes], problems: tuple[int, int]) -> AsyncIterator[DemoView]:
     """Views until the race is over. Raises ArenaError V2061, with the log's end, when the validator ends first."""
-    while read_location(run.folder) is None:
-        _raise_if_ended(run, process)
-        await asyncio.sleep(WATCH_S)
-    location = read_location(run.folder)
-    assert location is not None
-    store = await PostgresStore.open(location.dsn, location.validator)
+    store = await _connect(run, process)
     try:
         qualifying, race = RaceLog(store, QUALIFYING), RaceLog(store, RACE)
         while True:
@@ -224,6 +218,20 @@ async def watch(run: DemoRun, process: subprocess.Popen[bytes], problems: tuple[
             await asyncio.sleep(WATCH_S)
     finally:
         await store.close()
+
+
+async def _connect(run: DemoRun, process: subprocess.Popen[bytes]) -> PostgresStore:
+    """The validator's store, as soon as it answers."""
+    while True:
+        _raise_if_ended(run, process)
+        location = read_location(run.folder)
+        if location is not None:
+            try:
+                return await PostgresStore.open(location.dsn, location.validator)
+            except ArenaError as error:
+                if error.failure.code != "V2021":
+                    raise
+        await asyncio.sleep(WATCH_S)
 
 
 async def _look(store: Store, qualifying: RaceLog, race: RaceLog, problems: tuple[int, int]) -> DemoView:

@@ -16,12 +16,15 @@ import tempfile
 import zoneinfo
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from neurons.settings import Settings
 from problems.errors import ArenaError
+
+if TYPE_CHECKING:
+    from harness.sandbox.probe import Finding
 
 Status = Literal["ok", "warn", "fail"]
 
@@ -173,15 +176,28 @@ def check_chain(settings: Settings) -> Examination:
 def check_sandbox(settings: Settings) -> Examination:
     """The jail that holds here after its self-test, by the code that opens it for a race."""
     from harness.sandbox.probe import diagnose, open_sandbox
+    from neurons.wiring import guest_choice, policy_of
 
-    state_dir = settings.state_dir
-    level = open_sandbox(state_dir, reference_sha256s=frozenset(), slots=1, wanted=settings.sandbox).level
+    state_dir, wanted = settings.guest_dir or settings.state_dir, settings.sandbox
+    choice = guest_choice(settings, policy_of(settings))
+    try:
+        level = open_sandbox(state_dir, reference_sha256s=frozenset(), slots=1, wanted=wanted, choice=choice).level
+    except ArenaError as error:
+        if error.failure.code != "V2001":
+            raise
+        fix = _jail_fixes(diagnose(state_dir, wanted, choice))
+        return Examination(name="sandbox", status="fail", found=f"{wanted}: {error.failure.detail}", fix=fix)
     found = f"{level.name}: {', '.join(level.layers)}" + "".join(f"; without {reason}" for reason in level.degraded)
     if level.may_race:
         return Examination(name="sandbox", status="ok", found=found)
-    fixes = [finding.fix for finding in diagnose(state_dir) if not finding.is_ok and finding.fix]
-    fix = " or: ".join(dict.fromkeys(fixes)) or "set --sandbox auto"
+    fix = _jail_fixes(diagnose(state_dir, wanted, choice))
     return Examination(name="sandbox", status="fail", found=f"the demo runs, other agents do not; {found}", fix=fix)
+
+
+def _jail_fixes(findings: Sequence[Finding]) -> str:
+    """The ways out, any of which helps; the first is for the best level."""
+    fixes = [finding.fix for finding in findings if not finding.is_ok and finding.fix]
+    return " or: ".join(dict.fromkeys(fixes)) or "set --sandbox auto"
 
 
 def check_postgres(settings: Settings) -> Examination:

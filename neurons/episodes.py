@@ -2,28 +2,30 @@
 
 Promise: every claim ends in exactly one attempt record: `evaluated` with its evaluation and verdict, `faulted` with
 whose fault it was, or `abandoned` when the lease was lost. Records, body and the end of the lease are one transaction.
-A fault of ours or of an upstream never becomes a score.
+A fault of ours or of an upstream never becomes a score; what follows it is `arena.race.retry`'s decision.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
+from collections.abc import Awaitable, Callable
+from typing import Literal
 
 import msgspec
 
 from arena.evaluate.model import Evaluation
+from arena.race.retry import after_fault
 from arena.records.body import encode_body
-from arena.records.model import AttemptRecord, EvaluationRecord, HostFacts, Payload, VerdictRecord
-from arena.store.port import Lease, LeaseLostError, StoredBody
+from arena.records.model import AttemptRecord, EvaluationRecord, Payload, VerdictRecord
+from arena.store.port import Lease, LeaseLostError
 from neurons.node import Node
+from neurons.turns import drained_within, persist, take_turns
 from neurons.worker_protocol import Evaluated, EvaluateJob, Faulted
-from problems.errors import ArenaError, Failure, Owner
+from problems.errors import ArenaError, Failure
 from problems.model import Problem
 
 IDLE_S = 0.25
-PAUSE_S_MAX = 60.0
 
 
 class EpisodeLoop:
@@ -32,20 +34,18 @@ class EpisodeLoop:
     def __init__(self, node: Node, drain: asyncio.Event) -> None:
         self._node = node
         self._drain = drain
-        self._pause_s = 0.0  # grows while an upstream is away, so that an outage burns no attempts
 
     async def run(self) -> None:
         """Serve until drained. Raises ArenaError only for what no retry can mend."""
-        while not self._drain.is_set():
-            try:
-                leases = await self._node.store.claim(1, self._node.policy.race.lease_ms)
-            except ArenaError as error:
-                await self._back_off(error)
-                continue
-            if not leases:
-                await self._sleep(IDLE_S)
-            for lease in leases:
-                await self._serve(lease)
+        await take_turns("episodes", self.turn, self._drain, self._node.log, every_s=0)
+
+    async def turn(self) -> None:
+        """Serve one item, or wait a moment when there is none."""
+        leases = await self._node.store.claim(1, self._node.policy.race.lease_ms)
+        for lease in leases:
+            await self._serve(lease)
+        if not leases:
+            await drained_within(self._drain, IDLE_S)
 
     async def _serve(self, lease: Lease) -> None:
         try:
@@ -60,7 +60,7 @@ class EpisodeLoop:
         try:
             reply = await work
         except asyncio.CancelledError:
-            if not work.cancelled() or self._is_cancelled():
+            if not work.cancelled() or _is_being_cancelled():
                 raise
             self._node.log.warning("lease lost, jail stopped", attempt=lease.attempt_id)
             return  # the sweep writes its attempt record
@@ -80,11 +80,7 @@ class EpisodeLoop:
             found = self._node.suite_problems().get(context.problem_id)
         if found is None:
             raise ArenaError("P4006", f"{context.problem_id} is in neither suite nor batch")
-        source = self._node.sources.get(subject.agent_version_id)
-        if source is None:
-            for submission in await self._node.store.submissions():
-                self._node.sources[submission.subject.agent_version_id] = submission.source
-            source = self._node.sources.get(subject.agent_version_id)
+        source = await self._node.store.source(subject.agent_version_id)
         if source is None:
             raise ArenaError("V2004", f"no source stored for agent {subject.agent_version_id[:12]}")
         return found, source
@@ -107,14 +103,7 @@ class EpisodeLoop:
         body = encode_body(evaluation.body)
         subject, context = lease.item.subject, lease.item.context
         payloads: list[Payload] = [
-            AttemptRecord(
-                attempt_id=lease.attempt_id,
-                subject=subject,
-                context=context,
-                ended="evaluated",
-                body_sha256=body.body_sha256,
-                failure=evaluation.body.failure,
-            ),
+            _attempt(lease, "evaluated", body_sha256=body.body_sha256, failure=evaluation.body.failure),
             EvaluationRecord(
                 attempt_id=lease.attempt_id,
                 subject=subject,
@@ -134,56 +123,78 @@ class EpisodeLoop:
         host = msgspec.structs.replace(
             self._node.host, episode_ms=cost.episode_ms, agent_time_ms=cost.agent_time_ms, model_ms=cost.model_ms
         )
-        self._pause_s = 0.0
-        await self._append(lease, payloads, (body,), host)
 
-    async def _append(
-        self, lease: Lease, payloads: list[Payload], bodies: tuple[StoredBody, ...], host: HostFacts
-    ) -> None:
-        while True:
-            try:
-                await self._node.sequencer.append(payloads, bodies, lease, host=host)
-                return
-            except LeaseLostError:
-                self._node.log.warning("lease lost before the append", attempt=lease.attempt_id)
-                return  # the sweep writes its attempt record
-            except ArenaError as error:
-                if not error.entry.is_retryable or self._drain.is_set():
-                    raise
-                await self._back_off(error)
+        async def append() -> None:
+            await self._node.sequencer.append(payloads, (body,), lease, host=host)
 
-    async def _fault(self, lease: Lease, failure: Failure) -> None:
-        """Record the fault; give the item back, or close it when its attempts are used up or nothing can mend it."""
-        record = AttemptRecord(
-            attempt_id=lease.attempt_id,
-            subject=lease.item.subject,
-            context=lease.item.context,
-            ended="faulted",
-            failure=failure,
-        )
-        is_last = lease.attempts + 1 >= self._node.policy.race.attempts or failure.owner is Owner.PROBLEM
-        is_outage = failure.owner is Owner.UPSTREAM
+        self._node.metrics.episodes.labels(context.stage).inc()
+        try:
+            await self._write(lease, append)
+        except ArenaError as error:
+            if error.failure.code != "V2025":
+                raise
+            await self._fault(lease, error.failure, is_hopeless=True)
+
+    async def _fault(self, lease: Lease, failure: Failure, *, is_hopeless: bool = False) -> None:
+        """Record the fault; give the item back for later, or close it."""
+        self._node.metrics.faults.labels(failure.code).inc()
         self._node.log.warning("attempt faulted", attempt=lease.attempt_id, code=failure.code, detail=failure.detail)
-        if is_last and not is_outage:
-            await self._append(lease, [record], (), self._node.host)
-        else:
-            with contextlib.suppress(LeaseLostError):
-                await self._node.sequencer.abandon(lease, record)
-        if is_outage:
-            await self._back_off(ArenaError(failure.code, failure.detail))
+        retry = after_fault(
+            failure,
+            lease.item.context.stage,
+            faults=lease.faults,
+            counted=lease.counted,
+            rules=self._node.policy.race,
+        )
+        is_closing = retry.is_closing or is_hopeless
+        record = _attempt(lease, "faulted", failure=failure, is_closing=is_closing)
 
-    async def _back_off(self, error: ArenaError) -> None:
-        if not error.entry.is_retryable:
-            raise error
-        self._pause_s = min(PAUSE_S_MAX, max(1.0, self._pause_s * 2))
-        self._node.log.warning("paused", seconds=self._pause_s, error=error.failure.code, detail=error.failure.detail)
-        await self._sleep(self._pause_s * random.uniform(0.8, 1.2))
+        async def close() -> None:
+            await self._node.sequencer.append([record], (), lease)
 
-    async def _sleep(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._drain.wait(), seconds)
+        async def give_back() -> None:
+            await self._node.sequencer.abandon(
+                lease, record, delay_ms=retry.delay_ms, is_fault=True, is_counted=retry.is_counted
+            )
 
-    @staticmethod
-    def _is_cancelled() -> bool:
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
+        await self._write(lease, close if is_closing else give_back)
+
+    async def _write(self, lease: Lease, action: Callable[[], Awaitable[object]]) -> None:
+        """Write until it stands; a lease lost meanwhile leaves its attempt record to the sweep."""
+        try:
+            await persist(f"append {lease.attempt_id}", action, self._drain, self._node.log)
+        except LeaseLostError:
+            self._node.log.warning("lease lost before the append", attempt=lease.attempt_id)
+
+
+def _attempt(
+    lease: Lease,
+    ended: Literal["evaluated", "faulted", "abandoned"],
+    *,
+    body_sha256: str = "",
+    failure: Failure | None = None,
+    is_closing: bool = False,
+) -> AttemptRecord:
+    return AttemptRecord(
+        attempt_id=lease.attempt_id,
+        subject=lease.item.subject,
+        context=lease.item.context,
+        ended=ended,
+        body_sha256=body_sha256,
+        failure=failure,
+        is_closing=is_closing,
+    )
+
+
+async def sweep(node: Node) -> None:
+    """Record every lease of ours that ran out, and give its item back to the queue."""
+    for lease in await node.store.expired():
+        record = _attempt(lease, "abandoned", failure=Failure(code="V2006", detail="the lease ran out or was closed"))
+        with contextlib.suppress(LeaseLostError):
+            await node.sequencer.abandon(lease, record)
+            node.log.warning("abandoned", attempt=lease.attempt_id)
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -7,14 +7,14 @@ goes only after the stored row; the gate runs in a process of its own with a tim
 from __future__ import annotations
 
 import asyncio
-import contextlib
+from pathlib import Path
 
 import msgspec
 
 from arena.chain.keys import verify
 from arena.gate.isolation import inspect_isolated
 from arena.gate.report import GateReport
-from arena.gate.similarity import Neighbour, fingerprint
+from arena.gate.similarity import Neighbour, Shingles, fingerprint
 from arena.race.items import qualifying_items
 from arena.records.model import Subject
 from arena.store.port import StoredSubmission, SubmissionState
@@ -22,10 +22,13 @@ from arena.submissions.admission import Admission, PastSubmission, admit, cooldo
 from arena.submissions.inbox import InboxEntry, Receipt
 from arena.submissions.model import SignedSubmission
 from neurons.node import Node
-from neurons.race_log import RaceLog
+from neurons.race_log import QUALIFYING, RaceLog
+from neurons.turns import take_turns
 from problems.errors import ArenaError
 
 TURN_S = 0.5
+ENTRY_WAIT_MS_MAX = 600_000
+GATE_FAULTS = frozenset({"V2004", "V2060"})
 _STATE_OF_OUTCOME: dict[str, SubmissionState] = {"accept": "accepted", "review": "review", "reject": "rejected"}
 
 
@@ -35,25 +38,34 @@ class Intake:
     def __init__(self, node: Node, qualifying: RaceLog) -> None:
         self._node = node
         self._qualifying = qualifying
+        self._waiting: dict[Path, tuple[int, int]] = {}  # tries so far, and when to try again (unix ms)
+        self._shingles: dict[str, Shingles] = {}  # by agent version id
 
     async def run(self, drain: asyncio.Event) -> None:
-        """Turn until drained. A retryable failure waits for the next tick; any other is raised."""
-        while not drain.is_set():
-            try:
-                await self.turn()
-            except ArenaError as error:
-                if not error.entry.is_retryable:
-                    raise
-                self._node.log.warning("intake waits", code=error.failure.code, detail=error.failure.detail)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(drain.wait(), TURN_S)
+        """Turn until drained. Raises only what no retry can mend."""
+        await take_turns("intake", self.turn, drain, self._node.log, every_s=TURN_S)
 
     async def turn(self) -> None:
         """Answer what waits in the inbox, then decide the agents whose qualifying is over."""
         for entry in await asyncio.to_thread(self._node.inbox.pending):
-            await self._answer(entry)
+            await self._try_to_answer(entry)
         await self._enqueue_accepted()
         await self._decide_qualifying()
+
+    async def _try_to_answer(self, entry: InboxEntry) -> None:
+        """Answer one entry; when the gate itself fails on it, it waits ever longer and nobody else does."""
+        tries, not_before_ms = self._waiting.get(entry.path, (0, 0))
+        if self._node.now_ms() < not_before_ms:
+            return
+        try:
+            await self._answer(entry)
+            self._waiting.pop(entry.path, None)
+        except ArenaError as error:
+            if error.failure.code not in GATE_FAULTS:
+                raise
+            wait_ms = min(ENTRY_WAIT_MS_MAX, 1_000 << min(tries, 20))
+            self._waiting[entry.path] = (tries + 1, self._node.now_ms() + wait_ms)
+            self._node.log.warning("entry waits", path=str(entry.path), wait_ms=wait_ms, error=error.failure.detail)
 
     async def _answer(self, entry: InboxEntry) -> None:
         if entry.submission is None:
@@ -98,24 +110,32 @@ class Intake:
             StoredSubmission(
                 subject=subject,
                 name=submission.name,
-                source=submission.source,
                 state=state,
                 submitted_block=admission.submitted_block,
                 report=msgspec.json.encode(report).decode(),
-            )
+            ),
+            submission.source,
         )
         self._node.inbox.answer(entry, _receipt(submission, admission, state, report))
         self._node.log.info("gate", agent=submission.name, outcome=report.outcome, rules=_rules(report))
 
     async def _inspect(self, submission: SignedSubmission, stored: list[StoredSubmission]) -> GateReport:
-        neighbours = tuple(
-            Neighbour(agent_version_id=s.subject.agent_version_id, shingles=fingerprint(s.source))
+        others = [
+            s.subject.agent_version_id
             for s in stored
             if s.subject.miner_hotkey != submission.hotkey and s.state != "rejected"
-        )
+        ]
+        neighbours = tuple([await self._neighbour(agent) for agent in others])
         return await asyncio.to_thread(
             inspect_isolated, submission.source, self._node.policy.gate, self._node.knowledge, neighbours
         )
+
+    async def _neighbour(self, agent_version_id: str) -> Neighbour:
+        """An accepted agent as the similarity rule sees it; it was parsed in the gate's own process before."""
+        if agent_version_id not in self._shingles:
+            source = await self._node.store.source(agent_version_id) or ""
+            self._shingles[agent_version_id] = await asyncio.to_thread(fingerprint, source)
+        return Neighbour(agent_version_id=agent_version_id, shingles=self._shingles[agent_version_id])
 
     async def _receipt_again(self, known: StoredSubmission, stored: list[StoredSubmission]) -> Receipt:
         others = [s for s in stored if s.subject.agent_version_id != known.subject.agent_version_id]
@@ -133,7 +153,7 @@ class Intake:
     async def _enqueue_accepted(self) -> None:
         suite = [problem.problem_id for problem in self._node.suite]
         for submission in await self._node.store.submissions(("accepted",)):
-            await self._node.store.enqueue(qualifying_items(submission.subject, suite, self._node.policy.qualifying))
+            await self._node.store.enqueue(qualifying_items(submission.subject, suite, self._node.policy))
 
     async def _decide_qualifying(self) -> None:
         waiting = await self._node.store.submissions(("accepted",))
@@ -146,6 +166,7 @@ class Intake:
             result = self._qualifying.qualification(agent, suite, self._node.policy)
             if result.state != "pending":
                 await self._node.store.set_submission_state(agent, result.state)
+                await self._node.store.close_items(QUALIFYING, "qualifying", agent)
                 self._node.log.info("qualifying", agent=submission.name, state=result.state, score_e4=result.score_e4)
 
 

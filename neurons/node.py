@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from structlog.typing import FilteringBoundLogger
@@ -16,6 +16,7 @@ from arena.records.model import Conditions, HostFacts
 from arena.records.sequencer import Sequencer
 from arena.store.port import Store
 from arena.submissions.inbox import Inbox
+from neurons.metrics import Metrics
 from neurons.pool import WorkerPool
 from problems.model import Problem
 
@@ -39,8 +40,8 @@ class Node:
     host: HostFacts
     state_dir: Path
     now_ms: Callable[[], int]
+    metrics: Metrics
     log: FilteringBoundLogger
-    sources: dict[str, str] = field(default_factory=dict)  # by agent version id, filled as submissions are read
 
     def suite_problems(self) -> Mapping[str, Problem]:
         """The suite by public problem id."""

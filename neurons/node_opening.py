@@ -24,22 +24,22 @@ from arena.store.postgres import PostgresStore
 from arena.submissions.inbox import Inbox
 from harness.sandbox.port import SandboxLevel
 from neurons.bank_preparation import gate_knowledge, open_stock, prepare_suite
+from neurons.metrics import Metrics
+from neurons.capacity import usable_memory_bytes, worker_count
 from neurons.node import Node
 from neurons.pool import WorkerPool
 from neurons.settings import Settings
-from neurons.wiring import code_commit, endpoints, policy_of, prepare_catalogue, unix_ms, worker_setup
+from neurons.wiring import code_commit, endpoints, missing_models, policy_of, prepare_catalogue, unix_ms, worker_setup
 from problems.errors import ArenaError
 from problems.outcome import SCORING_PIPELINE
-
-EPISODE_DEADLINE_S = 3_600.0
 
 
 @contextlib.asynccontextmanager
 async def open_node(settings: Settings) -> AsyncIterator[Node]:
     """A node with its worker pool running.
 
-    Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2020 to V2023 (store), V2031 (wallet), U3001
-    (model endpoint), U3030 (chain), V2062 (the policy does not let this host race).
+    Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2020 to V2024 (store), V2031 (wallet), U3001
+    or U3005 (model endpoint), U3030 (chain), V2040 (title release), V2062 (the policy does not let this host race).
     """
     policy = policy_of(settings)
     signer = open_signer(
@@ -50,14 +50,21 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
     await asyncio.to_thread(prepare_catalogue, settings)
     async with contextlib.AsyncExitStack() as stack:
         upstreams, judge = stack.enter_context(endpoints(settings))
-        setups = tuple(worker_setup(settings, policy, upstreams, judge, slot) for slot in range(settings.workers))
-        pool = WorkerPool(setups, EPISODE_DEADLINE_S)
+        if unserved := await asyncio.to_thread(missing_models, upstreams, policy.inference.models):
+            raise ArenaError("U3005", f"{', '.join(unserved)} at {', '.join(e.base_url for e in upstreams)}")
+        workers = worker_count(settings.workers, usable_memory_bytes(), policy.limits)
+        if workers < settings.workers:
+            structlog.get_logger().warning("node.workers_bounded", wanted=settings.workers, memory_holds=workers)
+        setups = tuple(worker_setup(settings, policy, upstreams, judge, slot) for slot in range(workers))
+        pool = WorkerPool(setups, episode_deadline_s(policy))
         stack.push_async_callback(pool.stop)
         await pool.start()
         level = pool.sandbox
         _refuse_wrong_level(policy, level)
         store = await _open_store(settings, signer.hotkey, stack)
         suite = prepare_suite(settings, policy)
+        metrics = Metrics()
+        metrics.serve(settings.metrics_port)
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
         yield Node(
             policy=policy,
@@ -80,8 +87,15 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             host=host,
             state_dir=settings.state_dir,
             now_ms=unix_ms,
+            metrics=metrics,
             log=structlog.get_logger(),
         )
+
+
+def episode_deadline_s(policy: Policy) -> float:
+    """How long one evaluation may take before its worker counts as stuck: every step at two full attempts."""
+    limits, inference = policy.limits, policy.inference
+    return (limits.agent_time_ms + 2 * limits.steps * inference.attempt_timeout_ms) / 1_000
 
 
 async def _open_store(settings: Settings, hotkey: str, stack: contextlib.AsyncExitStack) -> PostgresStore:
@@ -96,7 +110,7 @@ async def _open_store(settings: Settings, hotkey: str, stack: contextlib.AsyncEx
         settings.state_dir,
         StoreLocation(kind="embedded" if kind == "embedded" else "external", validator=hotkey, dsn=dsn),
     )
-    store = await PostgresStore.open(dsn, hotkey)
+    store = await PostgresStore.open(dsn, hotkey, is_exclusive=True)
     stack.push_async_callback(store.close)
     return store
 

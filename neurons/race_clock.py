@@ -1,57 +1,39 @@
-"""The race clock: drives one race after the other through its state machine, and carries out its effects.
+"""The race clock: drives one race after the other through its state machine.
 
-Promise: decisions are `arena.race.state.decide`'s; this file gathers facts, carries out effects and appends events.
-Each turn replays the stream, so a process killed at any instant goes on where it was. Effects come before their events
-and may be repeated: a settlement, a release or a set of items that exists already is found, not made again.
+Promise: decisions are `arena.race.state.decide`'s; this file gathers facts, has effects carried out and appends events.
+Each turn replays the stream, so a process killed at any instant goes on where it was. Effects come before their events.
+An effect that can't be done yet waits by itself and holds up no other. A race ends under the policy it was closed
+under; another policy takes over before the close of a race, or after its settlement.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
+from pathlib import Path
 
-from arena.chain.port import BeaconRound, ChainResult
-from arena.race.candidates import select_candidates
-from arena.race.events import (
-    BatchReleased,
-    Effect,
-    EnqueueItems,
-    Event,
-    Facts,
-    FetchBeacon,
-    FieldFixed,
-    FixField,
-    ItemsEnqueued,
-    RaceSettled,
-    ReleaseBatch,
-    SealBatch,
-    Settle,
-    SetWeights,
-    WeightsAnswered,
-    encode_event,
-)
-from arena.race.model import Batch, Candidate, SealedProblem
-from arena.race.settle import settle
+from arena.race.events import Effect, Event, Facts, SealBatch, encode_event
 from arena.race.state import (
     RaceState,
     apply,
     decide,
-    open_race,
+    is_policy_replaceable,
     race_name,
     replay,
-    settlement_inputs,
+    runs_under_another,
     stream_of,
-    top_after,
 )
-from arena.records.model import ReleaseRecord, SettlementRecord
-from arena.store.port import StoredSubmission, WeightsResult
+from arena.submissions.inbox import InboxEntry
 from neurons.node import Node
+from neurons.race_effects import RaceEffects
 from neurons.race_log import RaceLog
-from problems.errors import ArenaError
+from neurons.turns import take_turns
+from problems.errors import ArenaError, Owner
 
 TURN_S = 0.5
-QUALIFYING = ""  # the race id under which qualifying runs
+PAUSE_MS = 1_000
+PAUSE_MS_MAX = 60_000
+_DAMAGED_BATCH = "P4010"
 
 
 class RaceClock:
@@ -60,33 +42,46 @@ class RaceClock:
     def __init__(self, node: Node, qualifying: RaceLog) -> None:
         self._node = node
         self._qualifying = qualifying
+        self._effects = RaceEffects(node, qualifying, self._log_of)
         self._logs: dict[str, RaceLog] = {}
-        self._beacons: dict[int, BeaconRound] = {}
         self._finished: dict[str, RaceState] = {}  # states that can't change any more
+        self._pauses: dict[str, tuple[int, int]] = {}  # by effect: how long it waits, and until when (unix ms)
+        self._commitments: dict[tuple[Path, int], int | None] = {}  # by inbox entry and closing block: in which block
+        self._has_adopted = False
 
     async def run(self, drain: asyncio.Event) -> None:
-        """Turn until drained. A retryable failure waits for the next tick; any other is raised."""
-        while not drain.is_set():
-            try:
-                await self.turn()
-            except ArenaError as error:
-                if not error.entry.is_retryable:
-                    raise
-                self._node.log.warning("race waits", code=error.failure.code, detail=error.failure.detail)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(drain.wait(), TURN_S)
+        """Turn until drained. Raises what no retry can mend."""
+        await take_turns("race", self.turn, drain, self._node.log, every_s=TURN_S)
+
+    async def adopt_policy(self) -> None:
+        """Make sure that the current race runs under the node's policy; to be called before any work is claimed.
+
+        A race that has not closed yet is put under it. Raises ArenaError V2063, naming the policy file to start with,
+        when the race is past its close under another one; P4015 when its batch is too small for the new policy.
+        """
+        if self._has_adopted:
+            return
+        *earlier, state = await self.states()
+        opened, policy = state.opened, self._node.policy
+        if opened is not None and runs_under_another(state, policy):
+            was, is_now = opened.policy_sha256[:12], policy.policy_sha256[:12]
+            if not is_policy_replaceable(state):
+                path = await self._effects.keep_policy(opened)
+                raise ArenaError("V2063", f"{state.race_id} is {state.stage} under {was}, not under {is_now}: {path}")
+            self._node.log.warning("policy replaced before the close", race=state.race_id, was=was, now=is_now)
+            await self._append(state, await self._effects.open(state, opened.batch, earlier))
+        self._has_adopted = True
 
     async def turn(self) -> RaceState:
         """One turn of the oldest race that is not finished; opens the next when all are."""
-        states = await self.states()
-        state = states[-1]
-        facts = await self._facts(state, states[:-1])
+        await self.adopt_policy()
+        *earlier, state = await self.states()
+        self._keep_logs(state, earlier)
+        facts = await self._facts(state, earlier)
         for due in decide(state, facts):
-            event = due if isinstance(due, Event) else await self._carry_out(due, state, states[:-1])
+            event = due if isinstance(due, Event) else await self._try(due, state, earlier)
             if event is not None:
-                await self._node.store.put_event(stream_of(state.race_id), state.events, encode_event(event))
-                state = apply(state, event)
-                self._node.log.info("race", race=state.race_id, happened=type(event).__name__, stage=state.stage)
+                state = await self._append(state, event)
         return state
 
     async def states(self) -> list[RaceState]:
@@ -101,152 +96,107 @@ class RaceClock:
             self._finished[name] = state
         raise AssertionError("unreachable: the count has no end")
 
-    def log_of(self, race_id: str) -> RaceLog:
-        """The records of a race, kept while the race is current."""
-        if race_id not in self._logs:
-            self._logs = {race_id: RaceLog(self._node.store, race_id)}
-        return self._logs[race_id]
-
     def current_logs(self) -> list[RaceLog]:
-        """The logs in which verdicts may be owed: qualifying and the current race."""
+        """The logs in which verdicts may be owed: qualifying, the current race, the one before it, and earlier ones
+        that still owed some when they were last read."""
         return [self._qualifying, *self._logs.values()]
 
+    def _log_of(self, race_id: str) -> RaceLog:
+        if race_id not in self._logs:
+            self._logs[race_id] = RaceLog(self._node.store, race_id)
+        return self._logs[race_id]
+
+    def _keep_logs(self, state: RaceState, earlier: list[RaceState]) -> None:
+        current = {race.race_id: self._log_of(race.race_id) for race in (*earlier[-1:], state)}
+        owing = {name: log for name, log in self._logs.items() if name not in current and self._is_owing(log)}
+        self._logs = owing | current
+
+    def _is_owing(self, log: RaceLog) -> bool:
+        return bool(log.owed(self._node.store.validator))
+
+    async def _append(self, state: RaceState, event: Event) -> RaceState:
+        await self._node.store.put_event(stream_of(state.race_id), state.events, encode_event(event))
+        state = apply(state, event)
+        self._node.log.info("race", race=state.race_id, happened=type(event).__name__, stage=state.stage)
+        return state
+
+    async def _try(self, effect: Effect, state: RaceState, earlier: list[RaceState]) -> Event | None:
+        """Carry out one effect. A failure that may pass costs this effect a growing pause; any other is raised."""
+        kind, now_ms = type(effect).__name__, self._node.now_ms()
+        pause_ms, not_before_ms = self._pauses.get(kind, (0, 0))
+        if now_ms < not_before_ms:
+            return None
+        try:
+            event = await self._effects.carry_out(effect, state, earlier)
+        except ArenaError as error:
+            if not (error.entry.is_retryable or _is_of_the_stock(effect, error)):
+                raise
+            pause_ms = min(PAUSE_MS_MAX, max(PAUSE_MS, pause_ms * 2))
+            self._pauses[kind] = (pause_ms, now_ms + pause_ms)
+            code, detail = error.failure.code, error.failure.detail
+            self._node.log.warning("race waits", race=state.race_id, effect=kind, code=code, detail=detail)
+            return None
+        self._pauses.pop(kind, None)
+        return event
+
+    # -- facts
     async def _facts(self, state: RaceState, earlier: list[RaceState]) -> Facts:
         node, now_ms = self._node, self._node.now_ms()
         block, finalized = await node.chain.block(), await node.chain.finalized_block()
         if state.opened is None:
-            return Facts(now_ms=now_ms, block=block, finalized_block=finalized)
+            return Facts(now_ms=now_ms, validator=node.store.validator, finalized_block=finalized)
         closes_ms = state.opened.closes_ms
         beacon_round = state.closed.beacon_round if state.closed else node.beacon.round_after(closes_ms)
-        log = self.log_of(state.race_id)
+        log = self._log_of(state.race_id)
         open_items = 0
-        if state.stage == "running":
-            open_items = await node.store.open_items(
-                state.race_id, "race"
-            )  # before the log: a result in between is seen
+        if state.stage == "running":  # the items before the log: a result in between is seen
+            open_items = await node.store.open_items(state.race_id, "race")
             await log.refresh()
         return Facts(
             now_ms=now_ms,
-            block=block,
+            validator=node.store.validator,
             finalized_block=finalized,
             closing_block=block if now_ms >= closes_ms else None,
             beacon_network=node.beacon.network,
             beacon_round=beacon_round,
-            beacon=self._beacons.get(beacon_round),
-            pending_qualifying=await self._pending_qualifying(),
+            beacon=self._effects.beacon(beacon_round),
+            pending_qualifying=await self._pending_qualifying(state, earlier),
             open_race_items=open_items,
             owed_verdicts=log.owed_successes(),
             is_previous_settled=not earlier or earlier[-1].settlement is not None,
         )
 
-    async def _pending_qualifying(self) -> int:
-        waiting = len(await self._node.store.submissions(("queued", "accepted"))) + len(self._node.inbox.pending())
-        return waiting + await self._node.store.open_items(QUALIFYING, "qualifying")
+    async def _pending_qualifying(self, state: RaceState, earlier: list[RaceState]) -> int:
+        """Undecided agents that a closed race waits for: committed by its close, and since the close of the race before,
+        so that no agent is waited for twice."""
+        if state.closed is None or state.field is not None:
+            self._commitments.clear()
+            return 0
+        closing = state.closed.closing_block
+        since = max((past.closed.closing_block for past in earlier if past.closed), default=-1)
+        blocks = [
+            submission.subject.commitment_block
+            for submission in await self._node.store.submissions(("queued", "accepted"))
+        ]
+        for entry in await asyncio.to_thread(self._node.inbox.pending):
+            block = await self._commitment_block(entry, closing)
+            if block is not None:
+                blocks.append(block)
+        return sum(since < block <= closing for block in blocks)
 
-    async def _carry_out(self, effect: Effect, state: RaceState, earlier: list[RaceState]) -> Event | None:
-        match effect:
-            case SealBatch():
-                batch = await asyncio.to_thread(self._seal, state.race_id)
-                return open_race(state.race_id, self._node.policy, batch, self._node.now_ms())
-            case FetchBeacon():
-                found = await self._node.beacon.fetch(effect.round)
-                if found is not None:
-                    self._beacons = {effect.round: found}
-                return None
-            case FixField():
-                return await self._fix_field(effect, earlier)
-            case EnqueueItems():
-                await self._node.store.enqueue(effect.items)
-                return ItemsEnqueued(items=len(effect.items))
-            case Settle():
-                return RaceSettled(settlement=await self._settlement(effect, state, earlier))
-            case SetWeights():
-                return await self._set_weights(effect, state)
-            case ReleaseBatch():
-                return await self._release(effect, state)
-
-    def _seal(self, race_id: str) -> Batch:
-        sealed = self._node.stock.seal_for(race_id)
-        clusters = sealed.cluster_commitments
-        return Batch(
-            batch_sha256=sealed.batch_sha256,
-            problems=tuple(
-                SealedProblem(problem_id=problem_id, cluster_commitment=clusters[problem_id])
-                for problem_id in sealed.problem_ids
-            ),
-        )
-
-    async def _fix_field(self, effect: FixField, earlier: list[RaceState]) -> FieldFixed:
-        await self._qualifying.refresh()
-        suite = [problem.problem_id for problem in self._node.suite]
-        top = next((top_after(state) for state in reversed(earlier) if state.settlement), None)
-        candidates = []
-        for submission in await self._node.store.submissions(("qualified",)):
-            agent = submission.subject.agent_version_id
-            score = self._qualifying.qualification(agent, suite, self._node.policy).score_e4
-            is_incumbent = top is not None and agent == top.agent_version_id
-            candidates.append(_candidate(submission, score or 0, is_incumbent))
-        eliminated = frozenset(
-            standing.agent_version_id
-            for state in earlier
-            if state.settlement
-            for standing in state.settlement.standings
-            if standing.is_eliminated
-        )
-        metagraph = await self._node.chain.metagraph(effect.closing_block)
-        return FieldFixed(
-            field=select_candidates(candidates, effect.closing_block, eliminated),
-            validators=tuple(sorted(n.hotkey for n in metagraph.neurons if n.has_validator_permit)),
-            incumbent=top,
-        )
-
-    async def _settlement(self, effect: Settle, state: RaceState, earlier: list[RaceState]) -> SettlementRecord:
-        log = self.log_of(state.race_id)
-        await log.refresh()
-        if log.settlement is not None:
-            return log.settlement
-        metagraph = await self._node.chain.metagraph(effect.settling_block)
-        history = tuple(past.settlement for past in earlier if past.settlement is not None)
-        inputs = settlement_inputs(
-            state, self._node.policy, metagraph, tuple(log.evaluations), tuple(log.verdicts), history
-        )
-        record = settle(inputs)
-        await self._node.sequencer.append([record])
-        return record
-
-    async def _set_weights(self, effect: SetWeights, state: RaceState) -> WeightsAnswered:
-        result: ChainResult = await self._node.chain.set_weights(self._node.signer, effect.uids, effect.weights_u16)
-        await self._node.store.put_weights_result(
-            WeightsResult(
-                race_id=state.race_id,
-                block=result.block,
-                uids=effect.uids,
-                weights_u16=effect.weights_u16,
-                status=result.status,
-                detail=result.detail,
-            )
-        )
-        log = self._node.log.info if result.status == "ok" else self._node.log.error
-        log("weights", race=state.race_id, status=result.status, block=result.block, detail=result.detail)
-        return WeightsAnswered(block=result.block, status=result.status)
-
-    async def _release(self, effect: ReleaseBatch, state: RaceState) -> BatchReleased:
-        log = self.log_of(state.race_id)
-        await log.refresh()
-        if log.release is None:
-            batch = await asyncio.to_thread(self._node.stock.batch, state.race_id)
-            await self._node.sequencer.append(
-                [
-                    ReleaseRecord(
-                        race_id=state.race_id,
-                        batch_sha256=effect.batch_sha256,
-                        problem_ids=effect.problem_ids,
-                        salt=batch.salt,
-                    )
-                ]
-            )
-        return BatchReleased(batch_sha256=effect.batch_sha256)
+    async def _commitment_block(self, entry: InboxEntry, closing_block: int) -> int | None:
+        """In which block a submission that waits in the inbox was committed, as the chain stood at the close."""
+        submission, key = entry.submission, (entry.path, closing_block)
+        if submission is None:
+            return None
+        if key not in self._commitments:
+            found = await self._node.chain.commitment(submission.hotkey, closing_block)
+            is_its = found is not None and found.sha256 == submission.commitment_sha256
+            self._commitments[key] = found.block if found is not None and is_its else None
+        return self._commitments[key]
 
 
-def _candidate(submission: StoredSubmission, score_e4: int, is_incumbent: bool) -> Candidate:
-    return Candidate(subject=submission.subject, qualifying_score_e4=score_e4, is_incumbent=is_incumbent)
+def _is_of_the_stock(effect: Effect, error: ArenaError) -> bool:
+    """An unsound stock file costs races, not the node: an operator mends it while submissions qualify. A sealed batch
+    that was tampered with is no such thing."""
+    return isinstance(effect, SealBatch) and error.owner is Owner.PROBLEM and error.failure.code != _DAMAGED_BATCH

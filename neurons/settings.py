@@ -64,8 +64,12 @@ class Settings(BaseSettings):
     )
     database_dsn: SecretStr = Field(default=SecretStr(""), description="Postgres; empty: the embedded server")
     workers: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1, le=1024, description="episodes at once")
-    sandbox: Literal["auto", "bubblewrap", "reference-agents-only"] = Field(
+    sandbox: Literal["auto", "bubblewrap", "landlock", "docker", "reference-agents-only"] = Field(
         default="auto", description="jail for agents; auto: the best level that holds here"
+    )
+    docker_image: str = Field(default="", description="guest image for sandbox level docker, name@sha256:...")
+    docker_runtime: Literal["", "runsc", "runc"] = Field(
+        default="", description="container runtime; empty: runsc where the engine has it"
     )
     openai_base_url: str = Field(default="", description="model endpoint; empty: the scripted model")
     openai_api_key: SecretStr = Field(default=SecretStr(""), description="key of the model endpoint")

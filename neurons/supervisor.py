@@ -8,22 +8,20 @@ records it. Loops end together: the first failure that no retry can mend drains 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 from collections.abc import Coroutine
 
-from arena.records.model import AttemptRecord
-from arena.store.port import LeaseLostError
-from neurons.episodes import EpisodeLoop
+from neurons.episodes import EpisodeLoop, sweep
 from neurons.intake import Intake
 from neurons.node import Node
 from neurons.node_opening import open_node
 from neurons.observe import configure_logs
-from neurons.race_clock import QUALIFYING, RaceClock
-from neurons.race_log import RaceLog
+from neurons.race_clock import RaceClock
+from neurons.race_log import QUALIFYING, RaceLog
 from neurons.settings import Settings
+from neurons.turns import take_turns
 from neurons.verdicts import VerdictLoop
-from problems.errors import ArenaError, Failure
+from neurons.weights_loop import WeightsLoop
 
 DRAIN_S = 30.0
 SWEEP_S = 2.0
@@ -51,6 +49,7 @@ class Supervisor:
         self._clock = RaceClock(node, qualifying)
         self._intake = Intake(node, qualifying)
         self._verdicts = VerdictLoop(node, self._clock.current_logs)
+        self._weights = WeightsLoop(node, self._clock)
         self._episodes = [EpisodeLoop(node, self._drain) for _ in range(node.pool.size)]
 
     def stop(self) -> None:
@@ -61,10 +60,10 @@ class Supervisor:
 
     async def run(self) -> None:
         """Run until stopped. Raises the first ArenaError that no retry can mend."""
+        await self._clock.adopt_policy()  # before any work is claimed
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        await self._sweep()
         tasks = [asyncio.create_task(coroutine) for coroutine in self._loops()]
         drained = asyncio.create_task(self._drain.wait())
         try:
@@ -82,52 +81,26 @@ class Supervisor:
                 raise result
 
     def _loops(self) -> list[Coroutine[None, None, None]]:
+        node, drain = self._node, self._drain
         return [
-            self._intake.run(self._drain),
-            self._clock.run(self._drain),
-            self._verdicts.run(self._drain),
-            self._sweep_forever(),
-            self._beat_forever(),
+            self._intake.run(drain),
+            self._clock.run(drain),
+            self._weights.run(drain),
+            self._verdicts.run(drain),
+            take_turns("sweep", lambda: sweep(node), drain, node.log, every_s=SWEEP_S),
+            take_turns("heartbeat", self._beat, drain, node.log, every_s=HEARTBEAT_S),
             *(loop.run() for loop in self._episodes),
         ]
 
-    async def _sweep_forever(self) -> None:
-        while not self._drain.is_set():
-            try:
-                await self._sweep()
-            except ArenaError as error:
-                if not error.entry.is_retryable:
-                    raise
-                self._node.log.warning("sweep waits", code=error.failure.code, detail=error.failure.detail)
-            await self._wait(SWEEP_S)
-
-    async def _sweep(self) -> None:
-        """Give every lease of ours that ran out back to the queue, with its attempt record."""
-        for lease in await self._node.store.expired():
-            record = AttemptRecord(
-                attempt_id=lease.attempt_id,
-                subject=lease.item.subject,
-                context=lease.item.context,
-                ended="abandoned",
-                failure=Failure(code="V2006", detail="the lease ran out"),
-            )
-            with contextlib.suppress(LeaseLostError):
-                await self._node.sequencer.abandon(lease, record)
-                self._node.log.warning("abandoned", attempt=lease.attempt_id)
-
-    async def _beat_forever(self) -> None:
-        while not self._drain.is_set():
-            head = await self._node.store.head()
-            self._node.log.info(
-                "heartbeat",
-                hotkey=self._node.signer.hotkey,
-                records=head.seq,
-                policy=self._node.policy.policy_sha256[:12],
-                guest=self._node.conditions.sandbox.guest_sha256[:12],
-                sandbox=self._node.conditions.sandbox.name,
-            )
-            await self._wait(HEARTBEAT_S)
-
-    async def _wait(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._drain.wait(), seconds)
+    async def _beat(self) -> None:
+        head = await self._node.store.head()
+        self._node.metrics.records.set(head.seq)
+        self._node.metrics.heartbeat_ms.set(self._node.now_ms())
+        self._node.log.info(
+            "heartbeat",
+            hotkey=self._node.signer.hotkey,
+            records=head.seq,
+            policy=self._node.policy.policy_sha256[:12],
+            guest=self._node.conditions.sandbox.guest_sha256[:12],
+            sandbox=self._node.conditions.sandbox.name,
+        )

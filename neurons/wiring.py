@@ -10,7 +10,7 @@ import contextlib
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,18 +20,21 @@ from arena.evaluate import EvaluatePorts
 from arena.policies import policy_by_name
 from arena.policy import Policy
 from harness.inference.port import Upstream
+from harness.sandbox.port import GuestChoice
 from judge.port import Judge
 from judge.rubric import Rubric
 from neurons.settings import Settings
 from neurons.worker_protocol import Endpoint, WorkerSetup
+from problems.canonical import content_hash
 from problems.errors import ArenaError
 from problems.model import BUCKETS, Bucket, Problem
 
 if TYPE_CHECKING:
-    from arena.gate.report import GateReport
+    from problems.titles import TitleMatcher
 
 SYNTHETIC_DOCUMENTS = 20_000
 SYNTHETIC_SEED = 7
+LOCAL_NETWORK = "local"
 SCRIPTED_PREFIX = "scripted-"
 
 
@@ -44,19 +47,19 @@ def open_evaluate_ports(setup: WorkerSetup) -> Iterator[EvaluatePorts]:
     from harness.agents.registry import reference_sha256s
     from harness.catalogue.engine import open_catalogue
     from harness.sandbox.probe import open_sandbox
-    from problems.titles import LexicalTitles
 
     sandbox = open_sandbox(
         Path(setup.guest_dir),
         reference_sha256s=reference_sha256s(),
         slots=1,
         wanted=setup.sandbox,
+        choice=setup.guest,
     )
     with contextlib.ExitStack() as stack:
         yield EvaluatePorts(
             policy=setup.policy,
             catalogue=open_catalogue(Path(setup.catalogue_dir)),
-            titles=LexicalTitles(),
+            titles=open_titles(setup.titles_file),
             sandbox=sandbox,
             upstreams=_open_upstreams(setup, stack),
             judges=open_judges(setup.policy.rubric, setup.judge),
@@ -125,9 +128,20 @@ def worker_setup(
         policy=policy,
         guest_dir=str(settings.guest_dir or settings.state_dir),
         catalogue_dir=str(catalogue_path(settings)),
+        titles_file=titles_file(settings),
         sandbox=settings.sandbox,
+        guest=guest_choice(settings, policy),
         upstreams=upstreams,
         judge=judge,
+    )
+
+
+def guest_choice(settings: Settings, policy: Policy) -> GuestChoice:
+    """What the policy allows a guest, and the container this node may run it in."""
+    return GuestChoice(
+        packages=policy.guest.packages,
+        docker_image=settings.docker_image,
+        docker_runtime=settings.docker_runtime,
     )
 
 
@@ -135,7 +149,31 @@ def catalogue_path(settings: Settings) -> Path:
     """The index folder: the one set, or the synthetic catalogue's in the state folder."""
     if settings.catalogue_dir is not None:
         return settings.catalogue_dir
-    return settings.state_dir / "catalogues" / f"synthetic-{SYNTHETIC_DOCUMENTS}-{SYNTHETIC_SEED}"
+    from harness.catalogue.analyzer import analyzer_sha256
+    from harness.catalogue.layout import FORMAT
+
+    made_by = content_hash([FORMAT, analyzer_sha256()])[:8]  # an index of another release would be refused
+    return settings.state_dir / "catalogues" / f"synthetic-{SYNTHETIC_DOCUMENTS}-{SYNTHETIC_SEED}-{made_by}"
+
+
+def titles_file(settings: Settings) -> str:
+    """The accepted titles of the bank release beside the index, or "" for `lexical/1` on the local network.
+
+    Raises ArenaError V2040 on a real network without a release: its scores would not be other validators' scores.
+    """
+    release = catalogue_path(settings) / "titles.json"
+    if release.exists():
+        return str(release)
+    if settings.network != LOCAL_NETWORK:
+        raise ArenaError("V2040", f"no title release at {release}")
+    return ""
+
+
+def open_titles(path: str) -> TitleMatcher:
+    """The matcher of a release file, or `lexical/1` for "". Raises ArenaError P4012 for a malformed release."""
+    from problems.titles import LexicalTitles, decode_accepted
+
+    return decode_accepted(Path(path).read_bytes()) if path else LexicalTitles()
 
 
 def open_judges(rubric: Rubric, endpoint: Endpoint | None) -> tuple[Judge, ...]:
@@ -172,6 +210,28 @@ def code_commit() -> str:
         return "unknown"
 
 
+def missing_models(upstreams: Sequence[Endpoint], models: Sequence[str]) -> tuple[str, ...]:
+    """Models of the policy that no endpoint lists, found before anything runs; none while an endpoint can't be asked.
+
+    Raises ArenaError U3001 when one refuses its key.
+    """
+    import openai
+
+    missing = list(models)
+    for endpoint in upstreams:
+        client = openai.OpenAI(
+            base_url=endpoint.base_url, api_key=endpoint.api_key or "none", max_retries=1, timeout=20
+        )
+        try:
+            listed = {model.id for model in client.models.list()}
+        except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
+            raise ArenaError("U3001", f"{endpoint.name} at {endpoint.base_url}: {error}") from error
+        except openai.OpenAIError:
+            return ()  # it lists nothing, or is away: episodes wait for it, a start need not
+        missing = [model for model in missing if model not in listed]
+    return tuple(missing)
+
+
 def unix_ms() -> int:
     """The wall clock, passed in wherever a decision needs one."""
     return time.time_ns() // 1_000_000
@@ -193,17 +253,6 @@ def local_problems(ports: EvaluatePorts, seed: int, per_bucket: int) -> tuple[Pr
 
     counts: dict[Bucket, int] = dict.fromkeys(BUCKETS, per_bucket)
     return synthesize(tuple(ports.catalogue.products()), seed=seed, counts=counts)
-
-
-def gate_report(source: bytes, settings: Settings) -> GateReport:
-    """The gate's report on a file, from the validator's own rules and knowledge (without other miners' agents)."""
-    from arena.gate.isolation import inspect_isolated
-    from neurons.bank_preparation import gate_knowledge, prepare_suite
-
-    policy = policy_of(settings)
-    prepare_catalogue(settings)
-    knowledge = gate_knowledge(settings, policy, prepare_suite(settings, policy))
-    return inspect_isolated(source, policy.gate, knowledge)
 
 
 def prepare_catalogue(settings: Settings) -> Path:

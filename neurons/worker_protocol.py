@@ -12,7 +12,7 @@ import msgspec
 
 from arena.evaluate.model import Evaluation
 from arena.policy import Policy
-from harness.sandbox.port import SandboxLevel
+from harness.sandbox.port import NOTHING_CHOSEN, GuestChoice, SandboxLevel
 from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.errors import Failure
@@ -38,7 +38,9 @@ class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
     policy: Policy
     guest_dir: str
     catalogue_dir: str
+    titles_file: str = ""  # the bank release's accepted titles; empty: lexical/1
     sandbox: str
+    guest: GuestChoice = NOTHING_CHOSEN
     upstreams: tuple[Endpoint, ...]
     judge: Endpoint | None = None
 

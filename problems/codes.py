@@ -63,7 +63,12 @@ _ROWS = (
     _row("A1031", "agent used up its CPU time", _COUNTS, "compute less; all processes of the agent count together"),
     _row("A1032", "agent ended by its process limit", _COUNTS, "start fewer processes and threads"),
     _row("A1033", "agent ended by its disk limit", _COUNTS, "write less; /tmp is small and the only place to write"),
-    _row("A1034", "agent used up its model budget", _COUNTS, "send shorter messages, fewer completions, or a cheaper model"),
+    _row(
+        "A1034",
+        "agent used up its model budget",
+        _COUNTS,
+        "send shorter messages, fewer completions, or a cheaper model",
+    ),
     # -- agent: requests
     _row(
         "A1040",
@@ -168,6 +173,19 @@ _ROWS = (
         _STOPS,
         "run `arena doctor`; a policy may demand a real jail and a Python version for the guest",
     ),
+    _row(
+        "V2063",
+        "an open race runs under another policy",
+        _STOPS,
+        "start with `--policy` and the file named here; a new policy can begin before a race closes, or after it",
+    ),
+    _row(
+        "V2064",
+        "file of the node cannot be written",
+        "no race can open; submissions still qualify",
+        "make room, or give this user the path named here",
+        True,
+    ),
     # -- upstream
     _row(
         "U3001",
@@ -196,6 +214,12 @@ _ROWS = (
         _NO_SCORE,
         "lower the number of workers or raise the endpoint's rate limit",
         True,
+    ),
+    _row(
+        "U3005",
+        "model endpoint does not serve a model of the policy",
+        _STOPS,
+        "serve it there, add an endpoint that does, or set `models` (which changes the policy's hash)",
     ),
     _row("U3010", "catalogue lookup failed", _NO_SCORE, "check the catalogue service", True),
     _row(
@@ -254,6 +278,13 @@ _ROWS = (
         "bank has no batch left",
         "no race can open; submissions still qualify",
         "add problems to the bank's stock",
+        True,
+    ),
+    _row(
+        "P4015",
+        "problem file holds too few problems for the policy",
+        "nothing is drawn from it; submissions still qualify",
+        "add problems to the file named here, or take it away",
         True,
     ),
     _row("P4013", "problem is unsolvable, or free", _WITHDRAWN, "leave it out, or correct its reward"),

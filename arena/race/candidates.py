@@ -1,6 +1,6 @@
 """Who races: one agent version per hotkey, committed on chain by the closing block.
 
-Order: the incumbent races whatever else its hotkey has submitted; else the pinned version; else the best qualified;
+Order: the incumbent races whatever else its hotkey has submitted; else the best qualified version;
 ties go to the earlier commitment, then to the smaller version id. Source: DESIGN section 9; SN15 mechanics, section 4.
 """
 
@@ -35,12 +35,11 @@ def _is_committed(candidate: Candidate, closing_block: int) -> bool:
     return bool(candidate.subject.commitment_sha256) and candidate.subject.commitment_block <= closing_block
 
 
-def _preference(candidate: Candidate) -> tuple[bool, bool, int, int, str]:
+def _preference(candidate: Candidate) -> tuple[bool, int, int, str]:
     """Smaller is preferred."""
     subject = candidate.subject
     return (
         not candidate.is_incumbent,
-        not candidate.is_pinned,
         -candidate.qualifying_score_e4,
         subject.commitment_block,
         subject.agent_version_id,

@@ -6,23 +6,25 @@ are answers of `decide`: each says which event the driver appends once it is don
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
 from arena.chain.port import BeaconRound
-from arena.policy import RaceRules
+from arena.policy import Policy
 from arena.race.model import Batch, Candidate, Top
 from arena.records.model import SettlementRecord
 from arena.store.port import WorkItem
 
 
 class RaceOpened(msgspec.Struct, frozen=True, kw_only=True, tag="opened", tag_field="event"):
-    """A batch was sealed for this race; submissions may qualify until `closes_ms`."""
+    """A batch was sealed for this race; submissions may qualify until `closes_ms`.
+
+    The race runs and settles under `policy`, whatever its validator is started with later. `policy_sha256` is what the
+    policy's hash was when the race opened.
+    """
 
     race_id: str
+    policy: Policy
     policy_sha256: str
-    rules: RaceRules
     batch: Batch
     opened_ms: int
     closes_ms: int
@@ -72,13 +74,6 @@ class RaceSettled(msgspec.Struct, frozen=True, kw_only=True, tag="settled", tag_
     settlement: SettlementRecord
 
 
-class WeightsAnswered(msgspec.Struct, frozen=True, kw_only=True, tag="weights", tag_field="event"):
-    """One try at setting this race's weights, as the chain answered."""
-
-    block: int
-    status: Literal["ok", "rate_limited", "not_registered", "failed"]
-
-
 class BatchReleased(msgspec.Struct, frozen=True, kw_only=True, tag="released", tag_field="event"):
     """The whole batch is public and burnt."""
 
@@ -93,13 +88,12 @@ Event = (
     | ItemsEnqueued
     | SettlementDue
     | RaceSettled
-    | WeightsAnswered
     | BatchReleased
 )
 
 
 class SealBatch(msgspec.Struct, frozen=True, kw_only=True, tag="seal_batch", tag_field="effect"):
-    """Seal a batch of the policy's size for this race alone, then append `state.open_race(..)`."""
+    """Seal a batch that can serve the policy's draw for this race alone, then append `state.open_race(..)`."""
 
 
 class FixField(msgspec.Struct, frozen=True, kw_only=True, tag="fix_field", tag_field="effect"):
@@ -122,16 +116,10 @@ class EnqueueItems(msgspec.Struct, frozen=True, kw_only=True, tag="enqueue_items
 
 
 class Settle(msgspec.Struct, frozen=True, kw_only=True, tag="settle", tag_field="effect"):
-    """Settle from the records, append the settlement record unless the log holds one, then append RaceSettled."""
+    """Close the race's work items, settle from the records, append the settlement record unless the log holds one, then
+    append RaceSettled."""
 
     settling_block: int
-
-
-class SetWeights(msgspec.Struct, frozen=True, kw_only=True, tag="set_weights", tag_field="effect"):
-    """Set this vector on chain, keep the result row, then append WeightsAnswered, whatever the answer was."""
-
-    uids: tuple[int, ...]
-    weights_u16: tuple[int, ...]
 
 
 class ReleaseBatch(msgspec.Struct, frozen=True, kw_only=True, tag="release_batch", tag_field="effect"):
@@ -141,7 +129,7 @@ class ReleaseBatch(msgspec.Struct, frozen=True, kw_only=True, tag="release_batch
     problem_ids: tuple[str, ...]
 
 
-Effect = SealBatch | FixField | FetchBeacon | EnqueueItems | Settle | SetWeights | ReleaseBatch
+Effect = SealBatch | FixField | FetchBeacon | EnqueueItems | Settle | ReleaseBatch
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,15 +141,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     now_ms: int
-    block: int
+    validator: str  # whose turn this is: its own items are enqueued
     finalized_block: int
     closing_block: int | None = None
     beacon_network: str = ""
     beacon_round: int = 0
     beacon: BeaconRound | None = None
-    pending_qualifying: int = 0  # unfinished qualifying work of agents committed by the close
+    pending_qualifying: int = 0  # agents committed since the race before, by the close, and not decided yet
     open_race_items: int = 0
-    owed_verdicts: int = 0  # race evaluations whose success has no verdict yet
+    owed_verdicts: int = 0  # race evaluations whose success has no verdict yet, and may still get one
     is_previous_settled: bool = True
 
 

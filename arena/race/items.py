@@ -1,13 +1,15 @@
 """Work items of a stage, with ids derived from their content: enqueuing twice adds nothing.
 
-The id covers stage, race, agent and problem and nothing that may change in a retry.
+The id covers stage, race, agent and problem (in qualifying the policy too, under which alone its results count) and
+nothing that may change in a retry. Queues are per validator: these are the items of one of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from arena.policy import QualifyingRules, RaceRules
+from arena.policy import Policy, RaceRules
+from arena.race.assign import assign
 from arena.race.model import Batch, Candidate
 from arena.records.model import Context, Subject
 from arena.store.port import WorkItem
@@ -16,56 +18,61 @@ from problems.canonical import content_hash
 _ITEM_DOMAIN = "agent-arena/work-item/1"
 
 
-def item_id(context: Context, agent_version_id: str) -> str:
-    """The id of a work item: 32 hex characters over stage, race, agent and problem."""
-    return content_hash([_ITEM_DOMAIN, context.stage, context.race_id, agent_version_id, context.problem_id])[:32]
+def item_id(context: Context, agent_version_id: str, policy_sha256: str = "") -> str:
+    """The id of a work item: 32 hex characters over stage, race, agent, problem and, where given, the policy."""
+    parts = [context.stage, context.race_id, agent_version_id, context.problem_id]
+    return content_hash([_ITEM_DOMAIN, *parts, *([policy_sha256] if policy_sha256 else [])])[:32]
 
 
 def qualifying_items(
-    subject: Subject, problem_ids: Iterable[str], rules: QualifyingRules, race_id: str = ""
+    subject: Subject, problem_ids: Iterable[str], policy: Policy, race_id: str = ""
 ) -> tuple[WorkItem, ...]:
-    """One item per problem of the active suite, in suite order, for `validators_asked` validators.
+    """One item per problem of the active suite, in suite order.
 
     `race_id` names the race the agent qualifies for; empty when qualifying is not tied to a race.
     """
+    suite, rules = policy.qualifying.suite, policy.policy_sha256
+    contexts = (
+        Context(stage="qualifying", race_id=race_id, problem_id=problem_id, suite=suite) for problem_id in problem_ids
+    )
     return tuple(
-        _item(
-            subject,
-            Context(stage="qualifying", race_id=race_id, problem_id=problem_id, suite=rules.suite),
-            rules.validators_asked,
-        )
-        for problem_id in problem_ids
+        WorkItem(item_id=item_id(context, subject.agent_version_id, rules), subject=subject, context=context)
+        for context in contexts
     )
 
 
 def race_items(
-    race_id: str, field: Iterable[Candidate], drawn: Iterable[str], batch: Batch, rules: RaceRules, validators: int
+    race_id: str,
+    field: Iterable[Candidate],
+    drawn: Iterable[str],
+    batch: Batch,
+    rules: RaceRules,
+    *,
+    seed: str,
+    validators: Iterable[str],
+    validator: str,
 ) -> tuple[WorkItem, ...]:
-    """One item per (problem, agent), problem by problem, so that an unfinished race lacks problems and not agents.
+    """One item per (problem, agent) assigned to `validator`, problem by problem, so that an unfinished race lacks
+    problems and not agents.
 
-    Each asks for k validators, or for as many as hold a permit (`validators`) when these are fewer. Raises KeyError for
-    a drawn problem that is not in the batch.
+    `validators` hold a permit at the closing block; each pair goes to k of them, or to all where these are fewer.
+    Raises KeyError for a drawn problem that is not in the batch.
     """
     sealed = {problem.problem_id: problem for problem in batch.problems}
     agents = sorted((candidate.subject for candidate in field), key=lambda subject: subject.agent_version_id)
-    copies = max(1, min(rules.validators_per_problem, validators))
-    return tuple(
-        _item(
-            subject,
-            Context(
-                stage="race",
-                race_id=race_id,
-                problem_id=problem_id,
-                batch_sha256=batch.batch_sha256,
-                partition_sha256=batch.partition_sha256,
-                cluster_commitment=sealed[problem_id].cluster_commitment,
-            ),
-            copies,
+    permitted = frozenset(validators)
+    items = []
+    for problem_id in drawn:
+        context = Context(
+            stage="race",
+            race_id=race_id,
+            problem_id=problem_id,
+            batch_sha256=batch.batch_sha256,
+            partition_sha256=batch.partition_sha256,
+            cluster_commitment=sealed[problem_id].cluster_commitment,
         )
-        for problem_id in drawn
-        for subject in agents
-    )
-
-
-def _item(subject: Subject, context: Context, copies: int) -> WorkItem:
-    return WorkItem(item_id=item_id(context, subject.agent_version_id), subject=subject, context=context, copies=copies)
+        for subject in agents:
+            agent = subject.agent_version_id
+            if validator in assign(seed, agent, problem_id, permitted, rules.validators_per_problem).assigned:
+                items.append(WorkItem(item_id=item_id(context, agent), subject=subject, context=context))
+    return tuple(items)

@@ -50,7 +50,6 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     subject: Subject
     qualifying_score_e4: int
     is_incumbent: bool = False
-    is_pinned: bool = False  # its miner chose it over better versions of the same hotkey
 
 
 class Top(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,9 @@
 """Qualifying: does an agent pass the bar of the active suite with enough validators?
 
-Pure function of the scores validators gave. A problem whose result is owed keeps the agent pending; it is never a zero.
-Sources: DESIGN section 9; SN15 mechanics, section 4.
+Pure function of what validators found. A problem whose result is owed keeps the agent pending; it is never a zero.
+Only a broken problem is withdrawn, and when too much of the suite is, the agent stays pending too: nobody passes, or
+fails, on a few lucky problems. Faults of a validator or an upstream close nothing here, so an agent that provokes them
+never qualifies. Sources: DESIGN section 9; SN15 mechanics, section 4.
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ from typing import Literal
 
 import msgspec
 
-from arena.policy import QualifyingRules
+from arena.policy import Policy
 from judge.panel import lower_median
+
+_UNIT = 10_000
 
 
 class QualifyingResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,37 +36,35 @@ class Qualification(msgspec.Struct, frozen=True, kw_only=True):
     finished: int
 
 
-def qualify(results: Iterable[QualifyingResult], problem_ids: Iterable[str], rules: QualifyingRules) -> Qualification:
+def qualify(results: Iterable[QualifyingResult], problem_ids: Iterable[str], policy: Policy) -> Qualification:
     """Judge an agent by X of Y validators, each by its mean over the suite (rounded down, ten-thousandths).
 
-    The first result per (validator, problem) counts; results for other problems are ignored.
+    The first result per (validator, problem) counts; results for other problems are ignored. A validator for whom more
+    than `race.cancel_void_e4` of the suite is withdrawn has not finished.
     """
-    suite = frozenset(problem_ids)
+    suite, rules = frozenset(problem_ids), policy.qualifying
     by_validator: dict[str, dict[str, int | None]] = {}
     for result in results:
         if result.problem_id in suite:
             by_validator.setdefault(result.validator, {}).setdefault(result.problem_id, result.score_e4)
-    means = [mean for scores in by_validator.values() if (mean := _mean(scores, suite)) is not None]
+    found = (_mean(scores, suite, policy.race.cancel_void_e4) for scores in by_validator.values())
+    means = [mean for mean in found if mean is not None]
     passes = sum(mean >= rules.score_min_e4 for mean in means)
     finished = len(means)
+    if passes >= rules.validators_required:
+        state: Literal["pending", "qualified", "unqualified"] = "qualified"
+    else:
+        still_possible = passes + max(0, rules.validators_asked - finished)
+        state = "pending" if still_possible >= rules.validators_required else "unqualified"
     return Qualification(
-        state=_state(passes, finished, rules),
-        score_e4=lower_median(means) if means else None,
-        passes=passes,
-        finished=finished,
+        state=state, score_e4=lower_median(means) if means else None, passes=passes, finished=finished
     )
 
 
-def _mean(scores: dict[str, int | None], suite: frozenset[str]) -> int | None:
-    """The mean of a finished suite, or None while results are owed or when nothing of it is left."""
-    if scores.keys() != suite:
-        return None
+def _mean(scores: dict[str, int | None], suite: frozenset[str], withdrawn_max_e4: int) -> int | None:
+    """The mean over what is left of a finished suite, or None while results are owed or too little is left."""
     counted = [score for score in scores.values() if score is not None]
-    return sum(counted) // len(counted) if counted else None
-
-
-def _state(passes: int, finished: int, rules: QualifyingRules) -> Literal["pending", "qualified", "unqualified"]:
-    if passes >= rules.validators_required:
-        return "qualified"
-    still_possible = passes + max(0, rules.validators_asked - finished)
-    return "pending" if still_possible >= rules.validators_required else "unqualified"
+    withdrawn = len(scores) - len(counted)
+    if scores.keys() != suite or not counted or withdrawn * _UNIT > withdrawn_max_e4 * len(suite):
+        return None
+    return sum(counted) // len(counted)

@@ -44,14 +44,14 @@ def _results_by_validator(
     inputs: SettlementInputs, drawn: frozenset[str]
 ) -> dict[tuple[str, str], dict[str, TrajectoryResult]]:
     verdicts = _first_verdicts(inputs)
-    permitted = frozenset(inputs.validators)
+    permitted, policy_sha256 = frozenset(inputs.validators), inputs.policy.policy_sha256
     agents = frozenset(candidate.subject.agent_version_id for candidate in inputs.field)
     found: dict[tuple[str, str], dict[str, TrajectoryResult]] = {}
     for row in sorted(inputs.evaluations, key=lambda row: (row.validator, row.seq)):
         key = (row.record.subject.agent_version_id, row.record.context.problem_id)
         if row.validator not in permitted or key[0] not in agents or key[1] not in drawn:
             continue
-        if not _is_of_race(row, inputs) or row.validator in found.get(key, {}):
+        if not _is_of_race(row, inputs, policy_sha256) or row.validator in found.get(key, {}):
             continue
         result = _result(row, verdicts.get((row.validator, row.record.body_sha256)))
         if result is not None:
@@ -74,13 +74,13 @@ def _first_verdicts(inputs: SettlementInputs) -> dict[tuple[str, str], Verdict]:
     return first
 
 
-def _is_of_race(row: CountedEvaluation, inputs: SettlementInputs) -> bool:
+def _is_of_race(row: CountedEvaluation, inputs: SettlementInputs, policy_sha256: str) -> bool:
     record = row.record
     return (
         record.context.stage == "race"
         and record.context.race_id == inputs.race_id
         and record.context.batch_sha256 == inputs.batch.batch_sha256
-        and record.conditions.policy_sha256 == inputs.policy.policy_sha256
+        and record.conditions.policy_sha256 == policy_sha256
         and (record.conditions.sandbox.may_race or not inputs.policy.guest.is_racing_level_required)
     )
 

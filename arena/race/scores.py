@@ -43,11 +43,8 @@ class Interval(msgspec.Struct, frozen=True):
 def score_field(
     field: Sequence[Candidate], drawn: Sequence[str], results: ResultsByPair, rules: RaceRules, validators: int
 ) -> FieldScores:
-    """Score every agent on every non-void problem. `validators` is the number of permits at the closing block.
-
-    Where fewer validators hold a permit than the policy asks results of, all of them are enough.
-    """
-    required = max(1, min(rules.results_required, rules.validators_per_problem, validators))
+    """Score every agent on every non-void problem. `validators` is the number of permits at the closing block."""
+    required = results_needed(rules, validators)
     agents = sorted((candidate.subject.agent_version_id, candidate) for candidate in field)
     void = tuple(problem_id for problem_id in drawn if _is_void(problem_id, agents, results, required, rules))
     counted = [problem_id for problem_id in drawn if problem_id not in frozenset(void)]
@@ -61,6 +58,11 @@ def score_field(
         for agent, candidate in agents
     )
     return FieldScores(agents=scored, void=void, counted=len(counted))
+
+
+def results_needed(rules: RaceRules, validators: int) -> int:
+    """Results without which a problem is missing. Where fewer validators hold a permit than that, all are needed."""
+    return max(1, min(rules.results_required, rules.validators_per_problem, validators))
 
 
 def problem_score(problem_id: str, results: Sequence[TrajectoryResult], required: int) -> ProblemScore:

@@ -1,7 +1,8 @@
 """Settlement: a pure function from agreed inputs to the one record every honest validator signs.
 
 Equal inputs give equal bytes, in whatever order they arrive. A race is cancelled, and changes nothing, when it has no
-beacon, no field, no result, or too many void problems; last good weights then stay. Source: DESIGN section 9.
+field, no validator, no beacon, no result, or too many void problems; the last good settlement's weights then stay.
+Source: DESIGN section 9.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ def settle(inputs: SettlementInputs) -> SettlementRecord:
     blank = _blank(inputs)
     if not inputs.field:
         return msgspec.structs.replace(blank, reason="no agent raced")
+    if not inputs.validators:
+        return msgspec.structs.replace(blank, reason="no validator holds a permit")
     if inputs.beacon is None:
         return msgspec.structs.replace(blank, reason="the beacon did not come")
     seed = race_seed(inputs.race_id, inputs.batch.batch_sha256, inputs.beacon)

@@ -1,8 +1,9 @@
 """The race as a state machine: open -> closed -> running -> settling -> settled | cancelled.
 
 Promise: `apply` and `decide` are pure; the state is what its events say and nothing else; `decide` never asks for
-something that has happened. A driver that dies at any instant replays the stream and goes on. The loop contract, with
-an example, stands in this folder's README. No clock is read here: time is a fact.
+something that has happened; a race runs under the policy it was opened under. A driver that dies at any instant replays
+the stream and goes on. The loop contract, with an example, stands in this folder's README. No clock is read here: time
+is a fact. Weights are no part of a race: they follow the latest settlement (`arena.race.weights`).
 """
 
 from __future__ import annotations
@@ -34,17 +35,15 @@ from arena.race.events import (
     SealBatch,
     Settle,
     SettlementDue,
-    SetWeights,
-    WeightsAnswered,
     decode_event,
 )
 from arena.race.items import race_items
 from arena.race.model import Batch, Candidate, CountedEvaluation, CountedVerdict, SettlementInputs, Top
 from arena.race.schedule import closing_ms
 from arena.records.model import SettlementRecord
+from problems.errors import ArenaError
 
 Stage = Literal["new", "open", "closed", "running", "settling", "settled", "cancelled"]
-_WEIGHTS_WAIT_BLOCKS_MAX = 25
 
 
 class IllegalEventError(ValueError):
@@ -64,16 +63,12 @@ class RaceState(msgspec.Struct, frozen=True, kw_only=True):
     items: int | None = None  # work items enqueued; None before they all are
     due: SettlementDue | None = None
     settlement: SettlementRecord | None = None
-    weights: WeightsAnswered | None = None  # the latest answer
-    weights_tries: int = 0
     is_released: bool = False
 
     @property
     def is_finished(self) -> bool:
-        """Nothing is left to do: settled with its weights set, or cancelled; and released if it was ever drawn from."""
-        is_paid = self.stage == "cancelled" or (self.weights is not None and self.weights.status == "ok")
-        is_clean = self.is_released or self.draw is None
-        return self.stage in ("settled", "cancelled") and is_clean and is_paid
+        """Nothing is left to do: settled or cancelled, and released if it was ever drawn from."""
+        return self.stage in ("settled", "cancelled") and (self.is_released or self.draw is None)
 
 
 def race_name(number: int) -> str:
@@ -87,17 +82,34 @@ def stream_of(race_id: str) -> str:
 
 
 def open_race(race_id: str, policy: Policy, batch: Batch, now_ms: int) -> RaceOpened:
-    """The first event of a race. Raises ValueError when the batch can't serve the policy's draw."""
+    """The first event of a race, and the one that puts another policy in force before it closes.
+
+    Raises ArenaError P4015 when the batch can't serve the policy's draw.
+    """
     if len(batch.problems) < policy.race.problems:
-        raise ValueError(f"a batch of {len(batch.problems)} problems can't serve a draw of {policy.race.problems}")
+        raise ArenaError(
+            "P4015", f"the batch of {race_id} holds {len(batch.problems)} problems, a draw takes {policy.race.problems}"
+        )
     return RaceOpened(
         race_id=race_id,
+        policy=policy,
         policy_sha256=policy.policy_sha256,
-        rules=policy.race,
         batch=batch,
         opened_ms=now_ms,
         closes_ms=closing_ms(now_ms, policy.race),
     )
+
+
+def is_policy_replaceable(state: RaceState) -> bool:
+    """True while nothing was closed, drawn or raced under the race's policy, so that another one may take its place."""
+    return state.stage == "open"
+
+
+def runs_under_another(state: RaceState, policy: Policy) -> bool:
+    """True for an opened race that still needs its policy, when that is not `policy`."""
+    if state.opened is None or state.settlement is not None:
+        return False
+    return state.opened.policy_sha256 != policy.policy_sha256
 
 
 def replay(race_id: str, texts: Iterable[str]) -> RaceState:
@@ -118,6 +130,8 @@ def _moved(state: RaceState, event: Event) -> RaceState:
     match state.stage, event:
         case "new", RaceOpened() if event.race_id == state.race_id:
             return replace(state, stage="open", opened=event)
+        case "open", RaceOpened() if _is_opened_anew(state, event):
+            return replace(state, opened=event)
         case "open", RaceClosed():
             return replace(state, stage="closed", closed=event)
         case "closed", FieldFixed() if state.field is None:
@@ -130,11 +144,17 @@ def _moved(state: RaceState, event: Event) -> RaceState:
             return replace(state, stage="settling", due=event)
         case "settling", RaceSettled() if event.settlement.race_id == state.race_id:
             return replace(state, stage=event.settlement.state, settlement=event.settlement)
-        case "settled", WeightsAnswered():
-            return replace(state, weights=event, weights_tries=state.weights_tries + 1)
         case "settled" | "cancelled", BatchReleased() if not state.is_released:
             return replace(state, is_released=True)
     raise IllegalEventError(f"{type(event).__name__} can't happen to {state.race_id} while it is {state.stage}")
+
+
+def _is_opened_anew(state: RaceState, event: RaceOpened) -> bool:
+    """Under another policy, with the batch the race has."""
+    before = state.opened
+    if before is None or event.race_id != state.race_id:
+        return False
+    return event.batch == before.batch and event.policy_sha256 != before.policy_sha256
 
 
 def decide(state: RaceState, facts: Facts) -> tuple[Event | Effect, ...]:
@@ -161,11 +181,14 @@ def decide(state: RaceState, facts: Facts) -> tuple[Event | Effect, ...]:
         return _while_running(state, opened, state.draw, state.field, facts)
     if state.stage == "settling" and state.due is not None:
         return (Settle(settling_block=state.due.settling_block),)
-    return _when_settled(state, opened, facts)
+    if state.is_released or state.draw is None:  # a batch nobody saw stays sealed (arena.bank.release)
+        return ()
+    problem_ids = tuple(problem.problem_id for problem in opened.batch.problems)
+    return (ReleaseBatch(batch_sha256=opened.batch.batch_sha256, problem_ids=problem_ids),)
 
 
 def _while_closed(state: RaceState, opened: RaceOpened, closed: RaceClosed, facts: Facts) -> tuple[Event | Effect, ...]:
-    rules: RaceRules = opened.rules
+    rules: RaceRules = opened.policy.race
     beacon = facts.beacon if facts.beacon and facts.beacon.round == closed.beacon_round else None
     effects: list[Event | Effect] = []
     if beacon is None:
@@ -177,6 +200,8 @@ def _while_closed(state: RaceState, opened: RaceOpened, closed: RaceClosed, fact
         return tuple(effects)
     if not state.field.field:
         return (SettlementDue(settling_block=facts.finalized_block, why="no agent qualified"),)
+    if not state.field.validators:
+        return (SettlementDue(settling_block=facts.finalized_block, why="no validator holds a permit"),)
     if beacon is None:
         if facts.now_ms >= opened.closes_ms + rules.beacon_grace_ms:
             return (SettlementDue(settling_block=facts.finalized_block, why="the beacon did not come"),)
@@ -190,56 +215,42 @@ def _while_running(
     state: RaceState, opened: RaceOpened, draw: ProblemsDrawn, field: FieldFixed, facts: Facts
 ) -> tuple[Event | Effect, ...]:
     if state.items is None:
-        items = race_items(state.race_id, field.field, draw.drawn, opened.batch, opened.rules, len(field.validators))
+        items = race_items(
+            state.race_id,
+            field.field,
+            draw.drawn,
+            opened.batch,
+            opened.policy.race,
+            seed=draw.seed,
+            validators=field.validators,
+            validator=facts.validator,
+        )
         return (EnqueueItems(items=items),)
     if facts.open_race_items == 0 and facts.owed_verdicts == 0:
         return (SettlementDue(settling_block=facts.finalized_block, why="all results are in"),)
-    if facts.now_ms >= draw.drawn_ms + opened.rules.run_ms:
+    if facts.now_ms >= draw.drawn_ms + opened.policy.race.run_ms:
         return (SettlementDue(settling_block=facts.finalized_block, why="the time for results is over"),)
     return ()
 
 
-def _when_settled(state: RaceState, opened: RaceOpened, facts: Facts) -> tuple[Event | Effect, ...]:
-    effects: list[Event | Effect] = []
-    settlement = state.settlement
-    if settlement is not None and settlement.state == "settled" and _is_weights_due(state, facts):
-        effects.append(SetWeights(uids=settlement.uids, weights_u16=settlement.weights_u16))
-    if not state.is_released and state.draw is not None:  # a batch nobody saw stays sealed (arena.bank.release)
-        problem_ids = tuple(problem.problem_id for problem in opened.batch.problems)
-        effects.append(ReleaseBatch(batch_sha256=opened.batch.batch_sha256, problem_ids=problem_ids))
-    return tuple(effects)
-
-
-def _is_weights_due(state: RaceState, facts: Facts) -> bool:
-    """True before the first try, and after a failed one once a growing number of blocks has passed."""
-    if state.weights is None:
-        return True
-    wait_blocks = min(1 << (state.weights_tries - 1), _WEIGHTS_WAIT_BLOCKS_MAX)
-    return state.weights.status != "ok" and facts.block >= state.weights.block + wait_blocks
-
-
 def settlement_inputs(
     state: RaceState,
-    policy: Policy,
     metagraph: Metagraph,
     evaluations: Iterable[CountedEvaluation],
     verdicts: Iterable[CountedVerdict],
     history: tuple[SettlementRecord, ...] = (),
 ) -> SettlementInputs:
-    """The inputs of `settle` for a race in stage `settling`.
+    """The inputs of `settle` for a race in stage `settling`, under the policy it was opened under.
 
-    `metagraph` is the subnet at the settling block. Raises IllegalEventError in any other stage, ValueError when
-    `policy` is not the one the race was opened under.
+    `metagraph` is the subnet at the settling block. Raises IllegalEventError in any other stage.
     """
     if state.stage != "settling" or state.opened is None or state.closed is None or state.due is None:
         raise IllegalEventError(f"{state.race_id} is {state.stage}, not settling")
-    if policy.policy_sha256 != state.opened.policy_sha256:
-        raise ValueError(f"{state.race_id} runs under policy {state.opened.policy_sha256}, not {policy.policy_sha256}")
     field: tuple[Candidate, ...] = state.field.field if state.field else ()
     beacon: BeaconRound | None = state.draw.beacon if state.draw else None
     return SettlementInputs(
         race_id=state.race_id,
-        policy=policy,
+        policy=state.opened.policy,
         batch=state.opened.batch,
         closing_block=state.closed.closing_block,
         closes_ms=state.opened.closes_ms,

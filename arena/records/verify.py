@@ -43,13 +43,14 @@ Rule = Literal[
     "schema",
     "body",  # missing, changed, or about something else than its record
     "attempt",  # an evaluation without the attempt that made it
+    "evaluation",  # an attempt that says it evaluated, without the evaluation
     "verdict",  # a verdict on a body nobody evaluated
     "double",  # two counted evaluations of one (agent version, problem) in one stage of one race
     "tail",  # the log is shorter or other than its head says
     "checkpoint",  # the log does not have the root that was signed for its size
 ]
 
-BodiesOf = Callable[[Sequence[str]], Awaitable[Sequence[StoredBody]]]
+BodiesOf = Callable[[Sequence[str], str], Awaitable[Sequence[StoredBody]]]
 Progress = Callable[[int], None]
 
 
@@ -96,8 +97,8 @@ async def verify_records(
 ) -> VerifyReport:
     """Verify whole logs, each from its first record.
 
-    `bodies_of` gives the stored bodies of some hashes, their bytes unchecked. `heads`: where logs must end.
-    `checkpoints`: earlier signed states they must contain. `progress` gets the number of records done so far.
+    `bodies_of` gives the stored bodies of some hashes in a validator's log, their bytes unchecked. `heads`: where logs
+    must end. `checkpoints`: earlier signed states they must contain. `progress` gets the number of records done so far.
     """
     check = LogCheck(verify_signature, checkpoints)
     await _take_all(check, records, bodies_of, progress)
@@ -134,12 +135,23 @@ async def _take_all(
 ) -> None:
     async for batch in _batches(records):
         decoded = [_read(record) for record in batch]
-        wanted = {c.payload.body_sha256 for c in decoded if c and isinstance(c.payload, EvaluationRecord)}
-        bodies = {body.body_sha256: body.content for body in await bodies_of(sorted(filter(_is_sha256, wanted)))}
+        bodies: dict[tuple[str, str], bytes] = {}
+        for validator, wanted in _wanted(batch, decoded).items():
+            for body in await bodies_of(sorted(wanted), validator):
+                bodies[validator, body.body_sha256] = body.content
         for record, content in zip(batch, decoded, strict=True):
             check.take(record, content, bodies)
         if progress:
             progress(check.records)
+
+
+def _wanted(batch: Sequence[SignedRecord], decoded: Sequence[RecordContent | None]) -> dict[str, set[str]]:
+    """The bodies that evaluations name, by validator."""
+    wanted: dict[str, set[str]] = {}
+    for record, content in zip(batch, decoded, strict=True):
+        if content and isinstance(content.payload, EvaluationRecord) and _is_sha256(content.payload.body_sha256):
+            wanted.setdefault(record.validator, set()).add(content.payload.body_sha256)
+    return wanted
 
 
 async def _batches(
@@ -186,7 +198,8 @@ class LogCheck:
         self._trees: dict[str, MerkleFrontier] = {}
         self._defects: list[Defect] = []
         self._defect_count = 0
-        self._attempts: set[tuple[str, str, str]] = set()  # validator, attempt, body
+        self._attempts: dict[tuple[str, str, str], int] = {}  # validator, attempt, body -> seq
+        self._unreadable: set[str] = set()  # validators with a record that may once have been any other
         self._evaluations: dict[tuple[str, str, str], int] = {}  # the same of evaluations -> seq
         self._evaluated: set[tuple[str, str]] = set()  # validator, body
         self._verdicts: dict[tuple[str, str], int] = {}  # validator, body -> first seq
@@ -196,8 +209,11 @@ class LogCheck:
         """Where a log stands after what was taken."""
         return self._heads.get(validator, first_head(validator))
 
-    def take(self, record: SignedRecord, content: RecordContent | None, bodies: Mapping[str, bytes]) -> None:
-        """Check one record. `content` None: its bytes do not decode. `bodies` holds the body it names, if stored."""
+    def take(
+        self, record: SignedRecord, content: RecordContent | None, bodies: Mapping[tuple[str, str], bytes]
+    ) -> None:
+        """Check one record. `content` None: its bytes do not decode. `bodies` holds the body it names, if stored, under
+        validator and hash."""
         self.records += 1
         self._check_place(record)
         self._check_seal(record)
@@ -208,6 +224,7 @@ class LogCheck:
         if point and point != checkpoint_of(record.validator, tree):
             self._report(record, "checkpoint", f"the log of {tree.size} records does not have the signed root")
         if content is None or content.version != RECORD_VERSION:
+            self._unreadable.add(record.validator)
             self._report(record, "schema", "the content is not a record of this version")
             return
         kind = str(content.payload.__struct_config__.tag)
@@ -215,7 +232,7 @@ class LogCheck:
         self._note(record, content.payload)
         if isinstance(content.payload, EvaluationRecord):
             self._bodies += 1
-            wrong = _body_defect(content.payload, bodies.get(content.payload.body_sha256))
+            wrong = _body_defect(content.payload, bodies.get((record.validator, content.payload.body_sha256)))
             if wrong:
                 self._report(record, "body", wrong)
 
@@ -230,6 +247,9 @@ class LogCheck:
         for key, seq in self._evaluations.items():
             if key not in self._attempts:
                 self._add(_defect(key[0], seq, "attempt", f"no attempt record says that {key[1]} made body {key[2]}"))
+        for key, seq in self._attempts.items():
+            if key not in self._evaluations and key[0] not in self._unreadable:
+                self._add(_defect(key[0], seq, "evaluation", f"no evaluation says what attempt {key[1]} came to"))
         for (validator, body), seq in self._verdicts.items():
             if (validator, body) not in self._evaluated:
                 self._add(_defect(validator, seq, "verdict", f"no evaluation names body {body}"))
@@ -257,6 +277,7 @@ class LogCheck:
 
     def _check_seal(self, record: SignedRecord) -> None:
         if hashlib.sha256(record.content).hexdigest() != record.content_sha256:
+            self._unreadable.add(record.validator)
             self._report(record, "content", "the content does not have the hash that was signed")
         message = signing_message(record.validator, record.seq, record.prev, record.content_sha256)
         if not self._verify_signature(record.validator, message, bytes.fromhex(record.signature)):
@@ -266,7 +287,7 @@ class LogCheck:
         validator = record.validator
         if isinstance(payload, AttemptRecord):
             if payload.ended == "evaluated":
-                self._attempts.add((validator, payload.attempt_id, payload.body_sha256))
+                self._attempts.setdefault((validator, payload.attempt_id, payload.body_sha256), record.seq)
         elif isinstance(payload, VerdictRecord):
             self._verdicts.setdefault((validator, payload.verdict.body_sha256), record.seq)
         elif isinstance(payload, EvaluationRecord):
@@ -311,7 +332,14 @@ def _body_defect(record: EvaluationRecord, content: bytes | None) -> str:
         body = decode_body(content)
     except ArenaError as error:
         return error.failure.detail
-    stated = (record.subject.agent_sha256, record.context.problem_id, record.conditions.policy_sha256, record.stop)
-    if stated != (body.agent_sha256, body.problem_id, body.policy_sha256, body.stop):
-        return "the body is of another agent, problem, policy or end than the record says"
-    return ""
+    pairs = {
+        "agent": (record.subject.agent_sha256, body.agent_sha256),
+        "problem": (record.context.problem_id, body.problem_id),
+        "policy": (record.conditions.policy_sha256, body.policy_sha256),
+        "stop": (record.stop, body.stop),
+        "failure": (record.failure, body.failure),
+        "is_agentic": (record.is_agentic, body.is_agentic),
+        "totals": (record.totals, body.totals),
+    }
+    other = [name for name, (stated, held) in pairs.items() if stated != held]
+    return f"the body holds another {', '.join(other)} than the record states" if other else ""

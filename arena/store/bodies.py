@@ -20,7 +20,7 @@ BODY_BYTES_MAX = 64 << 20
 
 
 async def compress_bodies(bodies: Sequence[StoredBody]) -> list[bytes]:
-    """One zstd frame per body, each with its content size. Raises ArenaError V2022 for a body over 64 MiB."""
+    """One zstd frame per body, each with its content size. Raises ArenaError V2025 for a body over 64 MiB."""
     if not bodies:
         return []
     return await asyncio.to_thread(_compress, bodies)
@@ -30,7 +30,7 @@ def _compress(bodies: Sequence[StoredBody]) -> list[bytes]:
     compressor = zstandard.ZstdCompressor(level=LEVEL)
     for body in bodies:
         if len(body.content) > BODY_BYTES_MAX:
-            raise ArenaError("V2022", f"body {body.body_sha256} has {len(body.content)} bytes")
+            raise ArenaError("V2025", f"body {body.body_sha256} has {len(body.content)} bytes")
     return [compressor.compress(body.content) for body in bodies]
 
 

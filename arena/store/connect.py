@@ -1,8 +1,9 @@
 """Connections: from a DSN to an engine, and from a driver's error to one of ours.
 
 Promise: nothing of SQLAlchemy or asyncpg leaves this package: a server that is away is V2021, a refused write V2022
-(`HeadMovedError` and `LeaseLostError` where that is the reason), a missing or foreign schema V2023. Errors that only a
-bug of ours can cause pass through unchanged.
+(`HeadMovedError` and `LeaseLostError` where that is the reason), a missing or foreign schema V2023, a value that can't
+be stored V2025. Errors that only a bug of ours can cause pass through unchanged. A connection the server hung up on is
+replaced when it is next used, so that a restart of Postgres costs the calls that were running and no later one.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from sqlalchemy import event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -24,11 +26,21 @@ from problems.errors import ArenaError
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 10
+COMMAND_TIMEOUT_S = 60  # a server that answers no more is away; migrations may take longer
 POOL_SIZE = 8
+
+# A host that vanished without a word keeps its session, and with it the hold on a hotkey, until keepalives fail.
+_SESSION = {
+    "application_name": "agent-arena",
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
+}
 
 _AWAY = ("08", "57", "53", "28", "3D")  # connection, shutdown, resources, credentials, database
 _SCHEMA = ("42P01", "42883", "3F000", "42703")  # undefined table, function, schema, column
-_REFUSED = ("42501", "22", "23", "40", "AR")  # rights, values, constraints, conflicts, our own
+_REFUSED = ("42501", "40")  # rights, conflicts
+_UNFIT = ("22", "23", "54", "AR003")  # values, constraints, the server's own limits
 
 
 def engine_url(dsn: str) -> URL:
@@ -47,13 +59,25 @@ def engine_url(dsn: str) -> URL:
 
 def open_engine(dsn: str, *, is_autocommit: bool = True, pool_size: int = POOL_SIZE) -> AsyncEngine:
     """A pooled engine. Every write of the store is one function call, so it commits by itself."""
-    return create_async_engine(
+    engine = create_async_engine(
         engine_url(dsn),
         pool_size=pool_size,
         max_overflow=0,
         isolation_level="AUTOCOMMIT" if is_autocommit else "READ COMMITTED",
-        connect_args={"timeout": CONNECT_TIMEOUT_S, "server_settings": {"application_name": "agent-arena"}},
+        connect_args={
+            "timeout": CONNECT_TIMEOUT_S,
+            "command_timeout": COMMAND_TIMEOUT_S if is_autocommit else None,
+            "server_settings": _SESSION,
+        },
     )
+    event.listen(engine.sync_engine, "checkout", _refuse_closed)
+    return engine
+
+
+def _refuse_closed(dbapi_connection: Any, record: object, proxy: object) -> None:
+    """Makes the pool replace a connection whose end we have seen; costs no round trip, unless a ping."""
+    if dbapi_connection.driver_connection.is_closed():
+        raise DisconnectionError("the server hung up")
 
 
 @contextmanager
@@ -66,7 +90,7 @@ def coded_errors() -> Iterator[None]:
         if coded is None:
             raise
         raise coded from error
-    except (OSError, TimeoutError, PoolTimeoutError) as error:
+    except (OSError, TimeoutError, PoolTimeoutError, DisconnectionError) as error:
         raise ArenaError("V2021", str(error) or type(error).__name__) from error
 
 
@@ -81,6 +105,10 @@ def _coded(error: DBAPIError) -> ArenaError | None:
         return ArenaError("V2023", about)
     if state.startswith(_REFUSED):
         return ArenaError("V2022", about)
+    if state.startswith(_UNFIT) or isinstance(
+        getattr(error.orig, "__cause__", None), ValueError
+    ):  # of the driver, which could not encode it
+        return ArenaError("V2025", about)
     if error.connection_invalidated or not state or state.startswith(_AWAY):
         return ArenaError("V2021", about)
     return None

@@ -104,7 +104,7 @@ class Store(Protocol):
         self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody] = (), finish: Lease | None = None
     ) -> Head:
         """Append in order, in one transaction with `finish`. Raises ArenaError V2022 when the head moved, the lease was
-        lost or the hotkey is another's; V2021 when the server is away."""
+        lost or the hotkey is another's; V2025 when the store can't hold the records; V2021 when the server is away."""
         ...
 
     def records(
@@ -114,16 +114,17 @@ class Store(Protocol):
         ...
 
     async def validators(self) -> list[str]:
-        """The hotkeys that have a log here, sorted."""
+        """The hotkeys that have a log this login may see, sorted: on a shared server its own alone."""
         ...
 
-    async def body(self, body_sha256: str) -> StoredBody | None:
-        """The body, or None. Raises ArenaError V2050 when the stored bytes do not have this hash."""
+    async def body(self, body_sha256: str, validator: str | None = None) -> StoredBody | None:
+        """The body as a validator (None: we) stored it, or None. Raises ArenaError V2050 when its bytes do not have
+        this hash."""
         ...
 
-    async def bodies(self, body_sha256s: Sequence[str]) -> list[StoredBody]:
-        """Those of the bodies that are stored, in any order, each once, their bytes unchecked: verification asks for
-        them and reports what it finds."""
+    async def bodies(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[StoredBody]:
+        """Those of a validator's bodies (None: our own) that are stored, in any order, each once, their bytes
+        unchecked: verification asks for them and reports what it finds."""
         ...
 
     # -- work

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ARRAY, BigInteger, Integer, LargeBinary, Text, TextClause, bindparam, text
+from sqlalchemy import ARRAY, BigInteger, Boolean, Integer, LargeBinary, Text, TextClause, bindparam, text
 from sqlalchemy.types import TypeEngine
 
 _BYTES = ARRAY(LargeBinary)
@@ -17,12 +17,17 @@ def _typed(sql: str, **types: TypeEngine[Any]) -> TextClause:
 
 
 IDENTITY = text("select arena.session_hotkey()")
+HOLD = text("select arena.hold(:validator)")
+SESSION = text("select pid, backend_start from pg_stat_activity where pid = pg_backend_pid()")
+END_SESSION = text(
+    "select pg_terminate_backend(pid) from pg_stat_activity where pid = :pid and backend_start = :backend_start"
+)
 HEAD = text("select seq, hash from arena.head where validator = :validator")
 VALIDATORS = text("select validator from arena.head order by validator")
 
 APPEND = _typed(
     "select head_seq, head_hash from arena.append(:validator, :seq, :prev, :contents, :signatures,"
-    " :body_sha256s, :body_sizes, :bodies, :fence, :lease_state)",
+    " :body_sha256s, :body_sizes, :bodies, :fence, :lease_state, :delay_ms, :is_fault, :is_counted)",
     validator=Text(),
     seq=BigInteger(),
     prev=LargeBinary(),
@@ -33,6 +38,9 @@ APPEND = _typed(
     bodies=_BYTES,
     fence=BigInteger(),
     lease_state=Text(),
+    delay_ms=BigInteger(),
+    is_fault=Boolean(),
+    is_counted=Boolean(),
 )
 
 # Pages by key, not a cursor: the log only grows at its end, so pages of different moments fit together.
@@ -49,21 +57,22 @@ RECORDS = _typed(
 )
 BODIES = _typed(
     "select distinct on (sha256) sha256, size, content from arena.body"
-    " where sha256 = any (:body_sha256s) order by sha256",
+    " where validator = :validator and sha256 = any (:body_sha256s) order by sha256, day",
+    validator=Text(),
     body_sha256s=_BYTES,
 )
 
 ENQUEUE = _typed(
-    "select arena.enqueue(:validator, :ids, :stages, :races, :copies, :work)",
+    "select arena.enqueue(:validator, :ids, :stages, :races, :agents, :work)",
     validator=Text(),
     ids=_TEXTS,
     stages=_TEXTS,
     races=_TEXTS,
-    copies=_INTEGERS,
+    agents=_TEXTS,
     work=_TEXTS,
 )
 CLAIM = _typed(
-    "select fence, work, expires_ms, attempts from arena.claim(:validator, :stages, :count, :ttl_ms)",
+    "select fence, work, expires_ms, faults, counted from arena.claim(:validator, :stages, :count, :ttl_ms)",
     validator=Text(),
     stages=_TEXTS,
     count=Integer(),
@@ -72,13 +81,16 @@ CLAIM = _typed(
 RENEW = _typed(
     "select arena.renew(:validator, :fence, :ttl_ms)", validator=Text(), fence=BigInteger(), ttl_ms=BigInteger()
 )
-RELEASE = _typed("select arena.release(:validator, :fence)", validator=Text(), fence=BigInteger())
 EXPIRED = text(
-    "select l.fence, i.work, (extract(epoch from l.expires_at) * 1000)::bigint as expires_ms, l.attempts"
-    " from arena.lease l join arena.item i using (item_id) where l.validator = :validator"
-    " and (l.state = 'lapsed' or (l.state = 'open' and l.expires_at <= clock_timestamp())) order by l.fence"
+    "select l.fence, i.work, (extract(epoch from l.expires_at) * 1000)::bigint as expires_ms, l.faults, l.counted"
+    " from arena.lease l join arena.item i using (validator, item_id) where l.validator = :validator"
+    " and (l.state = 'lost' or (l.state = 'open' and l.expires_at <= clock_timestamp())) order by l.fence"
 )
-OPEN_ITEMS = text("select count(*) from arena.item where race_id = :race_id and stage = :stage and remaining > 0")
+CLOSE_ITEMS = text("select arena.close_items(:validator, :race_id, :stage, :agent_version_id)")
+OPEN_ITEMS = text(
+    "select count(*) from arena.item where validator = :validator and race_id = :race_id and stage = :stage"
+    " and state in ('open', 'leased')"
+)
 
 PUT_SUBMISSION = _typed(
     "select arena.put_submission(:validator, :agent_version_id, :miner_hotkey, :agent_sha256, :commitment_block,"
@@ -89,11 +101,14 @@ PUT_SUBMISSION = _typed(
     submitted_block=BigInteger(),
 )
 SUBMISSIONS = _typed(
-    "select agent_version_id, miner_hotkey, agent_sha256, commitment_block, commitment_sha256, name, source, state,"
+    "select agent_version_id, miner_hotkey, agent_sha256, commitment_block, commitment_sha256, name, state,"
     " submitted_block, report from arena.submission"
     " where validator = :validator and (:states is null or state = any (:states)) order by ordinal",
     validator=Text(),
     states=_TEXTS,
+)
+SOURCE = text(
+    "select source from arena.submission where validator = :validator and agent_version_id = :agent_version_id"
 )
 SET_SUBMISSION_STATE = text("select arena.set_submission_state(:validator, :agent_version_id, :state, :report)")
 

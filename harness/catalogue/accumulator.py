@@ -26,7 +26,6 @@ Accumulate = Callable[
 ]
 
 COMPILED_FROM = 200_000  # documents; below, numpy answers within a few milliseconds and starts at once
-_SPARSE = 8  # below one posting in eight documents, sorting the postings beats scanning the sums
 
 
 def choose_accumulate(kernel: Kernel, documents: int) -> Accumulate:
@@ -50,15 +49,14 @@ def accumulate(
         matches = documents[start:end]
         sums[matches] += table.take(codes[start:end])
         lists.append(matches)
-    if len(lists) == 1:
-        met = lists[0]
-    elif sum(map(len, lists)) * _SPARSE < len(sums):
-        met = np.unique(np.concatenate(lists))
-    else:
-        met = np.flatnonzero(sums).astype(np.int32)
-    scores = sums[met].astype(np.float32)
-    sums[met] = 0
-    return met, scores
+    met, scores = [], []
+    for matches in lists:  # a sum is taken where its document is met first and is 0 from then on
+        found = sums[matches]
+        sums[matches] = 0
+        is_first = found > 0
+        met.append(matches[is_first])
+        scores.append(found[is_first].astype(np.float32))
+    return np.concatenate(met), np.concatenate(scores)
 
 
 @functools.cache

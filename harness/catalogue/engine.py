@@ -22,9 +22,11 @@ from harness.catalogue import layout
 from harness.catalogue.accumulator import Kernel, Numbers, Scores, choose_accumulate
 from harness.catalogue.analyzer import analyzer_sha256, default_analyzer
 from harness.catalogue.bm25 import denominators, inverse_frequencies, posting_scores
+from harness.catalogue.columns import Columns
 from harness.catalogue.port import Catalogue, SearchRequest, Shop
 from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, QUERY_TERMS_MAX, SearchPlan, read_request
 from harness.catalogue.shops import sum_up_shop
+from harness.catalogue.vocabulary import Vocabulary
 from problems.errors import ArenaError
 from problems.product import SERVICES, Product
 
@@ -45,13 +47,10 @@ class Engine:
             return layout.map_array(folder, name, layout.ARRAYS[name])
 
         self._documents, self._codes, self._starts = load("documents"), load("codes"), load("starts")
-        self._prices, self._sold_counts = load("prices"), load("sold_counts")
-        self._services, self._shops, self._offsets = load("services"), load("shops"), load("offsets")
-        self._ids = layout.map_array(folder, "ids", f"|S{content.id_bytes}")
+        self._offsets, self._columns = load("offsets"), Columns(folder, content.id_bytes)
         self._denominators = denominators(load("pairs"), content.total_terms, content.scored_documents)
         self._idf = inverse_frequencies(np.diff(self._starts), content.scored_documents)
-        self._term_numbers = {term: number for number, term in enumerate(layout.read_vocabulary(folder))}
-        self._shop_numbers = {shop: number for number, shop in enumerate(layout.read_shops(folder))}
+        self._vocabulary = Vocabulary(folder)
         with (folder / layout.PRODUCTS).open("rb") as stream:
             self._products = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         self._decode = msgspec.json.Decoder(Product).decode
@@ -82,14 +81,8 @@ class Engine:
 
     def product(self, product_id: str) -> Product | None:
         """The product, or None when the index holds no such id. Raises ArenaError U3010 when it cannot be decoded."""
-        try:
-            key = product_id.encode()
-        except UnicodeEncodeError:
-            return None
-        number = int(np.searchsorted(self._ids, np.bytes_(key)))
-        if number >= len(self) or bytes(self._ids[number]) != key:
-            return None
-        return self._product_at(number)
+        number = self._columns.number_of(product_id)
+        return None if number is None else self._product_at(number)
 
     def products(self) -> Iterator[Product]:
         """Every product, in the order of product ids as strings. Raises ArenaError U3010 like `product`."""
@@ -97,17 +90,17 @@ class Engine:
 
     def product_ids(self) -> Iterator[str]:
         """Every product id, in order."""
-        return (bytes(key).decode() for key in self._ids)
+        return self._columns.product_ids()
 
     def shop(self, shop_id: str) -> Shop | None:
         """What the shop sells, or None when no product is of that shop. Raises ArenaError U3010 like `product`."""
-        numbers = np.flatnonzero(self._shops == self._shop_numbers.get(shop_id, -1))
+        columns = self._columns
         return sum_up_shop(
             shop_id,
-            numbers,
-            prices=self._prices,
-            sold_counts=self._sold_counts,
-            services=self._services,
+            columns.numbers_of_shop(shop_id),
+            prices=columns.prices,
+            sold_counts=columns.sold_counts,
+            services=columns.services,
             product_at=self._product_at,
         )
 
@@ -132,8 +125,8 @@ class Engine:
         counts: dict[str, int] = {}
         for term in default_analyzer().terms(text):
             counts[term] = counts.get(term, 0) + 1
-        numbers = self._term_numbers
-        known = [(numbers[term], boost) for term, boost in counts.items() if term in numbers]
+        found = ((self._vocabulary.number(term), boost) for term, boost in counts.items())
+        known = [(number, boost) for number, boost in found if number is not None]
         if not known or len(counts) > QUERY_TERMS_MAX:
             return np.empty(0, np.int32), np.empty(0, np.float32)
         terms = np.array([number for number, _ in known], np.int64)
@@ -150,16 +143,16 @@ class Engine:
 
     def _filter(self, plan: SearchPlan, numbers: Numbers, scores: Scores) -> Numbers:
         """The best 50 that pass every filter, best first; equal scores in document order."""
-        is_kept = np.ones(len(numbers), bool)
+        is_kept, columns = np.ones(len(numbers), bool), self._columns
         if plan.shop_id is not None:
-            is_kept &= self._shops[numbers] == self._shop_numbers.get(plan.shop_id, -1)
+            is_kept &= columns.shops[numbers] == columns.shop_numbers.get(plan.shop_id, -1)
         if plan.low_php is not None:
-            is_kept &= self._prices[numbers] >= plan.low_php
+            is_kept &= columns.prices[numbers] >= plan.low_php
         if plan.high_php is not None:
-            is_kept &= self._prices[numbers] <= plan.high_php
+            is_kept &= columns.prices[numbers] <= plan.high_php
         if plan.service:
             wanted = sum(1 << SERVICES.index(name) for name in plan.service)
-            is_kept &= (self._services[numbers] & wanted) == wanted
+            is_kept &= (columns.services[numbers] & wanted) == wanted
         numbers, scores = numbers[is_kept], scores[is_kept]
         if len(numbers) > KEPT_MAX:
             edge = np.partition(scores, len(scores) - KEPT_MAX)[len(scores) - KEPT_MAX]
@@ -170,11 +163,11 @@ class Engine:
     def _sort(self, plan: SearchPlan, numbers: Numbers) -> Numbers:
         """The kept hits in the order asked for; stable, so equal keys keep hit order."""
         if plan.sort == "order":
-            return numbers[np.argsort(-self._sold_counts[numbers], kind="stable")]
+            return numbers[np.argsort(-self._columns.sold_counts[numbers], kind="stable")]
         if plan.sort == "priceasc":
-            return numbers[np.argsort(self._prices[numbers], kind="stable")]
+            return numbers[np.argsort(self._columns.prices[numbers], kind="stable")]
         if plan.sort == "pricedesc":
-            return numbers[np.argsort(-self._prices[numbers], kind="stable")]
+            return numbers[np.argsort(-self._columns.prices[numbers], kind="stable")]
         return numbers
 
     def _decode_product(self, number: int) -> Product:
@@ -198,5 +191,5 @@ def open_catalogue(
     manifest = layout.read_manifest(path)
     layout.check_files(path, manifest, is_full=is_fully_checked)
     if manifest.content.analyzer_sha256 != analyzer_sha256():
-        raise ArenaError("V2010", f"{path} was built with another analyzer (Unicode pins or `regex` release)")
+        raise ArenaError("V2010", f"{path} was built with another analyzer")
     return Engine(path, manifest, hit_cap=hit_cap, kernel=kernel)

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import orjson
 
 from harness.catalogue import layout
 from harness.catalogue.analyzer import analyzer_sha256
+from harness.catalogue.columns import write_columns
 from harness.catalogue.intake import STRIDE, Intake, LineFinding, Progress, lines_in_order, open_plain, read_intake
 from harness.catalogue.runs import RunWriter, merge_runs
 from problems.canonical import content_hash
@@ -54,9 +54,9 @@ def build_index(
             order = intake.order(source)
             lines = lines_in_order(plain, intake, order)
             counts = _write_postings(lines, len(order), folder, block_documents, progress)
-        _write_columns(intake, order, folder)
+        id_bytes = write_columns(intake, order, folder)
         shutil.rmtree(work)
-        manifest = _describe(folder, source, intake, counts)
+        manifest = _describe(folder, source, intake, counts, id_bytes)
         layout.write_manifest(folder, manifest)
     return BuildReport(manifest=manifest, findings=tuple(intake.findings))
 
@@ -97,25 +97,7 @@ def _write_postings(
     )
 
 
-def _write_columns(intake: Intake, order: npt.NDArray[np.int64], folder: Path) -> None:
-    """Ids, shops and the filter columns, in document order."""
-
-    def write(name: str, values: npt.NDArray[np.generic]) -> None:
-        values[order].astype(layout.ARRAYS[name]).tofile(layout.array_path(folder, name))
-
-    write("prices", np.frombuffer(intake.prices, np.float64))
-    write("sold_counts", np.frombuffer(intake.sold_counts, np.int64))
-    write("services", np.frombuffer(intake.services, np.uint8))
-    shops = sorted(intake.shop_places)
-    final = np.empty(len(shops), np.int32)
-    final[[intake.shop_places[shop] for shop in shops]] = np.arange(len(shops))
-    write("shops", final[np.frombuffer(intake.shops, np.int32)])
-    (folder / layout.SHOPS).write_bytes(orjson.dumps(shops))
-    ids = np.array([intake.ids[place].encode() for place in order.tolist()], "S")
-    ids.tofile(layout.array_path(folder, "ids"))
-
-
-def _describe(folder: Path, source: Path, intake: Intake, counts: _Counts) -> layout.Manifest:
+def _describe(folder: Path, source: Path, intake: Intake, counts: _Counts, id_bytes: int) -> layout.Manifest:
     files = tuple(layout.describe_file(path) for path in sorted(folder.iterdir()))
     content = layout.Content(
         analyzer_sha256=analyzer_sha256(),
@@ -125,7 +107,7 @@ def _describe(folder: Path, source: Path, intake: Intake, counts: _Counts) -> la
         terms=counts.terms,
         postings=counts.postings,
         pairs=counts.pairs,
-        id_bytes=max(len(product_id.encode()) for product_id in intake.ids),
+        id_bytes=id_bytes,
         files=files,
     )
     return layout.Manifest(

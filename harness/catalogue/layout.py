@@ -7,7 +7,10 @@ index together and stands in every record. Nothing here scores or searches.
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import hashlib
+import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
@@ -173,7 +176,9 @@ def folder_in_the_making(target: Path, manifest_name: str) -> Iterator[Path]:
     mark = secrets.token_hex(4)
     making = target.with_name(f".{target.name}.{mark}.making")
     try:
+        _remove_abandoned(target)
         making.mkdir(parents=True)
+        lock = _lock(making)
     except OSError as error:
         raise ArenaError("V2012", f"{making.parent}: {error.strerror or error}") from error
     try:
@@ -187,6 +192,29 @@ def folder_in_the_making(target: Path, manifest_name: str) -> Iterator[Path]:
             making.rename(target)
     finally:
         shutil.rmtree(making, ignore_errors=True)
+        os.close(lock)
+
+
+def _lock(folder: Path) -> int:
+    """A descriptor that holds the folder for this process, until it is closed or the process dies."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Remove what builds of this target left that were killed; a build that runs holds its folder."""
+    for path in target.parent.glob(f".{glob.escape(target.name)}.*.making"):
+        try:
+            lock = _lock(path)
+        except OSError:
+            continue
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
 
 
 def map_array(folder: Path, name: str, dtype: str) -> npt.NDArray[np.generic]:

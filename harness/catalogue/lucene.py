@@ -23,10 +23,12 @@ import msgspec
 import orjson
 
 from harness.catalogue import layout
+from harness.catalogue.columns import Columns, write_columns
 from harness.catalogue.documents import IndexLine
 from harness.catalogue.intake import STRIDE, LineFinding, Progress, lines_in_order, open_plain, read_intake
-from harness.catalogue.port import SearchRequest
+from harness.catalogue.port import SearchRequest, Shop
 from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, SearchPlan, read_request
+from harness.catalogue.shops import sum_up_shop
 from problems.canonical import content_hash
 from problems.errors import ArenaError
 from problems.product import Product
@@ -35,7 +37,6 @@ FORMAT = "arena-lucene-index/1"
 MANIFEST = "lucene.json"
 ANSERINI = "1.7.1"  # the jar in the pinned pyserini; Lucene 9.9.1
 _SEGMENTS = "segments"  # folder of Lucene's own files
-_IDS = "ids.txt"  # one id a line, ascending
 _JAVA_MEMORY = "-Xmx2g"
 _LOG_TAIL = 600  # characters of Java's output shown when it fails
 _INSTALL = "pip install --no-deps -r harness/catalogue/requirements-lucene.txt"
@@ -50,6 +51,7 @@ class LuceneContent(msgspec.Struct, frozen=True, kw_only=True):
     format: str = FORMAT
     anserini: str = ANSERINI
     documents: int
+    id_bytes: int  # width of one id
     documents_sha256: str  # of `{"id", "contents", "product"}` lines, compact, in id order
 
 
@@ -76,7 +78,7 @@ class LuceneCatalogue:
 
     def __init__(self, folder: Path, manifest: LuceneManifest, *, hit_cap: int = HIT_CAP) -> None:
         self._manifest, self._hit_cap = manifest, hit_cap
-        self._ids = (folder / _IDS).read_text("utf-8").splitlines()
+        self._columns = Columns(folder, manifest.content.id_bytes)
         self._decode = msgspec.json.Decoder(IndexLine).decode
         self._java = java_thread()
         self._searcher = self._java(_new_searcher, str(folder / _SEGMENTS))
@@ -99,21 +101,35 @@ class LuceneCatalogue:
 
     def product(self, product_id: str) -> Product | None:
         """The product, or None when the index holds no such id. Raises ArenaError U3010 when Lucene fails."""
-        if "\0" in product_id or not _is_encodable(product_id):
-            return None
-        return self._java(self._stored, product_id)
+        known = self._columns.number_of(product_id)
+        return None if known is None else self._product_at(known)
 
     def products(self) -> Iterator[Product]:
         """Every product, in the order of product ids as strings. Raises ArenaError U3010 when one cannot be read."""
-        for product_id in self._ids:
-            found = self.product(product_id)
-            if found is None:
-                raise ArenaError("U3010", f"document {product_id} is listed and not in the Lucene index")
-            yield found
+        return map(self._product_at, range(len(self)))
 
     def product_ids(self) -> Iterator[str]:
         """Every product id, in order."""
-        return iter(self._ids)
+        return self._columns.product_ids()
+
+    def shop(self, shop_id: str) -> Shop | None:
+        """What the shop sells, or None when no product is of that shop. Raises ArenaError U3010 like `products`."""
+        columns = self._columns
+        return sum_up_shop(
+            shop_id,
+            columns.numbers_of_shop(shop_id),
+            prices=columns.prices,
+            sold_counts=columns.sold_counts,
+            services=columns.services,
+            product_at=self._product_at,
+        )
+
+    def _product_at(self, number: int) -> Product:
+        product_id = self._columns.id_of(number)
+        product: Product | None = self._java(self._stored, product_id)
+        if product is None:
+            raise ArenaError("U3010", f"document {product_id} is listed and not in the Lucene index")
+        return product
 
     # -- on the Java thread only
 
@@ -129,7 +145,10 @@ class LuceneCatalogue:
 
     def _stored(self, product_id: str) -> Product | None:
         document = self._searcher.doc(product_id)
-        return None if document is None else self._decode(document.get("raw")).product
+        if document is None:
+            return None
+        line: IndexLine = self._decode(document.get("raw"))
+        return line.product
 
 
 def open_lucene_catalogue(path: Path, *, is_fully_checked: bool = False, hit_cap: int = HIT_CAP) -> LuceneCatalogue:
@@ -181,12 +200,12 @@ def build_lucene_index(
             order = intake.order(documents)
             lines = lines_in_order(plain, intake, order)
             digest = _write_collection(lines, collection / "documents.jsonl", len(order), progress)
-        (folder / _IDS).write_text("".join(f"{intake.ids[place]}\n" for place in order.tolist()), "utf-8")
+        id_bytes = write_columns(intake, order, folder)
         progress("index", 0, 1)
         _run_indexer(collection, folder / _SEGMENTS, work / "java.log")
         progress("index", 1, 1)
         shutil.rmtree(work)
-        content = LuceneContent(documents=len(order), documents_sha256=digest)
+        content = LuceneContent(documents=len(order), id_bytes=id_bytes, documents_sha256=digest)
         manifest = LuceneManifest(
             content=content,
             content_sha256=content_hash(content),
@@ -234,6 +253,7 @@ def _start_java() -> type[Exception]:
     jnius_config.add_options("-Xrs", "-Xss2m", _JAVA_MEMORY)  # -Xrs: Ctrl-C and SIGTERM stay Python's
     import jnius
 
+    jnius.autoclass("java.util.logging.LogManager").getLogManager().reset()  # Lucene greets on standard error
     failure: type[Exception] = jnius.JavaException
     return failure
 
@@ -325,11 +345,3 @@ def _anserini_jar() -> Path:
         if jar.is_file():
             return jar
     raise ArenaError("V2060", f"no anserini-{ANSERINI} in the installed pyserini; install with: {_INSTALL}")
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

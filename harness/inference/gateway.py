@@ -78,7 +78,13 @@ class Gateway:
             self._record(request, course, started_ms, failure=Failure(code=error.code, detail=error.message))
             raise
         model_ms = self._record(request, course, started_ms, reply=reply)
-        return GatewayAnswer(reply=reply, messages=request.messages, request_sha256=request.sha256, model_ms=model_ms)
+        return GatewayAnswer(
+            reply=reply,
+            messages=request.messages,
+            request_sha256=request.sha256,
+            model_ms=model_ms,
+            model=request.model,
+        )
 
     def _record(
         self,

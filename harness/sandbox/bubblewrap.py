@@ -21,7 +21,7 @@ import select
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -30,9 +30,10 @@ import msgspec
 from harness.limits import EpisodeLimits
 from harness.sandbox.cgroup import Cgroups, JailGroup, open_group
 from harness.sandbox.conversation import Conversation, Pipes, Supervision
+from harness.sandbox.death import explain_death
 from harness.sandbox.environment import guest_command, guest_environment
 from harness.sandbox.init import build_init
-from harness.sandbox.port import GuestEnd, GuestExit, GuestJob, Host, SandboxLevel
+from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
 from harness.sandbox.processes import CpuMeter, MemoryWatchdog, TreeCpu, descendants, is_tree_over
 from harness.sandbox.rootfs import GuestRoot
 from harness.sandbox.uids import lease_uid
@@ -43,13 +44,6 @@ EntryMode = Literal["root", "root-userns", "user"]
 _SHM_BYTES = 1 << 20
 _INFO_BYTES = 1 << 12
 _REAP_S = 10.0
-_SIGNAL_BASE = 128  # bubblewrap exits with this plus the number of the signal that killed the guest
-# Which limit a signal of the kernel stands for; SIGKILL stands for several.
-_ENDS_BY_SIGNAL: Mapping[int, GuestEnd] = {
-    signal.SIGKILL: "resources",
-    signal.SIGXCPU: "cpu",
-    signal.SIGXFSZ: "disk",
-}
 
 
 class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,13 +114,11 @@ class BubblewrapSandbox:
         watchdog = MemoryWatchdog(is_over_memory, self._clock)
         read_cpu_s = group.cpu_time_s if group and group.counts_cpu else TreeCpu(jail.process.pid).read_s
         meter = CpuMeter(read_cpu_s, self._clock)
-        supervision = Supervision(
-            on_ready=confine, is_over_memory=watchdog.has_bitten, cpu_time_s=meter.used_s
-        )
+        supervision = Supervision(on_ready=confine, is_over_memory=watchdog.has_bitten, cpu_time_s=meter.used_s)
         ended = Conversation(jail.pipes, job.limits, host, supervision, self._clock).run()
         if ended.end != "died":
             return ended
-        return _explain_death(ended, jail.wait(), group)
+        return explain_death(ended, jail.wait(), was_out_of_memory=group is not None and group.was_out_of_memory())
 
     @contextlib.contextmanager
     def _open_jail(self, uid: int | None, limits: EpisodeLimits) -> Iterator[_Jail]:
@@ -226,14 +218,3 @@ class _Jail:
         for pipe in (self.pipes.to_guest, self.pipes.from_guest, self.pipes.output):
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
-
-
-def _explain_death(ended: GuestExit, status: int, group: JailGroup | None) -> GuestExit:
-    """A guest that died without a last word: of a limit, or of something else."""
-    number = -status if status < 0 else status - _SIGNAL_BASE
-    if group is not None and group.was_out_of_memory():
-        return msgspec.structs.replace(ended, end="memory")
-    if number in _ENDS_BY_SIGNAL:
-        return msgspec.structs.replace(ended, end=_ENDS_BY_SIGNAL[number])
-    cause = signal.Signals(number).name if number in signal.valid_signals() else f"exit status {status}"
-    return msgspec.structs.replace(ended, error=cause)

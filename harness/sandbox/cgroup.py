@@ -53,7 +53,6 @@ class JailGroup:
                 return int(value) > 0
         return False
 
-
     @property
     def counts_cpu(self) -> bool:
         """True when `cpu_time_s` can be asked."""

@@ -1,24 +1,27 @@
 """The guest root: one directory with everything a guest can see, built once and named by its content.
 
-It holds an interpreter, its standard library, the shared objects these need, the runner and the SDK; no site-packages,
-no shell, no configuration of the host (sandbox notes, section 5, gotcha 2). `content_sha256` covers every file except
-bytecode caches, so two hosts with the same Python build have the same hash, and it stands in every record. Building is
-atomic: a directory under its final name is complete. All files are readable by any uid.
+It holds an interpreter, its standard library, the shared objects these need, the runner, the SDK, and of packages only
+those that the policy lists (beside the standard library, which they cannot shadow); no shell, no configuration of the
+host (sandbox notes, section 5, gotcha 2). `content_sha256` covers every file except bytecode caches, so two hosts with
+the same Python build have the same hash, and it stands in every record. Building is atomic: a directory under its final
+name is complete. All files are readable by any uid.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
+from harness.sandbox.packages import PackageFile, collect_packages
 from problems.errors import ArenaError
 
 PYTHON_HOME = "/opt/py"
@@ -84,24 +87,43 @@ class _Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     libraries: tuple[str, ...]
 
 
-def open_guest_root(state_dir: Path, interpreter: Path = Path(sys.executable)) -> GuestRoot:
-    """The guest root for `interpreter`, built under `state_dir/guest` when it is not there yet.
+def open_guest_root(
+    state_dir: Path, interpreter: Path = Path(sys.executable), packages: Sequence[str] = ()
+) -> GuestRoot:
+    """The guest root for `interpreter` with `packages` (`name==version`), built under `state_dir/guest` when it is not
+    there yet.
 
-    Raises ArenaError V2060 when the interpreter cannot be surveyed or the directory cannot be written.
+    Raises ArenaError V2060 when the interpreter cannot be surveyed, a package cannot be taken, or the directory cannot
+    be written.
     """
+    allowed = collect_packages(packages)
     directory = state_dir / "guest"
-    pointer = directory / "by-source" / _fingerprint(interpreter)
+    pointer = directory / "by-source" / _fingerprint(interpreter, allowed)
     known = _read_pointer(directory, pointer)
     if known is not None:
         return known
     try:
         directory.mkdir(parents=True, exist_ok=True)
         pointer.parent.mkdir(exist_ok=True)
-        root = _build(directory, _survey(interpreter))
+        root = _build(directory, _survey(interpreter), allowed)
         _write_atomically(pointer, msgspec.json.encode((root.content_sha256, root.python_version)))
     except OSError as error:
         raise ArenaError("V2060", f"the guest root cannot be built in {directory}: {error}") from error
     return root
+
+
+def loader(machine: str) -> str:
+    """Where every program for `machine` names its dynamic loader, without the leading slash; fixed by the platform's
+    ABI. Raises ArenaError V2060 for a machine without a guest root."""
+    if machine not in _LOADERS:
+        raise ArenaError("V2060", f"no guest root for {machine}: x86_64 and aarch64 only")
+    return _LOADERS[machine]
+
+
+def library_directories(root: Path) -> tuple[Path, ...]:
+    """Directories of the root's system libraries, for a guest that does not have the root as its `/`."""
+    system = root / "usr"
+    return tuple(sorted({path.parent for path in system.rglob("*.so*") if path.is_file()}))
 
 
 def content_sha256(root: Path) -> str:
@@ -123,16 +145,20 @@ def _entries(root: Path) -> Iterator[Path]:
         yield from (Path(directory) / name for name in (*files, *links))
 
 
-def _fingerprint(interpreter: Path) -> str:
-    """Cheap name of a build's inputs: the interpreter file and our own guest files."""
+def _fingerprint(interpreter: Path, packages: tuple[PackageFile, ...]) -> str:
+    """Cheap name of a build's inputs: the interpreter file, the system's loader (it and the C library are upgraded
+    together, and only fit together), our own guest files and the packages."""
     real = interpreter.resolve()
     try:
-        facts = real.stat()
+        facts, system = real.stat(), Path("/", loader(platform.machine())).stat()
     except OSError as error:
-        raise ArenaError("V2060", f"no Python interpreter at {interpreter}") from error
+        raise ArenaError("V2060", f"no Python interpreter at {interpreter}: {error}") from error
     digest = hashlib.sha256(f"{_LAYOUT_VERSION}\0{interpreter}\0{real}\0{facts.st_size}\0{facts.st_mtime_ns}".encode())
+    digest.update(f"\0{system.st_size}\0{system.st_mtime_ns}".encode())
     for path in _guest_files():
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    for file in packages:
+        digest.update(f"{file.name}\0{file.sha256}\0".encode())
     return digest.hexdigest()[:32]
 
 
@@ -164,12 +190,11 @@ def _survey(interpreter: Path) -> _Interpreter:
         raise ArenaError("V2060", f"{interpreter} cannot be surveyed: {error}") from error
 
 
-def _build(directory: Path, python: _Interpreter) -> GuestRoot:
-    if python.machine not in _LOADERS:
-        raise ArenaError("V2060", f"no guest root for {python.machine}: x86_64 and aarch64 only")
+def _build(directory: Path, python: _Interpreter, packages: tuple[PackageFile, ...]) -> GuestRoot:
+    loader(python.machine)
     building = Path(tempfile.mkdtemp(prefix="building-", dir=directory))
     try:
-        _populate(building, python)
+        _populate(building, python, packages)
         sha256 = content_sha256(building)
         building.chmod(0o755)
         final = directory / sha256
@@ -183,7 +208,7 @@ def _build(directory: Path, python: _Interpreter) -> GuestRoot:
         shutil.rmtree(building, ignore_errors=True)
 
 
-def _populate(root: Path, python: _Interpreter) -> None:
+def _populate(root: Path, python: _Interpreter, packages: tuple[PackageFile, ...]) -> None:
     minor = "python" + ".".join(python.version.split(".")[:2])
     home = root / PYTHON_HOME.lstrip("/")
     (home / "bin").mkdir(parents=True)
@@ -199,7 +224,12 @@ def _populate(root: Path, python: _Interpreter) -> None:
         _copy_tree(Path(python.dynload), home / "lib" / minor / "lib-dynload")
     for library in python.libraries:
         _copy_library(Path(library), root, home / "lib")
-    _copy_loader(root, _LOADERS[python.machine])
+    _copy_loader(root, loader(python.machine))
+    for file in packages:
+        target = home / "lib" / minor / file.name
+        if target.exists():
+            raise ArenaError("V2060", f"guest package file {file.name} would replace one of the standard library")
+        _copy_file(file.source, target, 0o644)
     arena = root / "arena"
     for source in _guest_files():
         _copy_file(source, arena / source.relative_to(_guest_directory()), 0o644)

@@ -12,7 +12,7 @@ import os
 import secrets
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -24,10 +24,33 @@ from problems.canonical import foreign_text
 from problems.errors import ArenaError
 
 _LIMITS = EpisodeLimits(agent_time_ms=20_000)
-_EXPECTED_ROOT = {"arena", "dev", "lib", "lib64", "opt", "proc", "tmp", "usr"}
-_EXPECTED_WRITABLE = ["/dev/shm", "/tmp"]
 _NO_CAPABILITY = "0" * 16
-_PIDS_AT_MOST = 3  # the jail's pid 1 and the guest, and nothing of the host
+_TEMPORARY = "$TMPDIR"
+_GUEST_ROOT = frozenset({"arena", "dev", "lib", "lib64", "opt", "proc", "tmp", "usr"})
+
+
+class Promises(msgspec.Struct, frozen=True, kw_only=True):
+    """What a level promises about its guest, as far as levels differ."""
+
+    visible: frozenset[str]  # names in / at most
+    writable: frozenset[str]  # directories that must be writable; $TMPDIR is the guest's own
+    writable_too: frozenset[str] = frozenset()  # that may be: they end with the guest
+    pids_at_most: int  # visible processes
+    has_pid_namespace: bool = True  # a host's process can't be named, so the number means another one
+    has_filter: bool = True
+    counts_processes: bool = True  # RLIMIT_NPROC is the policy's limit
+
+
+# The jail's pid 1 and the guest, and nothing of the host.
+NAMESPACED = Promises(visible=_GUEST_ROOT, writable=frozenset({"/dev/shm", "/tmp"}), pids_at_most=3)
+UNNAMESPACED = Promises(visible=frozenset(), writable=frozenset({_TEMPORARY}), pids_at_most=0, has_pid_namespace=False)
+CONTAINED = Promises(
+    visible=_GUEST_ROOT | {".dockerenv", "etc", "run", "sys"},
+    writable=frozenset({"/tmp"}),
+    writable_too=frozenset({"/dev/shm", "/dev/mqueue"}),
+    pids_at_most=3,
+    counts_processes=False,
+)
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,11 +65,17 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     pids: tuple[int, ...]
     root: tuple[str, ...]
     environment: tuple[str, ...]
+    temporary: str
     writable: tuple[str, ...]
     reads_file: bool
     reads_passwd: bool
     reaches_port: bool
     reaches_socket: bool
+    reaches_path: bool
+    signals_host: bool
+    limits_host: bool
+    changes_times: bool
+    opens_queues: bool
     makes_namespace: bool
     rlimits: dict[str, int]
 
@@ -58,13 +87,13 @@ class _NoCalls:
         raise GuestCallError("A1050", f"{method} is not served during the self-test")
 
 
-def inspect(sandbox: Sandbox, *, is_uid_own: bool) -> tuple[str, ...]:
-    """The promises of a namespaced jail that `sandbox` breaks, in words; empty when it holds.
+def inspect(sandbox: Sandbox, *, is_uid_own: bool, promises: Promises = NAMESPACED) -> tuple[str, ...]:
+    """The promises that `sandbox` breaks, in words; empty when it holds.
 
-    `is_uid_own`: the guest must have a uid of its own. Raises ArenaError V2002 when the jail does not start.
+    `is_uid_own`: the guest must have a uid of its own. Raises ArenaError V2002 when the guest does not start.
     """
-    with _canaries() as (canaries, was_reached):
-        problem = foreign_text({"canaries": canaries})
+    with _canaries() as canaries:
+        problem = foreign_text({"canaries": canaries.as_problem()})
         source = (Path(__file__).parent / "guest" / "inspector.py").read_text(encoding="utf-8")
         job = GuestJob(source=source, problem=problem, limits=_LIMITS, tools="[]", models=())
         ended = sandbox.run(job, _NoCalls())
@@ -75,58 +104,102 @@ def inspect(sandbox: Sandbox, *, is_uid_own: bool) -> tuple[str, ...]:
             report = msgspec.convert(orjson.loads(ended.claim), Report, strict=True)
         except msgspec.ValidationError as error:
             raise ArenaError("V2002", f"the self-test's report is malformed: {error}") from error
-        return broken_promises(report, is_uid_own=is_uid_own, was_reached=was_reached())
+        return broken_promises(report, is_uid_own=is_uid_own, promises=promises) + canaries.touched()
 
 
-def broken_promises(report: Report, *, is_uid_own: bool, was_reached: bool) -> tuple[str, ...]:
-    """The promises that `report` shows broken, in words. `was_reached`: the host saw a connection."""
-    limits = {
-        "CORE": 0,
-        "FSIZE": _LIMITS.disk_bytes,
-        "CPU": _LIMITS.cpu_time_s + 1,
-        "AS": _LIMITS.memory_bytes,
-        "NPROC": _LIMITS.processes,
-    }
+def broken_promises(report: Report, *, is_uid_own: bool, promises: Promises = NAMESPACED) -> tuple[str, ...]:
+    """The promises that `report` shows broken, in words."""
+    limits = {"CORE": 0, "FSIZE": _LIMITS.disk_bytes, "CPU": _LIMITS.cpu_time_s + 1, "AS": _LIMITS.memory_bytes}
+    if promises.counts_processes:
+        limits["NPROC"] = _LIMITS.processes
+    writable = {_TEMPORARY if directory == report.temporary else directory for directory in report.writable}
+    if _TEMPORARY not in promises.writable:
+        writable = set(report.writable)
+    is_writable_as_promised = promises.writable <= writable <= promises.writable | promises.writable_too
+    is_host_reached = not promises.has_pid_namespace and (report.signals_host or report.limits_host)
     checks = {
         "it runs as the host's user": is_uid_own and report.uid == os.getuid(),
         "it runs as root": is_uid_own and 0 in (report.uid, report.gid),
         "it has supplementary groups of the host": is_uid_own and bool(set(report.groups) - {report.gid}),
         f"it has capabilities {report.capabilities}": set(report.capabilities) != {_NO_CAPABILITY},
         "it can gain privileges": report.no_new_privileges != "1",
-        "no system-call filter is on": report.seccomp != "2",
-        "it sees processes of the host": len(report.pids) > _PIDS_AT_MOST,
-        f"it sees {sorted(set(report.root) - _EXPECTED_ROOT)} in /": not set(report.root) <= _EXPECTED_ROOT,
+        "no system-call filter is on": promises.has_filter and report.seccomp != "2",
+        "it sees processes of the host": len(report.pids) > promises.pids_at_most,
+        f"it sees {sorted(set(report.root) - promises.visible)} in /": not set(report.root) <= promises.visible,
         "it reads a file of the host": report.reads_file or report.reads_passwd,
-        f"it can write to {list(report.writable)}": list(report.writable) != _EXPECTED_WRITABLE,
-        "it reaches a port of the host": report.reaches_port or was_reached,
-        "it reaches a socket of the host": report.reaches_socket,
+        f"it can write to {sorted(writable)}": not is_writable_as_promised,
+        "it reaches a port of the host": report.reaches_port,
+        "it reaches a socket of the host": report.reaches_socket or report.reaches_path,
+        "it reaches a process of the host": is_host_reached,
+        "it changes a file of the host": report.changes_times,
+        "it makes kernel objects that outlive it": promises.has_filter and report.opens_queues,
         "it can make namespaces": report.makes_namespace,
         "its limits are not set": any(report.rlimits[name] > value for name, value in limits.items()),
     }
     return tuple(name for name, is_broken in checks.items() if is_broken)
 
 
+class _Canaries:
+    """Things of the host that a guest is dared to touch, and the host's own look at them."""
+
+    def __init__(self, directory: Path, port: socket.socket, abstract: str) -> None:
+        self._port, self._abstract = port, abstract
+        self._directory = directory
+        self._file = directory / "file"
+        self._file.write_bytes(b"canary")
+        self._file.chmod(0o644)
+        self._changed_ns = self._file.stat().st_mtime_ns
+        self._datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        path = directory / "socket"
+        self._datagrams.bind(str(path))
+        path.chmod(0o777)
+        port.setblocking(False)
+        self._datagrams.setblocking(False)
+
+    def as_problem(self) -> dict[str, object]:
+        """Where the guest finds them."""
+        return {
+            "file": str(self._file),
+            "directory": str(self._directory),
+            "datagram": str(self._directory / "socket"),
+            "port": self._port.getsockname()[1],
+            "abstract": self._abstract,
+            "pid": os.getpid(),
+        }
+
+    def touched(self) -> tuple[str, ...]:
+        """What happened to them, in words, whatever the guest says."""
+        found = []
+        with contextlib.suppress(BlockingIOError):
+            self._port.accept()[0].close()
+            found.append("the host's port was reached")
+        with contextlib.suppress(BlockingIOError):
+            self._datagrams.recv(64)
+            found.append("the host's path-named socket was reached")
+        if self._file.stat().st_mtime_ns != self._changed_ns:
+            found.append("the host's file was changed")
+        if {path.name for path in self._directory.iterdir()} != {"file", "socket"}:
+            found.append("the host's directory was written to")
+        return tuple(found)
+
+    def close(self) -> None:
+        """Close what was opened here."""
+        self._datagrams.close()
+
+
 @contextlib.contextmanager
-def _canaries() -> Iterator[tuple[dict[str, object], Callable[[], bool]]]:
+def _canaries() -> Iterator[_Canaries]:
     abstract = f"arena-selftest-{secrets.token_hex(8)}"
     with (
-        tempfile.NamedTemporaryFile() as file,
+        tempfile.TemporaryDirectory(prefix="arena-selftest-") as directory,
         socket.create_server(("127.0.0.1", 0)) as port,
         socket.socket(socket.AF_UNIX) as unix,
     ):
-        file.write(b"canary")
-        file.flush()
-        Path(file.name).chmod(0o644)
+        Path(directory).chmod(0o777)  # its permissions invite everybody: only the jail keeps a guest out
         unix.bind("\0" + abstract)
         unix.listen()
-        port.setblocking(False)
-
-        def was_reached() -> bool:
-            try:
-                port.accept()[0].close()
-            except BlockingIOError:
-                return False
-            return True
-
-        canaries: dict[str, object] = {"file": file.name, "port": port.getsockname()[1], "abstract": abstract}
-        yield canaries, was_reached
+        canaries = _Canaries(Path(directory), port, abstract)
+        try:
+            yield canaries
+        finally:
+            canaries.close()

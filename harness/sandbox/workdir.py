@@ -7,10 +7,13 @@ build, however deep, follows no symbolic link, and needs no recursion. For jails
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import re
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -20,14 +23,16 @@ _NAME = re.compile(rf"{_PREFIX}(\d+)-\w+")
 _BLOCK_BYTES = 512
 _ENTRIES_AT_MOST = 20_000
 _DEPTH_AT_MOST = 64
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 UNMEASURABLE = 1 << 62
 
 
 class WorkDirectory(msgspec.Struct, frozen=True, kw_only=True):
-    """One guest's directory, 0700 and owned by the guest. `device` is its file system's number."""
+    """One guest's directory, 0700. `device` is its file system's number, `owner` the guest's uid (None: our own)."""
 
     path: Path
     device: int
+    owner: int | None
 
 
 def make_work_directory(owner: int | None) -> WorkDirectory:
@@ -35,7 +40,7 @@ def make_work_directory(owner: int | None) -> WorkDirectory:
     path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
     if owner is not None:
         os.chown(path, owner, owner)
-    return WorkDirectory(path=path, device=path.stat().st_dev)
+    return WorkDirectory(path=path, device=path.stat().st_dev, owner=owner)
 
 
 def sweep_work_directories() -> None:
@@ -51,44 +56,79 @@ def measure(work: WorkDirectory, pids: tuple[int, ...], file_limit_bytes: int) -
     """Bytes on the disk that the guest holds, at least; `pids` are all its processes.
 
     A deleted file that is only mapped is in no descriptor table; it counts as `file_limit_bytes`, the most one file may
-    have (RLIMIT_FSIZE).
+    have (RLIMIT_FSIZE). What cannot be looked at counts as `UNMEASURABLE`.
     """
-    total = _listed_bytes(work.path)
     open_files: dict[int, int] = {}
     mapped: set[int] = set()
-    for pid in pids:
-        open_files |= _deleted_open_files(pid, work.device)
-        mapped |= _deleted_mapped_files(pid, work.path)
+    try:
+        with _eyes_of(work.owner):
+            total = _listed_bytes(work.path)
+            for pid in pids:
+                try:
+                    open_files |= _deleted_open_files(pid, work.device)
+                    mapped |= _deleted_mapped_files(pid, work.path)
+                except PermissionError:
+                    if not _is_ending(pid):
+                        raise
+    except PermissionError:
+        return UNMEASURABLE
     return total + sum(open_files.values()) + file_limit_bytes * len(mapped - open_files.keys())
 
 
 def remove(path: Path) -> None:
     """Delete the directory `path` and everything in it. Nobody may be changing it any more. Raises OSError."""
-    root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    here = os.open(path, _DIRECTORY)
+    # One step at a time, by descriptors: no path is ever longer than a name, and there is no recursion to exhaust.
+    waiting = [_empty(here)]  # for each level down to `here`, the directories in it that are still there
     try:
-        # Deep trees are made flat: what lies in a directory is moved to the top, so no path is ever longer than one name.
-        serial = 0
-        while names := os.listdir(root):
-            for name in names:
-                if not stat.S_ISDIR(os.lstat(name, dir_fd=root).st_mode):
-                    os.unlink(name, dir_fd=root)
-                    continue
-                os.chmod(name, 0o700, dir_fd=root)
-                inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root)
-                try:
-                    for child in os.listdir(inner):
-                        if stat.S_ISDIR(os.lstat(child, dir_fd=inner).st_mode):
-                            os.chmod(child, 0o700, dir_fd=inner)  # moving a directory rewrites its parent entry
-                            serial += 1
-                            os.rename(child, f"flat {serial} {os.urandom(8).hex()}", src_dir_fd=inner, dst_dir_fd=root)
-                        else:
-                            os.unlink(child, dir_fd=inner)
-                finally:
-                    os.close(inner)
-                os.rmdir(name, dir_fd=root)
+        while True:
+            if waiting[-1]:
+                name = waiting[-1][-1]
+                os.chmod(name, 0o700, dir_fd=here)
+                here = _move(here, name)
+                waiting.append(_empty(here))
+                continue
+            waiting.pop()
+            if not waiting:
+                break
+            here = _move(here, "..")
+            os.rmdir(waiting[-1].pop(), dir_fd=here)
     finally:
-        os.close(root)
+        os.close(here)
     path.rmdir()
+
+
+def _move(here: int, name: str) -> int:
+    there = os.open(name, _DIRECTORY, dir_fd=here)
+    os.close(here)
+    return there
+
+
+def _empty(directory: int) -> list[str]:
+    """Delete what is no directory; the names of the directories."""
+    with os.scandir(directory) as found:
+        entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
+    for name, is_directory in entries:
+        if not is_directory:
+            os.unlink(name, dir_fd=directory)
+    return [name for name, is_directory in entries if is_directory]
+
+
+@contextlib.contextmanager
+def _eyes_of(uid: int | None) -> Iterator[None]:
+    """This thread looks at files and processes as `uid`: what it owns is open to it, without a capability that root
+    may lack in a container, and nothing that a guest puts in the way is looked at with root's rights."""
+    if uid is None:
+        yield
+        return
+    libc = ctypes.CDLL(None)
+    try:
+        libc.setfsgid(uid)
+        libc.setfsuid(uid)
+        yield
+    finally:
+        libc.setfsuid(os.geteuid())
+        libc.setfsgid(os.getegid())
 
 
 def _listed_bytes(path: Path) -> int:
@@ -111,39 +151,52 @@ def _listed_bytes(path: Path) -> int:
                         waiting.append((entry.path, depth + 1))
     except FileNotFoundError:
         return total  # a directory was deleted meanwhile; the next measurement sees what is left
-    except OSError:  # unreadable on purpose, or a path that is too long
+    except PermissionError:
+        raise
+    except OSError:  # a path that is too long
         return UNMEASURABLE
     return total
 
 
+def _names(directory: int) -> list[str]:
+    with os.scandir(directory) as found:
+        return [entry.name for entry in found]
+
+
 def _deleted_open_files(pid: int, device: int) -> dict[int, int]:
-    """inode -> bytes of files without a name that any thread of `pid` has open. Threads may have tables of their own."""
+    """inode -> bytes of files without a name that any thread of `pid` has open; threads may have own tables."""
     found: dict[int, int] = {}
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return found  # it ended
-    for thread in threads:
-        directory = f"/proc/{pid}/task/{thread}/fd"
-        try:
-            names = os.listdir(directory)
-        except OSError:
-            continue
-        for name in names:
+    for thread in _entries(Path("/proc", str(pid), "task")):
+        for descriptor in _entries(thread / "fd"):
             try:
-                facts = os.stat(f"{directory}/{name}")
-            except OSError:
+                facts = descriptor.stat()
+            except (FileNotFoundError, ProcessLookupError):
                 continue
             if facts.st_nlink == 0 and facts.st_dev == device and stat.S_ISREG(facts.st_mode):
                 found[facts.st_ino] = facts.st_blocks * _BLOCK_BYTES
     return found
 
 
+def _is_ending(pid: int) -> bool:
+    """True for a process without memory: it is dead or dying, the kernel shows nothing of it, and it does no more."""
+    try:
+        return Path("/proc", str(pid), "statm").read_text().startswith("0 ")
+    except OSError:
+        return True
+
+
+def _entries(directory: Path) -> tuple[Path, ...]:
+    try:
+        return tuple(directory.iterdir())
+    except (FileNotFoundError, ProcessLookupError):
+        return ()  # it ended
+
+
 def _deleted_mapped_files(pid: int, path: Path) -> set[int]:
     """Inodes of files without a name, once below `path`, that `pid` has mapped."""
     try:
         lines = Path("/proc", str(pid), "maps").read_text(errors="replace").splitlines()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return set()
     fields = (line.split(None, 5) for line in lines if line.endswith(" (deleted)"))
     return {int(field[4]) for field in fields if len(field) == 6 and field[5].startswith(f"{path}/")}

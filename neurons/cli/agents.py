@@ -66,7 +66,7 @@ def check(
 
     import msgspec
 
-    from neurons.wiring import gate_report
+    from neurons.bank_preparation import gate_report
 
     report = gate_report(source, _settings(policy, catalogue, state_dir).settings)
     if as_json:

@@ -50,11 +50,14 @@ COMMANDS = (
     CommandEntry("submit", "neurons.cli.submit", _MINER, "Sign an agent file and submit it."),
     CommandEntry("status", "neurons.cli.submit", _MINER, "Show where submissions stand."),
     CommandEntry("validator", "neurons.cli.validator", _VALIDATOR, "Run a validator."),
+    CommandEntry(
+        "submissions", "neurons.cli.submissions", _VALIDATOR, "See what the gate holds for review, and decide it."
+    ),
     CommandEntry("race", "neurons.cli.race", _VALIDATOR, "Look at races."),
     CommandEntry("judge", "neurons.cli.judge", _VALIDATOR, "Judge stored bodies again."),
     CommandEntry("records", "neurons.cli.records", _DATA, "Read and verify the signed log."),
     CommandEntry("problems", "neurons.cli.problems", _DATA, "List, check and score problems."),
-    CommandEntry("catalogue", "neurons.cli.catalogue", _DATA, "Make and build product catalogues."),
+    CommandEntry("catalogue", "neurons.cli.catalogue", _DATA, "Make, build, serve and measure product catalogues."),
 )
 _ENTRY_BY_NAME = {entry.name: entry for entry in COMMANDS}
 

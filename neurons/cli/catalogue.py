@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harness.catalogue.port import Catalogue
     from problems.product import Product
 
-app = typer.Typer(help="Make and build product catalogues.", no_args_is_help=True)
+app = typer.Typer(help="Make, build, serve and measure product catalogues.", no_args_is_help=True)
 
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 _Index = Annotated[Path, typer.Argument(help="Folder made by `arena catalogue build`.")]
@@ -151,7 +151,7 @@ def bench(
 
     searches: dict[str, Search] = {}
     if lucene_index is None:
-        searches["reference algorithm"] = ReferenceSearch(index).page
+        searches["reference"] = ReferenceSearch(index).page
     else:
         searches["lucene"] = _ids_of(open_engine("lucene", lucene_index))
     catalogues = {name: open_engine(name, index) for name in engine or ["numpy", "numba"]}
@@ -176,18 +176,26 @@ def _show_figures(about: dict[str, Any], figures: Sequence[EngineFigures], as_js
 
         typer.echo(msgspec.json.encode({**about, "engines": figures}).decode())
         return
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("engine", *(f"{name} ms" for name in ("p50", "p99", "mean")), "p50", "p99", "mean", "pages equal")
+    names = ("p50", "p99", "mean")
+    table = Table(
+        "engine", *(f"{name} ms" for name in names), *(f"{name} x" for name in names), "equal", box=SIMPLE_HEAD
+    )
     for column in table.columns[1:]:
         column.justify = "right"
     for one in figures:
-        times = (f"{value:,.2f}" for value in (one.p50_ms, one.p99_ms, one.mean_ms))
-        ratios = (f"{value:,.1f}x" for value in (one.ratio_p50, one.ratio_p99, one.ratio_mean))
+        times = (_digits(value) for value in (one.p50_ms, one.p99_ms, one.mean_ms))
+        ratios = (f"{_digits(value)}x" for value in (one.ratio_p50, one.ratio_p99, one.ratio_mean))
         table.add_row(one.engine, *times, *ratios, f"{one.pages_equal}/{one.queries}")
     _show(about, as_json)
     Console().print(table)
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.2f}" if value < 10 else f"{value:,.0f}"
 
 
 def _index_facts(folder: Path, manifest: Manifest | LuceneManifest, files: Sequence[FileEntry]) -> dict[str, Any]:

@@ -218,7 +218,7 @@ async def _find(store: PostgresStore, which: str, validator: str) -> Found | Non
     record, content = found
     if not isinstance(content.payload, EvaluationRecord):
         return record, content, None, []
-    stored = await store.body(content.payload.body_sha256)
+    stored = await store.body(content.payload.body_sha256, record.validator)
     body = decode_body(stored.content) if stored else None
     return record, content, body, verdicts.get(content.payload.body_sha256, [])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -9,10 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from arena.chain.keys import generate_signer
+from arena.chain.port import Signer
+from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer, start_embedded
 from arena.store.postgres import PostgresStore
+from tests.arena.log_stand import HOST, Clock
 
-OpenStore = Callable[[str], Awaitable[PostgresStore]]
+OpenStore = Callable[..., Awaitable[PostgresStore]]
+
+_races = (f"race-{number}" for number in itertools.count())
 
 
 @pytest.fixture(scope="session")
@@ -30,11 +37,35 @@ async def open_store(postgres: EmbeddedServer) -> AsyncIterator[OpenStore]:
     """Opens the store of a hotkey, as that hotkey's role; closed at the end of the test."""
     opened: list[PostgresStore] = []
 
-    async def opening(hotkey: str) -> PostgresStore:
-        store = await PostgresStore.open(postgres.dsn_for(hotkey), hotkey)
+    async def opening(hotkey: str, *, is_exclusive: bool = False) -> PostgresStore:
+        store = await PostgresStore.open(postgres.dsn_for(hotkey), hotkey, is_exclusive=is_exclusive)
         opened.append(store)
         return store
 
     yield opening
     for store in opened:
         await store.close()
+
+
+@pytest.fixture
+def race_id() -> str:
+    """A race of this test alone."""
+    return next(_races)
+
+
+@pytest.fixture
+def signer() -> Signer:
+    """A hotkey of this test alone."""
+    return generate_signer()
+
+
+@pytest.fixture
+async def store(open_store: OpenStore, signer: Signer) -> PostgresStore:
+    """The store of `signer`."""
+    return await open_store(signer.hotkey)
+
+
+@pytest.fixture
+def sequencer(store: PostgresStore, signer: Signer) -> Sequencer:
+    """Signs and appends to `store`."""
+    return Sequencer(store, signer, Clock(), HOST)

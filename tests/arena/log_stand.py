@@ -50,9 +50,9 @@ def context(problem: int, race_id: str = "r1") -> Context:
     return Context(stage="race", race_id=race_id, problem_id=f"p{problem:04d}")
 
 
-def item(problem: int, race_id: str, copies: int = 1, stage: str = "race") -> WorkItem:
+def item(problem: int, race_id: str, stage: str = "race", agent: str = "a1") -> WorkItem:
     about = Context(stage=stage, race_id=race_id, problem_id=f"p{problem:04d}")
-    return WorkItem(item_id=f"{race_id}-{stage}-{problem}", subject=SUBJECT, context=about, copies=copies)
+    return WorkItem(item_id=f"{race_id}-{stage}-{agent}-{problem}", subject=subject(agent), context=about)
 
 
 def body(problem: int, result_bytes: int = 200) -> EvaluationBody:
@@ -159,7 +159,7 @@ def episode(
             stop="terminated",
             failure=None,
             is_agentic=True,
-            totals=Totals(steps=1),
+            totals=body(problem, 0).totals,
             outcome=outcome(),
             **about,
         ),
@@ -257,5 +257,5 @@ class MemoryLog:
             if record.seq > after_seq:
                 yield record
 
-    async def bodies(self, names: Sequence[str]) -> list[StoredBody]:
+    async def bodies(self, names: Sequence[str], validator=None) -> list[StoredBody]:
         return [self.stored[name] for name in names if name in self.stored]

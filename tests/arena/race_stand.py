@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
+from functools import cache
 
 from msgspec.structs import replace
 
@@ -74,6 +75,12 @@ def drawn_of(rules: Policy, sealed: Batch) -> tuple[str, ...]:
     return draw_problems(seed, (problem.problem_id for problem in sealed.problems), rules.race.problems)
 
 
+@cache
+def hash_of(rules: Policy) -> str:
+    """A policy's hash, computed once: thousands of records ask for it."""
+    return rules.policy_sha256
+
+
 def evaluation(
     rules: Policy, sealed: Batch, who: Candidate, problem_id: str, validator: str, seq: int, *, is_success: bool
 ) -> CountedEvaluation:
@@ -85,7 +92,7 @@ def evaluation(
         subject=who.subject,
         context=Context(stage="race", race_id=RACE, problem_id=problem_id, batch_sha256=sealed.batch_sha256),
         conditions=Conditions(
-            policy_sha256=rules.policy_sha256, scoring_pipeline="scoring/1", code_commit="c", sandbox=LEVEL
+            policy_sha256=hash_of(rules), scoring_pipeline="scoring/1", code_commit="c", sandbox=LEVEL
         ),
         body_sha256=digest("body", validator, who.subject.agent_version_id, problem_id, seq),
         stop="terminated",

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from arena.policies import AGENTIC, DEMO, EVIDENCE, PAPER, POLICIES, SN15_2026_08, WINNER, policy_by_name
-from arena.policy import Policy
+from arena.policy import Policy, RaceRules
+from harness.inference.port import InferenceRules
 from judge.prompts import prompt_sha256
+from judge.rubric import Rubric
 from problems.canonical import canonical_bytes
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+class LaterRules(RaceRules, frozen=True, kw_only=True):
+    """Race rules of a later release: one field more, which means "as before" by default."""
+
+    stand_in_ms: int = 60_000
+
+
+class LaterPolicy(Policy, frozen=True, kw_only=True):
+    """A policy of a later release."""
+
+    race: LaterRules = LaterRules()
+    is_shadow: bool = False
 
 
 def differences(policy: Policy) -> dict[str, object]:
@@ -111,6 +131,27 @@ def test_one_changed_number_changes_the_hash(path):
     section = getattr(PAPER, part)
     changed = msgspec.structs.replace(section, **{name: getattr(section, name) + 1})
     assert msgspec.structs.replace(PAPER, **{part: changed}).policy_sha256 != PAPER.policy_sha256
+
+
+def test_a_policy_states_its_version_and_its_names_even_at_their_defaults():
+    assert msgspec.structs.replace(PAPER, version=2).policy_sha256 != PAPER.policy_sha256
+    assert msgspec.structs.replace(PAPER, name="other").policy_sha256 != PAPER.policy_sha256
+
+
+def test_a_field_added_with_a_default_changes_no_hash():
+    for policy in POLICIES.values():
+        later = msgspec.json.decode(canonical_bytes(policy), type=LaterPolicy)
+        assert later.policy_sha256 == policy.policy_sha256
+        moved = msgspec.structs.replace(later, race=msgspec.structs.replace(later.race, stand_in_ms=1))
+        assert moved.policy_sha256 != policy.policy_sha256
+
+
+def test_every_default_of_this_version_is_pinned():
+    """Hashes leave defaults out, so a changed default would give other rules the same name: it needs a new `version`
+    and a new file. A new field is added to the file."""
+    bare = Policy(name="", inference=InferenceRules(models=()), rubric=Rubric(models=(), prompt_sha256=""))
+    now = json.loads(canonical_bytes(flat(msgspec.to_builtins(bare))))
+    assert now == json.loads((GOLDEN / f"policy_defaults_{bare.version}.json").read_text("utf-8"))
 
 
 def test_a_policy_is_found_by_name_and_an_unknown_one_names_the_others():

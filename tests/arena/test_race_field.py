@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.bank.batch import seal
-from arena.policy import QualifyingRules, RaceRules
+from arena.policies import AGENTIC, DEMO, PAPER, SN15_2026_08
+from arena.policy import Policy, QualifyingRules, RaceRules
+from arena.race.alone import lone_race_refusal
 from arena.race.assign import assign, permitted_validators
 from arena.race.candidates import select_candidates
 from arena.race.draw import draw_problems, race_seed
@@ -22,7 +24,16 @@ from tests.arena.race_stand import BEACON, RACE, batch, candidate, metagraph
 
 SEED = race_seed(RACE, "b" * 64, BEACON)
 SUITE = ("s1", "s2", "s3", "s4")
-TWO_OF_THREE = QualifyingRules(validators_required=2, validators_asked=3, score_min_e4=5_000)
+
+
+def qualifying_under(*, withdrawn_max_e4: int = 5_000, **rules: int) -> Policy:
+    return replace(
+        PAPER, qualifying=QualifyingRules(**rules), race=replace(PAPER.race, cancel_void_e4=withdrawn_max_e4)
+    )
+
+
+ONE_OF_ONE = qualifying_under()
+TWO_OF_THREE = qualifying_under(validators_required=2, validators_asked=3, score_min_e4=5_000)
 
 
 def results(validator: str, *scores: int | None) -> list[QualifyingResult]:
@@ -34,19 +45,37 @@ def results(validator: str, *scores: int | None) -> list[QualifyingResult]:
 
 # -- qualifying
 def test_the_bar_is_met_at_exactly_the_threshold():
-    rules = QualifyingRules(score_min_e4=2_500)
+    rules = qualifying_under(score_min_e4=2_500)
     assert qualify(results("a", 10_000, 0, 0, 0), SUITE, rules).state == "qualified"
     assert qualify(results("a", 9_999, 0, 0, 0), SUITE, rules).state == "unqualified"
 
 
 def test_an_owed_result_keeps_an_agent_pending_and_is_no_zero():
-    found = qualify(results("a", 0, 0, 0), SUITE, QualifyingRules())
+    found = qualify(results("a", 0, 0, 0), SUITE, ONE_OF_ONE)
     assert (found.state, found.score_e4) == ("pending", None)
 
 
 def test_a_withdrawn_problem_leaves_the_mean():
-    found = qualify(results("a", None, 10_000, 0, None), SUITE, QualifyingRules())
+    found = qualify(results("a", None, 10_000, 0, None), SUITE, ONE_OF_ONE)
     assert (found.state, found.score_e4) == ("qualified", 5_000)
+
+
+@pytest.mark.parametrize(
+    ("scores", "withdrawn_max_e4"),
+    [
+        ((None, 10_000, 10_000, 10_000), 2_499),
+        ((None, None, None, 10_000), 5_000),
+        ((None, None, None, 0), 5_000),
+        ((None, None, None, None), 10_000),
+    ],
+)
+def test_nobody_passes_or_fails_on_what_is_left_of_a_suite_withdrawn_too_far(scores, withdrawn_max_e4):
+    found = qualify(results("a", *scores), SUITE, qualifying_under(withdrawn_max_e4=withdrawn_max_e4))
+    assert (found.state, found.score_e4, found.finished) == ("pending", None, 0)
+
+
+def test_without_a_suite_nobody_qualifies():
+    assert qualify(results("a", 10_000), (), ONE_OF_ONE).state == "pending"
 
 
 @pytest.mark.parametrize(
@@ -78,14 +107,6 @@ def test_one_version_per_hotkey_races_the_best_qualified():
     weak = candidate("x", score_e4=3_000)
     strong = replace(weak, subject=replace(weak.subject, agent_version_id="v-x2"), qualifying_score_e4=4_000)
     assert select_candidates([weak, strong, candidate("y")], 50) == (strong, candidate("y"))
-
-
-def test_a_pinned_version_races_instead_of_a_better_one():
-    strong = candidate("x", score_e4=9_000)
-    pinned = replace(
-        strong, subject=replace(strong.subject, agent_version_id="v-x2"), qualifying_score_e4=3_000, is_pinned=True
-    )
-    assert select_candidates([strong, pinned], 50) == (pinned,)
 
 
 def test_equal_scores_go_to_the_earlier_commitment():
@@ -207,32 +228,93 @@ def test_only_permit_holders_validate():
 
 
 # -- work items
+def items(names: str, problems: tuple[str, ...] = ("p001", "p000"), validator: str = "val-0", **changes: int):
+    return race_items(
+        RACE,
+        [candidate(name) for name in names],
+        problems,
+        batch(),
+        RaceRules(**changes),
+        seed=SEED,
+        validators=VALIDATORS,
+        validator=validator,
+    )
+
+
 def test_item_ids_follow_from_content_and_nothing_else():
-    items = race_items(RACE, [candidate("x"), candidate("y")], ("p001", "p000"), batch(), RaceRules(), 3)
-    again = race_items(RACE, [candidate("y"), candidate("x")], ("p001", "p000"), batch(), RaceRules(), 3)
-    assert items == again
-    assert len({item.item_id for item in items}) == 4
-    assert [item.context.problem_id for item in items] == ["p001", "p001", "p000", "p000"]
-    assert all(item.copies == 3 and item.context.cluster_commitment for item in items)
+    made = items("xy", validators_per_problem=7)
+    assert made == items("yx", validators_per_problem=7)
+    assert len({item.item_id for item in made}) == 4
+    assert [item.context.problem_id for item in made] == ["p001", "p001", "p000", "p000"]
+    assert all(item.context.cluster_commitment for item in made)
 
 
-@pytest.mark.parametrize(("validators", "copies"), [(0, 1), (1, 1), (2, 2), (9, 3)])
-def test_no_more_copies_are_asked_for_than_validators_exist(validators, copies):
-    (item,) = race_items(RACE, [candidate("x")], ("p001",), batch(), RaceRules(), validators)
-    assert item.copies == copies
+@pytest.mark.parametrize(("validators", "copies"), [(1, 1), (2, 2), (7, 3)])
+def test_each_pair_is_an_item_of_the_validators_it_is_assigned_to(validators, copies):
+    permits = VALIDATORS[:validators]
+    queues = {
+        validator: race_items(
+            RACE,
+            [candidate("x")],
+            ("p001", "p000"),
+            batch(),
+            RaceRules(),
+            seed=SEED,
+            validators=permits,
+            validator=validator,
+        )
+        for validator in permits
+    }
+    for problem_id in ("p001", "p000"):
+        assigned = [
+            validator
+            for validator, queue in queues.items()
+            if any(item.context.problem_id == problem_id for item in queue)
+        ]
+        assert sorted(assigned) == sorted(assign(SEED, "v-x", problem_id, permits, 3).assigned)
+        assert len(assigned) == copies
+
+
+def test_who_holds_no_permit_has_nothing_to_do():
+    assert items("xy", validator="stranger", validators_per_problem=7) == ()
 
 
 def test_qualifying_and_race_items_of_the_same_problem_differ():
     subject = candidate("x").subject
     (item,) = qualifying_items(subject, ("p001",), TWO_OF_THREE)
-    assert (item.copies, item.context.stage, item.context.suite) == (3, "qualifying", "s1")
+    assert (item.context.stage, item.context.suite) == ("qualifying", "s1")
     race = Context(stage="race", race_id="", problem_id="p001")
     assert item.item_id != item_id(race, subject.agent_version_id)
 
 
+def test_another_policy_asks_for_another_qualifying_result():
+    subject = candidate("x").subject
+    (first,), (second,) = (qualifying_items(subject, ("p001",), rules) for rules in (ONE_OF_ONE, TWO_OF_THREE))
+    assert first.context == second.context and first.item_id != second.item_id
+    assert qualifying_items(subject, ("p001",), ONE_OF_ONE) == (first,)
+
+
 def test_a_problem_that_is_not_in_the_batch_is_refused():
     with pytest.raises(KeyError):
-        race_items(RACE, [candidate("x")], ("p999",), batch(), RaceRules(), 1)
+        items("x", ("p999",))
+
+
+# -- one validator alone
+@pytest.mark.parametrize(
+    ("policy", "validators", "is_refused"),
+    [
+        (DEMO, 1, False),
+        (DEMO, 40, False),
+        (PAPER, 1, False),  # as many results as permits
+        (PAPER, 2, True),
+        (AGENTIC, 64, True),
+        (SN15_2026_08, 1, True),  # two validators qualify an agent, whoever holds a permit
+    ],
+)
+def test_a_policy_that_needs_other_validators_is_told_before_the_start(policy, validators, is_refused):
+    refusal = lone_race_refusal(policy, [f"val-{n}" for n in range(validators)])
+    assert bool(refusal) == is_refused
+    assert refusal is None or policy.name in refusal
 
 
 def test_a_sealed_batch_is_described_without_its_answers():

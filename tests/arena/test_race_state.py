@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.chain.port import BeaconRound
-from arena.policies import PAPER
 from arena.race.events import (
     BatchReleased,
     Effect,
@@ -29,8 +28,6 @@ from arena.race.events import (
     SealBatch,
     Settle,
     SettlementDue,
-    SetWeights,
-    WeightsAnswered,
     decode_event,
     encode_event,
 )
@@ -41,13 +38,16 @@ from arena.race.state import (
     RaceState,
     apply,
     decide,
+    is_policy_replaceable,
     open_race,
     race_name,
     replay,
+    runs_under_another,
     settlement_inputs,
     stream_of,
     top_after,
 )
+from problems.errors import ArenaError
 from tests.arena.race_stand import BEACON, RACE, batch, candidate, inputs, metagraph, policy, solves
 
 RULES = policy()
@@ -60,13 +60,17 @@ OUTCOMES = solves({"a": 8, "b": 5})
 class World:
     """Everything outside the state machine: a clock that the test moves, and a driver that does what is due."""
 
-    def __init__(self, field: tuple[Candidate, ...] = FIELD, incumbent: Top | None = None) -> None:
+    def __init__(
+        self,
+        field: tuple[Candidate, ...] = FIELD,
+        incumbent: Top | None = None,
+        validators: tuple[str, ...] = ("val-a",),
+    ) -> None:
         self.now_ms, self.block, self.lag = OPENED_MS, 40, 2
-        self.field, self.incumbent = field, incumbent
+        self.field, self.incumbent, self.validators = field, incumbent, validators
         self.beacon: BeaconRound | None = BEACON
         self.pending_qualifying = self.open_items = self.owed_verdicts = 0
         self.is_previous_settled = True
-        self.weights_status = "ok"
         self.stream: list[str] = []
         self.done: list[str] = []
 
@@ -77,7 +81,7 @@ class World:
     def facts(self) -> Facts:
         return Facts(
             now_ms=self.now_ms,
-            block=self.block,
+            validator="val-a",
             finalized_block=self.block - self.lag,
             closing_block=41 if self.now_ms >= CLOSES_MS else None,
             beacon_network=BEACON.network,
@@ -101,7 +105,7 @@ class World:
             case SealBatch():
                 return open_race(RACE, RULES, batch(), self.now_ms)
             case FixField():
-                return FieldFixed(field=self.field, validators=("val-a",), incumbent=self.incumbent)
+                return FieldFixed(field=self.field, validators=self.validators, incumbent=self.incumbent)
             case FetchBeacon():
                 return None
             case EnqueueItems():
@@ -110,11 +114,9 @@ class World:
             case Settle():
                 made = inputs(self.field, OUTCOMES, rules=RULES)
                 settled = settle(
-                    settlement_inputs(self.state, RULES, metagraph(["hk-a", "hk-b"]), made.evaluations, made.verdicts)
+                    settlement_inputs(self.state, metagraph(["hk-a", "hk-b"]), made.evaluations, made.verdicts)
                 )
                 return RaceSettled(settlement=settled)
-            case SetWeights():
-                return WeightsAnswered(block=self.block, status=self.weights_status)
             case ReleaseBatch():
                 return BatchReleased(batch_sha256=effect.batch_sha256)
         raise AssertionError(effect)
@@ -158,7 +160,6 @@ def test_the_whole_race_takes_the_one_path():
         "EnqueueItems",
         "SettlementDue",
         "Settle",
-        "SetWeights",
         "ReleaseBatch",
     ]
     assert world.state.stage == "settled"
@@ -190,13 +191,10 @@ def test_a_missing_repeated_or_swapped_event_is_refused():
     stream = finished().stream
     for place in range(len(stream) - 1):
         swapped = [*stream[:place], stream[place + 1], stream[place], *stream[place + 2 :]]
-        if {type(decode_event(text)) for text in swapped[place : place + 2]} == {WeightsAnswered, BatchReleased}:
-            continue  # these two are independent of each other
         with pytest.raises(IllegalEventError):
             replay(RACE, swapped)
-        if not isinstance(decode_event(stream[place]), WeightsAnswered):
-            with pytest.raises(IllegalEventError):
-                replay(RACE, [*stream[: place + 1], *stream[place:]])
+        with pytest.raises(IllegalEventError):
+            replay(RACE, [*stream[: place + 1], *stream[place:]])
 
 
 def test_an_event_of_another_race_is_refused():
@@ -254,7 +252,15 @@ def test_a_race_without_agents_is_cancelled_without_a_beacon():
         world.turn()
     assert world.state.stage == "cancelled"
     assert world.state.settlement.reason == "no agent raced"
-    assert world.state.is_finished and "SetWeights" not in world.done
+    assert world.state.is_finished
+
+
+def test_a_race_nobody_may_evaluate_is_cancelled_before_its_draw_and_keeps_its_batch_sealed():
+    world = at_close(validators=())
+    for _ in range(5):
+        world.turn()
+    assert world.state.settlement.reason == "no validator holds a permit"
+    assert world.state.is_finished and world.state.draw is None and not world.state.is_released
 
 
 # -- the beacon
@@ -306,48 +312,64 @@ def test_the_race_does_not_wait_for_ever():
     assert isinstance(due, SettlementDue) and due.why == "the time for results is over"
 
 
-# -- weights
-def test_refused_weights_are_tried_again_after_a_growing_number_of_blocks():
+def test_a_settled_race_is_finished_as_soon_as_it_is_released():
     world = running()
-    world.open_items, world.weights_status = 0, "rate_limited"
-    for _ in range(4):
-        world.turn()
-    first = world.block
-    tried = []
-    for _ in range(80):
-        world.later()
-        world.turn()
-        if world.state.weights.block == world.block:
-            tried.append(world.block - first)
-    assert tried == [1, 3, 7, 15, 31, 56]
-    assert not world.state.is_finished
-    world.weights_status = "ok"
-    world.later(blocks=25)
+    world.open_items = 0
+    world.turn()
+    world.turn()
+    assert world.state.stage == "settled" and not world.state.is_finished
     world.turn()
     assert world.state.is_finished
 
 
-# -- opening
+# -- opening, and the policy of a race
 def test_a_batch_too_small_for_the_draw_opens_no_race():
-    with pytest.raises(ValueError, match="can't serve a draw of 10"):
+    with pytest.raises(ArenaError, match=r"P4015.*holds 9 problems, a draw takes 10"):
         open_race(RACE, RULES, batch(9), OPENED_MS)
 
 
-def test_a_race_keeps_the_rules_it_was_opened_under():
+def test_a_race_carries_the_whole_policy_it_runs_and_settles_under():
     opened = decode_event(finished().stream[0])
     assert isinstance(opened, RaceOpened)
-    assert (opened.rules, opened.policy_sha256) == (RULES.race, RULES.policy_sha256)
+    assert (opened.policy, opened.policy_sha256) == (RULES, RULES.policy_sha256)
     world = running()
     world.open_items = 0
     world.turn()
-    with pytest.raises(ValueError, match="runs under policy"):
-        settlement_inputs(world.state, PAPER, metagraph([]), (), ())
+    assert settlement_inputs(world.state, metagraph([]), (), ()).policy == RULES
+
+
+OTHER = replace(RULES, race=replace(RULES.race, closes_after_ms=60_000, run_ms=5))
+
+
+def test_another_policy_takes_over_until_the_close_and_with_the_same_batch_only():
+    world = World()
+    assert not runs_under_another(world.state, OTHER)
+    world.turn()
+    assert runs_under_another(world.state, OTHER) and not runs_under_another(world.state, RULES)
+    assert is_policy_replaceable(world.state)
+    with pytest.raises(IllegalEventError):
+        apply(world.state, open_race(RACE, OTHER, batch(20), OPENED_MS))
+    world.stream.append(encode_event(open_race(RACE, OTHER, batch(), OPENED_MS + 5)))
+    assert world.state.opened.policy == OTHER
+    assert world.state.opened.closes_ms == OPENED_MS + 60_005
+    assert not runs_under_another(world.state, OTHER)
+
+
+def test_past_its_close_a_race_keeps_its_policy_and_after_its_settlement_needs_none():
+    world = at_close()
+    for _ in range(5):
+        world.turn()
+        assert runs_under_another(world.state, OTHER)
+        assert not is_policy_replaceable(world.state)
+        with pytest.raises(IllegalEventError):
+            apply(world.state, open_race(RACE, OTHER, batch(), OPENED_MS))
+    assert not runs_under_another(finished().state, OTHER)
 
 
 def test_inputs_exist_only_while_settling_and_a_top_only_afterwards():
     world = running()
     with pytest.raises(IllegalEventError):
-        settlement_inputs(world.state, RULES, metagraph([]), (), ())
+        settlement_inputs(world.state, metagraph([]), (), ())
     with pytest.raises(IllegalEventError):
         top_after(world.state)
 

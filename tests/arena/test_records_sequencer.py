@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 
 import pytest
@@ -10,12 +11,12 @@ import pytest
 from arena.chain.keys import keypair_signer, verify
 from arena.records.body import decode_content
 from arena.records.chain import first_head, head_after, record_hash, signing_message
-from arena.records.model import SIGNATURE_DOMAIN
+from arena.records.model import SIGNATURE_DOMAIN, SignedRecord
 from arena.records.sequencer import SIGNING_ATTEMPTS, Sequencer
 from arena.records.verify import verify_records
 from arena.store.port import HeadMovedError, LeaseLostError, StoredBody
 from problems.errors import ArenaError
-from tests.arena.log_stand import HOST, START_MS, Clock, MemoryLog, attempt, episode
+from tests.arena.log_stand import HOST, START_MS, Clock, MemoryLog, attempt, episode, settlement
 
 ALICE = keypair_signer("//Alice")
 
@@ -107,6 +108,64 @@ def _away_once(log: MemoryLog):
     return head, real
 
 
+class LateLog(MemoryLog):
+    """A server that goes on committing after its client lost the connection: `late` appends commit at a later call."""
+
+    def __init__(self, validator: str, late: int, commits_at: str) -> None:
+        super().__init__(validator)
+        self.late, self.commits_at = late, commits_at
+        self.pending: list[list[SignedRecord]] = []
+
+    async def head(self, validator=None):
+        end = self.end
+        if self.commits_at == "after the head is read":
+            await self._commit()
+        return end
+
+    async def append(self, records, bodies=(), finish=None):
+        if self.late:
+            self.late -= 1
+            self.pending.append(list(records))
+            raise ArenaError("V2021", "connection reset")
+        if self.commits_at == "before the next append":
+            await self._commit()
+        return await super().append(records, bodies, finish)
+
+    async def _commit(self) -> None:
+        while self.pending:
+            with contextlib.suppress(HeadMovedError):
+                await super().append(self.pending.pop(0))
+
+
+@pytest.mark.parametrize("commits_at", ["after the head is read", "before the next append"])
+async def test_an_append_that_commits_after_its_reply_was_lost_is_not_doubled(commits_at: str) -> None:
+    log = LateLog(ALICE.hotkey, 1, commits_at)
+    await Sequencer(log, ALICE, Clock(), HOST).append([settlement()])
+    assert [decode_content(record.content).payload for record in log.log] == [settlement()]
+
+
+@pytest.mark.parametrize("commits_at", ["after the head is read", "before the next append"])
+async def test_any_of_several_lost_tries_may_be_the_one_that_stands(commits_at: str) -> None:
+    log = LateLog(ALICE.hotkey, 2, commits_at)
+    sequencer = Sequencer(log, ALICE, Clock(), HOST)
+    with pytest.raises(ArenaError, match="V2021"):
+        await sequencer.append([settlement()])
+    await sequencer.append([settlement()])
+    assert [decode_content(record.content).payload for record in log.log] == [settlement()]
+
+
+async def test_other_records_in_between_do_not_make_it_forget_a_lost_try() -> None:
+    log = LateLog(ALICE.hotkey, 2, "before the next append")
+    sequencer = Sequencer(log, ALICE, Clock(), HOST)
+    with pytest.raises(ArenaError, match="V2021"):
+        await sequencer.append([settlement()])
+    for number in range(3):
+        await sequencer.append([attempt(number)])
+    await sequencer.append([settlement()])
+    kinds = [type(decode_content(record.content).payload).__name__ for record in log.log]
+    assert kinds == ["SettlementRecord", *["AttemptRecord"] * 3]
+
+
 async def test_a_refused_append_leaves_the_sequencer_usable() -> None:
     log, sequencer = stand()
     log.refusals = [LeaseLostError("too late")]
@@ -118,6 +177,6 @@ async def test_a_refused_append_leaves_the_sequencer_usable() -> None:
 async def test_a_body_under_a_wrong_hash_is_refused_before_anything_is_signed() -> None:
     log, sequencer = stand()
     payloads, body = episode(1)
-    with pytest.raises(ArenaError, match="V2022"):
+    with pytest.raises(ArenaError, match="V2025"):
         await sequencer.append(payloads, [StoredBody(body_sha256=body.body_sha256, content=body.content + b" ")])
     assert log.log == []

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from arena.chain.keys import keypair_signer, verify
 from arena.records.checkpoint import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
 from arena.records.merkle import EMPTY_ROOT, MerkleFrontier, leaf_hash, node_hash
-from arena.records.model import SignedRecord, UnscoredOutcome
+from arena.records.model import SignedRecord, Subject, UnscoredOutcome
 from arena.records.sequencer import Sequencer
 from arena.records.verify import VerifyReport, verify_records
+from harness.trace import Totals
 from problems.errors import ArenaError, Failure
-from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt, episode, release, settlement
+from tests.arena.log_stand import CONDITIONS, HOST, Clock, MemoryLog, attempt, context, episode, release, settlement
 
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
 
@@ -148,6 +149,33 @@ def test_an_evaluation_that_names_the_body_of_another_problem_is_found() -> None
     _, other = episode(2)
     log = log_of([msgspec.structs.replace(p, body_sha256=other.body_sha256) for p in payloads[:2]], bodies=[other])
     assert [(d.rule, d.seq) for d in check(log, log.log).defects] == [("body", 2)]
+
+
+@pytest.mark.parametrize(
+    ("fact", "value"),
+    [
+        ("stop", "steps"),
+        ("failure", Failure(code="A1024")),
+        ("is_agentic", False),
+        ("totals", Totals(steps=9)),
+        ("subject", Subject(agent_version_id="a1" * 32, miner_hotkey="5miner", agent_sha256="00" * 32)),
+        ("context", context(2)),
+        ("conditions", msgspec.structs.replace(CONDITIONS, policy_sha256="00")),
+    ],
+)
+def test_a_fact_of_an_evaluation_that_its_body_contradicts_is_found(fact: str, value: object) -> None:
+    (made, evaluation, verdict), body = episode(1)
+    log = log_of([made, msgspec.structs.replace(evaluation, **{fact: value}), verdict], bodies=[body])
+    assert [(d.rule, d.seq) for d in check(log, log.log).defects] == [("body", 2)]
+
+
+def test_an_attempt_that_says_it_evaluated_without_its_evaluation_is_found() -> None:
+    (made, evaluation, _), body = episode(1)
+    log = log_of([made], [attempt(2, ended="faulted")])
+    assert [(d.rule, d.seq) for d in check(log, log.log).defects] == [("evaluation", 1)]
+    other = msgspec.structs.replace(made, attempt_id="another:1")
+    log = log_of([made, evaluation, other], bodies=[body])
+    assert [(d.rule, d.seq) for d in check(log, log.log).defects] == [("evaluation", 3)]
 
 
 def test_two_counted_evaluations_of_one_problem_are_found_and_an_unscored_one_does_not_count() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import shutil
 import signal
@@ -18,6 +19,7 @@ import psutil
 import pytest
 
 from arena.chain.keys import keypair_signer, verify
+from arena.records.body import decode_content
 from arena.records.sequencer import Sequencer
 from arena.records.verify import VerifyReport, verify_store
 from arena.store.embedded import EmbeddedServer, is_running, start_embedded
@@ -98,18 +100,57 @@ def test_a_killed_postmaster_is_started_again_and_nothing_acknowledged_is_lost(s
     second.stop()
 
 
+@pytest.mark.parametrize("order", [signal.SIGINT, signal.SIGQUIT], ids=["fast shutdown", "crash"])
+async def test_an_open_store_lives_on_through_restarts_of_its_server(state_dir: Path, order: signal.Signals) -> None:
+    server = start_embedded(state_dir)
+    store = await PostgresStore.open(server.dsn_for(ALICE.hotkey), ALICE.hotkey, is_exclusive=True)
+    sequencer = Sequencer(store, ALICE, Clock(), HOST)
+    done = asyncio.Event()
+    writers = [asyncio.create_task(_append_until(done, sequencer, first)) for first in (0, 1_000, 2_000)]
+    for _ in range(2):
+        await asyncio.sleep(0.2)
+        psutil.Process(server.pid).send_signal(order)
+        while is_running(state_dir):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        await asyncio.to_thread(lambda: start_embedded(state_dir).stop())  # the first share keeps it running
+    await asyncio.sleep(0.3)
+    done.set()
+    appended = [number for numbers in await asyncio.gather(*writers) for number in numbers]
+    records = [decode_content(record.content).payload async for record in store.records(store.validator)]
+    assert sorted(record.context.problem_id for record in records) == sorted(f"p{number:04d}" for number in appended)
+    assert (await verify_store(store, verify)).is_ok
+    await store.close()
+    server.stop()
+
+
+async def _append_until(done: asyncio.Event, sequencer: Sequencer, number: int) -> list[int]:
+    """Append numbered attempts, each until it stands, and return the numbers. Only V2021 may come between."""
+    appended = []
+    while not done.is_set():
+        try:
+            await sequencer.append([attempt(number)])
+        except ArenaError as error:
+            assert error.failure.code == "V2021"
+            await asyncio.sleep(0.02)
+            continue
+        appended.append(number)
+        number += 1
+    return appended
+
+
 async def test_an_open_store_survives_a_crash_of_its_server(state_dir: Path) -> None:
     server = start_embedded(state_dir)
     store = await PostgresStore.open(server.dsn_for(ALICE.hotkey), ALICE.hotkey)
     sequencer = Sequencer(store, ALICE, Clock(), HOST)
     await sequencer.append([attempt(1)])
     os.kill(server.pid, signal.SIGKILL)
-    while is_running(state_dir):
-        await asyncio.sleep(0.02)
     with pytest.raises(ArenaError, match="V2021"):
-        await sequencer.append([attempt(2)])
+        for number in itertools.count(2):  # a server process outlives the postmaster by a moment
+            await sequencer.append([attempt(number)])
     again = start_embedded(state_dir)
-    assert (await sequencer.append([attempt(2)])).seq == 2
+    seq = (await sequencer.append([attempt(0)])).seq
+    assert seq == len([record async for record in store.records(store.validator)])
     await store.close()
     server.stop()
     again.stop()

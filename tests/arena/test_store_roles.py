@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from arena.chain.keys import generate_signer
+from arena.chain.keys import generate_signer, verify
 from arena.records.sequencer import Sequencer
+from arena.records.verify import verify_store
 from arena.store.embedded import EmbeddedServer
-from arena.store.port import Lease
+from arena.store.port import Lease, StoredSubmission, WeightsResult
 from arena.store.postgres import PostgresStore
 from arena.store.schema import SCHEMA_REVISION, migrate, role_of
 from problems.errors import ArenaError
 from tests.arena.conftest import OpenStore
-from tests.arena.log_stand import HOST, Clock, attempt, episode, item
+from tests.arena.log_stand import HOST, SUBJECT, Clock, attempt, episode, item
 
 ATTACKS = {
     "update a record": "update arena.record set content = ''",
@@ -41,9 +42,10 @@ ATTACKS = {
     "make a table": "create table arena.mine (x int)",
     "read the passwords": "select rolpassword from pg_authid",
     "claim for another": "select arena.claim('5victim', '{{race}}', 1, 1000)",
-    "enqueue for another": "select arena.enqueue('5victim', '{{i}}', '{{race}}', '{{r}}', '{{1}}', '{{x}}')",
+    "enqueue for another": "select arena.enqueue('5victim', '{{i}}', '{{race}}', '{{r}}', '{{a}}', '{{x}}')",
     "renew for another": "select arena.renew('5victim', 1, 1000)",
-    "release for another": "select arena.release('5victim', 1)",
+    "close for another": "select arena.close_items('5victim', 'r', 'race', '')",
+    "hold another's hotkey": "select arena.hold('5victim')",
     "an event for another": "select arena.put_event('5victim', 's', 0, 'e')",
     "a submission for another": "select arena.put_submission('5victim', 'a', 'm', 's', 0, '', 'n'::bytea, 's'::bytea,"
     " 'queued', 0, '')",
@@ -52,7 +54,7 @@ ATTACKS = {
     "append for another": "select arena.append('5victim', 1, sha256('5victim'), array['x'::bytea],"
     " array['y'::bytea], '{{}}', '{{}}', '{{}}')",
     "append for nobody": "select arena.append(null, 1, null, null, null, null, null, null)",
-    "end a lease past append": "select arena.end_lease('5attacker', 1, 'done')",
+    "end a lease past append": "select arena.end_lease('5attacker', 1, 'done', 0, false, false)",
 }
 
 
@@ -97,9 +99,90 @@ async def test_a_lease_of_another_validator_can_not_be_ended(open_store: OpenSto
             await sequencer.append([attempt(1)], finish=lease)
         with pytest.raises(ArenaError, match="V2022"):
             await sequencer.abandon(lease, attempt(1))
-        await attacker.release(lease)
         assert await victim.renew(lease, 60_000) is not None
     assert (await attacker.head()).seq == 0
+
+
+OWN_TABLES = ("head", "record", "body", "item", "lease", "submission", "event", "weights_result")
+
+
+async def _fill(open_store: OpenStore) -> PostgresStore:
+    """A validator with something in every table."""
+    signer = generate_signer()
+    store = await open_store(signer.hotkey)
+    payloads, body = episode(1)
+    await Sequencer(store, signer, Clock(), HOST).append(payloads, [body])
+    await store.enqueue([item(1, "rls")])
+    await store.claim(1, 60_000)
+    await store.put_submission(
+        StoredSubmission(subject=SUBJECT, name="n", state="queued", submitted_block=1), "secret = 1"
+    )
+    await store.put_event("race", 0, "{}")
+    await store.put_weights_result(WeightsResult(race_id="r", block=1, uids=(), weights_u16=(), status="ok"))
+    return store
+
+
+@pytest.mark.parametrize("table", OWN_TABLES)
+async def test_a_validators_role_reads_its_own_rows_only_and_the_owner_reads_all(
+    table: str, postgres: EmbeddedServer, open_store: OpenStore
+) -> None:
+    first, second = await _fill(open_store), await _fill(open_store)
+    connection = await asyncpg.connect(postgres.dsn_for(first.validator))
+    try:
+        seen = await connection.fetch(f"select distinct validator from arena.{table}")
+    finally:
+        await connection.close()
+    assert [row["validator"] for row in seen] == [first.validator]
+    everybody = {row["validator"] for row in await as_owner(postgres, f"select validator from arena.{table}")}
+    assert {first.validator, second.validator} <= everybody
+
+
+@pytest.mark.parametrize("table", ["{record}", "{body}", "validator"])
+async def test_what_row_security_does_not_cover_is_not_readable_at_all(table: str, postgres: EmbeddedServer) -> None:
+    record = await partition(postgres)
+    name = table.format(record=record, body=record.replace("record", "body"))
+    connection = await asyncpg.connect(postgres.dsn_for("5attacker"))
+    try:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.fetch(f"select * from arena.{name}")
+    finally:
+        await connection.close()
+
+
+async def test_every_table_with_a_validator_in_it_has_row_security(postgres: EmbeddedServer) -> None:
+    open_tables = await as_owner(
+        postgres,
+        "select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'validator'"
+        " where c.relnamespace = 'arena'::regnamespace and c.relkind in ('r', 'p') and not c.relrowsecurity"
+        " and has_table_privilege('arena_validator', c.oid, 'select')",
+    )
+    assert open_tables == []
+
+
+async def test_a_validator_sees_no_log_body_or_source_of_another_through_its_store(open_store: OpenStore) -> None:
+    victim, curious = await _fill(open_store), await _fill(open_store)
+    _, body = episode(1)
+    assert await curious.validators() == [curious.validator]
+    assert (await curious.head(victim.validator)).seq == 0
+    assert [record async for record in curious.records(victim.validator)] == []
+    assert {record.validator async for record in curious.records()} == {curious.validator}
+    assert await curious.body(body.body_sha256, victim.validator) is None
+    assert len(await curious.submissions()) == 1
+    report = await verify_store(curious, verify)
+    assert (report.is_ok, [log.checkpoint.validator for log in report.logs]) == (True, [curious.validator])
+
+
+async def test_the_owner_verifies_every_log_with_each_validators_own_bodies(
+    postgres: EmbeddedServer, open_store: OpenStore
+) -> None:
+    filled = {(await _fill(open_store)).validator for _ in range(2)}
+    reader = await PostgresStore.open(postgres.owner_dsn)
+    try:
+        logs = {name for name in await reader.validators() if name in filled}
+        bodies = [await reader.body(episode(1)[1].body_sha256, name) for name in sorted(filled)]
+    finally:
+        await reader.close()
+    assert (logs, bodies) == (filled, [episode(1)[1]] * 2)
 
 
 @pytest.mark.parametrize(

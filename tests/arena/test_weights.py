@@ -1,4 +1,4 @@
-"""Weight vectors: parity with SN15's rule, and what our own vector promises."""
+"""Weight vectors: parity with SN15's rule, what our own vector promises, and when it is set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from arena.chain.port import Metagraph, Neuron
 from arena.policy import WeightRules
+from arena.race.payment import WAIT_BLOCKS_MAX, next_try_block, paid_race, vector_at
+from arena.race.settle import settle
+from arena.race.state import RaceState, open_race
 from arena.race.weights import U16_MAX, Finisher, WeightCase, chain_vector, reference_vector
+from arena.store.port import WeightsResult
+from tests.arena import race_stand as stand
 
 CASES = Path(__file__).parents[2].parent / "shared" / "data" / "weight_cases.jsonl"
 TAPER, WINNER = WeightRules(), WeightRules(kind="winner_takes_all")
@@ -129,3 +134,76 @@ def test_nobody_at_the_top_burns_everything_but_the_tail():
 def test_a_hotkey_that_stands_twice_is_refused():
     with pytest.raises(ValueError, match="twice"):
         chain_vector(["m0", "m0"], "m0", metagraph(["owner", "m0"]), TAPER)
+
+
+# -- which race is paid, as what, and when
+FIELD = tuple(stand.candidate(name) for name in "abcd")
+HOTKEYS = [who.subject.miner_hotkey for who in FIELD]
+
+
+def settled(race_id: str = stand.RACE, stage: str = "settled") -> RaceState:
+    rules = stand.policy()
+    made = stand.inputs(FIELD, stand.solves({"a": 9, "b": 7, "c": 4, "d": 1}), rules=rules)
+    settlement = msgspec.structs.replace(settle(made), race_id=race_id, state=stage)
+    opened = open_race(race_id, rules, stand.batch(), 0)
+    return RaceState(race_id=race_id, stage=stage, opened=opened, settlement=settlement)
+
+
+def test_weights_follow_the_latest_settled_race_and_no_cancelled_or_running_one():
+    first, cancelled, second = settled("race-000001"), settled("race-000002", "cancelled"), settled("race-000003")
+    assert paid_race([first, cancelled, second, RaceState(race_id="race-000004")]) == second
+    assert paid_race([first, cancelled]) == first
+    assert paid_race([cancelled]) is None and paid_race([]) is None
+
+
+def test_at_the_settling_block_the_vector_is_the_settlements_own():
+    state = settled()
+    vector = vector_at(state, stand.metagraph(HOTKEYS))
+    assert (vector.uids, vector.weights) == (state.settlement.uids, state.settlement.weights_u16)
+    assert len(vector.uids) == 3  # the top, one of the tail, the burn
+
+
+def test_a_uid_that_changed_hands_after_the_settlement_pays_the_burn_and_not_its_new_owner():
+    now = stand.metagraph(["stranger", *HOTKEYS[1:]])
+    vector = vector_at(settled(), now)
+    assert now.uid_of("stranger") in settled().settlement.uids
+    assert now.uid_of("stranger") not in vector.uids
+    assert dict(zip(vector.uids, vector.weights, strict=True))[0] == U16_MAX
+
+
+def test_a_recipient_that_moved_to_another_uid_is_paid_there():
+    now = stand.metagraph(["x", "y", *reversed(HOTKEYS)])
+    weights = dict(zip(*msgspec.structs.astuple(vector_at(settled(), now)), strict=True))
+    assert weights[now.uid_of("hk-a")] > 20_000
+
+
+def test_a_race_that_is_not_settled_has_no_vector():
+    with pytest.raises(ValueError, match="cancelled"):
+        vector_at(settled(stage="cancelled"), stand.metagraph(HOTKEYS))
+
+
+def tries(*rows: tuple[int, str], race_id: str = stand.RACE) -> list[WeightsResult]:
+    """Results from oldest to newest as (block, status), given newest first as a store gives them."""
+    made = [WeightsResult(race_id=race_id, block=b, uids=(0,), weights_u16=(1,), status=s) for b, s in rows]
+    return made[::-1]
+
+
+def test_a_new_settlement_is_tried_at_once_whatever_became_of_the_last():
+    assert next_try_block([], stand.RACE, 360) == 0
+    assert next_try_block(tries((900, "ok"), (950, "failed"), race_id="race-000000"), stand.RACE, 360) == 0
+
+
+def test_a_vector_that_was_set_is_set_again_after_a_tempo():
+    assert next_try_block(tries((10, "failed"), (20, "ok")), stand.RACE, 360) == 380
+
+
+@pytest.mark.parametrize("status", ["rate_limited", "not_registered", "failed"])
+def test_refused_weights_wait_for_a_growing_number_of_blocks(status):
+    block, waits = 100, []
+    rows = [(50, "ok")]
+    for _ in range(8):
+        rows.append((block, status))
+        due = next_try_block(tries(*rows), stand.RACE, 360)
+        waits.append(due - block)
+        block = due
+    assert waits == [1, 2, 4, 8, 16, 25, 25, 25] and waits[-1] == WAIT_BLOCKS_MAX

@@ -1,8 +1,9 @@
-"""Search: the engine against the reference algorithm on the same catalogue and queries, in one process.
+"""Search: the engine against the reference on the same catalogue and requests, in one process.
 
-The reference algorithm is `tests.harness.catalogue_oracle`, in Python: score every hit, order them, load and filter up
-to 10,000 stored documents one by one. It is not Lucene: ratios to the reference server stand in the search notes.
-Run alone: `python -m tests.benchmarks.bench_search [documents]`, one JSON line a figure.
+The reference is Lucene where its packages are installed, and always the reference's algorithm in plain Python: score
+every hit, order them, load, decode and filter up to 10,000 stored documents one by one. The two are named apart.
+Run alone: `python -m tests.benchmarks.bench_search [documents]`, one JSON line a figure. `arena catalogue bench` does
+the same over an index that stands.
 """
 
 from __future__ import annotations
@@ -10,71 +11,85 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from harness.catalogue.accumulator import Kernel
-from harness.catalogue.documents import document_line
-from harness.catalogue.engine import open_catalogue
-from harness.catalogue.index import build_index
-from harness.catalogue.port import SearchRequest
+from harness.catalogue.comparison import EngineFigures, Search, compare, sample_requests
+from harness.catalogue.documents import write_documents
+from harness.catalogue.engines import build_engine, open_engine
+from harness.catalogue.lucene import require_packages
+from harness.catalogue.port import Catalogue
+from harness.catalogue.reference import ReferenceSearch
 from harness.catalogue.synthetic import generate
+from problems.errors import ArenaError
 from tests.benchmarks.row import Row
-from tests.harness.catalogue_oracle import Oracle
-from tests.harness.catalogue_stand import mixed_requests
 
-DOCUMENTS, REQUESTS, WARM_UP = 20_000, 200, 20
-KERNELS: tuple[Kernel, ...] = ("numpy", "numba")
+DOCUMENTS, REQUESTS, BUDGET_S = 20_000, 200, 30.0
+KERNELS = ("numpy", "numba")
 
 
 def measure(documents: int = DOCUMENTS) -> Sequence[Row]:
-    """Build rate, latency of both at p50 and p99, and the share of pages that are equal."""
-    products = list(generate(documents, 7))
-    lines = [document_line(product) for product in products]
-    requests = mixed_requests(products, REQUESTS + WARM_UP, seed=1)
+    """Build rate, and for each reference: latency at p50 and p99 of each kernel, and the share of equal pages."""
+    size, command = f"{documents // 1000}k documents", f"python -m tests.benchmarks.bench_search {documents}"
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "documents.jsonl").write_bytes(b"".join(lines))
+        source, index, lucene = (Path(name) / part for part in ("documents.jsonl", "index", "lucene"))
+        with source.open("wb") as stream:
+            write_documents(generate(documents, 7), stream)
         started = time.perf_counter()
-        build_index(folder / "documents.jsonl", folder / "index")
-        build_s = time.perf_counter() - started
-        runs = {kernel: _search(folder / "index", kernel, requests) for kernel in KERNELS}
-    theirs_ms, theirs = _timed(Oracle(lines).page, requests)
-    command = f"python -m tests.benchmarks.bench_search {documents}"
-    size = f"{documents // 1000}k documents"
-    rows = [Row(name=f"index build, {size}", value=documents / build_s, unit="documents/s", command=command)]
-    for kernel, (ours_ms, ours) in runs.items():
-        rows += [
-            _latency(f"search {kernel} p{share}, {size}", ours_ms, theirs_ms, share, command) for share in (50, 99)
-        ]
-        equal = sum(one == other for one, other in zip(ours, theirs, strict=True)) / len(ours)
-        name = f"search {kernel} pages equal, {size}"
-        rows.append(Row(name=name, value=equal, unit="share", baseline=1.0, ratio=equal, command=command))
+        build_engine("auto", source, index)
+        rate = documents / (time.perf_counter() - started)
+        rows = [Row(name=f"index build, {size}", value=rate, unit="documents/s", command=command)]
+        kernels = {kernel: open_engine(kernel, index) for kernel in KERNELS}
+        requests = sample_requests(kernels[KERNELS[0]], REQUESTS, seed=1)
+        searches = {kernel: _ids_of(catalogue) for kernel, catalogue in kernels.items()}
+        baselines: dict[str, Search] = {"algorithm": ReferenceSearch(index).page}
+        if _has_lucene():
+            build_engine("lucene", source, lucene)
+            baselines["Lucene"] = _ids_of(open_engine("lucene", lucene))
+        for baseline, search in baselines.items():
+            engines = {baseline: search, **searches}
+            expected, *ours = compare(engines, requests, clock=time.perf_counter, budget_s=BUDGET_S)
+            for figures in ours:
+                rows += _rows(figures, expected, f"{baseline}, {size}", command)
     return rows
 
 
-def _search(index: Path, kernel: Kernel, requests: list[SearchRequest]) -> tuple[list[float], list[list[str]]]:
-    catalogue = open_catalogue(index, kernel=kernel)
-    return _timed(lambda request: [product.product_id for product in catalogue.search(request)], requests)
+def _rows(ours: EngineFigures, theirs: EngineFigures, about: str, command: str) -> list[Row]:
+    share = ours.pages_equal / ours.queries
+    name = f"search {ours.engine} {{}} vs {about}"
+    return [
+        Row(
+            name=name.format("p50"),
+            value=ours.p50_ms,
+            unit="ms",
+            baseline=theirs.p50_ms,
+            ratio=ours.ratio_p50,
+            command=command,
+        ),
+        Row(
+            name=name.format("p99"),
+            value=ours.p99_ms,
+            unit="ms",
+            baseline=theirs.p99_ms,
+            ratio=ours.ratio_p99,
+            command=command,
+        ),
+        Row(name=name.format("pages equal"), value=share, unit="share", baseline=1.0, ratio=share, command=command),
+    ]
 
 
-def _timed(
-    search: Callable[[SearchRequest], list[str]], requests: list[SearchRequest]
-) -> tuple[list[float], list[list[str]]]:
-    """Milliseconds of each request after the warm-up, ascending, and all pages."""
-    pages, milliseconds = [], []
-    for request in requests:
-        started = time.perf_counter()
-        pages.append(search(request))
-        milliseconds.append((time.perf_counter() - started) * 1e3)
-    return sorted(milliseconds[WARM_UP:]), pages
+def _ids_of(catalogue: Catalogue) -> Search:
+    return lambda request: [product.product_id for product in catalogue.search(request)]
 
 
-def _latency(name: str, ours_ms: list[float], theirs_ms: list[float], share: int, command: str) -> Row:
-    ours, theirs = (values[len(values) * share // 100] for values in (ours_ms, theirs_ms))
-    return Row(name=name, value=ours, unit="ms", baseline=theirs, ratio=theirs / ours, command=command)
+def _has_lucene() -> bool:
+    try:
+        require_packages()
+    except ArenaError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

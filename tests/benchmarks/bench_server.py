@@ -91,6 +91,8 @@ def serving(index: Path, workers: int) -> Iterator[int]:
         assert server.stdout is not None
         try:
             line = server.stdout.readline()
+            if not line:
+                raise RuntimeError("the server did not start; its reason stands above")
             yield int(line.rstrip().rpartition(":")[2])
         finally:
             server.terminate()

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.catalogue.documents import document_line
+from harness.catalogue.documents import write_documents
 from harness.catalogue.engine import open_catalogue
 from harness.catalogue.index import build_index
 from harness.catalogue.port import Catalogue, SearchRequest
@@ -22,11 +22,17 @@ def product(product_id: str, title: str = "Red Canvas Bag", **fields: object) ->
     return Product(product_id=product_id, title=title, **given)  # type: ignore[arg-type]
 
 
+def write_products(products: Iterable[Product], folder: Path) -> Path:
+    """Write the products as a documents file; returns its path."""
+    documents = folder / "documents.jsonl"
+    with documents.open("wb") as stream:
+        write_documents(products, stream)
+    return documents
+
+
 def index_of(products: Iterable[Product], folder: Path) -> Path:
     """Write the products and build their index; returns the index folder."""
-    documents = folder / "documents.jsonl"
-    documents.write_bytes(b"".join(map(document_line, products)))
-    build_index(documents, folder / "index")
+    build_index(write_products(products, folder), folder / "index")
     return folder / "index"
 
 

@@ -19,7 +19,7 @@ from harness.inference.port import InferenceRules, ModelReply, Upstream
 from harness.limits import EpisodeLimits
 from problems.errors import ArenaError
 
-Behaviour = Callable[[dict[str, object]], "tuple[int, bytes]"]
+Behaviour = Callable[[dict[str, object]], "tuple[int, bytes] | tuple[int, bytes, dict[str, str]]"]
 
 SCHEMAS = [
     {
@@ -51,6 +51,11 @@ def status(code: int, message: str = "no") -> Behaviour:
     return lambda _: (code, json.dumps({"error": {"message": message}}).encode())
 
 
+def busy(code: int, **headers: str) -> Behaviour:
+    """`retry_after="3"` becomes the header `retry-after: 3`."""
+    return lambda _: (code, b"{}", {name.replace("_", "-"): value for name, value in headers.items()})
+
+
 def raw(body: bytes) -> Behaviour:
     return lambda _: (200, body)
 
@@ -78,9 +83,11 @@ class OtherServer:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                code, reply = stand._behaviour(body)(body)
+                code, reply, *more = stand._behaviour(body)(body)
                 try:
                     self.send_response(code)
+                    for name, value in more[0].items() if more else ():
+                        self.send_header(name, value)
                     self.send_header("content-type", "application/json")
                     self.send_header("content-length", str(len(reply)))
                     self.end_headers()
@@ -137,7 +144,14 @@ class RecordingUpstream:
 
 def make_gateway(*upstreams: Upstream, ledger: Ledger | None = None, pauses: list[float] | None = None) -> Gateway:
     return Gateway(
-        InferenceRules(models=(MODEL, "other-model"), attempts=3, backoff_ms=100, message_count=5, request_bytes=4_000),
+        InferenceRules(
+            models=(MODEL, "other-model"),
+            attempts=3,
+            backoff_ms=100,
+            retry_after_max_ms=5_000,
+            message_count=5,
+            request_bytes=4_000,
+        ),
         upstreams,
         json.dumps(SCHEMAS),
         EpisodeLimits(completion_tokens_per_call=256),

@@ -9,7 +9,6 @@ import json
 import logging
 import re
 from os import getenv
-from typing import Dict, List, Optional
 from urllib.parse import quote_plus
 
 from src.agent.agent_interface import (
@@ -34,19 +33,19 @@ proxy = ProxyClient(timeout=60, max_retries=2)
 def find_product(
     q: str,
     page: int = 1,
-    shop_id: Optional[str] = None,
-    price: Optional[str] = None,
-    sort: Optional[str] = None,
-    service: Optional[str] = None,
-) -> List[Dict]:
-    """Search products, ten per page. price is "low-high", service one or more of official, freeShipping, COD, flashsale."""
+    shop_id: str | None = None,
+    price: str | None = None,
+    sort: str | None = None,
+    service: str | None = None,
+) -> list[dict]:
+    """Search products, ten per page. price is "low-high", service some of official, freeShipping, COD, flashsale."""
     given = {"shop_id": shop_id, "price": price, "sort": sort, "service": service}
     filters = {key: value for key, value in given.items() if value and value != "default"}
     return proxy.get("/search/find_product", {"q": quote_plus(q), "page": page, **filters}) or []
 
 
 @Tool
-def view_product_information(product_ids: str) -> List[Dict]:
+def view_product_information(product_ids: str) -> list[dict]:
     """Details (options, attributes, description) of comma-separated product ids."""
     return proxy.get("/search/view_product_information", {"product_ids": product_ids}) or []
 
@@ -64,7 +63,7 @@ def terminate(status: str = "success") -> str:
 
 
 @Tool
-def check_product_match(product_id: str, requirements: str) -> Dict:
+def check_product_match(product_id: str, requirements: str) -> dict:
     """Compare one product with a JSON object of required attributes."""
     found = view_product_information(product_id)
     text = json.dumps(found).lower()
@@ -74,7 +73,7 @@ def check_product_match(product_id: str, requirements: str) -> Dict:
 
 
 @Tool
-def find_products_in_same_shop(product_queries: str) -> Dict:
+def find_products_in_same_shop(product_queries: str) -> dict:
     """Find one product per search in a single shop; a JSON array of {"q", "price", "service"}."""
     first, *others = json.loads(product_queries)
     for hit in find_product(**first):
@@ -89,7 +88,7 @@ def find_products_in_same_shop(product_queries: str) -> Dict:
 @Tool
 def calculate_voucher(
     product_prices: str, voucher_type: str, discount_value: float, threshold: float, budget: float, cap: float = 0
-) -> Dict:
+) -> dict:
     """The price of a basket after a voucher; voucher_type is fixed or percentage."""
     total = sum(float(price) for price in product_prices.split(","))
     discount = discount_value if voucher_type == "fixed" else total * discount_value / 100
@@ -109,7 +108,7 @@ Think inside <think></think>, then write your calls inside <tool_call></tool_cal
 Results come back inside <obs></obs>, each with its tool_call_id. Recommend before you terminate."""
 
 
-def ask(history: List[str]) -> str:
+def ask(history: list[str]) -> str:
     messages = [
         {"role": "system", "content": SYSTEM},
         {"role": "user", "content": "# Dialogue so far\n" + "\n\n".join(history)},
@@ -124,17 +123,17 @@ def read(tag: str, text: str) -> str:
     return found.group(1).strip() if found else ""
 
 
-def run(name: str, parameters: Dict) -> Dict:
+def run(name: str, parameters: dict) -> dict:
     if name == "terminate":  # a mark in the dialogue: nothing is executed
         call_id = generate_tool_call_id(name, parameters)
         return {"name": name, "parameters": parameters, "tool_call_id": call_id, "result": "Ended."}
     return execute_tool_call(name, parameters)
 
 
-def agent_main(problem_data: Dict) -> List[Dict]:
+def agent_main(problem_data: dict) -> list[dict]:
     query = problem_data["query"]
     history = [f"<user>{query}</user>"]
-    steps: List[Dict] = []
+    steps: list[dict] = []
     for number in range(1, MAX_STEPS + 1):
         content = ask(history)
         think = read("think", content)

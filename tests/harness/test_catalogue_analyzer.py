@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from pathlib import Path
 
 import pytest
-import regex
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.catalogue.analyzer import TOKEN_LENGTH_MAX, default_analyzer
+from harness.catalogue.analyzer import default_analyzer
 from harness.catalogue.stemmer import stem
+from harness.catalogue.tokenizer import TOKEN_UNITS_MAX, tokens
+from tests.harness.catalogue_queries import ALPHABET
 
 
 @pytest.mark.parametrize(
@@ -62,21 +65,23 @@ def test_stems_are_porters(word: str, expected: str) -> None:
 
 
 def test_a_token_over_the_limit_is_cut_in_pieces() -> None:
-    pieces = default_analyzer().tokens("x" * (2 * TOKEN_LENGTH_MAX + 3))
-    assert [len(piece) for piece in pieces] == [TOKEN_LENGTH_MAX, TOKEN_LENGTH_MAX, 3]
+    pieces = tokens("x" * (2 * TOKEN_UNITS_MAX + 3))
+    assert [len(piece) for piece in pieces] == [TOKEN_UNITS_MAX, TOKEN_UNITS_MAX, 3]
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(min_codepoint=9, max_codepoint=126), max_size=60))
 def test_ascii_text_has_the_same_tokens_beside_unicode_text(text: str) -> None:
     """The fast ASCII pattern and the Unicode pattern are one rule."""
-    assert [*default_analyzer().tokens(text), "é"] == default_analyzer().tokens(f"{text} é")
+    assert [*tokens(text), "é"] == tokens(f"{text} é")
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60))
 def test_any_text_has_terms_that_are_short_and_stable(text: str) -> None:
     terms = default_analyzer().terms(text)
     assert terms == default_analyzer().terms(text)
-    assert all(0 < len(term) <= TOKEN_LENGTH_MAX and not term.isspace() for term in terms)
+    assert all(0 < len(term) <= TOKEN_UNITS_MAX and not term.isspace() for term in terms)
 
 
 def test_threads_may_share_the_analyzer() -> None:
@@ -95,5 +100,16 @@ def test_threads_may_share_the_analyzer() -> None:
     assert together == [alone] * 4
 
 
-def test_the_pins_belong_to_the_installed_regex_release() -> None:
-    assert regex.__version__ == "2026.11.15"
+def test_difficult_texts_have_the_terms_that_lucene_gave() -> None:
+    """Every string a comparison with Lucene ever found to differ, runs at the length limit, and random ones."""
+    golden = json.loads(Path(__file__).with_name("catalogue_lucene_terms.json").read_text("utf-8"))
+    assert len(golden["rows"]) > 400
+    own = default_analyzer().terms
+    assert not [(text, terms, own(text)) for text, terms in golden["rows"] if own(text) != terms]
+
+
+@settings(deadline=None)
+@given(st.text(st.sampled_from(ALPHABET + "   "), max_size=40))
+def test_a_text_is_cut_the_same_word_by_word(text: str) -> None:
+    """No token holds a space, and the fast way over ASCII words is the automaton's way."""
+    assert tokens(text) == [token for piece in text.split(" ") for token in tokens(f"{piece} é")[:-1]]

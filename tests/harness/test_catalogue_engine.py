@@ -11,14 +11,17 @@ import pytest
 from harness.catalogue.accumulator import Kernel
 from harness.catalogue.documents import document_line, read_products
 from harness.catalogue.engine import open_catalogue
+from harness.catalogue.engines import open_engine
 from harness.catalogue.index import build_index
 from harness.catalogue.port import Catalogue, SearchRequest
 from harness.catalogue.synthetic import generate
 from problems.product import Product
 from tests.harness.catalogue_oracle import Oracle
+from tests.harness.catalogue_queries import varied_products, varied_requests
 from tests.harness.catalogue_stand import REAL_DOCUMENTS, catalogue_of, index_of, mixed_requests, product
 
 LUCENE_PAGES = Path(__file__).with_name("catalogue_lucene_pages.json")
+VARIED_PAGES = Path(__file__).with_name("catalogue_lucene_varied.json")
 EDGES = [
     SearchRequest(q="the of", page="1"),
     SearchRequest(q="()", page="1"),
@@ -162,3 +165,16 @@ def test_pages_are_the_ones_lucene_gave(tmp_path: Path) -> None:
     got = [ids(catalogue, SearchRequest(**{"page": None, **request})) for request, _ in rows]
     assert len(rows) > 200 and sum(bool(page) for _, page in rows) > 100
     assert not [(request, page, own) for (request, page), own in zip(rows, got, strict=True) if page != own]
+
+
+def test_varied_requests_get_the_pages_that_lucene_gave(tmp_path: Path) -> None:
+    """Stranger requests over more difficult texts; the file keeps the pages, the seeds make the rest again."""
+    golden = json.loads(VARIED_PAGES.read_text("utf-8"))
+    products = varied_products()
+    requests = varied_requests(products, len(golden["pages"]), seed=golden["seed"])
+    folder = index_of(products, tmp_path)
+    for kernel in ("numpy", "numba"):
+        catalogue = open_engine(kernel, folder)
+        rows = zip(requests, golden["pages"], strict=True)
+        assert not [(request, page) for request, page in rows if ids(catalogue, request) != page], kernel
+    assert sum(map(bool, golden["pages"])) > 200

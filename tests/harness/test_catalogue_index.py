@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -204,6 +206,50 @@ def test_a_build_replaces_an_index_but_nothing_else(index: Path, tmp_path: Path)
     assert code_of(lambda: build_index(source, tmp_path / "home")) == "V2012"
     assert (tmp_path / "home" / "letter.txt").read_text() == "dear"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["documents.jsonl", "home", "index"]
+
+
+BUILD_SLOWLY = """
+import sys, time
+from pathlib import Path
+from harness.catalogue.index import build_index
+
+def tell(phase, done, total):
+    print(phase, flush=True)
+    time.sleep(0.2)
+
+build_index(Path(sys.argv[1]), Path(sys.argv[2]), progress=tell)
+"""
+
+
+def test_a_killed_build_leaves_no_index_and_the_next_one_clears_up(tmp_path: Path) -> None:
+    source = tmp_path / "documents.jsonl"
+    source.write_bytes(b"".join(map(document_line, generate(900, 2))))
+    command = [sys.executable, "-c", BUILD_SLOWLY, str(source), str(tmp_path / "index")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line == "analyse\n":
+                break
+        build_index(source, tmp_path / "other")
+        half = [path.name for path in tmp_path.iterdir() if path.name.endswith(".making")]
+        process.kill()
+    assert len(half) == 1 and half[0].startswith(".index.")
+    assert not (tmp_path / "index").exists()
+    build_index(source, tmp_path / "index")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["documents.jsonl", "index", "other"]
+
+
+def test_a_running_build_is_not_cleared_up(tmp_path: Path) -> None:
+    source = tmp_path / "documents.jsonl"
+    source.write_bytes(b"".join(map(document_line, generate(40, 2))))
+
+    def build_another(phase: str, done: int, total: int) -> None:
+        if phase == "analyse" and done == total:
+            build_index(source, tmp_path / "index")
+
+    build_index(source, tmp_path / "index", progress=build_another)
+    assert len(open_catalogue(tmp_path / "index")) == 40
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["documents.jsonl", "index"]
 
 
 def test_an_open_catalogue_outlives_the_index_it_was_opened_from(index: Path, tmp_path: Path) -> None:

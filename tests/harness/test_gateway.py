@@ -7,18 +7,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.inference.client import OpenAIUpstream
+from harness.inference.client import OpenAIUpstream, read_retry_after
 from harness.inference.gateway import Gateway
-from harness.inference.ledger import Ledger
+from harness.inference.ledger import Ledger, completed_lines, ledger_sha256
 from harness.inference.scripted import start_scripted_server
 from harness.sandbox.port import GuestCallError
+from harness.trace import Completion
 from problems.errors import ArenaError, Owner
 from tests.harness.inference_stand import (
     ASK,
     MODEL,
+    Behaviour,
     OtherServer,
     RecordingUpstream,
     answer,
+    busy,
     hang,
     make_gateway,
     raw,
@@ -193,6 +196,77 @@ def test_a_request_the_server_calls_malformed_is_the_agents(code: int) -> None:
         over_http(server.base_url).chat(ASK, completion_tokens_left=100)
     assert caught.value.code == "A1040" and "maximum context length" in caught.value.message
     assert len(server.bodies) == 1
+
+
+# -- Retry-After
+
+
+def pauses_after(*queue: Behaviour) -> list[float]:
+    """What the gateway slept, in seconds, until the server behind the queue answered."""
+    pauses: list[float] = []
+    with OtherServer(*queue) as server:
+        gateway = make_gateway(OpenAIUpstream("http", server.base_url, "", 10_000), pauses=pauses)
+        assert gateway.chat(ASK, completion_tokens_left=100).reply.content == "fine"
+    return pauses
+
+
+@pytest.mark.parametrize("code", [429, 503])
+def test_an_endpoint_that_says_when_to_come_back_is_given_that_time(code: int) -> None:
+    (pause,) = pauses_after(busy(code, retry_after="3"))
+    assert 3.0 <= pause <= 4.5
+
+
+def test_a_long_retry_after_is_honoured_up_to_the_policys_cap() -> None:
+    (pause,) = pauses_after(busy(429, retry_after="86400"))
+    assert 5.0 <= pause <= 7.5
+
+
+def test_a_short_retry_after_never_shortens_the_backoff_and_is_forgotten_after_its_attempt() -> None:
+    first, second = pauses_after(busy(429, retry_after="2"), busy(429, retry_after="0"))
+    assert 2.0 <= first <= 3.0 and 0.2 <= second <= 0.3
+
+
+def test_a_retry_after_date_counts_from_the_replys_own_date() -> None:
+    headers = {"date": "Tue, 04 Aug 2026 10:00:00 GMT", "retry-after": "Tue, 04 Aug 2026 10:00:04 GMT"}
+    assert read_retry_after(headers) == 4_000
+    assert read_retry_after({**headers, "date": "Tue, 04 Aug 2026 10:01:00 GMT"}) == 0
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"retry-after": "soon"}, {"retry-after": "-3"}, {"retry-after": "Tue, 04 Aug 2026 10:00:04 GMT"}]
+)
+def test_an_unreadable_retry_after_says_nothing(headers: dict[str, str]) -> None:
+    assert read_retry_after(headers) is None
+
+
+# -- the ledger's hash
+
+
+def test_the_ledgers_hash_is_that_of_the_events_a_record_keeps() -> None:
+    ledger = Ledger()
+    gateway = make_gateway(RecordingUpstream("first", "U3002"), ledger=ledger)
+    answers = [gateway.chat({**ASK, "seed": seed}, completion_tokens_left=100) for seed in (1, 2)]
+    with pytest.raises(ArenaError):
+        make_gateway(RecordingUpstream("first", *["U3004"] * 9), ledger=ledger).chat(ASK, completion_tokens_left=9)
+    events = [
+        Completion(
+            step=step, model=answer.reply.model, request=(0,), request_sha256=answer.request_sha256, content="",
+            prompt_tokens=answer.reply.prompt_tokens, completion_tokens=answer.reply.completion_tokens,
+            response=answer.reply.message,
+        )
+        for step, answer in enumerate(answers, start=1)
+    ]  # fmt: skip
+    assert ledger.lines() == completed_lines(events)
+    assert ledger_sha256(ledger.lines()) != ledger_sha256(completed_lines(events[:1]))
+
+
+def test_retries_upstreams_and_latency_are_no_part_of_the_ledgers_hash() -> None:
+    smooth, rough = Ledger(), Ledger()
+    make_gateway(RecordingUpstream("a"), ledger=smooth).chat(ASK, completion_tokens_left=100)
+    flaky = (RecordingUpstream("b", *["U3002"] * 3), RecordingUpstream("c", "U3004"))
+    make_gateway(*flaky, ledger=rough).chat(ASK, completion_tokens_left=100)
+    assert smooth.entries() != rough.entries()
+    assert ledger_sha256(smooth.lines()) == ledger_sha256(rough.lines())
 
 
 def test_nobody_listening_is_an_outage() -> None:

@@ -219,6 +219,32 @@ def test_an_agent_that_describes_tools_in_its_prompt_gets_calls_as_text(catalogu
     assert recommended == tuple(item.product_id for item in problem.rewards)
 
 
+def test_a_dialogue_in_one_message_as_sn15_writes_it_is_gone_on_with_in_its_form() -> None:
+    form = '<tool_call>[{"name": "", "parameters": {}}]</tool_call>'
+    system = f"Tools: find_product, recommend_product, terminate. Write {form}"
+
+    def next_calls(history: str) -> list[dict[str, object]]:
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": history}]
+        content = complete({"model": "scripted-hasty", "messages": messages})["choices"][0]["message"]["content"]
+        (block,) = re.findall(r"<tool_call>(.*?)</tool_call>", content)
+        return json.loads(block)
+
+    history = "# So far\n<user>Show me a red cotton shirt.</user>"
+    (search,) = next_calls(history)
+    assert search["name"] == "find_product" and search.keys() == {"name", "parameters"}
+    hit = {
+        "product_id": "7",
+        "shop_id": "1",
+        "title": "red cotton shirt",
+        "price": 90.0,
+        "service": [],
+        "sold_count": 1,
+    }
+    observed = json.dumps([{"tool_call_id": "x", "results": [hit]}])
+    (pick,) = next_calls(f"{history}\n<tool_call>{json.dumps([search])}</tool_call>\n<obs>{observed}</obs>")
+    assert pick == {"name": "recommend_product", "parameters": {"product_ids": "7"}}
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**31), 2**31) | st.text(max_size=12),
     lambda inner: (

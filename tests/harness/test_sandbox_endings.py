@@ -166,7 +166,7 @@ def agent_main(p):
 @LEVELS
 def test_a_huge_return_value_costs_nothing_since_it_is_no_evidence(level):
     ended = run_at(level, "def agent_main(p): return 'x' * 100000", frame_bytes=50_000)
-    assert (ended.end, ended.claim) == ("final", '{"oversized_bytes":100002}')
+    assert ended.end == "final" and json.loads(ended.claim)["oversized_bytes"] > 100_000
 
 
 @LEVELS

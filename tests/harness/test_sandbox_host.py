@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.sandbox.cgroup import Cgroups, find_cgroups, locate, open_group, sweep_groups
-from harness.sandbox.processes import descendants, resident_bytes
+from harness.sandbox.cgroup import Cgroups, find_cgroups, locate, memory_limit_bytes, open_group, sweep_groups
+from harness.sandbox.processes import CpuMeter, TreeCpu, descendants, resident_bytes
 from harness.sandbox.uids import FIRST_UID, lease_uid
 from tests.harness.jail_stand import WHY_NO_JAIL, has_jail, state_dir
 
@@ -82,9 +82,10 @@ def test_two_jails_never_share_a_uid_and_a_lease_ends_with_its_context(tmp_path)
         assert again == FIRST_UID
 
 
-V1 = "8:pids:/box\n4:memory:/box\n0::/\n"
+V1 = "8:pids:/box\n4:memory:/box\n2:cpuacct:/box\n0::/\n"
 V1_MOUNTS = """30 20 0:26 / {root}/memory rw - cgroup cgroup rw,memory
 31 20 0:27 / {root}/pids rw - cgroup cgroup rw,pids
+33 20 0:29 / {root}/cpu rw - cgroup cgroup rw,cpu,cpuacct
 32 20 0:28 / {root}/unified rw - cgroup2 cgroup2 rw
 """
 V2 = "0::/system.slice/arena.service\n"
@@ -96,9 +97,9 @@ CONTAINER_MOUNTS = "30 20 0:26 /docker/abc {root} rw - cgroup2 cgroup2 rw\n"
 @pytest.mark.parametrize(
     ("membership", "mounts", "expected"),
     [
-        (V1, V1_MOUNTS, ("v1", "memory/box", "pids/box")),
-        (V2, V2_MOUNTS, ("v2", "system.slice/arena.service", "system.slice/arena.service")),
-        (CONTAINER, CONTAINER_MOUNTS, ("v2", "inner", "inner")),
+        (V1, V1_MOUNTS, ("v1", "memory/box", "pids/box", "cpu/box")),
+        (V2, V2_MOUNTS, ("v2", *["system.slice/arena.service"] * 3)),
+        (CONTAINER, CONTAINER_MOUNTS, ("v2", *["inner"] * 3)),
         (V2, "", None),
         ("", V1_MOUNTS, None),
     ],
@@ -109,8 +110,39 @@ def test_the_own_group_is_found_in_every_layout(membership, mounts, expected):
     if expected is None:
         assert found is None
     else:
-        version, memory, pids = expected
-        assert found == Cgroups(version=version, memory=Path("/c", memory), pids=Path("/c", pids))
+        version, memory, pids, cpu = expected
+        assert found == Cgroups(version=version, memory=Path("/c", memory), pids=Path("/c", pids), cpu=Path("/c", cpu))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [("memory.max", "max", None), ("memory.max", "4096\n", 4096), ("memory.limit_in_bytes", str(2**63 - 4096), None),
+     ("memory.limit_in_bytes", "8192", 8192)],
+)  # fmt: skip
+def test_the_memory_of_the_own_group_is_known_when_it_is_limited(name, text, expected, tmp_path):
+    membership, mounts = (V2, V2_MOUNTS) if name == "memory.max" else (V1, V1_MOUNTS)
+    found = locate(membership, mounts.format(root=tmp_path))
+    found.memory.mkdir(parents=True)
+    (found.memory / name).write_text(text)
+    assert memory_limit_bytes(membership, mounts.format(root=tmp_path)) == expected
+
+
+def test_cpu_time_of_a_tree_counts_processes_that_have_ended():
+    busy = "import time\nwhile time.process_time() < 0.5: pass"
+    program = f"import os, subprocess, sys\nsubprocess.run([sys.executable, '-c', {busy!r}])\nprint(flush=True)\ninput()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as top:
+        assert top.stdout is not None and top.stdin is not None
+        top.stdout.readline()
+        assert TreeCpu(top.pid).read_s() >= 0.4
+        top.stdin.close()
+
+
+def test_what_a_meter_says_never_falls():
+    clock, readings = iter(range(100)), iter([1.0, 5.0, 2.0])
+    meter = CpuMeter(lambda: next(readings), lambda: float(next(clock)))
+    assert [meter.used_s() for _ in range(3)] == [1.0, 5.0, 5.0]
 
 
 def test_a_group_without_delegated_controllers_is_refused_in_words(tmp_path):
@@ -137,6 +169,7 @@ def test_a_real_group_holds_a_process_and_is_gone_afterwards():
             directory = found.memory / f"arena-jail-{os.getpid()}-{10**6}"
             assert str(child.pid) in (directory / "cgroup.procs").read_text().split()
             assert not group.was_out_of_memory()
+            assert not group.counts_cpu or group.cpu_time_s() >= 0
             assert child.stdin is not None
             child.stdin.close()
             child.wait()

@@ -103,7 +103,7 @@ def test_one_process_cannot_take_more_memory_than_its_limit(sandbox):
     source = "def agent_main(p):\n b = bytearray(400 << 20)\n return len(b)"
     chosen = best_sandbox() if sandbox == "best" else jail_without_cgroup()
     ended = run(source, sandbox=chosen, memory_bytes=200 << 20)
-    assert ended.end == "resources" or ended.error.startswith("MemoryError"), ended
+    assert ended.end == "memory" or ended.error.startswith("MemoryError"), ended
 
 
 @needs_jail
@@ -122,7 +122,7 @@ def agent_main(p):
 """
     chosen = best_sandbox() if sandbox == "best" else jail_without_cgroup()
     ended = run(source, sandbox=chosen, memory_bytes=150 << 20)
-    assert ended.end == "resources", ended
+    assert ended.end == "memory", ended
 
 
 @needs_jail
@@ -186,7 +186,24 @@ def agent_main(p):
 @needs_jail
 def test_cpu_time_is_bounded_whatever_the_clock_says():
     source = "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\ndef agent_main(p):\n while True: pass"
-    assert run(source, cpu_time_s=1).end == "resources"
+    assert run(source, cpu_time_s=1).end == "cpu"
+
+
+@needs_jail
+@pytest.mark.parametrize("sandbox", ["best", "without cgroup"])
+def test_cpu_time_is_that_of_all_processes_together(sandbox):
+    source = """
+import os, time
+def agent_main(p):
+    for _ in range(30):
+        if os.fork() == 0:
+            end = time.process_time() + 0.4
+            while time.process_time() < end: pass
+            os._exit(0)
+        os.wait()
+"""
+    chosen = best_sandbox() if sandbox == "best" else jail_without_cgroup()
+    assert run(source, sandbox=chosen, cpu_time_s=2).end == "cpu"
 
 
 @needs_jail

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -10,13 +11,17 @@ import time
 from pathlib import Path
 
 import msgspec
+import orjson
 import pytest
 
+from harness.sandbox.attempts import landlock_fix, landlock_obstacle, try_landlock
 from harness.sandbox.bubblewrap import Bubblewrap, BubblewrapSandbox
+from harness.sandbox.landlock import SCOPES_ABI, landlock_abi
+from harness.sandbox.port import GuestChoice, GuestExit
 from harness.sandbox.probe import diagnose, open_sandbox
 from harness.sandbox.rootfs import open_guest_root
 from harness.sandbox.seccomp import build_filter, native_architecture
-from harness.sandbox.selftest import Report, broken_promises, inspect
+from harness.sandbox.selftest import CONTAINED, UNNAMESPACED, Report, broken_promises, inspect
 from problems.errors import ArenaError
 from tests.harness.jail_stand import (
     WHY_NO_JAIL,
@@ -64,14 +69,26 @@ def test_a_jail_with_a_weak_filter_is_found_out(jail):
 
 SOUND = Report(
     uid=60_600, gid=60_600, groups=(), capabilities=("0" * 16,) * 3, no_new_privileges="1", seccomp="2", pids=(1, 2),
-    root=("arena", "dev", "lib", "lib64", "opt", "proc", "tmp", "usr"), environment=(), writable=("/dev/shm", "/tmp"),
-    reads_file=False, reads_passwd=False, reaches_port=False, reaches_socket=False, makes_namespace=False,
+    root=("arena", "dev", "lib", "lib64", "opt", "proc", "tmp", "usr"), environment=(), temporary="/tmp",
+    writable=("/dev/shm", "/tmp"), reads_file=False, reads_passwd=False, reaches_port=False, reaches_socket=False,
+    reaches_path=False, signals_host=False, limits_host=False, changes_times=False, opens_queues=False,
+    makes_namespace=False,
     rlimits={"CORE": 0, "FSIZE": 1, "NOFILE": 1, "CPU": 1, "AS": 1, "NPROC": 1},
 )  # fmt: skip
 
 
+SOUND_WITHOUT_NAMESPACES = msgspec.structs.replace(
+    SOUND, pids=(), root=(), temporary="/tmp/arena-work-1-x", writable=("/tmp/arena-work-1-x",)
+)
+SOUND_IN_A_CONTAINER = msgspec.structs.replace(
+    SOUND, root=(*SOUND.root, ".dockerenv", "etc", "sys"), rlimits={**SOUND.rlimits, "NPROC": 2**63}
+)
+
+
 def test_a_sound_report_breaks_no_promise():
-    assert broken_promises(SOUND, is_uid_own=True, was_reached=False) == ()
+    assert broken_promises(SOUND, is_uid_own=True) == ()
+    assert broken_promises(SOUND_WITHOUT_NAMESPACES, is_uid_own=True, promises=UNNAMESPACED) == ()
+    assert broken_promises(SOUND_IN_A_CONTAINER, is_uid_own=True, promises=CONTAINED) == ()
 
 
 @pytest.mark.parametrize(
@@ -92,17 +109,71 @@ def test_a_sound_report_breaks_no_promise():
         {"reads_passwd": True},
         {"reaches_port": True},
         {"reaches_socket": True},
+        {"reaches_path": True},
+        {"changes_times": True},
+        {"opens_queues": True},
         {"makes_namespace": True},
         {"rlimits": {"CORE": 0, "FSIZE": 1, "NOFILE": 1, "CPU": 1, "AS": 2**63, "NPROC": 1}},
     ],
     ids=lambda change: "-".join(change),
 )
 def test_each_promise_that_a_report_breaks_is_noticed(change):
-    assert broken_promises(msgspec.structs.replace(SOUND, **change), is_uid_own=True, was_reached=False)
+    assert broken_promises(msgspec.structs.replace(SOUND, **change), is_uid_own=True)
 
 
-def test_a_connection_that_the_host_saw_counts_whatever_the_guest_says():
-    assert broken_promises(SOUND, is_uid_own=True, was_reached=True) == ("it reaches a port of the host",)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"uid": 0},
+        {"pids": (1,)},
+        {"root": ("etc",)},
+        {"writable": ("/tmp/arena-work-1-x", "/tmp")},
+        {"writable": ()},
+        {"signals_host": True},
+        {"limits_host": True},
+        {"reaches_path": True},
+        {"seccomp": "0"},
+    ],
+    ids=lambda change: "-".join(change),
+)
+def test_without_namespaces_a_guest_sees_nothing_at_all_and_reaches_no_process(change):
+    report = msgspec.structs.replace(SOUND_WITHOUT_NAMESPACES, **change)
+    assert broken_promises(report, is_uid_own=True, promises=UNNAMESPACED)
+
+
+def test_in_a_pid_namespace_the_hosts_number_means_another_process():
+    assert broken_promises(msgspec.structs.replace(SOUND, signals_host=True), is_uid_own=True) == ()
+
+
+class TouchingSandbox:
+    """Runs nothing, reports a sound guest, and touches a canary on the host's side."""
+
+    def __init__(self, touch):
+        self._touch = touch
+        self.level = best_sandbox().level
+
+    def run(self, job, host):
+        self._touch(orjson.loads(job.problem)["canaries"])
+        return GuestExit(end="final", claim=msgspec.json.encode(SOUND).decode())
+
+
+def _send_datagram(path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stream:
+        stream.sendto(b"x", path)
+
+
+@pytest.mark.parametrize(
+    ("touch", "found"),
+    [
+        (lambda c: socket.create_connection(("127.0.0.1", c["port"])).close(), "port was reached"),
+        (lambda c: _send_datagram(c["datagram"]), "socket was reached"),
+        (lambda c: os.utime(c["file"], (1, 1)), "file was changed"),
+        (lambda c: Path(c["directory"], "new").touch(), "directory was written to"),
+    ],
+)
+def test_what_the_host_saw_counts_whatever_the_guest_says(touch, found):
+    (broken,) = inspect(TouchingSandbox(touch), is_uid_own=True)
+    assert found in broken
 
 
 def test_a_level_nobody_knows_is_a_wrong_setting():
@@ -134,8 +205,6 @@ def test_doctor_names_what_holds(jail):
 
 SCRIPT = """
 import sys
-import tempfile
-import time
 from pathlib import Path
 from harness.sandbox.probe import diagnose, open_sandbox
 from problems.errors import ArenaError
@@ -149,16 +218,66 @@ except ArenaError as error:
 """
 
 
-def test_where_namespaces_are_not_allowed_it_falls_back_or_refuses_with_a_fix(jail):
+def run_where_namespaces_are_forbidden():
+    """A jail that forbids further namespaces stands for a host that does."""
     best = best_sandbox()
     assert isinstance(best, BubblewrapSandbox)
-    # A jail that forbids further namespaces stands for a host that does.
     forbidding = [str(best.bubblewrap.binary), "--unshare-user", "--disable-userns", "--dev-bind", "/", "/", "--"]
     done = subprocess.run(
         [*forbidding, sys.executable, "-c", SCRIPT, str(state_dir())],
         cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
-    assert done.stdout.splitlines()[-2:] == ["reference-agents-only False True", "V2001"]
+    return done.stdout.splitlines()[-2:]
+
+
+def test_where_namespaces_are_not_allowed_it_falls_back_or_refuses_with_a_fix(jail):
+    # A root whose only uid is its own cannot give a guest another; an ordinary user has Landlock from ABI 6 on.
+    has_landlock = os.geteuid() != 0 and landlock_abi() >= SCOPES_ABI
+    level = "landlock True" if has_landlock else "reference-agents-only False"
+    assert run_where_namespaces_are_forbidden() == [f"{level} True", "V2001"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not landlock_abi(), reason="needs root and Landlock")
+def test_landlock_is_next_in_line_after_bubblewrap_and_refuses_when_it_does_not_hold(tmp_path):
+    (nothing,) = [a for a in try_landlock(guest_root(), 1, _no_shared_root) if a.reason]
+    assert "cannot enter" in nothing.reason and "--guest-dir" in nothing.fix  # the tests' folder is its user's alone
+    (attempt,) = try_landlock(guest_root(), 1, lambda: open_guest_root(_enterable(tmp_path)))
+    assert attempt.sandbox is not None and attempt.sandbox.level.name == "landlock"
+    assert attempt.sandbox.level.guest_sha256 == guest_root().content_sha256
+
+
+def _no_shared_root():
+    raise ArenaError("V2060", "read-only file system")
+
+
+def _enterable(path):
+    for folder in (path, *path.parents):
+        if folder.stat().st_mode & 0o001 == 0:
+            folder.chmod(folder.stat().st_mode | 0o001)
+    return path
+
+
+@pytest.mark.parametrize(("abi", "mode", "is_refused"), [
+    (0, "own-uid", True), (0, "host-uid", True), (1, "own-uid", False), (5, "host-uid", True), (6, "host-uid", False),
+])  # fmt: skip
+def test_an_old_landlock_is_refused_only_where_what_it_lacks_matters(abi, mode, is_refused):
+    assert bool(landlock_obstacle(abi, mode)) == is_refused
+    assert landlock_fix(abi)
+
+
+@pytest.mark.parametrize(("abi", "words"), [(0, "5.13"), (3, "6.12"), (7, "reason")])
+def test_the_fix_for_landlock_names_what_to_change(abi, words):
+    assert words in landlock_fix(abi)
+
+
+def test_a_forced_level_fails_with_its_reasons_instead_of_falling_back(tmp_path):
+    image = "guest@sha256:" + "0" * 64
+    with pytest.raises(ArenaError) as caught:
+        open_sandbox(
+            state_dir(), reference_sha256s=frozenset(), slots=1, wanted="docker",
+            choice=GuestChoice(docker_image=image, docker_runtime="runc"),
+        )  # fmt: skip
+    assert caught.value.failure.code == "V2001" and "docker" in caught.value.failure.detail
 
 
 def test_a_binary_that_is_no_bubblewrap_is_a_fault_of_ours(jail):

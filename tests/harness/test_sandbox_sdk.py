@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
-from harness.tools.registry import profile_schemas
+import msgspec
+import pytest
+
+from harness.catalogue.port import Catalogue
+from harness.catalogue.synthetic import generate
+from harness.inference.client import OpenAIUpstream
+from harness.inference.gateway import Gateway
+from harness.inference.port import InferenceRules
+from harness.inference.scripted import MODELS, start_scripted_server
+from harness.limits import EpisodeLimits
+from harness.session import EpisodePorts, EpisodeRules, run_episode
+from harness.tools.registry import make_toolbox, profile_schemas
+from problems.codes import CODES
+from problems.errors import Owner
+from problems.synthesis import synthesize
+from tests.harness.catalogue_stand import catalogue_of
+from tests.harness.jail_stand import reference_sandbox
 
 GUEST = Path(__file__).parents[2] / "harness" / "sandbox" / "guest"
 
@@ -84,3 +102,86 @@ print(json.dumps({name: list(inspect.signature(function).parameters) for name, f
     for schema in json.loads(profile_schemas("sn15")):
         function = schema["function"]
         assert typed[function["name"]] == list(function["parameters"]["properties"]), function["name"]
+
+
+def test_a_call_that_the_host_turns_away_is_text_for_the_model_and_an_outage_is_not():
+    program = """
+from arena_sdk import ToolError, _link, tools
+def transport(method, params):
+    raise ToolError(params["name"], "too long")
+_link.connect(transport, schemas="[]", models=())
+print(tools.execute("A1050", "{}"), tools.execute("A1029", {}))
+try:
+    tools.execute("A1027", {})
+except ToolError as error:
+    print(error.code)
+"""
+    assert python(program).splitlines() == [
+        '{"error": "too long", "code": "A1050"} {"error": "too long", "code": "A1029"}',
+        "A1027",
+    ]
+
+
+# -- the page for miners
+
+PAGE = (GUEST / "README.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+TYPED_AGENT = """
+from arena_sdk import Reply, ToolError, llm, tools
+
+def agent_main(problem: dict[str, str]) -> None:
+    reply: Reply = llm.chat([{"role": "user", "content": problem["query"]}], tools=tools.schemas())
+    text: str = reply.content
+    names: list[str] = [call["name"] for call in reply.tool_calls]
+    spent: int = reply.usage["prompt_tokens"]
+    print(text, names, spent, tools.execute("terminate", {}), ToolError("A1050", "m").code)
+    llm.chat(messages="no list")  # line 10
+    tools.find_product(q="x", colour="red")  # line 11
+"""
+
+
+@pytest.fixture(scope="module")
+def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
+    return catalogue_of(PRODUCTS, tmp_path_factory.mktemp("sdk"))
+
+
+PRODUCTS = tuple(generate(1_500, seed=5))
+
+
+@pytest.mark.parametrize("source", BLOCKS, ids=["smallest", "agentic", "failures"])
+def test_every_agent_of_the_miners_page_runs_and_recommends_what_a_search_brought(source: str, catalogue: Catalogue):
+    (problem,) = synthesize(PRODUCTS, seed=3, counts={"product": 1})
+    toolbox = make_toolbox("sn15", catalogue, problem)
+    with start_scripted_server() as server:
+        gateway = Gateway(
+            InferenceRules(models=MODELS),
+            [OpenAIUpstream("test", server.base_url, "", 10_000)],
+            toolbox.schemas,
+            EpisodeLimits(),
+        )
+        ports = EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=reference_sandbox(source))
+        rules = EpisodeRules(policy_sha256="0" * 64, catalogue_sha256="1" * 64, models=MODELS)
+        episode = run_episode(source, problem, ports, rules)
+    assert episode.body.failure is None, episode.exit.output_tail
+    assert episode.body.recommended and episode.body.unsurfaced == ()
+    assert episode.body.is_agentic == ("tools.execute(" in source)
+
+
+def test_the_limits_of_the_miners_page_are_the_default_limits():
+    table = dict(re.findall(r"^\| `(\w+)` \| ([\d,]+)", PAGE, re.MULTILINE))
+    limits = {name: value for name, value in msgspec.structs.asdict(EpisodeLimits()).items() if name != "prices"}
+    assert {name: int(value.replace(",", "")) for name, value in table.items()} == limits
+
+
+def test_every_code_on_the_miners_page_is_the_agents():
+    codes = set(re.findall(r"\b[A-Z]\d{4}\b", PAGE))
+    assert codes and all(CODES[code].owner is Owner.AGENT for code in codes)
+
+
+def test_a_type_checker_knows_the_sdk(tmp_path: Path):
+    (tmp_path / "agent.py").write_text(TYPED_AGENT, "utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "agent.py"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "MYPYPATH": str(GUEST)}, capture_output=True, text=True, timeout=300
+    )
+    assert re.findall(r"agent\.py:(\d+): error", done.stdout) == ["10", "11"], done.stdout + done.stderr

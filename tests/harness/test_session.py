@@ -106,7 +106,7 @@ ENDS = {
     "terminated without an answer": (agent("tools.terminate()"), "terminated", "A1060", {}),
     "returned after recommending": (agent("tools.recommend_product('1')"), "terminated", None, {}),
     "raised": (agent("1 / 0"), "raised", "A1024", {}),
-    "no memory": (agent("raise MemoryError"), "resources", "A1030", {}),
+    "no memory": (agent("raise MemoryError"), "memory", "A1030", {}),
     "does not parse": ("def (", "load_failed", "A1002", {}),
     "has no agent_main": ("x = 1", "load_failed", "A1003", {}),
     "fails on import": ("import numpy\ndef agent_main(p): pass", "load_failed", "A1024", {}),

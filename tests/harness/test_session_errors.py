@@ -20,16 +20,13 @@ GUEST = [
     ("TabError", "load", "A1002"),
     ("MissingAgentMainError", "load", "A1003"),
     ("ImportError", "load", "A1024"),
-    ("MemoryError", "load", "A1030"),
     ("SyntaxError", "raise", "A1024"),
     ("ToolError", "raise", "A1024"),
     ("SystemExit", "raise", "A1024"),
     ("KeyboardInterrupt", "raise", "A1024"),
-    ("MemoryError", "raise", "A1030"),
     ("SomethingOfTheAgents", "raise", "A1024"),
     ("TypeError", "not_json", "A1025"),
     ("RecursionError", "not_json", "A1025"),
-    ("MemoryError", "not_json", "A1030"),
 ]
 
 ENDS = [
@@ -38,7 +35,19 @@ ENDS = [
     ("protocol", "protocol", "A1027"),
     ("died", "died", "A1028"),
     ("frame", "frame", "A1029"),
+    ("memory", "memory", "A1030"),
+    ("cpu", "cpu", "A1031"),
+    ("disk", "disk", "A1033"),
     ("resources", "resources", "A1030"),
+]
+
+REFUSALS = [
+    ("MemoryError: ", "memory", "A1030"),
+    ("OSError: [Errno 12] Cannot allocate memory", "memory", "A1030"),
+    ("BlockingIOError: [Errno 11] Resource temporarily unavailable", "processes", "A1032"),
+    ("RuntimeError: can't start new thread", "processes", "A1032"),
+    ("OSError: [Errno 28] No space left on device", "disk", "A1033"),
+    ("OSError: [Errno 27] File too large", "disk", "A1033"),
 ]
 
 HOST = [
@@ -63,6 +72,18 @@ def test_each_end_that_the_sandbox_reports_has_one_reason(end, stop, code):
     assert (got_stop, failure.code) == (stop, code)
 
 
+@pytest.mark.parametrize("phase", ["load", "raise", "not_json"])
+@pytest.mark.parametrize(("error", "stop", "code"), REFUSALS)
+def test_an_agent_that_ends_by_a_refusal_ended_by_that_limit(error, stop, code, phase):
+    got_stop, failure = classify_guest(GuestExit(end="final", error=error, error_kind=phase), LIMITS)
+    assert (got_stop, failure.code, failure.detail) == (stop, code, "")
+
+
+def test_an_error_that_only_speaks_of_a_limit_is_an_exception():
+    ended = GuestExit(end="final", error="ValueError: MemoryError: [Errno 28]", error_kind="raise")
+    assert classify_guest(ended, LIMITS)[0] == "raised"
+
+
 @pytest.mark.parametrize(("error", "phase", "code"), HOST)
 def test_what_breaks_on_our_side_is_never_the_agents(error, phase, code):
     failure = classify_host(error, phase)
@@ -75,7 +96,7 @@ def test_no_end_is_unmapped():
 
 
 def test_every_code_in_the_tables_is_registered():
-    assert {row[-1] for row in (*GUEST, *ENDS, *HOST)} <= CODES.keys()
+    assert {row[-1] for row in (*GUEST, *ENDS, *REFUSALS, *HOST)} <= CODES.keys()
 
 
 def test_a_return_is_no_failure_by_itself():

@@ -17,7 +17,7 @@ import pytest
 from arena.chain.keys import keypair_signer
 from arena.race.model import CountedEvaluation
 from neurons.demo import RACE, VALIDATOR, DemoRun, DemoView, conclude, running_validator, watch
-from neurons.race_clock import QUALIFYING
+from neurons.race_log import QUALIFYING
 from problems.suites import read_problems
 from tests.neurons.arena_stand import SMALL, is_alive, make_run, read_back
 

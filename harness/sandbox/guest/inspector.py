@@ -1,18 +1,27 @@
 """The self-test agent: it reports what it can see and reach from inside, with harmless attempts only.
 
 The host compares the report with what the level promises (`harness.sandbox.selftest`) and looks at its own side of each
-attempt. The problem it is given names the canaries: a file, a directory, a TCP port and an abstract socket of the host.
+attempt. The problem it is given names the canaries: a file, a directory anybody may write to, a TCP port, an abstract
+and a path-named socket, and a process of the host.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import platform
 import resource
 import socket
+import struct
 from pathlib import Path
 
 _CLONE_NEWUSER = 0x10000000
+_PR_GET_SECCOMP, _PR_GET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_IS_SET = 21, 39, 47, 1
+_CAPABILITY_VERSION = 0x20080522
+_CAPABILITIES = 64
+_MQ_OPEN = {"x86_64": 240, "aarch64": 180}
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def _can_read(path: str) -> bool:
@@ -33,52 +42,122 @@ def _can_connect(family: int, address: str | tuple[str, int]) -> bool:
     return True
 
 
-def _writable_directories() -> list[str]:
+def _can_send(path: str) -> bool:
+    """A datagram to a path-named socket, through one end of a socket pair: no socket() is needed for it."""
+    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with left, right:
+        try:
+            left.sendto(b"inspector", path)
+        except OSError:
+            return False
+        return True
+
+
+def _directories() -> list[str]:
     found = []
     for directory, names, _ in os.walk("/"):
         if directory.startswith(("/proc", "/sys", "/opt/py/lib/python")):
             names[:] = []
             continue
+        found.append(directory)
+    return found
+
+
+def _writable_directories(canary: str) -> list[str]:
+    found = set()
+    temporary = os.environ["TMPDIR"]
+    likely = (temporary, str(Path(temporary).parent), canary, "/tmp", "/var/tmp", "/run", "/dev/shm", "/dev", "/")
+    for directory in (*likely, *_directories()):
         path = Path(directory, "arena-inspector")
         try:
             path.touch(exist_ok=False)
-            found.append(directory)
+            found.add(directory)
             path.unlink()
         except OSError:
             continue
     return sorted(found)
 
 
-def _status() -> dict[str, str]:
-    pairs = (line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return {key: value.strip() for key, value in pairs}
+def _names(directory: str) -> list[str]:
+    try:
+        return sorted(entry.name for entry in Path(directory).iterdir())
+    except OSError:
+        return []
 
 
-def _can_create_user_namespace() -> bool:
-    return bool(ctypes.CDLL(None).unshare(_CLONE_NEWUSER) == 0)
+def _capabilities() -> list[str]:
+    """Permitted, effective and ambient sets, asked of the kernel: /proc may be closed."""
+    data = ctypes.create_string_buffer(24)
+    if _LIBC.capget(struct.pack("=Ii", _CAPABILITY_VERSION, 0), data) != 0:
+        return ["unknown"]
+    effective, permitted, _, effective_high, permitted_high, _ = struct.unpack("=6I", data.raw)
+    ambient = sum(
+        1 << number
+        for number in range(_CAPABILITIES)
+        if _LIBC.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_IS_SET, number, 0, 0) == 1
+    )
+    return [f"{value:016x}" for value in (permitted | permitted_high << 32, effective | effective_high << 32, ambient)]
+
+
+def _can_signal(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def _can_limit(pid: int) -> bool:
+    try:
+        resource.prlimit(pid, resource.RLIMIT_CORE)
+    except OSError:
+        return False
+    return True
+
+
+def _can_change_times(path: str) -> bool:
+    try:
+        os.utime(path, (1, 1))
+    except OSError:
+        return False
+    return True
+
+
+def _can_open_queues() -> bool:
+    """With a name that is no address: a kernel that would have looked at it answers EFAULT."""
+    number = _MQ_OPEN.get(platform.machine())
+    if number is None:
+        return False
+    _LIBC.syscall(number, None, 0, 0, None)
+    return ctypes.get_errno() != errno.EPERM
 
 
 def agent_main(problem: dict[str, object]) -> dict[str, object]:
     """The report, as the claim of this run."""
     canaries = problem["canaries"]
     assert isinstance(canaries, dict)
-    status = _status()
     return {
         "uid": os.getuid(),
         "gid": os.getgid(),
         "groups": os.getgroups(),
-        "capabilities": [status[name] for name in ("CapPrm", "CapEff", "CapAmb")],
-        "no_new_privileges": status["NoNewPrivs"],
-        "seccomp": status["Seccomp"],
-        "pids": sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()),
-        "root": sorted(entry.name for entry in Path("/").iterdir()),
+        "capabilities": _capabilities(),
+        "no_new_privileges": str(_LIBC.prctl(_PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)),
+        "seccomp": str(_LIBC.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0)),
+        "pids": sorted(int(name) for name in _names("/proc") if name.isdigit()),
+        "root": _names("/"),
         "environment": sorted(os.environ),
-        "writable": _writable_directories(),
+        "temporary": os.environ["TMPDIR"],
+        "writable": _writable_directories(str(canaries["directory"])),
         "reads_file": _can_read(str(canaries["file"])),
         "reads_passwd": _can_read("/etc/passwd"),
         "reaches_port": _can_connect(socket.AF_INET, ("127.0.0.1", canaries["port"])),
         "reaches_socket": _can_connect(socket.AF_UNIX, "\0" + str(canaries["abstract"])),
-        "makes_namespace": _can_create_user_namespace(),
+        "reaches_path": _can_send(str(canaries["datagram"])),
+        "signals_host": _can_signal(int(canaries["pid"])),
+        "limits_host": _can_limit(int(canaries["pid"])),
+        "changes_times": _can_change_times(str(canaries["file"])),
+        "opens_queues": _can_open_queues(),
+        "makes_namespace": _LIBC.unshare(_CLONE_NEWUSER) == 0,
         "rlimits": {
             name: resource.getrlimit(getattr(resource, "RLIMIT_" + name))[1]
             for name in ("CORE", "FSIZE", "NOFILE", "CPU", "AS", "NPROC")

@@ -17,24 +17,37 @@ begin
     end if;
 end $f$;
 
--- How a lease ends inside append(). Locks the item before the lease, as claim() does.
-create function arena.end_lease(_validator text, _fence bigint, _state text) returns void
-language plpgsql set search_path = arena, pg_temp as $f$
+-- Makes this session the one holder of a hotkey until it ends; false when another session is. A holder that comes after
+-- a killed one first waits for what that one's last append still does, so that it reads a log that no longer moves.
+create function arena.hold(_validator text) returns boolean
+language plpgsql security definer set search_path = arena, pg_temp as $f$
+begin
+    perform require(_validator);
+    if not pg_try_advisory_lock(hashtextextended('arena.hold ' || _validator, 0)) then return false; end if;
+    perform from head where validator = _validator for update;
+    return true;
+end $f$;
+
+-- How a lease ends inside append(). Locks the item before the lease, as claim() and close_items() do. A lease that ran
+-- out or was lost can still be abandoned, since its attempt record is owed; a closed item stays closed.
+create function arena.end_lease(_validator text, _fence bigint, _state text, _delay_ms bigint, _is_fault boolean, _is_counted boolean)
+returns void language plpgsql set search_path = arena, pg_temp as $f$
 declare held arena.lease;
 begin
-    perform from item where item_id = (select item_id from lease where fence = _fence) for update;
-    select * into held from lease where fence = _fence and validator = _validator for update;
-    if held.fence is null
-       or not (held.state = 'open' or (held.state = 'lapsed' and _state = 'abandoned'))
+    perform from item i where i.validator = _validator
+        and i.item_id = (select l.item_id from lease l where l.fence = _fence and l.validator = _validator) for update;
+    select * into held from lease l where l.fence = _fence and l.validator = _validator for update;
+    if held.fence is null or not (held.state = 'open' or (held.state = 'lost' and _state = 'abandoned'))
        or (_state = 'done' and held.expires_at <= clock_timestamp()) then
         raise exception 'lease % is not held (%)', _fence, coalesce(held.state, 'unknown') using errcode = 'AR002';
     end if;
-    update lease set state = _state where fence = _fence;
-    if _state = 'done' then
-        update item set remaining = remaining - 1 where item_id = held.item_id;
-    elsif held.state = 'open' then
-        update item set todo = todo + 1 where item_id = held.item_id;
-    end if;
+    update lease l set state = _state where l.fence = _fence;
+    update item i set
+        state      = case when i.state = 'closed' then 'closed' when _state = 'done' then 'done' else 'open' end,
+        not_before = case when _delay_ms > 0 then clock_timestamp() + _delay_ms * interval '1 millisecond' else i.not_before end,
+        faults     = i.faults + _is_fault::integer,
+        counted    = i.counted + _is_counted::integer
+        where i.validator = _validator and i.item_id = held.item_id;
 end $f$;
 
 -- Appends records in order, with their bodies and the end of a lease: all or nothing. The caller names the head it
@@ -42,7 +55,8 @@ end $f$;
 -- that columns follow from content; signatures and compressed bodies it can't check: readers do.
 create function arena.append(_validator text, _seq bigint, _prev bytea, _contents bytea[], _signatures bytea[],
                              _body_sha256s bytea[], _body_sizes integer[], _bodies bytea[],
-                             _fence bigint default null, _lease_state text default null,
+                             _fence bigint default null, _lease_state text default null, _delay_ms bigint default 0,
+                             _is_fault boolean default false, _is_counted boolean default false,
                              out head_seq bigint, out head_hash bytea)
 language plpgsql security definer set search_path = arena, pg_temp as $f$
 declare
@@ -59,8 +73,8 @@ begin
     if _seq is distinct from head_seq + 1 or _prev is distinct from head_hash then
         raise exception 'the log stands at %', head_seq using errcode = 'AR001';
     end if;
-    insert into body (sha256, day, stored_by, size, content)
-        select b.sha, today, _validator, b.size, b.content from unnest(_body_sha256s, _body_sizes, _bodies) as b (sha, size, content)
+    insert into body (validator, sha256, day, size, content)
+        select _validator, b.sha, today, b.size, b.content from unnest(_body_sha256s, _body_sizes, _bodies) as b (sha, size, content)
         on conflict do nothing;
     -- NUL, which json functions refuse, may stand in texts that agents cause but in none of the fields read here.
     for given in select * from unnest(_contents, _signatures) as g (content, signature) loop
@@ -70,8 +84,8 @@ begin
             from json_to_record(replace(convert_from(given.content, 'UTF8'), '\u0000', '\u0001')::json -> 'payload')
                  as p (kind text, race_id text, body_sha256 text, context json, verdict json);
         if sealed.kind = 'evaluation'
-           and not exists (select from body b where b.sha256 = sealed.body_sha256 and b.day = today)
-           and not exists (select from body b where b.sha256 = sealed.body_sha256) then
+           and not exists (select from body b where b.validator = _validator and b.sha256 = sealed.body_sha256 and b.day = today)
+           and not exists (select from body b where b.validator = _validator and b.sha256 = sealed.body_sha256) then
             raise exception 'an evaluation names a body that is not stored' using errcode = 'AR003';
         end if;
         sha := sha256(given.content);
@@ -83,58 +97,61 @@ begin
     end loop;
     update head h set seq = head_seq, hash = head_hash where h.validator = _validator;
     if _fence is not null then
-        perform end_lease(_validator, _fence, _lease_state);
+        perform end_lease(_validator, _fence, _lease_state, _delay_ms, _is_fault, _is_counted);
     end if;
 end $f$;
 
-create function arena.enqueue(_validator text, _ids text[], _stages text[], _races text[], _copies integer[], _work text[])
+create function arena.enqueue(_validator text, _ids text[], _stages text[], _races text[], _agents text[], _work text[])
 returns bigint language plpgsql security definer set search_path = arena, pg_temp as $f$
 declare added bigint;
 begin
     perform require(_validator);
-    insert into item (item_id, stage, race_id, copies, todo, remaining, work)
-        select g.id, g.stage, g.race, g.copies, g.copies, g.copies, g.work
-        from unnest(_ids, _stages, _races, _copies, _work) as g (id, stage, race, copies, work)
+    insert into item (validator, item_id, stage, race_id, agent_version_id, work)
+        select _validator, g.id, g.stage, g.race, g.agent, g.work
+        from unnest(_ids, _stages, _races, _agents, _work) as g (id, stage, race, agent, work)
         on conflict do nothing;
     get diagnostics added = row_count;
     return added;
 end $f$;
 
--- Returns the slots of leases that ran out. Items are locked FIRST, then leases, in claim()'s order: a sweep that
--- locked leases first deadlocked.
-create function arena.sweep() returns void language sql set search_path = arena, pg_temp as $f$
-    with i as (select item_id from item
-               where item_id in (select item_id from lease where state = 'open' and expires_at <= clock_timestamp())
-               order by item_id for update skip locked),
-         gone as (update lease l set state = 'lapsed' from i
-                  where l.item_id = i.item_id and l.state = 'open' and l.expires_at <= clock_timestamp() returning l.item_id)
-    update item set todo = todo + x.n from (select item_id, count(*) as n from gone group by item_id) x
-    where item.item_id = x.item_id
-$f$;
-
--- Claims of one validator are serial (advisory lock), so it never holds one item twice; those of several run at once.
+-- Race items first; among items that may be tried now, those that faulted before stand behind the others. An item whose
+-- lease ran out is not open again before its attempt is recorded, so it never has two holders.
 create function arena.claim(_validator text, _stages text[], _count integer, _ttl_ms bigint)
-returns table (fence bigint, work text, expires_ms bigint, attempts integer)
+returns table (fence bigint, work text, expires_ms bigint, faults integer, counted integer)
 language plpgsql security definer set search_path = arena, pg_temp as $f$
 begin
     perform require(_validator);
-    perform pg_advisory_xact_lock(hashtextextended('arena.claim ' || _validator, 0));
-    perform sweep();
     return query
     with c as (select i.item_id from item i
-               where i.todo > 0 and i.stage = any (_stages)
-                 and not exists (select from lease l where l.item_id = i.item_id and l.validator = _validator
-                                                       and l.state in ('open', 'lapsed', 'done'))
-               order by i.priority, i.ordinal for update of i skip locked limit _count),
-         t as (update item i set todo = i.todo - 1 from c where i.item_id = c.item_id
-               returning i.item_id, i.work, i.priority, i.ordinal),
-         n as (insert into lease (item_id, validator, expires_at, attempts)
-               select t.item_id, _validator, clock_timestamp() + _ttl_ms * interval '1 millisecond',
-                      (select count(*) from lease l where l.item_id = t.item_id and l.validator = _validator)
-               from t order by t.priority, t.ordinal
-               returning lease.fence, lease.item_id, lease.expires_at, lease.attempts)
-    select n.fence, t.work, (extract(epoch from n.expires_at) * 1000)::bigint, n.attempts
-    from n join t using (item_id) order by t.priority, t.ordinal;
+               where i.validator = _validator and i.state = 'open' and i.stage = any (_stages)
+                 and i.not_before <= clock_timestamp()
+               order by i.priority, i.faults > 0, i.ordinal for update of i skip locked limit _count),
+         t as (update item i set state = 'leased' from c where i.validator = _validator and i.item_id = c.item_id
+               returning i.item_id, i.work, i.priority, i.ordinal, i.faults, i.counted),
+         n as (insert into lease (item_id, validator, expires_at, faults, counted)
+               select t.item_id, _validator, clock_timestamp() + _ttl_ms * interval '1 millisecond', t.faults, t.counted
+               from t order by t.priority, t.faults > 0, t.ordinal
+               returning lease.fence, lease.item_id, lease.expires_at)
+    select n.fence, t.work, (extract(epoch from n.expires_at) * 1000)::bigint, t.faults, t.counted
+    from n join t using (item_id) order by t.priority, t.faults > 0, t.ordinal;
+end $f$;
+
+-- Closes unfinished items of a race and stage (of one agent, unless ''); their leases are lost, and stay owed a record.
+create function arena.close_items(_validator text, _race_id text, _stage text, _agent_version_id text)
+returns bigint language plpgsql security definer set search_path = arena, pg_temp as $f$
+declare closed bigint;
+begin
+    perform require(_validator);
+    with c as (select i.item_id from item i
+               where i.validator = _validator and i.race_id = _race_id and i.stage = _stage
+                 and i.state in ('open', 'leased') and _agent_version_id in ('', i.agent_version_id)
+               order by i.item_id for update of i),
+         u as (update item i set state = 'closed' from c
+               where i.validator = _validator and i.item_id = c.item_id returning i.item_id),
+         l as (update lease l set state = 'lost' from u
+               where l.validator = _validator and l.item_id = u.item_id and l.state = 'open')
+    select count(*) into closed from u;
+    return closed;
 end $f$;
 
 -- The new expiry in unix milliseconds, or null when the lease is no longer held.
@@ -147,13 +164,6 @@ begin
         where l.fence = _fence and l.validator = _validator and l.state = 'open' and l.expires_at > clock_timestamp()
         returning l.expires_at into later;
     return (extract(epoch from later) * 1000)::bigint;
-end $f$;
-
-create function arena.release(_validator text, _fence bigint) returns void
-language plpgsql security definer set search_path = arena, pg_temp as $f$
-begin
-    perform require(_validator);
-    perform end_lease(_validator, _fence, 'released');
 end $f$;
 
 create function arena.put_submission(_validator text, _agent_version_id text, _miner_hotkey text, _agent_sha256 text,
@@ -200,21 +210,3 @@ begin
     insert into weights_result (validator, race_id, block, uids, weights_u16, status, detail)
     values (_validator, _race_id, _block, _uids, _weights_u16, _status, _detail);
 end $f$;
-
-revoke all on schema arena from public;
-revoke all on all tables in schema arena from public;
-revoke all on all functions in schema arena from public;
-grant usage on schema arena to arena_validator;
-grant select on all tables in schema arena to arena_validator;
-grant execute on function
-    arena.session_hotkey(),
-    arena.append(text, bigint, bytea, bytea[], bytea[], bytea[], integer[], bytea[], bigint, text),
-    arena.enqueue(text, text[], text[], text[], integer[], text[]),
-    arena.claim(text, text[], integer, bigint),
-    arena.renew(text, bigint, bigint),
-    arena.release(text, bigint),
-    arena.put_submission(text, text, text, text, bigint, text, bytea, bytea, text, bigint, text),
-    arena.set_submission_state(text, text, text, text),
-    arena.put_event(text, text, integer, text),
-    arena.put_weights_result(text, text, bigint, integer[], integer[], text, text)
-    to arena_validator;

@@ -1,7 +1,7 @@
 -- The log: records (partitioned by UTC day of arrival), bodies by content, one head per validator. Run as arena_owner.
 --
--- Layers: (1) rights: a validator's role may SELECT and EXECUTE the functions of 0001_functions.sql, nothing else;
--- (2) triggers refuse UPDATE, DELETE and TRUNCATE of records and bodies to everybody, owner and superuser included;
+-- Layers: (1) rights: a validator's role may SELECT its own rows (0001_rights.sql) and EXECUTE the functions of
+-- 0001_functions.sql, nothing else; (2) triggers refuse UPDATE, DELETE and TRUNCATE of records and bodies to everybody, owner and superuser included;
 -- (3) a superuser can still disable triggers or drop tables, so evidence lives outside: signatures and checkpoints.
 
 create table arena.validator (
@@ -33,16 +33,17 @@ create table arena.record (
 -- A unique index on a partitioned table must hold the partition key: gaps and doubles of seq are excluded by
 -- arena.head, whose row append() locks.
 create unique index record_seq on arena.record (validator, seq, day);
-create index record_race on arena.record (race_id, kind);
-create index record_body on arena.record (body_sha256) where body_sha256 is not null;
+create index record_race on arena.record (validator, race_id, kind);
 
+-- A body is its validator's own: the server can't check a hash of compressed bytes, so one that was shared by its hash
+-- alone could be put there, wrong, by whoever came first.
 create table arena.body (
+    validator text  not null,
     sha256    bytea not null check (octet_length(sha256) = 32),
     day       date  not null,
-    stored_by text  not null,
     size      integer not null check (size > 0),    -- bytes before compression
     content   bytea not null,                       -- zstd of the canonical bytes
-    primary key (sha256, day)
+    primary key (validator, sha256, day)
 ) partition by range (day);
 
 create function arena.deny() returns trigger language plpgsql as $f$
@@ -68,7 +69,8 @@ create trigger forward     before update           on arena.head   for each row 
 
 -- One partition a day and table. Made apart and then attached: ATTACH does not block readers and writers of other
 -- days, CREATE .. PARTITION OF would. Row triggers and indexes come with the parent; TRUNCATE triggers are
--- statement-level and have to stand on every partition.
+-- statement-level and have to stand on every partition. Validators' roles get no right on a partition: they read
+-- through the parent, whose row security a partition does not have.
 create function arena.add_day(_day date) returns void language plpgsql set search_path = arena, pg_temp as $f$
 declare parent text; part text;
 begin
@@ -80,7 +82,6 @@ begin
         if parent = 'body' then    -- compressed already
             execute format('alter table arena.%I alter column content set storage external', part);
         end if;
-        execute format('grant select on arena.%I to arena_validator', part);
         execute format('alter table arena.%I attach partition arena.%I for values from (%L) to (%L)', parent, part, _day, _day + 1);
     end loop;
 end $f$;

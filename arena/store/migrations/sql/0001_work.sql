@@ -1,35 +1,41 @@
 -- Working state: items, leases, and each validator's own submissions, events and weights results. Run as arena_owner.
 
+-- One queue per validator. open: claimable from not_before on · leased: held, or its attempt record is owed · done ·
+-- closed: nobody wants it any more.
 create table arena.item (
-    item_id   text primary key,
-    ordinal   bigint generated always as identity,
-    stage     text not null,
-    priority  smallint generated always as (case stage when 'race' then 0 when 'qualifying' then 1 else 2 end) stored,
-    race_id   text not null,
-    work      text not null,                             -- canonical JSON of the work item
-    copies    integer not null check (copies > 0),
-    todo      integer not null check (todo >= 0),        -- slots nobody holds
-    remaining integer not null check (remaining >= 0)    -- copies that are not finished
+    validator        text not null,
+    item_id          text not null,
+    ordinal          bigint generated always as identity,
+    stage            text not null,
+    priority         smallint generated always as (case stage when 'race' then 0 when 'qualifying' then 1 else 2 end) stored,
+    race_id          text not null,
+    agent_version_id text not null,
+    work             text not null,                        -- canonical JSON of the work item
+    state            text not null default 'open' check (state in ('open', 'leased', 'done', 'closed')),
+    not_before       timestamptz not null default '-infinity',
+    faults           integer not null default 0,           -- attempts that ended in a fault, whoever's
+    counted          integer not null default 0,           -- those that use up the attempts the policy allows
+    primary key (validator, item_id)
 );
-create index item_todo on arena.item (priority, ordinal) where todo > 0;
-create index item_remaining on arena.item (race_id, stage) where remaining > 0;
+create index item_claim on arena.item (validator, priority, (faults > 0), ordinal) where state = 'open';
+create index item_unfinished on arena.item (validator, race_id, stage) where state in ('open', 'leased');
 
 create sequence arena.fence;
 
--- open: held, or run out and not yet swept · lapsed: run out, slot returned, attempt record owed · done · abandoned:
--- attempt recorded · released: given back. The partial key makes the validators of one item distinct.
+-- open: held, or run out · lost: its item was closed meanwhile · done · abandoned: attempt recorded, item given back.
+-- faults and counted are those of the item when it was claimed.
 create table arena.lease (
     fence      bigint primary key default nextval('arena.fence'),
-    item_id    text not null references arena.item,
     validator  text not null,
+    item_id    text not null,
     expires_at timestamptz not null,
-    attempts   integer not null,
-    state      text not null default 'open' check (state in ('open', 'lapsed', 'done', 'abandoned', 'released'))
+    faults     integer not null,
+    counted    integer not null,
+    state      text not null default 'open' check (state in ('open', 'lost', 'done', 'abandoned')),
+    foreign key (validator, item_id) references arena.item
 );
-create unique index lease_holder on arena.lease (item_id, validator) where state in ('open', 'lapsed', 'done');
-create index lease_expiry on arena.lease (expires_at) where state = 'open';
-create index lease_owed on arena.lease (validator, fence) where state in ('open', 'lapsed');
-create index lease_item on arena.lease (item_id, validator);
+create unique index lease_holder on arena.lease (validator, item_id) where state in ('open', 'lost');
+create index lease_owed on arena.lease (validator, fence) where state in ('open', 'lost');
 
 create table arena.submission (
     validator         text not null,

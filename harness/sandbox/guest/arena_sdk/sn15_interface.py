@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import inspect
 import json
 from collections.abc import Callable
 from typing import Any, TypedDict, TypeVar, overload
@@ -132,4 +131,6 @@ def _is_hosts(name: str, function: Callable[..., Any]) -> bool:
     published = {schema["function"]["name"]: schema["function"] for schema in tools.schemas()}
     if name not in published:
         return False
+    import inspect  # slow to import, and most agents never come here
+
     return set(inspect.signature(function).parameters) <= set(published[name]["parameters"]["properties"])

@@ -14,6 +14,8 @@ from arena_sdk import _link
 
 JsonObject = dict[str, Any]
 
+_MODELS_DOING = ("A1050", "A1029")  # refusals that say something about the call alone
+
 
 def schemas() -> list[JsonObject]:
     """The OpenAI `tools` array of this run's tool profile, to hand to `llm.chat(..., tools=tools.schemas())`."""
@@ -24,9 +26,14 @@ def schemas() -> list[JsonObject]:
 def execute(name: str, arguments: str | JsonObject) -> str:
     """Run one call and return its result as JSON text, a tool error included.
 
-    `arguments` is an object or the JSON text a model emitted, well formed or not.
+    `arguments` is an object or the JSON text a model emitted, well formed or not, short or far too long.
     """
-    result, _ = _send(name, arguments)
+    try:
+        result, _ = _send(name, arguments)
+    except _link.ToolError as error:
+        if error.code not in _MODELS_DOING:
+            raise
+        return json.dumps({"error": error.message, "code": error.code})
     return result
 
 

@@ -1,0 +1,32 @@
+"""Racing alone: can one validator settle races from its own results?
+
+Promise: a pure function, asked before a node starts on a network where it can't see other validators' records. Results
+a policy asks for and nobody can deliver would make every race end without one, and say so only at its settlement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from arena.policy import Policy
+from arena.race.scores import results_needed
+
+
+def lone_race_refusal(policy: Policy, validators: Collection[str]) -> str | None:
+    """Why one validator's own results can't qualify agents or settle a race, or None when they can.
+
+    `validators` hold a permit (`assign.permitted_validators`). A race asks for fewer results where fewer permits exist;
+    qualifying does not.
+    """
+    if policy.qualifying.validators_required > 1:
+        return (
+            f"policy {policy.name} qualifies an agent by {policy.qualifying.validators_required} validators, "
+            "and this one sees only its own results"
+        )
+    needed = results_needed(policy.race, len(validators))
+    if needed > 1:
+        return (
+            f"policy {policy.name} needs {needed} results per problem, {len(validators)} validators hold a permit, "
+            "and this one sees only its own results"
+        )
+    return None

@@ -1,0 +1,179 @@
+"""The effects of a race: what `arena.race.state.decide` asks for, done with a node's ports.
+
+Promise: every effect may be carried out twice; a settlement, a release, a batch or a set of items that exists already
+is found, not made again. Each answers with the event that says it is done, or None where nothing follows yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from arena.chain.port import BeaconRound
+from arena.policy import Policy
+from arena.race.assign import permitted_validators
+from arena.race.candidates import select_candidates
+from arena.race.events import (
+    BatchReleased,
+    Effect,
+    EnqueueItems,
+    Event,
+    FetchBeacon,
+    FieldFixed,
+    FixField,
+    ItemsEnqueued,
+    RaceOpened,
+    RaceSettled,
+    ReleaseBatch,
+    SealBatch,
+    Settle,
+)
+from arena.race.model import Batch, Candidate, Top, describe_batch
+from arena.race.settle import settle
+from arena.race.state import RaceState, open_race, settlement_inputs, top_after
+from arena.records.model import ReleaseRecord, SettlementRecord
+from neurons.node import Node
+from neurons.race_log import RaceLog
+from problems.canonical import canonical_bytes
+from problems.errors import ArenaError
+
+
+class RaceEffects:
+    """Carries out effects. `earlier` are the states of the races before, oldest first."""
+
+    def __init__(self, node: Node, qualifying: RaceLog, log_of: Callable[[str], RaceLog]) -> None:
+        self._node = node
+        self._qualifying = qualifying
+        self._log_of = log_of
+        self._suite = tuple(problem.problem_id for problem in node.suite)
+        self._beacon: BeaconRound | None = None
+
+    def beacon(self, round_number: int) -> BeaconRound | None:
+        """The round, once it was fetched."""
+        return self._beacon if self._beacon is not None and self._beacon.round == round_number else None
+
+    async def carry_out(self, effect: Effect, state: RaceState, earlier: list[RaceState]) -> Event | None:
+        """Do what is due and answer with its event. Raises ArenaError where it can't be done."""
+        match effect:
+            case SealBatch():
+                return await self._seal(state, earlier)
+            case FetchBeacon():
+                self._beacon = await self._node.beacon.fetch(effect.round) or self._beacon
+                return None
+            case FixField():
+                return await self._fix_field(effect, state, earlier)
+            case EnqueueItems():
+                await self._node.store.enqueue(effect.items)
+                return ItemsEnqueued(items=len(effect.items))
+            case Settle():
+                return RaceSettled(settlement=await self._settlement(effect, state, earlier))
+            case ReleaseBatch():
+                return await self._release(effect, state)
+
+    async def open(self, state: RaceState, batch: Batch, earlier: list[RaceState]) -> RaceOpened:
+        """The opening of a race under the node's policy, which is kept in a file.
+
+        Raises ArenaError P4015 when the batch can't serve its draw, V2064 when the file can't be written.
+        """
+        event = open_race(state.race_id, self._node.policy, batch, self._node.now_ms())
+        await self.keep_policy(event)
+        await self._requalify(_top(earlier))
+        return event
+
+    async def keep_policy(self, opened: RaceOpened) -> Path:
+        """The file with a race's policy, to start this node with again."""
+        return await asyncio.to_thread(write_policy, self._node.state_dir, opened.policy, opened.policy_sha256)
+
+    async def _seal(self, state: RaceState, earlier: list[RaceState]) -> RaceOpened:
+        undrawn = frozenset(past.race_id for past in earlier if past.draw is None)
+        needed = self._node.policy.race.problems
+        sealed = await asyncio.to_thread(self._node.stock.seal_for, state.race_id, needed, undrawn)
+        return await self.open(state, describe_batch(sealed), earlier)
+
+    async def _requalify(self, top: Top | None) -> None:
+        """Send agents that qualified under another policy back to qualifying; the top agent races anyway."""
+        await self._qualifying.refresh()
+        for submission in await self._node.store.submissions(("qualified",)):
+            agent = submission.subject.agent_version_id
+            found = self._qualifying.qualification(agent, self._suite, self._node.policy)
+            if found.state != "qualified" and (top is None or agent != top.agent_version_id):
+                await self._node.store.set_submission_state(agent, "accepted")
+                self._node.log.warning("qualifies again under another policy", agent=submission.name)
+
+    async def _fix_field(self, effect: FixField, state: RaceState, earlier: list[RaceState]) -> FieldFixed:
+        policy = _opened(state).policy
+        await self._qualifying.refresh()
+        top = _top(earlier)
+        candidates = []
+        for submission in await self._node.store.submissions(("qualified",)):
+            agent = submission.subject.agent_version_id
+            found = self._qualifying.qualification(agent, self._suite, policy)
+            is_incumbent = top is not None and agent == top.agent_version_id
+            if found.state == "qualified" or is_incumbent:
+                score_e4 = found.score_e4 or 0
+                candidates.append(
+                    Candidate(subject=submission.subject, qualifying_score_e4=score_e4, is_incumbent=is_incumbent)
+                )
+        eliminated = frozenset(
+            standing.agent_version_id
+            for past in earlier
+            if past.settlement
+            for standing in past.settlement.standings
+            if standing.is_eliminated
+        )
+        metagraph = await self._node.chain.metagraph(effect.closing_block)
+        return FieldFixed(
+            field=select_candidates(candidates, effect.closing_block, eliminated),
+            validators=permitted_validators(metagraph),
+            incumbent=top,
+        )
+
+    async def _settlement(self, effect: Settle, state: RaceState, earlier: list[RaceState]) -> SettlementRecord:
+        await self._node.store.close_items(state.race_id, "race")
+        log = self._log_of(state.race_id)
+        await log.refresh()
+        if log.settlement is not None:
+            return log.settlement
+        metagraph = await self._node.chain.metagraph(effect.settling_block)
+        history = tuple(past.settlement for past in earlier if past.settlement is not None)
+        record = settle(settlement_inputs(state, metagraph, tuple(log.evaluations), tuple(log.verdicts), history))
+        await self._node.sequencer.append([record])
+        return record
+
+    async def _release(self, effect: ReleaseBatch, state: RaceState) -> BatchReleased:
+        log = self._log_of(state.race_id)
+        await log.refresh()
+        if log.release is None:
+            batch = await asyncio.to_thread(self._node.stock.batch, state.race_id)
+            record = ReleaseRecord(
+                race_id=state.race_id,
+                batch_sha256=effect.batch_sha256,
+                problem_ids=effect.problem_ids,
+                salt=batch.salt,
+            )
+            await self._node.sequencer.append([record])
+        return BatchReleased(batch_sha256=effect.batch_sha256)
+
+
+def write_policy(state_dir: Path, policy: Policy, policy_sha256: str) -> Path:
+    """Keep a policy as `policies/<hash>.json` under `state_dir`, for `--policy`. Raises ArenaError V2064."""
+    path = state_dir / "policies" / f"{policy_sha256}.json"
+    draft = path.with_suffix(".draft")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(canonical_bytes(policy))
+        draft.replace(path)
+    except OSError as error:
+        raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
+    return path
+
+
+def _opened(state: RaceState) -> RaceOpened:
+    assert state.opened is not None, "a race fixes its field after it was opened"
+    return state.opened
+
+
+def _top(earlier: list[RaceState]) -> Top | None:
+    """Who is at the top after the races before, as the latest settlement says."""
+    return next((top_after(past) for past in reversed(earlier) if past.settlement), None)

@@ -1,0 +1,62 @@
+"""The weights loop: keeps the weights of the latest settled race set on chain, whatever races do meanwhile.
+
+Promise: every try is kept as a result row, and when the next one is due follows from those rows alone, so a restart
+neither forgets nor hurries; the vector is made for the subnet as it is at the try (`arena.race.payment`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from arena.race.payment import next_try_block, paid_race, vector_at
+from arena.store.port import WeightsResult
+from neurons.node import Node
+from neurons.race_clock import RaceClock
+from neurons.turns import take_turns
+
+TURN_S = 1.0
+_RESULTS = 50  # the latest rows: more refusals in a row than the longest wait needs to be known
+
+
+class WeightsLoop:
+    """Sets the weights of the clock's latest settled race, now and again every tempo."""
+
+    def __init__(self, node: Node, clock: RaceClock) -> None:
+        self._node = node
+        self._clock = clock
+        self._tempo: int | None = None
+
+    async def run(self, drain: asyncio.Event) -> None:
+        """Turn until drained. Raises what no retry can mend."""
+        await take_turns("weights", self.turn, drain, self._node.log, every_s=TURN_S)
+
+    async def turn(self) -> WeightsResult | None:
+        """Set the weights if a try is due; its result, or None."""
+        node = self._node
+        state = paid_race(await self._clock.states())
+        if state is None:
+            return None
+        results = await node.store.weights_results(_RESULTS)
+        if await node.chain.block() < next_try_block(results, state.race_id, await self._tempo_blocks()):
+            return None
+        metagraph = await node.chain.metagraph()
+        self._tempo = metagraph.tempo
+        vector = vector_at(state, metagraph)
+        answer = await node.chain.set_weights(node.signer, vector.uids, vector.weights)
+        result = WeightsResult(
+            race_id=state.race_id,
+            block=answer.block,
+            uids=vector.uids,
+            weights_u16=vector.weights,
+            status=answer.status,
+            detail=answer.detail,
+        )
+        await node.store.put_weights_result(result)
+        log = node.log.info if result.status == "ok" else node.log.error
+        log("weights", race=state.race_id, status=result.status, block=result.block, detail=result.detail)
+        return result
+
+    async def _tempo_blocks(self) -> int:
+        if self._tempo is None:
+            self._tempo = (await self._node.chain.metagraph()).tempo
+        return self._tempo

@@ -1,0 +1,41 @@
+"""What follows a fault: nobody's outage is an agent's zero, and no item is tried for ever at the front of the queue."""
+
+from __future__ import annotations
+
+import pytest
+
+from arena.policy import RaceRules
+from arena.race.retry import after_fault
+from problems.errors import Failure
+
+RULES = RaceRules(attempts=3, retry_ms=1_000, retry_max_ms=8_000)
+OURS, UPSTREAM, PROBLEM = Failure(code="V2005"), Failure(code="U3002"), Failure(code="P4006")
+
+
+def test_our_own_faults_close_a_race_item_after_the_attempts_of_the_policy():
+    closings = [
+        after_fault(OURS, "race", faults=counted, counted=counted, rules=RULES).is_closing for counted in range(4)
+    ]
+    assert closings == [False, False, True, True]
+
+
+@pytest.mark.parametrize("failure", [OURS, UPSTREAM])
+def test_nothing_of_ours_or_of_an_upstream_closes_a_qualifying_item(failure):
+    retry = after_fault(failure, "qualifying", faults=10_000, counted=10_000, rules=RULES)
+    assert not retry.is_closing and retry.delay_ms == RULES.retry_max_ms
+
+
+def test_an_outage_never_uses_up_attempts():
+    retry = after_fault(UPSTREAM, "race", faults=10_000, counted=2, rules=RULES)
+    assert (retry.is_closing, retry.is_counted) == (False, False)
+
+
+@pytest.mark.parametrize("stage", ["race", "qualifying"])
+def test_a_broken_problem_is_closed_at_once_and_nobody_is_charged(stage):
+    retry = after_fault(PROBLEM, stage, faults=0, counted=0, rules=RULES)
+    assert (retry.is_closing, retry.is_counted) == (True, False)
+
+
+def test_the_delay_doubles_with_every_fault_up_to_its_maximum():
+    delays = [after_fault(UPSTREAM, "race", faults=faults, counted=0, rules=RULES).delay_ms for faults in range(5)]
+    assert delays == [1_000, 2_000, 4_000, 8_000, 8_000]

@@ -1,0 +1,169 @@
+"""A validator's queue, on real Postgres: what is claimed in which order, and how a lease ends."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from arena.store.port import LeaseLostError
+from arena.store.postgres import PostgresStore
+from tests.arena.log_stand import attempt, episode, item, subject
+
+LONG_MS = 60_000
+
+
+async def test_enqueuing_again_adds_nothing(store, race_id) -> None:
+    items = [item(n, race_id) for n in range(3)]
+    assert await store.enqueue(items) == 3
+    assert await store.enqueue([*items, item(3, race_id)]) == 1
+    assert await store.open_items(race_id, "race") == 4
+
+
+async def test_race_items_are_claimed_before_qualifying_ones_in_the_order_they_came(store, race_id) -> None:
+    await store.enqueue([item(1, race_id, stage="qualifying"), item(2, race_id), item(3, race_id)])
+    assert [lease.item.item_id for lease in await store.claim(9, LONG_MS)] == [
+        f"{race_id}-race-a1-2",
+        f"{race_id}-race-a1-3",
+        f"{race_id}-qualifying-a1-1",
+    ]
+
+
+async def test_only_the_stages_asked_for_are_claimed(store, race_id) -> None:
+    await store.enqueue([item(1, race_id), item(2, race_id, stage="qualifying")])
+    assert [lease.item.context.stage for lease in await store.claim(9, LONG_MS, ["qualifying"])] == ["qualifying"]
+
+
+async def test_queues_are_per_validator_even_for_items_of_one_id(open_store, store, race_id) -> None:
+    other = await open_store("5otherqueue")
+    mine, theirs = item(1, race_id), msgspec.structs.replace(item(1, race_id), subject=subject("ff"))
+    assert (await other.enqueue([theirs]), await store.enqueue([mine])) == (1, 1)
+    assert [lease.item for lease in await store.claim(9, LONG_MS)] == [mine]
+    assert (await store.open_items(race_id, "race"), await other.open_items(race_id, "race")) == (1, 1)
+    assert await store.close_items(race_id, "race") == 1
+    assert (await store.open_items(race_id, "race"), await other.open_items(race_id, "race")) == (0, 1)
+    assert [lease.item for lease in await other.claim(9, LONG_MS)] == [theirs]
+
+
+async def test_concurrent_claims_never_share_an_item(open_store, race_id) -> None:
+    stores = [await open_store("5worker") for _ in range(4)]
+    await stores[0].enqueue([item(n, race_id) for n in range(40)])
+    leases = [await asyncio.gather(*(store.claim(1, LONG_MS) for store in stores)) for _ in range(12)]
+    ids = [lease.item.item_id for round_ in leases for claimed in round_ for lease in claimed]
+    assert sorted(ids) == sorted(f"{race_id}-race-a1-{n}" for n in range(40))
+
+
+async def test_finishing_appends_and_closes_the_item_in_one_step(store, sequencer, race_id) -> None:
+    lease = await claim_one(store, race_id)
+    payloads, body = episode(1, race_id=race_id, attempt_id=lease.attempt_id)
+    await sequencer.append(payloads, [body], finish=lease)
+    assert await store.open_items(race_id, "race") == 0
+    with pytest.raises(LeaseLostError, match="V2022"):
+        await sequencer.append(payloads, [body], finish=lease)
+    assert (await store.head()).seq == 3
+
+
+async def claim_one(store: PostgresStore, race_id: str, ttl_ms: int = LONG_MS):
+    await store.enqueue([item(1, race_id)])
+    (lease,) = await store.claim(1, ttl_ms)
+    return lease
+
+
+async def test_a_lease_that_ran_out_can_not_be_finished_and_its_records_are_not_written(
+    store, sequencer, race_id
+) -> None:
+    lease = await claim_one(store, race_id, ttl_ms=1)
+    await asyncio.sleep(0.01)
+    payloads, body = episode(4711, race_id=race_id)  # a body no other test stores
+    with pytest.raises(LeaseLostError, match="V2022"):
+        await sequencer.append(payloads, [body], finish=lease)
+    assert (await store.head()).seq == 0
+    assert await store.body(body.body_sha256) is None
+
+
+async def test_an_expired_lease_stays_listed_until_it_is_abandoned_with_its_record(store, sequencer, race_id) -> None:
+    lease = await claim_one(store, race_id, ttl_ms=1)
+    await asyncio.sleep(0.01)
+    assert await store.claim(1, LONG_MS) == []  # its own attempt is owed a record first
+    assert [owed.fence for owed in await store.expired()] == [lease.fence]
+    await sequencer.abandon(lease, attempt(1))
+    assert await store.expired() == []
+    (again,) = await store.claim(1, LONG_MS)
+    assert again.item == lease.item
+    assert (again.faults, again.fence > lease.fence) == (0, True)
+    assert [record.seq async for record in store.records(store.validator, kinds=["attempt"])] == [1]
+
+
+async def test_a_fault_abandons_a_running_lease_and_the_next_lease_knows_of_it(store, sequencer, race_id) -> None:
+    lease = await claim_one(store, race_id)
+    assert (lease.faults, lease.counted) == (0, 0)
+    await sequencer.abandon(lease, attempt(1, ended="faulted"), is_fault=True)
+    with pytest.raises(LeaseLostError):
+        await sequencer.abandon(lease, attempt(1, ended="faulted"), is_fault=True)
+    (again,) = await store.claim(1, LONG_MS)
+    assert (again.faults, again.counted) == (1, 0)
+    await sequencer.abandon(again, attempt(2, ended="faulted"), is_fault=True, is_counted=True)
+    (third,) = await store.claim(1, LONG_MS)
+    assert (third.faults, third.counted) == (2, 1)
+    assert (await store.head()).seq == 2
+
+
+async def test_an_item_that_faulted_waits_and_then_stands_behind_items_that_did_not(store, sequencer, race_id) -> None:
+    await store.enqueue([item(n, race_id) for n in (1, 2, 3)])
+    leases = await store.claim(2, LONG_MS)
+    await sequencer.abandon(leases[0], attempt(1, ended="faulted"), delay_ms=LONG_MS, is_fault=True)
+    await sequencer.abandon(leases[1], attempt(2, ended="faulted"), delay_ms=1, is_fault=True)
+    await asyncio.sleep(0.01)
+    assert [lease.item for lease in await store.claim(9, LONG_MS)] == [item(3, race_id), item(2, race_id)]
+    assert await store.open_items(race_id, "race") == 3
+
+
+async def test_closed_items_are_not_claimed_again_and_their_leases_are_lost_but_owe_a_record(
+    store, sequencer, race_id
+) -> None:
+    await store.enqueue([item(1, race_id), item(2, race_id)])
+    (lease,) = await store.claim(1, LONG_MS)
+    assert await store.close_items(race_id, "race") == 2
+    assert (await store.close_items(race_id, "race"), await store.open_items(race_id, "race")) == (0, 0)
+    assert await store.renew(lease, LONG_MS) is None
+    payloads, body = episode(1, race_id=race_id, attempt_id=lease.attempt_id)
+    with pytest.raises(LeaseLostError, match="V2022"):
+        await sequencer.append(payloads, [body], finish=lease)
+    assert [owed.fence for owed in await store.expired()] == [lease.fence]  # at once, though it did not run out
+    await sequencer.abandon(lease, attempt(1))
+    assert (await store.expired(), await store.claim(9, LONG_MS)) == ([], [])
+    assert await store.enqueue([item(1, race_id)]) == 0
+    assert (await store.head()).seq == 1
+
+
+async def test_items_of_one_agent_or_stage_are_closed_alone(store, race_id) -> None:
+    await store.enqueue([item(1, race_id), item(1, race_id, agent="b0"), item(1, race_id, stage="qualifying")])
+    assert await store.close_items(race_id, "race", subject("b0").agent_version_id) == 1
+    assert await store.close_items("another race", "race") == 0
+    assert [lease.item for lease in await store.claim(9, LONG_MS)] == [
+        item(1, race_id),
+        item(1, race_id, stage="qualifying"),
+    ]
+
+
+async def test_a_finished_item_stays_finished_when_its_race_is_closed(store, sequencer, race_id) -> None:
+    lease = await claim_one(store, race_id)
+    payloads, body = episode(1, race_id=race_id, attempt_id=lease.attempt_id)
+    await sequencer.append(payloads, [body], finish=lease)
+    assert await store.close_items(race_id, "race") == 0
+
+
+async def test_renewing_moves_the_expiry_and_keeps_the_fence(store, race_id) -> None:
+    lease = await claim_one(store, race_id)
+    renewed = await store.renew(lease, 10 * LONG_MS)
+    assert renewed is not None
+    assert (renewed.fence, renewed.expires_ms > lease.expires_ms) == (lease.fence, True)
+
+
+async def test_a_lost_lease_can_not_be_renewed(open_store, store, race_id) -> None:
+    lease = await claim_one(store, race_id, ttl_ms=1)
+    await asyncio.sleep(0.01)
+    assert await store.renew(lease, LONG_MS) is None
+    thief = await open_store("5thief")
+    assert await thief.renew(lease, LONG_MS) is None

@@ -1,0 +1,285 @@
+"""The contract of every jail: what any adapter must do for honest agents and against hostile ones.
+
+An adapter's test file subclasses the contracts and gives the fixture `sandbox`. Payloads are harmless, and each
+bomb runs only behind the limit under test (sandbox notes, section 12). Verdicts come from the host where it can see the
+effect.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import threading
+from pathlib import Path
+
+import pytest
+
+from harness.sandbox.port import EpisodeOver, Sandbox
+from harness.sandbox.processes import descendants
+from problems.errors import ArenaError
+from tests.harness.jail_stand import CallHost, guest_root, run
+from tests.harness.test_sandbox_endings import ENDINGS, FORGED, FORGERIES, HONEST
+
+CALLING = "from arena_sdk import tools\ndef agent_main(p): return tools.call('x')"
+DAEMON = """
+import os, time
+from arena_sdk import tools
+def agent_main(p):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.closerange(0, 99)
+            time.sleep(300)
+        os._exit(0)
+    time.sleep(0.3)
+    tools.call("look")
+    {last}
+"""
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class EndingsContract:
+    """How guests end: stopped by the protocol and the host loop, so one adapter without namespaces is enough."""
+
+    @pytest.mark.parametrize("case", ENDINGS)
+    def test_every_ending_is_told_apart(self, sandbox, case):
+        source, end, kind, error = ENDINGS[case]
+        ended = run(source, None, sandbox, agent_time_ms=500 if end == "wall_clock" else 20_000)
+        assert (ended.end, ended.error_kind) == (end, kind), ended
+        assert error in ended.error
+
+    @pytest.mark.parametrize("case", FORGERIES)
+    def test_a_forged_frame_ends_the_episode(self, sandbox, case):
+        body, end = FORGERIES[case]
+        bodies = body if isinstance(body, tuple) else (body,)
+        raw = b"".join(b if b[:1] in (b"\xff", b"\x00") else struct.pack(">I", len(b)) + b for b in bodies)
+        assert run(FORGED.format(statement=f"os.write(4, {raw!r})"), None, sandbox).end == end
+
+
+class SandboxContract:
+    """What every jail keeps."""
+
+    @pytest.fixture
+    def sandbox(self) -> Sandbox:
+        raise NotImplementedError
+
+    def test_an_honest_agent_has_threads_asyncio_subprocesses_and_files(self, sandbox):
+        def answer(method, params):
+            return {"result": "[]", "failure": None} if method == "tool.call" else {"content": "hello"}
+
+        host = CallHost(answer)
+        ended = run(HONEST, host, sandbox)
+        assert ended.end == "final" and not ended.error, (ended, ended.output_tail)
+        assert json.loads(ended.claim)[:4] == ["p", 4, 4, "7\n"]
+        assert [method for method, _ in host.calls].count("tool.call") == 9
+
+    def test_the_host_cannot_be_seen_from_inside(self, sandbox, tmp_path):
+        secret = tmp_path / "answers.json"
+        secret.write_text("42")
+        secret.chmod(0o666)
+        for folder in (tmp_path, *tmp_path.parents):
+            if folder.stat().st_uid == os.getuid() and folder.stat().st_mode & 0o001 == 0:
+                folder.chmod(folder.stat().st_mode | 0o001)  # permissions invite everybody: only the jail keeps out
+        tmp_path.chmod(0o777)
+        os.environ["ARENA_TEST_SECRET"] = "hunter2"
+        own = Path("/proc/self/cmdline").read_bytes()
+        datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        datagrams.bind(str(tmp_path / "socket"))
+        (tmp_path / "socket").chmod(0o777)
+        with datagrams, socket.create_server(("127.0.0.1", 0)) as server:
+            source = f"""
+import glob, os, resource, socket
+def attempt(action):
+    try:
+        action()
+    except OSError as error:
+        return type(error).__name__
+    return "reached"
+def datagram():
+    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    left.sendto(b"x", {str(tmp_path / "socket")!r})
+def agent_main(p):
+    return {{
+        "file": attempt(lambda: open({str(secret)!r}).read()),
+        "append": attempt(lambda: open({str(secret)!r}, "a").write("3")),
+        "truncate": attempt(lambda: os.truncate({str(secret)!r}, 0)),
+        "new file": attempt(lambda: open({str(tmp_path / "new")!r}, "w").write("3")),
+        "passwd": attempt(lambda: open("/etc/passwd").read()),
+        "root": attempt(lambda: os.listdir("/root")),
+        "home": attempt(lambda: os.listdir("/home")),
+        "port": attempt(lambda: socket.create_connection(("127.0.0.1", {server.getsockname()[1]}), 2)),
+        "datagram": attempt(datagram),
+        "dns": attempt(lambda: socket.getaddrinfo("example.org", 80)),
+        "kill": attempt(lambda: os.kill({os.getpid()}, 0)),
+        "limit": attempt(lambda: resource.prlimit({os.getpid()}, resource.RLIMIT_CORE)),
+        "setuid": attempt(lambda: os.setuid(0)),
+        "environment": "reached" if "hunter2" in str(dict(os.environ)) else "no",
+        "processes": "reached" if {own!r} in [open(f, "rb").read() for f in glob.glob("/proc/*/cmdline")] else "no",
+    }}
+"""
+            try:
+                claim = json.loads(run(source, None, sandbox).claim)
+            finally:
+                del os.environ["ARENA_TEST_SECRET"]
+            server.setblocking(False)
+            datagrams.setblocking(False)
+            with pytest.raises(BlockingIOError):  # the host's side of the attempts
+                server.accept()
+            with pytest.raises(BlockingIOError):
+                datagrams.recv(8)
+        assert "reached" not in claim.values(), claim
+        assert secret.read_text() == "42" and not (tmp_path / "new").exists()
+
+    def test_the_guests_own_program_files_cannot_be_changed(self, sandbox):
+        source = """
+import os, sys
+def agent_main(p):
+    runner = sys.argv[0]
+    for path in (runner, os.__file__, sys.executable, os.path.dirname(runner) + "/new"):
+        try:
+            open(path, "ab").close()
+            return path
+        except OSError:
+            pass
+    try:
+        os.chmod(runner, 0o777)
+        return "chmod"
+    except OSError:
+        return ""
+"""
+        before = {path: path.stat().st_mode for path in (guest_root().path / "arena").rglob("*")}
+        assert json.loads(run(source, None, sandbox).claim) == ""
+        assert {path: path.stat().st_mode for path in (guest_root().path / "arena").rglob("*")} == before
+
+    def test_thirty_threads_fit_into_the_memory_limit(self, sandbox):
+        source = """
+import threading, time
+def agent_main(p):
+    threads = [threading.Thread(target=lambda: [bytearray(10000), time.sleep(0.2)]) for _ in range(30)]
+    [t.start() for t in threads]
+    return len([t.join() for t in threads])
+"""
+        assert run(source, None, sandbox).claim == "30"
+
+    def test_nothing_is_left_for_the_next_problem(self, sandbox):
+        write = """
+import os, tempfile
+def agent_main(p):
+    open(os.path.join(os.environ["TMPDIR"], "note"), "w").write("x")
+    return os.environ["TMPDIR"]
+"""
+        look = "import os\ndef agent_main(p): return os.listdir(os.environ['TMPDIR'])"
+        first = run(write, None, sandbox)
+        assert first.end == "final" and not first.error
+        directory = Path(json.loads(first.claim))
+        assert directory == Path("/tmp") or not directory.exists()
+        assert json.loads(run(look, None, sandbox).claim) == []
+
+    def test_one_process_cannot_take_more_memory_than_its_limit(self, sandbox):
+        source = "def agent_main(p):\n b = bytearray(400 << 20)\n return len(b)"
+        ended = run(source, None, sandbox, memory_bytes=200 << 20)
+        assert ended.end in ("memory", "resources") or ended.error.startswith("MemoryError"), ended
+
+    def test_limits_cannot_be_raised_again(self, sandbox):
+        source = """
+import resource
+def agent_main(p):
+    refused = []
+    for name in ("AS", "NPROC", "NOFILE", "CPU", "FSIZE", "CORE"):
+        which = getattr(resource, "RLIMIT_" + name)
+        soft, hard = resource.getrlimit(which)
+        try:
+            resource.setrlimit(which, (hard + 1, hard + 1))
+        except (ValueError, OSError):
+            refused.append(name)
+    return refused
+"""
+        assert len(json.loads(run(source, None, sandbox).claim)) == 6
+
+    def test_cpu_time_is_bounded_whatever_the_clock_says(self, sandbox):
+        source = "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\ndef agent_main(p):\n while True: pass"
+        assert run(source, None, sandbox, cpu_time_s=1).end in ("cpu", "resources")
+
+    @pytest.mark.parametrize("last", ["return 1", "raise SystemExit", "os._exit(0)", "os.kill(os.getpid(), 9)"])
+    def test_a_daemon_does_not_outlive_its_episode(self, sandbox, last):
+        seen: list[int] = []
+
+        def look(method, params):
+            seen.extend(descendants(os.getpid())[1:])
+            return {"result": "1", "failure": None}
+
+        run(DAEMON.format(last=last), CallHost(look), sandbox)
+        assert len(seen) >= 3  # what starts the guest, the agent, its daemon
+        assert not [pid for pid in seen if is_alive(pid)]
+
+    def test_guests_run_side_by_side_without_seeing_each_other(self, sandbox):
+        barrier = threading.Barrier(2)
+        claims: list[object] = []
+
+        def meet(method, params):
+            barrier.wait(timeout=20)
+            return {"result": "1", "failure": None}
+
+        source = """
+import os
+from arena_sdk import tools
+def agent_main(p):
+    mine = os.path.join(os.environ["TMPDIR"], "mine")
+    open(mine, "w").close()
+    tools.call("meet")
+    return [os.getuid(), sorted(os.listdir(os.environ["TMPDIR"]))]
+"""
+        threads = [
+            threading.Thread(target=lambda: claims.append(json.loads(run(source, CallHost(meet), sandbox).claim)))
+            for _ in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [names for _, names in claims] == [["mine"], ["mine"]]
+        assert len({uid for uid, _ in claims}) == (2 if "own-uid" in sandbox.level.layers else 1)
+
+    @pytest.mark.parametrize(
+        "attempt",
+        [
+            "unshare(0x10000000)",
+            "ptrace(-1, 0, 0, 0)",
+            "mount(None, None, None, 0, None)",
+            "memfd_create(None, 0)",
+            "keyctl(-1, 0, 0, 0, 0)",
+            "syscall(321, -1, 0, 0) if os.uname().machine == 'x86_64' else -1",
+        ],
+    )
+    def test_dangerous_system_calls_are_refused(self, sandbox, attempt):
+        source = (
+            "import ctypes, os\ndef agent_main(p):\n"
+            f" try: return ctypes.CDLL(None, use_errno=True).{attempt}\n except AttributeError: return -1"
+        )
+        assert run(source, None, sandbox).claim == "-1"
+
+    def test_a_stop_by_the_host_ends_the_guest(self, sandbox):
+        def stop(method, params):
+            raise EpisodeOver("enough")
+
+        assert run(CALLING, CallHost(stop), sandbox).end == "stopped"
+
+    def test_a_fault_of_ours_passes_through_and_is_not_the_agents(self, sandbox):
+        def fail(method, params):
+            raise ArenaError("U3010", "catalogue down")
+
+        with pytest.raises(ArenaError) as caught:
+            run(CALLING, CallHost(fail), sandbox)
+        assert caught.value.failure.code == "U3010"
+
+    def test_sets_are_ordered_alike_in_every_run(self, sandbox):
+        source = "def agent_main(p): return list({str(i) for i in range(50)})"
+        assert run(source, None, sandbox).claim == run(source, None, sandbox).claim

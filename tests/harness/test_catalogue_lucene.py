@@ -1,0 +1,154 @@
+"""The Lucene engine: the same port, the same pages, the same refusals; and what it says where it cannot run."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.catalogue.engines import ENGINES, build_engine, open_engine
+from harness.catalogue.lucene import MANIFEST, read_lucene_manifest
+from harness.catalogue.port import Catalogue, SearchRequest
+from harness.catalogue.synthetic import generate
+from problems.errors import ArenaError, Owner
+from problems.product import Product
+from tests.harness.catalogue_queries import adversarial_products, varied_requests
+from tests.harness.catalogue_stand import catalogue_of, mixed_requests, product, write_products
+from tests.harness.lucene_stand import missing_lucene
+
+REASON = missing_lucene()
+needs_lucene = pytest.mark.skipif(bool(REASON), reason=REASON or "installed")
+
+
+def code_of(action: Callable[[], object]) -> str:
+    with pytest.raises(ArenaError) as caught:
+        action()
+    return caught.value.failure.code
+
+
+def test_without_its_packages_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    documents = write_products([product("1")], tmp_path)
+    for action in (
+        lambda: open_engine("lucene", tmp_path / "none"),
+        lambda: build_engine("lucene", documents, tmp_path / "index"),
+    ):
+        with pytest.raises(
+            ArenaError, match="pip install --no-deps -r harness/catalogue/requirements-lucene"
+        ) as caught:
+            action()
+        assert caught.value.failure.code == "V2060"
+        assert caught.value.owner is Owner.VALIDATOR
+    assert not (tmp_path / "index").exists()
+
+
+def test_an_unknown_engine_is_refused_with_the_names_there_are(tmp_path: Path) -> None:
+    with pytest.raises(ArenaError, match="auto, numpy, numba, lucene") as caught:
+        open_engine("tantivy", tmp_path)
+    assert caught.value.failure.code == "V2030"
+
+
+@pytest.mark.parametrize("name", [name for name in ENGINES if name != "lucene"])
+def test_our_engines_open_what_they_build(name: str, tmp_path: Path) -> None:
+    summary = build_engine(name, write_products([product("1", "lamp")], tmp_path), tmp_path / "index")
+    catalogue = open_engine(name, tmp_path / "index")
+    assert (summary.documents, summary.content_sha256) == (1, catalogue.content_sha256)
+    assert [found.product_id for found in catalogue.search(SearchRequest(q="lamp"))] == ["1"]
+
+
+@pytest.fixture(scope="module")
+def products() -> list[Product]:
+    """Plain ones, difficult ones, a crowd of equal ones, and what is left out or counts for nothing."""
+    crowd = [product(str(8_000_000_000 + number), "lamp stand", price=float(number)) for number in range(60)]
+    odd = [product("1", "the of and"), product("2", "long " * 300 + "bag"), product("30", "lamp\0stand")]
+    return [*generate(1_500, 21), *crowd, *odd, *adversarial_products(120, 4)]
+
+
+@pytest.fixture(scope="module")
+def index(products: list[Product], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lucene")
+    build_engine("lucene", write_products(products, folder), folder / "index")
+    return folder / "index"
+
+
+@pytest.fixture(scope="module")
+def lucene(index: Path) -> Catalogue:
+    return open_engine("lucene", index)
+
+
+@needs_lucene
+def test_its_pages_are_ours(products: list[Product], lucene: Catalogue, tmp_path: Path) -> None:
+    own = catalogue_of(products, tmp_path)
+    requests = varied_requests(products, 100, seed=6)
+    pairs = [(request, lucene.search(request), own.search(request)) for request in requests]
+    assert sum(bool(page) for _, page, _ in pairs) > 50
+    assert not [request for request, theirs, ours in pairs if theirs != ours]
+
+
+@needs_lucene
+def test_its_products_and_shops_are_ours(products: list[Product], lucene: Catalogue, tmp_path: Path) -> None:
+    own = catalogue_of(products, tmp_path)
+    assert len(lucene) == len(own) == len(products)
+    assert list(lucene.product_ids()) == list(own.product_ids())
+    assert [one for _, one in zip(range(50), lucene.products(), strict=False)] == sorted(
+        products, key=lambda one: one.product_id
+    )[:50]
+    for shop_id in {one.shop_id for one in products[::50]}:
+        assert lucene.shop(shop_id) == own.shop(shop_id)
+    for absent in ("", "0", products[0].product_id + "\0", "\ud800", "*"):
+        assert lucene.product(absent) is None and own.product(absent) is None
+
+
+@needs_lucene
+def test_threads_take_turns_and_get_the_same_pages(products: list[Product], lucene: Catalogue) -> None:
+    requests = mixed_requests(products, 20, seed=5)
+    alone = [lucene.search(request) for request in requests]
+    together: list[list[tuple[Product, ...]]] = [[] for _ in range(4)]
+
+    def run(place: int) -> None:
+        together[place] = [lucene.search(request) for request in requests]
+
+    threads = [threading.Thread(target=run, args=(place,)) for place in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert together == [alone] * 4
+
+
+@needs_lucene
+def test_its_identity_is_that_of_the_documents(products: list[Product], index: Path, tmp_path: Path) -> None:
+    summary = build_engine("lucene", write_products(products[::-1], tmp_path), tmp_path / "index")
+    assert summary.content_sha256 == read_lucene_manifest(index).content_sha256
+
+
+@needs_lucene
+def test_a_broken_index_is_refused(tmp_path: Path) -> None:
+    documents, index = write_products([product("1", "lamp"), product("2", "bag")], tmp_path), tmp_path / "index"
+    assert code_of(lambda: open_engine("lucene", index)) == "V2011"
+    build_engine("lucene", documents, index)
+    for entry in read_lucene_manifest(index).files:
+        path = index / entry.name
+        kept = path.read_bytes()
+        for spoiled in (kept[:-1], kept[:-1] + bytes([kept[-1] ^ 1])) if kept else (b"x",):
+            path.write_bytes(spoiled)
+            assert code_of(lambda: open_engine("lucene", index)) == "V2010", entry.name
+        path.write_bytes(kept)
+    manifest = json.loads((index / MANIFEST).read_text())
+    manifest["content"]["documents"] = 3
+    (index / MANIFEST).write_text(json.dumps(manifest))
+    assert code_of(lambda: open_engine("lucene", index)) == "V2010"
+
+
+@needs_lucene
+def test_one_kind_of_index_never_replaces_the_other(tmp_path: Path) -> None:
+    documents = write_products([product("1", "lamp")], tmp_path)
+    build_engine("auto", documents, tmp_path / "ours")
+    assert code_of(lambda: build_engine("lucene", documents, tmp_path / "ours")) == "V2012"
+    build_engine("lucene", documents, tmp_path / "theirs")
+    assert code_of(lambda: build_engine("auto", documents, tmp_path / "theirs")) == "V2012"
+    assert code_of(lambda: open_engine("auto", tmp_path / "theirs")) == "V2011"

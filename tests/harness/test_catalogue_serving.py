@@ -1,0 +1,264 @@
+"""The search server as clients meet it: sockets, limits, disconnects, workers and signals."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import uvicorn
+from uvicorn.protocols.http import auto
+
+from harness.catalogue import guard
+from harness.catalogue.server import SearchApplication, listen, make_config, open_shelf, serve
+from problems.errors import ArenaError
+from tests.harness.catalogue_stand import index_of, product
+
+ROOT = Path(__file__).parents[2]
+SHELF = [product("101", "Red Canvas Bag"), product("102", "Blue Canvas Bag", description="x" * 2_000)]
+TARGET = "/find_product?q=canvas&page=1"
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return index_of(SHELF, tmp_path_factory.mktemp("serving"))
+
+
+@pytest.fixture(scope="module", params=["httptools_impl.HttpToolsProtocol", "h11_impl.H11Protocol"])
+def server(index: Path, request: pytest.FixtureRequest) -> Iterator[tuple[uvicorn.Server, int]]:
+    """A server in this process, with the limits of the real one and less patience, over either of uvicorn's parsers."""
+    module, _, name = request.param.partition(".")
+    parser = pytest.importorskip(f"uvicorn.protocols.http.{module}", reason="httptools is not installed")
+    patience, preferred = (guard.HEAD_TIMEOUT_S, guard.STALL_TIMEOUT_S), auto.AutoHTTPProtocol
+    guard.HEAD_TIMEOUT_S, guard.STALL_TIMEOUT_S = 0.5, 0.5
+    auto.AutoHTTPProtocol = getattr(parser, name)
+    listener = listen("127.0.0.1", 0)
+    server = uvicorn.Server(make_config(SearchApplication(functools.partial(open_shelf, index))))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    yield server, listener.getsockname()[1]
+    server.should_exit = True
+    thread.join(10)
+    assert not thread.is_alive()
+    (guard.HEAD_TIMEOUT_S, guard.STALL_TIMEOUT_S), auto.AutoHTTPProtocol = patience, preferred
+
+
+@pytest.fixture
+def port(server: tuple[uvicorn.Server, int]) -> int:
+    return server[1]
+
+
+def get(port: int, target: str = TARGET, method: str = "GET") -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request(method, target)
+    response = connection.getresponse()
+    body = response.read()
+    connection.close()
+    return response.status, body
+
+
+@contextlib.contextmanager
+def connected(port: int) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        yield client
+
+
+def read_all(client: socket.socket) -> bytes:
+    """Everything until the server closes."""
+    parts = []
+    with contextlib.suppress(ConnectionResetError):
+        while part := client.recv(65_536):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def assert_alive(port: int) -> None:
+    status, body = get(port)
+    assert status == 200 and {row["product_id"] for row in json.loads(body)} == {"101", "102"}
+
+
+# -- one server
+
+
+def test_many_requests_share_one_connection(port: int) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    for _ in range(20):
+        connection.request("GET", TARGET)
+        assert len(json.loads(connection.getresponse().read())) == 2
+    connection.close()
+
+
+def test_requests_sent_at_once_are_answered_in_order(port: int) -> None:
+    with connected(port) as client:
+        client.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\nGET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        answers = read_all(client)
+    assert answers.count(b"200 OK") == 2 and answers.index(b"healthy") < answers.index(b"/find_product")
+
+
+def test_head_has_no_body_and_a_body_is_not_read(port: int) -> None:
+    assert get(port, method="HEAD") == (200, b"")
+    assert get(port, method="POST")[0] == 405
+
+
+def test_health_names_the_catalogue_it_serves(port: int, index: Path) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", "/health")
+    manifest = json.loads((index / "manifest.json").read_text())
+    assert connection.getresponse().headers["x-catalogue-sha256"] == manifest["content_sha256"]
+    connection.close()
+
+
+def test_what_is_no_http_is_refused(port: int) -> None:
+    with connected(port) as client:
+        client.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        assert read_all(client).startswith(b"HTTP/1.1 400 ")
+    assert_alive(port)
+
+
+def test_an_oversized_query_is_refused_with_its_cause(port: int) -> None:
+    status, body = get(port, TARGET + "&x=" + "y" * 40_000)
+    assert status == 414 and "longer" in json.loads(body)["error"]
+
+
+def test_a_head_without_end_is_cut_off(port: int) -> None:
+    with connected(port) as client:
+        client.sendall(b"GET /find_product?q=")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(200):
+                client.sendall(b"x" * 4_096)
+        assert read_all(client)[:12] in (b"", b"HTTP/1.1 431", b"HTTP/1.1 400")
+    assert_alive(port)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /find_product?q=a", b"GET / HTTP/1.1\r\nhost: x\r\n"])
+def test_a_client_that_does_not_finish_its_request_is_let_go(port: int, sent: bytes) -> None:
+    with connected(port) as client:
+        client.sendall(sent)
+        assert read_all(client).startswith(b"HTTP/1.1 408 ")
+    assert_alive(port)
+
+
+def test_a_second_request_that_is_not_finished_is_let_go_as_well(port: int) -> None:
+    with connected(port) as client:
+        client.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert client.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        client.sendall(b"GET /hea")
+        assert b"HTTP/1.1 408 " in read_all(client)
+    assert_alive(port)
+
+
+def test_a_client_that_dribbles_is_answered_when_it_finishes_in_time(port: int) -> None:
+    with connected(port) as client:
+        for part in (b"GET /health HT", b"TP/1.1\r\nhost: ", b"x\r\nconnection: close\r\n\r\n"):
+            client.sendall(part)
+            time.sleep(0.02)
+        assert b"healthy" in read_all(client)
+
+
+def test_a_client_that_reads_nothing_is_dropped(server: tuple[uvicorn.Server, int]) -> None:
+    """It asks for far more than buffers hold; the server lets go of it instead of keeping the answers."""
+    state, port = server[0].server_state, server[1]
+    ids = ",".join(["102"] * 900)
+    size = len(get(port, f"/get_product_raw?product_ids={ids}")[1])
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        client.settimeout(10)
+        client.connect(("127.0.0.1", port))
+        for _ in range(8):
+            client.sendall(f"GET /get_product_raw?product_ids={ids} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+        until = time.monotonic() + 10
+        while state.connections and time.monotonic() < until:
+            time.sleep(0.05)
+        assert not state.connections
+        assert len(read_all(client)) < 8 * size
+    assert_alive(port)
+
+
+def test_clients_that_leave_at_any_moment_harm_nobody(port: int) -> None:
+    request = f"GET {TARGET} HTTP/1.1\r\nhost: x\r\n\r\n".encode()
+    for length in range(0, len(request) + 1, 3):
+        with connected(port) as client:
+            client.sendall(request[:length])
+            if length % 2:  # a reset instead of an orderly end
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+    assert_alive(port)
+
+
+def test_silent_connections_leave_room_for_others(port: int) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(connected(port))
+        assert_alive(port)
+
+
+# -- processes
+
+
+@contextlib.contextmanager
+def serving(index: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    command = [sys.executable, "-m", "neurons.cli.app", "catalogue", "serve", str(index), "--port", "0", *flags]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            line = server.stdout.readline()
+            found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+            assert found, server.stderr.read() if server.stderr else line
+            yield server, int(found[1])
+        finally:
+            if server.poll() is None:
+                server.terminate()
+
+
+def workers_of(server: subprocess.Popen[str]) -> list[psutil.Process]:
+    alive = [one for one in psutil.Process(server.pid).children() if one.status() != psutil.STATUS_ZOMBIE]
+    return [one for one in alive if "spawn_main" in " ".join(one.cmdline())]
+
+
+def await_workers(server: subprocess.Popen[str], count: int) -> list[psutil.Process]:
+    """So many workers, each with the thread that answers its supervisor."""
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        with contextlib.suppress(psutil.NoSuchProcess):  # one that ended while it was looked at
+            workers = workers_of(server)
+            if len(workers) == count and all(one.num_threads() > 1 for one in workers):
+                return workers
+        time.sleep(0.05)
+    raise AssertionError(f"no {count} workers in 20 seconds")
+
+
+def test_workers_answer_a_killed_one_is_replaced_and_sigterm_ends_all(index: Path) -> None:
+    with serving(index, "--workers", "2") as (server, port):
+        assert get(port)[0] == 200
+        victim, survivor = await_workers(server, 2)
+        os.kill(victim.pid, signal.SIGKILL)
+        victim.wait(20)  # gone from the process table when the supervisor has collected it
+        family = await_workers(server, 2)
+        assert survivor in family and victim not in family
+        assert get(port)[0] == 200
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(20) == 0
+        assert not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    with pytest.raises(ConnectionError):
+        get(port)
+
+
+def test_a_port_that_is_taken_and_a_missing_index_are_told_with_their_codes(index: Path, tmp_path: Path) -> None:
+    with listen("127.0.0.1", 0) as taken, pytest.raises(ArenaError, match="V2014"):
+        serve(index, port=taken.getsockname()[1], workers=1)
+    with pytest.raises(ArenaError, match="V2011"):
+        serve(tmp_path, port=0, workers=1)
+    with pytest.raises(ArenaError, match="V2030"):
+        serve(index, engine="sphinx", port=0, workers=1)

@@ -1,0 +1,64 @@
+"""The golden set of emission: stories with known emitters, told by a generator and by hand, replayed one by one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.callreader import CallReader
+from harness.emission import Emission
+from harness.tools.registry import profile_schemas
+from harness.trace import EmittedCall
+from tests.harness import emission_generator
+
+HERE = Path(__file__).parent
+READER = CallReader(profile_schemas("sn15"))
+
+
+def read(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+GENERATED, WRITTEN = read(emission_generator.CASES), read(HERE / "emission_written.jsonl")
+
+
+def replay(case: dict) -> tuple[list[str], list[str]]:
+    """Emitters as told by the case, and as attributed."""
+    emission = Emission(READER)
+    told, attributed = [], []
+    for turn in case["turns"]:
+        if turn["messages"] is not None:
+            native = tuple(
+                EmittedCall(call_id=call["id"], name=call["name"], arguments=call["arguments"])
+                for call in turn["calls"]
+            )
+            emission.complete([json.dumps(m) for m in turn["messages"]], READER.emitted(turn["content"], native))
+        for name, arguments, emitter in turn["dispatched"]:
+            told.append(emitter)
+            attributed.append(emission.attribute(name, arguments).emitter)
+    return told, attributed
+
+
+@pytest.mark.parametrize("case", [*GENERATED, *WRITTEN], ids=lambda case: case["name"])
+def test_every_call_of_the_golden_set_has_its_emitter(case):
+    told, attributed = replay(case)
+    assert attributed == told
+
+
+def test_the_golden_set_is_what_the_generator_tells():
+    assert emission_generator.CASES.read_text("utf-8") == emission_generator.lines()
+
+
+def test_other_seeds_tell_stories_that_are_attributed_as_well():
+    for case in emission_generator.cases(seed=16):
+        told, attributed = replay(case)
+        assert attributed == told, case["name"]
+
+
+def test_the_golden_set_is_large_and_holds_every_emitter_often():
+    emitters = [row[2] for case in [*GENERATED, *WRITTEN] for turn in case["turns"] for row in turn["dispatched"]]
+    assert len(GENERATED) + len(WRITTEN) >= 280
+    assert all(emitters.count(emitter) >= 50 for emitter in ("llm", "echoed", "code"))
+    assert len({case["name"] for case in [*GENERATED, *WRITTEN]}) == len(GENERATED) + len(WRITTEN)

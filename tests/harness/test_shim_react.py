@@ -1,0 +1,212 @@
+"""A ReAct agent written against SN15's public interface, unmodified, in a real jail, on all three buckets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.catalogue.port import Catalogue
+from harness.catalogue.synthetic import generate
+from harness.inference.client import OpenAIUpstream
+from harness.inference.gateway import Gateway
+from harness.inference.ledger import Ledger, ledger_sha256
+from harness.inference.port import InferenceRules
+from harness.inference.scripted import MODELS, start_scripted_server
+from harness.limits import EpisodeLimits
+from harness.sandbox.port import Sandbox
+from harness.session import Episode, EpisodePorts, EpisodeRules, run_episode
+from harness.tools.registry import make_toolbox
+from harness.trace import Completion, ToolCall
+from problems.model import Problem
+from problems.outcome import OutcomeScore
+from problems.scoring import score
+from problems.synthesis import synthesize
+from problems.titles import LexicalTitles
+from tests.harness.catalogue_stand import catalogue_of
+from tests.harness.jail_stand import WHY_NO_JAIL, best_sandbox, has_jail, reference_sandbox
+
+PRODUCTS = tuple(generate(3_000, seed=5))
+PROBLEMS = {p.bucket: p for p in synthesize(PRODUCTS, seed=23, counts={"product": 1, "shop": 1, "voucher": 1})}
+REACT = Path(__file__).with_name("sn15_react_agent.py").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
+    return catalogue_of(PRODUCTS, tmp_path_factory.mktemp("shim"))
+
+
+@pytest.fixture(scope="module")
+def scripted() -> Iterator[str]:
+    with start_scripted_server() as server:
+        yield server.base_url
+
+
+def run(
+    source: str,
+    problem: Problem,
+    catalogue: Catalogue,
+    base_url: str,
+    sandbox: Sandbox,
+    profile: str = "sn15",
+    ledger: Ledger | None = None,
+) -> Episode:
+    toolbox = make_toolbox(profile, catalogue, problem)
+    gateway = Gateway(
+        InferenceRules(models=MODELS, attempts=2),
+        [OpenAIUpstream("test", base_url, "", 10_000)],
+        toolbox.schemas,
+        EpisodeLimits(),
+        lambda _: None,
+        ledger=ledger,
+    )
+    rules = EpisodeRules(policy_sha256="0" * 64, catalogue_sha256=catalogue.content_sha256, models=MODELS)
+    return run_episode(source, problem, EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=sandbox), rules)
+
+
+def tool_calls(episode: Episode) -> list[ToolCall]:
+    return [event for event in episode.body.events if isinstance(event, ToolCall)]
+
+
+@pytest.mark.parametrize("bucket", PROBLEMS)
+def test_an_sn15_react_agent_runs_unmodified_in_a_jail_and_its_calls_are_the_models(
+    bucket: str, catalogue: Catalogue, scripted: str
+) -> None:
+    if not has_jail():
+        pytest.skip(WHY_NO_JAIL)
+    problem, ledger = PROBLEMS[bucket], Ledger()
+    episode = run(REACT, problem, catalogue, scripted, best_sandbox(), ledger=ledger)
+    body = episode.body
+    assert (body.stop, body.failure) == ("terminated", None), episode.exit.output_tail
+    assert body.is_agentic and body.unsurfaced == ()
+    assert {call.emitter for call in tool_calls(episode)} == {"llm"}
+    names = [call.name for call in tool_calls(episode)]
+    assert names[-2:] == ["recommend_product", "terminate"]
+    verifying = {"product": "check_product_match", "voucher": "calculate_voucher"}.get(bucket)
+    assert verifying is None or verifying in names
+    outcome = score(problem, body.recommended or (), catalogue.product, LexicalTitles(), unsurfaced=body.unsurfaced)
+    assert isinstance(outcome, OutcomeScore) and outcome.is_success
+    claimed = [call["name"] for step in json.loads(body.claim) for call in step["completion"]["message"]["tool_call"]]
+    assert claimed == names
+    assert body.ledger_sha256 == ledger_sha256(ledger.lines())
+
+
+def test_the_shim_gives_one_body_in_a_jail_and_without(catalogue: Catalogue, scripted: str) -> None:
+    sandboxes = [best_sandbox() if has_jail() else reference_sandbox(REACT), reference_sandbox(REACT)]
+    first, second = (run(REACT, PROBLEMS["shop"], catalogue, scripted, sandbox) for sandbox in sandboxes)
+    assert first.body.body_hash() == second.body.body_hash()
+
+
+def test_a_model_id_of_another_subnet_is_answered_by_the_runs_first_model(catalogue: Catalogue, scripted: str) -> None:
+    episode = run(REACT, PROBLEMS["product"], catalogue, scripted, reference_sandbox(REACT))
+    assert {event.model for event in episode.body.events if isinstance(event, Completion)} == {MODELS[0]}
+    assert "not one of this run" in episode.exit.output_tail
+
+
+def test_without_the_verifying_tools_the_agents_own_answer_and_their_searches_are_code(
+    catalogue: Catalogue, scripted: str
+) -> None:
+    episode = run(REACT, PROBLEMS["product"], catalogue, scripted, reference_sandbox(REACT), profile="paper4")
+    emitters = [(call.name, call.emitter) for call in tool_calls(episode)]
+    assert ("view_product_information", "code") in emitters  # inside the agent's own check_product_match
+    assert not episode.body.is_agentic and episode.body.recommended is not None
+
+
+AGENT = """
+from src.agent.agent_interface import Tool, create_dialogue_step, execute_tool_call
+from src.agent.proxy_client import ProxyClient
+proxy = ProxyClient()
+@Tool
+def find_product(q, page=1):
+    return proxy.get("/search/find_product", {"q": q, "page": page})
+@Tool
+def recommend_product(product_ids):
+    return "ok"
+@Tool
+def terminate(status="success"):
+    return "ok"
+def said(name, **parameters):
+    return {"name": name, "parameters": parameters, "tool_call_id": "x", "result": "made up"}
+def agent_main(problem):
+    hits = execute_tool_call("find_product", {"q": problem["query"][:40]})
+    ids = [hit["product_id"] for hit in hits["result"]]
+"""
+
+
+def settled(lines: str, catalogue: Catalogue, scripted: str) -> Episode:
+    source = AGENT + "".join(f"    {line}\n" for line in lines.splitlines())
+    return run(source, PROBLEMS["product"], catalogue, scripted, reference_sandbox(source))
+
+
+def names_of(episode: Episode) -> list[str]:
+    return [call.name for call in tool_calls(episode)]
+
+
+SAID = """calls = [hits, said('recommend_product', product_ids=ids[0]), said('terminate')]
+return [create_dialogue_step('t', calls, '', '', 1)]"""
+
+
+def test_a_recommendation_that_only_stands_in_the_dialogue_becomes_a_recorded_call(
+    catalogue: Catalogue, scripted: str
+) -> None:
+    episode = settled(SAID, catalogue, scripted)
+    assert names_of(episode) == ["find_product", "recommend_product", "terminate"]
+    assert {call.emitter for call in tool_calls(episode)} == {"code"}
+    assert (episode.body.stop, episode.body.failure, episode.body.unsurfaced) == ("terminated", None, ())
+    assert json.loads(episode.body.claim)[0]["completion"]["message"]["tool_call"][1]["result"] == "made up"
+
+
+def test_the_surfaced_rule_holds_for_a_recommendation_from_the_dialogue(catalogue: Catalogue, scripted: str) -> None:
+    target = PROBLEMS["product"].rewards[0].product_id
+    episode = settled(SAID.replace("hits, ", "").replace("ids[0]", repr(f"{target}9")), catalogue, scripted)
+    assert episode.body.recommended == (f"{target}9",) and episode.body.unsurfaced == (f"{target}9",)
+
+
+def test_a_recommendation_that_was_executed_is_not_sent_again(catalogue: Catalogue, scripted: str) -> None:
+    lines = """r = execute_tool_call("recommend_product", {"product_ids": ids[0]})
+t = execute_tool_call("terminate", {"status": "success"})
+return [create_dialogue_step("t", [hits, r, t], "", "", 1)]"""
+    assert names_of(settled(lines, catalogue, scripted)) == ["find_product", "recommend_product", "terminate"]
+
+
+def test_the_last_recommendation_of_the_dialogue_wins_over_one_executed_before(
+    catalogue: Catalogue, scripted: str
+) -> None:
+    lines = """r = execute_tool_call("recommend_product", {"product_ids": ids[0]})
+return [create_dialogue_step("t", [r, said("recommend_product", product_ids=ids[1])], "", "", 1)]"""
+    episode = settled(lines, catalogue, scripted)
+    assert names_of(episode).count("recommend_product") == 2
+    assert episode.body.recommended == (json.loads(tool_calls(episode)[0].result)[1]["product_id"],)
+
+
+def test_an_agent_may_still_recommend_after_terminate_as_on_sn15(catalogue: Catalogue, scripted: str) -> None:
+    lines = """execute_tool_call("terminate", {"status": "failure"})
+execute_tool_call("recommend_product", {"product_ids": ids[0]})
+return []"""
+    episode = settled(lines, catalogue, scripted)
+    assert names_of(episode) == ["find_product", "recommend_product", "terminate"]
+    assert json.loads(tool_calls(episode)[-1].arguments) == {"status": "failure"}
+
+
+@pytest.mark.parametrize(
+    "dialogue", ["None", "'text'", "[]", "[3, {}, {'completion': 1}, {'completion': {'message': {'tool_call': 'x'}}}]"]
+)
+def test_a_dialogue_of_another_shape_is_a_claim_and_no_call(dialogue: str, catalogue: Catalogue, scripted: str) -> None:
+    episode = settled(f"return {dialogue}", catalogue, scripted)
+    assert names_of(episode) == ["find_product"]
+    assert (episode.body.stop, episode.body.failure and episode.body.failure.code) == ("returned", "A1060")
+
+
+def test_an_agent_that_raises_settles_nothing(catalogue: Catalogue, scripted: str) -> None:
+    lines = 'execute_tool_call("terminate", {})\nraise ValueError("no")'
+    episode = settled(lines, catalogue, scripted)
+    assert (names_of(episode), episode.body.stop) == (["find_product"], "raised")
+
+
+def test_a_native_agent_that_returns_a_dialogue_settles_nothing(catalogue: Catalogue, scripted: str) -> None:
+    step = {"completion": {"message": {"tool_call": [{"name": "terminate", "parameters": {}}]}}}
+    source = f"def agent_main(problem):\n    return [{step!r}]\n"
+    episode = run(source, PROBLEMS["product"], catalogue, scripted, reference_sandbox(source))
+    assert episode.body.events == () and episode.body.stop == "returned"

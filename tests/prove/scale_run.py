@@ -1,0 +1,107 @@
+"""One phase of a catalogue's life in a process of its own, so that its memory can be told: build, or open and search.
+
+`python -m tests.prove.scale_run table 10000 100000` synthesises, builds and searches each size and prints a table;
+`build DOCUMENTS INDEX` and `search INDEX ENGINE REQUESTS` print one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from harness.catalogue.comparison import sample_requests
+from harness.catalogue.documents import write_documents
+from harness.catalogue.engines import build_engine, open_engine
+from harness.catalogue.synthetic import generate
+
+REQUESTS = 400
+SEED = 7
+
+
+def build(documents: Path, index: Path) -> dict[str, Any]:
+    """Seconds and peak memory of a build."""
+    started = time.perf_counter()
+    summary = build_engine("auto", documents, index)
+    seconds = time.perf_counter() - started
+    return {"documents": summary.documents, "index_mb": summary.bytes >> 20, "build_s": seconds, **_memory_mb()}
+
+
+def search(index: Path, engine: str, count: int) -> dict[str, Any]:
+    """Milliseconds of the second round of `count` requests, and memory after it."""
+    started = time.perf_counter()
+    catalogue = open_engine(engine, index)
+    open_s = time.perf_counter() - started
+    requests = sample_requests(catalogue, count, seed=3)
+    found = 0
+    for _ in range(2):
+        times_ms = []
+        for request in requests:
+            started = time.perf_counter()
+            found += bool(catalogue.search(request))
+            times_ms.append((time.perf_counter() - started) * 1e3)
+    ordered = sorted(times_ms)
+    p50_ms, p99_ms = ordered[count // 2], ordered[count * 99 // 100]
+    return {"open_s": open_s, "p50_ms": p50_ms, "p99_ms": p99_ms, "pages_found": found // 2, **_memory_mb()}
+
+
+def run_phase(*arguments: object) -> dict[str, Any]:
+    """A phase in a fresh process."""
+    command = [sys.executable, "-m", "tests.prove.scale_run", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr)
+    phase: dict[str, Any] = json.loads(done.stdout)
+    return phase
+
+
+def synthesise(count: int, documents: Path) -> float:
+    """Write a synthetic catalogue; returns the seconds it took."""
+    started = time.perf_counter()
+    with documents.open("wb") as stream:
+        write_documents(generate(count, SEED), stream)
+    return time.perf_counter() - started
+
+
+def measure(documents: Path, index: Path, engines: tuple[str, ...] = ("numba", "numpy")) -> dict[str, dict[str, Any]]:
+    """Build the index of `documents` and search it with each engine."""
+    phases = {"build": run_phase("build", documents, index)}
+    return phases | {engine: run_phase("search", index, engine, REQUESTS) for engine in engines}
+
+
+def _memory_mb() -> dict[str, int]:
+    """Of this process, mapped files included, from Linux: the most there was, what there is, and what is its own."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
+    names = {"peak_mb": "VmHWM", "resident_mb": "VmRSS", "own_mb": "RssAnon"}
+    return {name: int(status[field].split()[0]) >> 10 for name, field in names.items()}
+
+
+def _row(count: int, seconds: float, phases: dict[str, dict[str, Any]]) -> str:
+    built, numba, numpy = phases["build"], phases["numba"], phases["numpy"]
+    cells = [f"{count:,}", f"{seconds:.0f}", f"{built['build_s']:.1f}", built["peak_mb"], built["index_mb"]]
+    for phase in (numba, numpy):
+        cells += [f"{phase['p50_ms']:.2f} / {phase['p99_ms']:.1f}", f"{phase['resident_mb']} ({phase['own_mb']})"]
+    return f"| {' | '.join(map(str, cells))} |\n"
+
+
+def _table(counts: list[int]) -> None:
+    for count in counts:
+        with tempfile.TemporaryDirectory() as name:
+            seconds = synthesise(count, Path(name) / "documents.jsonl")
+            sys.stdout.write(_row(count, seconds, measure(Path(name) / "documents.jsonl", Path(name) / "index")))
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    what, *rest = sys.argv[1:]
+    if what == "table":
+        _table([int(count) for count in rest])
+    else:
+        result = (
+            build(Path(rest[0]), Path(rest[1])) if what == "build" else search(Path(rest[0]), rest[1], int(rest[2]))
+        )
+        sys.stdout.write(json.dumps(result))

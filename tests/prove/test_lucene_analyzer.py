@@ -1,0 +1,86 @@
+"""The analyzer is Lucene's: every code point in every position that tells classes apart, and a long random search."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from harness.catalogue.analyzer import default_analyzer
+from tests.harness.catalogue_queries import ALPHABET, adversarial_text
+from tests.harness.lucene_stand import lucene_terms
+
+pytestmark = [pytest.mark.prove, pytest.mark.usefixtures("_lucene")]
+
+SECONDS = 60  # of random search, for each kind of text
+BATCH = 50
+END = " zzqz \n"  # a token of its own that no text joins
+# All assigned planes and some way beyond; surrogates are no characters.
+POINTS = ((0x1, 0xD800), (0xE000, 0x32400), (0xE0000, 0xE1000), (0xF0000, 0xF0040), (0x10FFC0, 0x110000))
+# X is the code point. Between them these frames give every class of the tokenizer a different answer.
+FRAMES = (  # separated by |
+    "qXq|1X1|X|カXカ|XX|אX|אXא|#X|#X\u20e3|🔥X🔥|X\U0001f3fb|🔥X|ะX|🔥\ufe0fX\U000e007f|🔥\ufe0f\U000e0061X|Xq|\u200dX"
+    "|X\u200d🔥|Xカ|q·X|1,X|X'|X\ufe0eq|X\ufe0e|X\ufe0f🔥|\U0001f1e6X|X1|X·q|X,1|X\u20e3|XXXies|X's|中X中|_X_"
+)
+SUFFIXES = (
+    "s es ies ed ing ly bli logi ational ization fulness ousness aliti iviti biliti icate ative alize iciti ical "
+    "ness ement ment ent ance able ible ion tion sion ism ate iti ous ive ize eed y e ll tt ss"
+)
+
+Terms = Callable[[str], list[str]]
+
+
+def differing(texts: list[str], lucene: Terms) -> Iterator[tuple[str, list[str], list[str]]]:
+    """The texts whose terms differ. Batches first: one call for many texts."""
+    own = default_analyzer().terms
+    for start in range(0, len(texts), BATCH):
+        batch = texts[start : start + BATCH]
+        joined = END.join(batch)
+        if lucene(joined) != own(joined):
+            yield from ((text, lucene(text), own(text)) for text in batch if lucene(text) != own(text))
+
+
+def test_every_code_point_is_of_its_class() -> None:
+    lucene, checked = lucene_terms(), 0
+    for low, high in POINTS:
+        for start in range(low, high, 256):
+            letters = [chr(point) for point in range(start, min(high, start + 256))]
+            for frame in FRAMES.split("|"):
+                texts = [frame.replace("X", letter) for letter in letters]
+                checked += len(texts)
+                assert not list(differing(texts, lucene)), frame
+    print(f"{checked} texts")
+
+
+@pytest.mark.parametrize("kind", ["difficult", "any code point", "English", "long"])
+def test_random_texts_have_lucenes_terms(kind: str) -> None:
+    """What this finds belongs into tests/harness/catalogue_lucene_terms.json once it is mended."""
+    lucene, rng, checked = lucene_terms(), random.Random(f"{kind} 8"), 0
+    ends = time.monotonic() + SECONDS
+    while time.monotonic() < ends:
+        texts = [_text(kind, rng) for _ in range(BATCH)]
+        found = list(differing(texts, lucene))
+        checked += len(texts)
+        assert not found, found[:5]
+    print(f"{kind}: {checked} texts")
+
+
+def _text(kind: str, rng: random.Random) -> str:
+    if kind == "difficult":
+        return adversarial_text(rng, 10)
+    if kind == "any code point":
+        return "".join(_any_letter(rng) for _ in range(rng.randint(1, 6)))
+    if kind == "English":
+        stem = "".join(rng.choice("abcdefghijklmnopqrstuvwxyzaeiouyaeiouyé'.-") for _ in range(rng.randint(0, 5)))
+        return stem + "".join(rng.choice(SUFFIXES.split()) for _ in range(rng.randint(1, 3)))
+    parts = rng.choice("a1'._,é𐐀中カ🔥\u0301\u200dאก") * rng.choice((1, 2, 100, 127, 128, 250, 253, 254, 255, 256))
+    return "".join(parts for _ in range(rng.randint(1, 2))) + adversarial_text(rng)
+
+
+def _any_letter(rng: random.Random) -> str:
+    if rng.random() < 0.4:
+        return rng.choice(ALPHABET)
+    low, high = rng.choice(((0x20, 0x3000), (0x3000, 0xD800), (0xE000, 0x10000), (0x10000, 0x20000), *POINTS))
+    return chr(rng.randrange(low, high))

@@ -1,0 +1,156 @@
+"""Hostile agents, judged by the host: none of them changes a score, a record or the host.
+
+Each attack is told where its target is, must be seen to try, and must leave nothing behind; the same attack without a
+jail must succeed, or it would prove nothing. It runs at every sandbox level that this host has, started by root and by
+an ordinary user. What the payloads may do is laid down in the sandbox notes, section 12.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from harness.limits import EpisodeLimits
+from harness.session import EpisodePorts, EpisodeRules, run_episode
+from problems.errors import Owner
+from tests.harness.episode_stand import StandGateway, problem, rules
+from tests.harness.jail_stand import reference_sandbox
+from tests.redteam.attacks import AGENTS, ATTACKS, BOMBS, FORGERIES
+from tests.redteam.stages import CONTROL, REPOSITORY, Findings, Stages, Start, open_stages
+from tests.redteam.trial import WatchingToolbox, is_record_true
+
+LEVELS: tuple[tuple[Start, str], ...] = (
+    ("root", "bubblewrap"),
+    ("user", "bubblewrap"),
+    ("root", "landlock"),
+    ("user", "landlock"),
+)
+
+
+@pytest.fixture(scope="module")
+def stages() -> Iterator[Stages]:
+    with open_stages() as opened:
+        for start, wanted in (*LEVELS, ("user", CONTROL)):
+            opened.begin(start, wanted)
+        yield opened
+
+
+@pytest.fixture(params=LEVELS, ids=lambda level: f"{level[1]}-by-{level[0]}", scope="module")
+def jailed(request: pytest.FixtureRequest, stages: Stages) -> Findings:
+    found = stages.findings(*request.param)
+    if found.why_none:
+        pytest.skip(found.why_none)
+    return found
+
+
+@pytest.fixture(scope="module")
+def control(stages: Stages) -> Findings:
+    found = stages.findings("user", CONTROL)
+    assert not found.why_none
+    return found
+
+
+def test_the_suite_is_large_and_every_agent_is_used():
+    used = {attack.agent for attack in (*ATTACKS, *FORGERIES, *BOMBS)} | {a.first for a in ATTACKS if a.first}
+    used |= {a.beside for a in ATTACKS if a.beside} | {"honest"}
+    assert used == {path.stem for path in AGENTS.glob("*.py")}
+    assert len(ATTACKS) + len(FORGERIES) + len(BOMBS) >= 30
+
+
+@pytest.mark.parametrize("arguments", [["--wanted", CONTROL], ["--wanted", CONTROL, "--as-root"], ["--wanted", "auto"]])
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be refused for being root")
+def test_a_stage_ends_at_once_under_root(arguments, tmp_path):
+    command = [sys.executable, "-m", "tests.redteam.stage", "--state", str(tmp_path), *arguments]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "never as root" in done.stderr and not done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+# -- attacks on the host
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.agent)
+def test_an_attack_that_succeeds_without_a_jail(attack, control):
+    trial = control.trials["attack"][attack.agent]
+    assert trial.was_tried, trial
+    assert attack.success in trial.harm, trial
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.agent)
+def test_is_stopped_by_the_jail(attack, jailed, control):
+    trial = jailed.trials["attack"][attack.agent]
+    assert trial.was_tried, trial
+    assert not trial.harm, trial
+    if attack.success == "calls":  # all that pass without a jail are refused in one
+        passed = set(trial.passed_calls) & set(control.trials["attack"][attack.agent].passed_calls)
+        assert not passed, trial
+
+
+@pytest.mark.parametrize("agent", ["honest"])
+def test_an_honest_agent_works_in_the_same_jail(agent, jailed):
+    trial = jailed.trials["honest"][agent]
+    assert (trial.stop, trial.code, trial.harm) == ("terminated", "", ()), trial
+    assert trial.was_tried and trial.recommended
+
+
+# -- lies to the host
+
+
+@pytest.mark.parametrize("forgery", FORGERIES, ids=lambda forgery: forgery.agent)
+def test_a_lie_changes_neither_score_nor_record(forgery, jailed):
+    trial = jailed.trials["forgery"][forgery.agent]
+    assert trial.was_tried, trial
+    assert trial.stop == forgery.stop, trial
+    assert not trial.harm, trial
+    assert not trial.code or trial.owner == Owner.AGENT.value
+    assert len(trial.detail) < 2_000
+
+
+def test_a_record_with_a_call_that_nobody_made_would_be_noticed():
+    source = "from arena_sdk import tools\ndef agent_main(p):\n tools.find_product(q='x')\n tools.find_product(q='y')"
+    toolbox = WatchingToolbox({})
+    ports = EpisodePorts(toolbox=toolbox, gateway=StandGateway(), sandbox=reference_sandbox(source))
+    body = run_episode(source, problem(), ports, rules()).body
+    assert is_record_true(body, toolbox.log)
+    first, second = body.events
+    forged = msgspec.structs.replace(first, result='[{"product_id":"7"}]')
+    for events in ((first, second, second), (second, first), (forged, second), (first,)):
+        assert not is_record_true(msgspec.structs.replace(body, events=events), toolbox.log)
+
+
+def test_an_answer_that_nobody_found_would_count_without_the_surfaced_rule():
+    source = "from arena_sdk import tools\ndef agent_main(p): tools.recommend_product('1900000007')"
+    lenient = EpisodeRules(policy_sha256="0", catalogue_sha256="1", limits=EpisodeLimits(), is_surfaced_rule_on=False)
+    for chosen, unsurfaced in ((rules(), ("1900000007",)), (lenient, ())):
+        ports = EpisodePorts(toolbox=WatchingToolbox({}), gateway=StandGateway(), sandbox=reference_sandbox(source))
+        body = run_episode(source, problem(), ports, chosen).body
+        assert (body.recommended, body.unsurfaced) == (("1900000007",), unsurfaced)
+
+
+# -- more than an agent may take
+
+
+def needs_bounds(found: Findings) -> None:
+    if not found.is_bounded:
+        pytest.skip("no writable cgroup around the whole suite: no bomb is lit (sandbox notes, section 12)")
+
+
+@pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb.agent)
+def test_a_little_is_allowed(bomb, jailed):
+    needs_bounds(jailed)
+    trial = jailed.trials["fuse"][bomb.agent]
+    assert (trial.stop, trial.has_reached) == ("returned", True), trial
+
+
+@pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb.agent)
+def test_too_much_ends_the_episode_for_its_own_reason_and_is_the_agents(bomb, jailed):
+    needs_bounds(jailed)
+    trial = jailed.trials["bomb"][bomb.agent]
+    assert trial.was_tried and not trial.has_reached, trial
+    assert trial.stop in bomb.stops, trial
+    assert trial.owner == Owner.AGENT.value
