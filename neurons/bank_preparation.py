@@ -9,6 +9,10 @@ from __future__ import annotations
 import secrets
 
 from arena.bank.stock import BatchStock
+from arena.chain.keys import keypair_signer
+from arena.chain.local import LocalSubtensor
+from arena.chain.opening import OWNER_URI
+from arena.chain.port import Signer, Subtensor
 from arena.gate.isolation import inspect_isolated
 from arena.gate.knowledge import GateKnowledge, make_knowledge
 from arena.gate.report import GateReport
@@ -49,6 +53,17 @@ def prepare_suite(settings: Settings, policy: Policy) -> tuple[Problem, ...]:
     except OSError as error:
         raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
     return problems
+
+
+async def prepare_local_chain(chain: Subtensor, signer: Signer) -> None:
+    """On the local twin: the subnet owner at uid 0, where emissions burn, and stake behind this validator's hotkey."""
+    if not isinstance(chain, LocalSubtensor):
+        return
+    await chain.register(keypair_signer(OWNER_URI))
+    await chain.register(signer)
+    metagraph = await chain.metagraph()
+    if not any(neuron.hotkey == signer.hotkey and neuron.has_validator_permit for neuron in metagraph.neurons):
+        await chain.set_stake(signer.hotkey, 5 * chain.rules.permit_stake_rao)
 
 
 def open_stock(settings: Settings, policy: Policy, suite: tuple[Problem, ...]) -> BatchStock:

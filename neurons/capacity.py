@@ -17,7 +17,7 @@ RESERVED_BYTES = 1 << 30  # supervisor, store and the rest of the host
 
 
 def worker_count(wanted: int, memory_bytes: int, limits: EpisodeLimits) -> int:
-    """Workers to start when `wanted` (the cores, or the operator's number) are asked for: as many as fit, at least one."""
+    """Workers to start where `wanted` (the cores, or the operator's number) are asked for: as many as fit, or one."""
     each = WORKER_BYTES + limits.memory_bytes + limits.disk_bytes
     return max(1, min(wanted, (memory_bytes - RESERVED_BYTES) // each))
 

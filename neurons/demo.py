@@ -22,10 +22,10 @@ import msgspec
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.local import LocalSubtensor
 from arena.chain.local_state import LocalRules
-from arena.chain.opening import local_chain_path
+from arena.chain.opening import OWNER_URI, local_chain_path
 from arena.chain.port import Signer
 from arena.records.verify import VerifyReport, verify_store
-from arena.store.embedded import EmbeddedServer, start_embedded
+from arena.store.lifetime import embedded_server
 from arena.store.location import read_location
 from arena.store.port import Store, StoredSubmission, WeightsResult
 from arena.store.postgres import PostgresStore
@@ -142,7 +142,7 @@ async def register_and_submit(settings: Settings, agents: tuple[DemoAgent, ...])
     """Register owner, validator (with stake) and miners on the local chain, and submit every agent file."""
     rules = LocalRules(netuid=settings.netuid, block_ms=BLOCK_MS, weights_rate_limit_blocks=4)
     chain = LocalSubtensor(local_chain_path(settings.state_dir), now_ms=unix_ms, netuid=settings.netuid, rules=rules)
-    owner, validator = keypair_signer("//Owner"), keypair_signer(VALIDATOR)
+    owner, validator = keypair_signer(OWNER_URI), keypair_signer(VALIDATOR)
     for signer in (owner, validator):  # uid 0 is the subnet owner's, where emissions burn
         await chain.register(signer)
     await chain.set_stake(validator.hotkey, STAKE_RAO)
@@ -176,6 +176,7 @@ def running_validator(run: DemoRun) -> Iterator[subprocess.Popen[bytes]]:
         "--workers": settings.workers,
         "--sandbox": settings.sandbox,
         "--log-format": "json",
+        "--parent-pid": os.getpid(),
     }
     arguments = [str(part) for flag, value in flags.items() for part in (flag, value)]
     with (run.folder / "validator.log").open("wb") as log:
@@ -261,15 +262,12 @@ async def conclude(run: DemoRun, view: DemoView, elapsed_s: float) -> DemoResult
     chain = LocalSubtensor(local_chain_path(run.folder), now_ms=unix_ms, netuid=run.settings.netuid)
     hotkey = keypair_signer(VALIDATOR).hotkey
     metagraph = await chain.metagraph()
-    server: EmbeddedServer = await asyncio.to_thread(start_embedded, run.folder)
-    try:
+    async with embedded_server(run.folder) as server:
         store = await PostgresStore.open(server.dsn_for(hotkey), hotkey)
         try:
             report = await verify_store(store, verify)
         finally:
             await store.close()
-    finally:
-        await asyncio.to_thread(server.stop)
     return DemoResult(
         view=view,
         report=report,

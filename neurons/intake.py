@@ -10,6 +10,7 @@ import asyncio
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from arena.chain.keys import verify
 from arena.gate.isolation import inspect_isolated
@@ -144,7 +145,7 @@ class Intake:
             agent_version_id=known.subject.agent_version_id,
             name=known.name,
             hotkey=known.subject.miner_hotkey,
-            state=known.state if known.state in ("rejected", "review") else "accepted",
+            state=known.state if known.state != "queued" else "accepted",
             submitted_block=known.submitted_block,
             next_allowed_block=next_allowed_block(past, self._node.policy.cooldown),
             report=_read_report(known),
@@ -167,6 +168,9 @@ class Intake:
             if result.state != "pending":
                 await self._node.store.set_submission_state(agent, result.state)
                 await self._node.store.close_items(QUALIFYING, "qualifying", agent)
+                if (receipt := self._node.inbox.receipt(agent)) is not None:
+                    decided = replace(receipt, state=result.state, qualifying_e4=result.score_e4)
+                    self._node.inbox.put_receipt(decided)
                 self._node.log.info("qualifying", agent=submission.name, state=result.state, score_e4=result.score_e4)
 
 

@@ -16,16 +16,18 @@ import structlog
 
 from arena.chain.opening import open_beacon, open_signer, open_subtensor
 from arena.policy import Policy
+from arena.race.alone import lone_race_refusal
+from arena.race.assign import permitted_validators
 from arena.records.model import Conditions, HostFacts
 from arena.records.sequencer import Sequencer
-from arena.store.embedded import start_embedded
+from arena.store.lifetime import embedded_server
 from arena.store.location import StoreLocation, write_location
 from arena.store.postgres import PostgresStore
 from arena.submissions.inbox import Inbox
 from harness.sandbox.port import SandboxLevel
-from neurons.bank_preparation import gate_knowledge, open_stock, prepare_suite
-from neurons.metrics import Metrics
+from neurons.bank_preparation import gate_knowledge, open_stock, prepare_local_chain, prepare_suite
 from neurons.capacity import usable_memory_bytes, worker_count
+from neurons.metrics import Metrics
 from neurons.node import Node
 from neurons.pool import WorkerPool
 from neurons.settings import Settings
@@ -39,7 +41,8 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
     """A node with its worker pool running.
 
     Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2020 to V2024 (store), V2031 (wallet), U3001
-    or U3005 (model endpoint), U3030 (chain), V2040 (title release), V2062 (the policy does not let this host race).
+    or U3005 (model endpoint), U3030 (chain), V2040 (title release), V2062 to V2065
+    (the policy or the chain does not let this host race).
     """
     policy = policy_of(settings)
     signer = open_signer(
@@ -61,6 +64,12 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         await pool.start()
         level = pool.sandbox
         _refuse_wrong_level(policy, level)
+        await prepare_local_chain(chain, signer)
+        permitted = permitted_validators(await chain.metagraph())
+        if signer.hotkey not in permitted:
+            raise ArenaError("V2065", f"{signer.hotkey} on netuid {chain.netuid}")
+        if refusal := lone_race_refusal(policy, permitted):
+            raise ArenaError("V2064", refusal)
         store = await _open_store(settings, signer.hotkey, stack)
         suite = prepare_suite(settings, policy)
         metrics = Metrics()
@@ -102,8 +111,7 @@ async def _open_store(settings: Settings, hotkey: str, stack: contextlib.AsyncEx
     dsn = settings.database_dsn.get_secret_value()
     kind = "external"
     if not dsn:
-        server = await asyncio.to_thread(start_embedded, settings.state_dir)
-        stack.callback(server.stop)
+        server = await stack.enter_async_context(embedded_server(settings.state_dir))
         dsn = await asyncio.to_thread(server.dsn_for, hotkey)
         kind = "embedded"
     write_location(

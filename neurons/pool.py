@@ -1,7 +1,7 @@
 """The worker pool: a fixed number of episode workers, restarted when they die.
 
-Promise: `run` answers every job with a reply or raises ArenaError V2005; a stuck or killed worker never blocks the
-others; `stop` leaves no process behind. Processes are ended by their own ids only.
+Promise: `run` answers every job with a reply, Faulted V2005 when its worker died, hung or sent what is no reply; a
+stuck or killed worker never blocks the others; `stop` leaves no process behind. Processes are ended by their own ids.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import contextlib
 import os
 import sys
 from pathlib import Path
+
+import msgspec
 
 from harness.sandbox.port import SandboxLevel
 from neurons.worker_protocol import (
@@ -58,6 +60,9 @@ class _Worker:
         try:
             await worker._send(setup)
             reply = await asyncio.wait_for(worker._receive(), _START_TIMEOUT_S)
+        except TimeoutError as error:
+            await worker.kill()
+            raise ArenaError("V2005", f"worker {setup.slot} was not ready in {_START_TIMEOUT_S:.0f} s") from error
         except BaseException:
             await worker.kill()
             raise
@@ -75,9 +80,11 @@ class _Worker:
         return await self._receive()
 
     async def kill(self) -> None:
+        """End the process, a stopped one too; one that the kernel holds on to is left to it after a while."""
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
-        await asyncio.wait_for(self.process.wait(), _KILL_WAIT_S)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.process.wait(), _KILL_WAIT_S)
 
     async def _send(self, request: Request) -> None:
         assert self.process.stdin is not None
@@ -92,9 +99,11 @@ class _Worker:
         try:
             prefix = await self.process.stdout.readexactly(LENGTH_BYTES)
             body = await self.process.stdout.readexactly(frame_length(prefix))
+            return decode_reply(body)
         except asyncio.IncompleteReadError as error:
             raise self._died() from error
-        return decode_reply(body)
+        except (ValueError, msgspec.DecodeError) as error:
+            raise ArenaError("V2005", f"worker {self.setup.slot} sent what is no reply: {error}") from error
 
     def _died(self) -> ArenaError:
         return ArenaError("V2005", f"worker {self.setup.slot}, process {self.process.pid}")

@@ -167,7 +167,7 @@ class RaceClock:
         )
 
     async def _pending_qualifying(self, state: RaceState, earlier: list[RaceState]) -> int:
-        """Undecided agents that a closed race waits for: committed by its close, and since the close of the race before,
+        """Undecided agents that a closed race waits for: committed by its close, and since the last race's close,
         so that no agent is waited for twice."""
         if state.closed is None or state.field is not None:
             self._commitments.clear()

@@ -19,6 +19,7 @@ import msgspec
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
+from neurons.capacity import usable_cores
 from problems.errors import ArenaError
 
 ENVIRONMENT_PREFIX = "ARENA_"
@@ -63,7 +64,12 @@ class Settings(BaseSettings):
         default=Path("~/.bittensor/wallets"), validate_default=True, description="folder of the wallets"
     )
     database_dsn: SecretStr = Field(default=SecretStr(""), description="Postgres; empty: the embedded server")
-    workers: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1, le=1024, description="episodes at once")
+    workers: int = Field(
+        default_factory=usable_cores,
+        ge=1,
+        le=1024,
+        description="episodes at once; fewer where memory does not hold them",
+    )
     sandbox: Literal["auto", "bubblewrap", "landlock", "docker", "reference-agents-only"] = Field(
         default="auto", description="jail for agents; auto: the best level that holds here"
     )
@@ -82,6 +88,7 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="least severe line kept"
     )
+    parent_pid: int = Field(default=0, ge=0, description="stop when this process is gone; 0: run on one's own")
     metrics_port: int = Field(default=0, ge=0, le=65535, description="Prometheus on loopback; 0: off")
 
     @field_validator("state_dir", "catalogue_dir", "guest_dir", "wallet_path")

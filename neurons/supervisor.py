@@ -8,8 +8,11 @@ records it. Loops end together: the first failure that no retry can mend drains 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Coroutine
+
+import structlog
 
 from neurons.episodes import EpisodeLoop, sweep
 from neurons.intake import Intake
@@ -23,6 +26,7 @@ from neurons.turns import take_turns
 from neurons.verdicts import VerdictLoop
 from neurons.weights_loop import WeightsLoop
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 DRAIN_S = 30.0
 SWEEP_S = 2.0
 HEARTBEAT_S = 30.0
@@ -35,15 +39,25 @@ def run_validator(settings: Settings) -> None:
 
 
 async def _run(settings: Settings) -> None:
-    async with open_node(settings) as node:
-        await Supervisor(node).run()
+    """Open, run, close. A signal that comes while the node is opening undoes what was opened."""
+    loop, opening = asyncio.get_running_loop(), asyncio.current_task()
+    assert opening is not None
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, opening.cancel)
+    try:
+        async with open_node(settings) as node:
+            await Supervisor(node, parent_pid=settings.parent_pid).run()
+    except asyncio.CancelledError:
+        structlog.get_logger().info("stopped while starting")
 
 
 class Supervisor:
     """Runs one node until it is told to stop."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, *, parent_pid: int = 0) -> None:
+        """`parent_pid`: stop when that process is no longer this one's parent; 0 for none."""
         self._node = node
+        self._parent_pid = parent_pid
         self._drain = asyncio.Event()
         qualifying = RaceLog(node.store, QUALIFYING)
         self._clock = RaceClock(node, qualifying)
@@ -62,7 +76,7 @@ class Supervisor:
         """Run until stopped. Raises the first ArenaError that no retry can mend."""
         await self._clock.adopt_policy()  # before any work is claimed
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self.stop)
         tasks = [asyncio.create_task(coroutine) for coroutine in self._loops()]
         drained = asyncio.create_task(self._drain.wait())
@@ -89,8 +103,14 @@ class Supervisor:
             self._verdicts.run(drain),
             take_turns("sweep", lambda: sweep(node), drain, node.log, every_s=SWEEP_S),
             take_turns("heartbeat", self._beat, drain, node.log, every_s=HEARTBEAT_S),
+            take_turns("parent", self._look_for_parent, drain, node.log, every_s=1.0),
             *(loop.run() for loop in self._episodes),
         ]
+
+    async def _look_for_parent(self) -> None:
+        if self._parent_pid and os.getppid() != self._parent_pid:
+            self._node.log.warning("parent is gone", process=self._parent_pid)
+            self.stop()
 
     async def _beat(self) -> None:
         head = await self._node.store.head()

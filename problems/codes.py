@@ -186,6 +186,19 @@ _ROWS = (
         "make room, or give this user the path named here",
         True,
     ),
+    _row(
+        "V2065",
+        "this hotkey holds no validator permit",
+        "nothing it finds would count; the validator does not start",
+        "register the hotkey and stake behind it until the subnet gives it a permit",
+    ),
+    _row(
+        "V2026",
+        "no store is known in this folder",
+        "nothing was read",
+        "give --state-dir of a node, or of a demo run (the demo prints it)",
+    ),
+    _row("V2027", "a file or folder cannot be used", _STOPS, "check the path and its permissions"),
     # -- upstream
     _row(
         "U3001",

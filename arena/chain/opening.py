@@ -18,6 +18,7 @@ from arena.chain.real import BittensorSubtensor
 from problems.errors import ArenaError
 
 LOCAL_NETWORK = "local"
+OWNER_URI = "//Owner"  # the local subnet's owner, whose uid 0 burns
 
 
 def local_chain_path(state_dir: Path) -> Path:

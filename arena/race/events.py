@@ -81,14 +81,7 @@ class BatchReleased(msgspec.Struct, frozen=True, kw_only=True, tag="released", t
 
 
 Event = (
-    RaceOpened
-    | RaceClosed
-    | FieldFixed
-    | ProblemsDrawn
-    | ItemsEnqueued
-    | SettlementDue
-    | RaceSettled
-    | BatchReleased
+    RaceOpened | RaceClosed | FieldFixed | ProblemsDrawn | ItemsEnqueued | SettlementDue | RaceSettled | BatchReleased
 )
 
 

@@ -56,9 +56,7 @@ def qualify(results: Iterable[QualifyingResult], problem_ids: Iterable[str], pol
     else:
         still_possible = passes + max(0, rules.validators_asked - finished)
         state = "pending" if still_possible >= rules.validators_required else "unqualified"
-    return Qualification(
-        state=state, score_e4=lower_median(means) if means else None, passes=passes, finished=finished
-    )
+    return Qualification(state=state, score_e4=lower_median(means) if means else None, passes=passes, finished=finished)
 
 
 def _mean(scores: dict[str, int | None], suite: frozenset[str], withdrawn_max_e4: int) -> int | None:

@@ -7,7 +7,9 @@ concerned; a cut tail needs the head (or a checkpoint) to be seen. It reads and 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -33,6 +35,7 @@ from problems.errors import ArenaError
 from problems.outcome import OutcomeScore
 
 BATCH = 128
+_SHA256 = re.compile("[0-9a-f]{64}")
 DEFECTS_KEPT = 1000
 
 Rule = Literal[
@@ -133,16 +136,45 @@ async def _take_all(
     bodies_of: BodiesOf,
     progress: Progress | None,
 ) -> None:
-    async for batch in _batches(records):
-        decoded = [_read(record) for record in batch]
-        bodies: dict[tuple[str, str], bytes] = {}
-        for validator, wanted in _wanted(batch, decoded).items():
-            for body in await bodies_of(sorted(wanted), validator):
-                bodies[validator, body.body_sha256] = body.content
-        for record, content in zip(batch, decoded, strict=True):
-            check.take(record, content, bodies)
+    async for loaded in _ahead(_loaded(records, bodies_of)):
+        await asyncio.to_thread(loaded.check, check)
         if progress:
             progress(check.records)
+
+
+class _Loaded(msgspec.Struct, frozen=True):
+    """Some records, their contents, and the bodies they name under validator and hash."""
+
+    records: list[SignedRecord]
+    contents: list[RecordContent | None]
+    bodies: dict[tuple[str, str], bytes]
+
+    def check(self, check: LogCheck) -> None:
+        for record, content in zip(self.records, self.contents, strict=True):
+            check.take(record, content, self.bodies)
+
+
+async def _loaded(
+    records: AsyncIterator[SignedRecord] | Iterable[SignedRecord], bodies_of: BodiesOf
+) -> AsyncIterator[_Loaded]:
+    async for batch in _batches(records):
+        contents = [_read(record) for record in batch]
+        bodies: dict[tuple[str, str], bytes] = {}
+        for validator, wanted in _wanted(batch, contents).items():
+            for body in await bodies_of(sorted(wanted), validator):
+                bodies[validator, body.body_sha256] = body.content
+        yield _Loaded(batch, contents, bodies)
+
+
+async def _ahead(batches: AsyncIterator[_Loaded]) -> AsyncIterator[_Loaded]:
+    """The same batches, each loaded while the one before is checked."""
+    upcoming = asyncio.ensure_future(anext(batches, None))
+    try:
+        while (batch := await upcoming) is not None:
+            upcoming = asyncio.ensure_future(anext(batches, None))
+            yield batch
+    finally:
+        upcoming.cancel()
 
 
 def _wanted(batch: Sequence[SignedRecord], decoded: Sequence[RecordContent | None]) -> dict[str, set[str]]:
@@ -182,7 +214,7 @@ def _read(record: SignedRecord) -> RecordContent | None:
 
 
 def _is_sha256(text: str) -> bool:
-    return len(text) == 64 and all(digit in "0123456789abcdef" for digit in text)
+    return _SHA256.fullmatch(text) is not None
 
 
 class LogCheck:
@@ -207,7 +239,7 @@ class LogCheck:
 
     def head(self, validator: str) -> Head:
         """Where a log stands after what was taken."""
-        return self._heads.get(validator, first_head(validator))
+        return self._heads.get(validator) or first_head(validator)
 
     def take(
         self, record: SignedRecord, content: RecordContent | None, bodies: Mapping[tuple[str, str], bytes]
@@ -215,10 +247,11 @@ class LogCheck:
         """Check one record. `content` None: its bytes do not decode. `bodies` holds the body it names, if stored, under
         validator and hash."""
         self.records += 1
+        message = signing_message(record.validator, record.seq, record.prev, record.content_sha256)
         self._check_place(record)
-        self._check_seal(record)
+        self._check_seal(record, message)
         tree = self._trees.setdefault(record.validator, MerkleFrontier())
-        tree.append(signing_message(record.validator, record.seq, record.prev, record.content_sha256))
+        tree.append(message)
         self._heads[record.validator] = head_after(record)
         point = self._checkpoints.pop((record.validator, tree.size), None)
         if point and point != checkpoint_of(record.validator, tree):
@@ -275,11 +308,10 @@ class LogCheck:
         elif record.prev != head.hash:
             self._report(record, "chain", f"it does not follow record {head.seq}")
 
-    def _check_seal(self, record: SignedRecord) -> None:
+    def _check_seal(self, record: SignedRecord, message: bytes) -> None:
         if hashlib.sha256(record.content).hexdigest() != record.content_sha256:
             self._unreadable.add(record.validator)
             self._report(record, "content", "the content does not have the hash that was signed")
-        message = signing_message(record.validator, record.seq, record.prev, record.content_sha256)
         if not self._verify_signature(record.validator, message, bytes.fromhex(record.signature)):
             self._report(record, "signature", f"it is not signed by {record.validator}")
 

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from arena.records.chain import first_head
 from arena.records.model import Head, SignedRecord, Stage, Subject
 from arena.store import statements as sql
-from arena.store.bodies import compress_bodies, require_intact, restore_body
+from arena.store.bodies import Frame, compress_bodies, require_intact, restore_bodies
 from arena.store.connect import coded_errors, open_engine
 from arena.store.hold import Hold
 from arena.store.port import (
@@ -165,7 +165,8 @@ class PostgresStore:
             validator=self._validator if validator is None else validator,
             body_sha256s=[bytes.fromhex(name) for name in body_sha256s],
         )
-        return [restore_body(row.sha256.hex(), row.content, row.size) for row in rows]
+        frames = [Frame(body_sha256=row.sha256.hex(), content=row.content, size=row.size) for row in rows]
+        return await restore_bodies(frames)
 
     # -- work
 

@@ -19,7 +19,7 @@ from problems.errors import ArenaError, Failure
 
 ENTRY_BYTES_MAX = 8 << 20  # a 1 MB source, escaped in JSON, with room
 
-ReceiptState = Literal["refused", "rejected", "review", "accepted"]
+ReceiptState = Literal["refused", "rejected", "review", "accepted", "qualified", "unqualified"]
 
 
 class InboxEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +41,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     next_allowed_block: int
     failure: Failure | None = None
     report: GateReport | None = None
+    qualifying_e4: int | None = None  # mean score on the suite, once it is known
 
 
 class Inbox:

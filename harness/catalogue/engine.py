@@ -8,8 +8,9 @@ each thread has its own accumulator (8 bytes a document). Only the products of a
 from __future__ import annotations
 
 import functools
-import mmap
+import os
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,8 @@ class Engine:
         self._denominators = denominators(load("pairs"), content.total_terms, content.scored_documents)
         self._idf = inverse_frequencies(np.diff(self._starts), content.scored_documents)
         self._vocabulary = Vocabulary(folder)
-        with (folder / layout.PRODUCTS).open("rb") as stream:
-            self._products = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        self._products = os.open(folder / layout.PRODUCTS, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._products)
         self._decode = msgspec.json.Decoder(Product).decode
         self._product_at = functools.lru_cache(maxsize=_PRODUCTS_CACHED)(self._decode_product)
         self._threads = threading.local()
@@ -171,10 +172,10 @@ class Engine:
         return numbers
 
     def _decode_product(self, number: int) -> Product:
-        line = self._products[int(self._offsets[number]) : int(self._offsets[number + 1])]
-        try:
-            return self._decode(line)
-        except msgspec.DecodeError as error:
+        start, end = int(self._offsets[number]), int(self._offsets[number + 1])
+        try:  # read, not mapped: the kernel maps 16 pages around each touched one, and they count as ours
+            return self._decode(os.pread(self._products, end - start, start))
+        except (OSError, msgspec.DecodeError) as error:
             raise ArenaError("U3010", f"document {number} of {layout.PRODUCTS}: {error}") from error
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 _EXIT_FAILED = 1
+_TAIL_CHARS = 2_000  # of a failed agent's own output
 _COLUMNS = {  # heading -> characters
     "problem": 18,
     "bucket": 7,
@@ -90,20 +91,32 @@ def run(
     policy: _Policy = None,
     state_dir: _StateDir = None,
     bodies: Annotated[Path | None, typer.Option(help="Folder to keep each trace in, as JSON.")] = None,
+    gate: Annotated[bool, typer.Option(help="Gate the file first, as a validator does.")] = True,
     as_json: _Json = False,
 ) -> None:
     """Run an agent file on problems, as a validator would.
+
+    The gate comes first: a file that it rejects would never run at a validator, so it does not run here either, unless
+    you say --no-gate.
 
     The same jail, tools, gateway, scoring and judge, so the body hash printed here is the one a validator records for
     the same agent, problem, policy and model replies. Without a model endpoint the scripted model answers, and without
     a catalogue a synthetic one is made. Exit code 1 when an episode ended in a fault of the agent's own.
     """
-    source = _decoded(_read(agent))
+    raw = _read(agent)
+    source = _decoded(raw)
 
     from arena.evaluate import evaluate
     from neurons.wiring import open_local_ports
 
     resolved = _settings(policy, catalogue, state_dir, model_url, model)
+    if gate:
+        from neurons.bank_preparation import gate_report
+
+        report = gate_report(raw, resolved.settings)
+        if report.outcome == "reject":
+            _show_report(agent, report)
+            raise typer.Exit(_EXIT_FAILED)
     done: list[Evaluation] = []
     with open_local_ports(resolved.settings) as ports:
         asked = _choose(ports, problems, problem or [], count)
@@ -278,8 +291,8 @@ def _print_summary(done: Sequence[Evaluation]) -> None:
         if evaluation.body.failure is not None:
             failure = evaluation.body.failure
             typer.echo(f"{evaluation.body.problem_id}: {render(lookup(failure.code), failure.detail)}")
-            if evaluation.cost.output_tail:
-                typer.echo(evaluation.cost.output_tail.rstrip())
+            if tail := evaluation.cost.output_tail[-_TAIL_CHARS:].strip():
+                typer.echo(tail)
 
 
 def _print_json(done: Sequence[Evaluation]) -> None:

@@ -20,6 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 from problems.errors import ArenaError, Owner
 
 EXIT_FAILED, EXIT_USAGE, EXIT_NOT_READY, EXIT_INTEGRITY = 1, 2, 3, 4
+EXIT_INTERRUPTED = 130  # the shell's own convention
 
 _EXIT_BY_OWNER = {
     Owner.AGENT: EXIT_FAILED,
@@ -28,7 +29,14 @@ _EXIT_BY_OWNER = {
     Owner.PROBLEM: EXIT_USAGE,
 }
 # A path or setting typed wrongly is usage, whoever owns the code; a record that fails verification is neither.
-_EXIT_BY_CODE = {"A1009": EXIT_USAGE, "V2030": EXIT_USAGE, "V2050": EXIT_INTEGRITY, "P4010": EXIT_INTEGRITY}
+_EXIT_BY_CODE = {
+    "A1009": EXIT_USAGE,
+    "V2026": EXIT_USAGE,
+    "V2027": EXIT_USAGE,
+    "V2030": EXIT_USAGE,
+    "V2050": EXIT_INTEGRITY,
+    "P4010": EXIT_INTEGRITY,
+}
 
 
 class CommandEntry(NamedTuple):
@@ -125,14 +133,27 @@ def exit_code(error: ArenaError) -> int:
 def run_guarded(program: Callable[[], int | None]) -> int:
     """Run a program and return its exit code; a failure becomes text on stderr. Every entry point ends here."""
     try:
-        return program() or 0
+        return _run_with_paths(program)
     except ArenaError as error:
         typer.echo(str(error), err=True)
         return exit_code(error)
+    except KeyboardInterrupt:
+        typer.echo("stopped", err=True)
+        return EXIT_INTERRUPTED
     except Exception:  # noqa: BLE001 - the last line of defence: nothing is swallowed, it is shown whole
         traceback.print_exc()
         typer.echo("This is a bug in agent-arena, not in your agent or host. Please report the traceback.", err=True)
         return EXIT_NOT_READY
+
+
+def _run_with_paths(program: Callable[[], int | None]) -> int:
+    """Run a program; a path that can't be used is V2027, because somebody named it."""
+    try:
+        return program() or 0
+    except OSError as error:
+        if error.filename is None:
+            raise
+        raise ArenaError("V2027", f"{error.filename}: {error.strerror}") from error
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -51,7 +51,9 @@ def verify(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check every signature, hash, link, body and reference of every log in the store.
+    """Check every signature, hash, link, body and reference of every log this login may read.
+
+    A validator's own login reads its own log; give the owner's with --dsn to check all logs of a shared server.
 
     Ends with 0 when nothing is wrong. Ends with 4 when something is, and names the first bad record. A log whose tail
     was cut together with its head looks whole from inside: give a checkpoint that was kept elsewhere.
@@ -156,7 +158,7 @@ async def _open_store(dsn: str, state_dir: Path | None) -> AsyncIterator[Postgre
             folder = state_dir or default_state_dir()
             location = read_location(folder)
             if location is None:
-                raise ArenaError("V2021", f"no store is known in {folder}; name one with --state-dir or --dsn")
+                raise ArenaError("V2026", str(folder))
             if location.kind == "embedded":
                 from arena.store.embedded import start_embedded
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -84,7 +84,7 @@ async def _decide(state_dir: Path | None, agent: str, state: Literal["accepted",
 @asynccontextmanager
 async def _store(state_dir: Path | None) -> AsyncIterator[tuple[PostgresStore, Path]]:
     """The validator's store, through its own role; the server is started when the validator is not running."""
-    from arena.store.embedded import start_embedded
+    from arena.store.lifetime import embedded_server
     from arena.store.location import default_state_dir, read_location
     from arena.store.postgres import PostgresStore
     from problems.errors import ArenaError
@@ -92,17 +92,13 @@ async def _store(state_dir: Path | None) -> AsyncIterator[tuple[PostgresStore, P
     folder = state_dir or default_state_dir()
     location = read_location(folder)
     if location is None:
-        raise ArenaError("V2021", f"no validator has run in {folder}")
-    server = await asyncio.to_thread(start_embedded, folder) if location.kind == "embedded" else None
-    try:
+        raise ArenaError("V2026", str(folder))
+    async with AsyncExitStack() as stack:
+        if location.kind == "embedded":
+            await stack.enter_async_context(embedded_server(folder))
         store = await PostgresStore.open(location.dsn, location.validator)
-        try:
-            yield store, folder
-        finally:
-            await store.close()
-    finally:
-        if server is not None:
-            await asyncio.to_thread(server.stop)
+        stack.push_async_callback(store.close)
+        yield store, folder
 
 
 def _findings(submission: StoredSubmission) -> list[str]:

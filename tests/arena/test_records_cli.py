@@ -26,17 +26,18 @@ from tests.arena.log_stand import HOST, Clock, attempt, episode, settlement
 from tests.arena.test_store_roles import as_owner
 
 ROOT = Path(__file__).parents[2]
-ALICE = keypair_signer("//Alice")
+ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
 
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[Path]:
-    """A state folder with a log of eight records, its server stopped."""
+    """A state folder with Alice's log of eight records, and Bob's of one beside it, its server stopped."""
     state_dir = Path(tempfile.mkdtemp(prefix="arena-"))
     server = start_embedded(state_dir)
     dsn = server.dsn_for(ALICE.hotkey)
     write_location(state_dir, StoreLocation(kind="embedded", validator=ALICE.hotkey, dsn=dsn))
     asyncio.run(fill(dsn, state_dir))
+    asyncio.run(append_one(server.dsn_for(BOB.hotkey)))
     server.stop()
     yield state_dir
     shutil.rmtree(state_dir)
@@ -55,6 +56,12 @@ async def fill(dsn: str, state_dir: Path) -> None:
     await store.close()
 
 
+async def append_one(dsn: str) -> None:
+    store = await PostgresStore.open(dsn)
+    await Sequencer(store, BOB, Clock(), HOST).append([attempt(0)])
+    await store.close()
+
+
 def records(node: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "neurons.cli.app", "records", *arguments]
     environment = {**os.environ, "ARENA_STATE_DIR": str(node)}
@@ -67,6 +74,21 @@ def test_verify_of_a_whole_log_is_ok_and_leaves_the_server_as_it_was(node: Path)
     assert "8 records (3 attempt, 2 evaluation, 1 settlement, 2 verdict), 2 bodies, 1 logs" in done.stdout
     assert "ok: every signature" in done.stdout
     assert not is_running(node)
+
+
+def test_a_validators_login_reads_its_own_log_and_the_owners_all_of_them(node: Path) -> None:
+    server = start_embedded(node)
+    try:
+        own = json.loads(records(node, "stats", "--json").stdout)
+        verified = json.loads(records(node, "verify", "--json", "--dsn", server.owner_dsn).stdout)
+        every = json.loads(records(node, "stats", "--json", "--dsn", server.owner_dsn).stdout)
+        foreign = records(node, "tail", "--validator", BOB.hotkey)
+    finally:
+        server.stop()
+    assert own["logs"] == {ALICE.hotkey: 8}
+    assert every["logs"] == {ALICE.hotkey: 8, BOB.hotkey: 1}
+    assert (verified["ok"], verified["records"], verified["bodies"]) == (True, 9, 2)
+    assert (foreign.returncode, foreign.stdout) == (2, "")
 
 
 def test_verify_prints_its_report_as_json(node: Path) -> None:
@@ -96,11 +118,12 @@ def test_verify_finds_a_log_cut_back_together_with_its_head(node: Path) -> None:
         "alter table arena.head disable trigger forward",
         "create table public.kept as select * from arena.record where seq > 6",
         "delete from arena.record where seq > 6",
-        "update arena.head set seq = 6, hash = (select prev from public.kept where seq = 7)",
+        "update arena.head set seq = 6, hash = (select prev from public.kept where seq = 7) where seq = 8",
     )
     back = (
         "insert into arena.record select * from public.kept",
-        "update arena.head set seq = 8, hash = sha256(k.prev || k.sha256) from public.kept k where k.seq = 8",
+        "update arena.head h set seq = 8, hash = sha256(k.prev || k.sha256) from public.kept k"
+        " where k.seq = 8 and h.validator = k.validator",
         "drop table public.kept",
         "alter table arena.record enable trigger no_change",
         "alter table arena.head enable trigger forward",
@@ -153,10 +176,10 @@ def test_stats_count_what_the_log_holds(node: Path) -> None:
     assert found["mean_quality_e4"] == 7_000
 
 
-def test_a_folder_without_a_store_is_an_environment_that_is_not_ready(tmp_path: Path) -> None:
+def test_a_folder_without_a_store_is_named_as_a_wrong_path(tmp_path: Path) -> None:
     done = records(tmp_path, "verify")
-    assert done.returncode == 3
-    assert "V2021" in done.stderr
+    assert done.returncode == 2
+    assert "V2026" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -129,7 +129,9 @@ def test_the_memory_of_the_own_group_is_known_when_it_is_limited(name, text, exp
 
 def test_cpu_time_of_a_tree_counts_processes_that_have_ended():
     busy = "import time\nwhile time.process_time() < 0.5: pass"
-    program = f"import os, subprocess, sys\nsubprocess.run([sys.executable, '-c', {busy!r}])\nprint(flush=True)\ninput()"
+    program = (
+        f"import os, subprocess, sys\nsubprocess.run([sys.executable, '-c', {busy!r}])\nprint(flush=True)\ninput()"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as top:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
 import json
 import os
 import shutil
@@ -26,7 +24,6 @@ from harness.sandbox.landlock import (
     MAKE_REG,
     READ_FILE,
     WRITE_FILE,
-    Landlock,
     LandlockSandbox,
     handled_rights,
     lacking,
@@ -34,51 +31,15 @@ from harness.sandbox.landlock import (
     rules,
     scopes,
 )
-from harness.sandbox.probe import open_sandbox
 from harness.sandbox.processes import descendants
 from harness.sandbox.rootfs import open_guest_root
 from harness.sandbox.selftest import UNNAMESPACED, inspect
-from harness.sandbox.workdir import UNMEASURABLE, make_work_directory, measure, remove
 from problems.errors import ArenaError
 from tests.harness.jail_stand import CallHost, run
+from tests.harness.landlock_stand import IS_ROOT, best_landlock, guests_left, older, open_state_dir
 from tests.harness.sandbox_contract import EndingsContract, SandboxContract, is_alive
 
 REPOSITORY = Path(__file__).parents[2]
-IS_ROOT = os.geteuid() == 0
-
-
-@functools.cache
-def open_state_dir() -> Path:
-    """Where a guest with a uid of its own can reach its interpreter."""
-    path = Path(tempfile.mkdtemp(prefix="arena-landlock-"))
-    path.chmod(0o755)
-    atexit.register(shutil.rmtree, path, ignore_errors=True)
-    return path
-
-
-@functools.cache
-def landlock_or_reason() -> LandlockSandbox | str:
-    try:
-        sandbox = open_sandbox(open_state_dir(), reference_sha256s=frozenset(), slots=4, wanted="landlock")
-    except ArenaError as error:
-        return error.failure.detail
-    assert isinstance(sandbox, LandlockSandbox)
-    return sandbox
-
-
-def best_landlock() -> LandlockSandbox:
-    found = landlock_or_reason()
-    if isinstance(found, str):
-        pytest.skip(f"Landlock does not hold here: {found}")
-    return found
-
-
-def older(abi: int) -> LandlockSandbox:
-    """The same adapter as on a kernel whose Landlock is `abi`, without a cgroup."""
-    best = best_landlock()
-    how = Landlock(abi=min(abi, best.landlock.abi), uid_mode=best.landlock.uid_mode, cgroups=None)
-    root = open_guest_root(open_state_dir())
-    return LandlockSandbox(how, root, best.level, slots=4, clock=time.monotonic)
 
 
 class TestContractWithTheBestLandlock(SandboxContract, EndingsContract):
@@ -93,7 +54,7 @@ from pathlib import Path
 from harness.sandbox.landlock import LandlockSandbox
 from harness.sandbox.probe import open_sandbox
 from tests.harness.jail_stand import run
-from tests.harness.test_sandbox_landlock import FILL
+from tests.harness.test_sandbox_workdir import FILL
 sandbox = open_sandbox(Path(sys.argv[1]), reference_sha256s=frozenset(), slots=1, wanted="landlock")
 fill = FILL["deleted files that stay open"]
 source = f"import os, time\\ndef agent_main(p):{fill}\\n    time.sleep(10)"
@@ -160,20 +121,7 @@ def agent_main(p):
 
         run(source, CallHost(look), best_landlock())
         assert not [pid for pid in seen if is_alive(pid)]
-        assert not _guests_left()
-
-
-def _guests_left() -> list[int]:
-    """Living processes started from the guest root of these tests."""
-    marker = str(open_state_dir()).encode()
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and (entry / "cmdline").read_bytes().startswith(marker):
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return [pid for pid in found if is_alive(pid)]
+        assert not guests_left()
 
 
 def test_a_guest_cannot_end_its_warden():
@@ -211,7 +159,7 @@ def agent_main(p):
     with pytest.raises(ArenaError) as caught:
         run(source, CallHost(kill_warden), best_landlock())
     assert caught.value.failure.code == "V2002"
-    left = _guests_left()
+    left = guests_left()
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     assert not left or not IS_ROOT  # without a uid of its own, a daemon without its warden cannot be told from others
@@ -276,7 +224,7 @@ def agent_main(p):
 """
     ended = run(source, None, best_landlock(), processes=20, agent_time_ms=1_500)
     assert ended.end in ("wall_clock", "resources", "protocol", "cpu", "memory"), ended
-    assert not _guests_left()
+    assert not guests_left()
 
 
 def test_many_processes_cannot_take_more_memory_than_one_guest_may():
@@ -293,60 +241,6 @@ def agent_main(p):
 """
     for sandbox in (best_landlock(), older(99)):
         assert run(source, None, sandbox, memory_bytes=150 << 20).end in ("memory", "resources")
-
-
-FILL = {
-    "plain files": """
-    for i in range(64):
-        with open(f"f{i}", "wb") as file: file.write(b"x" * (1 << 20))
-""",
-    "deleted files that stay open": """
-    kept = []
-    for i in range(64):
-        kept.append(open("f", "wb", buffering=0)); kept[-1].write(b"x" * (1 << 20)); os.unlink("f")
-""",
-    "deleted files that are only mapped": """
-    kept = []
-    for i in range(64):
-        with open("f", "w+b", buffering=0) as file:
-            file.write(b"x" * (1 << 20)); kept.append(mmap.mmap(file.fileno(), 4096))
-        os.unlink("f")
-""",
-    "files of a child": """
-    if os.fork() == 0:
-        for i in range(64):
-            with open(f"f{i}", "wb") as file: file.write(b"x" * (1 << 20))
-        os._exit(0)
-""",
-    "a tree too deep to walk": """
-    for i in range(200):
-        os.mkdir("d"); os.chdir("d")
-""",
-    "a directory nobody may list": """
-    os.mkdir("d", 0o300)
-    for i in range(64):
-        with open(f"d/f{i}", "wb") as file: file.write(b"x" * (1 << 20))
-""",
-}
-
-
-@pytest.mark.parametrize("way", FILL)
-def test_the_disk_is_bounded_however_it_is_filled(way):
-    source = f"import mmap, os, time\ndef agent_main(p):{FILL[way]}\n    time.sleep(10)\n    return 'unbounded'"
-    ended = run(source, None, best_landlock(), disk_bytes=8 << 20)
-    assert ended.end == "disk", ended
-    assert not list(Path(tempfile.gettempdir()).glob(f"arena-work-{os.getpid()}-*"))
-
-
-def test_no_file_can_be_sent_away_in_a_message_where_nobody_could_measure_it():
-    source = """
-import array, os, socket
-def agent_main(p):
-    left, right = socket.socketpair()
-    with open("f", "wb") as file:
-        socket.send_fds(left, [b"x"], [file.fileno()])
-"""
-    assert run(source, None, best_landlock()).error.startswith("PermissionError")
 
 
 @pytest.mark.parametrize(
@@ -413,52 +307,6 @@ def test_rules_never_ask_for_a_right_that_is_not_handled_and_nothing_is_both_wri
 
 def test_the_kernel_tells_an_abi_or_none():
     assert landlock_abi() >= 0
-
-
-def test_any_tree_can_be_measured_and_removed(tmp_path):
-    work = make_work_directory(None)
-    (work.path / "file").write_bytes(b"x" * 100_000)
-    (work.path / "link").symlink_to(tmp_path)
-    (tmp_path / "kept").write_text("kept")
-    assert 100_000 <= measure(work, (), 1 << 20) < 200_000
-    here = os.open(".", os.O_RDONLY)
-    try:
-        os.chdir(work.path)
-        for _ in range(3_000):  # deeper than any path or recursion
-            Path("d").mkdir(0o000 if IS_ROOT else 0o700)
-            os.chdir("d")
-    finally:
-        os.fchdir(here)
-        os.close(here)
-    assert measure(work, (), 1 << 20) == UNMEASURABLE
-    remove(work.path)
-    assert not work.path.exists() and (tmp_path / "kept").read_text() == "kept"
-
-
-def test_deleted_files_count_while_somebody_holds_them():
-    work = make_work_directory(None)
-    try:
-        path = work.path / "file"
-        with path.open("wb") as file:
-            file.write(b"x" * 1_000_000)
-            file.flush()
-            path.unlink()
-            assert measure(work, (os.getpid(),), 1 << 20) >= 1_000_000
-        assert measure(work, (os.getpid(),), 1 << 20) < 100_000
-    finally:
-        remove(work.path)
-
-
-def test_directories_of_dead_hosts_are_swept_and_others_stay():
-    parent = Path(tempfile.gettempdir())
-    dead, living = parent / "arena-work-999999999-abc", parent / f"arena-work-{os.getpid()}-abc"
-    for path in (dead, living):
-        path.mkdir()
-    try:
-        workdir.sweep_work_directories()
-        assert not dead.exists() and living.exists()
-    finally:
-        living.rmdir()
 
 
 def test_several_guests_start_and_end_in_threads_at_once():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import stat
 import subprocess
@@ -12,9 +14,12 @@ from pathlib import Path
 import pytest
 
 from harness.sandbox.environment import guest_command, guest_environment
-from harness.sandbox.rootfs import content_sha256, open_guest_root
+from harness.sandbox.packages import collect_packages
+from harness.sandbox.port import GuestChoice
+from harness.sandbox.probe import open_sandbox
+from harness.sandbox.rootfs import content_sha256, library_directories, loader, open_guest_root
 from problems.errors import ArenaError
-from tests.harness.jail_stand import guest_root, state_dir
+from tests.harness.jail_stand import WHY_NO_JAIL, guest_root, has_jail, run, state_dir
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 
@@ -93,3 +98,102 @@ def test_a_program_that_is_no_python_is_reported_with_a_code(tmp_path):
     with pytest.raises(ArenaError) as caught:
         open_guest_root(tmp_path, Path("/bin/true"))
     assert caught.value.failure.code == "V2060"
+
+
+def _install(directory: Path, *, code: bytes = b"VALUE = 41\n", extra: dict[str, bytes] | None = None) -> Path:
+    """A tiny distribution `tinypure` 1.2, as an installer leaves it behind."""
+    files = {
+        "tinypure/__init__.py": code,
+        "tinypure-1.2.dist-info/METADATA": b"Metadata-Version: 2.1\nName: tinypure\nVersion: 1.2\n",
+        **(extra or {}),
+    }
+    lines = []
+    for name, content in files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        lines.append(f"{name},sha256={digest},{len(content)}")
+    (directory / "tinypure-1.2.dist-info" / "INSTALLER").write_bytes(os.urandom(8))
+    lines += ["tinypure-1.2.dist-info/INSTALLER,,", "tinypure-1.2.dist-info/RECORD,,", "../../bin/tiny,sha256=x,1"]
+    (directory / "tinypure-1.2.dist-info" / "RECORD").write_text("\n".join(lines) + "\n")
+    return directory
+
+
+def test_an_allowed_package_is_importable_in_the_jail_and_part_of_the_hash(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(_install(tmp_path / "site")))
+    root = open_guest_root(tmp_path / "a", packages=("tinypure==1.2",))
+    assert root.content_sha256 != guest_root().content_sha256
+    assert root.content_sha256 == open_guest_root(tmp_path / "b", packages=("tinypure==1.2",)).content_sha256
+    command = [*guest_command(root.path)[:3], "-c", "import tinypure, importlib.metadata as m; "
+               "print(tinypure.VALUE, m.version('tinypure'))"]  # fmt: skip
+    done = subprocess.run(command, env=guest_environment(root.path), capture_output=True, text=True, check=True)
+    assert done.stdout == "41 1.2\n"
+    held = {str(path.relative_to(root.path)) for path in root.path.rglob("tinypure*")}
+    assert not [name for name in held if name.endswith(("INSTALLER", "RECORD"))]
+
+
+def test_an_agent_imports_an_allowed_package_and_no_other(tmp_path, monkeypatch):
+    if not has_jail():
+        pytest.skip(WHY_NO_JAIL)
+    monkeypatch.syspath_prepend(str(_install(tmp_path / "site")))
+    choice = GuestChoice(packages=("tinypure==1.2",))
+    sandbox = open_sandbox(tmp_path / "state", reference_sha256s=frozenset(), slots=1, choice=choice)
+    source = """
+import tinypure
+def agent_main(p):
+    try:
+        import msgspec
+    except ImportError:
+        return tinypure.VALUE
+"""
+    assert run(source, None, sandbox).claim == "41"
+    assert run(source).error.startswith("ModuleNotFoundError")
+
+
+def test_another_content_under_the_same_version_is_another_root(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(_install(tmp_path / "site")))
+    first = open_guest_root(tmp_path / "state", packages=("tinypure==1.2",))
+    _install(tmp_path / "site", code=b"VALUE = 42\n")
+    assert open_guest_root(tmp_path / "state", packages=("tinypure==1.2",)).content_sha256 != first.content_sha256
+
+
+@pytest.mark.parametrize(
+    ("requirement", "why"),
+    [
+        ("tinypure", "name==version"),
+        ("tinypure>=1", "name==version"),
+        ("tinypure==1.3", "found: 1.2"),
+        ("absent==1", "not installed"),
+        ("../tinypure==1.2", "name==version"),
+    ],
+)
+def test_a_package_that_is_not_exactly_there_is_refused_in_words(requirement, why, tmp_path):
+    with pytest.raises(ArenaError) as caught:
+        collect_packages([requirement], [_install(tmp_path)])
+    assert caught.value.failure.code == "V2060" and why in caught.value.failure.detail
+
+
+def test_a_package_altered_after_it_was_installed_is_refused(tmp_path):
+    (_install(tmp_path) / "tinypure" / "__init__.py").write_text("VALUE = 'altered'")
+    with pytest.raises(ArenaError, match="RECORD"):
+        collect_packages(["tinypure==1.2"], [tmp_path])
+
+
+def test_a_compiled_package_is_refused(tmp_path):
+    directory = _install(tmp_path, extra={"tinypure/fast.cpython-311-x86_64-linux-gnu.so": b"\x7fELF"})
+    with pytest.raises(ArenaError, match="pure Python"):
+        collect_packages(["tinypure==1.2"], [directory])
+
+
+def test_a_package_cannot_replace_a_module_of_the_standard_library(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(_install(tmp_path / "site", extra={"json/__init__.py": b""})))
+    with pytest.raises(ArenaError, match="standard library"):
+        open_guest_root(tmp_path / "state", packages=("tinypure==1.2",))
+
+
+def test_the_libraries_of_a_root_are_found_for_a_guest_that_does_not_have_it_as_its_own():
+    assert all(path.is_dir() for path in library_directories(guest_root().path))
+    assert any(list(path.glob("libc.so*")) for path in library_directories(guest_root().path))
+    with pytest.raises(ArenaError):
+        loader("riscv64")

@@ -1,0 +1,152 @@
+"""Limits are policy data: one row a limit, each breach with a stop reason of its own and an owner, on real jails."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from harness.inference.port import GatewayAnswer
+from harness.limits import EpisodeLimits, ModelPrice, completion_cost
+from harness.session import EpisodePorts, EpisodeRules, run_episode
+from problems.codes import CODES
+from problems.errors import ArenaError, Owner
+from tests.harness.episode_stand import StandGateway, StandToolbox, ports, problem, reply, rules
+from tests.harness.jail_stand import WHY_NO_JAIL, best_sandbox, has_jail
+
+MIB = 1 << 20
+PRICES = (ModelPrice(model="stand", prompt_micro_usd=2_000_000, completion_micro_usd=6_000_000),)
+
+
+def agent(*lines: str) -> str:
+    head = "import os, sys, time, threading\nfrom arena_sdk import llm, tools\n"
+    return head + "def agent_main(problem):\n" + "".join(f"    {line}\n" for line in lines)
+
+
+ASK = "llm.chat([{'role': 'user', 'content': 'x'}])"
+FORKS = ("for _ in range({}):", "    if os.fork() == 0: time.sleep(20)")
+BUSY = (
+    "for _ in range(30):",
+    "    if os.fork() == 0:",
+    "        while time.process_time() < 0.4: pass",
+    "        os._exit(0)",
+    "    os.wait()",
+)
+# limit -> (its value here, an agent that breaks it, stop reason, code)
+ROWS: dict[str, tuple[int, str, str, str]] = {
+    "steps": (3, agent("while True:", f"    {ASK}"), "steps", "A1021"),
+    "tool_calls": (3, agent("while True: tools.find_product(q='x')"), "tool_calls", "A1022"),
+    "prompt_tokens": (25, agent("while True:", f"    {ASK}"), "tokens", "A1023"),
+    "completion_tokens": (9, agent("while True:", f"    {ASK}"), "tokens", "A1023"),
+    "cost_micro_usd": (120, agent("while True:", f"    {ASK}"), "cost", "A1034"),
+    "agent_time_ms": (500, agent("while True: pass"), "wall_clock", "A1020"),
+    "cpu_time_s": (1, agent(*BUSY), "cpu", "A1031"),
+    "memory_bytes": (120 * MIB, agent("return len(bytearray(b'x' * (200 << 20)))"), "memory", "A1030"),
+    "processes": (16, agent(*(line.format(60) for line in FORKS)), "processes", "A1032"),
+    "disk_bytes": (4 * MIB, agent("open('note', 'wb').write(b'x' * (9 << 20))"), "disk", "A1033"),
+    "output_bytes": (10_000, agent("while True: print('x' * 999)"), "output", "A1026"),
+    "frame_bytes": (4_096, agent("os.write(4, b'\\0\\0\\xff\\xff'); time.sleep(20)"), "frame", "A1029"),
+    "rpc_bytes": (9_000, agent("while True: tools.find_product(q='x' * 999)"), "frame", "A1029"),
+}
+# Limits that cut or refuse, and so never end an episode; each has its test below or beside `rebuild`.
+NEVER_AN_END = {"completion_tokens_per_call", "claim_bytes", "argument_bytes", "source_bytes", "prices"}
+
+
+@pytest.fixture(autouse=True)
+def jail() -> None:
+    if not has_jail():
+        pytest.skip(WHY_NO_JAIL)
+
+
+def body(source: str, gateway: StandGateway | None = None, **limits: object):
+    chosen = EpisodeLimits(**{"agent_time_ms": 20_000, "prices": PRICES, **limits})
+    given = msgspec.structs.replace(rules(), limits=chosen)
+    return run_episode(source, problem(), ports(best_sandbox(), gateway), given).body
+
+
+@pytest.mark.parametrize("limit", ROWS)
+def test_a_breach_has_its_own_stop_reason_and_is_the_agents(limit):
+    value, source, stop, code = ROWS[limit]
+    got = body(source, **{limit: value})
+    assert (got.stop, got.failure and got.failure.code) == (stop, code), got
+    assert got.failure.owner is Owner.AGENT and CODES[code].owner is Owner.AGENT
+
+
+def test_no_limit_is_without_a_row():
+    assert set(EpisodeLimits.__struct_fields__) == ROWS.keys() | NEVER_AN_END
+
+
+@pytest.mark.parametrize("limit", ROWS.keys() - {"cost_micro_usd"})
+def test_a_small_agent_stays_within_every_limit_that_the_policy_ships(limit):
+    got = body(agent(ASK, "tools.find_product(q='x')", "open('note', 'w').write('x')", "print('x')", "return 1"))
+    assert (got.stop, got.failure.code) == ("returned", "A1060")
+    assert getattr(EpisodeLimits(), limit) > ROWS[limit][0]
+
+
+def test_cost_is_counted_by_the_policys_price_table_and_stands_in_the_record():
+    got = body(agent(ASK, ASK))
+    # 10 prompt tokens at 2 micro-USD and 5 completion tokens at 6, twice
+    assert got.totals.cost_micro_usd == 2 * (10 * 2 + 5 * 6)
+    assert got.stop == "returned"
+
+
+@pytest.mark.parametrize(
+    ("model", "prompt", "completion", "expected"),
+    [("stand", 1, 0, 2), ("stand", 0, 1, 6), ("other", 1_000, 1_000, 0), ("stand", 0, 0, 0)],
+)
+def test_the_price_of_a_completion(model, prompt, completion, expected):
+    assert completion_cost(EpisodeLimits(prices=PRICES), model, prompt, completion) == expected
+
+
+def test_a_fraction_of_a_micro_usd_is_rounded_up():
+    cheap = ModelPrice(model="m", prompt_micro_usd=1, completion_micro_usd=0)
+    assert completion_cost(EpisodeLimits(prices=(cheap,)), "m", 1, 0) == 1
+
+
+class RenamingGateway(StandGateway):
+    """An endpoint that calls the model by another name than the one it was asked for."""
+
+    def chat(self, params: dict[str, object], *, completion_tokens_left: int) -> GatewayAnswer:
+        return msgspec.structs.replace(
+            super().chat(params, completion_tokens_left=completion_tokens_left), model="dear"
+        )
+
+
+def test_prices_go_by_the_name_that_was_asked_for():
+    dear = ModelPrice(model="dear", prompt_micro_usd=1_000_000, completion_micro_usd=0)
+    got = body(agent(ASK), RenamingGateway([reply(content="ok")]), prices=(dear,))
+    assert got.totals.cost_micro_usd == 10
+
+
+def test_a_tool_call_over_its_limit_is_refused_and_nothing_reads_it():
+    lines = ("try: tools.find_product(q='x' * 5000)", "except Exception as error: return error.code")
+    got = body(agent(*lines), argument_bytes=1_000)
+    assert (got.claim, got.events) == ('"A1050"', ())
+
+
+def test_refused_calls_count_like_executed_ones():
+    lines = ("while True:", "    try: tools.find_product(q='x' * 5000)", "    except Exception: pass")
+    assert body(agent(*lines), argument_bytes=1_000, tool_calls=5).stop == "tool_calls"
+
+
+def test_what_an_agent_says_of_its_end_is_cut_to_a_sentence():
+    frame = '{"jsonrpc":"2.0","method":"final","params":{"kind":"raise","error":"' + "E" * 90_000 + '"}}'
+    got = body(agent(f"body = {frame!r}.encode()", "os.write(4, len(body).to_bytes(4, 'big') + body)", "time.sleep(9)"))
+    assert got.stop == "raised" and len(got.failure.detail) == 500
+
+
+def test_a_refused_request_is_quoted_in_short():
+    got = body(agent("try: llm.chat([], model='m' * 9000)", "except Exception: pass"), StandGateway())
+    assert all(len(event.failure.detail) <= 500 for event in got.events)
+
+
+def test_a_source_over_its_limit_is_never_started():
+    with pytest.raises(ArenaError) as caught:
+        body("#" * 2_000, source_bytes=1_000)
+    assert caught.value.failure.code == "A1004"
+
+
+def test_the_policys_rules_hold_the_limits():
+    given = EpisodeRules(policy_sha256="0", catalogue_sha256="1", limits=EpisodeLimits(tool_calls=1))
+    open_ports = EpisodePorts(toolbox=StandToolbox(), gateway=StandGateway(), sandbox=best_sandbox())
+    source = agent("tools.find_product(q='x')", "tools.find_product(q='x')")
+    assert run_episode(source, problem(), open_ports, given).body.stop == "tool_calls"

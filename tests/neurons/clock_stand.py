@@ -1,0 +1,195 @@
+"""A node without workers for tests of its clocks: real store, chain, beacon and bank, and a time that the test moves."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import structlog
+from msgspec.structs import replace
+
+from arena.bank.stock import BatchStock
+from arena.chain.beacon import LocalBeacon
+from arena.chain.keys import generate_signer
+from arena.chain.local import LocalSubtensor
+from arena.chain.local_state import LocalRules
+from arena.chain.port import Signer
+from arena.policies import DEMO
+from arena.policy import Policy
+from arena.race.items import qualifying_items
+from arena.race.state import RaceState
+from arena.records.body import encode_body
+from arena.records.model import AttemptRecord, Conditions, EvaluationRecord, Subject, VerdictRecord
+from arena.records.sequencer import Sequencer
+from arena.store.port import Lease, Store, StoredSubmission
+from arena.submissions.inbox import Inbox
+from harness.trace import Totals
+from judge.verdict import Verdict
+from neurons.metrics import Metrics
+from neurons.node import Node
+from neurons.race_clock import RaceClock
+from neurons.race_log import QUALIFYING, RaceLog
+from neurons.weights_loop import WeightsLoop
+from problems.synthesis import synthesize
+from tests.arena import log_stand
+from tests.problems.stand import make_catalogue
+
+CATALOGUE = make_catalogue(200)
+SUITE = synthesize(CATALOGUE, seed=99, counts={"product": 2})
+POLICY = replace(
+    DEMO,
+    name="short",
+    qualifying=replace(DEMO.qualifying, problems=2),
+    race=replace(
+        DEMO.race, closes_after_ms=10_000, problems=2, batch_problems=3, qualifying_grace_ms=40_000, run_ms=100_000
+    ),
+)
+START_MS = 1_800_000_000_000
+BLOCK_MS = 1_000
+
+Outcome = Callable[[Lease], bool]  # did the agent solve the problem?
+
+
+class Time:
+    """Unix milliseconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.ms = START_MS
+
+    def __call__(self) -> int:
+        return self.ms
+
+    def pass_s(self, seconds: float) -> None:
+        self.ms += round(seconds * 1_000)
+
+
+class Desk:
+    """One validator's node, with the loops under test, and what surrounds it."""
+
+    def __init__(self, store: Store, signer: Signer, folder: Path, time: Time, policy: Policy = POLICY) -> None:
+        self.store, self.signer, self.folder, self.time = store, signer, folder, time
+        rules = LocalRules(block_ms=BLOCK_MS, finality_blocks=0, tempo=50, weights_rate_limit_blocks=5)
+        self.chain = LocalSubtensor(folder / "chain.sqlite", now_ms=time, rules=rules)
+        self.beacon = LocalBeacon(time)
+        self.stock = BatchStock(folder / "bank", os.urandom)
+        self.inbox = Inbox(folder / "inbox")
+        self._bodies = itertools.count(1)
+        self.start(policy)
+
+    def start(self, policy: Policy) -> None:
+        """A new process over the same folders: nothing is remembered."""
+        self.policy = policy
+        self.node = Node(
+            policy=policy,
+            signer=self.signer,
+            chain=self.chain,
+            beacon=self.beacon,
+            store=self.store,
+            sequencer=Sequencer(self.store, self.signer, self.time, log_stand.HOST),
+            pool=None,  # type: ignore[arg-type]  # no loop under test runs episodes
+            inbox=self.inbox,
+            stock=self.stock,
+            suite=SUITE,
+            knowledge=None,  # type: ignore[arg-type]  # nor the gate
+            conditions=Conditions(
+                policy_sha256=policy.policy_sha256,
+                scoring_pipeline="scoring/1",
+                code_commit="c",
+                sandbox=log_stand.LEVEL,
+            ),
+            host=log_stand.HOST,
+            state_dir=self.folder,
+            now_ms=self.time,
+            metrics=Metrics(),
+            log=structlog.get_logger(),
+        )
+        self.clock = RaceClock(self.node, RaceLog(self.store, QUALIFYING))
+        self.weights = WeightsLoop(self.node, self.clock)
+
+    async def settle_in(self, races: int = 1) -> None:
+        """Register the validator and fill the bank for some races."""
+        await self.chain.register(generate_signer())  # uid 0 burns
+        await self.chain.register(self.signer)
+        await self.chain.set_stake(self.signer.hotkey, 2_000_000_000_000)
+        for number in range(races):
+            self.stock.add(str(number), synthesize(CATALOGUE, seed=number, counts={"product": 3}))
+
+    async def submit(self, name: str, *, state: str = "qualified", block: int | None = None) -> Subject:
+        """A registered miner's agent that stands in `state`; qualified ones have their results."""
+        miner = generate_signer()
+        await self.chain.register(miner)
+        committed = await self.chain.block() if block is None else block
+        subject = Subject(
+            agent_version_id=name.encode().hex().ljust(64, "0"),
+            miner_hotkey=miner.hotkey,
+            agent_sha256="b2" * 32,
+            commitment_block=committed,
+            commitment_sha256="c3" * 32,
+        )
+        submission = StoredSubmission(subject=subject, name=name, state="accepted", submitted_block=committed)
+        await self.store.put_submission(submission, "source")
+        if state == "qualified":
+            await self.qualify(subject)
+        await self.store.set_submission_state(subject.agent_version_id, state)
+        return subject
+
+    async def qualify(self, subject: Subject) -> None:
+        """Give an agent its qualifying results under the current policy."""
+        suite = [problem.problem_id for problem in SUITE]
+        await self.store.enqueue(qualifying_items(subject, suite, self.policy))
+        await self.work(stages=("qualifying",))
+
+    async def work(self, solves: Outcome = lambda _: True, stages: Sequence[str] = ("race",)) -> int:
+        """Evaluate everything that can be claimed; returns how many evaluations that made."""
+        done = 0
+        while leases := await self.store.claim(50, 60_000, stages):
+            for lease in leases:
+                await self._finish(lease, solves(lease))
+                done += 1
+        return done
+
+    async def _finish(self, lease: Lease, is_success: bool) -> None:
+        body = encode_body(log_stand.body(next(self._bodies)))
+        subject, context = lease.item.subject, lease.item.context
+        verdict = Verdict(
+            body_sha256=body.body_sha256,
+            rubric_id=self.policy.rubric.rubric_id,
+            prompt_sha256=self.policy.rubric.prompt_sha256,
+            quality_e4=9_000,
+            coefficient_e4=10_000,
+            spread_e4=0,
+            opinions=(),
+        )
+        evaluation = EvaluationRecord(
+            attempt_id=lease.attempt_id,
+            subject=subject,
+            context=context,
+            conditions=self.node.conditions,
+            body_sha256=body.body_sha256,
+            stop="terminated",
+            failure=None,
+            is_agentic=True,
+            totals=Totals(),
+            outcome=log_stand.outcome(is_success),
+        )
+        attempt = AttemptRecord(
+            attempt_id=lease.attempt_id,
+            subject=subject,
+            context=context,
+            ended="evaluated",
+            body_sha256=body.body_sha256,
+        )
+        records = [attempt, evaluation, VerdictRecord(subject=subject, context=context, verdict=verdict)]
+        await self.node.sequencer.append(records, (body,), lease)
+
+    async def turn_until(self, *stages: str, race: int = 1, turns: int = 40, seconds: float = 1.0) -> RaceState:
+        """Turn, with time passing between turns, until a race is in one of the stages; returns its state."""
+        for _ in range(turns):
+            await self.clock.turn()
+            states = await self.clock.states()
+            if len(states) >= race and states[race - 1].stage in stages:
+                return states[race - 1]
+            self.time.pass_s(seconds)
+        raise AssertionError(f"after {turns} turns: {[state.stage for state in await self.clock.states()]}")

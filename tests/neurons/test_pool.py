@@ -1,0 +1,110 @@
+"""The worker pool: how many there are, and that one in trouble is nobody else's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.catalogue.engine import open_catalogue
+from harness.limits import EpisodeLimits
+from neurons.capacity import RESERVED_BYTES, WORKER_BYTES, usable_cores, usable_memory_bytes, worker_count
+from neurons.pool import WorkerPool
+from neurons.settings import resolve
+from neurons.wiring import endpoints, worker_setup
+from neurons.worker_protocol import Evaluated, EvaluateJob, Faulted
+from problems.model import Problem
+from problems.synthesis import synthesize
+from tests.harness.jail_stand import WHY_NO_JAIL, has_jail
+from tests.neurons.arena_stand import SMALL, is_alive
+
+GIB = 1 << 30
+LIMITS = EpisodeLimits()
+SLEEPER = "import time\ndef agent_main(problem): time.sleep(60)"
+QUICK = "from arena_sdk import tools\ndef agent_main(problem): tools.find_product(q='lamp')"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "memory_bytes", "expected"),
+    [(2, 24 * GIB, 2), (64, 8 * GIB, 4), (8, 4 * GIB, 2), (4, GIB, 1), (1, 0, 1)],
+)
+def test_workers_are_as_many_as_wanted_and_as_memory_holds(wanted, memory_bytes, expected):
+    assert worker_count(wanted, memory_bytes, LIMITS) == expected
+
+
+@given(st.integers(1, 1024), st.integers(0, 1 << 42), st.integers(1 << 26, 1 << 34))
+def test_all_jails_at_their_limit_fit_into_memory_whenever_more_than_one_runs(wanted, memory_bytes, jail_bytes):
+    limits = EpisodeLimits(memory_bytes=jail_bytes)
+    count = worker_count(wanted, memory_bytes, limits)
+    assert 1 <= count <= wanted
+    assert count == 1 or count * (WORKER_BYTES + jail_bytes) + RESERVED_BYTES <= memory_bytes
+
+
+def test_the_hosts_own_numbers_are_plausible():
+    assert 1 <= usable_cores() <= (os.cpu_count() or 1)
+    assert 1 << 26 < usable_memory_bytes() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+@asynccontextmanager
+async def open_pool(base: Path, catalogue: Path, size: int, deadline_s: float) -> AsyncIterator[WorkerPool]:
+    settings = resolve({"state_dir": base, "catalogue_dir": catalogue, "guest_dir": base, "policy": "demo"}).settings
+    with endpoints(settings) as (upstreams, judge):
+        setups = tuple(worker_setup(settings, SMALL, upstreams, judge, slot) for slot in range(size))
+        pool = WorkerPool(setups, deadline_s)
+        try:
+            await pool.start()
+            yield pool
+        finally:
+            await pool.stop()
+
+
+def workers() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if "neurons.worker" in child.cmdline()]
+
+
+async def busy_worker(known: set[int]) -> psutil.Process:
+    """The worker, not among `known`, whose jail runs."""
+    async with asyncio.timeout(60):
+        while True:
+            for worker in workers():
+                if worker.pid not in known and len(worker.children(recursive=True)) >= 2:
+                    return worker
+            await asyncio.sleep(0.05)
+
+
+async def test_a_killed_and_a_stopped_worker_cost_their_own_jobs_and_no_others(arena_base, small_catalogue):
+    if not has_jail():
+        pytest.skip(WHY_NO_JAIL)
+    products = tuple(open_catalogue(small_catalogue).products())
+    (problem,) = synthesize(products, seed=3, counts={"product": 1})
+    async with open_pool(arena_base, small_catalogue, size=3, deadline_s=12.0) as pool:
+        killed_job = asyncio.create_task(pool.run(job("killed", SLEEPER, problem)))
+        killed = await busy_worker(set())
+        stopped_job = asyncio.create_task(pool.run(job("stopped", SLEEPER, problem)))
+        stopped = await busy_worker({killed.pid})
+        jails = [child.pid for one in (killed, stopped) for child in one.children(recursive=True)]
+        killed.send_signal(signal.SIGKILL)
+        stopped.send_signal(signal.SIGSTOP)
+        replies = await asyncio.gather(*(pool.run(job(f"quick-{n}", QUICK, problem)) for n in range(4)))
+        assert all(isinstance(reply, Evaluated) for reply in replies), replies
+        assert not stopped_job.done()  # the others did not wait for it
+        for task, name in ((killed_job, "killed"), (stopped_job, "stopped")):
+            reply = await task
+            assert isinstance(reply, Faulted) and (reply.job_id, reply.failure.code) == (name, "V2005")
+        replies = await asyncio.gather(*(pool.run(job(f"after-{n}", QUICK, problem)) for n in range(3)))
+        assert all(isinstance(reply, Evaluated) for reply in replies), replies
+        assert len({worker.pid for worker in workers()} & {killed.pid, stopped.pid}) == 0
+        assert not [pid for pid in jails if is_alive(pid)]
+    assert not workers()
+
+
+def job(name: str, source: str, problem: Problem) -> EvaluateJob:
+    return EvaluateJob(job_id=name, source=source, problem=problem)

@@ -1,0 +1,315 @@
+"""The race clock and the weights loop on a real store, chain, beacon and bank: months unattended, in seconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from arena.chain.keys import generate_signer
+from arena.chain.port import Signer
+from arena.policy import Policy
+from arena.records.body import decode_content
+from arena.records.model import SettlementRecord
+from arena.store.embedded import EmbeddedServer, start_embedded
+from arena.store.postgres import PostgresStore
+from arena.submissions.model import SignedSubmission, make_submission
+from neurons.settings import resolve
+from neurons.wiring import policy_of
+from problems.errors import ArenaError
+from problems.synthesis import synthesize
+from tests.neurons.arena_stand import short_folder
+from tests.neurons.clock_stand import CATALOGUE, POLICY, Desk, Time
+
+OTHER = replace(POLICY, name="other", race=replace(POLICY.race, closes_after_ms=20_000))
+
+
+@pytest.fixture(scope="module")
+def server():
+    with short_folder() as folder:
+        started = start_embedded(folder)
+        yield started
+        started.stop()
+
+
+@pytest.fixture
+async def desk(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Desk]:
+    signer = generate_signer()
+    store = await PostgresStore.open(server.dsn_for(signer.hotkey), signer.hotkey)
+    made = Desk(store, signer, tmp_path, Time())
+    await made.settle_in(races=2)
+    yield made
+    await store.close()
+
+
+def solves(*names: str):
+    """Only these agents solve anything."""
+    return lambda lease: any(name.encode().hex() in lease.item.subject.agent_version_id for name in names)
+
+
+# -- a race and its weights
+async def test_a_race_runs_from_its_sealing_to_its_release_and_its_weights_are_set(desk):
+    await desk.submit("good")
+    await desk.submit("weak")
+    await desk.turn_until("running")
+    await desk.clock.turn()
+    assert await desk.work(solves("good")) == 2 * POLICY.race.problems
+    state = await desk.turn_until("settled")
+    assert (await desk.weights.turn()).status == "ok"
+    assert await desk.chain.weights(desk.signer.hotkey) == tuple(
+        zip(state.settlement.uids, state.settlement.weights_u16, strict=True)
+    )
+    await desk.turn_until("open", race=2)
+    assert (await desk.clock.states())[0].is_finished
+
+
+async def raced(desk: Desk, race: int = 1) -> None:
+    await desk.turn_until("running", race=race)
+    await desk.clock.turn()
+    await desk.work(solves("good"))
+    await desk.turn_until("settled", race=race)
+
+
+async def test_weights_the_chain_refuses_hold_up_no_race(desk):
+    await desk.submit("good")
+    await raced(desk)
+    await desk.chain.set_stake(desk.signer.hotkey, 0)  # the permit goes with it
+    assert (await desk.weights.turn()).status == "failed"
+    assert await desk.weights.turn() is None  # it waits for blocks
+    await desk.turn_until("open", race=2)
+    desk.time.pass_s(2)
+    assert (await desk.weights.turn()).status == "failed"
+
+
+async def test_weights_are_set_again_every_tempo_and_a_winner_that_left_is_paid_no_more(desk):
+    winner = await desk.submit("good")
+    await raced(desk)
+    first = await desk.weights.turn()
+    assert first.status == "ok" and len(first.uids) == 2
+    assert await desk.weights.turn() is None
+    await desk.chain.deregister(winner.miner_hotkey)
+    stranger = generate_signer()
+    await desk.chain.register(stranger)
+    assert (await desk.chain.metagraph()).uid_of(stranger.hotkey) in first.uids  # the uid was recycled
+    desk.time.pass_s(49)
+    desk.start(desk.policy)  # a restart forgets nothing
+    assert await desk.weights.turn() is None
+    desk.time.pass_s(5)
+    again = await desk.weights.turn()
+    assert (again.status, again.uids, again.weights_u16) == ("ok", (0,), (65_535,))
+
+
+async def test_the_next_settlement_supersedes_the_last_ones_weights(desk):
+    await desk.submit("good")
+    await raced(desk)
+    await desk.weights.turn()
+    await raced(desk, race=2)
+    assert (await desk.weights.turn()).race_id == "race-000002"
+
+
+async def test_without_a_settlement_no_weights_are_set(desk):
+    assert await desk.weights.turn() is None
+    await desk.clock.turn()
+    assert await desk.weights.turn() is None
+
+
+# -- settlement
+async def test_items_nobody_finished_in_time_are_closed_with_the_settlement(desk):
+    await desk.submit("good")
+    await desk.submit("weak")
+    await desk.turn_until("running")
+    await desk.clock.turn()
+    (lease,) = await desk.store.claim(1, 600_000, ("race",))
+    desk.time.pass_s(POLICY.race.run_ms / 1_000)
+    await desk.turn_until("settled", "cancelled")
+    assert await desk.store.claim(50, 60_000, ("race",)) == []
+    assert await desk.store.renew(lease, 60_000) is None
+
+
+async def test_a_process_that_dies_between_settlement_record_and_event_settles_once(desk, monkeypatch):
+    await desk.submit("good")
+    await desk.turn_until("running")
+    await desk.clock.turn()
+    await desk.work()
+    await desk.turn_until("settling")
+    with monkeypatch.context() as patch:
+
+        async def die(*_: object) -> None:
+            raise ArenaError("V2021", "the process dies here")
+
+        patch.setattr(desk.store, "put_event", die)
+        with pytest.raises(ArenaError, match="V2021"):
+            await desk.clock.turn()
+    desk.start(POLICY)
+    state = await desk.turn_until("settled")
+    records = [decode_content(record.content).payload async for record in desk.store.records(kinds=("settlement",))]
+    assert records == [state.settlement] and isinstance(records[0], SettlementRecord)
+
+
+# -- what is missing waits by itself
+async def test_a_beacon_that_does_not_answer_holds_up_the_draw_and_nothing_else(desk, monkeypatch):
+    await desk.submit("good")
+    asked: list[int] = []
+    with monkeypatch.context() as patch:
+
+        async def fail(number: int) -> None:
+            asked.append(desk.time.ms)
+            raise ArenaError("U3032", "no relay answers")
+
+        patch.setattr(desk.beacon, "fetch", fail)
+        state = await desk.turn_until("closed")
+        for _ in range(30):
+            state = await desk.clock.turn()
+            desk.time.pass_s(1)
+    assert state.field is not None and state.stage == "closed"
+    assert 3 <= len(asked) <= 8  # the pauses grow
+    await desk.turn_until("running", turns=70)
+
+
+async def test_an_empty_or_unsound_bank_delays_races_and_does_not_stop_the_node(desk):
+    await desk.submit("good")
+    for file in (desk.folder / "bank").iterdir():
+        file.unlink()
+    assert (await desk.clock.turn()).stage == "new"
+    desk.stock.add("small", synthesize(CATALOGUE, seed=8, counts={"product": 1}))
+    desk.time.pass_s(60)
+    assert (await desk.clock.turn()).stage == "new"
+    (desk.folder / "bank" / "stock-a.jsonl").write_text("no problem\n")
+    desk.time.pass_s(60)
+    assert (await desk.clock.turn()).stage == "new"
+    (desk.folder / "bank" / "stock-a.jsonl").unlink()
+    desk.stock.add("b", synthesize(CATALOGUE, seed=9, counts={"product": 3}))
+    desk.time.pass_s(60)
+    assert (await desk.clock.turn()).stage == "open"
+
+
+async def test_a_race_cancelled_before_its_draw_burns_no_problems(desk):
+    await desk.turn_until("cancelled")
+    await desk.turn_until("open", race=2)
+    first, second = desk.stock.batch("race-000001"), desk.stock.batch("race-000002")
+    assert first.problems == second.problems and first.salt != second.salt
+
+
+# -- whom a closed race waits for
+def put(desk: Desk, name: str) -> tuple[SignedSubmission, Signer]:
+    """A submission in the inbox, and its miner."""
+    miner = generate_signer()
+    submission = make_submission(miner, name, "def agent_main(problem):\n    return None\n", desk.time.ms)
+    desk.inbox.put(submission)
+    return submission, miner
+
+
+async def closed(desk: Desk, race: int = 1) -> int:
+    return (await desk.turn_until("closed", race=race)).closed.closing_block
+
+
+async def test_a_closed_race_waits_for_agents_committed_by_its_close_and_not_for_ever(desk):
+    await desk.submit("good")
+    await desk.submit("slow", state="accepted")
+    await closed(desk)
+    desk.time.pass_s(5)
+    assert (await desk.clock.turn()).field is None
+    desk.time.pass_s(POLICY.race.qualifying_grace_ms / 1_000)
+    assert (await desk.clock.turn()).field is not None
+
+
+async def test_a_closed_race_does_not_wait_for_agents_committed_after_its_close(desk):
+    await desk.submit("good")
+    closing_block = await closed(desk)
+    await desk.submit("late", state="accepted", block=closing_block + 1)
+    put(desk, "uncommitted")
+    desk.time.pass_s(1)
+    assert (await desk.clock.turn()).field is not None
+
+
+async def test_a_closed_race_waits_for_a_commitment_in_time_whose_file_is_still_in_the_inbox(desk):
+    await desk.submit("good")
+    submission, miner = put(desk, "hurry")
+    await desk.chain.register(miner)
+    await desk.chain.commit(miner, submission.commitment_sha256)
+    desk.time.pass_s(2)
+    await closed(desk)
+    desk.time.pass_s(1)
+    assert (await desk.clock.turn()).field is None
+    for entry in desk.inbox.pending():
+        desk.inbox.discard(entry)
+    assert (await desk.clock.turn()).field is not None
+
+
+async def test_an_agent_is_waited_for_by_one_race_only(desk):
+    await desk.submit("good")
+    await desk.submit("stuck", state="accepted")
+    await closed(desk)
+    desk.time.pass_s(POLICY.race.qualifying_grace_ms / 1_000)
+    await raced(desk)
+    await closed(desk, race=2)
+    desk.time.pass_s(1)
+    assert (await desk.clock.turn()).field is not None
+
+
+# -- the policy of a race
+async def test_a_new_policy_takes_over_before_the_close_and_agents_qualify_again_under_it(desk):
+    agent = await desk.submit("good")
+    await desk.clock.turn()
+    desk.start(OTHER)
+    state = await desk.clock.turn()
+    assert (state.stage, state.opened.policy) == ("open", OTHER)
+    assert [s.state for s in await desk.store.submissions()] == ["accepted"]
+    await desk.qualify(agent)
+    await desk.store.set_submission_state(agent.agent_version_id, "qualified")
+    state = await desk.turn_until("running")
+    assert [who.subject for who in state.field.field] == [agent]
+
+
+async def test_past_its_close_a_race_refuses_another_policy_and_names_the_file_to_start_with(desk):
+    await desk.submit("good")
+    await desk.turn_until("running")
+    desk.start(OTHER)
+    with pytest.raises(ArenaError, match=r"V2063.*race-000001") as caught:
+        await desk.clock.adopt_policy()
+    path = desk.folder / "policies" / f"{POLICY.policy_sha256}.json"
+    assert str(path) in str(caught.value)
+    kept = policy_of(resolve({"policy": str(path)}).settings)
+    assert kept == POLICY
+    desk.start(kept)
+    await desk.clock.turn()
+    await desk.work()
+    state = await desk.turn_until("settled")
+    assert state.settlement.policy_sha256 == POLICY.policy_sha256
+
+
+async def test_a_race_opened_by_a_release_with_fewer_policy_fields_goes_on(desk):
+    await desk.submit("good")
+    state = await desk.turn_until("running")
+    event = msgspec.json.decode((await desk.store.events("race/race-000001"))[0])
+    del event["policy"]["race"]["retry_max_ms"]  # that release had no such field
+    policy = msgspec.convert(event["policy"], Policy)
+    assert policy.policy_sha256 == event["policy_sha256"] == state.opened.policy_sha256
+    assert json.loads((desk.folder / "policies" / f"{policy.policy_sha256}.json").read_bytes())["name"] == "short"
+
+
+async def test_the_top_agent_races_on_under_a_new_policy(desk):
+    top = await desk.submit("good")
+    await raced(desk)
+    desk.start(OTHER)
+    await desk.turn_until("open", race=2)
+    state = await desk.turn_until("running", race=2)
+    assert state.field.incumbent.agent_version_id == top.agent_version_id
+    assert [who.subject for who in state.field.field] == [top]
+
+
+# -- verdicts owed after the end
+async def test_a_finished_race_keeps_its_owed_verdicts_within_reach_also_after_a_restart(desk):
+    await desk.submit("good")
+    await raced(desk)
+    desk.start(POLICY)
+    await desk.turn_until("open", race=2)
+    logs = desk.clock.current_logs()
+    assert len(logs) == 3  # qualifying, this race and the one before
+    for log in logs:
+        await log.refresh()
+    assert [log.settlement is not None for log in logs] == [False, True, False]
