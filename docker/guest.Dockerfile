@@ -5,7 +5,7 @@
 #
 #   docker build -f docker/guest.Dockerfile --build-arg GUEST_SHA256="$(basename "$ROOT")" -t REGISTRY/agent-arena-guest "$ROOT"
 #   docker push REGISTRY/agent-arena-guest
-#   arena doctor --sandbox docker --docker-image REGISTRY/agent-arena-guest@sha256:...
+#   ARENA_SANDBOX=docker ARENA_DOCKER_IMAGE=REGISTRY/agent-arena-guest@sha256:... arena doctor
 #
 # User, limits, environment and command come with each run (harness/sandbox/docker.py), so nothing here can drift.
 FROM scratch

@@ -47,12 +47,13 @@ _BY_END: Mapping[str, tuple[StopReason, str]] = {
     "frame": ("frame", "A1029"),
     "memory": ("memory", "A1030"),
     "cpu": ("cpu", "A1031"),
+    "processes": ("processes", "A1032"),
     "disk": ("disk", "A1033"),
     "resources": ("resources", "A1030"),
 }
 _STOP_BY_REFUSAL: Mapping[str, StopReason] = {"A1030": "memory", "A1032": "processes", "A1033": "disk"}
 # Which layer noticed these differs between hosts: the record says no more than the stop reason.
-_LAYERED_ENDS = {"memory", "cpu", "disk", "resources"}
+_LAYERED_ENDS = {"memory", "cpu", "processes", "disk", "resources"}
 
 _HOST_FALLBACK: Mapping[HostPhase, str] = {"start": "V2002", "tool": "V2004", "model": "V2004", "loop": "V2004"}
 

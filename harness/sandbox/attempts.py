@@ -206,8 +206,8 @@ def _bubblewrap_level(entry: EntryMode, root: GuestRoot, cgroups: Cgroups | str)
 def _landlock_level(how: Landlock, root: GuestRoot, cgroups: Cgroups | str) -> SandboxLevel:
     layers = [f"landlock-{how.abi}", "seccomp-no-sockets", "rlimits", "warden", "disk-watchdog"]
     degraded = [
-        "namespaces: names and sizes of host files can be asked, their content cannot be read",
-        "temporary files: only in $TMPDIR, measured and not of a fixed size; no /dev/shm",
+        "namespaces: names and sizes of host files can be asked, contents cannot be read",
+        "tmpfs: temporary files in $TMPDIR only, measured and not of a fixed size; no /dev/shm",
     ]
     if missing := lacking(how.abi):
         degraded.append(f"landlock-{SCOPES_ABI}: ABI {how.abi} lacks {', '.join(missing)}; filter and uid stand in")
@@ -219,11 +219,18 @@ def _landlock_level(how: Landlock, root: GuestRoot, cgroups: Cgroups | str) -> S
 
 
 def _docker_level(container: Container, facts: EngineFacts, root: GuestRoot) -> SandboxLevel:
-    layers = ["container", container.runtime, "no-network", "read-only-root", "no-capabilities", "memory-limit"]
+    layers = [
+        f"docker-{facts.version}",
+        container.runtime,
+        "no-network",
+        "read-only-root",
+        "no-capabilities",
+        "memory-limit",
+    ]
     return SandboxLevel(
         name="docker",
         layers=(*layers, "pids-limit", "rlimits", "own-uid"),
-        degraded=(f"image: {container.image} by docker {facts.version}",),
+        degraded=("cpu-meter: CPU time is bounded for each process, not for all together",),
         guest_sha256=root.content_sha256,
         python_version=root.minor_version,
         may_race=True,

@@ -198,7 +198,8 @@ class LandlockSandbox:
         )
         ended = Conversation(guest.pipes, limits, host, supervision, self._clock).run()
         if ended.end == "memory" and not memory.has_bitten():
-            return msgspec.structs.replace(ended, end="disk" if disk.has_bitten() else "resources")
+            end = "disk" if disk.has_bitten() else "processes" if processes.has_bitten() else "resources"
+            return msgspec.structs.replace(ended, end=end)
         if ended.end != "died":
             return ended
         return explain_death(ended, guest.wait(), was_out_of_memory=group is not None and group.was_out_of_memory())

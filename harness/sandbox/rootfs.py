@@ -47,7 +47,9 @@ _SYSTEM_DIRECTORIES = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")
 _SURVEY = """
 import glob, importlib, json, os, platform, sys, sysconfig
 stdlib = sysconfig.get_path("stdlib")
-dynload = sysconfig.get_config_var("DESTSHARED") or os.path.join(stdlib, "lib-dynload")
+# Where this interpreter was built for, DESTSHARED, need not be where it lives: some are unpacked elsewhere.
+dynload = next((p for p in sys.path if os.path.basename(p) == "lib-dynload" and os.path.isdir(p)), None)
+dynload = dynload or sysconfig.get_config_var("DESTSHARED") or os.path.join(stdlib, "lib-dynload")
 for path in sorted(glob.glob(os.path.join(dynload, "*.so"))):
     name = os.path.basename(path).split(".")[0]
     if "test" in name or name in ("_tkinter", "readline"):

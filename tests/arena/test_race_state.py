@@ -11,28 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arena.chain.port import BeaconRound
 from arena.race.events import (
-    BatchReleased,
     Effect,
-    EnqueueItems,
     Event,
     Facts,
     FetchBeacon,
-    FieldFixed,
     FixField,
-    ItemsEnqueued,
     RaceOpened,
-    RaceSettled,
-    ReleaseBatch,
-    SealBatch,
-    Settle,
     SettlementDue,
     decode_event,
     encode_event,
 )
-from arena.race.model import Candidate, Top
-from arena.race.settle import settle
+from arena.race.model import Top
 from arena.race.state import (
     IllegalEventError,
     RaceState,
@@ -48,106 +38,8 @@ from arena.race.state import (
     top_after,
 )
 from problems.errors import ArenaError
-from tests.arena.race_stand import BEACON, RACE, batch, candidate, inputs, metagraph, policy, solves
-
-RULES = policy()
-OPENED_MS = 1_000_000
-CLOSES_MS = OPENED_MS + 15_000
-FIELD = (candidate("a"), candidate("b"))
-OUTCOMES = solves({"a": 8, "b": 5})
-
-
-class World:
-    """Everything outside the state machine: a clock that the test moves, and a driver that does what is due."""
-
-    def __init__(
-        self,
-        field: tuple[Candidate, ...] = FIELD,
-        incumbent: Top | None = None,
-        validators: tuple[str, ...] = ("val-a",),
-    ) -> None:
-        self.now_ms, self.block, self.lag = OPENED_MS, 40, 2
-        self.field, self.incumbent, self.validators = field, incumbent, validators
-        self.beacon: BeaconRound | None = BEACON
-        self.pending_qualifying = self.open_items = self.owed_verdicts = 0
-        self.is_previous_settled = True
-        self.stream: list[str] = []
-        self.done: list[str] = []
-
-    @property
-    def state(self) -> RaceState:
-        return replay(RACE, self.stream)
-
-    def facts(self) -> Facts:
-        return Facts(
-            now_ms=self.now_ms,
-            validator="val-a",
-            finalized_block=self.block - self.lag,
-            closing_block=41 if self.now_ms >= CLOSES_MS else None,
-            beacon_network=BEACON.network,
-            beacon_round=BEACON.round,
-            beacon=self.beacon,
-            pending_qualifying=self.pending_qualifying,
-            open_race_items=self.open_items,
-            owed_verdicts=self.owed_verdicts,
-            is_previous_settled=self.is_previous_settled,
-        )
-
-    def turn(self) -> None:
-        for due in decide(self.state, self.facts()):
-            event = due if isinstance(due, Event) else self.carry_out(due)
-            if event is not None:
-                self.stream.append(encode_event(event))
-            self.done.append(type(due).__name__)
-
-    def carry_out(self, effect: Effect) -> Event | None:
-        match effect:
-            case SealBatch():
-                return open_race(RACE, RULES, batch(), self.now_ms)
-            case FixField():
-                return FieldFixed(field=self.field, validators=self.validators, incumbent=self.incumbent)
-            case FetchBeacon():
-                return None
-            case EnqueueItems():
-                self.open_items = len(effect.items)
-                return ItemsEnqueued(items=len(effect.items))
-            case Settle():
-                made = inputs(self.field, OUTCOMES, rules=RULES)
-                settled = settle(
-                    settlement_inputs(self.state, metagraph(["hk-a", "hk-b"]), made.evaluations, made.verdicts)
-                )
-                return RaceSettled(settlement=settled)
-            case ReleaseBatch():
-                return BatchReleased(batch_sha256=effect.batch_sha256)
-        raise AssertionError(effect)
-
-    def later(self, ms: int = 1_000, blocks: int = 1) -> World:
-        self.now_ms, self.block = self.now_ms + ms, self.block + blocks
-        return self
-
-
-def at_close(**fields: object) -> World:
-    world = World(**fields)
-    world.turn()
-    world.later(15_000, 5)
-    return world
-
-
-def running() -> World:
-    world = at_close()
-    for _ in range(4):
-        world.turn()
-    assert world.state.stage == "running"
-    return world
-
-
-def finished() -> World:
-    world = running()
-    world.open_items = 0
-    for _ in range(4):
-        world.turn()
-    assert world.state.is_finished
-    return world
+from tests.arena.race_stand import BEACON, RACE, batch, metagraph
+from tests.arena.race_world import CLOSES_MS, FIELD, OPENED_MS, RULES, World, at_close, finished, running
 
 
 def test_the_whole_race_takes_the_one_path():

@@ -15,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 STATE = Path(os.environ["STANDIN_DIR"])
@@ -51,10 +52,22 @@ def remove(name: str) -> int:
     except OSError:
         print(f"Error response from daemon: No such container: {name}", file=sys.stderr)
         return 1
+    from harness.sandbox.processes import descendants
+
+    family = descendants(pid)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+    while any(is_alive(member) for member in family):  # a real engine answers when the container is gone
+        time.sleep(0.005)
     path.unlink(missing_ok=True)
     return 0
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def run(arguments: list[str]) -> int:

@@ -201,9 +201,10 @@ def test_a_request_that_writes_the_models_turn_is_refused_and_recorded(way, cata
 def test_schemas_of_the_agents_own_with_a_single_choice_never_reach_the_model(catalogue):
     upstream = Script(reply(SEARCH), reply(ANSWER), reply(END))
     narrow = (
-        "schemas = tools.schemas()\n    schemas[0]['function']['parameters']['properties']['q']['enum'] = ['red lamp']"
+        "schemas = tools.schemas()",
+        "schemas[0]['function']['parameters']['properties']['q']['enum'] = ['red lamp']",
     )
-    source = loop("A red lamp, please.").replace("messages = [", narrow + "\n    messages = [", 1)
+    source = loop("A red lamp, please.", *narrow)
     got = play(catalogue, source.replace("tools=tools.schemas()", "tools=schemas"), upstream=upstream)
     assert got.totals.steps == 3
     assert "enum" not in upstream.sent[0]["tools"][0]["function"]["parameters"]["properties"]["q"]

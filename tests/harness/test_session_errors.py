@@ -37,6 +37,7 @@ ENDS = [
     ("frame", "frame", "A1029"),
     ("memory", "memory", "A1030"),
     ("cpu", "cpu", "A1031"),
+    ("processes", "processes", "A1032"),
     ("disk", "disk", "A1033"),
     ("resources", "resources", "A1030"),
 ]

@@ -1,4 +1,4 @@
-"""A node without workers for tests of its clocks: real store, chain, beacon and bank, and a time that the test moves."""
+"""A node without workers for tests of its clocks: real store, chain, beacon and bank; the test moves the time."""
 
 from __future__ import annotations
 

@@ -12,5 +12,6 @@ from arena_sdk import tools
 def agent_main(problem):
     tools.find_product(q="tried")
     for _ in range(json.loads(problem["query"])["amount"]):
+        time.sleep(0.005)  # where processes are counted, not refused: until somebody has counted
         threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
     tools.find_product(q="reached")
