@@ -191,7 +191,8 @@ async def sweep(node: Node) -> None:
     for lease in await node.store.expired():
         record = _attempt(lease, "abandoned", failure=Failure(code="V2006", detail="the lease ran out or was closed"))
         with contextlib.suppress(LeaseLostError):
-            await node.sequencer.abandon(lease, record)
+            # behind the others: what ends the whole process must not be the first thing it meets again
+            await node.sequencer.abandon(lease, record, is_fault=True)
             node.log.warning("abandoned", attempt=lease.attempt_id)
 
 

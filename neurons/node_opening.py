@@ -41,7 +41,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
     """A node with its worker pool running.
 
     Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2020 to V2024 (store), V2031 (wallet), U3001
-    or U3005 (model endpoint), U3030 (chain), V2040 (title release), V2062 to V2065
+    or U3005 (model endpoint), U3030 (chain), V2040 (title release), V2062 to V2066
     (the policy or the chain does not let this host race).
     """
     policy = policy_of(settings)
@@ -69,7 +69,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         if signer.hotkey not in permitted:
             raise ArenaError("V2065", f"{signer.hotkey} on netuid {chain.netuid}")
         if refusal := lone_race_refusal(policy, permitted):
-            raise ArenaError("V2064", refusal)
+            raise ArenaError("V2066", refusal)
         store = await _open_store(settings, signer.hotkey, stack)
         suite = prepare_suite(settings, policy)
         metrics = Metrics()

@@ -131,7 +131,7 @@ _ROWS = (
         "V2023",
         "store schema is not the one this code needs",
         _STOPS,
-        "run `arena validator` once with the owner's DSN to migrate",
+        "run `arena store migrate` with the owner's DSN",
     ),
     _row("V2024", "another process runs this hotkey", _STOPS, "stop the other process; one validator per hotkey"),
     _row(
@@ -191,6 +191,12 @@ _ROWS = (
         "this hotkey holds no validator permit",
         "nothing it finds would count; the validator does not start",
         "register the hotkey and stake behind it until the subnet gives it a permit",
+    ),
+    _row(
+        "V2066",
+        "policy cannot be settled by this validator alone",
+        "no race would end with a result; the validator does not start",
+        "choose a policy that needs the results of one validator; records are not exchanged between validators yet",
     ),
     _row(
         "V2026",

@@ -63,6 +63,7 @@ COMMANDS = (
     ),
     CommandEntry("race", "neurons.cli.race", _VALIDATOR, "Look at races."),
     CommandEntry("judge", "neurons.cli.judge", _VALIDATOR, "Judge stored bodies again."),
+    CommandEntry("store", "neurons.cli.store", _VALIDATOR, "Prepare a Postgres server of your own."),
     CommandEntry("records", "neurons.cli.records", _DATA, "Read and verify the signed log."),
     CommandEntry("problems", "neurons.cli.problems", _DATA, "List, check and score problems."),
     CommandEntry("catalogue", "neurons.cli.catalogue", _DATA, "Make, build, serve and measure product catalogues."),

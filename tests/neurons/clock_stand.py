@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 from collections.abc import Callable, Sequence
@@ -45,6 +46,11 @@ POLICY = replace(
     race=replace(
         DEMO.race, closes_after_ms=10_000, problems=2, batch_problems=3, qualifying_grace_ms=40_000, run_ms=100_000
     ),
+)
+LOG = structlog.wrap_logger(  # its own: what other tests configure, or close, does not matter here
+    structlog.PrintLogger(io.StringIO()),
+    processors=[structlog.processors.JSONRenderer()],
+    wrapper_class=structlog.make_filtering_bound_logger(0),
 )
 START_MS = 1_800_000_000_000
 BLOCK_MS = 1_000
@@ -103,7 +109,7 @@ class Desk:
             state_dir=self.folder,
             now_ms=self.time,
             metrics=Metrics(),
-            log=structlog.get_logger(),
+            log=LOG,
         )
         self.clock = RaceClock(self.node, RaceLog(self.store, QUALIFYING))
         self.weights = WeightsLoop(self.node, self.clock)
