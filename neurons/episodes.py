@@ -22,8 +22,9 @@ from arena.store.port import Lease, LeaseLostError
 from neurons.node import Node
 from neurons.turns import drained_within, persist, take_turns
 from neurons.worker_protocol import Evaluated, EvaluateJob, Faulted
-from problems.errors import ArenaError, Failure
+from problems.errors import ArenaError, Failure, Owner
 from problems.model import Problem
+from problems.outcome import UnscoredOutcome
 
 IDLE_S = 0.25
 
@@ -100,6 +101,10 @@ class EpisodeLoop:
                 return
 
     async def _finish(self, lease: Lease, evaluation: Evaluation) -> None:
+        outcome = evaluation.outcome
+        if isinstance(outcome, UnscoredOutcome) and outcome.failure.owner is not Owner.PROBLEM:
+            await self._fault(lease, outcome.failure)  # ours, such as a missing title release: tried again
+            return
         body = encode_body(evaluation.body)
         subject, context = lease.item.subject, lease.item.context
         payloads: list[Payload] = [

@@ -35,8 +35,10 @@ class Pipes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Supervision(msgspec.Struct, frozen=True, kw_only=True):
-    """What the adapter adds to the loop: `on_ready` confines the runner and gives the init frame; `is_over_memory` is
-    asked again and again, at least every `tick_ms`, and so is `cpu_time_s`: what all processes of the guest have used."""
+    """What the adapter adds to the loop: `on_ready` confines the runner and gives the init frame.
+
+    At least every `tick_ms`, `is_over_memory` is asked, and `cpu_time_s`: the CPU seconds of all the guest's processes.
+    """
 
     on_ready: Callable[[], bytes]
     is_over_memory: Callable[[], bool]

@@ -16,7 +16,7 @@ EXIT_INTEGRITY = 4
 @app.command()
 def demo(
     state_dir: Annotated[Path | None, typer.Option(help="Keep runs here instead of the default state folder.")] = None,
-    sandbox: Annotated[str, typer.Option(help="auto, bubblewrap or reference-agents-only.")] = "",
+    sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, landlock, docker or reference-agents-only.")] = "",
     workers: Annotated[int, typer.Option(help="Episodes at once; 0: one per core.")] = 0,
     models: Annotated[str, typer.Option(help="Model ids for a model endpoint of yours, comma-separated.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
