@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.catalogue.analyzer import default_analyzer
 from harness.catalogue.stemmer import stem
-from harness.catalogue.tokenizer import TOKEN_UNITS_MAX, tokens
+from harness.catalogue.tokenizer import OTHER, TOKEN_UNITS_MAX, ClassTable, classes_json, tokens
 from tests.harness.catalogue_queries import ALPHABET
 
 
@@ -113,3 +115,11 @@ def test_difficult_texts_have_the_terms_that_lucene_gave() -> None:
 def test_a_text_is_cut_the_same_word_by_word(text: str) -> None:
     """No token holds a space, and the fast way over ASCII words is the automaton's way."""
     assert tokens(text) == [token for piece in text.split(" ") for token in tokens(f"{piece} é")[:-1]]
+
+
+def test_every_code_point_is_of_one_class_at_most() -> None:
+    table = msgspec.json.decode(classes_json(), type=ClassTable)
+    spans = sorted(span for spans in table.classes.values() for span in spans)
+    assert all(low <= high for low, high in spans)
+    assert all(before[1] < after[0] for before, after in itertools.pairwise(spans))
+    assert all(len(name) == 1 and name != OTHER for name in table.classes)

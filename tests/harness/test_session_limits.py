@@ -75,7 +75,7 @@ def test_no_limit_is_without_a_row():
     assert set(EpisodeLimits.__struct_fields__) == ROWS.keys() | NEVER_AN_END
 
 
-@pytest.mark.parametrize("limit", ROWS.keys() - {"cost_micro_usd"})
+@pytest.mark.parametrize("limit", sorted(ROWS.keys() - {"cost_micro_usd"}))
 def test_a_small_agent_stays_within_every_limit_that_the_policy_ships(limit):
     got = body(agent(ASK, "tools.find_product(q='x')", "open('note', 'w').write('x')", "print('x')", "return 1"))
     assert (got.stop, got.failure.code) == ("returned", "A1060")
