@@ -12,7 +12,7 @@ from tests.prove.scale_run import run_phase, synthesise
 pytestmark = pytest.mark.slow
 
 SMALL, LARGE = 2_000, 30_000
-MOST_BYTES = 1_500  # a document; 2.7 million of them stay below 4 GB, and below 1 GB when only a part is touched
+MOST_BYTES = 2_500  # a document, a share in the run being made included: holding documents themselves takes more
 
 
 def test_memory_of_building_and_searching_is_bounded_by_documents(tmp_path: Path) -> None:
