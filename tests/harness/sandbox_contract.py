@@ -46,6 +46,11 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def newborn(before: set[int]) -> list[int]:
+    """This process's descendants that were not there before, in order: other fixtures have processes of their own."""
+    return [pid for pid in descendants(os.getpid()) if pid not in before]
+
+
 class EndingsContract:
     """How guests end: stopped by the protocol and the host loop, so one adapter without namespaces is enough."""
 
@@ -211,9 +216,10 @@ def agent_main(p):
     @pytest.mark.parametrize("last", ["return 1", "raise SystemExit", "os._exit(0)", "os.kill(os.getpid(), 9)"])
     def test_a_daemon_does_not_outlive_its_episode(self, sandbox, last):
         seen: list[int] = []
+        before = set(descendants(os.getpid()))
 
         def look(method, params):
-            seen.extend(descendants(os.getpid())[1:])
+            seen.extend(newborn(before))
             return {"result": "1", "failure": None}
 
         run(DAEMON.format(last=last), CallHost(look), sandbox)

@@ -223,12 +223,15 @@ def agent_main(p):
 """
     seen: list[int] = []
 
+    before = set(descendants(os.getpid()))
+
     def look(method, params):
-        seen.extend(descendants(os.getpid())[1:])
+        seen.extend(pid for pid in descendants(os.getpid()) if pid not in before)
         return {"result": "1", "failure": None}
 
     assert run(source, CallHost(look)).end == "final"
     assert len(seen) >= 4  # bubblewrap twice, the agent, its daemon
+    assert seen
     assert not set(seen) & set(descendants(os.getpid()))
     assert not [pid for pid in seen if _is_alive(pid)]
 

@@ -37,7 +37,7 @@ from harness.sandbox.selftest import UNNAMESPACED, inspect
 from problems.errors import ArenaError
 from tests.harness.jail_stand import CallHost, run
 from tests.harness.landlock_stand import IS_ROOT, best_landlock, guests_left, older, open_state_dir
-from tests.harness.sandbox_contract import EndingsContract, SandboxContract, is_alive
+from tests.harness.sandbox_contract import EndingsContract, SandboxContract, is_alive, newborn
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -115,8 +115,10 @@ def agent_main(p):
     for _ in range(3):
         seen: list[int] = []
 
-        def look(method, params, seen=seen):
-            seen.extend(descendants(os.getpid())[1:])
+        before = set(descendants(os.getpid()))
+
+        def look(method, params, seen=seen, before=before):
+            seen.extend(newborn(before))
             return {"result": "1", "failure": None}
 
         run(source, CallHost(look), best_landlock())
@@ -142,8 +144,10 @@ def agent_main(p):
 
 
 def test_a_killed_warden_is_our_fault_and_a_uid_of_its_own_still_ends_the_guest():
+    before = set(descendants(os.getpid()))
+
     def kill_warden(method, params):
-        os.kill(descendants(os.getpid())[1], signal.SIGKILL)
+        os.kill(newborn(before)[0], signal.SIGKILL)
         return {"result": "1", "failure": None}
 
     source = """
