@@ -149,7 +149,8 @@ class RaceEffects:
             record = ReleaseRecord(
                 race_id=state.race_id,
                 batch_sha256=effect.batch_sha256,
-                problem_ids=effect.problem_ids,
+                partition_sha256=batch.partition_sha256,
+                problems=batch.released_problems,
                 salt=batch.salt,
             )
             await self._node.sequencer.append([record])

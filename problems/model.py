@@ -12,6 +12,8 @@ import msgspec
 
 Bucket = Literal["product", "shop", "voucher"]
 BUCKETS: tuple[Bucket, ...] = ("product", "shop", "voucher")
+Pool = Literal["never_touch", "eval", "dev", "train"]  # what a leak cluster may serve: DESIGN section 5
+POOLS: tuple[Pool, ...] = ("never_touch", "eval", "dev", "train")
 
 
 class PriceRule(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from arena.records.model import ReleasedProblem
 from problems.canonical import canonical_bytes
 from problems.clusters import cluster_id
 from problems.errors import ArenaError
-from problems.model import Problem
+from problems.model import Pool, Problem
 from problems.soundness import check_problem
 from problems.suites import problem_bytes
 
@@ -28,7 +29,17 @@ class SealedBatch(msgspec.Struct, frozen=True, kw_only=True):
 
     race_id: str
     problems: tuple[Problem, ...]
+    pools: tuple[Pool, ...]  # of each problem, under the partition manifest of `partition_sha256`
+    partition_sha256: str = ""
     salt: str  # 32 bytes, hex
+
+    @property
+    def released_problems(self) -> tuple[ReleasedProblem, ...]:
+        """What the race's release record says of them, in batch order."""
+        return tuple(
+            ReleasedProblem(problem_id=problem.problem_id, pool=pool, cluster_id=cluster_id(problem))
+            for problem, pool in zip(self.problems, self.pools, strict=True)
+        )
 
     @property
     def problem_ids(self) -> tuple[str, ...]:
@@ -60,8 +71,15 @@ class SealedBatch(msgspec.Struct, frozen=True, kw_only=True):
         raise KeyError(problem_id)
 
 
-def seal(race_id: str, problems: Sequence[Problem], salt: bytes) -> SealedBatch:
-    """A batch for one race. `salt` is 32 random bytes, fresh for each batch.
+def seal(
+    race_id: str,
+    problems: Sequence[Problem],
+    salt: bytes,
+    *,
+    pools: Sequence[Pool] = (),
+    partition_sha256: str = "",
+) -> SealedBatch:
+    """A batch for one race. `salt` is 32 random bytes, fresh for each batch; without `pools` every problem is `train`.
 
     Raises ArenaError P4002 to P4004 for an unsound problem, P4007 when two problems share an id, ValueError for a salt
     of another length.
@@ -74,7 +92,14 @@ def seal(race_id: str, problems: Sequence[Problem], salt: bytes) -> SealedBatch:
         if problem.problem_id in seen:
             raise ArenaError("P4007", problem.problem_id)
         seen.add(problem.problem_id)
-    return SealedBatch(race_id=race_id, problems=tuple(problems), salt=salt.hex())
+    everything: tuple[Pool, ...] = ("train",) * len(problems)
+    return SealedBatch(
+        race_id=race_id,
+        problems=tuple(problems),
+        pools=tuple(pools) or everything,
+        partition_sha256=partition_sha256,
+        salt=salt.hex(),
+    )
 
 
 def commitment(salt: str, text: str) -> str:

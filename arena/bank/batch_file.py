@@ -14,7 +14,7 @@ import msgspec
 
 from arena.bank.batch import SealedBatch, seal
 from problems.errors import ArenaError
-from problems.model import Problem
+from problems.model import Pool, Problem
 
 _VERSION = 1
 
@@ -27,6 +27,8 @@ class _BatchFile(msgspec.Struct, frozen=True, kw_only=True):
     salt: str
     batch_sha256: str
     problems: tuple[Problem, ...]
+    pools: tuple[Pool, ...] = ()
+    partition_sha256: str = ""
 
 
 def write_batch(path: Path, batch: SealedBatch) -> None:
@@ -38,6 +40,8 @@ def write_batch(path: Path, batch: SealedBatch) -> None:
             salt=batch.salt,
             batch_sha256=batch.batch_sha256,
             problems=batch.problems,
+            pools=batch.pools,
+            partition_sha256=batch.partition_sha256,
         )
     )
     draft = path.with_name(f".{path.name}.{os.getpid()}")
@@ -69,7 +73,13 @@ def read_batch(path: Path) -> SealedBatch:
     if held.version != _VERSION:
         raise ArenaError("P4010", f"{path}: format {held.version} is not {_VERSION}")
     try:
-        batch = seal(held.race_id, held.problems, bytes.fromhex(held.salt))
+        batch = seal(
+            held.race_id,
+            held.problems,
+            bytes.fromhex(held.salt),
+            pools=held.pools,
+            partition_sha256=held.partition_sha256,
+        )
     except ValueError as error:
         raise ArenaError("P4010", f"{path}: {error}") from error
     if not hmac.compare_digest(batch.batch_sha256, held.batch_sha256):

@@ -119,7 +119,6 @@ class ReleaseBatch(msgspec.Struct, frozen=True, kw_only=True, tag="release_batch
     """Append the release record unless the log holds one, then append BatchReleased."""
 
     batch_sha256: str
-    problem_ids: tuple[str, ...]
 
 
 Effect = SealBatch | FixField | FetchBeacon | EnqueueItems | Settle | ReleaseBatch

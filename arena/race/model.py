@@ -31,12 +31,12 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[SealedProblem, ...]
 
 
-def describe_batch(sealed: SealedBatch, partition_sha256: str = "") -> Batch:
+def describe_batch(sealed: SealedBatch) -> Batch:
     """What may be said about a sealed batch before its release."""
     clusters = sealed.cluster_commitments
     return Batch(
         batch_sha256=sealed.batch_sha256,
-        partition_sha256=partition_sha256,
+        partition_sha256=sealed.partition_sha256,
         problems=tuple(
             SealedProblem(problem_id=problem_id, cluster_commitment=clusters[problem_id])
             for problem_id in sealed.problem_ids

@@ -183,8 +183,7 @@ def decide(state: RaceState, facts: Facts) -> tuple[Event | Effect, ...]:
         return (Settle(settling_block=state.due.settling_block),)
     if state.is_released or state.draw is None:  # a batch nobody saw stays sealed (arena.bank.release)
         return ()
-    problem_ids = tuple(problem.problem_id for problem in opened.batch.problems)
-    return (ReleaseBatch(batch_sha256=opened.batch.batch_sha256, problem_ids=problem_ids),)
+    return (ReleaseBatch(batch_sha256=opened.batch.batch_sha256),)
 
 
 def _while_closed(state: RaceState, opened: RaceOpened, closed: RaceClosed, facts: Facts) -> tuple[Event | Effect, ...]:

@@ -14,6 +14,7 @@ from harness.sandbox.port import SandboxLevel
 from harness.trace import StopReason, Totals
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.errors import Failure
+from problems.model import Pool
 from problems.outcome import OutcomeScore, UnscoredOutcome
 
 RECORD_VERSION = 1
@@ -131,12 +132,21 @@ class SettlementRecord(msgspec.Struct, frozen=True, kw_only=True, tag="settlemen
     weights_u16: tuple[int, ...]
 
 
+class ReleasedProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """One problem of a released batch. `cluster_id` is what the salt opens `Context.cluster_commitment` to."""
+
+    problem_id: str
+    pool: Pool
+    cluster_id: str
+
+
 class ReleaseRecord(msgspec.Struct, frozen=True, kw_only=True, tag="release", tag_field="kind"):
-    """The race's problems become public: ids, the salt that opens their commitments, and the batch hash."""
+    """The race's problems become public: each with its pool and cluster, and the salt that opens the commitments."""
 
     race_id: str
     batch_sha256: str
-    problem_ids: tuple[str, ...]
+    partition_sha256: str = ""
+    problems: tuple[ReleasedProblem, ...]
     salt: str  # 32 bytes, hex
 
 
@@ -158,6 +168,7 @@ class RecordContent(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int = RECORD_VERSION
     recorded_ms: int  # unix milliseconds at append
+    blind: str = ""  # 16 random bytes, hex: the content's hash can be published without saying anything about it
     host: HostFacts
     payload: Payload
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import secrets
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
@@ -23,6 +24,7 @@ from arena.store.port import HeadMovedError, Lease, Store, StoredBody
 from problems.errors import ArenaError
 
 SIGNING_ATTEMPTS = 64
+BLIND_BYTES = 16
 
 Write = Callable[[list[SignedRecord]], Awaitable[Head]]
 
@@ -37,7 +39,16 @@ class Unanswered(msgspec.Struct):
 class Sequencer:
     """Signs and appends for one hotkey. Share one between the tasks of a process."""
 
-    def __init__(self, store: Store, signer: Signer, now_ms: Callable[[], int], host: HostFacts) -> None:
+    def __init__(
+        self,
+        store: Store,
+        signer: Signer,
+        now_ms: Callable[[], int],
+        host: HostFacts,
+        *,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self._random_bytes = random_bytes
         self._store = store
         self._signer = signer
         self._now_ms = now_ms
@@ -146,7 +157,8 @@ class Sequencer:
     def _sign(self, payloads: Sequence[Payload], host: HostFacts, head: Head) -> list[SignedRecord]:
         records = []
         for payload in payloads:
-            content = encode_content(RecordContent(recorded_ms=self._now_ms(), host=host, payload=payload))
+            blind = self._random_bytes(BLIND_BYTES).hex()
+            content = encode_content(RecordContent(recorded_ms=self._now_ms(), blind=blind, host=host, payload=payload))
             sha256 = hashlib.sha256(content).hexdigest()
             seq = head.seq + 1
             message = signing_message(self._signer.hotkey, seq, head.hash, sha256)

@@ -10,23 +10,14 @@ import asyncio
 import hashlib
 from collections.abc import Sequence
 
-import msgspec
 import zstandard
 
-from arena.store.port import StoredBody
+from arena.store.port import Frame, StoredBody
 from problems.errors import ArenaError
 
 LEVEL = 1  # a third faster than 3, and as small on measured bodies
 BODY_BYTES_MAX = 64 << 20
 INLINE_BYTES_MAX = 128 << 10
-
-
-class Frame(msgspec.Struct, frozen=True, kw_only=True):
-    """A body as it is stored. `size` is the number of bytes before compression."""
-
-    body_sha256: str
-    content: bytes
-    size: int
 
 
 async def compress_bodies(bodies: Sequence[StoredBody]) -> list[bytes]:

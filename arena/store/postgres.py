@@ -17,10 +17,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from arena.records.chain import first_head
 from arena.records.model import Head, SignedRecord, Stage, Subject
 from arena.store import statements as sql
-from arena.store.bodies import Frame, compress_bodies, require_intact, restore_bodies
+from arena.store.bodies import compress_bodies, require_intact, restore_bodies
 from arena.store.connect import coded_errors, open_engine
 from arena.store.hold import Hold
 from arena.store.port import (
+    Frame,
     Lease,
     StoredBody,
     StoredSubmission,

@@ -75,7 +75,7 @@ def result_of(payload: Payload) -> str:
     if isinstance(payload, AttemptRecord):
         return payload.ended + (f" {payload.failure.code}" if payload.failure else "")
     if isinstance(payload, ReleaseRecord):
-        return f"{len(payload.problem_ids)} problems released"
+        return f"{len(payload.problems)} problems released"
     return f"{payload.state}, top {payload.top_agent_version_id[:8]}"
 
 

@@ -13,6 +13,7 @@ from arena.records.model import (
     EvaluationRecord,
     HostFacts,
     Payload,
+    ReleasedProblem,
     ReleaseRecord,
     SettlementRecord,
     SignedRecord,
@@ -206,8 +207,11 @@ def settlement(race_id: str = "r1") -> SettlementRecord:
     )
 
 
-def release(race_id: str = "r1") -> ReleaseRecord:
-    return ReleaseRecord(race_id=race_id, batch_sha256="77", problem_ids=("p0001",), salt="99" * 32)
+def release(race_id: str = "r1", problems: Sequence[int] = (1,)) -> ReleaseRecord:
+    released = tuple(
+        ReleasedProblem(problem_id=f"p{problem:04d}", pool="train", cluster_id="aa") for problem in problems
+    )
+    return ReleaseRecord(race_id=race_id, batch_sha256="77", problems=released, salt="99" * 32)
 
 
 class Clock:

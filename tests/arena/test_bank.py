@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.bank.batch import SealedBatch, commitment, seal
+from arena.bank.batch import commitment, seal
 from arena.bank.batch_file import read_batch, write_batch
 from arena.bank.release import batch_state, may_leave
 from problems.clusters import cluster_id
@@ -61,7 +61,7 @@ def test_equal_clusters_do_not_look_equal_before_release():
 
 
 def test_whoever_has_the_salt_can_recompute_every_commitment():
-    opened = SealedBatch(race_id="race-1", problems=PROBLEMS, salt=SALT.hex())
+    opened = seal("race-1", PROBLEMS, bytes.fromhex(SALT.hex()))
     assert opened.batch_sha256 == BATCH.batch_sha256
     assert opened.cluster_commitments == BATCH.cluster_commitments
 

@@ -1,0 +1,162 @@
+"""What an export is made of: its request, the rows views are written from, and the manifest that says what is in it.
+
+Promise: a folder of an export holds the log it was made from (`log/`: every record of a range, whole or as a stub), so
+everything else in it can be checked offline against signatures and a signed checkpoint; whatever was left out is a stub
+with its reason and a count in the manifest. Nothing here decides who may see what: `arena.bank.release` does.
+
+```
+manifest.json                          Manifest, canonical JSON; `manifest.sig` beside it where a hotkey signed it
+checkpoints/<validator>-<size>.txt     signed notes: one each at the end of the range (and at its start, if not 0)
+log/<shard>.jsonl.zst                  one LogRow a line: the canonical format
+views/<format>/...                     parquet, messages, datasets, inspect, verifiers: derived from the log rows
+```
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from arena.records.model import EvaluationRecord, RecordContent
+from harness.trace import EvaluationBody
+from judge.verdict import UnscoredVerdict, Verdict
+from problems.model import Bucket, Pool
+
+MANIFEST_VERSION = 1
+MANIFEST_DOMAIN = b"agent-arena/manifest/1"
+
+Format = Literal["jsonl", "parquet", "messages", "datasets", "inspect", "verifiers"]
+FORMATS: tuple[Format, ...] = ("jsonl", "parquet", "messages", "datasets", "inspect", "verifiers")
+
+Withheld = Literal[
+    "unreleased",  # the race's batch is not released: its export waits, a later one brings it
+    "pool",  # the problem's pool was not asked for by name
+    "filter",  # the request's filters leave it out
+    "exported",  # an earlier export of this cursor brought it
+    "secret",  # it holds what looks like a credential, which can't be removed from signed bytes
+    "oversize",  # larger than the request allows
+    "undecodable",  # its bytes are not a record or body of a version this release reads: quarantined
+]
+
+
+class Filters(msgspec.Struct, frozen=True, kw_only=True):
+    """Which evaluations are asked for. Empty means all. Days are UTC days of `recorded_ms`, both inclusive."""
+
+    from_day: str = ""  # YYYY-MM-DD
+    to_day: str = ""
+    races: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()  # agent version ids, or miner hotkeys
+    buckets: tuple[Bucket, ...] = ()
+    coefficient_e4_min: int = 0  # of the verdict that counts; above 0, rows without a verdict are left out
+    is_agentic_only: bool = False
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What an export was asked for. `pools`: `train` unless others are named."""
+
+    validator: str
+    formats: tuple[Format, ...] = ("jsonl",)
+    pools: tuple[Pool, ...] = ("train",)
+    filters: Filters = Filters()
+    rows_per_shard: int = 1_000
+    row_bytes_max: int = 4 << 20
+
+
+class Cursor(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the next export goes on: after the last record in front of which nothing waits for its release.
+
+    `races` were exported although records of theirs stand after `after_seq`: their rows are not brought twice.
+    """
+
+    validator: str
+    after_seq: int = 0
+    head: str = ""  # hash of record `after_seq`, hex; "" for an empty log
+    peaks: tuple[str, ...] = ()  # Merkle frontier at `after_seq`: roots of its complete subtrees, largest first, hex
+    races: tuple[str, ...] = ()
+
+
+class LogRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One record of the range, one line of `log/`. `content` and `body` are the canonical bytes themselves, embedded as
+    JSON objects; a row that is withheld keeps what chain, tree and signature need, and its reason."""
+
+    validator: str
+    seq: int
+    prev: str
+    content_sha256: str
+    signature: str
+    content: msgspec.Raw | None = None
+    body: msgspec.Raw | None = None  # of an evaluation
+    withheld: Withheld | None = None
+
+
+class Trajectory(msgspec.Struct, frozen=True, kw_only=True):
+    """One exported evaluation, whole: what every view is written from. `verdict` is the one that counts (the first)."""
+
+    validator: str
+    seq: int
+    content_sha256: str
+    signature: str
+    content: RecordContent
+    evaluation: EvaluationRecord  # content.payload
+    body: EvaluationBody
+    verdict: Verdict | UnscoredVerdict | None
+    verdict_seq: int  # 0 without one
+    pool: Pool
+    cluster_id: str
+
+
+class ShardFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of the export. `path` is relative, with forward slashes."""
+
+    path: str
+    sha256: str
+    size_bytes: int
+    rows: int
+
+
+class Diversity(msgspec.Struct, frozen=True, kw_only=True):
+    """How varied one UTC day's exported trajectories are."""
+
+    day: str
+    trajectories: int
+    teams: int  # distinct miner hotkeys
+    agents: int  # distinct agent versions
+    top_agent_share_e4: int  # of the agent version with most trajectories
+    shape_entropy_mbit: int  # Shannon entropy of tool-call shapes (names in order), in thousandths of a bit
+    agentic_share_e4: int
+
+
+class LogRange(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of one validator's log that the export covers: records first_seq..last_seq, every one of them.
+
+    `start` is where the range begins (its head and frontier), `end` the signed note whose size is `last_seq`.
+    """
+
+    validator: str
+    first_seq: int
+    last_seq: int
+    start: Cursor
+    end_note: str
+    start_note: str = ""  # a signed checkpoint of size first_seq - 1, where one exists
+    anchor_block: int = 0  # of the end note, 0 when it is not anchored
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in the export, what was left out and why, how to go on. Written last: without it nothing is complete."""
+
+    version: int = MANIFEST_VERSION
+    request: Request
+    log: LogRange
+    cursor: Cursor  # for the next export
+    records: dict[str, int]  # whole rows by kind
+    withheld: dict[str, int]  # stubs by reason
+    quarantined: tuple[int, ...] = ()  # sequence numbers that can't be read
+    trajectories: int
+    scrubbed: int = 0  # trajectories whose views had credentials removed; their log rows are withheld as `secret`
+    policies: tuple[str, ...]  # policy hashes of the trajectories
+    partitions: tuple[str, ...]
+    races: tuple[str, ...]
+    diversity: tuple[Diversity, ...]
+    files: tuple[ShardFile, ...]
+    software: str
