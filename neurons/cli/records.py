@@ -6,14 +6,13 @@ when nobody else uses it. It never writes a record.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
+
+from neurons.cli.store_reading import DsnOption, JsonOption, StateDirOption, ValidatorOption, logs_of, run_on_store
 
 if TYPE_CHECKING:
     from arena.records.model import Payload, RecordContent, SignedRecord
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
     Found: TypeAlias = tuple[SignedRecord, RecordContent, EvaluationBody | None, list[Verdict | UnscoredVerdict]]
 
-T = TypeVar("T")
-
 EXIT_USAGE, EXIT_INTEGRITY = 2, 4
 MESSAGE_NOT_FOUND = "no record matches {which!r}; give a number, or the beginning of a record, body or attempt id"
 
@@ -33,13 +30,6 @@ app = typer.Typer(
     help="Read and verify the signed log. Every record is signed, chained to the one before and append-only.",
     no_args_is_help=True,
 )
-
-DsnOption = Annotated[str, typer.Option("--dsn", help="Read this Postgres instead of the state folder's store.")]
-StateDirOption = Annotated[
-    Path | None, typer.Option("--state-dir", help="State folder of the node. Default: ARENA_STATE_DIR or the system's.")
-]
-ValidatorOption = Annotated[str, typer.Option("--validator", help="Whose log, where the store holds several.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
 
 @app.command()
@@ -60,7 +50,7 @@ def verify(
     """
     from neurons.cli import records_view as view
 
-    report = _run(dsn, state_dir, lambda store: _verify(store, checkpoint or [], as_json))
+    report = run_on_store(dsn, state_dir, lambda store: _verify(store, checkpoint or [], as_json))
     if as_json:
         _echo_json({"ok": report.is_ok, **view.plain(report)})
     else:
@@ -85,7 +75,7 @@ def show(
 
     from neurons.cli import records_view as view
 
-    found = _run(dsn, state_dir, lambda store: _find(store, which, validator))
+    found = run_on_store(dsn, state_dir, lambda store: _find(store, which, validator))
     if found is None:
         typer.echo(MESSAGE_NOT_FOUND.format(which=which), err=True)
         raise typer.Exit(EXIT_USAGE)
@@ -116,7 +106,7 @@ def tail(
     """List the last records, one line each: number, time, kind, problem, agent and result. JSON lines with --json."""
     from neurons.cli import records_view as view
 
-    for record, content in _run(dsn, state_dir, lambda store: _last(store, count, validator)):
+    for record, content in run_on_store(dsn, state_dir, lambda store: _last(store, count, validator)):
         if as_json:
             _echo_json({**view.envelope(record), "content": view.plain(content)})
         else:
@@ -126,57 +116,13 @@ def tail(
 @app.command()
 def stats(dsn: DsnOption = "", state_dir: StateDirOption = None, as_json: JsonOption = False) -> None:
     """Count what the logs hold: records by kind, attempts by end, outcomes, faults by code, mean reasoning quality."""
-    summary = _run(dsn, state_dir, _summarise)
+    summary = run_on_store(dsn, state_dir, _summarise)
     if as_json:
         _echo_json(summary)
         return
     for name, value in summary.items():
         shown = "  ".join(f"{key}={item}" for key, item in value.items()) if isinstance(value, dict) else value
         typer.echo(f"{name:<16} {shown if shown not in ('', None) else '-'}")
-
-
-# -- the store
-
-
-def _run(dsn: str, state_dir: Path | None, work: Callable[[PostgresStore], Coroutine[Any, Any, T]]) -> T:
-    async def opened() -> T:
-        async with _open_store(dsn, state_dir) as store:
-            return await work(store)
-
-    return asyncio.run(opened())
-
-
-@contextlib.asynccontextmanager
-async def _open_store(dsn: str, state_dir: Path | None) -> AsyncIterator[PostgresStore]:
-    """The store of a DSN or a state folder; an embedded server runs while the block does."""
-    from arena.store.location import default_state_dir, read_location
-    from arena.store.postgres import PostgresStore
-    from problems.errors import ArenaError
-
-    with contextlib.ExitStack() as stack:
-        if not dsn:
-            folder = state_dir or default_state_dir()
-            location = read_location(folder)
-            if location is None:
-                raise ArenaError("V2026", str(folder))
-            if location.kind == "embedded":
-                from arena.store.embedded import start_embedded
-
-                stack.callback(start_embedded(folder).stop)
-            dsn = location.dsn
-        store = await PostgresStore.open(dsn)
-        try:
-            yield store
-        finally:
-            await store.close()
-
-
-async def _logs(store: PostgresStore, validator: str) -> list[str]:
-    """The logs a command looks at: the one asked for, else all of them."""
-    names = await store.validators()
-    if validator and validator not in names:
-        raise typer.BadParameter(f"there is no log of {validator} here")
-    return [validator] if validator else names
 
 
 async def _verify(store: PostgresStore, checkpoints: list[Path], is_quiet: bool) -> VerifyReport:
@@ -208,7 +154,7 @@ async def _find(store: PostgresStore, which: str, validator: str) -> Found | Non
 
     found: tuple[SignedRecord, RecordContent] | None = None
     verdicts: dict[str, list[Verdict | UnscoredVerdict]] = {}
-    for name in await _logs(store, validator):
+    for name in await logs_of(store, validator):
         async for record in store.records(name, after_seq=int(which) - 1 if which.isdecimal() else 0):
             content = decode_content(record.content)
             if found is None and (record.seq == int(which) if which.isdecimal() else _has_id(record, content, which)):
@@ -238,7 +184,7 @@ async def _last(store: PostgresStore, count: int, validator: str) -> list[tuple[
     from arena.records.body import decode_content
 
     last = []
-    for name in await _logs(store, validator):
+    for name in await logs_of(store, validator):
         head = await store.head(name)
         async for record in store.records(name, after_seq=max(0, head.seq - count)):
             last.append((record, decode_content(record.content)))

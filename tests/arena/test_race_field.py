@@ -318,7 +318,7 @@ def test_a_policy_that_needs_other_validators_is_told_before_the_start(policy, v
 
 
 def test_a_sealed_batch_is_described_without_its_answers():
-    sealed = seal(RACE, (), bytes(32))
+    sealed = seal(RACE, (), bytes(32), partition_sha256="partition")
     described = describe_batch(sealed)
     assert (described.batch_sha256, described.partition_sha256, described.problems) == (
         sealed.batch_sha256,

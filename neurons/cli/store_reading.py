@@ -1,0 +1,69 @@
+"""The store a command reads: that of a DSN, or of a state folder, whose embedded server is started for the command.
+
+Promise: it stops a server again that nobody else uses, and never writes a record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from arena.store.postgres import PostgresStore
+
+T = TypeVar("T")
+
+DsnOption = Annotated[str, typer.Option("--dsn", help="Read this Postgres instead of the state folder's store.")]
+StateDirOption = Annotated[
+    Path | None, typer.Option("--state-dir", help="State folder of the node. Default: ARENA_STATE_DIR or the system's.")
+]
+ValidatorOption = Annotated[str, typer.Option("--validator", help="Whose log, where the store holds several.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+
+
+def run_on_store(dsn: str, state_dir: Path | None, work: Callable[[PostgresStore], Coroutine[Any, Any, T]]) -> T:
+    """What `work` returns, given the store of a DSN or a state folder. Raises ArenaError V2021, V2022, V2023, V2026."""
+
+    async def opened() -> T:
+        async with open_store(dsn, state_dir) as store:
+            return await work(store)
+
+    return asyncio.run(opened())
+
+
+@contextlib.asynccontextmanager
+async def open_store(dsn: str, state_dir: Path | None) -> AsyncIterator[PostgresStore]:
+    """The store of a DSN or a state folder; an embedded server runs while the block does."""
+    from arena.store.location import default_state_dir, read_location
+    from arena.store.postgres import PostgresStore
+    from problems.errors import ArenaError
+
+    with contextlib.ExitStack() as stack:
+        if not dsn:
+            folder = state_dir or default_state_dir()
+            location = read_location(folder)
+            if location is None:
+                raise ArenaError("V2026", str(folder))
+            if location.kind == "embedded":
+                from arena.store.embedded import start_embedded
+
+                stack.callback(start_embedded(folder).stop)
+            dsn = location.dsn
+        store = await PostgresStore.open(dsn)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+async def logs_of(store: PostgresStore, validator: str) -> list[str]:
+    """The logs a command looks at: the one asked for, else all of them."""
+    names = await store.validators()
+    if validator and validator not in names:
+        raise typer.BadParameter(f"there is no log of {validator} here")
+    return [validator] if validator else names
