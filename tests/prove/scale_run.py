@@ -1,7 +1,7 @@
 """One phase of a catalogue's life in a process of its own, so that its memory can be told: build, or open and search.
 
 `python -m tests.prove.scale_run table 10000 100000` synthesises, builds and searches each size and prints a table;
-`build DOCUMENTS INDEX` and `search INDEX ENGINE REQUESTS` print one JSON object.
+`build DOCUMENTS INDEX BLOCK` and `search INDEX ENGINE REQUESTS` print one JSON object.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ from typing import Any
 
 from harness.catalogue.comparison import sample_requests
 from harness.catalogue.documents import write_documents
-from harness.catalogue.engines import build_engine, open_engine
+from harness.catalogue.engines import open_engine
+from harness.catalogue.index import BLOCK_DOCUMENTS, build_index
 from harness.catalogue.synthetic import generate
 
 REQUESTS = 400
 SEED = 7
 
 
-def build(documents: Path, index: Path) -> dict[str, Any]:
-    """Seconds and peak memory of a build."""
+def build(documents: Path, index: Path, block_documents: int = BLOCK_DOCUMENTS) -> dict[str, Any]:
+    """Seconds and peak memory of a build; what it holds besides `block_documents` documents is what grows."""
     started = time.perf_counter()
-    summary = build_engine("auto", documents, index)
+    content = build_index(documents, index, block_documents=block_documents).manifest.content
     seconds = time.perf_counter() - started
-    return {"documents": summary.documents, "index_mb": summary.bytes >> 20, "build_s": seconds, **_memory_mb()}
+    index_mb = sum(file.size for file in content.files) >> 20
+    return {"documents": content.documents, "index_mb": index_mb, "build_s": seconds, **_memory_mb()}
 
 
 def search(index: Path, engine: str, count: int) -> dict[str, Any]:
@@ -101,7 +103,10 @@ if __name__ == "__main__":
     if what == "table":
         _table([int(count) for count in rest])
     else:
+        first, *others = rest
         result = (
-            build(Path(rest[0]), Path(rest[1])) if what == "build" else search(Path(rest[0]), rest[1], int(rest[2]))
+            build(Path(first), Path(others[0]), *map(int, others[1:]))
+            if what == "build"
+            else search(Path(first), others[0], int(others[1]))
         )
         sys.stdout.write(json.dumps(result))
