@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import secrets
 
+from arena.bank.partition_file import PARTITION_FILE, PartitionFile
+from arena.bank.port import Bank
+from arena.bank.sealed_stock import SealedStock
 from arena.bank.stock import BatchStock
-from arena.chain.keys import keypair_signer
+from arena.chain.keys import verify
 from arena.chain.local import LocalSubtensor
-from arena.chain.opening import OWNER_URI
-from arena.chain.port import Signer, Subtensor
+from arena.chain.port import Beacon, Signer, Subtensor, Timelock
 from arena.gate.isolation import inspect_isolated
 from arena.gate.knowledge import GateKnowledge, make_knowledge
 from arena.gate.report import GateReport
@@ -56,19 +58,27 @@ def prepare_suite(settings: Settings, policy: Policy) -> tuple[Problem, ...]:
 
 
 async def prepare_local_chain(chain: Subtensor, signer: Signer) -> None:
-    """On the local twin: the subnet owner at uid 0, where emissions burn, and stake behind this validator's hotkey."""
+    """On the local twin: register this validator's hotkey and put stake behind it."""
     if not isinstance(chain, LocalSubtensor):
         return
-    await chain.register(keypair_signer(OWNER_URI))
     await chain.register(signer)
     metagraph = await chain.metagraph()
     if not any(neuron.hotkey == signer.hotkey and neuron.has_validator_permit for neuron in metagraph.neurons):
         await chain.set_stake(signer.hotkey, 5 * chain.rules.permit_stake_rao)
 
 
-def open_stock(settings: Settings, policy: Policy, suite: tuple[Problem, ...]) -> BatchStock:
-    """The node's bank. On the local network an empty one makes problems nobody has seen, from secret randomness, and
-    none of their answers is an answer of the public suite or of an earlier batch."""
+def open_bank(
+    settings: Settings, policy: Policy, suite: tuple[Problem, ...], beacon: Beacon, timelock: Timelock, signer: Signer
+) -> Bank:
+    """The node's bank: the sealed batches of the key that the settings name, or a stock of its own.
+
+    On the local network an empty stock makes problems nobody has seen, from secret randomness, and none of their
+    answers is an answer of the public suite or of an earlier batch. `bank/partition.json`, where it stands, says which
+    pool each of the node's own problems belongs to.
+    """
+    folder = settings.state_dir / "bank"
+    if settings.bank_hotkey:
+        return SealedStock(folder, settings.bank_hotkey, verify, timelock, beacon)
     public = frozenset(reward.product_id for problem in suite for reward in problem.rewards)
 
     def replenish(earlier: frozenset[str]) -> tuple[Problem, ...]:
@@ -76,8 +86,13 @@ def open_stock(settings: Settings, policy: Policy, suite: tuple[Problem, ...]) -
         seed = secrets.randbits(256)  # ids and answers follow from it
         return synthesize(catalogue_products(settings), seed=seed, counts=counts, exclude=public | earlier)
 
-    folder = settings.state_dir / "bank"
-    return BatchStock(folder, secrets.token_bytes, replenish if settings.network == LOCAL_NETWORK else None)
+    partition = folder / PARTITION_FILE
+    return BatchStock(
+        folder,
+        secrets.token_bytes,
+        replenish if settings.network == LOCAL_NETWORK else None,
+        PartitionFile(partition, signer, verify).assign if partition.exists() else None,
+    )
 
 
 def practice_problems(settings: Settings, name: str, count: int) -> tuple[Problem, ...]:

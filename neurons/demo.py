@@ -139,12 +139,12 @@ async def prepare_run(settings: Settings, tell: Callable[[str], None]) -> DemoRu
 
 
 async def register_and_submit(settings: Settings, agents: tuple[DemoAgent, ...]) -> None:
-    """Register owner, validator (with stake) and miners on the local chain, and submit every agent file."""
+    """Register validator (with stake) and miners on the local chain, and submit every agent file."""
     rules = LocalRules(netuid=settings.netuid, block_ms=BLOCK_MS, weights_rate_limit_blocks=4)
-    chain = LocalSubtensor(local_chain_path(settings.state_dir), now_ms=unix_ms, netuid=settings.netuid, rules=rules)
     owner, validator = keypair_signer(OWNER_URI), keypair_signer(VALIDATOR)
-    for signer in (owner, validator):  # uid 0 is the subnet owner's, where emissions burn
-        await chain.register(signer)
+    path = local_chain_path(settings.state_dir)
+    chain = LocalSubtensor(path, now_ms=unix_ms, netuid=settings.netuid, rules=rules, owner=owner.hotkey)
+    await chain.register(validator)
     await chain.set_stake(validator.hotkey, STAKE_RAO)
     inbox = Inbox(settings.state_dir / "inbox")
     for agent in agents:

@@ -16,6 +16,19 @@ class Metrics:
         self.faults = Counter("arena_faults", "Attempts that ended in a fault.", ["code"], registry=self.registry)
         self.records = Gauge("arena_records", "Records in this hotkey's log.", registry=self.registry)
         self.heartbeat_ms = Gauge("arena_heartbeat_ms", "Unix time of the last heartbeat.", registry=self.registry)
+        # Ages are now minus these times: a gauge of an age would stand still with the loop that sets it.
+        self.checkpoint_size = self._gauge("arena_checkpoint_size", "Records under the last signed checkpoint.")
+        self.checkpoint_ms = self._gauge("arena_checkpoint_ms", "Unix time of the last signed checkpoint.")
+        self.checkpoint_folders_behind = self._gauge(
+            "arena_checkpoint_folders_behind", "Folders that the last checkpoint could not be written to."
+        )
+        self.anchor_size = self._gauge("arena_anchor_size", "Records under the last checkpoint anchored on chain.")
+        self.anchor_ms = self._gauge("arena_anchor_ms", "Unix time at which that checkpoint was signed.")
+        self.anchor_block = self._gauge("arena_anchor_block", "Block that holds that checkpoint's hash.")
+        self.tail_clients = self._gauge("arena_tail_clients", "Streams of the live tail.")
+
+    def _gauge(self, name: str, about: str) -> Gauge:
+        return Gauge(name, about, registry=self.registry)
 
     def serve(self, port: int) -> None:
         """Answer on 127.0.0.1:`port`; 0 serves nothing. Raises ArenaError V2060 when the port is taken."""

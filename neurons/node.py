@@ -8,7 +8,8 @@ from pathlib import Path
 
 from structlog.typing import FilteringBoundLogger
 
-from arena.bank.stock import BatchStock
+from arena.api.server import TailServer
+from arena.bank.port import Bank
 from arena.chain.port import Beacon, Signer, Subtensor
 from arena.gate.knowledge import GateKnowledge
 from arena.policy import Policy
@@ -33,7 +34,7 @@ class Node:
     sequencer: Sequencer
     pool: WorkerPool
     inbox: Inbox
-    stock: BatchStock
+    stock: Bank
     suite: tuple[Problem, ...]  # the active public suite, for qualifying
     knowledge: GateKnowledge
     conditions: Conditions
@@ -42,6 +43,8 @@ class Node:
     now_ms: Callable[[], int]
     metrics: Metrics
     log: FilteringBoundLogger
+    bank_days_min: int = 30  # a stock that lasts for less is warned of
+    tail: TailServer | None = None  # where the settings name a port for it
 
     def suite_problems(self) -> Mapping[str, Problem]:
         """The suite by public problem id."""

@@ -14,18 +14,20 @@ from collections.abc import AsyncIterator
 
 import structlog
 
-from arena.chain.opening import open_beacon, open_signer, open_subtensor
+from arena.api.server import TailServer
+from arena.chain.opening import open_beacon, open_signer, open_subtensor, open_timelock
 from arena.policy import Policy
 from arena.race.alone import lone_race_refusal
 from arena.race.assign import permitted_validators
 from arena.records.model import Conditions, HostFacts
 from arena.records.sequencer import Sequencer
 from arena.store.lifetime import embedded_server
-from arena.store.location import StoreLocation, write_location
+from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.postgres import PostgresStore
 from arena.submissions.inbox import Inbox
+from harness.catalogue.server import listen
 from harness.sandbox.port import SandboxLevel
-from neurons.bank_preparation import gate_knowledge, open_stock, prepare_local_chain, prepare_suite
+from neurons.bank_preparation import gate_knowledge, open_bank, prepare_local_chain, prepare_suite
 from neurons.capacity import usable_memory_bytes, worker_count
 from neurons.metrics import Metrics
 from neurons.node import Node
@@ -40,9 +42,9 @@ from problems.outcome import SCORING_PIPELINE
 async def open_node(settings: Settings) -> AsyncIterator[Node]:
     """A node with its worker pool running.
 
-    Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2020 to V2024 (store), V2031 (wallet), U3001
-    or U3005 (model endpoint), U3030 (chain), V2040 (title release), V2062 to V2066
-    (the policy or the chain does not let this host race).
+    Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2014 (address of the live tail), V2020 to V2024
+    (store), V2031 (wallet), U3001 or U3005 (model endpoint), U3030 (chain), V2040 (title release), V2062 to V2066 (the
+    policy or the chain does not let this host race).
     """
     policy = policy_of(settings)
     signer = open_signer(
@@ -72,19 +74,23 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             raise ArenaError("V2066", refusal)
         store = await _open_store(settings, signer.hotkey, stack)
         suite = prepare_suite(settings, policy)
+        beacon = open_beacon(settings.network, unix_ms)
         metrics = Metrics()
         metrics.serve(settings.metrics_port)
+        tail = await _open_tail(settings, signer.hotkey, stack)
+        if tail:
+            metrics.tail_clients.set_function(lambda: tail.places.taken)
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
         yield Node(
             policy=policy,
             signer=signer,
             chain=chain,
-            beacon=open_beacon(settings.network, unix_ms),
+            beacon=beacon,
             store=store,
             sequencer=Sequencer(store, signer, unix_ms, host),
             pool=pool,
             inbox=Inbox(settings.state_dir / "inbox"),
-            stock=open_stock(settings, policy, suite),
+            stock=open_bank(settings, policy, suite, beacon, open_timelock(settings.network), signer),
             suite=suite,
             knowledge=gate_knowledge(settings, policy, suite),
             conditions=Conditions(
@@ -98,6 +104,8 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             now_ms=unix_ms,
             metrics=metrics,
             log=structlog.get_logger(),
+            bank_days_min=settings.bank_days_min,
+            tail=tail,
         )
 
 
@@ -121,6 +129,17 @@ async def _open_store(settings: Settings, hotkey: str, stack: contextlib.AsyncEx
     store = await PostgresStore.open(dsn, hotkey, is_exclusive=True)
     stack.push_async_callback(store.close)
     return store
+
+
+async def _open_tail(settings: Settings, hotkey: str, stack: contextlib.AsyncExitStack) -> TailServer | None:
+    """The live tail over connections of its own, so that its clients take none of the node's. Raises V2014."""
+    location = read_location(settings.state_dir)
+    if not settings.serve_port or location is None:
+        return None
+    listener = stack.enter_context(listen(settings.serve_host, settings.serve_port))
+    store = await PostgresStore.open(location.dsn, hotkey)
+    stack.push_async_callback(store.close)
+    return TailServer(store, listener, clients=settings.serve_clients)
 
 
 def _refuse_wrong_level(policy: Policy, level: SandboxLevel) -> None:

@@ -12,7 +12,8 @@ import asyncio
 import itertools
 from pathlib import Path
 
-from arena.race.events import Effect, Event, Facts, SealBatch, encode_event
+from arena.race.events import Effect, Event, Facts, FetchBeacon, SealBatch, encode_event
+from arena.race.schedule import closing_ms
 from arena.race.state import (
     RaceState,
     apply,
@@ -57,7 +58,8 @@ class RaceClock:
         """Make sure that the current race runs under the node's policy; to be called before any work is claimed.
 
         A race that has not closed yet is put under it. Raises ArenaError V2063, naming the policy file to start with,
-        when the race is past its close under another one; P4015 when its batch is too small for the new policy.
+        when the race is past its close under another one, or holds a batch that is sealed to its close and the new
+        policy would move that; P4015 when its batch is too small for the new policy.
         """
         if self._has_adopted:
             return
@@ -65,7 +67,8 @@ class RaceClock:
         opened, policy = state.opened, self._node.policy
         if opened is not None and runs_under_another(state, policy):
             was, is_now = opened.policy_sha256[:12], policy.policy_sha256[:12]
-            if not is_policy_replaceable(state):
+            closes_ms = closing_ms(self._node.now_ms(), policy.race)
+            if not is_policy_replaceable(state) or not await self._effects.is_served(opened.batch, closes_ms):
                 path = await self._effects.keep_policy(opened)
                 raise ArenaError("V2063", f"{state.race_id} is {state.stage} under {was}, not under {is_now}: {path}")
             self._node.log.warning("policy replaced before the close", race=state.race_id, was=was, now=is_now)
@@ -129,7 +132,7 @@ class RaceClock:
         try:
             event = await self._effects.carry_out(effect, state, earlier)
         except ArenaError as error:
-            if not (error.entry.is_retryable or _is_of_the_stock(effect, error)):
+            if not (error.entry.is_retryable or _is_of_the_bank(effect, error)):
                 raise
             pause_ms = min(PAUSE_MS_MAX, max(PAUSE_MS, pause_ms * 2))
             self._pauses[kind] = (pause_ms, now_ms + pause_ms)
@@ -196,7 +199,9 @@ class RaceClock:
         return self._commitments[key]
 
 
-def _is_of_the_stock(effect: Effect, error: ArenaError) -> bool:
-    """An unsound stock file costs races, not the node: an operator mends it while submissions qualify. A sealed batch
-    that was tampered with is no such thing."""
+def _is_of_the_bank(effect: Effect, error: ArenaError) -> bool:
+    """What is wrong with the bank's files costs races, not the node: an operator mends it while submissions qualify,
+    and a batch that does not open is not drawn from. A node's own batch that was tampered with is no such thing."""
+    if isinstance(effect, FetchBeacon):
+        return error.owner is Owner.PROBLEM
     return isinstance(effect, SealBatch) and error.owner is Owner.PROBLEM and error.failure.code != _DAMAGED_BATCH

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+from arena.bank.level import DAY_MS, HORIZON_RACES
 from arena.chain.port import BeaconRound
 from arena.policy import Policy
 from arena.race.assign import permitted_validators
@@ -30,6 +31,7 @@ from arena.race.events import (
     Settle,
 )
 from arena.race.model import Batch, Candidate, Top, describe_batch
+from arena.race.schedule import closing_ms, coming_closes_ms
 from arena.race.settle import settle
 from arena.race.state import RaceState, open_race, settlement_inputs, top_after
 from arena.records.model import ReleaseRecord, SettlementRecord
@@ -59,7 +61,7 @@ class RaceEffects:
             case SealBatch():
                 return await self._seal(state, earlier)
             case FetchBeacon():
-                self._beacon = await self._node.beacon.fetch(effect.round) or self._beacon
+                await self._fetch(effect, state)
                 return None
             case FixField():
                 return await self._fix_field(effect, state, earlier)
@@ -81,15 +83,42 @@ class RaceEffects:
         await self._requalify(_top(earlier))
         return event
 
+    async def is_served(self, batch: Batch, closes_ms: int) -> bool:
+        """Whether a race that closes then may use the batch: one that opens with the round after the close."""
+        opens_with = self._node.beacon.round_after(closes_ms)
+        return await asyncio.to_thread(self._node.stock.serves, batch.batch_sha256, opens_with)
+
     async def keep_policy(self, opened: RaceOpened) -> Path:
         """The file with a race's policy, to start this node with again."""
         return await asyncio.to_thread(write_policy, self._node.state_dir, opened.policy, opened.policy_sha256)
 
     async def _seal(self, state: RaceState, earlier: list[RaceState]) -> RaceOpened:
         undrawn = frozenset(past.race_id for past in earlier if past.draw is None)
-        needed = self._node.policy.race.problems
-        sealed = await asyncio.to_thread(self._node.stock.seal_for, state.race_id, needed, undrawn)
-        return await self.open(state, describe_batch(sealed), earlier)
+        rules = self._node.policy.race
+        opens_with = self._node.beacon.round_after(closing_ms(self._node.now_ms(), rules))
+        sealed = await asyncio.to_thread(
+            self._node.stock.seal_for, state.race_id, rules.problems, undrawn, round_number=opens_with
+        )
+        event = await self.open(state, describe_batch(sealed), earlier)
+        if not await self.is_served(event.batch, event.closes_ms):  # the close moved on in between
+            raise ArenaError("P4027", f"the batch of round {opens_with} came too late for {state.race_id}")
+        await self._warn_of_low_stock(undrawn)
+        return event
+
+    async def _warn_of_low_stock(self, undrawn: frozenset[str]) -> None:
+        now_ms = self._node.now_ms()
+        closes_ms = coming_closes_ms(now_ms, self._node.policy.race, HORIZON_RACES)
+        level = await asyncio.to_thread(self._node.stock.level, closes_ms, now_ms, undrawn)
+        if level.is_low(self._node.bank_days_min):
+            self._node.log.warning("bank runs low", races=level.races, days=level.lasts_ms // DAY_MS)
+
+    async def _fetch(self, effect: FetchBeacon, state: RaceState) -> None:
+        """Fetch the round and open the batch with it: a race whose batch does not open is never drawn."""
+        beacon = await self._node.beacon.fetch(effect.round)
+        if beacon is None:
+            return
+        await asyncio.to_thread(self._node.stock.open, state.race_id, beacon)
+        self._beacon = beacon
 
     async def _requalify(self, top: Top | None) -> None:
         """Send agents that qualified under another policy back to qualifying; the top agent races anyway."""

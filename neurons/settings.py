@@ -64,6 +64,10 @@ class Settings(BaseSettings):
         default=Path("~/.bittensor/wallets"), validate_default=True, description="folder of the wallets"
     )
     database_dsn: SecretStr = Field(default=SecretStr(""), description="Postgres; empty: the embedded server")
+    bank_hotkey: str = Field(
+        default="", description="whose sealed batches are raced, ss58; empty: batches from this node's own stock"
+    )
+    bank_days_min: int = Field(default=30, ge=0, description="warn when the bank's stock lasts for fewer days")
     workers: int = Field(
         default_factory=usable_cores,
         ge=1,
@@ -90,8 +94,18 @@ class Settings(BaseSettings):
     )
     parent_pid: int = Field(default=0, ge=0, description="stop when this process is gone; 0: run on one's own")
     metrics_port: int = Field(default=0, ge=0, le=65535, description="Prometheus on loopback; 0: off")
+    checkpoint_every_s: int = Field(default=600, ge=1, description="sign a checkpoint of a log that grew this often")
+    checkpoint_dir: Path | None = Field(
+        default=None, description="a second folder for signed checkpoints, best on another machine; empty: none"
+    )
+    anchor_every_s: int = Field(
+        default=3600, ge=1, description="commit the newest checkpoint's hash on chain this often"
+    )
+    serve_host: str = Field(default="127.0.0.1", description="address of the live tail; all who reach it may read")
+    serve_port: int = Field(default=0, ge=0, le=65535, description="live tail of the log over HTTP; 0: off")
+    serve_clients: int = Field(default=32, ge=1, le=1024, description="streams of the live tail at once")
 
-    @field_validator("state_dir", "catalogue_dir", "guest_dir", "wallet_path")
+    @field_validator("state_dir", "catalogue_dir", "guest_dir", "wallet_path", "checkpoint_dir")
     @classmethod
     def _expand_home(cls, path: Path | None) -> Path | None:
         return path.expanduser() if path else path

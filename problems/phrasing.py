@@ -1,10 +1,11 @@
 """Phrasing: a shopping wish in English words, from a reward and a voucher.
 
 Promise: every constraint of the reward is said, and said in words that can be read back: price bounds as whole pesos
-next to PHP or pesos, services as LazMall, free shipping or delivery, cash on delivery and LazFlash, SKU and attribute
-values verbatim beside their key, and the voucher in the exact sentences of the public benchmark. Within an item the
-constraints stand between commas; the items of a list are introduced by `First,` `Second,` ... or by `(1)` `(2)` ....
-Which template is used is drawn from the generator passed in.
+next to PHP or pesos, services by names that `problems.figures` knows, SKU and attribute values verbatim beside their
+key, and the voucher in the exact sentences of the public benchmark. A wish begins with its name; its constraints
+follow between commas, in a drawn order; the items of a list are introduced by `First,` `Second,` ... or by `(1)` `(2)`
+.... Pure: register, template and order are drawn from the generator passed in. It writes no free prose; that is for a
+model (`arena.bank.rephrasing`), under the same check (`problems.wording`).
 """
 
 from __future__ import annotations
@@ -20,29 +21,95 @@ _UNSAID = frozenset(
     {"unset", "none", "not specified", "not applicable", "see the description", "as shown", "as picture", "default"}
 )
 
-_OPENINGS = ("I'm looking for {}.", "Looking for {}.", "Show me {}.", "Can you help me find {}?", "I want to buy {}.")
-_SHOP_OPENINGS = (
-    ("I'm looking for a shop that offers these items: {}", " Can you help me find a store that sells all of them?"),
-    ("Find a shop offering these items: {}", ""),
-    ("I want to buy everything from one shop. {}", " Please show me a store that sells all these products."),
-)
-_LIST_OPENINGS = (("I'm looking for these items: {}", ""), ("Show me the following products: {}", ""))
+# A register is how somebody talks: (opening with {} for the wish, closing). Where an opening tells more than its list,
+# the list says First, Second: simple readers take what stands before a number for an item of its own.
+_WISH_REGISTERS: dict[str, tuple[tuple[str, str], ...]] = {
+    "plain": (
+        ("I'm looking for {}.", ""),
+        ("Looking for {}.", ""),
+        ("Show me {}.", ""),
+        ("I want to buy {}.", ""),
+        ("Find {}.", ""),
+    ),
+    "polite": (
+        ("Can you help me find {}?", ""),
+        ("I'm looking for {}.", " Please show me the options."),
+        ("I want to buy {}.", " Can you show me what is available?"),
+        ("Show me {}.", " Please show me all the options."),
+    ),
+    "terse": (("{}.", ""), ("{}", "")),
+}
+_LIST_REGISTERS: dict[str, tuple[tuple[str, str], ...]] = {
+    "plain": (
+        ("I'm looking for these items: {}", ""),
+        ("Show me the following products: {}", ""),
+        ("I want to buy these: {}", ""),
+        ("Looking for all of these: {}", " Please show me the options."),
+    ),
+    "polite": (
+        ("Hello! Could you find these products for me: {}", " Please show me all of them."),
+        ("I would like some help with my list: {}", " Can you find all of these for me?"),
+    ),
+    "terse": (("Needed: {}", ""), ("{}", "")),
+    "story": (
+        ("We are moving next week and a few things are still missing: {}", " Please show me the options."),
+        ("My sister asked me to order some things for her: {}", ""),
+        ("It is payday and this is what I have been waiting to order: {}", ""),
+    ),
+}
+_SHOP_REGISTERS: dict[str, tuple[tuple[str, str], ...]] = {
+    "plain": (
+        ("I'm looking for a shop that offers these items: {}", " Can you help me find a store that sells all of them?"),
+        ("Find a shop offering these items: {}", ""),
+        ("I want to buy everything from one shop. {}", " Please show me a store that sells all these products."),
+    ),
+    "polite": (
+        ("Hello! I would like to order from a single store: {}", " Can you show me which store sells all of these?"),
+        ("Could you point me to one seller for all of these: {}", " Please find one shop that sells everything."),
+    ),
+    "terse": (("One shop, all of these: {}", ""), ("Same store for everything. {}", "")),
+    "story": (
+        ("Delivery to our island takes long, so everything has to come from one shop: {}", ""),
+        ("I had trouble with three parcels from three sellers, so this time one store for all: {}", ""),
+    ),
+}
+_TELLING_REGISTERS = ("polite", "story")
 _ORDINALS = ("First,", "Second,", "Third,", "Fourth,")
 
 _SERVICE_WORDS = {
-    "official": ("sold on LazMall", "with LazMall service", "available on LazMall"),
-    "freeShipping": ("with free shipping", "with free delivery"),
-    "COD": ("with cash on delivery", "payable by cash on delivery"),
-    "flashsale": ("with a LazFlash deal", "in a LazFlash deal"),
+    "official": ("sold on LazMall", "with LazMall service", "available on LazMall", "sold by LazMall"),
+    "freeShipping": (
+        "with free shipping",
+        "with free delivery",
+        "available with free delivery",
+        "with complimentary shipping",
+    ),
+    "COD": (
+        "with cash on delivery",
+        "payable by cash on delivery",
+        "available with cash on delivery",
+        "with pay on delivery",
+    ),
+    "flashsale": ("with a LazFlash deal", "in a LazFlash deal", "available in a flash sale", "with a flash deal"),
 }
 _ABOVE_WORDS = (
     "priced above {} PHP",
+    "priced over {} PHP",
+    "priced at least {} PHP",
     "costing over {} pesos",
-    "with a price above {} PHP",
     "costing more than {} pesos",
+    "costing at least {} pesos",
+    "with a price above {} PHP",
+    "with a price higher than {} pesos",
 )
-_BETWEEN_WORDS = ("priced between {} and {} PHP", "costing between {} and {} pesos", "priced from {} to {} PHP")
-_BELOW_WORDS = ("priced below {} PHP", "costing less than {} pesos")
+_BETWEEN_WORDS = (
+    "priced between {} and {} PHP",
+    "priced from {} to {} PHP",
+    "costing between {} and {} pesos",
+    "costing from {} to {} pesos",
+    "with a price between {} and {} PHP",
+)
+_BELOW_WORDS = ("priced below {} PHP", "priced under {} PHP", "costing less than {} pesos", "costing at most {} pesos")
 
 
 def is_sayable(text: str) -> bool:
@@ -60,27 +127,27 @@ def say_problem(
 ) -> str:
     """The query of a problem. `names` are the products' names as a shopper would say them, one per item."""
     wishes = [say_item(name, item, rng) for name, item in zip(names, items, strict=True)]
-    if bucket == "shop":
-        opening, closing = rng.choice(_SHOP_OPENINGS)
-        text = opening.format(_listed(wishes, rng)) + closing
-    elif len(wishes) == 1:
-        text = rng.choice(_OPENINGS).format(wishes[0])
-    else:
-        opening, closing = rng.choice(_LIST_OPENINGS)
-        text = opening.format(_listed(wishes, rng)) + closing
-    return text + (say_voucher(voucher) if voucher else "")
+    registers = _SHOP_REGISTERS if bucket == "shop" else _LIST_REGISTERS if len(wishes) > 1 else _WISH_REGISTERS
+    register = rng.choice(sorted(registers))
+    opening, closing = rng.choice(registers[register])
+    is_numbered = register not in _TELLING_REGISTERS and rng.random() < 0.6
+    wish = wishes[0] if registers is _WISH_REGISTERS else _listed(wishes, rng, is_numbered=is_numbered)
+    return opening.format(wish) + closing + (say_voucher(voucher) if voucher else "")
 
 
 def say_item(name: str, item: RewardItem, rng: Random) -> str:
-    """One item: its name, then every constraint, SKU first and price last, between commas."""
-    parts = [name]
-    for option in item.sku_options:
-        parts += [f"in {spoken(key)} {value}" for key, value in option.items()]
-    for rule in item.attributes:
-        parts += [_say_attribute(key, value, rng) for key, values in rule.items() for value in values]
-    parts += [rng.choice(_SERVICE_WORDS[name]) for name in item.service]
+    """One item: its name, then every constraint in a drawn order, between commas."""
+    parts = [
+        f"{rng.choice(('in', 'in', 'with'))} {spoken(key)} {value}"
+        for option in item.sku_options
+        for key, value in option.items()
+    ]
+    parts += [
+        _say_attribute(key, value, rng) for rule in item.attributes for key, values in rule.items() for value in values
+    ]
+    parts += [rng.choice(_SERVICE_WORDS[service]) for service in item.service]
     parts += [_say_price(rule, rng) for rule in item.price]
-    return ", ".join(parts)
+    return ", ".join([name, *rng.sample(parts, len(parts))])
 
 
 def say_voucher(voucher: Voucher) -> str:
@@ -104,17 +171,18 @@ def say_voucher(voucher: Voucher) -> str:
     )
 
 
-def _listed(wishes: Sequence[str], rng: Random) -> str:
-    if rng.random() < 0.5:
-        openers = [*_ORDINALS[: len(wishes) - 1], "Lastly,"]
-        return " ".join(f"{opener} {wish}." for opener, wish in zip(openers, wishes, strict=True))
-    return " ".join(f"({number}) {wish};" for number, wish in enumerate(wishes, start=1))[:-1] + "."
+def _listed(wishes: Sequence[str], rng: Random, *, is_numbered: bool) -> str:
+    if is_numbered:
+        return " ".join(f"({number}) {wish};" for number, wish in enumerate(wishes, start=1))[:-1] + "."
+    last = "Lastly," if rng.random() < 0.7 else _ORDINALS[len(wishes) - 1]
+    openers = [*_ORDINALS[: len(wishes) - 1], last]
+    return " ".join(f"{opener} {wish}." for opener, wish in zip(openers, wishes, strict=True))
 
 
 def _say_attribute(key: str, value: str, rng: Random) -> str:
     if key == "brand":
         return f"{rng.choice(('from the brand', 'by the brand'))} {value}"
-    return f"with {spoken(key)} {value}"
+    return f"{rng.choice(('with', 'with', 'in'))} {spoken(key)} {value}"
 
 
 def _say_price(rule: PriceRule, rng: Random) -> str:

@@ -1,12 +1,15 @@
 """Self-check: is a problem solvable, and is it not free?
 
 Promise: every problem that passes scores 1 for its own answer and 0 for no answer, in this catalogue and with this
-title matcher (shoppingbench notes, section 9). What is merely odd becomes a warning and blocks nothing.
+title matcher (shoppingbench notes, section 9). Given a crowd, products drawn at random don't solve it either: for
+every slot the best of `RANDOM_DRAWS` random products is recommended, and the problem is free when chance alone offers
+a way to satisfy every slot twice over. What is merely odd becomes a warning and blocks nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from random import Random
 
 import msgspec
 
@@ -19,6 +22,9 @@ from problems.scoring import ProductOf, score
 from problems.titles import TitleMatcher
 from problems.voucher import total_price
 
+RANDOM_DRAWS = 20  # random products a slot
+_LUCK_MAX = 1  # of them may satisfy it: one of 20 is luck, two are a problem that anything solves
+
 
 class SelfCheck(msgspec.Struct, frozen=True, kw_only=True):
     """The result for one problem. `failure` is set when it must not be used."""
@@ -26,6 +32,8 @@ class SelfCheck(msgspec.Struct, frozen=True, kw_only=True):
     problem_id: str
     oracle_reward_e4: int | None  # None: not even the answer could be scored
     nop_reward_e4: int | None
+    random_reward_e4: int | None = None  # of the best of the random answers; None: no crowd was given
+    is_random_success: bool = False
     failure: Failure | None = None
     warnings: tuple[str, ...] = ()
 
@@ -49,10 +57,68 @@ def check_solvable(problem: Problem, product_of: ProductOf, titles: TitleMatcher
     )
 
 
+def check_problem_set(
+    problems: Iterable[Problem],
+    crowd: Sequence[Product],
+    product_of: ProductOf,
+    titles: TitleMatcher,
+    seed: int,
+    draws: int = RANDOM_DRAWS,
+) -> tuple[SelfCheck, ...]:
+    """`check_solvable` and `check_chance` of each problem, in order."""
+    checks = []
+    for problem in problems:
+        check = check_solvable(problem, product_of, titles)
+        checks.append(check_chance(check, problem, crowd, titles, seed, draws) if check.is_usable else check)
+    return tuple(checks)
+
+
+def check_chance(
+    check: SelfCheck,
+    problem: Problem,
+    crowd: Sequence[Product],
+    titles: TitleMatcher,
+    seed: int,
+    draws: int = RANDOM_DRAWS,
+) -> SelfCheck:
+    """The check, with what the best of `draws` random products of the crowd a slot would earn.
+
+    Deterministic by (seed, problem id, order of the crowd). `crowd` holds products of the catalogue, the more the
+    better. Raises ValueError for an empty crowd.
+    """
+    if not crowd:
+        raise ValueError("chance needs a crowd to draw from")
+    rng = Random(f"chance\n{seed}\n{problem.problem_id}")
+    best: list[Product] = []
+    lucky: list[int] = []
+    for item in problem.rewards:
+        drawn = [rng.choice(crowd) for _ in range(draws)]
+        met = [_share(item, product, titles) for product in drawn]
+        best.append(max(zip(met, drawn, strict=True), key=lambda pair: pair[0])[1])
+        lucky.append(sum(share == 1.0 for share in met))
+    found = {product.product_id: product for product in best}
+    outcome = score(problem, [product.product_id for product in best], found.get, titles)
+    if isinstance(outcome, UnscoredOutcome):
+        return msgspec.structs.replace(check, failure=outcome.failure)
+    is_free = min(lucky) > _LUCK_MAX
+    return msgspec.structs.replace(
+        check,
+        random_reward_e4=outcome.reward_e4,
+        is_random_success=outcome.is_success,
+        failure=Failure(code="P4013", detail="random products satisfy it") if is_free else check.failure,
+    )
+
+
 def unsolvable(problems: Iterable[Problem], product_of: ProductOf, titles: TitleMatcher) -> tuple[SelfCheck, ...]:
     """The checks of the problems that must not be used, in order."""
     checks = (check_solvable(problem, product_of, titles) for problem in problems)
     return tuple(check for check in checks if not check.is_usable)
+
+
+def _share(item: RewardItem, product: Product, titles: TitleMatcher) -> float:
+    """Rules met by rules asked; the answer itself meets them all."""
+    axes = match(item, product, titles)
+    return 1.0 if product.product_id == item.product_id else axes.hits / axes.total
 
 
 def _verdict(oracle: OutcomeScore | UnscoredOutcome, nop: OutcomeScore | UnscoredOutcome) -> Failure | None:

@@ -1,146 +1,225 @@
 """Synthesis: new problems over a catalogue, after the rules of the public generator.
 
-Promise: deterministic in (products, seed, counts, exclude), whatever order the products come in; every problem is
-solvable by construction, since each constraint is read off its answer; at most `RIVALS_MAX` other products satisfy an
-item; a product class (`problems.clusters`) answers once in a set, so no two problems of it share a leak cluster.
-Proportions: shoppingbench notes, sections 3 and 9. Public ids are derived from the seed, and so is everything else: for
-a sealed batch the seed must be 128 random bits or more, or the answers can be recomputed. It will not write natural
-prose: see `problems.phrasing`.
+Promise: deterministic in (products, seed, counts, exclude, mix), whatever order the products come in; every problem is
+solvable by construction, since each constraint is read off its answer; at most `ACCEPTED_MAX` products satisfy an
+item, and at most as many fit the words of the query and its constraints; every constraint can be read back from the
+query (`problems.wording`); a product class answers once in a maker's life, so no two of its problems share a leak
+cluster. With a mix, every problem measures the level it was made for (`problems.difficulty`); without one, difficulty
+falls as it does in the public set. Public ids are derived from the seed, and so is everything else: for a sealed batch
+the seed must be 128 random bits or more, or the answers can be recomputed. It will not write natural prose: see
+`problems.phrasing`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from random import Random
 
-import msgspec
-
-from problems.clusters import product_class
+from problems.ambiguity import is_clear
+from problems.constraints import draw_item, draw_voucher, tighten_item
+from problems.difficulty import AIMS, PUBLIC_AIM, Level, Mix, measure_difficulty, share_out
 from problems.errors import ArenaError
-from problems.model import BUCKETS, Bucket, PriceRule, Problem, RewardItem, Voucher
-from problems.phrasing import is_sayable, say_problem, spoken
+from problems.model import BUCKETS, Bucket, Problem, RewardItem
+from problems.phrasing import say_problem
 from problems.product import Product
 from problems.shelf import Shelf
-from problems.voucher import discounted_total, total_price
+from problems.voucher import total_price
+from problems.wording import check_wording
 
-RIVALS_MAX = 2
-_NAMESAKES_MAX = 3
-_TRIES_PER_PROBLEM = 200
+_TRIES_PER_PROBLEM = 400
 _PRICE_MIN_PHP = 2.0
 _VOUCHER_TOTAL_MIN_PHP = 100.0
 _TITLE_WORDS_MIN = 4
-
-# Chance that a constraint is asked of a product that offers it, so that the shares over all items come out as in the
-# public set (48 / 72 / 37 / 73 %): 20 % of products have no SKU, 9 % no attribute, 36 % no service.
-_SKU_CHANCE, _ATTRIBUTE_CHANCE, _SERVICE_CHANCE, _PRICE_CHANCE = 0.60, 0.79, 0.58, 0.73
-_ABOVE_CHANCE = 0.65
-_SKU_PAIR_WEIGHTS = (573, 226, 14)
-_ATTRIBUTE_WEIGHTS = (499, 319, 178, 101, 52, 28)
+_NAME_WORDS = (2, 6)  # of a title, fewest and most
+_ONE_SHOP_CHANCE = 0.5  # of a voucher
 _NAME_WORD = re.compile(r"[a-z0-9]{2,}")
-_FILLERS = frozenset(
-    {"and", "by", "for", "from", "in", "is", "it", "of", "on", "or", "the", "this", "to", "with", "you"}
-)
+
+# Words that lead to no product, and words of services, which a name would make sound like a constraint.
+_FILLER_TEXT = """
+and by for from in is it of on or the this to with you free shipping delivery cash cod lazmall lazflash
+flash sale deal official store shop mall seller budget voucher php peso pesos no not non without except
+"""
+_FILLERS = frozenset(_FILLER_TEXT.split())
 
 
 def synthesize(
-    products: Sequence[Product], *, seed: int, counts: Mapping[Bucket, int], exclude: Collection[str] = ()
+    products: Sequence[Product] | Shelf,
+    *,
+    seed: int,
+    counts: Mapping[Bucket, int],
+    exclude: Collection[str] = (),
+    mix: Mix | None = None,
 ) -> tuple[Problem, ...]:
     """`counts[bucket]` problems of each bucket, in bucket order.
 
     `exclude` holds the product ids that answer in other sets: neither they nor near-identical listings of them answer
-    here. Raises ArenaError P4011 when the catalogue yields too few; ValueError for a negative count.
+    here. `mix` weighs the levels, e.g. `{"easy": 1, "hard": 2}`. Give a `Shelf` to build the index once for several
+    calls, and use a `ProblemMaker` to go on making problems none of which share an answer. Raises ArenaError P4011 when
+    the catalogue yields too few; ValueError for a negative count or a mix without a positive weight.
     """
-    if any(count < 0 for count in counts.values()):
-        raise ValueError("counts must not be negative")
-    maker = _Maker(Shelf(products), Random(seed), exclude)
-    problems: list[Problem] = []
-    for bucket in BUCKETS:
-        for _ in range(counts.get(bucket, 0)):
-            problems.append(maker.make(bucket, _public_id(seed, len(problems))))
-    return tuple(problems)
+    maker = ProblemMaker(products if isinstance(products, Shelf) else Shelf(products))
+    maker.exclude(exclude)
+    return maker.make(seed=seed, counts=counts, mix=mix)
+
+
+class ProblemMaker:
+    """Makes set after set over one shelf, and remembers which product classes have answered.
+
+    What it makes depends on everything it made before. A set costs the same however many came before it: nothing is
+    rebuilt, and products found taken are dropped from what is drawn from.
+    """
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+        self._classes = shelf.class_numbers
+        self._taken: set[int] = set()
+        self._free = [place for place, product in enumerate(shelf.products) if _is_askable(product)]
+        by_shop: dict[str, list[int]] = defaultdict(list)
+        for place in self._free:
+            by_shop[shelf.products[place].shop_id].append(place)
+        self._shops = [places for places in by_shop.values() if len(places) >= 2]
+
+    def exclude(self, product_ids: Iterable[str]) -> None:
+        """Keep these products, and all near-identical listings of them, from answering. Unknown ids are ignored."""
+        places = map(self._shelf.place, product_ids)
+        self._taken.update(int(self._classes[place]) for place in places if place is not None)
+
+    def make(self, *, seed: int, counts: Mapping[Bucket, int], mix: Mix | None = None) -> tuple[Problem, ...]:
+        """The next set: `counts[bucket]` problems of each bucket. Raises like `synthesize`."""
+        if any(count < 0 for count in counts.values()):
+            raise ValueError("counts must not be negative")
+        rng = Random(seed)
+        problems: list[Problem] = []
+        for bucket in BUCKETS:
+            levels: list[Level | None] = [None] * counts.get(bucket, 0)
+            if mix is not None:
+                levels = [level for level, count in share_out(len(levels), mix).items() for _ in range(count)]
+                rng.shuffle(levels)
+            for level in levels:
+                problems.append(self._make_one(bucket, level, _public_id(seed, len(problems)), rng))
+        return tuple(problems)
+
+    def _make_one(self, bucket: Bucket, level: Level | None, problem_id: str, rng: Random) -> Problem:
+        """One problem, or ArenaError P4011 after a bounded number of draws."""
+        for _ in range(_TRIES_PER_PROBLEM):
+            is_one_shop = bucket == "shop" or (bucket == "voucher" and rng.random() < _ONE_SHOP_CHANCE)
+            answers = self._draw(bucket, is_one_shop, level, rng)
+            problem = self._problem(bucket, answers, is_one_shop, level, problem_id, rng) if answers else None
+            if problem is not None:
+                self._taken.update(int(self._classes[place]) for place in answers)
+                return problem
+        kind = bucket if level is None else f"{level} {bucket}"
+        raise ArenaError("P4011", f"no {kind} problem in {_TRIES_PER_PROBLEM} draws")
+
+    def _problem(
+        self,
+        bucket: Bucket,
+        places: Sequence[int],
+        is_one_shop: bool,
+        level: Level | None,
+        problem_id: str,
+        rng: Random,
+    ) -> Problem | None:
+        """The problem of these answers, or None when it would be ambiguous, unreadable, or of another level."""
+        answers = [self._shelf.products[place] for place in places]
+        voucher = None
+        if bucket == "voucher":
+            total_php = total_price(answer.price for answer in answers)
+            if total_php < _VOUCHER_TOTAL_MIN_PHP:
+                return None
+            voucher = draw_voucher(total_php, is_one_shop, rng)
+        items, names = [], []
+        for answer in answers:
+            named = self._named_item(answer, level, rng, is_priced=bucket != "voucher")
+            if named is None:
+                return None
+            items.append(named[1])
+            names.append(" ".join(named[0]))
+        problem = Problem(
+            problem_id=problem_id,
+            bucket=bucket,
+            query=say_problem(bucket, names, items, voucher, rng),
+            rewards=tuple(items),
+            voucher=voucher,
+        )
+        if check_wording(problem) or (level is not None and measure_difficulty(problem, self._shelf).level != level):
+            return None
+        return problem
+
+    def _named_item(
+        self, answer: Product, level: Level | None, rng: Random, *, is_priced: bool
+    ) -> tuple[list[str], RewardItem] | None:
+        """Name words and a clear item, or None when the answer offers too little to be told apart."""
+        aim = PUBLIC_AIM if level is None else AIMS[level]
+        words = self._name(answer, aim.namesakes, rng)
+        item = draw_item(answer, rng, is_priced=is_priced, appetite=aim.appetite)
+        tight = tighten_item(item, answer, rng, lambda more: is_clear(more, words, self._shelf), is_priced=is_priced)
+        return None if tight is None else (words, tight)
+
+    def _name(self, answer: Product, namesakes: tuple[int, int], rng: Random) -> list[str]:
+        """Words of the title, in its order: the rarest that leave enough namesakes, until few enough titles hold them
+        all, then, where that keeps enough, some more."""
+        least, most = namesakes
+        words = _telling_words(answer.title)
+        ranked = sorted(words, key=lambda word: (self._shelf.rarity(word), word))
+        while len(ranked) > _NAME_WORDS[0] and self._shelf.count_holding(ranked[: _NAME_WORDS[0]]) < least:
+            ranked = ranked[1:]
+        count = _NAME_WORDS[0]
+        while count < min(_NAME_WORDS[1], len(ranked)) and self._shelf.count_holding(ranked[:count]) > most:
+            count += 1
+        chosen = set(ranked[:count])
+        more = chosen.union(rng.sample(words, min(len(words), rng.randint(1, 3))))
+        if least == 1 or self._shelf.count_holding(more) >= least:
+            chosen = more
+        return [word for word in words if word in chosen]
+
+    def _draw(self, bucket: Bucket, is_one_shop: bool, level: Level | None, rng: Random) -> list[int]:
+        """Places of untaken answers of different classes, as many as the bucket and the level ask; none: draw again."""
+        least, most = (PUBLIC_AIM if level is None else AIMS[level]).items[bucket]
+        count = rng.randint(max(2, least) if is_one_shop else least, max(2, most) if is_one_shop else most)
+        pool = self._draw_shop(rng) if is_one_shop else self._free
+        if is_one_shop:
+            pool = self._distinct(rng.sample(pool, len(pool)))
+            return pool[:count] if len(pool) >= count else []
+        drawn = self._distinct(self._draw_free(rng) for _ in range(count))
+        return drawn if len(drawn) == count else []
+
+    def _draw_free(self, rng: Random) -> int:
+        """Any untaken place, or -1 when none is left. Taken ones that are met on the way are dropped for good."""
+        while self._free:
+            at = rng.randrange(len(self._free))
+            if int(self._classes[self._free[at]]) not in self._taken:
+                return self._free[at]
+            self._free[at] = self._free[-1]
+            self._free.pop()
+        return -1
+
+    def _draw_shop(self, rng: Random) -> list[int]:
+        """The untaken places of a shop that has at least two, or none. Shops without are dropped for good."""
+        while self._shops:
+            at = rng.randrange(len(self._shops))
+            left = [place for place in self._shops[at] if int(self._classes[place]) not in self._taken]
+            if len(left) >= 2:
+                self._shops[at] = left
+                return left
+            self._shops[at] = self._shops[-1]
+            self._shops.pop()
+        return []
+
+    def _distinct(self, places: Iterable[int]) -> list[int]:
+        """The first place of each class, without the -1 of an empty draw."""
+        by_class: dict[int, int] = {}
+        for place in places:
+            if place >= 0:
+                by_class.setdefault(int(self._classes[place]), place)
+        return list(by_class.values())
 
 
 def _public_id(seed: int, index: int) -> str:
     return "p_" + hashlib.sha256(f"problem id\n{seed}\n{index}".encode()).hexdigest()[:16]
-
-
-class _Maker:
-    """Draws answers from the shelf and remembers which are taken."""
-
-    def __init__(self, shelf: Shelf, rng: Random, exclude: Collection[str]) -> None:
-        self._shelf = shelf
-        self._rng = rng
-        self._class_of = {product.product_id: product_class(product.title) for product in shelf.products}
-        self._taken = {self._class_of[product_id] for product_id in exclude if product_id in self._class_of}
-        self._free = [product for product in shelf.products if _is_askable(product)]
-        by_shop: dict[str, list[Product]] = defaultdict(list)
-        for product in self._free:
-            by_shop[product.shop_id].append(product)
-        self._free_by_shop = list(by_shop.values())
-        self._take(())
-
-    def _take(self, answers: Sequence[Product]) -> None:
-        """Mark the answers' classes as used: what is left are the other products, and the shops with two of them."""
-        self._taken.update(self._class_of[answer.product_id] for answer in answers)
-        self._free = self._untaken(self._free)
-        self._free_by_shop = [left for shop in self._free_by_shop if len(left := self._untaken(shop)) >= 2]
-
-    def _untaken(self, products: Sequence[Product]) -> list[Product]:
-        return [product for product in products if self._class_of[product.product_id] not in self._taken]
-
-    def make(self, bucket: Bucket, problem_id: str) -> Problem:
-        """One problem, or ArenaError P4011 after a bounded number of draws."""
-        for _ in range(_TRIES_PER_PROBLEM):
-            is_one_shop = bucket == "shop" or (bucket == "voucher" and self._rng.random() < 0.5)
-            answers = self._draw(bucket, is_one_shop)
-            if len({self._class_of[answer.product_id] for answer in answers}) < max(1, len(answers)):
-                continue
-            items = [_item(answer, self._rng, is_priced=bucket != "voucher") for answer in answers]
-            if any(self._shelf.count_rivals(item, RIVALS_MAX) > RIVALS_MAX for item in items):
-                continue
-            voucher = None
-            if bucket == "voucher":
-                total_php = total_price(answer.price for answer in answers)
-                if total_php < _VOUCHER_TOTAL_MIN_PHP:
-                    continue
-                voucher = _voucher(total_php, is_one_shop, self._rng)
-            names = [self._name(answer) for answer in answers]
-            self._take(answers)
-            return Problem(
-                problem_id=problem_id,
-                bucket=bucket,
-                query=say_problem(bucket, names, items, voucher, self._rng),
-                rewards=tuple(items),
-                voucher=voucher,
-            )
-        raise ArenaError("P4011", f"no {bucket} problem in {_TRIES_PER_PROBLEM} draws")
-
-    def _draw(self, bucket: Bucket, is_one_shop: bool) -> list[Product]:
-        """Untaken answers: one, or 2-4 of one shop, or 1-4 of any shops; none when the draw fails."""
-        if bucket == "product":
-            return self._sample(self._free, 1)
-        if not is_one_shop:
-            return self._sample(self._free, self._rng.randint(1, 4))
-        if not self._free_by_shop:
-            return []
-        return self._sample(self._rng.choice(self._free_by_shop), self._rng.randint(2, 4))
-
-    def _sample(self, products: Sequence[Product], count: int) -> list[Product]:
-        return self._rng.sample(products, count) if len(products) >= count else []
-
-    def _name(self, answer: Product) -> str:
-        """Words of the title, in its order: the rarest ones until few titles hold them all, then some more."""
-        words = _telling_words(answer.title)
-        ranked = sorted(words, key=lambda word: (self._shelf.rarity(word), word))
-        count = 2
-        while count < min(6, len(ranked)) and self._shelf.count_holding(ranked[:count]) > _NAMESAKES_MAX:
-            count += 1
-        chosen = {*ranked[:count], *self._rng.sample(words, min(len(words), self._rng.randint(1, 3)))}
-        return " ".join(word for word in words if word in chosen)
 
 
 def _telling_words(title: str) -> list[str]:
@@ -151,80 +230,3 @@ def _telling_words(title: str) -> list[str]:
 def _is_askable(product: Product) -> bool:
     """Whether a product can be an answer: enough title words to be told apart, and a price worth a bound."""
     return len(_telling_words(product.title)) >= _TITLE_WORDS_MIN and product.price >= _PRICE_MIN_PHP
-
-
-def _item(answer: Product, rng: Random, *, is_priced: bool) -> RewardItem:
-    """Constraints read off the answer, each kind with its own chance."""
-    return RewardItem(
-        product_id=answer.product_id,
-        title=(answer.title,),
-        sku_options=_sku_rule(answer, rng) if rng.random() < _SKU_CHANCE else (),
-        attributes=_attribute_rules(answer, rng) if rng.random() < _ATTRIBUTE_CHANCE else (),
-        service=_service_rule(answer, rng) if rng.random() < _SERVICE_CHANCE else (),
-        price=(_price_rule(answer.price, rng),) if is_priced and rng.random() < _PRICE_CHANCE else (),
-    )
-
-
-def _sku_rule(answer: Product, rng: Random) -> tuple[dict[str, str], ...]:
-    """One to three pairs of one SKU option."""
-    options = [
-        sorted((key, value) for key, value in option.items() if is_sayable(spoken(key)) and is_sayable(value))
-        for _, option in sorted(answer.sku_options.items())
-    ]
-    options = [pairs for pairs in options if pairs]
-    if not options:
-        return ()
-    pairs = rng.choice(options)
-    count = rng.choices((1, 2, 3), _SKU_PAIR_WEIGHTS)[0]
-    return (dict(rng.sample(pairs, min(count, len(pairs)))),)
-
-
-def _attribute_rules(answer: Product, rng: Random) -> tuple[dict[str, tuple[str, ...]], ...]:
-    """One to six attributes, one value each; of keys that sound the same, one."""
-    sayable = {
-        key: [value for value in values if is_sayable(value)]
-        for key, values in sorted(answer.attributes.items())
-        if is_sayable(spoken(key))
-    }
-    keys = list({spoken(key): key for key, values in sayable.items() if values}.values())
-    count = rng.choices(range(1, len(_ATTRIBUTE_WEIGHTS) + 1), _ATTRIBUTE_WEIGHTS)[0]
-    chosen = rng.sample(keys, min(count, len(keys)))
-    return tuple({key: (rng.choice(sayable[key]),)} for key in chosen)
-
-
-def _service_rule(answer: Product, rng: Random) -> tuple[str, ...]:
-    """One service, seldom two, in the document's order."""
-    count = min(len(answer.service), 1 if rng.random() < 0.8 else 2)
-    chosen = rng.sample(answer.service, count)
-    return tuple(service for service in answer.service if service in chosen)
-
-
-def _price_rule(price_php: float, rng: Random) -> PriceRule:
-    """A bound in whole pesos that the price meets."""
-    low = float(max(1, math.floor(price_php * rng.uniform(0.1, 0.95))))
-    if rng.random() < _ABOVE_CHANCE:
-        return PriceRule(mode="greater than", low=low)
-    return PriceRule(mode="between", low=low, high=float(math.ceil(price_php * rng.uniform(1.05, 3.0))))
-
-
-def _voucher(total_php: float, is_one_shop: bool, rng: Random) -> Voucher:
-    """A voucher that applies to the total, and a budget 0 to 10 % above what is left to pay (notes, section 3)."""
-    threshold = math.floor(total_php * rng.uniform(0.1, 0.9))
-    face_value = discount = cap = None
-    if rng.random() < 0.5:
-        face_value = float(max(1, math.floor(threshold * rng.uniform(0.1, 0.5))))
-    else:
-        discount = rng.randint(10, 50) / 100
-        cap = float(rng.randint(math.floor(threshold * discount) + 1, threshold))
-    draft = Voucher(
-        voucher_type="shop" if is_one_shop else "platform",
-        discount_type="fixed" if discount is None else "percentage",
-        threshold=float(threshold),
-        budget=total_php,
-        face_value=face_value,
-        discount=discount,
-        cap=cap,
-    )
-    after_php = discounted_total(total_php, draft)
-    budget = math.ceil(after_php) + math.floor(math.ceil(after_php) * rng.uniform(0.0, 0.1))
-    return msgspec.structs.replace(draft, budget=float(budget), price_after_voucher=after_php)

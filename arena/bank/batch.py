@@ -30,6 +30,7 @@ class SealedBatch(msgspec.Struct, frozen=True, kw_only=True):
     race_id: str
     problems: tuple[Problem, ...]
     pools: tuple[Pool, ...]  # of each problem, under the partition manifest of `partition_sha256`
+    cluster_ids: tuple[str, ...]  # of each problem, under the same manifest
     partition_sha256: str = ""
     salt: str  # 32 bytes, hex
 
@@ -37,8 +38,8 @@ class SealedBatch(msgspec.Struct, frozen=True, kw_only=True):
     def released_problems(self) -> tuple[ReleasedProblem, ...]:
         """What the race's release record says of them, in batch order."""
         return tuple(
-            ReleasedProblem(problem_id=problem.problem_id, pool=pool, cluster_id=cluster_id(problem))
-            for problem, pool in zip(self.problems, self.pools, strict=True)
+            ReleasedProblem(problem_id=problem.problem_id, pool=pool, cluster_id=cluster)
+            for problem, pool, cluster in zip(self.problems, self.pools, self.cluster_ids, strict=True)
         )
 
     @property
@@ -48,19 +49,21 @@ class SealedBatch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def batch_sha256(self) -> str:
-        """Keyed commitment (hex) to the race and to every problem with its answer, in order."""
-        leaves = [commitment(self.salt, _labelled("problem", problem_bytes(problem))) for problem in self.problems]
-        root = canonical_bytes({"race_id": self.race_id, "problems": leaves})
-        return commitment(self.salt, _labelled("batch", root))
+        """Keyed commitment (hex) to the race, the partition and every problem with its answer, pool and cluster, in
+        order."""
+        leaves = [
+            commitment(self.salt, _labelled("problem", f"{pool}\n{cluster}\n".encode() + problem_bytes(problem)))
+            for problem, pool, cluster in zip(self.problems, self.pools, self.cluster_ids, strict=True)
+        ]
+        root = {"race_id": self.race_id, "partition_sha256": self.partition_sha256, "problems": leaves}
+        return commitment(self.salt, _labelled("batch", canonical_bytes(root)))
 
     @property
     def cluster_commitments(self) -> dict[str, str]:
         """Per public problem id, a keyed commitment (hex) to its leak cluster; equal clusters do not look equal."""
         return {
-            problem.problem_id: commitment(
-                self.salt, _labelled("cluster", f"{problem.problem_id}\n{cluster_id(problem)}".encode())
-            )
-            for problem in self.problems
+            problem.problem_id: cluster_commitment(self.salt, problem.problem_id, cluster)
+            for problem, cluster in zip(self.problems, self.cluster_ids, strict=True)
         }
 
     def problem(self, problem_id: str) -> Problem:
@@ -77,29 +80,46 @@ def seal(
     salt: bytes,
     *,
     pools: Sequence[Pool] = (),
+    cluster_ids: Sequence[str] = (),
     partition_sha256: str = "",
 ) -> SealedBatch:
-    """A batch for one race. `salt` is 32 random bytes, fresh for each batch; without `pools` every problem is `train`.
+    """A batch for one race. `salt` is 32 random bytes, fresh for each batch.
 
-    Raises ArenaError P4002 to P4004 for an unsound problem, P4007 when two problems share an id, ValueError for a salt
-    of another length.
+    Pools and clusters are those of a partition manifest; without one every problem is `train`, and its cluster is the
+    set of its own answers' product classes.
+
+    Raises ArenaError P4002 to P4004 for an unsound problem, P4007 when two problems share an id, P4029 for one that is
+    never to be raced, ValueError for a salt of another length or another number of pools or clusters than of problems.
     """
     if len(salt) != SALT_BYTES:
         raise ValueError(f"a salt has {SALT_BYTES} bytes, not {len(salt)}")
+    assigned = tuple(pools) or tuple[Pool, ...]("train" for _ in problems)
+    if len(assigned) != len(problems):
+        raise ValueError(f"{len(problems)} problems and {len(assigned)} pools")
     seen: set[str] = set()
-    for problem in problems:
+    for problem, pool in zip(problems, assigned, strict=True):
         check_problem(problem)
         if problem.problem_id in seen:
             raise ArenaError("P4007", problem.problem_id)
+        if pool == "never_touch":
+            raise ArenaError("P4029", f"{problem.problem_id} shares a cluster with a suite")
         seen.add(problem.problem_id)
-    everything: tuple[Pool, ...] = ("train",) * len(problems)
+    clusters = tuple(cluster_ids) or tuple(cluster_id(problem) for problem in problems)
+    if len(clusters) != len(problems):
+        raise ValueError(f"{len(problems)} problems and {len(clusters)} clusters")
     return SealedBatch(
         race_id=race_id,
         problems=tuple(problems),
-        pools=tuple(pools) or everything,
+        pools=assigned,
+        cluster_ids=clusters,
         partition_sha256=partition_sha256,
         salt=salt.hex(),
     )
+
+
+def cluster_commitment(salt: str, problem_id: str, cluster: str) -> str:
+    """The commitment (hex) that says of a public problem which cluster it belongs to, once the salt is known."""
+    return commitment(salt, _labelled("cluster", f"{problem_id}\n{cluster}".encode()))
 
 
 def commitment(salt: str, text: str) -> str:
@@ -109,4 +129,4 @@ def commitment(salt: str, text: str) -> str:
 
 def _labelled(label: str, content: bytes) -> str:
     """The text that is committed to; the label keeps a problem's commitment from passing for a cluster's."""
-    return f"agent-arena/{label}/1\n{hashlib.sha256(content).hexdigest()}"
+    return f"agent-arena/{label}/2\n{hashlib.sha256(content).hexdigest()}"

@@ -1,15 +1,27 @@
 """The one release rule: nothing about a problem leaves the validators before its batch is released.
 
-Promise: everything that publishes (API, export, records on request, web) asks `may_leave`, and nothing else decides.
-Trace, ids, outcome, reward and cluster of a problem all follow the state of its batch; counts alone are always public.
+Promise: everything that publishes (API, export, tail, web) asks `reason_withheld` (or `may_leave`, where no pool is
+concerned), and nothing else decides. Trace, ids, outcome, reward and cluster of a problem all follow the state of its
+batch; counts alone are always public. Who asks, for what, when, of which pool: that is all the rule looks at.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Literal
+
+from arena.records.model import Context, ReleasedProblem
+from problems.model import Pool
 
 BatchState = Literal["sealed", "drawn", "released"]
 Audience = Literal["validators", "public"]
+Matter = Literal[
+    "counts",  # how many of anything: names no problem
+    "release",  # the release record itself: what it says is public by being said
+    "settlement",  # names the drawn problems of a race
+    "problem",  # anything about one problem: evaluation, verdict, attempt, task, score
+]
+Reason = Literal["", "unreleased", "pool"]
 
 
 def batch_state(*, is_drawn: bool, is_race_over: bool) -> BatchState:
@@ -30,3 +42,42 @@ def may_leave(state: BatchState, audience: Audience) -> bool:
     if state == "released":
         return True
     return audience == "validators" and state == "drawn"
+
+
+def reason_withheld(
+    matter: Matter,
+    *,
+    audience: Audience,
+    state: BatchState,
+    pool: Pool | None = None,
+    pools: Collection[Pool] = (),
+) -> Reason:
+    """Why something may not go out, or "" when it may. DESIGN section 5.
+
+    `pool` is the problem's, None where no released manifest gives it one; `pools` are those asked for by name. To the
+    public a problem goes out of a pool that was asked for and of no other; among validators pools keep nothing back.
+    """
+    if matter in ("counts", "release"):
+        return ""
+    if not may_leave(state, audience):
+        return "unreleased"
+    if matter == "problem" and audience == "public" and (pool is None or pool not in pools):
+        return "pool"
+    return ""
+
+
+def standing_of(
+    context: Context, releases: Mapping[str, Mapping[str, ReleasedProblem]]
+) -> tuple[BatchState, Pool | None]:
+    """State and pool of a record's problem, given the released problems by race and public id.
+
+    Suites are public: what does not belong to a race is `released`, and `never_touch`, so it goes out by name only. A
+    problem that its race's release does not name has no pool.
+    """
+    if context.stage != "race":
+        return "released", "never_touch"
+    released = releases.get(context.race_id)
+    if released is None:
+        return "drawn", None
+    problem = released.get(context.problem_id)
+    return "released", problem.pool if problem else None

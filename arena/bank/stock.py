@@ -1,8 +1,12 @@
-"""The stock of the bank: problem files waiting for a race, and the sealed batch of every race.
+"""A stock of one's own: problem files waiting for a race, and the batch sealed from them for every race.
+
+Whoever runs this bank can read its problems at any time: it is for a validator that is its own operator, for the local
+network and for tests. `sealed_stock` is the bank that nobody can read early.
 
 Promise: a race gets one batch, and asking again gives the same one; a stock file serves one drawn race only, whatever
 was killed in between, because what is used follows from the batches that exist. Randomness comes from the caller.
-Folder: `stock-*.jsonl` (problems, one a line), `<race id>.batch.json` (sealed, readable by its owner only).
+Folder: `stock-*.jsonl` (problems, one a line), `<race id>.batch.json` (with salt and answers), readable by their owner
+only.
 """
 
 from __future__ import annotations
@@ -12,6 +16,10 @@ from pathlib import Path
 
 from arena.bank.batch import SALT_BYTES, SealedBatch, seal
 from arena.bank.batch_file import read_batch, write_batch
+from arena.bank.level import StockLevel, measure_level
+from arena.bank.partition_file import Assignment, unpartitioned
+from arena.bank.private_file import write_private
+from arena.chain.port import BeaconRound
 from problems.errors import ArenaError
 from problems.model import Problem
 from problems.suites import read_problems, write_problems
@@ -25,12 +33,15 @@ class BatchStock:
         folder: Path,
         random_bytes: Callable[[int], bytes],
         replenish: Callable[[frozenset[str]], Sequence[Problem]] | None = None,
+        assign: Callable[[Sequence[Problem]], Assignment] | None = None,
     ) -> None:
         """`replenish` makes problems for one more race when the stock is empty, none of whose answers may be among the
-        product ids it is given (the answers of earlier batches). A real bank has none."""
+        product ids it is given (the answers of earlier batches). A real bank has none. `assign` says which pool and
+        cluster each problem belongs to; without it every problem is `train`."""
         self._folder = folder
         self._random_bytes = random_bytes
         self._replenish = replenish
+        self._assign = assign
 
     def add(self, name: str, problems: Sequence[Problem]) -> Path:
         """Put problems for one race into the stock, as `stock-<name>.jsonl`, mode 0600.
@@ -38,31 +49,44 @@ class BatchStock:
         Raises ArenaError V2064 when the folder can't be written.
         """
         path = self._folder / f"stock-{name}.jsonl"
-        draft = path.with_suffix(".draft")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            draft.touch(mode=0o600)
-            draft.write_text("".join(f"{line}\n" for line in write_problems(problems)), encoding="utf-8")
-            draft.replace(path)
+            write_private(path, "".join(f"{line}\n" for line in write_problems(problems)).encode())
         except OSError as error:
             raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
         return path
 
     def waiting(self, undrawn: Collection[str] = ()) -> int:
         """How many races the stock can still serve."""
-        used = self._used_ids(undrawn)
-        return sum(1 for problems in map(self._read, self._stock_files()) if not used & _ids(problems))
+        return len(self._waiting_files(undrawn))
+
+    def level(self, closes_ms: Sequence[int], now_ms: int, undrawn: Collection[str] = ()) -> StockLevel:
+        """How long the stock lasts; a file is as old as its last change. Raises as `waiting` does."""
+        files = self._waiting_files(undrawn)
+        made_ms = [round(path.stat().st_mtime * 1_000) for path in files]
+        served = [number < len(files) for number in range(len(closes_ms))]
+        return measure_level(served, closes_ms, now_ms, made_ms, is_made_here=self._replenish is not None)
 
     def batch(self, race_id: str) -> SealedBatch:
         """The sealed batch of a race. Raises ArenaError P4001 when there is none, P4010 when it was edited."""
         return read_batch(self._batch_file(race_id))
 
-    def seal_for(self, race_id: str, problems_min: int, undrawn: Collection[str] = ()) -> SealedBatch:
+    def serves(self, batch_sha256: str, round_number: int) -> bool:
+        """Always: these problems are no more secret before a round than after it."""
+        return True
+
+    def open(self, race_id: str, beacon_round: BeaconRound) -> None:
+        """Nothing to do: the batch lies open from its sealing."""
+
+    def seal_for(
+        self, race_id: str, problems_min: int, undrawn: Collection[str] = (), *, round_number: int = 0
+    ) -> SealedBatch:
         """The race's batch: the one it has, or the first unused stock file of at least `problems_min`, sealed.
 
         `undrawn` names earlier races that ended before their draw: nobody saw their problems, which may be sealed
-        again, under a new salt. Raises ArenaError P4014 when the stock is empty, P4015 when all that is left holds too
-        few problems, P4001 to P4007 for an unsound file, V2064 when the folder can't be written.
+        again, under a new salt. The round changes nothing here. Raises ArenaError P4014 when the stock is empty, P4015
+        when all that is left holds too few problems, P4001 to P4007 for an unsound file, V2064 when the folder can't be
+        written.
         """
         if self._batch_file(race_id).exists():
             return self.batch(race_id)
@@ -72,21 +96,34 @@ class BatchStock:
             problems = self._read(path)
             if used & _ids(problems):
                 continue
-            if len(problems) >= problems_min:
-                return self._seal(race_id, problems)
-            too_small = f"{path} holds {len(problems)} problems, a race draws {problems_min}"
+            assigned = self._assigned(problems)
+            if len(assigned.problems) >= problems_min:
+                return self._seal(race_id, assigned)
+            too_small = f"{path} holds {len(assigned.problems)} problems, a race draws {problems_min}"
         if too_small:
             raise ArenaError("P4015", too_small)
         if self._replenish is None:
             raise ArenaError("P4014", str(self._folder))
         made = self._replenish(frozenset(self._answers()))
-        if len(made) < problems_min:
+        assigned = self._assigned(made)
+        if len(assigned.problems) < problems_min:
             raise ArenaError("P4015", f"{len(made)} problems were made for {race_id}, a race draws {problems_min}")
         self.add(race_id, made)
-        return self._seal(race_id, made)
+        return self._seal(race_id, assigned)
 
-    def _seal(self, race_id: str, problems: Sequence[Problem]) -> SealedBatch:
-        batch = seal(race_id, problems, self._random_bytes(SALT_BYTES))
+    def _assigned(self, problems: Sequence[Problem]) -> Assignment:
+        """The problems that may be raced, with their pools and clusters."""
+        return self._assign(problems) if self._assign else unpartitioned(problems)
+
+    def _seal(self, race_id: str, assigned: Assignment) -> SealedBatch:
+        batch = seal(
+            race_id,
+            assigned.problems,
+            self._random_bytes(SALT_BYTES),
+            pools=assigned.pools,
+            cluster_ids=assigned.cluster_ids,
+            partition_sha256=assigned.partition_sha256,
+        )
         path = self._batch_file(race_id)
         try:
             write_batch(path, batch)
@@ -96,6 +133,10 @@ class BatchStock:
 
     def _batch_file(self, race_id: str) -> Path:
         return self._folder / f"{race_id}.batch.json"
+
+    def _waiting_files(self, undrawn: Collection[str]) -> list[Path]:
+        used = self._used_ids(undrawn)
+        return [path for path in self._stock_files() if not used & _ids(self._read(path))]
 
     def _stock_files(self) -> list[Path]:
         return sorted(self._folder.glob("stock-*.jsonl"))

@@ -45,7 +45,6 @@ class LocalBeacon:
         """`now_ms` is the injected clock in unix milliseconds. All validators must use one period and one genesis."""
         self._now_ms = now_ms
         self._clock = RoundClock(genesis_ms=genesis_ms, period_ms=period_ms)
-        self._keypair = core.Keypair.create_from_uri(_LOCAL_URI, core.CRYPTO_ED25519)
 
     @property
     def network(self) -> str:
@@ -62,11 +61,17 @@ class LocalBeacon:
             raise ArenaError("U3032", f"rounds count from 1, not {round_number}")
         if self._now_ms() < self._clock.published_ms(round_number):
             return None
-        signature = bytes(self._keypair.sign(_local_message(round_number)))
-        made = BeaconRound(network=LOCAL_NETWORK, round=round_number, signature=signature.hex())
+        made = local_round(round_number)
         if not verify_local_round(made):
             raise ArenaError("U3032", f"round {round_number} of {LOCAL_NETWORK} has a bad signature")
         return made
+
+
+def local_round(round_number: int) -> BeaconRound:
+    """The twin's round, which anybody can make at any time. Raises OverflowError for a round that fits no 8 bytes."""
+    keypair = core.Keypair.create_from_uri(_LOCAL_URI, core.CRYPTO_ED25519)
+    signature = bytes(keypair.sign(_local_message(round_number)))
+    return BeaconRound(network=LOCAL_NETWORK, round=round_number, signature=signature.hex())
 
 
 def verify_local_round(beacon_round: BeaconRound) -> bool:

@@ -39,17 +39,19 @@ class LocalSubtensor:
         netuid: int = 15,
         block_ms: int | None = None,
         rules: LocalRules | None = None,
+        owner: str = "",
     ) -> None:
         """Open the chain at `path`, or make it there.
 
-        A new chain takes `rules` (or the defaults) with `netuid` and `block_ms`. An existing one keeps the rules it was
-        made with: raises ArenaError V2030 when `netuid`, `block_ms` or `rules` say otherwise, and U3030 when the file
+        A new chain takes `rules` (or the defaults) with `netuid` and `block_ms`, and holds `owner`, where one is given,
+        at uid 0 from its first block: nobody else can take the uid that burns. An existing one keeps what it was made
+        with: raises ArenaError V2030 when `netuid`, `block_ms` or `rules` say otherwise, and U3030 when the file
         can't be used. `now_ms` gives unix milliseconds.
         """
         self._now_ms = now_ms
         self._state = LocalState(path)
         wanted = rules or LocalRules(netuid=netuid, block_ms=block_ms or DEFAULT_BLOCK_MS)
-        self._state.create(wanted, now_ms())
+        self._state.create(wanted, now_ms(), canonical_hotkey(owner) or owner)
         self._rules, self._genesis_ms = self._state.genesis()
         is_other = self._rules.netuid != wanted.netuid
         is_other |= block_ms is not None and block_ms != self._rules.block_ms

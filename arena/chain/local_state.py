@@ -73,8 +73,8 @@ class LocalState:
             if connection is not None:
                 connection.close()  # an open transaction rolls back
 
-    def create(self, rules: LocalRules, genesis_ms: int) -> None:
-        """Make the chain unless the file already holds one."""
+    def create(self, rules: LocalRules, genesis_ms: int, owner: str = "") -> None:
+        """Make the chain unless the file already holds one; `owner` holds uid 0 from block 1 on."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             connection = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
@@ -82,7 +82,11 @@ class LocalState:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.executescript(_SCHEMA)
                 text = msgspec.json.encode(rules).decode()
-                connection.execute("INSERT OR IGNORE INTO chain VALUES (1, ?, ?, 1)", (text, genesis_ms))
+                connection.execute("BEGIN IMMEDIATE")
+                made = connection.execute("INSERT OR IGNORE INTO chain VALUES (1, ?, ?, 1)", (text, genesis_ms))
+                if made.rowcount and owner:
+                    connection.execute("INSERT INTO neuron VALUES (0, ?, ?, 1, NULL)", (owner, owner))
+                connection.execute("COMMIT")
             finally:
                 connection.close()
         except (OSError, sqlite3.Error) as error:

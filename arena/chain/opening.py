@@ -13,12 +13,13 @@ from arena.chain.beacon import LOCAL_PERIOD_MS, LocalBeacon
 from arena.chain.drand import DrandBeacon
 from arena.chain.keys import keypair_signer, wallet_signer
 from arena.chain.local import LocalSubtensor
-from arena.chain.port import Beacon, Signer, Subtensor
+from arena.chain.port import Beacon, Signer, Subtensor, Timelock
 from arena.chain.real import BittensorSubtensor
+from arena.chain.timelock import LocalTimelock, QuicknetTimelock
 from problems.errors import ArenaError
 
 LOCAL_NETWORK = "local"
-OWNER_URI = "//Owner"  # the local subnet's owner, whose uid 0 burns
+OWNER_URI = "//Owner"  # the local subnet's owner: uid 0 from the first block on, where emissions burn
 
 
 def local_chain_path(state_dir: Path) -> Path:
@@ -34,13 +35,19 @@ def open_subtensor(
     Raises ArenaError U3030 and V2030 as `LocalSubtensor` does; a real chain is connected to at its first call.
     """
     if network == LOCAL_NETWORK:
-        return LocalSubtensor(local_chain_path(state_dir), now_ms=now_ms, netuid=netuid, block_ms=block_ms)
+        owner = keypair_signer(OWNER_URI).hotkey
+        return LocalSubtensor(local_chain_path(state_dir), now_ms=now_ms, netuid=netuid, block_ms=block_ms, owner=owner)
     return BittensorSubtensor(network, netuid=netuid)
 
 
 def open_beacon(network: str, now_ms: Callable[[], int], *, local_period_ms: int = LOCAL_PERIOD_MS) -> Beacon:
     """The beacon of a network: drand quicknet, or its twin for `local`."""
     return LocalBeacon(now_ms, period_ms=local_period_ms) if network == LOCAL_NETWORK else DrandBeacon(now_ms)
+
+
+def open_timelock(network: str, *, local_period_ms: int = LOCAL_PERIOD_MS) -> Timelock:
+    """The timelock that goes with the network's beacon."""
+    return LocalTimelock(period_ms=local_period_ms) if network == LOCAL_NETWORK else QuicknetTimelock()
 
 
 def open_signer(network: str, *, name: str, hotkey: str, path: str | Path) -> Signer:

@@ -1,4 +1,4 @@
-"""The chain ports: signer, subtensor, beacon. Each has a local twin that demo and tests run on.
+"""The chain ports: signer, subtensor, beacon, timelock. Each has a local twin that demo and tests run on.
 
 Only `arena/chain` imports bittensor. Blocks are the clock of commitments, cooldowns and rate limits; the beacon is the
 clock of draws.
@@ -115,4 +115,25 @@ class Beacon(Protocol):
 
     async def fetch(self, round_number: int) -> BeaconRound | None:
         """The verified round, or None while it is not published. Raises ArenaError U3032 on a bad signature."""
+        ...
+
+
+class Timelock(Protocol):
+    """Encryption to a round of a beacon: unreadable before the round is published, readable offline with it."""
+
+    @property
+    def network(self) -> str:
+        """The beacon whose rounds open it."""
+        ...
+
+    def opens_ms(self, round_number: int) -> int:
+        """Unix milliseconds at which that round is published."""
+        ...
+
+    def encrypt(self, content: bytes, round_number: int) -> bytes:
+        """Content sealed to a round. Raises ValueError for a round below 1."""
+        ...
+
+    def decrypt(self, sealed: bytes, beacon_round: BeaconRound) -> bytes:
+        """The content. Raises ArenaError P4026 when this round does not open it, or when it was damaged."""
         ...

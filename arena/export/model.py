@@ -5,9 +5,12 @@ everything else in it can be checked offline against signatures and a signed che
 with its reason and a count in the manifest. Nothing here decides who may see what: `arena.bank.release` does.
 
 ```
-manifest.json                          Manifest, canonical JSON; `manifest.sig` beside it where a hotkey signed it
+manifest.json                          Manifest, canonical JSON; `manifest.sha256` beside it, and `manifest.sig` where
+                                       a hotkey signed it
 checkpoints/<validator>-<size>.txt     signed notes: one each at the end of the range (and at its start, if not 0)
 log/<shard>.jsonl.zst                  one LogRow a line: the canonical format
+references.jsonl.zst                   LogRows from outside the range that rows in it refer to, where there are any
+scrubbed/<shard>.jsonl.zst             Trajectories with credentials removed, whose log rows are withheld as `secret`
 views/<format>/...                     parquet, messages, datasets, inspect, verifiers: derived from the log rows
 ```
 """
@@ -66,7 +69,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 class Cursor(msgspec.Struct, frozen=True, kw_only=True):
     """Where the next export goes on: after the last record in front of which nothing waits for its release.
 
-    `races` were exported although records of theirs stand after `after_seq`: their rows are not brought twice.
+    `races` were exported although records of theirs stand after `after_seq`: their rows up to `exported_to` (the end of
+    the export that wrote the cursor) are not brought twice, nor are rows there that belong to no race.
     """
 
     validator: str
@@ -74,6 +78,7 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True):
     head: str = ""  # hash of record `after_seq`, hex; "" for an empty log
     peaks: tuple[str, ...] = ()  # Merkle frontier at `after_seq`: roots of its complete subtrees, largest first, hex
     races: tuple[str, ...] = ()
+    exported_to: int = 0
 
 
 class LogRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from arena.bank.batch import SealedBatch
+from arena.bank.notice import BatchNotice
 from arena.chain.port import BeaconRound, Metagraph
 from arena.policy import Policy
 from arena.records.model import EvaluationRecord, SettlementRecord, Subject, VerdictRecord
@@ -31,7 +32,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[SealedProblem, ...]
 
 
-def describe_batch(sealed: SealedBatch) -> Batch:
+def describe_batch(sealed: SealedBatch | BatchNotice) -> Batch:
     """What may be said about a sealed batch before its release."""
     clusters = sealed.cluster_commitments
     return Batch(

@@ -21,6 +21,14 @@ def closing_ms(opened_ms: int, rules: RaceRules) -> int:
     return _next_local(opened_ms, rules.closes_at_minute, rules.timezone, is_weekday_only=False)
 
 
+def coming_closes_ms(now_ms: int, rules: RaceRules, count: int) -> tuple[int, ...]:
+    """The closes of the next `count` races, soonest first, if each opens before the next close."""
+    closes = [closing_ms(now_ms, rules)]
+    while len(closes) < count:
+        closes.append(closing_ms(closes[-1], rules))
+    return tuple(closes[:count])
+
+
 def embargo_ends_ms(promoted_ms: int, rules: EmbargoRules) -> int:
     """When the source of a winner promoted at `promoted_ms` opens: the next Monday-to-Friday minute strictly later."""
     return _next_local(promoted_ms, rules.opens_at_minute, rules.timezone, is_weekday_only=True)

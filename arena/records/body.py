@@ -1,23 +1,60 @@
 """Bytes of contents and bodies: encode what is signed or addressed, decode what was stored.
 
 Promise: encoding is canonical (one value, one byte string); decoding is strict about types and never re-encodes, so a
-reader checks hashes over the bytes it was given. An undecodable value is V2050, never another exception.
+reader checks hashes over the bytes it was given. Fields a format does not name are ignored, and a record of a later
+version or of a kind that is not known here is told from a broken one: the first is `Unread`, the second V2050, and
+never another exception. A new field with a default keeps the version; a new kind of record, event, stop reason or any
+other word in a closed list raises it.
 """
 
 from __future__ import annotations
 
 import hashlib
+from typing import Annotated
 
 import msgspec
 
-from arena.records.model import RecordContent
+from arena.records.model import RECORD_VERSION, Payload, RecordContent
 from arena.store.port import StoredBody
-from harness.trace import EvaluationBody
+from harness.trace import BODY_VERSION, EvaluationBody
 from problems.canonical import canonical_bytes
 from problems.errors import ArenaError
 
+Version = Annotated[int, msgspec.Meta(ge=1)]
+Kind = Annotated[str, msgspec.Meta(pattern="^[a-z_]{1,32}$")]
+
+KINDS = frozenset(str(kind.__struct_config__.tag) for kind in Payload.__args__)
+
+
+class Unread(msgspec.Struct, frozen=True):
+    """A record or body of a later format: sound as far as hashes and signatures go, and not decoded."""
+
+    kind: str  # "body" for a body
+    version: int
+
+    @property
+    def name(self) -> str:
+        """How it is counted."""
+        return f"{self.kind}/{self.version}"
+
+
+class _AnyPayload(msgspec.Struct):
+    kind: Kind
+
+
+class _AnyContent(msgspec.Struct):
+    version: Version
+    payload: _AnyPayload
+
+
+class _AnyBody(msgspec.Struct):
+    version: Version
+
+
 _BODY = msgspec.json.Decoder(EvaluationBody)
 _CONTENT = msgspec.json.Decoder(RecordContent)
+_ANY_BODY = msgspec.json.Decoder(_AnyBody)
+_ANY_CONTENT = msgspec.json.Decoder(_AnyContent)
 
 
 def encode_body(body: EvaluationBody) -> StoredBody:
@@ -34,6 +71,24 @@ def decode_body(content: bytes) -> EvaluationBody:
         raise ArenaError("V2050", f"body: {error}") from error
 
 
+def read_body(content: bytes) -> EvaluationBody | Unread:
+    """The body of stored bytes, or what later format they are. Raises ArenaError V2050 when they are neither."""
+    try:
+        body = _BODY.decode(content)
+        if body.version == BODY_VERSION:
+            return body
+        reason = f"version {body.version}"
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        reason = str(error)
+    try:
+        found = _ANY_BODY.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ArenaError("V2050", f"body: {reason}") from error
+    if found.version == BODY_VERSION:
+        raise ArenaError("V2050", f"body: {reason}")
+    return Unread("body", found.version)
+
+
 def encode_content(content: RecordContent) -> bytes:
     """The canonical bytes of a record's content: what is hashed, signed and stored."""
     return canonical_bytes(content)
@@ -45,3 +100,21 @@ def decode_content(content: bytes) -> RecordContent:
         return _CONTENT.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ArenaError("V2050", f"content: {error}") from error
+
+
+def read_content(content: bytes) -> RecordContent | Unread:
+    """The content of stored bytes, or what later format they are. Raises ArenaError V2050 when they are neither."""
+    try:
+        record = _CONTENT.decode(content)
+        if record.version == RECORD_VERSION:
+            return record
+        reason = f"version {record.version}"
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        reason = str(error)
+    try:
+        found = _ANY_CONTENT.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ArenaError("V2050", f"content: {reason}") from error
+    if found.version == RECORD_VERSION and found.payload.kind in KINDS:
+        raise ArenaError("V2050", f"content: {reason}")
+    return Unread(found.payload.kind, found.version)

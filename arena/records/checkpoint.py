@@ -55,7 +55,7 @@ def read_checkpoint(note: str, verify_signature: Verifier) -> Checkpoint:
         )
     except (ValueError, binascii.Error) as error:
         raise ArenaError("V2050", f"checkpoint: {error}") from error
-    if not gap or text + "\n" != _text(checkpoint):
+    if not gap or checkpoint.size < 0 or text + "\n" != _text(checkpoint):
         raise ArenaError("V2050", "checkpoint: not in canonical form")
     marker, key_id = f"— {origin} ", _key_id(checkpoint.validator)
     for line in signatures.splitlines():
@@ -69,7 +69,7 @@ def _is_signed(encoded: str, key_id: bytes, checkpoint: Checkpoint, text: str, v
         signature = base64.b64decode(encoded, validate=True)
     except (ValueError, binascii.Error):
         return False
-    if not signature.startswith(key_id):
+    if not signature.startswith(key_id) or base64.b64encode(signature).decode() != encoded:
         return False
     return verify_signature(checkpoint.validator, f"{text}\n".encode(), signature[KEY_ID_BYTES:])
 

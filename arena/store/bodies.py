@@ -20,21 +20,25 @@ BODY_BYTES_MAX = 64 << 20
 INLINE_BYTES_MAX = 128 << 10
 
 
-async def compress_bodies(bodies: Sequence[StoredBody]) -> list[bytes]:
+async def compress_bodies(bodies: Sequence[StoredBody]) -> list[Frame]:
     """One zstd frame per body, each with its content size. Raises ArenaError V2025 for a body over 64 MiB."""
     for body in bodies:
         if len(body.content) > BODY_BYTES_MAX:
             raise ArenaError("V2025", f"body {body.body_sha256} has {len(body.content)} bytes")
     if sum(len(body.content) for body in bodies) <= INLINE_BYTES_MAX:
         compressor = zstandard.ZstdCompressor(level=LEVEL)
-        return [compressor.compress(body.content) for body in bodies]
+        return [_frame(body, compressor.compress(body.content)) for body in bodies]
     return await asyncio.to_thread(_compress_many, bodies)
 
 
-def _compress_many(bodies: Sequence[StoredBody]) -> list[bytes]:
+def _compress_many(bodies: Sequence[StoredBody]) -> list[Frame]:
     compressor = zstandard.ZstdCompressor(level=LEVEL)
-    frames = compressor.multi_compress_to_buffer([body.content for body in bodies], threads=-1)
-    return [frames[place].tobytes() for place in range(len(bodies))]
+    contents = compressor.multi_compress_to_buffer([body.content for body in bodies], threads=-1)
+    return [_frame(body, contents[place].tobytes()) for place, body in enumerate(bodies)]
+
+
+def _frame(body: StoredBody, content: bytes) -> Frame:
+    return Frame(body_sha256=body.body_sha256, content=content, size=len(body.content))
 
 
 async def restore_bodies(frames: Sequence[Frame]) -> list[StoredBody]:

@@ -39,7 +39,7 @@ _SESSION = {
 
 _AWAY = ("08", "57", "53", "28", "3D")  # connection, shutdown, resources, credentials, database
 _SCHEMA = ("42P01", "42883", "3F000", "42703")  # undefined table, function, schema, column
-_REFUSED = ("42501", "40")  # rights, conflicts
+_REFUSED = ("42501", "40", "AR004")  # rights, conflicts
 _UNFIT = ("22", "23", "54", "AR003")  # values, constraints, the server's own limits
 
 
@@ -112,6 +112,13 @@ def _coded(error: DBAPIError) -> ArenaError | None:
     if error.connection_invalidated or not state or state.startswith(_AWAY):
         return ArenaError("V2021", about)
     return None
+
+
+def is_recovering(error: ArenaError) -> bool:
+    """True when the server is there and does not serve yet, or no longer: it starts, ends or recovers from a crash."""
+    cause = error.__cause__
+    state = str(getattr(getattr(cause, "orig", None), "sqlstate", None) or "")
+    return error.failure.code == "V2021" and (isinstance(cause, OSError) or state.startswith(("08", "57")))
 
 
 def run_blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:

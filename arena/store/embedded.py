@@ -26,6 +26,7 @@ from urllib.parse import quote
 import msgspec
 import psutil
 
+from arena.store.connect import is_recovering
 from arena.store.runtime import ServerPaths, ServerUser, binaries, lay_out, server_user
 from arena.store.schema import migrate, provision_validator, role_of
 from problems.errors import ArenaError
@@ -136,7 +137,7 @@ def _start(paths: ServerPaths, user: ServerUser) -> EmbeddedServer:
     share = _open_lock(paths.home / "users.lock")
     try:
         server = EmbeddedServer(paths, user, share, _ensure_running(paths, user))
-        migrate(server.owner_dsn)
+        _migrate_recovered(server.owner_dsn)
     except BaseException:
         if _try_lock(share, fcntl.LOCK_EX):
             _stop_postmaster(paths)
@@ -144,6 +145,19 @@ def _start(paths: ServerPaths, user: ServerUser) -> EmbeddedServer:
         raise
     fcntl.flock(share, fcntl.LOCK_SH)
     return server
+
+
+def _migrate_recovered(owner_dsn: str) -> None:
+    """Migrate as soon as the server serves: one that was adopted may still recover from a crash."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        try:
+            migrate(owner_dsn)
+            return
+        except ArenaError as error:
+            if not is_recovering(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(POLL_S)
 
 
 def is_running(state_dir: Path) -> bool:

@@ -21,11 +21,15 @@ STATE_DIR_VARIABLE = "ARENA_STATE_DIR"
 
 
 class StoreLocation(msgspec.Struct, frozen=True, kw_only=True):
-    """The store of a state folder. `embedded`: its server lives in the folder and may have to be started first."""
+    """The store of a state folder. `embedded`: its server lives in the folder and may have to be started first.
+
+    `objects`: the URL of the object store its bodies are written to; "": they are in Postgres.
+    """
 
     kind: Literal["embedded", "external"]
     validator: str
     dsn: str
+    objects: str = ""
 
 
 def default_state_dir() -> Path:

@@ -14,6 +14,8 @@ import msgspec
 from arena.records.model import Context, Head, SignedRecord, Stage, Subject
 from problems.errors import ArenaError
 
+RECORDS_PER_PAGE = 500
+
 SubmissionState = Literal["queued", "rejected", "review", "accepted", "qualified", "unqualified"]
 
 
@@ -137,9 +139,15 @@ class Store(Protocol):
         ...
 
     def records(
-        self, validator: str | None = None, *, after_seq: int = 0, kinds: Sequence[str] = (), race_id: str | None = None
+        self,
+        validator: str | None = None,
+        *,
+        after_seq: int = 0,
+        kinds: Sequence[str] = (),
+        race_id: str | None = None,
+        page: int = RECORDS_PER_PAGE,
     ) -> AsyncIterator[SignedRecord]:
-        """Records in (validator, seq) order, streamed."""
+        """Records in (validator, seq) order, streamed; `page` is how many are read, and held, at a time."""
         ...
 
     async def validators(self) -> list[str]:

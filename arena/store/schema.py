@@ -17,8 +17,9 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from arena.store.connect import coded_errors, open_engine, run_blocking
+from problems.errors import ArenaError
 
-SCHEMA_REVISION = "0001"
+SCHEMA_REVISION = "0002"
 SCRAM_ITERATIONS = 4096
 
 _LOCK = text("select pg_advisory_xact_lock(hashtextextended('arena.migrate', 0))")
@@ -35,7 +36,9 @@ _NAME = text(
 def migrate(owner_dsn: str) -> str:
     """Bring the schema to `SCHEMA_REVISION`; returns the revision that was there before ("" for none).
 
-    Raises ArenaError V2021 when the server is away, V2022 when this login may not create roles and tables.
+    There is no way down: code of an earlier release does not open a newer schema. Appends wait while it runs. Raises
+    ArenaError V2021 when the server is away, V2022 when this login may not create roles and tables, V2023 when the
+    schema is newer than this code.
     """
     return run_blocking(functools.partial(_migrate, owner_dsn))
 
@@ -75,6 +78,8 @@ async def _migrate(owner_dsn: str) -> str:
         with coded_errors():
             async with engine.begin() as connection:
                 before = await revision(connection)
+                if before > SCHEMA_REVISION:
+                    raise ArenaError("V2023", f"found {before}, which is newer than this code's {SCHEMA_REVISION}")
                 if before != SCHEMA_REVISION:
                     await connection.execute(_LOCK)
                     await connection.run_sync(_upgrade)

@@ -55,11 +55,51 @@ RECORDS = _typed(
     race_id=Text(),
     page=Integer(),
 )
-BODIES = _typed(
-    "select distinct on (sha256) sha256, size, content from arena.body"
-    " where validator = :validator and sha256 = any (:body_sha256s) order by sha256, day",
+LEAVES = _typed(
+    "select seq, prev, sha256 from arena.record where validator = :validator and seq > :after_seq"
+    " and (:to_seq is null or seq <= :to_seq) order by seq limit :page",
+    validator=Text(),
+    after_seq=BigInteger(),
+    to_seq=BigInteger(),
+    page=Integer(),
+)
+VERDICTS_ON = _typed(
+    "select seq, prev, sha256, signature, content from arena.record where validator = :validator"
+    " and kind = 'verdict' and body_sha256 = any (:body_sha256s) order by seq",
     validator=Text(),
     body_sha256s=_BYTES,
+)
+# A body that was stored again on a later day has a row for each; content is null where its object is to be read.
+BODIES = _typed(
+    "select distinct on (sha256) sha256, size, content from arena.body"
+    " where validator = :validator and sha256 = any (:body_sha256s) order by sha256, content is null, day",
+    validator=Text(),
+    body_sha256s=_BYTES,
+)
+
+BODIES_ELSEWHERE = _typed(
+    "select distinct sha256 from arena.body where validator = :validator and content is null"
+    " and sha256 >= :low and sha256 < :high",
+    validator=Text(),
+    low=LargeBinary(),
+    high=LargeBinary(),
+)
+
+PUT_CHECKPOINT = _typed(
+    "select arena.put_checkpoint(:validator, :size, :note, :signed_ms)", size=BigInteger(), signed_ms=BigInteger()
+)
+PUT_ANCHOR = _typed(
+    "select arena.put_anchor(:validator, :size, :note_sha256, :block)",
+    size=BigInteger(),
+    note_sha256=LargeBinary(),
+    block=BigInteger(),
+)
+CHECKPOINTS = _typed(
+    "select c.size, c.note, c.signed_ms, coalesce(a.block, 0) as anchor_block"
+    " from arena.checkpoint c left join arena.anchor a using (validator, size)"
+    " where c.validator = :validator and c.size > :after_size order by c.size",
+    validator=Text(),
+    after_size=BigInteger(),
 )
 
 ENQUEUE = _typed(

@@ -28,13 +28,16 @@ _EXIT_BY_OWNER = {
     Owner.UPSTREAM: EXIT_NOT_READY,
     Owner.PROBLEM: EXIT_USAGE,
 }
-# A path or setting typed wrongly is usage, whoever owns the code; a record that fails verification is neither.
+# A path or setting typed wrongly is usage, whoever owns the code; a log that fails verification is neither.
 _EXIT_BY_CODE = {
     "A1009": EXIT_USAGE,
     "V2026": EXIT_USAGE,
     "V2027": EXIT_USAGE,
     "V2030": EXIT_USAGE,
     "V2050": EXIT_INTEGRITY,
+    "V2080": EXIT_INTEGRITY,
+    "V2081": EXIT_USAGE,
+    "V2082": EXIT_USAGE,
     "P4010": EXIT_INTEGRITY,
 }
 

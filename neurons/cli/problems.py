@@ -1,34 +1,114 @@
-"""`arena problems`: list, check, score and make problems. The rules stand in the room `problems`."""
+"""`arena problems`: list, check, score, make, sort and seal problems. The rules stand in `problems` and `arena/bank`."""
 
 from __future__ import annotations
 
+import hashlib
 import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neurons.cli.problems_bank import release, seal, stock
+from neurons.cli.problems_pools import cluster, partition
+from neurons.cli.problems_reading import (
+    CatalogueOption,
+    DocumentsOption,
+    JsonOption,
+    ProblemFile,
+    TitlesOption,
+    has_catalogue,
+    json_line,
+    opened,
+    read_file,
+    read_files,
+    read_matcher,
+    read_shelf,
+    refuse_existing,
+)
+from neurons.cli.problems_stats import stats
+from neurons.cli.progress import show_progress
+
 if TYPE_CHECKING:
-    from problems.model import Problem
-    from problems.product import Product
+    from problems.ambiguity import Ambiguity
+    from problems.difficulty import Mix
+    from problems.model import Bucket, Problem
+    from problems.selfcheck import SelfCheck
+    from problems.shelf import Shelf
     from problems.titles import TitleMatcher
 
-app = typer.Typer(help="List, check and score problems.", no_args_is_help=True)
+CHUNK = 50  # problems made between two reports of progress
 
-_ProblemFile = Annotated[Path, typer.Argument(help="Problem file: upstream test set, SN15 suite, or ours.")]
-_Documents = Annotated[Path | None, typer.Option(help="Product documents, one JSON object a line.")]
-_Catalogue = Annotated[Path | None, typer.Option(help="Index folder made by `arena catalogue build`.")]
-_Titles = Annotated[str, typer.Option(help="Title matcher: lexical/1, or the file of a bank's title release.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print one JSON line each.")]
+app = typer.Typer(help="List, check, score, make, sort and seal problems.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_problems(
+    path: Annotated[
+        Path | None, typer.Argument(help="Problem file, or s1, s2, s3. Leave out to see the shipped suites.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the shipped suites, or the problems of one file or suite: id, bucket, items, query.
+
+    Answers are not shown. With a file, `--json` prints what an agent would be given. A malformed file names the line and
+    the field; web problems are refused, since no rule can score them.
+    """
+    if path is None:
+        _list_shipped(as_json)
+        return
+    for problem in read_file(path):
+        if as_json:
+            typer.echo(json_line(problem.view()))
+            continue
+        first = problem.query.strip().splitlines()[0] if problem.query.strip() else ""
+        typer.echo(f"{problem.problem_id:<20} {problem.bucket:<8} {len(problem.rewards)}  {first[:80]}")
+
+
+@app.command()
+def check(
+    path: ProblemFile,
+    documents: DocumentsOption = None,
+    catalogue: CatalogueOption = None,
+    titles: TitlesOption = "lexical/1",
+    accepted_max: Annotated[
+        int, typer.Option(min=1, help="Most products that may satisfy one item, the answer included.")
+    ] = 3,
+    as_json: JsonOption = False,
+) -> None:
+    """Check that every problem of a file is well formed, solvable, not free, and not ambiguous.
+
+    Reading the file checks its form. With --documents or --catalogue each problem's own answer must score 1 and no
+    answer 0, and no item may be satisfied by more than --accepted-max products of the catalogue. The problems that fail
+    are named with a code, and the exit code is 1. Next: `arena problems cluster`, then `partition` and `seal`.
+    """
+    problems = read_file(path)
+    if not has_catalogue(documents, catalogue):
+        typer.echo(json_line({"problems": len(problems)}) if as_json else f"{len(problems)} problems are well formed")
+        return
+    from problems.selfcheck import check_solvable
+
+    matcher, shelf = read_matcher(titles), read_shelf(documents, catalogue)
+    bad = 0
+    with show_progress() as progress:
+        for done, problem in enumerate(problems, start=1):
+            solvable = check_solvable(problem, shelf.product, matcher)
+            ambiguity = _ambiguity(problem, solvable, shelf, matcher, accepted_max)
+            is_bad = not solvable.is_usable or (ambiguity is not None and ambiguity.failure is not None)
+            bad += is_bad
+            _show_check(solvable, ambiguity, as_json)
+            progress("check", done, len(problems))
+    if not as_json:
+        typer.echo(f"{len(problems) - bad} of {len(problems)} problems are solvable, not free and not ambiguous")
+    raise typer.Exit(1 if bad else 0)
 
 
 @app.command()
 def score(
     cases: Annotated[Path, typer.Option(help="Cases, one JSON object a line: case_id, reward, voucher, product_ids.")],
     documents: Annotated[Path, typer.Option(help="The documents the recommended ids are looked up in.")],
-    titles: _Titles = "lexical/1",
+    titles: TitlesOption = "lexical/1",
 ) -> None:
     """Score recommendations kept in a file, with the validator's own code.
 
@@ -38,138 +118,155 @@ def score(
     """
     from problems.cases import Documents, score_cases
 
-    matcher = _matcher(titles)
-    with _opened(documents) as stream:
+    matcher = read_matcher(titles)
+    with opened(documents) as stream:
         held = Documents(stream)
     unscored = 0
-    with _opened(cases) as stream:
+    with opened(cases) as stream:
         for result in score_cases(stream, held, matcher):
             unscored += result.failure is not None
-            typer.echo(_line(result.plain()))
+            typer.echo(json_line(result.plain()))
     raise typer.Exit(1 if unscored else 0)
-
-
-@app.command("list")
-def list_problems(path: _ProblemFile, as_json: _Json = False) -> None:
-    """List the problems of a file: id, bucket, items, query.
-
-    Answers are not shown. `--json` prints what an agent would be given.
-    """
-    for problem in _read(path):
-        if as_json:
-            typer.echo(_line(problem.view()))
-            continue
-        first = problem.query.strip().splitlines()[0] if problem.query.strip() else ""
-        typer.echo(f"{problem.problem_id:<20} {problem.bucket:<8} {len(problem.rewards)}  {first[:80]}")
-
-
-@app.command()
-def check(
-    path: _ProblemFile,
-    documents: _Documents = None,
-    catalogue: _Catalogue = None,
-    titles: _Titles = "lexical/1",
-    as_json: _Json = False,
-) -> None:
-    """Check that every problem of a file is well formed, solvable, and not free.
-
-    Reading the file checks its form. With --documents or --catalogue each problem's own answer must score 1 and no
-    answer 0; the problems that fail are named, and the exit code is 1.
-    """
-    problems = _read(path)
-    if documents is None and catalogue is None:
-        typer.echo(_line({"problems": len(problems)}) if as_json else f"{len(problems)} problems are well formed")
-        return
-    from problems.selfcheck import check_solvable
-
-    matcher = _matcher(titles)
-    product_of = {product.product_id: product for product in _products(documents, catalogue)}.get
-    results = [check_solvable(problem, product_of, matcher) for problem in problems]
-    bad = [result for result in results if not result.is_usable]
-    for result in results if as_json else [result for result in results if result.failure or result.warnings]:
-        if as_json:
-            typer.echo(_line(result))
-        elif result.failure:
-            typer.echo(f"{result.problem_id}: {result.failure.code} {result.failure.detail}")
-        else:
-            typer.echo(f"{result.problem_id}: warning: {'; '.join(result.warnings)}")
-    if not as_json:
-        typer.echo(f"{len(results) - len(bad)} of {len(results)} problems are solvable and not free")
-    raise typer.Exit(1 if bad else 0)
 
 
 @app.command()
 def synthesize(
     out: Annotated[Path, typer.Option(help="File to write; refused when it exists.")],
-    documents: _Documents = None,
-    catalogue: _Catalogue = None,
-    product: Annotated[int, typer.Option(min=0, help="How many product problems.")] = 28,
-    shop: Annotated[int, typer.Option(min=0, help="How many shop problems.")] = 24,
-    voucher: Annotated[int, typer.Option(min=0, help="How many voucher problems.")] = 23,
+    documents: DocumentsOption = None,
+    catalogue: CatalogueOption = None,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="How many problems in all, spread evenly over the buckets asked for.")
+    ] = None,
+    bucket: Annotated[
+        list[str] | None, typer.Option(help="With --count: product, shop or voucher. Repeatable. Default: all three.")
+    ] = None,
+    product: Annotated[int, typer.Option(min=0, help="Without --count: how many product problems.")] = 28,
+    shop: Annotated[int, typer.Option(min=0, help="Without --count: how many shop problems.")] = 24,
+    voucher: Annotated[int, typer.Option(min=0, help="Without --count: how many voucher problems.")] = 23,
+    difficulty: Annotated[
+        str, typer.Option(help="easy, medium or hard, or weights: easy=1,hard=2. Default: as the public set falls.")
+    ] = "",
+    exclude: Annotated[
+        list[Path] | None,
+        typer.Option(help="Problem files or suites whose answers must not answer here. Repeatable."),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Makes the set reproducible, and guessable: for tests. Default: 256 random bits.")
     ] = None,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Make new problems over a catalogue, each solvable by construction.
 
     They are written in our own format, one a line. Whoever knows seed and catalogue knows the answers, so leave the
-    seed out for problems that will be raced.
+    seed out for problems that will be raced. The suites' answers are always left alone. A catalogue that is too small
+    for what is asked is named as P4011. Next: `arena problems check OUT --catalogue ...`.
     """
+    from problems.shipped_suites import shipped_answers
     from problems.suites import write_problems
-    from problems.synthesis import synthesize as make
+    from problems.synthesis import ProblemMaker
 
-    if out.exists():
-        raise typer.BadParameter(f"{out} exists", param_hint="--out")
-    made = make(
-        tuple(_products(documents, catalogue)),
-        seed=secrets.randbits(256) if seed is None else seed,
-        counts={"product": product, "shop": shop, "voucher": voucher},
-    )
+    refuse_existing(out)
+    counts = _counts(count, bucket or [], {"product": product, "shop": shop, "voucher": voucher})
+    mix = _mix(difficulty)
+    maker = ProblemMaker(read_shelf(documents, catalogue))
+    maker.exclude(shipped_answers())
+    maker.exclude(reward.product_id for problem in read_files(exclude or []) for reward in problem.rewards)
+    chosen, total, made = secrets.randbits(256) if seed is None else seed, sum(counts.values()), list[Problem]()
+    with show_progress() as progress:
+        for number, part in enumerate(_chunks(counts)):
+            made += maker.make(seed=_seed_of(chosen, number), counts=part, mix=mix)
+            progress("synthesize", len(made), total)
     out.write_text("".join(f"{line}\n" for line in write_problems(made)), encoding="utf-8")
     summary = {"problems": len(made), "path": str(out)}
-    typer.echo(_line(summary) if as_json else f"{len(made)} problems written to {out}")
+    typer.echo(json_line(summary) if as_json else f"{len(made)} problems written to {out}")
 
 
-def _read(path: Path) -> Sequence[Problem]:
-    from problems.suites import read_problems
-
-    with _opened(path) as stream:
-        return read_problems(stream)
+for _command in (cluster, partition, seal, stock, release, stats):
+    app.command()(_command)
 
 
-def _products(documents: Path | None, catalogue: Path | None) -> Iterator[Product]:
-    """Every product of exactly one of the two sources."""
-    from harness.catalogue.documents import read_products
-    from harness.catalogue.engine import open_catalogue
+def _list_shipped(as_json: bool) -> None:
+    from arena.bank.suite_signature import DEVELOPMENT_HOTKEY, open_shipped
+    from arena.chain.keys import verify
+    from problems.shipped_suites import SUITES
 
-    if documents is not None and catalogue is None:
-        yield from read_products(documents)
-    elif catalogue is not None and documents is None:
-        yield from open_catalogue(catalogue).products()
-    else:
-        raise typer.BadParameter("give either --documents or --catalogue")
-
-
-def _matcher(name: str) -> TitleMatcher:
-    """A built-in matcher, or the release in the file of that name."""
-    from problems.titles import decode_accepted, matcher_named
-
-    path = Path(name)
-    return decode_accepted(path.read_bytes()) if path.is_file() else matcher_named(name)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    try:
-        stream = path.open("rb")
-    except OSError as error:
-        raise typer.BadParameter(f"{path}: {error.strerror}") from error
-    with stream:
-        yield stream
+    for name in SUITES:
+        suite = open_shipped(name, verify)
+        row = {
+            "suite": name,
+            "problems": len(suite.problems),
+            "counts": suite.manifest.counts,
+            "documents": suite.manifest.catalogue.documents,
+            "titles": suite.manifest.titles,
+            "problems_sha256": suite.manifest.problems_sha256,
+            "signer": DEVELOPMENT_HOTKEY,
+        }
+        counts = ", ".join(f"{value} {key}" for key, value in suite.manifest.counts.items())
+        line = f"{name}  {counts}  over {suite.manifest.catalogue.documents:,} documents  "
+        typer.echo(json_line(row) if as_json else line + f"sha256 {suite.manifest.problems_sha256[:16]}")
 
 
-def _line(value: object) -> str:
+def _ambiguity(
+    problem: Problem, solvable: SelfCheck, shelf: Shelf, matcher: TitleMatcher, accepted_max: int
+) -> Ambiguity | None:
+    """How many products would do; not asked of a problem that can't be used anyway."""
+    from problems.ambiguity import measure_ambiguity
+
+    return measure_ambiguity(problem, shelf, matcher, accepted_max) if solvable.is_usable else None
+
+
+def _show_check(solvable: SelfCheck, ambiguity: Ambiguity | None, as_json: bool) -> None:
     import msgspec
 
-    return msgspec.json.encode(value).decode()
+    if as_json:
+        row = msgspec.to_builtins(solvable)
+        row["ambiguity"] = None if ambiguity is None else msgspec.to_builtins(ambiguity)
+        typer.echo(json_line(row))
+        return
+    for failure in (solvable.failure, ambiguity.failure if ambiguity else None):
+        if failure is not None:
+            typer.echo(f"{solvable.problem_id}: {failure.code} {failure.detail}")
+    if solvable.warnings:
+        typer.echo(f"{solvable.problem_id}: warning: {'; '.join(solvable.warnings)}")
+
+
+def _counts(count: int | None, buckets: list[str], each: dict[Bucket, int]) -> dict[Bucket, int]:
+    """How many problems of each bucket."""
+    from problems.model import BUCKETS
+
+    if unknown := sorted(set(buckets) - set(BUCKETS)):
+        raise typer.BadParameter(f"{unknown[0]} is none of {', '.join(BUCKETS)}", param_hint="--bucket")
+    chosen = [bucket for bucket in BUCKETS if not buckets or bucket in buckets]
+    if count is None:
+        return {bucket: number for bucket, number in each.items() if bucket in chosen}
+    share, rest = divmod(count, len(chosen))
+    return {bucket: share + (place < rest) for place, bucket in enumerate(chosen)}
+
+
+def _mix(text: str) -> Mix | None:
+    """The weights that `--difficulty` names."""
+    from problems.difficulty import LEVELS
+
+    if not text:
+        return None
+    weights = {}
+    for part in text.split(","):
+        name, _, weight = part.strip().partition("=")
+        level = next((level for level in LEVELS if level == name), None)
+        if level is None or not (weight or "1").isdecimal():
+            raise typer.BadParameter(f"{part!r} is no level of {', '.join(LEVELS)}", param_hint="--difficulty")
+        weights[level] = int(weight or "1")
+    if not any(weights.values()):
+        raise typer.BadParameter("at least one weight is positive", param_hint="--difficulty")
+    return weights
+
+
+def _chunks(counts: dict[Bucket, int]) -> Iterator[dict[Bucket, int]]:
+    for bucket, count in counts.items():
+        for start in range(0, count, CHUNK):
+            yield {bucket: min(CHUNK, count - start)}
+
+
+def _seed_of(seed: int, number: int) -> int:
+    """The seed of a chunk: as unknown as the whole one."""
+    return int(hashlib.sha256(f"agent-arena/chunk/{seed}/{number}".encode()).hexdigest(), 16)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from neurons.cli.records_export import export
+from neurons.cli.records_tail import serve, tail
 from neurons.cli.store_reading import DsnOption, JsonOption, StateDirOption, ValidatorOption, logs_of, run_on_store
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ app = typer.Typer(
     help="Read and verify the signed log. Every record is signed, chained to the one before and append-only.",
     no_args_is_help=True,
 )
+app.command("export")(export)
+app.command("tail")(tail)
+app.command("serve")(serve)
 
 
 @app.command()
@@ -93,24 +98,6 @@ def show(
     console = Console()
     for part in view.render_record(record, content, body, verdicts):
         console.print(part)
-
-
-@app.command()
-def tail(
-    count: Annotated[int, typer.Option("-n", min=1, help="How many records of each log.")] = 20,
-    dsn: DsnOption = "",
-    state_dir: StateDirOption = None,
-    validator: ValidatorOption = "",
-    as_json: JsonOption = False,
-) -> None:
-    """List the last records, one line each: number, time, kind, problem, agent and result. JSON lines with --json."""
-    from neurons.cli import records_view as view
-
-    for record, content in run_on_store(dsn, state_dir, lambda store: _last(store, count, validator)):
-        if as_json:
-            _echo_json({**view.envelope(record), "content": view.plain(content)})
-        else:
-            typer.echo(view.record_line(record, content))
 
 
 @app.command()
@@ -178,17 +165,6 @@ def _has_id(record: SignedRecord, content: RecordContent, which: str) -> bool:
 
 def _name(payload: Payload, field: str) -> str:
     return str(getattr(payload, field, ""))
-
-
-async def _last(store: PostgresStore, count: int, validator: str) -> list[tuple[SignedRecord, RecordContent]]:
-    from arena.records.body import decode_content
-
-    last = []
-    for name in await logs_of(store, validator):
-        head = await store.head(name)
-        async for record in store.records(name, after_seq=max(0, head.seq - count)):
-            last.append((record, decode_content(record.content)))
-    return last
 
 
 async def _summarise(store: PostgresStore) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from arena.chain.keys import generate_signer
 from arena.chain.port import Signer
 from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer, start_embedded
+from arena.store.objects import BodyObjects
 from arena.store.postgres import PostgresStore
 from tests.arena.log_stand import HOST, Clock
 
@@ -37,8 +38,9 @@ async def open_store(postgres: EmbeddedServer) -> AsyncIterator[OpenStore]:
     """Opens the store of a hotkey, as that hotkey's role; closed at the end of the test."""
     opened: list[PostgresStore] = []
 
-    async def opening(hotkey: str, *, is_exclusive: bool = False) -> PostgresStore:
-        store = await PostgresStore.open(postgres.dsn_for(hotkey), hotkey, is_exclusive=is_exclusive)
+    async def opening(hotkey: str, *, is_exclusive: bool = False, objects: BodyObjects | None = None) -> PostgresStore:
+        dsn = postgres.dsn_for(hotkey)
+        store = await PostgresStore.open(dsn, hotkey, is_exclusive=is_exclusive, objects=objects)
         opened.append(store)
         return store
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import zstandard
+
 from arena.records.body import encode_body
 from arena.records.model import (
     AttemptRecord,
@@ -21,7 +23,7 @@ from arena.records.model import (
     Subject,
     VerdictRecord,
 )
-from arena.store.port import StoredBody, WorkItem
+from arena.store.port import Frame, LogLeaf, StoredBody, StoredCheckpoint, WorkItem
 from harness.sandbox.port import SandboxLevel
 from harness.trace import Completion, EmittedCall, EvaluationBody, Surfaced, ToolCall, Totals
 from judge.verdict import Citation, Opinion, Verdict
@@ -234,6 +236,7 @@ class MemoryLog:
         self.validator = validator
         self.log: list[SignedRecord] = []
         self.stored: dict[str, StoredBody] = {}
+        self.signed: list[StoredCheckpoint] = []
         self.refusals: list[Exception] = []
         self.lost_replies: list[Exception] = []
         self.end = first_head(validator)
@@ -263,3 +266,19 @@ class MemoryLog:
 
     async def bodies(self, names: Sequence[str], validator=None) -> list[StoredBody]:
         return [self.stored[name] for name in names if name in self.stored]
+
+    async def frames(self, names: Sequence[str], validator=None) -> list[Frame]:
+        found = await self.bodies(names, validator)
+        compress = zstandard.ZstdCompressor(level=1).compress
+        return [Frame(body_sha256=b.body_sha256, content=compress(b.content), size=len(b.content)) for b in found]
+
+    async def validators(self) -> list[str]:
+        return [self.validator]
+
+    async def leaves(self, validator, *, after_seq=0, to_seq=None):
+        for record in self.log:
+            if after_seq < record.seq <= (to_seq if to_seq is not None else record.seq):
+                yield LogLeaf(seq=record.seq, prev=record.prev, content_sha256=record.content_sha256)
+
+    async def checkpoints(self, validator=None, *, after_size=0) -> list[StoredCheckpoint]:
+        return [point for point in self.signed if point.size > after_size]

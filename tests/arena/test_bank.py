@@ -108,7 +108,7 @@ def test_a_batch_file_is_read_back_equal_and_only_its_owner_may_read_it(tmp_path
         ("salt", "00"),
         ("salt", "no hex"),
         ("batch_sha256", "0" * 64),
-        ("version", 2),
+        ("version", 1),
         ("problems", []),
         ("problems", "none"),
     ],

@@ -16,6 +16,7 @@ import pytest
 from arena.chain.keys import KeypairSigner, keypair_signer
 from arena.chain.local import LocalSubtensor
 from arena.chain.local_state import LocalRules
+from arena.chain.opening import OWNER_URI, open_subtensor
 from arena.chain.port import Signer
 from problems.errors import ArenaError
 from tests.arena.chain_stands import BLOCK_MS, Clock
@@ -115,6 +116,29 @@ async def test_registering_again_keeps_the_uid(tmp_path: Path) -> None:
     for signer in (ALICE, BOB, ALICE):
         assert (await chain.register(signer)).status == "ok"
     assert [neuron.hotkey for neuron in (await chain.metagraph()).neurons] == [ALICE.hotkey, BOB.hotkey]
+
+
+async def test_uid_0_is_the_owners_from_the_first_block_whoever_registers_first(tmp_path: Path) -> None:
+    clock = Clock()
+    chain = LocalSubtensor(tmp_path / "chain.sqlite", now_ms=clock, owner=EVE.hotkey)
+    assert (await chain.metagraph(1)).uid_of(EVE.hotkey) == 0
+    for signer in (ALICE, BOB, EVE):
+        assert (await chain.register(signer)).status == "ok"
+    assert [neuron.hotkey for neuron in (await chain.metagraph()).neurons] == [EVE.hotkey, ALICE.hotkey, BOB.hotkey]
+
+
+async def test_a_chain_that_exists_keeps_its_uid_0(tmp_path: Path) -> None:
+    clock = Clock()
+    await _open(tmp_path / "chain.sqlite", clock).register(ALICE)
+    chain = LocalSubtensor(tmp_path / "chain.sqlite", now_ms=clock, owner=EVE.hotkey)
+    assert [neuron.hotkey for neuron in (await chain.metagraph()).neurons] == [ALICE.hotkey]
+
+
+async def test_the_network_that_commands_open_burns_at_uid_0(tmp_path: Path) -> None:
+    chain = open_subtensor("local", netuid=15, state_dir=tmp_path, now_ms=Clock())
+    await chain.register(ALICE)
+    assert (await chain.metagraph()).uid_of(keypair_signer(OWNER_URI).hotkey) == 0
+    assert (await chain.metagraph()).uid_of(ALICE.hotkey) == 1
 
 
 async def test_a_freed_uid_goes_to_the_next_and_old_blocks_keep_the_old_owner(tmp_path: Path) -> None:

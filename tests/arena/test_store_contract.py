@@ -8,15 +8,15 @@ import hashlib
 import msgspec
 import pytest
 
-from arena.chain.keys import generate_signer, verify
+from arena.chain.keys import verify
 from arena.records.body import decode_content
 from arena.records.chain import first_head
 from arena.records.sequencer import Sequencer
 from arena.records.verify import verify_store
-from arena.store.bodies import BODY_BYTES_MAX
 from arena.store.embedded import EmbeddedServer
-from arena.store.port import HeadMovedError, StoredBody, StoredSubmission, WeightsResult
-from arena.store.postgres import RECORDS_PER_PAGE, PostgresStore
+from arena.store.log import LEAVES_PER_PAGE, RECORDS_PER_PAGE
+from arena.store.port import HeadMovedError, LogLeaf, StoredCheckpoint, StoredSubmission, WeightsResult
+from arena.store.postgres import PostgresStore
 from problems.errors import ArenaError, Failure
 from tests.arena.log_stand import HOST, SUBJECT, Clock, attempt, episode, settlement, subject
 
@@ -70,14 +70,6 @@ async def test_any_text_an_agent_can_cause_is_stored(store, sequencer) -> None:
     assert await store.source(SUBJECT.agent_version_id) == "x = '\0'"
 
 
-async def test_the_same_body_may_be_stored_twice_and_is_kept_once(store, sequencer) -> None:
-    payloads, body = episode(5)
-    again, _ = episode(5, attempt_id="again:2")
-    await sequencer.append(payloads[:2], [body])
-    await sequencer.append(again[:1], [body])
-    assert await store.bodies([body.body_sha256, "00" * 32]) == [body]
-
-
 async def test_an_append_on_a_stale_head_is_refused_and_writes_nothing(store, sequencer) -> None:
     await sequencer.append([attempt(1)])
     stale = (await everything(store))[0]
@@ -126,44 +118,63 @@ async def test_a_value_the_store_can_not_hold_is_a_failure_no_retry_mends(store,
     assert await store.submissions() == []
 
 
-async def test_a_body_over_the_limit_is_refused_for_good_and_nothing_is_written(store, sequencer) -> None:
-    payloads, _ = episode(1)
-    content = bytes(BODY_BYTES_MAX + 1)
-    huge = StoredBody(body_sha256=hashlib.sha256(content).hexdigest(), content=content)
-    with pytest.raises(ArenaError, match="V2025"):
-        await sequencer.append(payloads, [huge])
-    assert (await store.head()).seq == 0
-    assert (await sequencer.append([attempt(1)])).seq == 1
+# -- leaves, verdicts, checkpoints
 
 
-async def test_bodies_of_one_hash_are_kept_apart_by_validator(open_store, store, sequencer) -> None:
+async def test_leaves_are_the_records_without_their_contents(store, sequencer) -> None:
+    head = await sequencer.append([attempt(n) for n in range(LEAVES_PER_PAGE + 3)])
+    records = await everything(store)
+    leaves = [leaf async for leaf in store.leaves(store.validator)]
+    assert leaves == [LogLeaf(seq=r.seq, prev=r.prev, content_sha256=r.content_sha256) for r in records]
+    some = [leaf async for leaf in store.leaves(store.validator, after_seq=4, to_seq=7)]
+    assert some == leaves[4:7]
+    assert [leaf async for leaf in store.leaves(store.validator, after_seq=head.seq)] == []
+
+
+async def test_verdicts_are_found_by_the_body_they_judge(store, sequencer) -> None:
     payloads, body = episode(1)
-    squatter = generate_signer()
-    hostile = await open_store(squatter.hotkey)
-    garbage = StoredBody(body_sha256=body.body_sha256, content=b"garbage under a coming hash")
-    (record,) = Sequencer(hostile, squatter, Clock(), HOST)._sign([attempt(1)], HOST, await hostile.head())
-    await hostile.append([record], [garbage])
-    await sequencer.append(payloads, [body])
-    assert await store.body(body.body_sha256) == body
-    assert (await report_of(store)).is_ok
+    other_payloads, other = episode(2)
+    await sequencer.append([*payloads, *other_payloads], [body, other])
+    await sequencer.append([payloads[2]])  # judged again
+    records = await everything(store)
+    assert await store.verdicts_on([body.body_sha256]) == [records[2], records[6]]
+    assert await store.verdicts_on([other.body_sha256, body.body_sha256]) == [records[2], records[5], records[6]]
+    assert await store.verdicts_on(["00" * 32]) == []
+    assert await store.verdicts_on([body.body_sha256], "5nobody") == []
 
 
-async def test_a_changed_body_is_refused_by_reading_and_named_by_verification(store, sequencer, postgres) -> None:
-    payloads, body = episode(9)
-    await sequencer.append(payloads, [StoredBody(body_sha256=body.body_sha256, content=body.content)])
-    from tests.arena.test_store_roles import as_owner
+def checkpoint(store: PostgresStore, size: int, note: str = "note") -> StoredCheckpoint:
+    return StoredCheckpoint(validator=store.validator, size=size, note=f"{note} {size} ✓", signed_ms=size * 1_000)
 
-    await as_owner(
-        postgres,
-        "alter table arena.body disable trigger no_change",
-        f"update arena.body set content = set_byte(content, 30, get_byte(content, 30) # 1)"
-        f" where encode(sha256, 'hex') = '{body.body_sha256}'",
-        "alter table arena.body enable trigger no_change",
-    )
-    with pytest.raises(ArenaError, match="V2050"):
-        await store.body(body.body_sha256)
-    report = await report_of(store)
-    assert [(defect.seq, defect.rule) for defect in report.defects] == [(2, "body")]
+
+async def test_checkpoints_come_back_by_size_with_the_block_that_anchors_them(store) -> None:
+    first, second = checkpoint(store, 3), checkpoint(store, 12)
+    for point in (second, first, first):
+        await store.put_checkpoint(point)
+    assert await store.checkpoints() == [first, second]
+    assert await store.checkpoints(after_size=3) == [second]
+    sha256 = hashlib.sha256(first.note.encode()).hexdigest()
+    for _ in range(2):
+        await store.put_anchor(3, sha256, 77)
+    assert await store.checkpoints() == [msgspec.structs.replace(first, anchor_block=77), second]
+    assert await store.checkpoints("5nobody") == []
+
+
+async def test_a_second_state_of_one_size_and_a_wrong_anchor_are_refused(store) -> None:
+    point = checkpoint(store, 3)
+    await store.put_checkpoint(point)
+    sha256 = hashlib.sha256(point.note.encode()).hexdigest()
+    await store.put_anchor(3, sha256, 77)
+    for refused in (
+        store.put_checkpoint(checkpoint(store, 3, "another")),
+        store.put_checkpoint(msgspec.structs.replace(point, validator="5other")),
+        store.put_anchor(3, sha256, 78),
+        store.put_anchor(3, "00" * 32, 77),
+        store.put_anchor(4, sha256, 77),
+    ):
+        with pytest.raises(ArenaError, match="V2022"):
+            await refused
+    assert await store.checkpoints() == [msgspec.structs.replace(point, anchor_block=77)]
 
 
 # -- working state

@@ -21,9 +21,8 @@ import pytest
 from arena.chain.keys import keypair_signer, verify
 from arena.records.body import decode_content
 from arena.records.sequencer import Sequencer
-from arena.records.verify import VerifyReport, verify_store
-from arena.store.embedded import EmbeddedServer, is_running, start_embedded
-from arena.store.port import Lease
+from arena.records.verify import verify_store
+from arena.store.embedded import is_running, start_embedded
 from arena.store.postgres import PostgresStore
 from problems.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, attempt
@@ -42,62 +41,6 @@ def state_dir() -> Iterator[Path]:
         start_embedded(folder).stop()
     shutil.rmtree((folder / "postgres").resolve(), ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-async def reopened(server: EmbeddedServer) -> tuple[VerifyReport, list[Lease], int]:
-    """Verification of the log, leases held or owed, and open items, as a restarted validator would find them."""
-    store = await PostgresStore.open(server.dsn_for(ALICE.hotkey), ALICE.hotkey)
-    try:
-        report = await verify_store(store, verify)
-        return report, await store.expired(), await store.open_items("killed", "race")
-    finally:
-        await store.close()
-
-
-def start_writer(state_dir: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.arena.append_forever", str(state_dir)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-
-
-def test_killing_the_writer_at_any_moment_leaves_a_valid_log_and_a_server_to_adopt(state_dir: Path) -> None:
-    acknowledged, pids = 0, set()
-    for appends in (1, 4, 9):
-        with start_writer(state_dir) as writer:
-            assert writer.stdout is not None
-            for _ in range(appends):
-                assert writer.stdout.readline(), "the writer ended by itself"
-                acknowledged += 1
-            writer.send_signal(signal.SIGKILL)
-            acknowledged += len(writer.stdout.read().splitlines())
-        server = start_embedded(state_dir)
-        pids.add(server.pid)
-        report, _, open_items = asyncio.run(reopened(server))
-        assert report.is_ok, report.defects
-        evaluations = report.kinds["evaluation"]
-        assert evaluations >= acknowledged  # an append whose reply was lost may stand in the log as well
-        assert (report.kinds["attempt"], open_items) == (evaluations, 2_000 - evaluations)
-        acknowledged = evaluations
-    assert len(pids) == 1  # one postmaster, adopted each time
-    server.stop()
-
-
-def test_a_killed_postmaster_is_started_again_and_nothing_acknowledged_is_lost(state_dir: Path) -> None:
-    with start_writer(state_dir) as writer:
-        assert writer.stdout is not None
-        for _ in range(5):
-            assert writer.stdout.readline()
-        first = start_embedded(state_dir)
-        killed = first.pid
-        os.kill(killed, signal.SIGKILL)
-        writer.send_signal(signal.SIGKILL)
-        acknowledged = 5 + len(writer.stdout.read().splitlines())
-    first.stop()
-    second = start_embedded(state_dir)
-    report, _, _ = asyncio.run(reopened(second))
-    assert report.is_ok, report.defects
-    assert report.kinds["evaluation"] >= acknowledged
-    assert second.pid != killed
-    second.stop()
 
 
 @pytest.mark.parametrize("order", [signal.SIGINT, signal.SIGQUIT], ids=["fast shutdown", "crash"])

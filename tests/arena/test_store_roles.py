@@ -2,60 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
+from datetime import UTC, datetime
+
 import asyncpg
 import pytest
 
 from arena.chain.keys import generate_signer, verify
+from arena.records.checkpoint import sign_checkpoint
 from arena.records.sequencer import Sequencer
 from arena.records.verify import verify_store
 from arena.store.embedded import EmbeddedServer
-from arena.store.port import Lease, StoredSubmission, WeightsResult
+from arena.store.port import Lease, StoredCheckpoint, StoredSubmission, WeightsResult
 from arena.store.postgres import PostgresStore
 from arena.store.schema import SCHEMA_REVISION, migrate, role_of
 from problems.errors import ArenaError
 from tests.arena.conftest import OpenStore
 from tests.arena.log_stand import HOST, SUBJECT, Clock, attempt, episode, item
-
-ATTACKS = {
-    "update a record": "update arena.record set content = ''",
-    "update a body": "update arena.body set content = ''",
-    "delete a record": "delete from arena.record",
-    "delete a body": "delete from arena.body",
-    "truncate the log": "truncate arena.record",
-    "truncate a partition": "truncate arena.{record}",
-    "delete in a partition": "delete from arena.{record}",
-    "insert past the function": "insert into arena.record select * from arena.record",
-    "move the head": "update arena.head set seq = 0",
-    "delete the head": "delete from arena.head",
-    "finish a lease": "update arena.lease set state = 'done'",
-    "take another name": "insert into arena.validator values (session_user, '5victim')",
-    "switch triggers off": "alter table arena.record disable trigger all",
-    "become a replica": "set session_replication_role = replica",
-    "drop a partition": "drop table arena.{record}",
-    "detach a partition": "alter table arena.record detach partition arena.{record}",
-    "add a partition": "select arena.add_day('2001-01-01')",
-    "replace a trigger": "create or replace function arena.deny() returns trigger language plpgsql"
-    " as 'begin return new; end'",
-    "become the owner": "set role arena_owner",
-    "become the superuser": "set role postgres",
-    "speak as another": "set session authorization postgres",
-    "make a table": "create table arena.mine (x int)",
-    "read the passwords": "select rolpassword from pg_authid",
-    "claim for another": "select arena.claim('5victim', '{{race}}', 1, 1000)",
-    "enqueue for another": "select arena.enqueue('5victim', '{{i}}', '{{race}}', '{{r}}', '{{a}}', '{{x}}')",
-    "renew for another": "select arena.renew('5victim', 1, 1000)",
-    "close for another": "select arena.close_items('5victim', 'r', 'race', '')",
-    "hold another's hotkey": "select arena.hold('5victim')",
-    "an event for another": "select arena.put_event('5victim', 's', 0, 'e')",
-    "a submission for another": "select arena.put_submission('5victim', 'a', 'm', 's', 0, '', 'n'::bytea, 's'::bytea,"
-    " 'queued', 0, '')",
-    "a verdict on another's submission": "select arena.set_submission_state('5victim', 'a', 'rejected', '')",
-    "weights for another": "select arena.put_weights_result('5victim', 'r', 1, '{{}}', '{{}}', 'ok', '')",
-    "append for another": "select arena.append('5victim', 1, sha256('5victim'), array['x'::bytea],"
-    " array['y'::bytea], '{{}}', '{{}}', '{{}}')",
-    "append for nobody": "select arena.append(null, 1, null, null, null, null, null, null)",
-    "end a lease past append": "select arena.end_lease('5attacker', 1, 'done', 0, false, false)",
-}
+from tests.arena.store_attacks import (
+    ATTACKER,
+    OWN_TABLES,
+    TABLES,
+    VICTIM,
+    attacks,
+    attacks_on,
+    functions_of,
+    is_refused,
+)
 
 
 async def as_owner(postgres: EmbeddedServer, *statements: str) -> list[asyncpg.Record]:
@@ -66,19 +39,49 @@ async def as_owner(postgres: EmbeddedServer, *statements: str) -> list[asyncpg.R
         await connection.close()
 
 
-async def partition(postgres: EmbeddedServer) -> str:
-    return (await as_owner(postgres, "select 'record_' || to_char(now() at time zone 'UTC', 'YYYYMMDD')"))[0][0]
+async def as_role(postgres: EmbeddedServer, hotkey: str) -> asyncpg.Connection:
+    """A connection as a validator's own role, with its password."""
+    return await asyncpg.connect(postgres.dsn_for(hotkey))
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+TODAY = datetime.now(UTC).strftime("%Y%m%d")
+
+
+@pytest.fixture
+async def victim(postgres: EmbeddedServer, open_store: OpenStore) -> PostgresStore:
+    """The victim, whose role exists."""
+    return await open_store(VICTIM)
+
+
+@pytest.mark.usefixtures("victim")
+@pytest.mark.parametrize("attack", attacks(TODAY))
 async def test_a_validators_role_may_not(attack: str, postgres: EmbeddedServer) -> None:
-    connection = await asyncpg.connect(postgres.dsn_for("5attacker"))
-    statement = ATTACKS[attack].format(record=await partition(postgres))
+    connection = await as_role(postgres, ATTACKER)
     try:
-        with pytest.raises(asyncpg.InsufficientPrivilegeError):
-            await connection.execute(statement)
+        assert await is_refused(connection, attacks(TODAY)[attack])
     finally:
         await connection.close()
+
+
+@pytest.mark.usefixtures("victim")
+async def test_no_function_serves_another_or_can_be_changed(postgres: EmbeddedServer) -> None:
+    owner, attacker = await asyncpg.connect(postgres.owner_dsn), await as_role(postgres, ATTACKER)
+    try:
+        tried = [statement for function in await functions_of(owner) for statement in attacks_on(function)]
+        assert [statement for statement in tried if not await is_refused(attacker, statement)] == []
+    finally:
+        await owner.close()
+        await attacker.close()
+    assert len(tried) > 80
+
+
+async def test_the_attacks_cover_every_table_of_the_schema(postgres: EmbeddedServer) -> None:
+    tables = await as_owner(
+        postgres,
+        "select relname from pg_class where relnamespace = 'arena'::regnamespace and relkind in ('r', 'p', 'v', 'm')"
+        " and not relispartition",
+    )
+    assert {row["relname"] for row in tables} == set(TABLES)
 
 
 async def test_a_role_is_the_login_and_not_a_name_the_client_gives(postgres: EmbeddedServer) -> None:
@@ -103,9 +106,6 @@ async def test_a_lease_of_another_validator_can_not_be_ended(open_store: OpenSto
     assert (await attacker.head()).seq == 0
 
 
-OWN_TABLES = ("head", "record", "body", "item", "lease", "submission", "event", "weights_result")
-
-
 async def _fill(open_store: OpenStore) -> PostgresStore:
     """A validator with something in every table."""
     signer = generate_signer()
@@ -119,6 +119,9 @@ async def _fill(open_store: OpenStore) -> PostgresStore:
     )
     await store.put_event("race", 0, "{}")
     await store.put_weights_result(WeightsResult(race_id="r", block=1, uids=(), weights_u16=(), status="ok"))
+    note = sign_checkpoint((await verify_store(store, verify)).logs[0].checkpoint, signer)
+    await store.put_checkpoint(StoredCheckpoint(validator=store.validator, size=3, note=note, signed_ms=1))
+    await store.put_anchor(3, hashlib.sha256(note.encode()).hexdigest(), 9)
     return store
 
 
@@ -135,18 +138,6 @@ async def test_a_validators_role_reads_its_own_rows_only_and_the_owner_reads_all
     assert [row["validator"] for row in seen] == [first.validator]
     everybody = {row["validator"] for row in await as_owner(postgres, f"select validator from arena.{table}")}
     assert {first.validator, second.validator} <= everybody
-
-
-@pytest.mark.parametrize("table", ["{record}", "{body}", "validator"])
-async def test_what_row_security_does_not_cover_is_not_readable_at_all(table: str, postgres: EmbeddedServer) -> None:
-    record = await partition(postgres)
-    name = table.format(record=record, body=record.replace("record", "body"))
-    connection = await asyncpg.connect(postgres.dsn_for("5attacker"))
-    try:
-        with pytest.raises(asyncpg.InsufficientPrivilegeError):
-            await connection.fetch(f"select * from arena.{name}")
-    finally:
-        await connection.close()
 
 
 async def test_every_table_with_a_validator_in_it_has_row_security(postgres: EmbeddedServer) -> None:
@@ -191,30 +182,33 @@ async def test_the_owner_verifies_every_log_with_each_validators_own_bodies(
         "update arena.record set content = content",
         "delete from arena.record",
         "truncate arena.record",
-        "truncate arena.{record}",
-        "delete from arena.{record}",
+        "truncate arena.record_of_a_day",
+        "delete from arena.record_of_a_day",
         "update arena.body set size = size",
         "delete from arena.body",
         "truncate arena.body",
         "delete from arena.head",
         "truncate arena.head",
         "update arena.head set seq = seq",
+        "update arena.checkpoint set note = note",
+        "delete from arena.checkpoint",
+        "truncate arena.checkpoint cascade",
+        "update arena.anchor set block = block",
+        "delete from arena.anchor",
+        "truncate arena.anchor",
     ],
 )
 async def test_even_the_superuser_is_refused_while_triggers_stand(
     statement: str, postgres: EmbeddedServer, open_store: OpenStore
 ) -> None:
-    signer = generate_signer()
-    sequencer = Sequencer(await open_store(signer.hotkey), signer, Clock(), HOST)
-    payloads, body = episode(1)
-    await sequencer.append(payloads, [body])
+    await _fill(open_store)
     with pytest.raises(asyncpg.InsufficientPrivilegeError, match="append-only"):
-        await as_owner(postgres, statement.format(record=await partition(postgres)))
+        await as_owner(postgres, statement.replace("of_a_day", TODAY))
 
 
 async def test_the_superuser_can_not_append_for_a_validator(postgres: EmbeddedServer) -> None:
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        await as_owner(postgres, ATTACKS["append for another"].format())
+        await as_owner(postgres, attacks(TODAY)["append for another"])
 
 
 async def test_an_append_after_a_long_sleep_makes_its_own_partitions(
@@ -261,6 +255,8 @@ async def test_a_schema_of_another_revision_is_refused(postgres: EmbeddedServer,
     try:
         with pytest.raises(ArenaError, match=r"V2023.*9999"):
             await PostgresStore.open(postgres.dsn_for("5attacker"))
+        with pytest.raises(ArenaError, match=r"V2023.*9999.*newer"):
+            migrate(postgres.owner_dsn)
     finally:
         await as_owner(postgres, f"update arena.alembic_version set version_num = '{SCHEMA_REVISION}'")
 

@@ -114,7 +114,7 @@ async def _plain_inserts(server: EmbeddedServer, episodes: Sequence[Episode]) ->
     await connection.execute("alter table public.plain alter column body set storage external")
     started = time.perf_counter()
     for _, body in episodes:
-        await connection.execute("insert into public.plain values ($1)", *await compress_bodies([body]))
+        await connection.execute("insert into public.plain values ($1)", (await compress_bodies([body]))[0].content)
     rate = len(episodes) / (time.perf_counter() - started)
     await connection.close()
     return rate
@@ -124,7 +124,7 @@ async def _plain_batches(server: EmbeddedServer, episodes: Sequence[Episode]) ->
     connection = await asyncpg.connect(server.owner_dsn)
     started = time.perf_counter()
     for first in range(0, len(episodes), BATCH):
-        rows = [(frame,) for frame in await compress_bodies([body for _, body in episodes[first : first + BATCH]])]
+        rows = [(frame.content,) for frame in await compress_bodies([body for _, body in episodes[first : first + BATCH]])]
         await connection.executemany("insert into public.plain values ($1)", rows)
     rate = len(episodes) / (time.perf_counter() - started)
     await connection.close()

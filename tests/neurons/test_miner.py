@@ -48,7 +48,7 @@ def test_a_submission_is_waiting_until_it_has_a_receipt(
     code, out, _ = _arena(capsys, "status", "--json", *_flags(tmp_path))
     waiting = json.loads(out)
     assert code == 0
-    assert waiting["uid"] == 0
+    assert waiting["uid"] == 1  # uid 0 burns: it is the owner's on a fresh chain too
     assert waiting["commitment"]["sha256"] == submitted["commitment_sha256"]
     assert [row["agent_version_id"] for row in waiting["waiting"]] == [submitted["agent_version_id"]]
 

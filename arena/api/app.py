@@ -1,0 +1,184 @@
+"""The live tail over HTTP: routes, parameters and errors. What rows hold is `arena.api.tail`'s.
+
+Promise: every answer that is not 200 is JSON with a code of the registry; a parameter that is wrong, or that no route
+knows, is 400 and never ignored. Everything is for the public: there is no login, and nothing here shows what the
+release rule holds back.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import Depends, FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from arena.api.stream import Places, RowStream
+from arena.api.tail import Tail, TailRequest
+from arena.records.anchors import note_sha256
+from problems.errors import ArenaError
+from problems.model import Pool
+
+DEFAULT_POOLS: list[Pool] = ["train"]
+CHECKPOINTS_MAX = 1_000
+SEQ_MAX = 2**53 - 1
+_STATUS = {"V2021": 503, "V2081": 400, "V2082": 404, "V2083": 503}
+_FAILED = 500
+
+Validator = Annotated[
+    str, Query(pattern=r"^[A-Za-z0-9]{0,128}$", description="Whose log; may be left out where there is one.")
+]
+Race = Annotated[str, Query(pattern=r"^[A-Za-z0-9_.-]{1,128}$", description="A released race.")]
+After = Annotated[int, Query(ge=0, le=SEQ_MAX, description="Number of the last record the client has.")]
+Limit = Annotated[int, Query(ge=0, le=SEQ_MAX, description="Most rows; 0: no limit.")]
+Follow = Annotated[bool, Query(description="Stay, and stream what is appended.")]
+Pools = Annotated[
+    list[Pool], Query(alias="pool", description="Pools whose rows are asked for, by name; repeatable. Default: train.")
+]
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Every answer that is not 200. `head`: where the log ends, of a cursor behind its end; else -1."""
+
+    code: str
+    title: str
+    detail: str
+    remedy: str
+    head: int = -1
+
+
+class CursorError(ArenaError):
+    """V2082: the cursor lies behind the log's end."""
+
+    def __init__(self, after: int, head: int) -> None:
+        super().__init__("V2082", f"the log ends at record {head}, before {after}")
+        self.head = head
+
+
+def _knows(*names: str) -> Any:
+    """A route's refusal of query parameters it does not know."""
+
+    def check(request: Request) -> None:
+        for name in request.query_params:
+            if name not in names:
+                raise ArenaError("V2081", f"{name[:64]} is not a parameter; there are {', '.join(names) or 'none'}")
+
+    return Depends(check)
+
+
+def make_app(tail: Tail, places: Places) -> FastAPI:
+    """The application over one tail."""
+    responses: dict[int | str, dict[str, Any]] = {
+        status: {"description": "code, title, detail, remedy, head"} for status in (400, 404, 416, 503)
+    }
+    app = FastAPI(title="agent-arena live tail", version="1", docs_url=None, redoc_url=None, responses=responses)
+    app.add_exception_handler(ArenaError, _on_failure)
+    app.add_exception_handler(RequestValidationError, _on_wrong_parameter)
+    app.add_exception_handler(HTTPException, _on_wrong_route)
+    _add_streams(app, tail, places)
+    _add_values(app, tail)
+    return app
+
+
+def _add_streams(app: FastAPI, tail: Tail, places: Places) -> None:
+    rows: dict[int | str, dict[str, Any]] = {
+        200: {"content": {"application/x-ndjson": {}}, "description": "one LogRow a line"}
+    }
+
+    of_tail = [_knows("validator", "after", "follow", "limit", "pool")]
+    of_race = [_knows("validator", "race", "after", "limit", "pool")]
+
+    @app.get("/v1/tail", response_class=Response, responses=rows, dependencies=of_tail)
+    async def read_tail(
+        pool: Pools = DEFAULT_POOLS,
+        validator: Validator = "",
+        after: After = 0,
+        follow: Follow = False,
+        limit: Limit = 0,
+    ) -> Response:
+        """Rows of a log after a cursor, in order; with `follow`, and then what is appended, for ever.
+
+        A record whose race is not released is a stub (`withheld`), as is one of a pool that was not named. An empty
+        line every 15 s says that the server is there. The cursor is the number (`seq`) of the last row received.
+        """
+        name = await tail.require_log(validator)
+        head = await tail.end(name, is_fresh=True)
+        if after > head.seq:
+            raise CursorError(after, head.seq)
+        asked = TailRequest(validator=name, after=after, limit=limit, is_following=follow, pools=_pools(pool))
+        return RowStream(tail.rows(asked), places, refusal)
+
+    @app.get("/v1/records", response_class=Response, responses=rows, dependencies=of_race)
+    async def read_race(
+        race: Race,
+        pool: Pools = DEFAULT_POOLS,
+        validator: Validator = "",
+        after: After = 0,
+        limit: Limit = 0,
+    ) -> Response:
+        """The rows of one released race, in log order: how a follower gets whole what it got as stubs."""
+        name = await tail.require_log(validator)
+        await tail.require_released(name, race)
+        asked = TailRequest(validator=name, after=after, limit=limit, pools=_pools(pool))
+        return RowStream(tail.race_rows(asked, race), places, refusal)
+
+
+def _add_values(app: FastAPI, tail: Tail) -> None:
+    @app.get("/v1/head", response_class=Response, dependencies=[_knows()])
+    async def read_heads() -> Response:
+        """Where each log ends: validator, seq, and the chain's hash there."""
+        heads = await tail.heads()
+        return _json([{"validator": name, "seq": head.seq, "hash": head.hash} for name, head in heads.items()])
+
+    @app.get("/v1/checkpoints", response_class=Response, dependencies=[_knows("validator", "after_size")])
+    async def read_checkpoints(validator: Validator = "", after_size: After = 0) -> Response:
+        """Signed checkpoints of a log by size, at most a thousand: the note, its sha256 and the block that holds it."""
+        name = await tail.require_log(validator)
+        found = (await tail.store.checkpoints(name, after_size=after_size))[:CHECKPOINTS_MAX]
+        return _json([msgspec.structs.asdict(point) | {"note_sha256": note_sha256(point.note)} for point in found])
+
+    @app.get("/v1/health", response_class=Response, dependencies=[_knows()])
+    async def read_health() -> Response:
+        """200 while the store answers."""
+        await tail.store.validators()
+        return _json({"status": "ok"})
+
+
+def refusal(error: ArenaError) -> Response:
+    """The answer to a failed request."""
+    failure, head = error.failure, error.head if isinstance(error, CursorError) else -1
+    value = Refusal(
+        code=failure.code, title=error.entry.title, detail=failure.detail, remedy=error.entry.remedy, head=head
+    )
+    status = 416 if head >= 0 else _STATUS.get(failure.code, _FAILED)
+    return _json(value, status, {"retry-after": "5"} if status == 503 else {})
+
+
+async def _on_failure(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ArenaError)
+    return refusal(error)
+
+
+async def _on_wrong_parameter(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    fault = error.errors()[0]
+    return refusal(ArenaError("V2081", f"{fault['loc'][-1]}: {fault['msg']}"))
+
+
+async def _on_wrong_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = "V2082" if error.status_code == 404 else "V2081"
+    answer = refusal(ArenaError(code, f"{request.method} {request.url.path[:128]}: {error.detail}"))
+    answer.status_code = error.status_code
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+def _pools(named: list[Pool]) -> tuple[Pool, ...]:
+    return tuple(dict.fromkeys(named))
+
+
+def _json(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(value), status, headers, media_type="application/json")

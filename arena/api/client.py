@@ -1,0 +1,201 @@
+"""A client of the live tail: rows from another machine, checked as they come, for as long as one likes.
+
+Promise: a row is handed on only after its number, link, hash, signature and body were checked against the row before; a
+break is V2050 and ends the stream, whatever the server says afterwards. A connection that ends is opened again behind
+the last row, with growing pauses. Memory is bounded by one row. The first row's `prev` is taken as it is, unless the
+stream begins at the first record: compare the head with a signed checkpoint to know more.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+import httpx
+import msgspec
+
+from arena.chain.port import Verifier
+from arena.export.model import LogRow
+from arena.export.reading import read_row
+from arena.records.chain import first_head, record_hash
+from arena.records.inspection import Entry, inspect
+from arena.records.model import Head
+from problems.errors import ArenaError
+
+LINE_BYTES_MAX = 32 << 20
+SILENCE_S = 60.0  # heartbeats come every 15
+PAUSE_S_MAX = 30.0
+TRIES_MAX = 5  # connections in a row without a row, of a client that does not follow
+
+
+class _Refusal(msgspec.Struct):
+    code: str
+    detail: str = ""
+    head: int = -1
+
+
+class RowCheck:
+    """Checks the rows of one log as they come. `head` is where they end so far."""
+
+    def __init__(self, validator: str, after: int, verify_signature: Verifier) -> None:
+        """`validator` "": whichever the first row names."""
+        self.validator = validator
+        self.after = after
+        self.head: Head | None = first_head(validator) if validator and not after else None
+        self._verify = verify_signature
+
+    def check(self, line: bytes) -> LogRow:
+        """The row of one line. Raises ArenaError V2084 for what is no row, V2050 for one that does not fit the log."""
+        try:
+            row = read_row(line)
+        except ArenaError as error:
+            raise ArenaError("V2084", f"not a row: {error.failure.detail}") from error
+        if not self.validator:
+            self.validator = row.validator
+            self.head = first_head(row.validator) if not self.after else None
+        about = f"record {row.seq} of {row.validator}"
+        if row.validator != self.validator or row.seq != self.after + 1:
+            raise ArenaError("V2050", f"{about} came after record {self.after} of {self.validator}")
+        if self.head is not None and row.prev != self.head.hash:
+            raise ArenaError("V2050", f"{about} does not follow the record before it")
+        if (row.content is None) != (row.withheld is not None):
+            raise ArenaError("V2050", f"{about} is neither whole nor a stub with its reason")
+        finding = inspect(_entry(row), self._verify)
+        if finding.faults:
+            raise ArenaError("V2050", f"{about}: {finding.faults[0][1]}")
+        self.after, self.head = row.seq, Head(row.seq, record_hash(row.prev, row.content_sha256))
+        return row
+
+
+class TailClient:
+    """Reads the tail at one base URL."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        verify_signature: Verifier,
+        sleep: Callable[[float], None],
+        tell: Callable[[str], None] = lambda text: None,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        """`tell` hears of pauses; `silence_s` without a byte counts as a connection that ended."""
+        self._url = url.rstrip("/")
+        self._verify = verify_signature
+        self._sleep = sleep
+        self._tell = tell
+        self._timeout = httpx.Timeout(silence_s, connect=10.0)
+
+    def heads(self) -> dict[str, int]:
+        """The size of every log served there. Raises ArenaError V2084."""
+        try:
+            answer = httpx.get(f"{self._url}/v1/head", timeout=self._timeout)
+            answer.raise_for_status()
+            return {str(row["validator"]): int(row["seq"]) for row in answer.json()}
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
+            raise ArenaError("V2084", f"{self._url}: {str(error) or type(error).__name__}") from error
+
+    def lines(
+        self,
+        validator: str = "",
+        *,
+        after: int = 0,
+        limit: int = 0,
+        is_following: bool = False,
+        pools: tuple[str, ...] = (),
+    ) -> Iterator[bytes]:
+        """Checked lines of `LogRow`, without their ends, in order.
+
+        Follows for ever, or ends at the log's end or after `limit` rows. Raises ArenaError V2050 for a break in the log
+        (also when it ends before a row that was read), V2081 and V2082 for a request that is refused, and V2084 for a
+        server that is away, five times in a row unless following, or speaks something else.
+        """
+        checked = RowCheck(validator, after, self._verify)
+        read, failures = 0, 0
+        while True:
+            parameters: dict[str, str | int | tuple[str, ...]] = {"after": checked.after, "pool": pools}
+            parameters |= {"validator": checked.validator} if checked.validator else {}
+            parameters |= {"follow": "true"} if is_following else {}
+            parameters |= {"limit": limit - read} if limit else {}
+            try:
+                for line in self._connection(parameters, checked):
+                    read, failures = read + 1, 0
+                    yield line
+                if not is_following or (limit and read >= limit):
+                    return
+                reason = "the server ended the stream"
+            except _AwayError as away:
+                failures += 1
+                reason = str(away)
+                if not is_following and failures >= TRIES_MAX:
+                    raise ArenaError("V2084", f"{self._url}: {reason}") from away
+            self._pause(failures, checked.after, reason)
+
+    def _connection(self, parameters: dict[str, str | int | tuple[str, ...]], checked: RowCheck) -> Iterator[bytes]:
+        """The checked lines of one connection. Raises _AwayError when it ends early or can't be had."""
+        try:
+            with httpx.stream("GET", f"{self._url}/v1/tail", params=parameters, timeout=self._timeout) as answer:
+                if answer.status_code != httpx.codes.OK:
+                    self._refused(answer, checked)
+                for line in _lines(answer.iter_bytes()):
+                    checked.check(line)
+                    yield line
+        except (httpx.TransportError, httpx.DecodingError, httpx.StreamError) as error:
+            raise _AwayError(str(error) or type(error).__name__) from error
+        except httpx.InvalidURL as error:
+            raise ArenaError("V2084", f"{self._url}: {error}") from error
+
+    def _refused(self, answer: httpx.Response, checked: RowCheck) -> None:
+        """Raise what an answer other than 200 means."""
+        try:
+            refusal = msgspec.json.decode(answer.read()[:LINE_BYTES_MAX], type=_Refusal)
+        except msgspec.DecodeError:
+            refusal = _Refusal(code="", detail=f"status {answer.status_code}")
+        if refusal.code == "V2082" and checked.head and checked.head.seq:
+            raise ArenaError(
+                "V2050", f"record {checked.head.seq} of {checked.validator} was read, and now {refusal.detail}"
+            )
+        if refusal.code in ("V2081", "V2082"):
+            raise ArenaError(refusal.code, refusal.detail)
+        if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
+            raise _AwayError(f"{refusal.code} {refusal.detail}".strip())
+        raise ArenaError("V2084", f"{self._url} answers {answer.status_code}: {refusal.detail}")
+
+    def _pause(self, failures: int, after: int, reason: str) -> None:
+        seconds = min(PAUSE_S_MAX, 2.0 ** min(failures, 8) / 2) * random.uniform(0.5, 1.0)
+        self._tell(f"waiting {seconds:.1f} s to go on after record {after}: {reason}")
+        self._sleep(seconds)
+
+
+class _AwayError(Exception):
+    """The connection ended, or there was none: try again."""
+
+
+def _entry(row: LogRow) -> Entry:
+    return Entry(
+        row.validator,
+        row.seq,
+        row.prev,
+        row.content_sha256,
+        row.signature,
+        None if row.content is None else bytes(row.content),
+        None if row.body is None else bytes(row.body),
+    )
+
+
+def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Whole lines, without their ends and without the empty ones. Raises ArenaError V2084 for one without an end."""
+    waiting = bytearray()
+    for piece in pieces:
+        searched = len(waiting)
+        waiting += piece
+        while (end := waiting.find(b"\n", searched)) >= 0:
+            line = bytes(waiting[:end])
+            del waiting[: end + 1]
+            searched = 0
+            if line:
+                yield line
+        if len(waiting) > LINE_BYTES_MAX:
+            raise ArenaError("V2084", f"a line of more than {LINE_BYTES_MAX} bytes")
+    if waiting:
+        raise _AwayError("the stream ended within a row")

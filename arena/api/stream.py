@@ -1,0 +1,73 @@
+"""A streamed answer that lets go: of its place, its reader and its page, however the client leaves.
+
+Promise: a piece is asked for only when the one before was taken by the connection, so a client that reads slowly is
+itself the brake. A failure in mid-stream ends the connection without the end of the answer, so that a truncated answer
+never looks like a whole one. Only so many streams run at once; the next one is told to come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+import structlog
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from problems.errors import ArenaError
+
+
+class Places:
+    """How many streams may run at once, and how many do."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.taken = 0
+
+
+class RowStream(Response):
+    """NDJSON from an iterator of pieces, as long as there is a place for it."""
+
+    media_type = "application/x-ndjson"
+
+    def __init__(self, pieces: AsyncGenerator[bytes], places: Places, refuse: Callable[[ArenaError], Response]) -> None:
+        """`refuse` turns V2083 into an answer."""
+        super().__init__(headers={"cache-control": "no-store"})
+        del self.headers["content-length"]
+        self._pieces = pieces
+        self._places = places
+        self._refuse = refuse
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it. Returns when it ended or the client left."""
+        if self._places.taken >= self._places.limit:
+            busy = ArenaError("V2083", f"{self._places.limit} streams")
+            await self._refuse(busy)(scope, receive, send)
+            return
+        self._places.taken += 1
+        sending = asyncio.ensure_future(self._send(send))
+        leaving = asyncio.ensure_future(_left(receive))
+        try:
+            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sending.cancel()
+            leaving.cancel()
+            await asyncio.gather(sending, leaving, return_exceptions=True)
+            self._places.taken -= 1
+        if not sending.cancelled() and (failed := sending.exception()):
+            if not isinstance(failed, ArenaError):
+                raise failed
+            structlog.get_logger().warning("tail ended early", code=failed.failure.code, detail=failed.failure.detail)
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async with aclosing(self._pieces) as pieces:
+            async for piece in pieces:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

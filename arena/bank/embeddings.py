@@ -1,0 +1,155 @@
+"""Embeddings: unit vectors of texts from any OpenAI-compatible `/v1/embeddings` endpoint.
+
+Promise: one float32 row per text, in order, of length 1, whatever order the endpoint answers in; faults that pass are
+tried again with growing pauses, and what is left is an upstream failure with a code. It runs when a title release is
+built, never in a validator. `HashedWords` is the scripted twin: no model, but the same interface, deterministic
+everywhere, with a cosine that follows the words two texts share.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import httpx
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from problems.errors import ArenaError
+
+Vectors = npt.NDArray[np.float32]  # one row per text
+
+_PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+_DETAIL_CHARS = 200
+_PAUSE_S = 0.5
+_DIMENSIONS = 256
+_WORD = re.compile(r"[a-z0-9]+")
+
+
+class Embedder(Protocol):
+    """Turns texts into unit vectors."""
+
+    @property
+    def name(self) -> str:
+        """Model and whatever else decides the vectors: a release carries it, and cached vectors are kept under it."""
+        ...
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """A row of length 1 per text, shape (texts, dimensions). Raises ArenaError U3001 to U3004."""
+        ...
+
+
+class _Row(msgspec.Struct):
+    index: int
+    embedding: list[float]
+
+
+class _Reply(msgspec.Struct):
+    data: list[_Row]
+
+
+class EmbeddingsEndpoint:
+    """An `Embedder` at `base_url` (with its version path, e.g. `https://host/v1`)."""
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        *,
+        api_key: str = "",
+        timeout_ms: int = 60_000,
+        attempts: int = 4,
+        batch: int = 64,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`batch` texts go into one request. `sleep` takes seconds."""
+        self._model = model
+        self._attempts, self._batch, self._sleep = attempts, batch, sleep
+        self._client = httpx.Client(
+            base_url=base_url.rstrip("/") + "/",
+            timeout=timeout_ms / 1000,
+            headers={"authorization": f"Bearer {api_key}"} if api_key else {},
+        )
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self._model
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """A row of length 1 per text. Raises ArenaError U3001 (refused), U3002, U3003 (unreadable) or U3004."""
+        parts = [self._request(texts[start : start + self._batch]) for start in range(0, len(texts), self._batch)]
+        if len({part.shape[1] for part in parts}) > 1:
+            raise ArenaError("U3003", f"{self._model} changes the length of its vectors")
+        return np.concatenate(parts) if parts else np.empty((0, 0), dtype=np.float32)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _request(self, texts: Sequence[str]) -> Vectors:
+        failure = ArenaError("U3002", "no attempt was allowed")
+        for attempt in range(self._attempts):
+            if attempt:
+                self._sleep(_PAUSE_S * 2 ** (attempt - 1))
+            try:
+                return _unit_rows(self._post(texts), len(texts))
+            except ArenaError as error:
+                if not error.entry.is_retryable or error.failure.code == "U3001":
+                    raise
+                failure = error
+        raise failure
+
+    def _post(self, texts: Sequence[str]) -> bytes:
+        body = {"model": self._model, "input": list(texts), "encoding_format": "float"}
+        try:
+            response = self._client.post("embeddings", json=body)
+        except httpx.HTTPError as error:
+            raise ArenaError("U3002", f"{type(error).__name__}: {error}"[:_DETAIL_CHARS]) from error
+        if response.is_success:
+            return response.content
+        code = "U3004" if response.status_code == 429 else "U3002" if response.status_code in _PASSING else "U3001"
+        raise ArenaError(code, f"HTTP {response.status_code}: {response.text}"[:_DETAIL_CHARS])
+
+
+class HashedWords:
+    """The scripted embedder: a text is the sum of its words' directions, each drawn from the word's hash."""
+
+    name = "hashed-words/1"
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """A row of length 1 per text; a text without words points the way of an empty word."""
+        rows = [
+            sum((_direction(word) for word in sorted(set(_WORD.findall(text.lower())) or {""})), 0) for text in texts
+        ]
+        return _normalised(np.array(rows, dtype=np.float64).reshape(len(texts), _DIMENSIONS))
+
+
+def _direction(word: str) -> npt.NDArray[np.float64]:
+    """A direction of `_DIMENSIONS` signs; two words are nearly at right angles."""
+    bits = np.frombuffer(hashlib.shake_256(word.encode()).digest(_DIMENSIONS // 8), dtype=np.uint8)
+    signs: npt.NDArray[np.float64] = np.unpackbits(bits).astype(np.float64) * 2 - 1
+    return signs
+
+
+def _unit_rows(content: bytes, count: int) -> Vectors:
+    """Raises ArenaError U3003 when the reply is not `count` vectors of one length, finite and not zero."""
+    try:
+        rows = sorted(msgspec.json.decode(content, type=_Reply).data, key=lambda row: row.index)
+        vectors = np.array([row.embedding for row in rows], dtype=np.float64)
+    except (msgspec.MsgspecError, UnicodeError, ValueError) as error:
+        raise ArenaError("U3003", f"{type(error).__name__}: {error}"[:_DETAIL_CHARS]) from error
+    if [row.index for row in rows] != list(range(count)) or vectors.ndim != 2 or not vectors.shape[1]:
+        raise ArenaError("U3003", f"{len(rows)} vectors for {count} texts")
+    if not np.isfinite(vectors).all() or not np.linalg.norm(vectors, axis=1).all():
+        raise ArenaError("U3003", "a vector is zero or not finite")
+    return _normalised(vectors)
+
+
+def _normalised(vectors: npt.NDArray[np.float64]) -> Vectors:
+    unit: Vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    return unit

@@ -1,0 +1,141 @@
+"""Rephrasing: a problem said in a model's words, by any OpenAI-compatible endpoint, if every constraint survives them.
+
+Promise: what comes back is either a problem whose new query passed `problems.wording.check_rewording`, or a refusal
+that names what the last attempt lost; never a wording nobody checked. The voucher paragraph stays the benchmark's own,
+word for word: the model is not even shown it. The reward never changes, and neither does the leak cluster. What a
+model is told is a refused constraint, never an answer's id. It only words problems: it can't make them harder, easier
+or different.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+import orjson
+
+from harness.inference.port import Upstream
+from problems.errors import ArenaError, Failure
+from problems.model import Problem
+from problems.phrasing import say_voucher
+from problems.wording import Flaw, check_rewording, said_names
+
+PROMPT_VERSION = "rephrasing/1"
+ATTEMPTS = 3
+_QUERY_CHARS = 4_000
+_SYSTEM = """You rewrite a shopper's request in other words, as a real person would write it.
+Rules:
+- Keep every fact: each product's name words, every value exactly as it is spelled, the name of what a value is about
+  beside it (write "color family red" or "red color family"), every service, every price limit with its numbers and
+  currency.
+- Add no fact, no number, no service and no product.
+- Keep the products in their order, each in one sentence or numbered clause of its own. Say the name of a product in its
+  sentence, and everything asked of it before the next product begins.
+- Keep it clear whether everything has to come from one shop.
+Reply with the rewritten request alone."""
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """How the model is asked. `seed` goes to endpoints that take one."""
+
+    model: str
+    temperature_e4: int = 9_000
+    tokens_max: int = 1_024
+    seed: int = 0
+
+
+class Reworded(msgspec.Struct, frozen=True, kw_only=True, tag="reworded"):
+    """A problem in new words. `attempts` counts replies, this one included."""
+
+    problem: Problem
+    model: str
+    attempts: int
+    prompt: str = PROMPT_VERSION
+
+
+class Unworded(msgspec.Struct, frozen=True, kw_only=True, tag="unworded"):
+    """A problem no reply worded faithfully. Use `problem`, which still has its own words, or drop it."""
+
+    problem: Problem
+    model: str
+    attempts: int
+    failure: Failure  # P4016 or P4017, of the last reply
+
+
+def reword(problem: Problem, upstream: Upstream, sampling: Sampling, attempts: int = ATTEMPTS) -> Reworded | Unworded:
+    """Ask for a wording, say what was wrong with it, and ask again, `attempts` times in all.
+
+    Raises ArenaError U3001 to U3004 when the endpoint fails, A1040 when it refuses the request, ValueError for no
+    attempt, and ArenaError P4016 or P4017 when the problem's own query does not say its constraints.
+    """
+    if attempts < 1:
+        raise ValueError("at least one attempt")
+    own = check_rewording(problem, problem.query)
+    if own:
+        raise ArenaError(own[0].code, f"{problem.problem_id}: {own[0].detail}")
+    messages = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": _request(problem)}]
+    flaws: Sequence[Flaw] = ()
+    for attempt in range(1, attempts + 1):
+        reply = upstream.complete(_body(messages, sampling, attempt)).content
+        text = _clean(reply)
+        query = text + (say_voucher(problem.voucher) if problem.voucher else "")
+        flaws = _flaws(problem, text, query)
+        if not flaws:
+            worded = msgspec.structs.replace(problem, query=query)
+            return Reworded(problem=worded, model=sampling.model, attempts=attempt)
+        messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": _complaint(flaws)}]
+    failure = Failure(code=flaws[0].code, detail="; ".join(flaw.detail for flaw in flaws))
+    return Unworded(problem=problem, model=sampling.model, attempts=attempts, failure=failure)
+
+
+def reword_all(
+    problems: Iterable[Problem], upstream: Upstream, sampling: Sampling, attempts: int = ATTEMPTS
+) -> Iterator[Reworded | Unworded]:
+    """`reword` of each problem, one after the other, as each is done. Raises like it."""
+    for problem in problems:
+        yield reword(problem, upstream, sampling, attempts)
+
+
+def _request(problem: Problem) -> str:
+    """What the model sees: the goods in their own words, and the words that have to stay."""
+    goods = problem.query
+    if problem.voucher is not None:
+        goods = goods.removesuffix(say_voucher(problem.voucher))
+    names = "\n".join(f"{number}. {' '.join(words)}" for number, words in enumerate(said_names(problem), start=1))
+    return f"Request:\n{goods}\n\nName words to keep, product by product:\n{names}"
+
+
+def _complaint(flaws: Sequence[Flaw]) -> str:
+    told = "\n".join(f"- {_asked(flaw)}" for flaw in flaws)
+    return f"That changes the request:\n{told}\nRewrite the original request again, and keep to the rules."
+
+
+def _asked(flaw: Flaw) -> str:
+    place = "" if flaw.slot is None else f" (product {flaw.slot + 1})"
+    return f"{'missing' if flaw.code == 'P4016' else 'not asked for'}: {flaw.what}{place}"
+
+
+def _flaws(problem: Problem, text: str, query: str) -> Sequence[Flaw]:
+    if not text or len(text) > _QUERY_CHARS:
+        return [Flaw(code="P4016", what="a request of sensible length")]
+    return check_rewording(problem, query)
+
+
+def _body(messages: Sequence[dict[str, str]], sampling: Sampling, attempt: int) -> str:
+    return orjson.dumps(
+        {
+            "model": sampling.model,
+            "messages": list(messages),
+            "temperature": sampling.temperature_e4 / 10_000,
+            "max_tokens": sampling.tokens_max,
+            "seed": sampling.seed + attempt,
+        }
+    ).decode()
+
+
+def _clean(reply: str) -> str:
+    """The reply without a thought, without quotes around the whole, and without blanks at its ends."""
+    text = reply.rpartition("</think>")[2].strip()
+    if len(text) > 1 and text[0] == text[-1] == '"' and '"' not in text[1:-1]:
+        text = text[1:-1].strip()
+    return text

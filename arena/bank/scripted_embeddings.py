@@ -1,0 +1,80 @@
+"""The scripted embedder as an OpenAI-compatible server on loopback.
+
+Promise: `POST /v1/embeddings` answers with the vectors of `HashedWords`, whatever model is named, deterministic and
+without state; no address but 127.0.0.1. It lets a title release be built, and its building be tested, without a model.
+"""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+
+import msgspec
+
+from arena.bank.embeddings import HashedWords
+
+
+class _Request(msgspec.Struct):
+    model: str
+    input: list[str]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        """Answer one request; 400 for a body of another shape, 404 for another path."""
+        body = self.rfile.read(int(self.headers.get("content-length", "0")))
+        if self.path != "/v1/embeddings":
+            self._answer(404, {"error": {"message": f"no route {self.path}"}})
+            return
+        try:
+            request = msgspec.json.decode(body, type=_Request)
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            self._answer(400, {"error": {"message": str(error)}})
+            return
+        vectors = HashedWords().embed(request.input)
+        rows = [
+            {"object": "embedding", "index": place, "embedding": vector.tolist()}
+            for place, vector in enumerate(vectors)
+        ]
+        self._answer(200, {"object": "list", "model": request.model, "data": rows})
+
+    def _answer(self, status: int, answer: dict[str, object]) -> None:
+        content = msgspec.json.encode(answer)
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: it serves tests and demonstrations."""
+
+
+class ScriptedEmbeddings:
+    """The server, answering in threads from the moment it exists. Close it, or use it as a context manager."""
+
+    def __init__(self) -> None:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, name="scripted-embeddings", daemon=True
+        )
+        self._thread.start()
+        self.base_url = f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def close(self) -> None:
+        """Stop serving and join the thread."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> ScriptedEmbeddings:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

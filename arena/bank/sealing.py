@@ -1,0 +1,93 @@
+"""Sealing ahead: an operator's problems dealt to the coming races, each batch locked to the round after its close.
+
+Promise: every batch has the same mix of buckets, whatever order the problems came in; no problem goes into two batches; a
+batch is named after its race's close, since every node counts its own races. Clock, randomness and ports come from the
+caller. What was left over, and what the partition refused, stays with the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from arena.bank.batch import SALT_BYTES, seal
+from arena.bank.partition_file import Assignment
+from arena.bank.sealed_file import SealedFile, lock_batch
+from arena.chain.port import Beacon, Signer, Timelock
+from problems.errors import ArenaError
+from problems.model import BUCKETS
+
+
+class Dealt(msgspec.Struct, frozen=True, kw_only=True):
+    """The problems of one coming race, with pools and clusters, in the order of their public ids."""
+
+    closes_ms: int
+    assigned: Assignment
+
+
+def deal(
+    assigned: Assignment, closes_ms: Sequence[int], size: int, used_ids: Collection[str] = ()
+) -> tuple[Dealt, ...]:
+    """`size` problems for the race of each close. `used_ids` are the public ids of batches sealed before.
+
+    Raises ArenaError P4015 when there are too few problems, P4007 when two share an id, P4029 for one that was sealed
+    before.
+    """
+    rows = sorted(
+        zip(assigned.problems, assigned.pools, assigned.cluster_ids, strict=True), key=lambda row: row[0].problem_id
+    )
+    ids = [problem.problem_id for problem, _, _ in rows]
+    for before, problem_id in zip(["", *ids], ids, strict=False):
+        if problem_id == before:
+            raise ArenaError("P4007", problem_id)
+        if problem_id in used_ids:
+            raise ArenaError("P4029", f"{problem_id} stands in a batch that was sealed before")
+    races = len(closes_ms)
+    if len(rows) < races * size:
+        raise ArenaError("P4015", f"{len(rows)} problems may be raced, {races} races take {races * size}")
+    by_bucket = [row for bucket in BUCKETS for row in rows if row[0].bucket == bucket]
+    made = []
+    for number, close_ms in enumerate(closes_ms):
+        hand = sorted(by_bucket[number::races][:size], key=lambda row: row[0].problem_id)
+        made.append(
+            Dealt(
+                closes_ms=close_ms,
+                assigned=Assignment(
+                    problems=tuple(problem for problem, _, _ in hand),
+                    pools=tuple(pool for _, pool, _ in hand),
+                    cluster_ids=tuple(cluster for _, _, cluster in hand),
+                    partition_sha256=assigned.partition_sha256,
+                ),
+            )
+        )
+    return tuple(made)
+
+
+def lock_all(
+    dealt: Sequence[Dealt],
+    *,
+    timelock: Timelock,
+    beacon: Beacon,
+    signer: Signer,
+    random_bytes: Callable[[int], bytes],
+    now_ms: Callable[[], int],
+) -> Iterator[SealedFile]:
+    """Each batch under a salt of its own, sealed to the first round after its race's close, and signed."""
+    for one in dealt:
+        batch = seal(
+            race_named(one.closes_ms),
+            one.assigned.problems,
+            random_bytes(SALT_BYTES),
+            pools=one.assigned.pools,
+            cluster_ids=one.assigned.cluster_ids,
+            partition_sha256=one.assigned.partition_sha256,
+        )
+        opens_with = beacon.round_after(one.closes_ms)
+        yield lock_batch(batch, opens_with, timelock=timelock, signer=signer, made_ms=now_ms())
+
+
+def race_named(closes_ms: int) -> str:
+    """The bank's name for the race that closes then (unix milliseconds): `close-20261201T200000Z`."""
+    return datetime.fromtimestamp(closes_ms / 1_000, UTC).strftime("close-%Y%m%dT%H%M%SZ")

@@ -1,0 +1,326 @@
+"""The exporter: one pass over a range of a validator's log, from the store into a folder that can be checked offline.
+
+Promise: every record of the range stands in `log/`, whole or as a stub; nothing goes out that the release rule holds
+back; memory is bounded by a page and a shard, whatever the log's length. Killed at any instant and started again with
+the same request it goes on behind the last finished shard; the manifest is written last. It reads the store and never
+writes to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from arena.chain.port import Signer, Verifier
+from arena.export import journal as journals
+from arena.export.assembly import Assembled, Page, assemble, load_page, log_row, signed_content
+from arena.export.cursor import Walk, first_cursor
+from arena.export.diversity import DiversityFold
+from arena.export.journal import Journal
+from arena.export.manifest import MANIFEST, read_manifest, write_manifest, write_whole
+from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile
+from arena.export.reading import shard_trajectories
+from arena.export.selection import Selection, check_request, releases_of
+from arena.export.shards import VIEWS, LinesFile, ShardWriter, adopt, describe, shard_is_full
+from arena.export.views import finish_export, require_views
+from arena.records.chain import signing_message
+from arena.records.checkpoint import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
+from arena.records.merkle import MerkleFrontier
+from arena.records.model import ReleaseRecord, SignedRecord
+from arena.store.port import Store
+from problems.errors import ArenaError
+
+PAGE = 128
+CHECKPOINTS, REFERENCES = "checkpoints", "references.jsonl.zst"
+
+Progress = Callable[[int, int], None]  # records done, records in all
+T = TypeVar("T")
+
+
+async def export_records(
+    store: Store,
+    request: Request,
+    folder: Path,
+    *,
+    verify_signature: Verifier,
+    software: str,
+    start: Cursor | None = None,
+    signer: Signer | None = None,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Export what `request` asks for into `folder`, or go on with such an export that was interrupted there.
+
+    `start`: the cursor of an earlier export (`continued`). With `signer`, the log's own hotkey, the range ends at the
+    log's head under a checkpoint signed for the export, and the manifest is signed; without, at the newest stored one.
+    Raises ArenaError V2070 for a folder that holds something else, V2071 when no checkpoint covers the range, V2073 for
+    a request nothing can be made of, V2050 when the log does not lead to the checkpoint, V2021 when the server is away.
+    """
+    check_request(request)
+    require_views(request.formats)
+    begin = start or first_cursor(request.validator)
+    with journals.folder_held(folder):
+        if (folder / MANIFEST).exists():
+            return _finished(folder, request, begin)
+        journal = journals.load(folder, request, begin)
+        if journal is None:
+            log = await _log_range(store, begin, verify_signature, signer)
+            journal = Journal(request=request, log=log, here=begin)
+            journals.save(folder, journal)
+        journals.clear_unfinished(folder, journal)
+        with ThreadPoolExecutor(max_workers=len(request.formats) + 1) as threads:
+            return await _run(store, journal, folder, verify_signature, software, signer, progress, threads)
+
+
+def continued(previous: Manifest, request: Request) -> Cursor:
+    """The cursor a request goes on from. Raises ArenaError V2072 when it asks for other rows than the export before."""
+    before = previous.request
+    if (before.validator, before.filters) != (request.validator, request.filters):
+        raise ArenaError("V2072", "it has another validator or other filters")
+    if set(before.pools) != set(request.pools):
+        raise ArenaError("V2072", f"it is of the pools {', '.join(before.pools)}")
+    return previous.cursor
+
+
+async def _run(
+    store: Store,
+    journal: Journal,
+    folder: Path,
+    verify_signature: Verifier,
+    software: str,
+    signer: Signer | None,
+    progress: Progress | None,
+    threads: Executor,
+) -> Manifest:
+    log = journal.log
+    releases = {record.race_id: record async for _, record in _releases(store, log.validator, log.last_seq)}
+    selection = Selection(journal.request, releases_of(releases), log.start)
+    fold = await asyncio.to_thread(_fold_finished, folder, journal)
+    writing = _Writing(folder, journal, fold, threads)
+    pages = _ahead(_pages(store, journal, selection))
+    async for rows in _ahead(_assembled(pages, selection, journal)):
+        await asyncio.to_thread(writing.take, rows)
+        if progress:
+            progress(writing.walk.seq - log.first_seq + 1, log.last_seq - log.first_seq + 1)
+    await asyncio.to_thread(writing.finish_shard)
+    end = read_checkpoint(log.end_note, verify_signature)
+    if (writing.walk.seq, writing.walk.root) != (end.size, end.root):
+        raise ArenaError("V2050", f"the log of {log.validator} does not lead to its checkpoint of {end.size} records")
+    await _add_release_references(store, journal)
+    manifest = await asyncio.to_thread(_complete, folder, journal, writing, software)
+    write_manifest(folder, manifest, signer)
+    journals.forget(folder)
+    return manifest
+
+
+class _Writing:
+    """The writing end: counts rows, cuts shards and keeps the journal. One call at a time."""
+
+    def __init__(self, folder: Path, journal: Journal, fold: DiversityFold, threads: Executor) -> None:
+        self._folder, self._journal, self._threads = folder, journal, threads
+        self.fold = fold
+        self.walk = Walk(journal.here)
+        self._shard: ShardWriter | None = None
+
+    def take(self, rows: list[Assembled]) -> None:
+        """Write some rows. Raises ArenaError V2050 for one that does not follow the last."""
+        request, segment, trajectories = self._journal.request, list[Assembled](), 0
+        for row in rows:
+            shard = self._shard or self._open()
+            if shard_is_full(shard.trajectories + trajectories, shard.rows + len(segment), request.rows_per_shard):
+                shard.write(segment)
+                self.finish_shard()
+                segment, trajectories = [], 0
+            self._note(row)
+            segment.append(row)
+            trajectories += row.trajectory is not None
+        if segment:
+            (self._shard or self._open()).write(segment)
+
+    def finish_shard(self) -> None:
+        """Complete the shard being written, if there is one, and say so in the journal."""
+        if self._shard is None:
+            return
+        self._journal.files += self._shard.finish()
+        self._shard = None
+        self._journal.shards += 1
+        self._journal.here = self.walk.cursor()
+        journals.save(self._folder, self._journal)
+
+    def _open(self) -> ShardWriter:
+        views = [name for name in self._journal.request.formats if name != "jsonl"]
+        self._shard = ShardWriter(self._folder, self._journal.shards, views, self._threads)
+        return self._shard
+
+    def _note(self, row: Assembled) -> None:
+        self._journal.waiting.note(self.walk, row.race_id, is_released=row.withheld != "unreleased")
+        self.walk.take(row.seq, row.prev, row.content_sha256)
+        self._journal.tally.add(row)
+        if row.trajectory:
+            self.fold.add(row.trajectory)
+
+
+async def _pages(store: Store, journal: Journal, selection: Selection) -> AsyncIterator[Page]:
+    validator, batch = journal.log.validator, list[SignedRecord]()
+    async for record in store.records(validator, after_seq=journal.here.after_seq):
+        if record.seq > journal.log.last_seq:
+            break
+        batch.append(record)
+        if len(batch) == PAGE:
+            yield await load_page(store, validator, batch, selection)
+            batch = []
+    if batch:
+        yield await load_page(store, validator, batch, selection)
+
+
+async def _assembled(
+    pages: AsyncIterator[Page], selection: Selection, journal: Journal
+) -> AsyncIterator[list[Assembled]]:
+    log, row_bytes_max = journal.log, journal.request.row_bytes_max
+    async for page in pages:
+        yield await asyncio.to_thread(
+            assemble, page, selection, first_seq=log.first_seq, last_seq=log.last_seq, row_bytes_max=row_bytes_max
+        )
+
+
+async def _ahead(items: AsyncIterator[T]) -> AsyncIterator[T]:
+    """The same items, each made while the one before is used."""
+    upcoming = asyncio.ensure_future(anext(items, None))
+    try:
+        while (item := await upcoming) is not None:
+            upcoming = asyncio.ensure_future(anext(items, None))
+            yield item
+    finally:
+        upcoming.cancel()
+
+
+def _finished(folder: Path, request: Request, start: Cursor) -> Manifest:
+    """The export that stands in the folder already, when it is the one asked for."""
+    manifest = read_manifest(folder)
+    if manifest.request != request or manifest.log.start != start:
+        raise ArenaError("V2070", f"{folder} holds a finished export of another request")
+    journals.forget(folder)
+    return manifest
+
+
+async def _log_range(store: Store, start: Cursor, verify_signature: Verifier, signer: Signer | None) -> LogRange:
+    validator = start.validator
+    stored = await store.checkpoints(validator, after_size=max(0, start.after_seq - 1))
+    start_note = next((point.note for point in stored if point.size == start.after_seq), "")
+    head = await store.head(validator)
+    if signer and signer.hotkey != validator:
+        raise ArenaError("V2071", f"{signer.hotkey} can't sign a checkpoint of the log of {validator}")
+    if signer and head.seq > max([point.size for point in stored], default=0):
+        note, anchor_block = sign_checkpoint(await _state(store, validator, head.seq), signer), 0
+    else:
+        covering = [point for point in stored if start.after_seq <= point.size <= head.seq]
+        if not covering:
+            raise ArenaError("V2071", f"{validator} after record {start.after_seq}")
+        note, anchor_block = covering[-1].note, covering[-1].anchor_block
+    return LogRange(
+        validator=validator,
+        first_seq=start.after_seq + 1,
+        last_seq=read_checkpoint(note, verify_signature).size,
+        start=start,
+        end_note=note,
+        start_note=start_note,
+        anchor_block=anchor_block,
+    )
+
+
+async def _state(store: Store, validator: str, size: int) -> Checkpoint:
+    """The checkpoint of a log's first `size` records."""
+    tree = MerkleFrontier()
+    async for leaf in store.leaves(validator, to_seq=size):
+        tree.append(signing_message(validator, leaf.seq, leaf.prev, leaf.content_sha256))
+    return checkpoint_of(validator, tree)
+
+
+async def _releases(store: Store, validator: str, last_seq: int) -> AsyncIterator[tuple[SignedRecord, ReleaseRecord]]:
+    """The release records of a log up to the end of a range; of two for one race the first counts."""
+    seen: set[str] = set()
+    async for record in store.records(validator, kinds=("release",)):
+        if record.seq > last_seq:
+            return
+        content = signed_content(record.content, record.content_sha256)
+        if content and isinstance(content.payload, ReleaseRecord) and content.payload.race_id not in seen:
+            seen.add(content.payload.race_id)
+            yield record, content.payload
+
+
+async def _add_release_references(store: Store, journal: Journal) -> None:
+    """Add the releases in front of the range that rows of the range go out under."""
+    log = journal.log
+    async for record, release in _releases(store, log.validator, log.start.after_seq):
+        if release.race_id in journal.tally.races:
+            row = log_row(record, content=record.content)
+            journal.tally.references[str(record.seq)] = msgspec.json.encode(row).decode()
+
+
+def _fold_finished(folder: Path, journal: Journal) -> DiversityFold:
+    """The diversity fold over the shards an interrupted export finished."""
+    fold = DiversityFold()
+    for number in range(journal.shards):
+        for trajectory in shard_trajectories(folder, number, lambda _: (0, None), lambda _: ("train", "")):
+            fold.add(trajectory)
+    return fold
+
+
+def _complete(folder: Path, journal: Journal, writing: _Writing, software: str) -> Manifest:
+    """Write the files about the whole export, and the manifest value."""
+    log, tally = journal.log, journal.tally
+    files = list(journal.files)
+    files += write_notes(folder, log)
+    if tally.references:
+        rows = [tally.references[seq].encode() for seq in sorted(tally.references, key=int)]
+        with LinesFile(folder / REFERENCES) as lines:
+            lines.write(rows)
+        files.append(describe(folder, folder / REFERENCES, len(rows)))
+    manifest = Manifest(
+        request=journal.request,
+        log=log,
+        cursor=journal.waiting.next_cursor(writing.walk.cursor()),
+        records=dict(sorted(tally.records.items())),
+        withheld=dict(sorted(tally.withheld.items())),
+        quarantined=tuple(tally.quarantined),
+        trajectories=tally.trajectories,
+        scrubbed=tally.scrubbed,
+        policies=tuple(sorted(tally.policies)),
+        partitions=tuple(sorted(tally.partitions)),
+        races=tuple(sorted(tally.races)),
+        diversity=writing.fold.days(),
+        files=sorted_files(files),
+        software=software,
+    )
+    return msgspec.structs.replace(manifest, files=(*manifest.files, *finish_views(folder, manifest)))
+
+
+def finish_views(folder: Path, manifest: Manifest) -> list[ShardFile]:
+    """Write every view's files about the whole export, under `folder`; their paths are those in the export."""
+    files: list[ShardFile] = []
+    for view in manifest.request.formats:
+        if view != "jsonl":
+            target = folder / VIEWS / view
+            target.mkdir(parents=True, exist_ok=True)
+            files += adopt(folder, view, finish_export(view, target, manifest))
+    return list(sorted_files(files))
+
+
+def sorted_files(files: Iterable[ShardFile]) -> tuple[ShardFile, ...]:
+    """Files as the manifest lists them."""
+    return tuple(sorted(files, key=lambda file: file.path))
+
+
+def write_notes(folder: Path, log: LogRange) -> list[ShardFile]:
+    """Write the signed checkpoints of the range's ends under `folder`."""
+    files = []
+    for size, note in {log.first_seq - 1: log.start_note, log.last_seq: log.end_note}.items():
+        if note:
+            path = folder / CHECKPOINTS / f"{log.validator}-{size}.txt"
+            write_whole(path, note.encode())
+            files.append(describe(folder, path, 1))
+    return files

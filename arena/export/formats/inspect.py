@@ -1,0 +1,268 @@
+"""An `inspect` evaluation log: `<shard>.eval`, one sample a trajectory, for its viewer and `read_eval_log`.
+
+Promise: written without the package, in its format 2 (a zip of JSON files); bytes depend on the rows alone, so members
+are stored uncompressed and dated 1980: zlib builds compress differently. Samples are written as they come; only their
+summaries are held. One log holds one shard, so its size is bounded by the request's `rows_per_shard`.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from arena.export.conversation import ChatCall, ChatMessage
+from arena.export.facts import AXES, Facts
+from arena.export.model import Manifest, ShardFile, Trajectory
+from arena.export.row import Row, row_of
+from arena.export.shards import describe
+from judge.verdict import Opinion
+
+_ENCODER = msgspec.json.Encoder()
+_VERSION = 2
+_TASK = "agent-arena"
+_SUMMARY_CHARS = 1_000
+_FINISH = {"stop": "stop", "length": "max_tokens", "tool_calls": "tool_calls", "content_filter": "content_filter"}
+_ROLES = frozenset({"system", "user", "assistant", "tool"})
+
+
+class InspectWriter:
+    """A `ViewWriter` of one evaluation log a shard."""
+
+    def __init__(self, folder: Path, shard_number: int) -> None:
+        self._folder, self._number = folder, shard_number
+        self._path = folder / f"{shard_number:06d}.eval"
+        self._zip = zipfile.ZipFile(self._path, "w", zipfile.ZIP_STORED)
+        self._summaries: list[dict[str, object]] = []
+        self._sums: dict[str, tuple[float, int]] = {}
+        self._models: dict[str, None] = {}
+        self._first_ms = self._last_ms = 0
+
+    def write(self, rows: Sequence[Trajectory]) -> None:
+        """Add trajectories."""
+        for trajectory in rows:
+            row = row_of(trajectory)
+            sample = sample_of(row)
+            self._add(f"samples/{row.facts.seq}_epoch_1.json", sample)
+            self._summaries.append(_summary(row, sample))
+            for name, value in _values(row.facts).items():
+                total, count = self._sums.get(name, (0.0, 0))
+                self._sums[name] = (total + value, count + 1)
+            self._models.update(dict.fromkeys(turn.model for turn in row.conversation.completions))
+            self._first_ms = self._first_ms or row.facts.recorded_ms
+            self._last_ms = row.facts.recorded_ms
+
+    def finish(self) -> tuple[ShardFile, ...]:
+        """Complete the log."""
+        spec, plan = self._spec(), {"name": "recorded", "steps": [], "config": {}}
+        self._add("_journal/start.json", {"version": _VERSION, "eval": spec, "plan": plan})
+        self._add("summaries.json", self._summaries)
+        self._add(
+            "header.json",
+            {
+                "version": _VERSION,
+                "status": "success",
+                "eval": spec,
+                "plan": plan,
+                "results": self._results(),
+                "stats": {"started_at": _time(self._first_ms), "completed_at": _time(self._last_ms), "model_usage": {}},
+            },
+        )
+        self._zip.close()
+        return (describe(self._folder, self._path, len(self._summaries)),)
+
+    def _add(self, name: str, value: object) -> None:
+        member = zipfile.ZipInfo(name)  # dated 1980-01-01
+        member.create_system = 3
+        member.external_attr = 0o644 << 16
+        self._zip.writestr(member, _ENCODER.encode(value))
+
+    def _spec(self) -> dict[str, object]:
+        return {
+            "eval_id": f"{_TASK}-{self._number:06d}",
+            "run_id": f"{_TASK}-{self._number:06d}",
+            "created": _time(self._first_ms),
+            "task": _TASK,
+            "task_id": _TASK,
+            "task_version": 1,
+            "task_attribs": {},
+            "task_args": {},
+            "dataset": {"name": "ShoppingBench", "samples": len(self._summaries), "shuffled": False},
+            "model": ",".join(self._models) or "none",
+            "model_args": {},
+            "config": {},
+            "packages": {},
+        }
+
+    def _results(self) -> dict[str, object]:
+        count = len(self._summaries)
+        scores = [
+            {
+                "name": name,
+                "scorer": name,
+                "params": {},
+                "metrics": {"mean": {"name": "mean", "value": total / times, "params": {}}},
+                "scored_samples": times,
+                "unscored_samples": count - times,
+            }
+            for name, (total, times) in sorted(self._sums.items())
+        ]
+        return {"total_samples": count, "completed_samples": count, "scores": scores}
+
+
+def open_writer(folder: Path, shard_number: int) -> InspectWriter:
+    """A writer of one shard."""
+    return InspectWriter(folder, shard_number)
+
+
+def finish_export(folder: Path, manifest: Manifest) -> tuple[ShardFile, ...]:
+    """Nothing: each log is whole."""
+    return ()
+
+
+def sample_of(row: Row) -> dict[str, object]:
+    """One `EvalSample`. The target is known only where the answer was recommended; bank releases hold the others."""
+    facts, talk = row.facts, row.conversation
+    messages = [_message(message) for message in talk.messages]
+    usage = {
+        "input_tokens": facts.prompt_tokens,
+        "output_tokens": facts.completion_tokens,
+        "total_tokens": facts.prompt_tokens + facts.completion_tokens,
+    }
+    return {
+        "id": facts.seq,
+        "epoch": 1,
+        "input": facts.query,
+        "target": _target(facts),
+        "messages": messages,
+        "output": _output(row, messages),
+        "scores": _scores(row),
+        "metadata": {
+            **msgspec.structs.asdict(facts),
+            "calls": talk.calls,
+            "completions": talk.completions,
+            "other_messages": talk.other_messages,
+        },
+        "store": {},
+        "events": [],
+        "model_usage": {facts.models: usage} if facts.models else {},
+        "attachments": {},
+    }
+
+
+def _target(facts: Facts) -> str:
+    return facts.recommended if facts.is_gt_exact and facts.recommended else ""
+
+
+def _summary(row: Row, sample: dict[str, object]) -> dict[str, object]:
+    """The short form that the viewer lists."""
+    facts = row.facts
+    names = ("problem_id", "bucket", "pool", "agent_version_id", "miner_hotkey", "stop", "is_agentic")
+    return {
+        "id": facts.seq,
+        "epoch": 1,
+        "input": facts.query[:_SUMMARY_CHARS],
+        "target": sample["target"],
+        "metadata": {name: getattr(facts, name) for name in names},
+        "scores": {name: {"value": value} for name, value in _values(facts).items()},
+        "model_usage": sample["model_usage"],
+        "completed": True,
+        "message_count": len(row.conversation.messages),
+    }
+
+
+def _message(message: ChatMessage) -> dict[str, object]:
+    """A message in inspect's form: arguments as objects, reasoning as content, our own marks as metadata."""
+    marks: dict[str, object] = {}
+    if message.origin:
+        marks["origin"] = message.origin
+    if message.echoed_tool_calls:
+        marks["echoed_tool_calls"] = message.echoed_tool_calls
+    if message.agent_tool_calls:
+        marks["agent_tool_calls"] = message.agent_tool_calls
+    fields: dict[str, object] = {"role": message.role, "content": message.content}
+    if message.role not in _ROLES:
+        fields["role"], marks["role"] = "user", message.role
+    if message.role == "assistant":
+        fields["source"] = "generate" if message.origin is None else "input"
+        if message.reasoning_content:
+            fields["content"] = [
+                {"type": "reasoning", "reasoning": message.reasoning_content},
+                {"type": "text", "text": message.content},
+            ]
+        if message.tool_calls:
+            fields["tool_calls"] = [_call(call) for call in message.tool_calls]
+    if message.role == "tool":
+        fields["tool_call_id"] = message.tool_call_id
+    if marks:
+        fields["metadata"] = marks
+    return fields
+
+
+def _call(call: ChatCall) -> dict[str, object]:
+    fields: dict[str, object] = {"id": call.id, "function": call.function.name, "type": "function"}
+    try:
+        arguments = msgspec.json.decode(call.function.arguments)
+    except (msgspec.DecodeError, RecursionError):
+        arguments = None
+    if isinstance(arguments, dict):
+        return {**fields, "arguments": arguments}
+    return {**fields, "arguments": {}, "parse_error": call.function.arguments[:_SUMMARY_CHARS]}
+
+
+def _output(row: Row, messages: list[dict[str, object]]) -> dict[str, object]:
+    talk = row.conversation
+    turn = max(talk.completions, key=lambda one: one.reply if one.reply < len(messages) else -1, default=None)
+    if turn is None:
+        return {"model": "none", "choices": []}
+    choice = {"message": messages[turn.reply], "stop_reason": _FINISH.get(turn.finish_reason, "unknown")}
+    return {"model": turn.model, "choices": [choice]}
+
+
+def _values(facts: Facts) -> dict[str, float]:
+    """Scores by name, from 0 to 1; what was not scored or judged has none."""
+    values: dict[str, float] = {}
+    if facts.is_success is not None:
+        values["success"] = float(facts.is_success)
+        values["gt_exact"] = float(bool(facts.is_gt_exact))
+    for name in ("rule_e4", "reward_e4", "quality_e4", "coefficient_e4"):
+        value = getattr(facts, name)
+        if value is not None:
+            values[name.removesuffix("_e4")] = value / 10_000
+    for axis in AXES:
+        if total := getattr(facts, f"{axis}_total"):
+            values[axis] = getattr(facts, f"{axis}_hits") / total
+    return values
+
+
+def _scores(row: Row) -> dict[str, object]:
+    facts = row.facts
+    scores: dict[str, object] = {}
+    for name, value in _values(facts).items():
+        score: dict[str, object] = {"value": value}
+        if name in ("success", "gt_exact") and facts.recommended is not None:
+            score["answer"] = facts.recommended
+        if axis_total := getattr(facts, f"{name}_total", None):
+            score["explanation"] = f"{getattr(facts, f'{name}_hits')} of {axis_total} rules met"
+        if name == "quality" and row.opinions:
+            score["explanation"] = "\n\n".join(map(_opinion, row.opinions))
+            score["metadata"] = {"opinions": row.opinions, "spread_e4": facts.spread_e4}
+        scores[name] = score
+    return scores
+
+
+def _opinion(opinion: Opinion) -> str:
+    """What one judge said, and the spans it cites."""
+    quotes = "\n".join(f"- span {one.span}, {one.gate}: {one.quote}" for one in opinion.citations)
+    return f"{opinion.model}: {opinion.quality_e4} of 10000. {opinion.explanation}\n{quotes}".rstrip()
+
+
+def _time(recorded_ms: int) -> str:
+    """UTC, ISO 8601; what lies outside the calendar is its start."""
+    try:
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=recorded_ms)).isoformat()
+    except OverflowError:
+        return datetime(1970, 1, 1, tzinfo=UTC).isoformat()

@@ -1,0 +1,136 @@
+"""Parquet: one row a trajectory, a typed column for every fact, each conversation as JSON text. `<shard>.parquet`.
+
+Promise: equal rows give equal bytes with the pinned pyarrow, however they were handed over: fixed writer options, no
+clock, row groups that end by count and size of the rows alone. No column is a nested type, since Arrow would merge the
+keys of different tools' arguments and fill them with nulls (training notes, section 3). At most one row group is held.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from arena.export.facts import Facts
+from arena.export.model import Manifest, ShardFile, Trajectory
+from arena.export.row import Row, row_of
+from arena.export.shards import describe
+
+_GROUP_ROWS = 512
+_GROUP_BYTES = 32 << 20
+_ZSTD_LEVEL = 1
+_FACTS = tuple(field.name for field in msgspec.structs.fields(Facts))
+_JSON_COLUMNS = ("messages", "tools", "completions", "other_messages", "calls", "opinions")
+COLUMNS = (*_FACTS, "prompt_length", *_JSON_COLUMNS)
+_ENCODER = msgspec.json.Encoder()
+_ARROW: dict[object, Any] = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
+
+
+class ParquetFile:
+    """Rows into one Parquet file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.rows = path, 0
+        self._schema = schema()
+        self._columns: list[list[object]] = [[] for _ in COLUMNS]
+        self._held_bytes = 0
+        self._writer = pq.ParquetWriter(
+            path,
+            self._schema,
+            version="2.6",
+            data_page_version="1.0",
+            compression="zstd",
+            compression_level=_ZSTD_LEVEL,
+            use_dictionary=list(_FACTS),
+            write_statistics=[name for name in COLUMNS if name not in (*_JSON_COLUMNS, "query")],
+            store_schema=False,
+        )
+
+    def add(self, row: Row) -> None:
+        """Add one row; a full group is written."""
+        talk = row.conversation
+        texts = [
+            _ENCODER.encode(talk.messages),
+            row.tools.encode(),
+            _ENCODER.encode(talk.completions),
+            _ENCODER.encode(talk.other_messages),
+            _ENCODER.encode(talk.calls),
+            _ENCODER.encode(row.opinions),
+        ]
+        values = (*msgspec.structs.astuple(row.facts), talk.prompt_length, *texts)
+        for column, value in zip(self._columns, values, strict=True):
+            column.append(value)
+        self.rows += 1
+        self._held_bytes += sum(map(len, texts))
+        if len(self._columns[0]) >= _GROUP_ROWS or self._held_bytes >= _GROUP_BYTES:
+            self._write_group()
+
+    def close(self) -> None:
+        """Complete the file."""
+        if self._columns[0]:
+            self._write_group()
+        self._writer.close()
+
+    def _write_group(self) -> None:
+        arrays = [
+            pa.array(column, type=pa.binary()).cast(pa.string()) if field.name in _JSON_COLUMNS
+            else pa.array(column, type=field.type)
+            for column, field in zip(self._columns, self._schema, strict=True)
+        ]  # fmt: skip
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema), row_group_size=_GROUP_ROWS)
+        self._columns = [[] for _ in COLUMNS]
+        self._held_bytes = 0
+
+
+class ParquetWriter:
+    """A `ViewWriter` of one Parquet file a shard."""
+
+    def __init__(self, folder: Path, shard_number: int) -> None:
+        self._folder = folder
+        self._file = ParquetFile(folder / f"{shard_number:06d}.parquet")
+
+    def write(self, rows: Sequence[Trajectory]) -> None:
+        """Add trajectories."""
+        for trajectory in rows:
+            self._file.add(row_of(trajectory))
+
+    def finish(self) -> tuple[ShardFile, ...]:
+        """Complete the file."""
+        self._file.close()
+        return (describe(self._folder, self._file.path, self._file.rows),)
+
+
+def open_writer(folder: Path, shard_number: int) -> ParquetWriter:
+    """A writer of one shard."""
+    return ParquetWriter(folder, shard_number)
+
+
+def finish_export(folder: Path, manifest: Manifest) -> tuple[ShardFile, ...]:
+    """Nothing: the files speak for themselves."""
+    return ()
+
+
+def schema() -> Any:
+    """The Arrow schema: facts by their Python types, `prompt_length`, then the JSON columns as text."""
+    hints = get_type_hints(Facts)
+    fields = [_field(name, hints[name]) for name in _FACTS]
+    fields.append(pa.field("prompt_length", pa.int64(), nullable=False))
+    fields += [pa.field(name, pa.string(), nullable=False) for name in _JSON_COLUMNS]
+    return pa.schema(fields)
+
+
+def _field(name: str, hint: object) -> Any:
+    """The column of a fact: text for str and Literal, nullable for `X | None`."""
+    is_nullable = get_origin(hint) in (Union, types.UnionType)
+    kind = get_args(hint)[0] if is_nullable else hint
+    return pa.field(name, _ARROW.get(kind, pa.string()), nullable=is_nullable)
+
+
+def column_types() -> dict[str, str]:
+    """Arrow type names by column."""
+    return {field.name: str(field.type) for field in schema()}

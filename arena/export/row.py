@@ -1,0 +1,56 @@
+"""A view's row: a trajectory's facts, its conversation and the tools of its profile.
+
+Promise: every format writes from this one value, so no two formats can disagree about a trajectory.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import msgspec
+
+from arena.export.conversation import ChatMessage, Conversation, converse
+from arena.export.facts import Facts, facts_of, opinions_of
+from arena.export.model import Trajectory
+from harness.tools.registry import PROFILES, profile_schemas
+from judge.verdict import Opinion
+from problems.canonical import text_hash
+
+UNKNOWN_TOOLS = "[]"
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """What a format writes of one trajectory. `tools` is an OpenAI `tools` array, JSON text."""
+
+    facts: Facts
+    conversation: Conversation
+    tools: str
+    opinions: tuple[Opinion, ...]
+
+    @property
+    def prompt(self) -> tuple[ChatMessage, ...]:
+        """The messages before the first assistant turn."""
+        return self.conversation.messages[: self.conversation.prompt_length]
+
+    @property
+    def completion(self) -> tuple[ChatMessage, ...]:
+        """The messages from the first assistant turn on."""
+        return self.conversation.messages[self.conversation.prompt_length :]
+
+
+def row_of(trajectory: Trajectory) -> Row:
+    """The row of a trajectory. Pure and total."""
+    conversation = converse(trajectory.body)
+    return Row(
+        facts=facts_of(trajectory, conversation),
+        conversation=conversation,
+        tools=tools_of(trajectory.body.tool_profile, trajectory.body.tools_sha256),
+        opinions=opinions_of(trajectory),
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def tools_of(profile: str, tools_sha256: str) -> str:
+    """The schemas of a profile, JSON text; `[]` where this release does not have those the record names by hash."""
+    schemas = profile_schemas(profile) if profile in PROFILES else UNKNOWN_TOOLS
+    return schemas if text_hash(schemas) == tools_sha256 else UNKNOWN_TOOLS

@@ -1,0 +1,143 @@
+"""Selection: which records of a range go out whole, and why each of the others does not. Pure.
+
+Promise: it asks the release rule first (`arena.bank.release`), then the request's filters, then the cursor; the first
+reason found is the reason given. What decides is the record itself, the releases up to the range's end and, for an
+evaluation, its body and verdict: never the order in which records are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, time, timedelta
+
+from arena.bank.release import BatchState, reason_withheld, standing_of
+from arena.export.model import Cursor, Filters, Request, Withheld
+from arena.records.model import (
+    AttemptRecord,
+    EvaluationRecord,
+    RecordContent,
+    ReleasedProblem,
+    ReleaseRecord,
+    SettlementRecord,
+    VerdictRecord,
+)
+from harness.trace import EvaluationBody
+from judge.verdict import UnscoredVerdict, Verdict
+from problems.errors import ArenaError
+from problems.model import Pool
+
+Releases = Mapping[str, Mapping[str, ReleasedProblem]]  # race -> public problem id -> what its release says
+AboutProblem = EvaluationRecord | VerdictRecord | AttemptRecord
+
+
+class Selection:
+    """The choice one request makes, given the releases that stand in the log up to its end."""
+
+    def __init__(self, request: Request, releases: Releases, start: Cursor) -> None:
+        """Raises ArenaError V2073 when a day of the filters is not a day."""
+        self._request = request
+        self._releases = releases
+        self._start = start
+        self._races = frozenset(start.races)
+        self._from_ms = _day_ms(request.filters.from_day)
+        self._to_ms = _day_ms(request.filters.to_day, days=1)
+
+    def reason(self, seq: int, content: RecordContent) -> Withheld | None:
+        """Why this record is left out as far as it says itself; None when only its size or contents could hold it."""
+        payload = content.payload
+        if isinstance(payload, ReleaseRecord):
+            return None
+        if isinstance(payload, SettlementRecord):
+            state: BatchState = "released" if payload.race_id in self._releases else "drawn"
+            withheld = reason_withheld("settlement", audience="public", state=state)
+            is_asked = not self._request.filters.races or payload.race_id in self._request.filters.races
+        else:
+            state, pool = standing_of(payload.context, self._releases)
+            pools = self._request.pools
+            withheld = reason_withheld("problem", audience="public", state=state, pool=pool, pools=pools)
+            is_asked = self._is_asked(content.recorded_ms, payload)
+        if withheld:
+            return withheld
+        if not is_asked:
+            return "filter"
+        return "exported" if self._is_exported(seq, race_of(content)) else None
+
+    def evaluation_reason(
+        self, evaluation: EvaluationRecord, body: EvaluationBody, verdict: Verdict | UnscoredVerdict | None
+    ) -> Withheld | None:
+        """Why an evaluation is left out for what its body and verdict say."""
+        filters: Filters = self._request.filters
+        if filters.buckets and body.bucket not in filters.buckets:
+            return "filter"
+        if filters.is_agentic_only and not evaluation.is_agentic:
+            return "filter"
+        least = filters.coefficient_e4_min
+        if least and not (isinstance(verdict, Verdict) and verdict.coefficient_e4 >= least):
+            return "filter"
+        return None
+
+    def is_released(self, race_id: str) -> bool:
+        """Whether nothing of this race waits any more. What belongs to no race never waits."""
+        return not race_id or race_id in self._releases
+
+    def problem(self, evaluation: EvaluationRecord) -> tuple[Pool, str]:
+        """Pool and cluster id of an evaluation that goes out."""
+        released = self._releases.get(evaluation.context.race_id, {}).get(evaluation.context.problem_id)
+        if evaluation.context.stage != "race" or released is None:
+            return "never_touch", ""
+        return released.pool, released.cluster_id
+
+    def _is_asked(self, recorded_ms: int, payload: AboutProblem) -> bool:
+        filters, subject = self._request.filters, payload.subject
+        if filters.races and payload.context.race_id not in filters.races:
+            return False
+        if filters.agents and not {subject.agent_version_id, subject.miner_hotkey} & set(filters.agents):
+            return False
+        if not isinstance(payload, EvaluationRecord):
+            return True
+        is_late_enough = self._from_ms is None or recorded_ms >= self._from_ms
+        return is_late_enough and (self._to_ms is None or recorded_ms < self._to_ms)
+
+    def _is_exported(self, seq: int, race_id: str) -> bool:
+        return seq <= self._start.exported_to and (not race_id or race_id in self._races)
+
+
+def race_of(content: RecordContent) -> str:
+    """The race a record's release waits for, or "" for a record that belongs to none."""
+    payload = content.payload
+    if isinstance(payload, ReleaseRecord | SettlementRecord):
+        return payload.race_id
+    return payload.context.race_id if payload.context.stage == "race" else ""
+
+
+def releases_of(records: Mapping[str, ReleaseRecord]) -> Releases:
+    """The released problems by race and public id."""
+    return {
+        race_id: {problem.problem_id: problem for problem in record.problems} for race_id, record in records.items()
+    }
+
+
+def check_request(request: Request) -> None:
+    """Raises ArenaError V2073 for a request nothing can be made of."""
+    for day in (request.filters.from_day, request.filters.to_day):
+        _day_ms(day)
+    if request.rows_per_shard < 1 or request.row_bytes_max < 1:
+        raise ArenaError("V2073", "a shard has at least one row, and a row at least one byte")
+    if not request.pools or not request.formats:
+        raise ArenaError("V2073", "name at least one pool and one format")
+    if len(set(request.formats)) != len(request.formats) or len(set(request.pools)) != len(request.pools):
+        raise ArenaError("V2073", "a format or pool is named twice")
+
+
+def _day_ms(day: str, *, days: int = 0) -> int | None:
+    """Unix milliseconds at the start of a UTC day, or of the day that many days later; None for ""."""
+    if not day:
+        return None
+    try:
+        start = date.fromisoformat(day)
+        if start.isoformat() != day:
+            raise ValueError("not YYYY-MM-DD")
+        start += timedelta(days=days)
+    except (ValueError, OverflowError) as error:
+        raise ArenaError("V2073", f"{day!r} is not a day: {error}") from error
+    return int(datetime.combine(start, time(), UTC).timestamp() * 1000)

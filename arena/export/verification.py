@@ -1,0 +1,179 @@
+"""Verification of an export, offline: from the manifest down to each byte of each view.
+
+Promise: it trusts the signature check it is given and nothing else, needs no store, and raises nothing for whatever the
+folder holds: each thing wrong is a place with what is wrong there. Found is any changed byte, any file lost or added,
+any row changed, dropped, doubled, swapped or cut off, a row that the release rule or the request keeps back, and a view
+that is not what its format makes of the log. It can't tell why a stub is a stub: that is the exporter's word.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from arena.chain.port import Verifier
+from arena.export.checks import RowCheck
+from arena.export.cursor import Walk
+from arena.export.exporter import REFERENCES
+from arena.export.manifest import CHECKSUM, MANIFEST, SIGNATURE, read_manifest, signer_of
+from arena.export.model import Manifest
+from arena.export.reading import VerdictFile, read_rows
+from arena.export.rederive import Rederivation
+from arena.export.selection import check_request
+from arena.export.shards import LOG, file_hash, shard_name
+from arena.export.views import require_views
+from arena.records.checkpoint import Checkpoint, read_checkpoint
+from arena.records.log_check import LogCheck, LogStart
+from arena.records.report import VerifyReport
+from problems.errors import ArenaError
+
+WRONG_KEPT = 100
+_BESIDE = {MANIFEST, CHECKSUM, SIGNATURE}
+
+Progress = Callable[[int, int], None]  # records done, records in all
+
+
+class Wrong(msgspec.Struct, frozen=True, kw_only=True):
+    """One place that is wrong: a file, or a record of the log."""
+
+    place: str
+    detail: str
+
+
+class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What verification of an export found. `signer` is the hotkey that signed the manifest, "" for nobody."""
+
+    validator: str = ""
+    first_seq: int = 0
+    last_seq: int = 0
+    signer: str = ""
+    trajectories: int = 0
+    log: VerifyReport | None = None
+    wrong: tuple[Wrong, ...] = ()
+
+    @property
+    def is_ok(self) -> bool:
+        """True when nothing is wrong."""
+        return not self.wrong
+
+
+def verify_export(folder: Path, verify_signature: Verifier, *, progress: Progress | None = None) -> ExportReport:
+    """Verify a whole export. Files are looked at first: where one is not what the manifest says, rows are not read."""
+    try:
+        manifest = read_manifest(folder)
+        signer = signer_of(folder, verify_signature)
+    except ArenaError as error:
+        return ExportReport(wrong=(Wrong(place=MANIFEST, detail=error.failure.detail),))
+    log = manifest.log
+    report = ExportReport(validator=log.validator, first_seq=log.first_seq, last_seq=log.last_seq, signer=signer)
+    wrong = _wrong_files(folder, manifest)
+    if wrong:
+        return msgspec.structs.replace(report, wrong=tuple(wrong[:WRONG_KEPT]))
+    try:
+        points = _read_range(manifest, verify_signature)
+        found, wrong = _verify_rows(folder, manifest, points, verify_signature, progress)
+    except ArenaError as error:
+        return msgspec.structs.replace(report, wrong=(Wrong(place="log", detail=error.failure.detail),))
+    return msgspec.structs.replace(
+        report, log=found, trajectories=manifest.trajectories, wrong=tuple(wrong[:WRONG_KEPT])
+    )
+
+
+def _wrong_files(folder: Path, manifest: Manifest) -> list[Wrong]:
+    """Files that are missing, changed or nobody's."""
+    wrong, named = [], {file.path: file for file in manifest.files}
+    if len(named) != len(manifest.files):
+        wrong.append(Wrong(place=MANIFEST, detail="it names a file twice"))
+    present = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if not path.is_dir()}
+    for name in sorted(named.keys() | present.keys() - _BESIDE):
+        if name not in present:
+            wrong.append(Wrong(place=name, detail="the file is missing"))
+        elif name not in named:
+            wrong.append(Wrong(place=name, detail="the manifest does not name this file"))
+        elif present[name].is_symlink() or not present[name].is_file():
+            wrong.append(Wrong(place=name, detail="not a plain file"))
+        elif file_hash(present[name]) != (named[name].sha256, named[name].size_bytes):
+            wrong.append(Wrong(place=name, detail="its bytes are not those the manifest names"))
+    return wrong
+
+
+def _read_range(manifest: Manifest, verify_signature: Verifier) -> list[Checkpoint]:
+    """The signed checkpoints of the range's ends, held against request and start. Raises ArenaError V2050, V2073."""
+    log, request = manifest.log, manifest.request
+    check_request(request)
+    require_views(request.formats)
+    end = read_checkpoint(log.end_note, verify_signature)
+    points = [end]
+    if (end.validator, end.size) != (log.validator, log.last_seq) or request.validator != log.validator:
+        raise ArenaError("V2050", "the end note is not one of this log and size")
+    if log.start.after_seq + 1 != log.first_seq or log.start.validator != log.validator:
+        raise ArenaError("V2050", "the range does not begin where its start says")
+    walk = Walk(log.start)
+    if log.start_note:
+        start = read_checkpoint(log.start_note, verify_signature)
+        points.append(start)
+        if (start.validator, start.size, start.root) != (log.validator, walk.seq, walk.root):
+            raise ArenaError("V2050", "the start note is not one of the tree the range begins with")
+    return points
+
+
+def _verify_rows(
+    folder: Path,
+    manifest: Manifest,
+    points: list[Checkpoint],
+    verify_signature: Verifier,
+    progress: Progress | None,
+) -> tuple[VerifyReport, list[Wrong]]:
+    """Go over the log twice: chain, tree, signatures and references; then the rules, trajectories and views."""
+    log = manifest.log
+    start = LogStart(validator=log.validator, after_seq=log.start.after_seq, head=log.start.head, peaks=log.start.peaks)
+    total = 2 * (log.last_seq - log.first_seq + 1)
+    check = LogCheck(points, starts=[start])
+    with VerdictFile() as verdicts:
+        rows = RowCheck(manifest, verify_signature, verdicts)
+        shards = _shards(manifest)
+        if (folder / REFERENCES).exists():
+            for row in read_rows(folder / REFERENCES):
+                rows.take_reference(row)
+        for number in range(shards):
+            for row in read_rows(folder / LOG / shard_name(number)):
+                check.take(rows.take(row))
+            if progress:
+                progress(check.records, total)
+        found = check.report()
+        wrong = [
+            Wrong(place=f"record {defect.seq}", detail=f"{defect.rule}: {defect.detail}") for defect in found.defects
+        ]
+        if wrong:
+            return found, wrong
+        rows.finish(check.head(log.validator).seq)
+        with tempfile.TemporaryDirectory(prefix="arena-export-") as made:
+            again = Rederivation(folder, Path(made), manifest, rows)
+            derived = again.run(shards, lambda done: progress(check.records + done, total) if progress else None)
+    return found, _compare(manifest, derived)
+
+
+def _shards(manifest: Manifest) -> int:
+    names = sorted(file.path for file in manifest.files if file.path.startswith(f"{LOG}/"))
+    if names != [f"{LOG}/{shard_name(number)}" for number in range(len(names))]:
+        raise ArenaError("V2050", "the shards of the log are not numbered from 0 on")
+    return len(names)
+
+
+def _compare(stated: Manifest, derived: Manifest) -> list[Wrong]:
+    """Where the manifest or a view is not what the rows come to."""
+    made = {file.path: file for file in derived.files}
+    wrong = [
+        Wrong(place=file.path, detail="it is not what its format makes of the log rows")
+        for file in stated.files
+        if made.get(file.path) != file
+    ]
+    missing = made.keys() - {file.path for file in stated.files}
+    wrong += [Wrong(place=path, detail="the log rows make this file, and it is missing") for path in sorted(missing)]
+    for name in Manifest.__struct_fields__:
+        if getattr(stated, name) != getattr(derived, name) and not (wrong and name == "files"):
+            wrong.append(Wrong(place=MANIFEST, detail=f"the rows do not bear out `{name}`"))
+    return wrong

@@ -1,0 +1,221 @@
+"""Bodies in an object store: a folder or an S3-compatible bucket, one zstd frame per object, named by its content.
+
+Promise: `put` returns once the frames are durable (a folder: synced, with what leads to it; a bucket: acknowledged),
+and an object is whole or absent. Keys are `<validator>/<first two digits>/<sha256>.zst`, so that a bucket's own rights
+can hold validators apart. A location is one URL without secrets; credentials come from the environment (AWS_*). Nothing
+here deletes, and nothing decides what a frame is worth: readers check it against its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import SplitResult, parse_qs, quote, unquote, urlsplit
+
+import obstore
+from obstore.exceptions import (
+    BaseError,
+    InvalidPathError,
+    NotSupportedError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+    UnknownConfigurationKeyError,
+)
+from obstore.store import LocalStore, S3Store
+
+from arena.store.port import Frame
+from problems.errors import ArenaError
+
+SUFFIX = ".zst"
+AT_ONCE = 16
+REQUEST_TIMEOUT = timedelta(seconds=30)
+RETRIES = 3
+FRAME_BYTES_MAX = 65 << 20  # a body's limit, and what a frame adds to bytes that do not compress
+
+_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_S3_OPTIONS = ("endpoint", "region")
+_NO_BUCKET = "NoSuchBucket"  # of S3's answer to a listing, which obstore passes on as text only
+_UNUSABLE = (
+    InvalidPathError,
+    NotSupportedError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+    UnknownConfigurationKeyError,
+    FileNotFoundError,
+    NotADirectoryError,
+    PermissionError,
+    ValueError,
+)
+
+
+class BodyObjects:
+    """The frames of bodies at one location. Safe to share between the tasks of one event loop."""
+
+    def __init__(self, location: str, at: Path | S3Store) -> None:
+        self.location = location
+        self._folder = at if isinstance(at, Path) else None
+        self._store: LocalStore | S3Store | None = None if isinstance(at, Path) else at
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    async def put(self, validator: str, frames: Sequence[Frame]) -> None:
+        """Write frames of a validator durably, over what stands under their names.
+
+        Raises ArenaError V2028 when the store is away, V2029 when it refuses.
+        """
+        prefix = prefix_of(validator)
+        keys = {_key(prefix, frame.body_sha256): frame.content for frame in frames}
+        with _coded(self.location):
+            if self._folder and not self._folder.is_dir():
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            store = self._opened()
+            await asyncio.gather(*(self._put(store, key, content) for key, content in keys.items()))
+            if self._folder:
+                await asyncio.to_thread(_sync, self._folder, list(keys))
+
+    async def get(self, validator: str, body_sha256s: Sequence[str]) -> dict[str, bytes]:
+        """The frames that are there, by the sha256 of the body; b"" for one too large to be a frame of ours.
+
+        Raises ArenaError V2028 when the store is away, V2029 when it refuses or there is no such folder or bucket: an
+        object counts as missing only where its store answers.
+        """
+        prefix = prefix_of(validator)
+        with _coded(self.location):
+            store = self._opened()
+            found = await asyncio.gather(*(self._get(store, _key(prefix, name)) for name in body_sha256s))
+            if None in found:
+                await self._require_location(store)
+        return {name: content for name, content in zip(body_sha256s, found, strict=True) if content is not None}
+
+    async def stored(self, validator: str, first_byte: int) -> dict[str, int]:
+        """Bytes of each object of a validator whose sha256 begins with this byte (0-255), by that sha256. Raises as
+        `get`."""
+        found: dict[str, int] = {}
+        with _coded(self.location):
+            store = self._opened()
+            await self._require_location(store)
+            async for page in obstore.list(store, prefix=f"{prefix_of(validator)}/{first_byte:02x}"):
+                for meta in page:
+                    name = meta["path"].rpartition("/")[2]
+                    if name.endswith(SUFFIX) and _SHA256.fullmatch(name.removesuffix(SUFFIX)):
+                        found[name.removesuffix(SUFFIX)] = meta["size"]
+        return found
+
+    def _opened(self) -> LocalStore | S3Store:
+        """The store; a folder is opened late, since who only looks into it must not make it."""
+        if self._store is None:
+            assert self._folder is not None
+            self._folder.stat()
+            self._store = LocalStore(self._folder)
+        return self._store
+
+    async def _put(self, store: LocalStore | S3Store, key: str, content: bytes) -> None:
+        async with self._slots:
+            await obstore.put_async(store, key, content, use_multipart=False)
+
+    async def _get(self, store: LocalStore | S3Store, key: str) -> bytes | None:
+        async with self._slots:
+            try:
+                found = await obstore.get_async(store, key)
+            except FileNotFoundError:
+                return None
+            return bytes(await found.bytes_async()) if found.meta["size"] <= FRAME_BYTES_MAX else b""
+
+    async def _require_location(self, store: LocalStore | S3Store) -> None:
+        """Raises where there is no such folder or bucket, which answers of each object that it is not there."""
+        if self._folder:
+            self._folder.stat()
+            return
+        async for _ in obstore.list(store, prefix="-", chunk_size=1):
+            break
+
+
+def open_objects(location: str) -> BodyObjects:
+    """The object store a URL names: `file:///path`, or `s3://bucket/prefix?endpoint=https://...&region=...`.
+
+    Opening asks nothing of the store. Raises ArenaError V2029 for a location that can't be read or holds a secret.
+    """
+    url = urlsplit(location)
+    with _coded(location):
+        if url.scheme == "file":
+            return _open_folder(url, location)
+        if url.scheme == "s3":
+            return _open_bucket(url, location)
+        raise ValueError("not a file:// or s3:// URL")
+
+
+def prefix_of(validator: str) -> str:
+    """What the keys of a validator begin with: its hotkey, or a hash of one that no path could hold."""
+    return validator if _PLAIN.fullmatch(validator) else "~" + hashlib.sha256(validator.encode()).hexdigest()
+
+
+def folder_location(folder: Path) -> str:
+    """The location of a folder."""
+    return "file://" + quote(str(folder.absolute()))
+
+
+def _open_folder(url: SplitResult, location: str) -> BodyObjects:
+    folder = Path(unquote(url.path))
+    if url.netloc or url.query or url.fragment or not folder.is_absolute():
+        raise ValueError("a folder is file:///an/absolute/path")
+    return BodyObjects(location, folder)
+
+
+def _open_bucket(url: SplitResult, location: str) -> BodyObjects:
+    if "@" in url.netloc:
+        raise ValueError("credentials come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)")
+    options = parse_qs(url.query, strict_parsing=True) if url.query else {}
+    unknown = sorted(set(options) - set(_S3_OPTIONS))
+    if unknown or not url.netloc or url.fragment:
+        raise ValueError(
+            f"unknown option {unknown[0]}" if unknown else "a bucket is s3://bucket/prefix?endpoint=&region="
+        )
+    endpoint, region = (options.get(name, [None])[-1] for name in _S3_OPTIONS)
+    bucket = S3Store(
+        url.netloc,
+        prefix=unquote(url.path).strip("/") or None,
+        config={**({"endpoint": endpoint} if endpoint else {}), **({"region": region} if region else {})},
+        client_options={"timeout": REQUEST_TIMEOUT, "allow_http": (endpoint or "").startswith("http://")},
+        retry_config={"max_retries": RETRIES, "retry_timeout": REQUEST_TIMEOUT},
+    )
+    return BodyObjects(location, bucket)
+
+
+def _key(prefix: str, body_sha256: str) -> str:
+    return f"{prefix}/{body_sha256[:2]}/{body_sha256}{SUFFIX}"
+
+
+def _sync(root: Path, keys: Sequence[str]) -> None:
+    """Files first, then the folders that name them, so that no name outlives a crash without its bytes."""
+    files = [root / key for key in keys]
+    folders = {part for file in files for part in file.parents if part == root or root in part.parents}
+    for path in (*files, *sorted(folders, reverse=True), root.parent):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextlib.contextmanager
+def _coded(location: str) -> Iterator[None]:
+    """Turns what obstore raises inside the block into coded errors. A location holds no secret: it may be shown."""
+    try:
+        yield
+    except _UNUSABLE as error:
+        raise ArenaError("V2029", f"{location}: {_reason(error)}") from error
+    except (BaseError, OSError) as error:
+        if _NO_BUCKET in str(error):
+            raise ArenaError("V2029", f"{location}: there is no such bucket") from error
+        raise ArenaError("V2028", f"{location}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """The first line: what follows is a dump of the store's own structures."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]

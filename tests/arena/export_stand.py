@@ -1,0 +1,113 @@
+"""A log in memory that an export reads, and small ways to fill it and to look at what came out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import zstandard
+
+from arena.chain.keys import generate_signer, verify
+from arena.export.exporter import export_records
+from arena.export.model import Filters, LogRow, Manifest, Request
+from arena.export.reading import read_rows
+from arena.records.body import decode_content
+from arena.records.chain import signing_message
+from arena.records.checkpoint import checkpoint_of, sign_checkpoint
+from arena.records.merkle import MerkleFrontier
+from arena.records.model import Payload, VerdictRecord
+from arena.records.sequencer import Sequencer
+from arena.store.port import Frame, LogLeaf, StoredBody, StoredCheckpoint
+from tests.arena.log_stand import HOST, Clock, MemoryLog, episode, release
+
+replace = msgspec.structs.replace
+
+
+class ExportLog(MemoryLog):
+    """The part of a store that exports read, and the signer of its log."""
+
+    def __init__(self) -> None:
+        self.signer = generate_signer()
+        super().__init__(self.signer.hotkey)
+        self.points: list[StoredCheckpoint] = []
+        self.sequencer = Sequencer(self, self.signer, Clock(), HOST)
+
+    def add(self, payloads: Sequence[Payload], bodies: Sequence[StoredBody] = ()) -> None:
+        asyncio.run(self.sequencer.append(payloads, bodies))
+
+    def add_episode(self, problem: int, race_id: str = "r1", **options) -> None:
+        payloads, body = episode(problem, race_id=race_id, **options)
+        self.add(payloads, [body])
+
+    def checkpoint(self) -> None:
+        """Sign the log as it stands."""
+        tree = MerkleFrontier()
+        for record in self.log:
+            tree.append(signing_message(record.validator, record.seq, record.prev, record.content_sha256))
+        note = sign_checkpoint(checkpoint_of(self.validator, tree), self.signer)
+        self.points.append(StoredCheckpoint(validator=self.validator, size=tree.size, note=note, signed_ms=1))
+
+    async def records(self, validator=None, *, after_seq=0, kinds=(), race_id=None):
+        for record in list(self.log):
+            if record.seq > after_seq and (not kinds or _kind(record.content) in kinds):
+                yield record
+
+    async def frames(self, names, validator=None):
+        compress = zstandard.ZstdCompressor(level=1).compress
+        stored = [self.stored[name] for name in names if name in self.stored]
+        return [Frame(body_sha256=b.body_sha256, content=compress(b.content), size=len(b.content)) for b in stored]
+
+    async def verdicts_on(self, names, validator=None):
+        found = []
+        for record in self.log:
+            payload = decode_content(record.content).payload if _kind(record.content) == "verdict" else None
+            if isinstance(payload, VerdictRecord) and payload.verdict.body_sha256 in set(names):
+                found.append(record)
+        return found
+
+    async def leaves(self, validator, *, after_seq=0, to_seq=None):
+        for record in self.log:
+            if after_seq < record.seq <= (to_seq or record.seq):
+                yield LogLeaf(seq=record.seq, prev=record.prev, content_sha256=record.content_sha256)
+
+    async def checkpoints(self, validator=None, *, after_size=0):
+        return [point for point in self.points if point.size > after_size]
+
+
+def request_of(log: ExportLog, **fields) -> Request:
+    filters = {name: fields.pop(name) for name in list(fields) if name in Filters.__struct_fields__}
+    return Request(validator=log.validator, filters=Filters(**filters), **fields)
+
+
+def export(log: ExportLog, folder: Path, *, start=None, signer=None, store=None, **fields) -> Manifest:
+    return asyncio.run(
+        export_records(
+            store or log,
+            request_of(log, **fields),
+            folder,
+            verify_signature=verify,
+            software="agent-arena test",
+            start=start,
+            signer=signer,
+        )
+    )
+
+
+def rows(folder: Path) -> list[LogRow]:
+    return [row for path in sorted((folder / "log").glob("*")) for row in read_rows(path)]
+
+
+def released_race(log: ExportLog, race_id: str, problems: Sequence[int] = (1, 2, 3), **options) -> None:
+    """A race with an episode of each problem, and its release."""
+    for problem in problems:
+        log.add_episode(problem, race_id, **options)
+    log.add([release(race_id, problems)])
+
+
+def _kind(content: bytes) -> str:
+    try:
+        return str(msgspec.json.decode(content)["payload"]["kind"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return ""

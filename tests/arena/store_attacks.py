@@ -1,0 +1,155 @@
+"""What a validator's role must not be able to do to a database, as a table of statements; and what a database holds.
+
+Each statement is refused with "insufficient privilege" when it is run by the login role of `ATTACKER`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import asyncpg
+
+from arena.store.schema import role_of
+
+ATTACKER, VICTIM = "5attacker", "5victim"
+OWN_TABLES = (
+    "head",
+    "record",
+    "body",
+    "item",
+    "lease",
+    "submission",
+    "event",
+    "weights_result",
+    "checkpoint",
+    "anchor",
+)  # each row belongs to one validator
+TABLES = {**dict.fromkeys(OWN_TABLES, "validator"), "validator": "hotkey", "alembic_version": "version_num"}
+PARTITIONED = ("record", "body")
+
+_ON_TABLES = {
+    "update": "update arena.{table} set {column} = {column}",
+    "delete from": "delete from arena.{table}",
+    "truncate": "truncate arena.{table} cascade",
+    "insert into": "insert into arena.{table} default values",
+    "copy into": "copy arena.{table} from program 'true'",
+    "lock rows of": "select from arena.{table} for update",
+    "add a column to": "alter table arena.{table} add column x int",
+    "switch triggers off on": "alter table arena.{table} disable trigger all",
+    "switch row security off on": "alter table arena.{table} disable row level security",
+    "open by policy": "create policy mine on arena.{table} using (true)",
+    "take over": "alter table arena.{table} owner to current_user",
+    "index": "create index on arena.{table} ({column})",
+    "hang a trigger on": "create trigger mine before insert on arena.{table}"
+    " for each row execute function arena.deny()",
+    "drop": "drop table arena.{table} cascade",
+}
+
+_OTHERS = {
+    "detach a partition": "alter table arena.record detach partition arena.{record}",
+    "detach a partition of bodies": "alter table arena.body detach partition arena.{body}",
+    "attach a partition": "create temp table x (like arena.record);"
+    " alter table arena.record attach partition x default",
+    "add a partition": "select arena.add_day('2001-01-01')",
+    "read a partition": "select * from arena.{record}",
+    "read a partition of bodies": "select * from arena.{body}",
+    "read who is who": "select * from arena.validator",
+    "read past row security": "set row_security = off; select * from arena.record",
+    "read the passwords": "select rolpassword from pg_authid",
+    "read the server's files": "select pg_read_file('/etc/passwd')",
+    "run a program": "copy (select 1) to program 'true'",
+    "become a replica": "set session_replication_role = replica",
+    "become the owner": "set role arena_owner",
+    "become the superuser": "set role postgres",
+    "become the victim": "set role {victim_role}",
+    "speak as another": "set session authorization {victim_role}",
+    "join the owner": "grant arena_owner to current_user",
+    "join the victim": "grant {victim_role} to current_user",
+    "ignore row security": "alter role current_user bypassrls",
+    "rise": "alter role current_user superuser",
+    "make roles": "create role mine",
+    "rekey the victim": "alter role {victim_role} password 'x'",
+    "take another name": "insert into arena.validator values (session_user, '5victim')",
+    "shadow who is who": "create temp table validator as select session_user as role, '5victim' as hotkey;"
+    " select arena.hold('5victim')",
+    "shadow the check": "create function pg_temp.require(text) returns void language sql as '';"
+    " set search_path = pg_temp, arena; select arena.hold('5victim')",
+    "make a table": "create table arena.mine (x int)",
+    "make a function": "create function arena.mine() returns int language sql as 'select 1'",
+    "drop the schema": "drop schema arena cascade",
+    "take over the schema": "alter schema arena owner to current_user",
+    "drop what the owner has": "drop owned by arena_owner",
+    "give what the owner has": "reassign owned by arena_owner to current_user",
+    "change the database": "alter database postgres set session_replication_role = replica",
+    "act as the group": "set role arena_validator; select arena.hold('5victim')",
+    "spend fences": "select nextval('arena.fence')",
+    "turn fences back": "select setval('arena.fence', 1)",
+    "append for nobody": "select arena.append(null, 1, null, null, null, null, null, null)",
+    "append for another": "select arena.append('5victim', 1, sha256('5victim'), array['x'::bytea],"
+    " array['y'::bytea], '{{}}', '{{}}', '{{}}')",
+    "end a lease past append": "select arena.end_lease('5attacker', 1, 'done', 0, false, false)",
+    "anchor for another": "select arena.put_anchor('5victim', 1, '\\x00', 1)",
+    "sign a state for another": "select arena.put_checkpoint('5victim', 1, 'note', 1)",
+}
+_CALLABLE = (
+    "select p.proname, p.oid::regprocedure::text as signature, pg_get_function_identity_arguments(p.oid) as arguments,"
+    " has_function_privilege('arena_validator', p.oid, 'execute') as is_granted,"
+    " array(select format_type(t, null) from unnest(p.proargtypes) t) as types, p.prorettype::regtype::text as returned"
+    " from pg_proc p where p.pronamespace = 'arena'::regnamespace order by 2"
+)
+
+
+def attacks(partition_day: str) -> dict[str, str]:
+    """The statements, by what they try. `partition_day` (YYYYMMDD) names partitions that exist."""
+    parts = {f"{table}_{partition_day}": "validator" for table in PARTITIONED}
+    names = {"record": f"record_{partition_day}", "body": f"body_{partition_day}", "victim_role": role_of(VICTIM)}
+    on_tables = {
+        f"{what} {table}".replace(partition_day, "of a day"): sql.format(table=table, column=column)
+        for table, column in (TABLES | parts).items()
+        for what, sql in _ON_TABLES.items()
+    }
+    return on_tables | {what: sql.format(**names) for what, sql in _OTHERS.items()}
+
+
+def attacks_on(function: asyncpg.Record) -> list[str]:
+    """What a role may try with one function of the schema: call it for the victim, replace it, take it, drop it."""
+    arguments = [f"null::{kind}" for kind in function["types"]]
+    if arguments and function["types"][0] == "text":
+        arguments[0] = f"'{VICTIM}'"
+    call = f"select arena.{function['proname']}({', '.join(arguments)})"
+    calls = [] if function["returned"] == "trigger" or function["proname"] == "session_hotkey" else [call]
+    return [
+        *calls,
+        f"alter function {function['signature']} owner to current_user",
+        f"alter function {function['signature']} set search_path = pg_temp",
+        f"drop function {function['signature']} cascade",
+        f"create or replace function arena.{function['proname']}({function['arguments']}) returns"
+        f" {function['returned']} language plpgsql as 'begin end'",
+    ]
+
+
+async def functions_of(connection: asyncpg.Connection) -> list[asyncpg.Record]:
+    """Every function of the schema, and whether a validator's role may call it."""
+    return await connection.fetch(_CALLABLE)
+
+
+async def is_refused(connection: asyncpg.Connection, statement: str) -> bool:
+    """True when the server refuses for want of a right; whatever the statement did is rolled back."""
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        await connection.execute(statement)
+    except asyncpg.InsufficientPrivilegeError:
+        return True
+    finally:
+        await transaction.rollback()
+    return False
+
+
+async def fingerprint(connection: asyncpg.Connection) -> str:
+    """A digest of every row of every table, read by the owner."""
+    digest = hashlib.sha256()
+    for table in TABLES:
+        rows = await connection.fetch(f"select t::text as row from arena.{table} t order by 1")
+        digest.update(f"{table} {[row['row'] for row in rows]}".encode())
+    return digest.hexdigest()

@@ -1,0 +1,160 @@
+"""A live tail over real HTTP on loopback, in a loop and thread of its own, and a client for it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import msgspec
+
+from arena.api.client import TailClient
+from arena.api.server import TailServer
+from arena.chain.keys import verify
+from arena.chain.port import Signer
+from arena.export.model import LogRow
+from arena.export.reading import read_row
+from arena.records.model import SignedRecord
+from arena.records.sequencer import Sequencer
+from arena.store.postgres import PostgresStore
+from harness.catalogue.server import listen
+from problems.errors import ArenaError
+from tests.arena.log_stand import HOST, Clock, episode, release, settlement
+
+POLL_S = 0.05
+
+
+class WatchedStore(PostgresStore):
+    """A store that counts what is read of it, and can be away."""
+
+    pages = 0
+    open_reads = 0
+    most_open_reads = 0
+    is_away = False
+
+    async def records(self, validator: str | None = None, **wanted: Any):
+        if self.is_away:
+            raise ArenaError("V2021", "away")
+        self.pages += "kinds" not in wanted
+        self.open_reads += 1
+        self.most_open_reads = max(self.most_open_reads, self.open_reads)
+        try:
+            async for record in super().records(validator, **wanted):
+                yield record
+        finally:
+            self.open_reads -= 1
+
+
+class Serving:
+    """A running server. `store` belongs to its loop: tests read its counters and nothing else."""
+
+    def __init__(self) -> None:
+        self.address = ""
+        self.store: WatchedStore
+        self.server: TailServer
+        self.loop: asyncio.AbstractEventLoop
+        self.stop = asyncio.Event()
+
+    def end(self) -> None:
+        self.loop.call_soon_threadsafe(self.stop.set)
+
+
+@contextmanager
+def serving(dsn: str, port: int = 0, *, clients: int = 8, heartbeat_s: float = 15.0) -> Iterator[Serving]:
+    """Serve the store of a DSN until the block ends."""
+    made, is_up = Serving(), threading.Event()
+
+    async def run() -> None:
+        made.loop = asyncio.get_running_loop()
+        made.store = await WatchedStore.open(dsn)
+        try:
+            with listen("127.0.0.1", port) as listener:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)  # the kernel holds little, too
+                made.server = TailServer(made.store, listener, clients=clients, poll_s=POLL_S, heartbeat_s=heartbeat_s)
+                made.address = made.server.address
+                is_up.set()
+                await made.server.run(made.stop)
+        finally:
+            await made.store.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(asyncio.run, run())
+        running.add_done_callback(lambda _: is_up.set())
+        assert is_up.wait(30)
+        try:
+            if not running.done():
+                yield made
+        finally:
+            if not running.done():
+                made.end()
+            running.result(30)
+
+
+class Author:
+    """Writes a log from synchronous code, each call on connections of its own."""
+
+    def __init__(self, dsn: str, signer: Signer) -> None:
+        self.dsn, self.signer = dsn, signer
+        self._clock = Clock()
+
+    def append(self, payloads: Sequence[Any], bodies: Sequence[Any] = ()) -> int:
+        async def write() -> int:
+            store = await PostgresStore.open(self.dsn, self.signer.hotkey)
+            try:
+                return (await Sequencer(store, self.signer, self._clock, HOST).append(payloads, bodies)).seq
+            finally:
+                await store.close()
+
+        return asyncio.run(write())
+
+    def race(self, race_id: str, problems: Sequence[int], *, result_bytes: int = 200) -> int:
+        """Episodes of some problems, not released; returns the log's size."""
+        payloads, bodies = [], []
+        for problem in problems:
+            made, body = episode(problem, race_id=race_id, result_bytes=result_bytes)
+            payloads += made
+            bodies.append(body)
+        return self.append(payloads, bodies)
+
+    def finish(self, race_id: str, problems: Sequence[int], pools: Sequence[str] = ()) -> int:
+        """Settle and release a race; `pools` of its problems, `train` where none are given."""
+        record = release(race_id, problems)
+        if pools:
+            released = tuple(
+                msgspec.structs.replace(problem, pool=pool)
+                for problem, pool in zip(record.problems, pools, strict=True)
+            )
+            record = msgspec.structs.replace(record, problems=released)
+        return self.append([settlement(race_id), record])
+
+    def records(self) -> list[SignedRecord]:
+        async def read() -> list[SignedRecord]:
+            store = await PostgresStore.open(self.dsn)
+            try:
+                return [record async for record in store.records(self.signer.hotkey)]
+            finally:
+                await store.close()
+
+        return asyncio.run(read())
+
+
+def rows(address: str, path: str = "/v1/tail", **parameters: Any) -> list[LogRow]:
+    """Every row of one answer."""
+    answer = httpx.get(f"{address}{path}", params=parameters, timeout=30)
+    assert answer.status_code == 200, answer.text
+    return [read_row(line) for line in answer.content.splitlines() if line]
+
+
+def client(address: str, **options: Any) -> TailClient:
+    """A client that does not wait long."""
+    return TailClient(address, verify_signature=verify, sleep=lambda _: threading.Event().wait(0.05), **options)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])

@@ -1,0 +1,303 @@
+"""The client of the live tail: it believes nothing, and comes back by itself. With `arena records tail` and `serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arena.api.client import RowCheck
+from arena.api.tail import PAGE_ROWS
+from arena.chain.keys import generate_signer, keypair_signer, verify
+from arena.export.assembly import log_row
+from arena.export.reading import read_row
+from arena.records.model import SignedRecord
+from arena.records.sequencer import Sequencer
+from arena.store.location import StoreLocation, write_location
+from neurons.cli.app import EXIT_INTEGRITY, EXIT_NOT_READY, EXIT_USAGE, main
+from problems.errors import ArenaError
+from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt, episode
+from tests.arena.tail_stand import Author, client, free_port, serving
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def author(postgres, signer) -> Author:
+    return Author(postgres.dsn_for(signer.hotkey), signer)
+
+
+# -- what it believes
+
+
+def signed_lines() -> list[bytes]:
+    """Rows of a small log: an attempt, an episode with its body, stubs."""
+    signer = keypair_signer("//Alice")
+    log = MemoryLog(signer.hotkey)
+    payloads, body = episode(1)
+
+    async def write() -> None:
+        sequencer = Sequencer(log, signer, Clock(), HOST)  # type: ignore[arg-type]
+        await sequencer.append([attempt(0)])
+        await sequencer.append(payloads, [body])
+        await sequencer.append([attempt(2), attempt(3)])
+
+    asyncio.run(write())
+    return [_line(record, body.content if record.seq == 3 else None) for record in log.log]
+
+
+def _line(record: SignedRecord, body: bytes | None) -> bytes:
+    row = log_row(record, withheld="unreleased") if record.seq == 5 else log_row(
+        record, content=record.content, body=body
+    )  # fmt: skip
+    return msgspec.json.encode(row)
+
+
+LINES = signed_lines()
+ALICE = keypair_signer("//Alice").hotkey
+
+
+def check_all(lines: list[bytes], validator: str = ALICE, after: int = 0) -> RowCheck:
+    check = RowCheck(validator, after, verify)
+    for line in lines:
+        check.check(line)
+    return check
+
+
+def test_a_true_log_is_believed_from_its_beginning_and_from_any_cursor() -> None:
+    assert check_all(LINES).after == len(LINES)
+    assert check_all(LINES, validator="").head == check_all(LINES).head
+    for after in range(1, len(LINES)):
+        assert check_all(LINES[after:], after=after).head == check_all(LINES).head
+
+
+@pytest.mark.parametrize("place", range(len(LINES) - 1))
+def test_a_row_dropped_doubled_or_swapped_is_a_break(place: int) -> None:
+    dropped = LINES[:place] + LINES[place + 1 :]
+    doubled = LINES[: place + 1] + LINES[place:]
+    swapped = [*LINES[:place], LINES[place + 1], LINES[place], *LINES[place + 2 :]]
+    for lines in (dropped, doubled, swapped):
+        with pytest.raises(ArenaError, match="V2050"):
+            check_all(lines)
+
+
+@given(st.integers(0, len(LINES) - 1), st.data())
+def test_any_changed_byte_of_a_row_is_found(place: int, data: st.DataObject) -> None:
+    line = bytearray(LINES[place])
+    where = data.draw(st.integers(0, len(line) - 1))
+    line[where] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(ArenaError, match=r"V2050|V2084"):
+        check_all([*LINES[:place], bytes(line), *LINES[place + 1 :]])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"body": None},
+        {"content": None},
+        {"withheld": "pool"},
+        {"content": None, "body": None, "withheld": None},
+        {"signature": "00" * 64},
+        {"seq": 2**60},
+    ],
+)
+def test_a_row_that_lacks_what_it_should_hold_is_a_break(change: dict[str, object]) -> None:
+    row = msgspec.structs.replace(read_row(LINES[2]), **change)
+    with pytest.raises(ArenaError, match="V2050"):
+        check_all([*LINES[:2], msgspec.json.encode(row)])
+
+
+@pytest.mark.parametrize("line", [b"{}", b"[]", b"null", b"\xff", b"[" * 100_000, b'{"seq":1}'])
+def test_what_is_no_row_is_no_break_but_not_believed_either(line: bytes) -> None:
+    with pytest.raises(ArenaError, match="V2084"):
+        check_all([line])
+
+
+# -- how it comes back
+
+
+def test_it_reads_a_log_to_its_end(author: Author) -> None:
+    author.race("r1", range(10))
+    author.finish("r1", range(10))
+    with serving(author.dsn) as server:
+        assert [read_row(line).seq for line in client(server.address).lines()] == list(range(1, 33))
+        assert [read_row(line).seq for line in client(server.address).lines(after=30)] == [31, 32]
+        assert len(list(client(server.address).lines(limit=PAGE_ROWS + 1))) == PAGE_ROWS + 1
+
+
+def take(lines: Iterator[bytes], count: int) -> list[int]:
+    return [read_row(next(lines)).seq for _ in range(count)]
+
+
+def test_a_follower_goes_on_behind_its_last_row_when_the_server_was_restarted(author: Author) -> None:
+    port, told = free_port(), []
+    lines = client(f"http://127.0.0.1:{port}", tell=told.append).lines(is_following=True)
+    author.append([attempt(1), attempt(2)])
+    with serving(author.dsn, port):
+        assert take(lines, 2) == [1, 2]
+    author.append([attempt(3)])
+    with serving(author.dsn, port):
+        assert take(lines, 1) == [3]
+        author.append([attempt(4)])
+        assert take(lines, 1) == [4]
+    assert any("after record 2" in text for text in told)
+
+
+def test_a_follower_waits_for_a_server_that_is_not_there_yet(author: Author) -> None:
+    author.append([attempt(1)])
+    port, told = free_port(), threading.Event()
+    found: list[int] = []
+    lines = client(f"http://127.0.0.1:{port}", tell=lambda _: told.set()).lines(is_following=True)
+    reading = threading.Thread(target=lambda: found.extend(take(lines, 1)))
+    reading.start()
+    assert told.wait(10)
+    with serving(author.dsn, port):
+        reading.join(10)
+    assert found == [1]
+
+
+def test_a_store_that_was_away_costs_a_follower_nothing(author: Author) -> None:
+    author.append([attempt(1)])
+    with serving(author.dsn) as server:
+        away = threading.Event()
+        lines = client(server.address, tell=lambda _: away.set()).lines(is_following=True)
+        assert take(lines, 1) == [1]
+        server.store.is_away = True
+        author.append([attempt(2)])
+        threading.Thread(target=lambda: (away.wait(10), setattr(server.store, "is_away", False))).start()
+        assert take(lines, 1) == [2]
+        assert away.is_set()
+
+
+def test_without_following_a_missing_server_is_told_after_a_few_tries() -> None:
+    with pytest.raises(ArenaError, match="V2084"):
+        list(client(f"http://127.0.0.1:{free_port()}").lines())
+
+
+@pytest.mark.parametrize("records", [0, 1])
+def test_a_log_that_got_shorter_is_a_break(postgres, author: Author, records: int) -> None:
+    """The server comes back over another store: rows that were read are not there any more."""
+    author.append([attempt(1), attempt(2)])
+    other = generate_signer()
+    shorter = Author(postgres.dsn_for(other.hotkey), other)
+    if records:
+        shorter.append([attempt(1)])
+    port = free_port()
+    lines = client(f"http://127.0.0.1:{port}").lines(is_following=True)
+    with serving(author.dsn, port):
+        take(lines, 2)
+    with serving(shorter.dsn, port), pytest.raises(ArenaError, match="V2050"):
+        next(lines)
+
+
+def test_a_refused_request_is_not_tried_again(author: Author) -> None:
+    author.append([attempt(1)])
+    with serving(author.dsn) as server:
+        with pytest.raises(ArenaError, match="V2081"):
+            list(client(server.address).lines(pools=("everything",), is_following=True))
+        with pytest.raises(ArenaError, match="V2082"):
+            list(client(server.address).lines(after=9, is_following=True))
+
+
+def test_something_else_behind_the_address_is_said_to_be_that(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "0"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                               env={"PYTHONUNBUFFERED": "1"}, text=True)  # fmt: skip
+    try:
+        port = process.stdout.readline().split("port ")[1].split()[0]
+        with pytest.raises(ArenaError, match="V2084"):
+            list(client(f"http://127.0.0.1:{port}").lines())
+    finally:
+        process.terminate()
+        process.wait()
+
+
+# -- the commands
+
+
+def arena(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    out, err = capsys.readouterr()
+    return int(ended.value.code or 0), out, err
+
+
+def test_tail_of_a_url_prints_rows_behind_a_cursor_or_the_last_ones(author: Author, capsys) -> None:
+    author.append([attempt(number) for number in range(30)])
+    with serving(author.dsn) as server:
+        code, out, _ = arena(capsys, "records", "tail", "--url", server.address, "--after", 27)
+        assert (code, [read_row(line.encode()).seq for line in out.splitlines()]) == (0, [28, 29, 30])
+        code, out, _ = arena(capsys, "records", "tail", "--url", server.address, "-n", 2)
+        assert (code, len(out.splitlines())) == (0, 2)
+        assert arena(capsys, "records", "tail", "--url", server.address, "--after", 99)[0] == EXIT_USAGE
+        assert arena(capsys, "records", "tail", "--url", server.address, "--pool", "all")[0] == EXIT_USAGE
+
+
+def test_a_break_ends_tail_with_the_integrity_code(author: Author, capsys, monkeypatch) -> None:
+    author.append([attempt(number) for number in range(3)])
+    monkeypatch.setattr("arena.records.inspection.signing_message", lambda *_: b"another message")
+    with serving(author.dsn) as server:
+        code, out, err = arena(capsys, "records", "tail", "--url", server.address, "--after", 0)
+    assert (code, out) == (EXIT_INTEGRITY, "")
+    assert "V2050" in err and "record 1 of" in err
+
+
+def test_a_url_where_nothing_answers_is_an_environment_that_is_not_ready(capsys) -> None:
+    code, _, err = arena(capsys, "records", "tail", "--url", f"http://127.0.0.1:{free_port()}")
+    assert code == EXIT_NOT_READY and "V2084" in err
+
+
+@pytest.fixture
+def state_dir(author: Author, tmp_path: Path) -> Path:
+    location = StoreLocation(kind="external", validator=author.signer.hotkey, dsn=author.dsn)
+    write_location(tmp_path, location)
+    return tmp_path
+
+
+def start(*words: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "neurons.cli.app", *(str(word) for word in words)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_serve_answers_until_it_is_told_to_stop(author: Author, state_dir: Path) -> None:
+    author.append([attempt(1)])
+    process = start("records", "serve", "--port", 0, "--state-dir", state_dir)
+    try:
+        said = process.stdout.readline()
+        address = said.split(" at ")[1].split(";")[0]
+        assert httpx.get(f"{address}/v1/head").json()[0]["seq"] == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0, process.stderr.read()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_tail_of_a_state_folder_follows_what_is_appended(author: Author, state_dir: Path) -> None:
+    author.append([attempt(1), attempt(2)])
+    process = start("records", "tail", "-n", 1, "--follow", "--json", "--state-dir", state_dir)
+    try:
+        assert msgspec.json.decode(process.stdout.readline())["seq"] == 2
+        author.append([attempt(3)])
+        assert msgspec.json.decode(process.stdout.readline())["seq"] == 3
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_heads_tell_where_each_log_ends(author: Author) -> None:
+    size = author.append([attempt(1)])
+    with serving(author.dsn) as server:
+        assert client(server.address).heads() == {author.signer.hotkey: size}

@@ -1,0 +1,395 @@
+"""The live tail over real HTTP: cursors, following, the release rule, slow clients."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import msgspec
+import pytest
+
+from arena.api.tail import PAGE_ROWS
+from arena.chain.keys import generate_signer, verify
+from arena.export.model import LogRow
+from arena.export.reading import read_row
+from arena.records.chain import signing_message
+from arena.records.checkpoint import checkpoint_of, sign_checkpoint
+from arena.records.merkle import MerkleFrontier
+from arena.store.port import StoredCheckpoint
+from arena.store.postgres import PostgresStore
+from tests.arena.log_stand import attempt, item
+from tests.arena.tail_stand import Author, rows, serving
+
+
+@pytest.fixture
+def author(postgres, signer) -> Author:
+    return Author(postgres.dsn_for(signer.hotkey), signer)
+
+
+# -- cursors
+
+
+def test_an_empty_log_has_no_rows_and_is_no_error(author: Author) -> None:
+    with serving(author.dsn) as server:
+        assert rows(server.address) == []
+        assert rows(server.address, validator=author.signer.hotkey) == []
+
+
+def test_every_record_stands_in_the_tail_once_and_in_order(author: Author) -> None:
+    size = author.append([attempt(number) for number in range(3 * PAGE_ROWS + 1)])
+    with serving(author.dsn) as server:
+        assert [row.seq for row in rows(server.address)] == list(range(1, size + 1))
+
+
+@pytest.mark.parametrize("after", [0, 1, PAGE_ROWS - 1, PAGE_ROWS, PAGE_ROWS + 1, 2 * PAGE_ROWS])
+def test_a_cursor_goes_on_behind_the_last_row(author: Author, after: int) -> None:
+    author.append([attempt(number) for number in range(2 * PAGE_ROWS)])
+    with serving(author.dsn) as server:
+        assert [row.seq for row in rows(server.address, after=after)] == list(range(after + 1, 2 * PAGE_ROWS + 1))
+        assert [row.seq for row in rows(server.address, after=after, limit=3)] == list(
+            range(after + 1, min(after + 3, 2 * PAGE_ROWS) + 1)
+        )
+
+
+def test_a_cursor_behind_the_end_is_told_where_the_log_ends(author: Author) -> None:
+    author.append([attempt(1)])
+    with serving(author.dsn) as server:
+        answer = httpx.get(f"{server.address}/v1/tail", params={"after": 7})
+        assert (answer.status_code, answer.json()["code"], answer.json()["head"]) == (416, "V2082", 1)
+
+
+def test_a_stub_keeps_all_that_chain_and_signature_need(author: Author) -> None:
+    author.race("open", [1])
+    author.finish("other", [2])
+    with serving(author.dsn) as server:
+        got = rows(server.address)
+    for row, record in zip(got, author.records(), strict=True):
+        assert (row.prev, row.content_sha256, row.signature) == (record.prev, record.content_sha256, record.signature)
+        message = signing_message(row.validator, row.seq, row.prev, row.content_sha256)
+        assert verify(row.validator, message, bytes.fromhex(row.signature))
+        if row.withheld is None:
+            assert bytes(row.content) == record.content
+
+
+# -- the release rule
+
+
+def seen(server, **parameters) -> dict[str, list[str | None]]:
+    """Reasons by kind of record; None: whole."""
+    found: dict[str, list[str | None]] = {}
+    for row in rows(server.address, **parameters):
+        kind = "stub" if row.content is None else msgspec.json.decode(row.content)["payload"]["kind"]
+        found.setdefault(kind, []).append(row.withheld)
+    return found
+
+
+def test_nothing_of_a_race_leaves_before_its_release_whatever_is_asked_for(author: Author) -> None:
+    author.race("r1", [1, 2])
+    with serving(author.dsn) as server:
+        for pools in ({}, {"pool": ["train", "eval", "dev", "never_touch"]}):
+            assert seen(server, **pools) == {"stub": ["unreleased"] * 6}
+            assert b"p0001" not in httpx.get(f"{server.address}/v1/tail", params=pools).content
+
+
+def test_a_released_race_goes_out_whole_with_its_bodies(author: Author) -> None:
+    author.race("r1", [1, 2])
+    author.finish("r1", [1, 2])
+    with serving(author.dsn) as server:
+        found = rows(server.address)
+        assert [row.withheld for row in found] == [None] * 8
+        evaluations = [row for row in found if row.body is not None]
+        assert len(evaluations) == 2
+        for row in evaluations:
+            named = msgspec.json.decode(row.content)["payload"]["body_sha256"]
+            assert hashlib.sha256(bytes(row.body)).hexdigest() == named
+
+
+def test_a_pool_goes_out_only_when_it_is_named(author: Author) -> None:
+    author.race("r1", [1, 2, 3, 4])
+    author.finish("r1", [1, 2, 3, 4], pools=["train", "eval", "dev", "never_touch"])
+    with serving(author.dsn) as server:
+        for named, whole in (
+            ({}, [1]),
+            ({"pool": ["train"]}, [1]),
+            ({"pool": ["eval"]}, [2]),
+            ({"pool": ["dev", "never_touch"]}, [3, 4]),
+            ({"pool": ["train", "eval", "dev", "never_touch"]}, [1, 2, 3, 4]),
+        ):
+            found = rows(server.address, **named)
+            out = {msgspec.json.decode(row.content)["payload"]["context"]["problem_id"] for row in found[:12]
+                   if row.content is not None}  # fmt: skip
+            assert out == {f"p{problem:04d}" for problem in whole}
+            assert {row.withheld for row in found[:12]} <= {None, "pool"}
+            assert [row.withheld for row in found[12:]] == [None, None]  # settlement and release
+
+
+def test_a_problem_that_its_races_release_does_not_name_stays_inside(author: Author) -> None:
+    author.race("r1", [1, 2])
+    author.finish("r1", [1])
+    with serving(author.dsn) as server:
+        everything = {"pool": ["train", "eval", "dev", "never_touch"]}
+        assert [row.withheld for row in rows(server.address, **everything)][:6] == [None] * 3 + ["pool"] * 3
+
+
+def test_qualifying_is_on_the_public_suite_and_goes_out_by_name_only(author: Author) -> None:
+    qualifying = msgspec.structs.replace(attempt(1), context=item(1, "", stage="qualifying").context)
+    author.append([qualifying])
+    with serving(author.dsn) as server:
+        assert seen(server) == {"stub": ["pool"]}
+        assert seen(server, pool="never_touch") == {"attempt": [None]}
+
+
+def test_a_follower_of_an_open_race_sees_its_release_and_then_fetches_its_rows(author: Author) -> None:
+    author.race("r1", [1, 2])
+    with serving(author.dsn) as server, following(server.address) as stream:
+        assert [stream.next().withheld for _ in range(6)] == ["unreleased"] * 6
+        answer = httpx.get(f"{server.address}/v1/records", params={"race": "r1"})
+        assert (answer.status_code, answer.json()["code"]) == (404, "V2082")
+        author.finish("r1", [1, 2])
+        settled, released = stream.next(), stream.next()
+        assert settled.withheld is None
+        payload = msgspec.json.decode(released.content)["payload"]
+        assert (payload["kind"], payload["race_id"]) == ("release", "r1")
+        now = rows(server.address, "/v1/records", race=payload["race_id"])
+        assert [(row.seq, row.withheld) for row in now] == [(seq, None) for seq in range(1, 9)]
+        assert rows(server.address, "/v1/records", race="r1", after=6, limit=1)[0].seq == 7
+
+
+# -- following
+
+
+class Stream:
+    """One follower's rows, one at a time."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        self._lines = answer.iter_lines()
+        self.empty = 0
+
+    def next(self) -> LogRow:
+        for line in self._lines:
+            if line:
+                return read_row(line.encode())
+            self.empty += 1
+        raise AssertionError("the stream ended")
+
+    def heartbeat(self) -> None:
+        assert next(self._lines) == ""
+
+
+class following:
+    """A follower's open connection."""
+
+    def __init__(self, address: str, **parameters) -> None:
+        self._stream = httpx.stream("GET", f"{address}/v1/tail", params={"follow": "true", **parameters}, timeout=30)
+
+    def __enter__(self) -> Stream:
+        return Stream(self._stream.__enter__())
+
+    def __exit__(self, *_) -> None:
+        self._stream.__exit__(None, None, None)
+
+
+def test_a_follower_gets_what_is_appended_later(author: Author) -> None:
+    author.append([attempt(1)])
+    with serving(author.dsn) as server, following(server.address) as stream:
+        assert stream.next().seq == 1
+        for number in range(2, 5):
+            author.append([attempt(number)])
+            assert stream.next().seq == number
+
+
+def test_two_followers_get_the_same_rows(author: Author) -> None:
+    with serving(author.dsn) as server, following(server.address) as one, following(server.address) as two:
+        author.append([attempt(number) for number in range(PAGE_ROWS + 2)])
+        first, second = ([stream.next() for _ in range(PAGE_ROWS + 2)] for stream in (one, two))
+        assert first == second
+
+
+def test_a_quiet_log_is_told_from_a_dead_server_by_empty_lines(author: Author) -> None:
+    author.append([attempt(1)])
+    with serving(author.dsn, heartbeat_s=0.2) as server, following(server.address, after=1) as stream:
+        stream.heartbeat()
+        stream.heartbeat()
+        author.append([attempt(2)])
+        assert stream.next().seq == 2
+
+
+def test_a_limit_ends_a_follower(author: Author) -> None:
+    author.append([attempt(1)])
+    with serving(author.dsn) as server, following(server.address, limit=2) as stream:
+        stream.next()
+        author.append([attempt(2)])
+        stream.next()
+        with pytest.raises(AssertionError, match="ended"):
+            stream.next()
+
+
+def test_waiting_followers_cost_one_question_a_poll_and_no_page(author: Author) -> None:
+    author.append([attempt(1)])
+    with (
+        serving(author.dsn, heartbeat_s=0.2) as server,
+        following(server.address) as one,
+        following(server.address) as two,
+    ):
+        assert one.next() == two.next()
+        read = server.store.pages
+        for stream in (one, two):
+            for _ in range(3):
+                stream.heartbeat()
+        assert server.store.pages == read
+        assert server.store.open_reads == 0
+
+
+def test_stopping_the_server_ends_its_followers(author: Author) -> None:
+    author.append([attempt(1)])
+    with serving(author.dsn) as server, following(server.address) as stream:
+        stream.next()
+        server.end()
+        with pytest.raises(AssertionError, match="ended"):
+            stream.next()
+
+
+# -- clients that read slowly, or too many
+
+
+def test_a_client_that_does_not_read_is_read_for_no_further(author: Author) -> None:
+    """Some 10 MB wait for it; what the connection can't take is not read from the store."""
+    for first in range(0, 60, 20):
+        author.race("r1", range(first, first + 20), result_bytes=160_000)
+    author.finish("r1", range(60))
+    with serving(author.dsn) as server:
+        host, port = server.address.removeprefix("http://").split(":")
+        with socket.socket() as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+            slow.connect((host, int(port)))
+            slow.sendall(b"GET /v1/tail HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert len(rows(server.address, limit=1)) == 1  # another client is served meanwhile
+            pages = _settled(server)
+            assert pages <= 3  # of twelve; one is the other client's
+            assert server.store.open_reads == 0
+            got = b""
+            while not got.endswith(b"0\r\n\r\n"):
+                piece = slow.recv(1 << 20)
+                assert piece
+                got += piece
+            assert got.count(b'"seq":') >= 182
+
+
+def _settled(server) -> int:
+    """How many pages were read, once that number stands still."""
+    still, last = 0, -1
+    while still < 10:
+        threading.Event().wait(0.05)
+        still, last = (still + 1, last) if server.store.pages == last else (0, server.store.pages)
+    return last
+
+
+def test_a_client_that_leaves_gives_its_place_back(author: Author) -> None:
+    author.append([attempt(1)])
+    with serving(author.dsn, clients=1) as server:
+        for _ in range(3):
+            with following(server.address) as stream:
+                stream.next()
+                busy = httpx.get(f"{server.address}/v1/tail")
+                assert (busy.status_code, busy.json()["code"], busy.headers["retry-after"]) == (503, "V2083", "5")
+            while server.server.places.taken:
+                threading.Event().wait(0.02)
+        assert len(rows(server.address)) == 1
+
+
+def test_many_clients_read_a_whole_log_at_once(author: Author) -> None:
+    author.race("r1", range(20))
+    author.finish("r1", range(20))
+    with serving(author.dsn) as server, ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: rows(server.address), range(8)))
+        assert all(answer == answers[0] for answer in answers)
+        assert len(answers[0]) == 62
+
+
+# -- the rest
+
+
+def test_a_store_that_goes_away_never_looks_like_the_end_of_the_log(author: Author) -> None:
+    author.append([attempt(number) for number in range(PAGE_ROWS)])
+    with serving(author.dsn) as server:
+        with following(server.address) as stream:
+            for _ in range(PAGE_ROWS):
+                stream.next()
+            server.store.is_away = True
+            author.append([attempt(99)])
+            with pytest.raises(httpx.RemoteProtocolError):
+                stream.next()
+        server.store.is_away = False
+        assert len(rows(server.address)) == PAGE_ROWS + 1
+
+
+def test_heads_and_checkpoints_are_served(author: Author, signer) -> None:
+    author.append([attempt(number) for number in range(3)])
+    tree = MerkleFrontier()
+    for record in author.records():
+        tree.append(signing_message(record.validator, record.seq, record.prev, record.content_sha256))
+    note = sign_checkpoint(checkpoint_of(signer.hotkey, tree), signer)
+
+    async def put() -> None:
+        store = await PostgresStore.open(author.dsn, signer.hotkey)
+        await store.put_checkpoint(StoredCheckpoint(validator=signer.hotkey, size=3, note=note, signed_ms=5))
+        await store.close()
+
+    asyncio.run(put())
+    with serving(author.dsn) as server:
+        (head,) = httpx.get(f"{server.address}/v1/head").json()
+        assert (head["validator"], head["seq"]) == (signer.hotkey, 3)
+        (point,) = httpx.get(f"{server.address}/v1/checkpoints").json()
+        assert (point["note"], point["note_sha256"]) == (note, hashlib.sha256(note.encode()).hexdigest())
+        assert httpx.get(f"{server.address}/v1/checkpoints", params={"after_size": 3}).json() == []
+        assert httpx.get(f"{server.address}/v1/health").json() == {"status": "ok"}
+
+
+def test_a_server_of_several_logs_asks_which(postgres, author: Author) -> None:
+    author.append([attempt(1)])
+    other = generate_signer()
+    Author(postgres.dsn_for(other.hotkey), other).append([attempt(1), attempt(2)])
+    with serving(postgres.owner_dsn) as server:
+        refused = httpx.get(f"{server.address}/v1/tail")
+        assert (refused.status_code, refused.json()["code"]) == (400, "V2081")
+        assert [row.validator for row in rows(server.address, validator=other.hotkey)] == [other.hotkey] * 2
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/v1/tail?after=-1", 400, "V2081"),
+        ("/v1/tail?after=1e3", 400, "V2081"),
+        ("/v1/tail?after=9007199254740993", 400, "V2081"),
+        ("/v1/tail?limit=-1", 400, "V2081"),
+        ("/v1/tail?follow=perhaps", 400, "V2081"),
+        ("/v1/tail?pool=train&pool=everything", 400, "V2081"),
+        ("/v1/tail?validator=%00", 400, "V2081"),
+        ("/v1/tail?validator=a%0Ab", 400, "V2081"),
+        ("/v1/tail?since=3", 400, "V2081"),
+        ("/v1/tail?validator=5nobody", 404, "V2082"),
+        ("/v1/records", 400, "V2081"),
+        ("/v1/records?race=none", 404, "V2082"),
+        ("/v1/records?race=..%2F..", 400, "V2081"),
+        ("/v1/checkpoints?after_size=x", 400, "V2081"),
+        ("/v1/head?x=1", 400, "V2081"),
+        ("/v2/tail", 404, "V2082"),
+        ("/docs", 404, "V2082"),
+    ],
+)
+def test_a_wrong_request_is_told_so_with_a_code(author: Author, path: str, status: int, code: str) -> None:
+    author.append([attempt(1)])
+    with serving(author.dsn) as server:
+        answer = httpx.get(f"{server.address}{path}")
+        assert (answer.status_code, answer.json()["code"]) == (status, code)
+        assert set(answer.json()) == {"code", "title", "detail", "remedy", "head"}
+
+
+def test_only_reading_is_served(author: Author) -> None:
+    with serving(author.dsn) as server:
+        answer = httpx.post(f"{server.address}/v1/tail")
+        assert (answer.status_code, answer.json()["code"]) == (405, "V2081")

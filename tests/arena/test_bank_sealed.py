@@ -1,0 +1,235 @@
+"""Sealed batch files: signed, public in their notice alone, unreadable before their round, and what they committed to
+after it."""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arena.bank.batch import cluster_commitment, seal
+from arena.bank.notice import BatchNotice, SignedNotice, check_notice, sign_notice
+from arena.bank.partition_file import sign_manifest
+from arena.bank.sealed_file import (
+    SealedFile,
+    check_opened,
+    decode_sealed,
+    encode_sealed,
+    lock_batch,
+    notice_bytes,
+    open_batch,
+    read_notice,
+    read_sealed,
+    write_sealed,
+)
+from arena.chain.keys import keypair_signer, verify
+from arena.chain.port import BeaconRound
+from arena.race.model import describe_batch
+from problems.clusters import answer_marks, cluster_id
+from problems.errors import ArenaError
+from problems.partition import freeze
+from problems.suites import problem_bytes
+from tests.arena.test_chain_timelock import STANDS, Stand
+from tests.problems.stand import PROBLEMS
+
+OPERATOR, STRANGER = keypair_signer("//Operator"), keypair_signer("//Stranger")
+BATCH = seal("race-1", PROBLEMS, bytes(range(32)), pools=("train", "eval", "dev"), partition_sha256="ab" * 32)
+ROUND = 1
+replace = msgspec.structs.replace
+
+
+def locked(stand: Stand, batch=BATCH, signer=OPERATOR) -> SealedFile:
+    return lock_batch(batch, ROUND, timelock=stand.timelock, signer=signer, made_ms=1_800_000_000_000)
+
+
+@pytest.fixture(params=STANDS)
+def stand(request: pytest.FixtureRequest) -> Stand:
+    return STANDS[request.param]
+
+
+def code_of(caught: pytest.ExceptionInfo[ArenaError]) -> str:
+    return caught.value.failure.code
+
+
+# -- when it opens
+def test_before_its_round_nobody_reads_it_and_the_refusal_says_when_it_opens():
+    sealed = locked(STANDS["quicknet"])
+    with pytest.raises(ArenaError, match=r"V2085.*race-1 opens at 2023-08-23T15:09:27\+00:00, round 1") as caught:
+        open_batch(sealed, None, timelock=STANDS["quicknet"].timelock)
+    assert caught.value.entry.is_retryable
+
+
+def test_with_its_rounds_signature_it_gives_the_batch_whole(stand):
+    opened = open_batch(locked(stand), stand.published, timelock=stand.timelock)
+    assert opened == BATCH
+    assert opened.released_problems == BATCH.released_problems
+
+
+def test_another_rounds_signature_is_refused(stand):
+    sealed = locked(stand)
+    for other in stand.others:
+        with pytest.raises(ArenaError) as caught:
+            open_batch(sealed, other, timelock=stand.timelock)
+        assert code_of(caught) == "P4026"
+
+
+def test_a_content_other_than_the_notice_committed_to_is_refused(stand):
+    promised = locked(stand)
+    for batch in (
+        seal("race-2", PROBLEMS, bytes(range(32)), pools=BATCH.pools, partition_sha256="ab" * 32),
+        seal("race-1", PROBLEMS, bytes(32), pools=BATCH.pools, partition_sha256="ab" * 32),
+        seal("race-1", PROBLEMS, bytes(range(32)), pools=("train",) * 3, partition_sha256="ab" * 32),
+        seal("race-1", PROBLEMS, bytes(range(32)), pools=BATCH.pools, partition_sha256="cd" * 32),
+        seal("race-1", PROBLEMS[:2], bytes(range(32)), pools=BATCH.pools[:2], partition_sha256="ab" * 32),
+    ):
+        swapped = SealedFile(signed=promised.signed, ciphertext=locked(stand, batch).ciphertext)
+        with pytest.raises(ArenaError) as caught:
+            open_batch(swapped, stand.published, timelock=stand.timelock)
+        assert code_of(caught) == "P4010"
+
+
+# -- integrity and signature
+def test_a_flipped_byte_anywhere_in_a_file_is_refused():
+    content = encode_sealed(locked(STANDS["local"]))
+    for place in range(len(content)):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << place % 7
+        with pytest.raises(ArenaError) as caught:
+            decode_sealed(bytes(damaged), OPERATOR.hotkey, verify, "f")
+        assert code_of(caught) == "P4025"
+
+
+def test_a_flipped_byte_anywhere_in_a_public_form_is_refused():
+    content = notice_bytes(locked(STANDS["local"]))
+    for place in range(len(content)):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << place % 7
+        with pytest.raises(ArenaError):
+            read_notice(bytes(damaged), OPERATOR.hotkey, verify, "f")
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=50)
+def test_arbitrary_bytes_are_no_sealed_file(content):
+    for read in (decode_sealed, read_notice):
+        with pytest.raises(ArenaError, match="P4025"):
+            read(content, OPERATOR.hotkey, verify, "f")
+
+
+def test_a_file_of_another_key_is_refused_whatever_it_says_of_itself(stand):
+    foreign = locked(stand, signer=STRANGER)
+    with pytest.raises(ArenaError, match="P4025"):
+        decode_sealed(encode_sealed(foreign), OPERATOR.hotkey, verify, "f")
+    posing = replace(foreign.notice, signer=OPERATOR.hotkey)
+    signed = SignedNotice(notice=posing, signature=STRANGER.sign(b"anything").hex())
+    with pytest.raises(ArenaError, match=r"P4025.*the signature does not fit"):
+        check_notice(signed, OPERATOR.hotkey, verify, "f")
+    with pytest.raises(ValueError, match="the notice names"):
+        sign_notice(posing, STRANGER)
+
+
+def test_spaces_or_another_order_of_fields_make_another_file():
+    content = encode_sealed(locked(STANDS["local"]))
+    shape = msgspec.json.decode(content)
+    for other in (content + b"\n", b" " + content, msgspec.json.encode(dict(reversed(shape.items())))):
+        with pytest.raises(ArenaError, match="P4025"):
+            decode_sealed(other, OPERATOR.hotkey, verify, "f")
+
+
+def test_a_file_lies_readable_by_its_owner_only_and_reads_back_equal(tmp_path, stand):
+    path, sealed = tmp_path / "a.sealed.json", locked(stand)
+    write_sealed(path, sealed)
+    assert read_sealed(path, OPERATOR.hotkey, verify) == sealed
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(ArenaError, match="P4001"):
+        read_sealed(tmp_path / "absent", OPERATOR.hotkey, verify)
+
+
+# -- what is public
+def test_the_public_form_is_the_notice_alone_and_a_race_describes_the_same_batch_from_it(stand):
+    sealed = locked(stand)
+    notice = read_notice(notice_bytes(sealed), OPERATOR.hotkey, verify, "f")
+    assert notice == sealed.notice
+    assert describe_batch(notice) == describe_batch(BATCH)
+    check_opened(notice, BATCH)
+
+
+def guesses() -> set[str]:
+    """What somebody with the public catalogue could compute of answers, titles, marks, problems and clusters."""
+    texts = [b"", b"race-1"]
+    for problem in PROBLEMS:
+        marks = [mark.encode() for mark in answer_marks(problem)]
+        answers = [item.product_id.encode() for item in problem.rewards]
+        titles = [title.encode() for item in problem.rewards for title in item.title]
+        texts += [
+            problem_bytes(problem),
+            cluster_id(problem).encode(),
+            problem.query.encode(),
+            *marks,
+            *answers,
+            *titles,
+        ]
+        texts += [f"{problem.problem_id}\n{cluster_id(problem)}".encode(), b"problem " + problem.problem_id.encode()]
+        texts += [pool.encode() for pool in BATCH.pools]
+    hashed = {hashlib.sha256(text).hexdigest() for text in texts}
+    keyed = {
+        cluster_commitment("00" * 32, problem.problem_id, cluster_id(problem)) for problem in PROBLEMS
+    }  # a salt that is none
+    return hashed | keyed | {cluster_id(problem) for problem in PROBLEMS}
+
+
+def words_of(value: object) -> set[str]:
+    """Every string in a JSON value."""
+    if isinstance(value, dict):
+        return set().union(*(words_of(item) for item in value.values()), value)
+    if isinstance(value, list):
+        return set().union(*map(words_of, value)) if value else set()
+    return {value} if isinstance(value, str) else set()
+
+
+def test_no_public_form_holds_anything_that_can_be_guessed_from_the_catalogue(stand):
+    manifest = freeze(PROBLEMS[:2], PROBLEMS[2:], seed=1, key=bytes(range(32)), eval_counts={}, dev_counts={})
+    published = {
+        "notice": words_of(msgspec.json.decode(notice_bytes(locked(stand)))),
+        "race": words_of(msgspec.to_builtins(describe_batch(BATCH))),
+        "partition": words_of(msgspec.to_builtins(sign_manifest(manifest, OPERATOR))),
+    }
+    answers = {item.product_id for problem in PROBLEMS for item in problem.rewards}
+    for form, words in published.items():
+        assert not words & guesses(), form
+        assert not words & answers, form
+        assert not any(problem.query in word for word in words for problem in PROBLEMS), form
+
+
+def test_two_batches_of_the_same_problems_have_nothing_but_their_public_ids_in_common(stand):
+    other = seal("race-1", PROBLEMS, bytes(32), pools=BATCH.pools, partition_sha256="ab" * 32)
+    first, second = locked(stand).notice, locked(stand, other).notice
+    assert not set(first.cluster_commitments.values()) & set(second.cluster_commitments.values())
+    assert first.batch_sha256 != second.batch_sha256
+    assert first.ciphertext_sha256 != second.ciphertext_sha256
+
+
+def test_equal_clusters_do_not_look_equal_in_a_notice(stand):
+    twins = seal("race-1", [PROBLEMS[0], replace(PROBLEMS[0], problem_id="other")], bytes(32))
+    commitments = locked(stand, twins).notice.cluster_commitments
+    assert len(set(commitments.values())) == 2
+
+
+def test_the_salt_opens_every_commitment_of_the_notice(stand):
+    notice: BatchNotice = locked(stand).notice
+    opened = open_batch(locked(stand), stand.published, timelock=stand.timelock)
+    for problem in opened.released_problems:
+        assert notice.cluster_commitments[problem.problem_id] == cluster_commitment(
+            opened.salt, problem.problem_id, problem.cluster_id
+        )
+
+
+def test_a_round_given_for_another_network_does_not_count():
+    local = STANDS["local"]
+    elsewhere = BeaconRound(network="drand-quicknet", round=ROUND, signature=local.published.signature)
+    with pytest.raises(ArenaError, match="P4026"):
+        open_batch(locked(local), elsewhere, timelock=local.timelock)

@@ -1,0 +1,141 @@
+"""Timelocks: one contract, kept by drand's quicknet and by the local twin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from arena.chain.beacon import LocalBeacon, local_round
+from arena.chain.drand import QUICKNET, QUICKNET_CLOCK
+from arena.chain.opening import open_beacon, open_timelock
+from arena.chain.port import BeaconRound, Timelock
+from arena.chain.timelock import LocalTimelock, QuicknetTimelock
+from problems.errors import ArenaError
+from tests.arena.test_chain_beacon import OUTSIDE_SUBGROUP, ROUND_1
+
+CONTENT = "a wish, its answer and a salt ₱".encode()
+
+
+@dataclass(frozen=True)
+class Stand:
+    """A timelock with a published round of its beacon, and signatures that are none of that round."""
+
+    timelock: Timelock
+    published: BeaconRound
+    others: tuple[BeaconRound, ...]
+
+
+STANDS = {
+    "quicknet": Stand(
+        QuicknetTimelock(),
+        ROUND_1,
+        (
+            replace(ROUND_1, round=2),
+            replace(ROUND_1, network="local-beacon"),
+            replace(ROUND_1, signature=""),
+            replace(ROUND_1, signature="00" * 48),
+            replace(ROUND_1, signature=OUTSIDE_SUBGROUP[:-1] + "f"),
+            replace(ROUND_1, signature="no hex at all"),
+        ),
+    ),
+    "local": Stand(
+        LocalTimelock(),
+        local_round(1),
+        (
+            local_round(2),
+            replace(local_round(2), round=1),
+            replace(local_round(1), network=QUICKNET),
+            replace(local_round(1), signature=""),
+            replace(local_round(1), signature="00" * 64),
+            replace(local_round(1), signature=local_round(1).signature.upper()),
+        ),
+    ),
+}
+
+
+@pytest.fixture(params=STANDS)
+def stand(request: pytest.FixtureRequest) -> Stand:
+    return STANDS[request.param]
+
+
+def refused(action: Callable[[], object]) -> None:
+    with pytest.raises(ArenaError) as caught:
+        action()
+    assert caught.value.failure.code == "P4026"
+
+
+@pytest.mark.parametrize("content", [b"", b"x", CONTENT, bytes(range(256)) * 1_000])
+def test_a_rounds_signature_opens_what_was_sealed_to_it_offline(stand, content):
+    assert stand.timelock.decrypt(stand.timelock.encrypt(content, 1), stand.published) == content
+
+
+def test_no_other_round_and_no_other_signature_opens_it(stand):
+    sealed = stand.timelock.encrypt(CONTENT, 1)
+    for other in stand.others:
+        refused(lambda other=other: stand.timelock.decrypt(sealed, other))
+
+
+def test_what_was_sealed_to_another_round_stays_closed(stand):
+    refused(lambda: stand.timelock.decrypt(stand.timelock.encrypt(CONTENT, 2), stand.published))
+
+
+def test_a_damaged_ciphertext_gives_no_content(stand):
+    sealed = stand.timelock.encrypt(CONTENT, 1)
+    mark_start = len(sealed) - 16 if stand.timelock.network == QUICKNET else 0
+    for place in range(len(sealed)):
+        damaged = bytearray(sealed)
+        damaged[place] ^= 1
+        refused(lambda damaged=damaged: stand.timelock.decrypt(bytes(damaged), stand.published))
+    for cut in (b"", sealed[:-1], sealed[1:], sealed[:mark_start], sealed + b"\0"):
+        refused(lambda cut=cut: stand.timelock.decrypt(cut, stand.published))
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=50)
+def test_bytes_that_were_never_sealed_are_refused(content):
+    for stand in STANDS.values():
+        refused(lambda stand=stand: stand.timelock.decrypt(content, stand.published))
+
+
+def test_the_ciphertext_holds_nothing_of_the_content(stand):
+    assert CONTENT not in stand.timelock.encrypt(CONTENT, 1)
+    assert b"answer" not in stand.timelock.encrypt(CONTENT, 7)
+
+
+@pytest.mark.parametrize("round_number", [0, -1, 1 << 63])
+def test_a_round_that_cannot_be_is_refused(stand, round_number):
+    with pytest.raises(ValueError, match="rounds count from 1"):
+        stand.timelock.encrypt(CONTENT, round_number)
+
+
+def test_it_opens_when_its_beacon_publishes(stand):
+    network = "finney" if stand.timelock.network == QUICKNET else "local"
+    beacon, timelock = open_beacon(network, lambda: 0), open_timelock(network)
+    assert timelock.network == beacon.network == stand.timelock.network
+    for unix_ms in (QUICKNET_CLOCK.genesis_ms, QUICKNET_CLOCK.genesis_ms + 2_999, 1_900_000_000_000):
+        opens_with = beacon.round_after(unix_ms)
+        assert timelock.opens_ms(opens_with - 1) <= unix_ms < timelock.opens_ms(opens_with)
+
+
+async def test_the_local_twin_opens_with_what_the_local_beacon_hands_out():
+    now_ms = [0]
+    beacon, timelock = LocalBeacon(lambda: now_ms[0], period_ms=500), LocalTimelock(period_ms=500)
+    opens_with = beacon.round_after(1_200)
+    sealed = timelock.encrypt(CONTENT, opens_with)
+    assert await beacon.fetch(opens_with) is None
+    now_ms[0] = timelock.opens_ms(opens_with)
+    published = await beacon.fetch(opens_with)
+    assert published is not None and timelock.decrypt(sealed, published) == CONTENT
+
+
+def test_the_sdk_reads_the_same_round_and_moment_out_of_what_quicknet_sealed():
+    from bittensor import timelock as sdk
+
+    parsed = sdk.Timelocked.parse(QuicknetTimelock().encrypt(CONTENT, 1_000))
+    assert parsed.reveal_round == 1_000
+    assert QuicknetTimelock().opens_ms(1_000) == parsed.reveal_at.timestamp() * 1_000

@@ -1,0 +1,101 @@
+"""`arena records export` on a real store: files, summary, continuation, and clear answers to bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from arena.chain.keys import generate_signer, verify
+from arena.export.verification import verify_export
+from arena.records.chain import signing_message
+from arena.records.checkpoint import checkpoint_of, sign_checkpoint
+from arena.records.merkle import MerkleFrontier
+from arena.records.sequencer import Sequencer
+from arena.store.embedded import EmbeddedServer
+from arena.store.port import StoredCheckpoint
+from arena.store.postgres import PostgresStore
+from neurons.cli.records import app
+from neurons.cli.records_export import verify_folder
+from tests.arena.log_stand import HOST, Clock, episode, release
+
+
+@pytest.fixture
+async def dsn(postgres: EmbeddedServer) -> str:
+    """The login of a validator whose log holds a released race, one that waits, and a signed checkpoint."""
+    signer = generate_signer()
+    store = await PostgresStore.open(postgres.dsn_for(signer.hotkey), signer.hotkey)
+    sequencer = Sequencer(store, signer, Clock(), HOST)
+    for problem in (1, 2):
+        payloads, body = episode(problem, result_bytes=2_000)
+        await sequencer.append(payloads, [body])
+    await sequencer.append([release("r1", [1, 2])])
+    payloads, body = episode(3, race_id="r2")
+    await sequencer.append(payloads, [body])
+    tree = MerkleFrontier()
+    async for leaf in store.leaves(signer.hotkey):
+        tree.append(signing_message(signer.hotkey, leaf.seq, leaf.prev, leaf.content_sha256))
+    note = sign_checkpoint(checkpoint_of(signer.hotkey, tree), signer)
+    await store.put_checkpoint(
+        StoredCheckpoint(validator=signer.hotkey, size=tree.size, note=note, signed_ms=Clock()())
+    )
+    await store.close()
+    return postgres.dsn_for(signer.hotkey)
+
+
+def records(*arguments: object):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_a_store_is_exported_and_the_folder_verifies(dsn, tmp_path: Path):
+    shown = records("export", "--dsn", dsn, "--out", tmp_path / "out")
+    assert shown.exit_code == 0, shown.output
+    assert "2 trajectories" in shown.output
+    assert "left out: 3 their race is not released yet" in shown.output
+    report = verify_export(tmp_path / "out", verify)
+    assert report.is_ok, report.wrong
+
+
+def test_json_is_the_manifest_and_the_next_export_goes_on_from_it(dsn, tmp_path: Path):
+    first = records("export", "--dsn", dsn, "--out", tmp_path / "first", "--json")
+    manifest = json.loads(first.stdout.splitlines()[-1])
+    assert (manifest["trajectories"], manifest["cursor"]["after_seq"]) == (2, 7)
+    again = records("export", "--dsn", dsn, "--out", tmp_path / "next", "--since-cursor", tmp_path / "first", "--json")
+    assert json.loads(again.stdout.splitlines()[-1])["trajectories"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--format", "csv"], "V2073"),
+        (["--pool", "test"], "V2073"),
+        (["--bucket", "shoes"], "V2073"),
+        (["--from-day", "yesterday"], "V2073"),
+        (["--since-cursor", "nowhere"], "V2074"),
+    ],
+)
+def test_bad_input_is_told_and_writes_nothing(dsn, tmp_path: Path, arguments, said):
+    shown = records("export", "--dsn", dsn, "--out", tmp_path / "out", *arguments)
+    assert shown.exit_code == 2
+    assert said in shown.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_with_something_in_it_is_refused(dsn, tmp_path: Path):
+    (tmp_path / "mine.txt").write_text("mine")
+    shown = records("export", "--dsn", dsn, "--out", tmp_path)
+    assert (shown.exit_code, "V2070" in shown.output) == (2, True)
+
+
+def test_a_damaged_export_ends_verification_with_exit_code_4_and_names_the_place(dsn, tmp_path: Path, capsys):
+    records("export", "--dsn", dsn, "--out", tmp_path / "out")
+    verify_folder(tmp_path / "out", as_json=False)
+    assert "ok: 2 trajectories" in capsys.readouterr().out
+    (tmp_path / "out" / "log" / "000000.jsonl.zst").write_bytes(b"")
+    with pytest.raises(typer.Exit) as ended:
+        verify_folder(tmp_path / "out", as_json=False)
+    assert ended.value.exit_code == 4
+    assert "WRONG log/000000.jsonl.zst" in capsys.readouterr().err

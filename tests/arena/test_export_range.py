@@ -1,0 +1,210 @@
+"""Exports of a log: what goes out, what stands as a stub, and that incremental exports bring everything once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arena.chain.keys import verify
+from arena.export.exporter import continued
+from arena.export.manifest import read_manifest
+from arena.export.verification import verify_export
+from arena.records.body import decode_content
+from arena.records.model import Context, EvaluationRecord
+from problems.errors import ArenaError
+from tests.arena.export_stand import ExportLog, export, released_race, replace, request_of, rows
+from tests.arena.log_stand import attempt, episode, release, settlement
+
+
+@pytest.fixture
+def log() -> ExportLog:
+    return ExportLog()
+
+
+def brought(folder: Path) -> list[tuple[str, str]]:
+    """Race and problem of every evaluation that is whole."""
+    found = []
+    for row in rows(folder):
+        if row.content is not None:
+            payload = decode_content(bytes(row.content)).payload
+            if isinstance(payload, EvaluationRecord):
+                found.append((payload.context.race_id, payload.context.problem_id))
+    return found
+
+
+def test_an_export_holds_every_record_of_its_range_and_verifies_without_a_store(log, tmp_path):
+    released_race(log, "r1")
+    log.add([settlement("r1"), attempt(9)])
+    log.checkpoint()
+    manifest = export(log, tmp_path / "out")
+    assert [row.seq for row in rows(tmp_path / "out")] == list(range(1, len(log.log) + 1))
+    assert manifest.trajectories == 3
+    assert manifest.records == {"attempt": 3, "evaluation": 3, "release": 1, "settlement": 1, "verdict": 3}
+    assert manifest.withheld == {"pool": 1}  # the released batch has no problem 9
+    report = verify_export(tmp_path / "out", verify)
+    assert report.is_ok, report.wrong
+    assert (report.first_seq, report.last_seq, report.signer) == (1, len(log.log), "")
+
+
+def test_nothing_of_a_race_goes_out_before_its_release_stands_under_the_checkpoint(log, tmp_path):
+    log.add_episode(1, "r1")
+    log.add([settlement("r1")])
+    log.checkpoint()
+    log.add([release("r1", [1])])
+    manifest = export(log, tmp_path / "out")
+    assert manifest.withheld == {"unreleased": 4}
+    content = b"".join((tmp_path / "out" / file.path).read_bytes() for file in manifest.files)
+    assert all(row.content is None and row.body is None for row in rows(tmp_path / "out"))
+    assert b"p0001" not in content
+    assert verify_export(tmp_path / "out", verify).is_ok
+
+
+def test_the_log_is_read_by_zstdcat_and_jq(log, tmp_path):
+    released_race(log, "r1", [1])
+    log.checkpoint()
+    export(log, tmp_path / "out")
+    zstdcat = subprocess.run(["zstdcat", tmp_path / "out/log/000000.jsonl.zst"], capture_output=True, check=True)
+    lines = [json.loads(line) for line in zstdcat.stdout.splitlines()]
+    assert [line["content"]["payload"]["kind"] for line in lines] == ["attempt", "evaluation", "verdict", "release"]
+    assert lines[1]["body"]["query"] == "a blue cotton shirt"
+
+
+def test_embedded_bytes_are_the_signed_ones(log, tmp_path):
+    released_race(log, "r1", [1])
+    log.checkpoint()
+    export(log, tmp_path / "out")
+    for row, record in zip(rows(tmp_path / "out"), log.log, strict=True):
+        assert bytes(row.content) == record.content
+        if row.body is not None:
+            named = decode_content(record.content).payload.body_sha256
+            assert hashlib.sha256(bytes(row.body)).hexdigest() == named
+
+
+def test_a_suite_goes_out_by_the_name_of_its_pool_alone(log, tmp_path):
+    payloads, body = episode(1)
+    about = Context(stage="qualifying", race_id="", problem_id="p0001", suite="public/1")
+    log.add([replace(payload, context=about) for payload in payloads], [body])
+    log.checkpoint()
+    assert export(log, tmp_path / "train").withheld == {"pool": 3}
+    assert export(log, tmp_path / "named", pools=("never_touch",)).trajectories == 1
+    assert verify_export(tmp_path / "named", verify).is_ok
+
+
+@pytest.mark.parametrize(
+    ("filters", "count"),
+    [
+        ({"races": ("r2",)}, 1),
+        ({"races": ("r3",)}, 0),
+        ({"agents": ("5miner",)}, 4),
+        ({"agents": ("a1" * 32,)}, 4),
+        ({"agents": ("nobody",)}, 0),
+        ({"buckets": ("product",)}, 4),
+        ({"buckets": ("shop",)}, 0),
+        ({"coefficient_e4_min": 9_125}, 4),
+        ({"coefficient_e4_min": 9_126}, 0),
+        ({"is_agentic_only": True}, 4),
+        ({"from_day": "2026-09-21", "to_day": "2026-09-21"}, 4),
+        ({"to_day": "2026-09-20"}, 0),
+        ({"from_day": "2026-09-22"}, 0),
+    ],
+)
+def test_filters_leave_out_evaluations_and_the_export_still_verifies(log, tmp_path, filters, count):
+    released_race(log, "r1")
+    released_race(log, "r2", [4])
+    log.checkpoint()
+    manifest = export(log, tmp_path / "out", **filters)
+    assert manifest.trajectories == count
+    assert sum(manifest.records.values()) + sum(manifest.withheld.values()) == len(log.log)
+    report = verify_export(tmp_path / "out", verify)
+    assert report.is_ok, report.wrong
+
+
+def test_what_cannot_be_read_is_a_named_stub_and_the_rest_goes_out(log, tmp_path):
+    released_race(log, "r1")
+    lost = next(r for r in log.log if b'"kind":"evaluation"' in r.content)
+    log.stored.pop(decode_content(lost.content).payload.body_sha256)
+    log.checkpoint()
+    log.log[0] = replace(log.log[0], content=b"\x00 not a record")
+    manifest = export(log, tmp_path / "out")
+    assert manifest.quarantined == (1, lost.seq)
+    assert manifest.withheld == {"undecodable": 2}
+    assert manifest.trajectories == 2
+    assert verify_export(tmp_path / "out", verify).is_ok
+
+
+def test_a_row_over_the_limit_is_a_stub(log, tmp_path):
+    log.add_episode(1, "r1")
+    log.add_episode(2, "r1", result_bytes=20_000)
+    log.add([release("r1", [1, 2])])
+    log.checkpoint()
+    manifest = export(log, tmp_path / "out", row_bytes_max=10_000)
+    assert (manifest.withheld, manifest.trajectories) == ({"oversize": 1}, 1)
+    assert verify_export(tmp_path / "out", verify).is_ok
+
+
+def test_without_a_checkpoint_there_is_no_export_unless_the_logs_hotkey_signs_one(log, tmp_path):
+    released_race(log, "r1")
+    with pytest.raises(ArenaError, match="V2071"):
+        export(log, tmp_path / "refused")
+    manifest = export(log, tmp_path / "out", signer=log.signer)
+    assert manifest.log.last_seq == len(log.log)
+    report = verify_export(tmp_path / "out", verify)
+    assert report.is_ok, report.wrong
+    assert report.signer == log.validator
+
+
+def test_an_earlier_export_is_continued_by_the_same_request_alone(log, tmp_path):
+    released_race(log, "r1")
+    log.checkpoint()
+    manifest = export(log, tmp_path / "out")
+    assert continued(manifest, request_of(log, formats=("jsonl",))) == manifest.cursor
+    for other in ({"pools": ("eval",)}, {"races": ("r1",)}):
+        with pytest.raises(ArenaError, match="V2072"):
+            continued(manifest, request_of(log, **other))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.sampled_from("abcABCe"), max_size=24), st.integers(1, 4))
+def test_any_series_of_incremental_exports_brings_every_released_episode_once(steps, rows_per_shard):
+    """Small letters append an episode of that race, capitals release it, `e` exports what is new."""
+    log, released, number = ExportLog(), set[str](), 0
+    episodes: list[tuple[str, str]] = []
+    found: list[tuple[str, str]] = []
+    cursor = None
+    planned = {race: [n + 1 for n, step in enumerate(steps) if step == race] for race in "abc"}
+    with tempfile.TemporaryDirectory() as made:
+        for count, step in enumerate([*steps, "e"]):
+            if step == "e":
+                if not log.log:
+                    continue
+                log.checkpoint()
+                folder = Path(made) / str(count)
+                manifest = export(log, folder, start=cursor, rows_per_shard=rows_per_shard)
+                report = verify_export(folder, verify)
+                assert report.is_ok, report.wrong
+                found += brought(folder)
+                cursor = read_manifest(folder).cursor
+                assert manifest.cursor == cursor
+            elif step.islower():
+                number = count + 1
+                log.add_episode(number, step)
+                episodes.append((step, f"p{number:04d}"))
+            elif step.lower() not in released:
+                released.add(step.lower())
+                log.add([release(step.lower(), planned[step.lower()])])
+        assert sorted(found) == sorted(about for about in episodes if about[0] in released)
+
+
+def test_two_equal_runs_of_one_request_give_the_same_bytes(log, tmp_path):
+    released_race(log, "r1")
+    log.checkpoint()
+    first, second = (export(log, tmp_path / name) for name in ("first", "second"))
+    assert msgspec.json.encode(first) == msgspec.json.encode(second)

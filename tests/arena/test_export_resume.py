@@ -1,0 +1,130 @@
+"""An export that is killed goes on: every shard complete, no row twice, and the same bytes as without the kill."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from arena.chain.keys import verify
+from arena.export.journal import JOURNAL
+from arena.export.verification import verify_export
+from problems.errors import ArenaError
+from tests.arena.export_stand import ExportLog, export, released_race, rows
+from tests.arena.log_stand import release
+
+EPISODES, ROWS_PER_SHARD = 90, 20
+WAIT_S = 60
+
+
+class StuckLog:
+    """The same log, whose records stop coming after one of them."""
+
+    def __init__(self, log: ExportLog, last: int) -> None:
+        self._log, self._last = log, last
+
+    def __getattr__(self, name):
+        return getattr(self._log, name)
+
+    async def records(self, validator=None, *, after_seq=0, kinds=(), race_id=None):
+        async for record in self._log.records(validator, after_seq=after_seq, kinds=kinds, race_id=race_id):
+            if record.seq > self._last and not kinds:
+                await asyncio.sleep(WAIT_S)
+            yield record
+
+
+@pytest.fixture(scope="module")
+def log() -> ExportLog:
+    log = ExportLog()
+    released_race(log, "r1", range(1, EPISODES + 1))
+    log.checkpoint()
+    return log
+
+
+def kill_after(log: ExportLog, folder: Path, last: int, shards: int) -> None:
+    """Export in another process and kill it once it waits behind `shards` finished shards."""
+    child = multiprocessing.get_context("fork").Process(
+        target=export, args=(log, folder), kwargs={"store": StuckLog(log, last), "rows_per_shard": ROWS_PER_SHARD}
+    )
+    child.start()
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline and _shards(folder) < shards:
+        time.sleep(0.01)
+    assert _shards(folder) == shards
+    os.kill(child.pid, signal.SIGKILL)
+    child.join()
+
+
+def _shards(folder: Path) -> int:
+    path = folder / JOURNAL
+    return msgspec.json.decode(path.read_bytes())["shards"] if path.exists() else -1
+
+
+def test_a_killed_export_goes_on_to_the_same_bytes(log, tmp_path):
+    whole = export(log, tmp_path / "whole", rows_per_shard=ROWS_PER_SHARD)
+    folder = tmp_path / "killed"
+    kill_after(log, folder, last=100, shards=0)
+    kill_after(log, folder, last=200, shards=2)
+    (folder / "log" / "000099.jsonl.zst").write_bytes(b"half a shard")
+    kill_after(log, folder, last=260, shards=4)
+    manifest = export(log, folder, rows_per_shard=ROWS_PER_SHARD)
+    assert msgspec.json.encode(manifest) == msgspec.json.encode(whole)
+    assert [row.seq for row in rows(folder)] == list(range(1, len(log.log) + 1))
+    assert not (folder / JOURNAL).exists()
+    report = verify_export(folder, verify)
+    assert report.is_ok, report.wrong
+
+
+def test_what_was_appended_meanwhile_waits_for_the_next_export(tmp_path):
+    log = ExportLog()
+    released_race(log, "r1", range(1, 50))
+    log.checkpoint()
+    kill_after(log, tmp_path / "out", last=140, shards=2)
+    size = len(log.log)
+    released_race(log, "r2", [60])
+    log.checkpoint()
+    first = export(log, tmp_path / "out", rows_per_shard=ROWS_PER_SHARD)
+    assert first.log.last_seq == size
+    second = export(log, tmp_path / "next", rows_per_shard=ROWS_PER_SHARD, start=first.cursor)
+    assert (second.log.first_seq, second.trajectories, second.races) == (size + 1, 1, ("r2",))
+
+
+def test_a_finished_export_is_told_again_and_another_request_refused(log, tmp_path):
+    first = export(log, tmp_path / "out")
+    assert export(log, tmp_path / "out") == first
+    with pytest.raises(ArenaError, match="V2070"):
+        export(log, tmp_path / "out", pools=("eval",))
+
+
+def test_an_unfinished_export_refuses_another_request(log, tmp_path):
+    kill_after(log, tmp_path / "out", last=100, shards=0)
+    with pytest.raises(ArenaError, match="V2070"):
+        export(log, tmp_path / "out", rows_per_shard=ROWS_PER_SHARD + 1)
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(log, tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(ArenaError, match="V2070"):
+        export(log, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_late_records_of_a_race_released_in_an_earlier_export_go_out_under_its_signed_release(tmp_path):
+    log = ExportLog()
+    released_race(log, "r1", [1])
+    log.checkpoint()
+    first = export(log, tmp_path / "first")
+    log.add_episode(1, "r1", agent="b7")
+    log.add([release("r2", [])])
+    log.checkpoint()
+    second = export(log, tmp_path / "second", start=first.cursor)
+    assert (second.trajectories, second.log.first_seq) == (1, first.log.last_seq + 1)
+    assert [file.path for file in second.files if file.path.startswith("references")] == ["references.jsonl.zst"]
+    report = verify_export(tmp_path / "second", verify)
+    assert report.is_ok, report.wrong

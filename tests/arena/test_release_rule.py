@@ -1,0 +1,55 @@
+"""The one release rule, as a matrix: who asks, for what, when, and out of which pool."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from arena.bank.release import reason_withheld, standing_of
+from arena.records.model import Context, ReleasedProblem
+from problems.model import POOLS
+
+STATES = ("sealed", "drawn", "released")
+
+
+@pytest.mark.parametrize("audience", ["public", "validators"])
+@pytest.mark.parametrize("matter", ["counts", "release"])
+@pytest.mark.parametrize("state", STATES)
+def test_counts_and_release_records_are_always_public(audience, matter, state):
+    assert reason_withheld(matter, audience=audience, state=state) == ""
+
+
+@pytest.mark.parametrize(("state", "pool", "asked"), list(itertools.product(STATES, (None, *POOLS), POOLS)))
+def test_a_problem_reaches_the_public_when_it_is_released_and_its_pool_was_asked_for(state, pool, asked):
+    reason = reason_withheld("problem", audience="public", state=state, pool=pool, pools=(asked,))
+    assert reason == ("unreleased" if state != "released" else "" if pool == asked else "pool")
+
+
+def test_a_problem_without_a_pool_reaches_the_public_whatever_was_asked_for_never():
+    assert reason_withheld("problem", audience="public", state="released", pool=None, pools=POOLS) == "pool"
+
+
+@pytest.mark.parametrize(("state", "pool"), list(itertools.product(STATES, (None, *POOLS))))
+def test_validators_see_problems_from_the_draw_on_whatever_their_pool(state, pool):
+    reason = reason_withheld("problem", audience="validators", state=state, pool=pool)
+    assert reason == ("unreleased" if state == "sealed" else "")
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_settlement_names_problems_and_waits_for_their_release(state):
+    reason = reason_withheld("settlement", audience="public", state=state)
+    assert reason == ("" if state == "released" else "unreleased")
+
+
+def test_a_record_stands_where_its_races_release_puts_it():
+    released = {"r1": {"p1": ReleasedProblem(problem_id="p1", pool="eval", cluster_id="c")}}
+
+    def about(stage, race_id, problem_id):
+        return standing_of(Context(stage=stage, race_id=race_id, problem_id=problem_id), released)
+
+    assert about("race", "r1", "p1") == ("released", "eval")
+    assert about("race", "r1", "p2") == ("released", None)
+    assert about("race", "r2", "p1") == ("drawn", None)
+    assert about("qualifying", "r2", "p1") == ("released", "never_touch")
+    assert about("qualifying", "r1", "p1") == ("released", "never_touch")

@@ -1,0 +1,138 @@
+"""kill -9 in mid-append, of the writer, of the whole server, of the server process that appends: nothing is lost,
+nothing doubled, nothing half there; with bodies in Postgres and in an object store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from arena.chain.keys import keypair_signer, verify
+from arena.records.body import decode_content
+from arena.records.model import AttemptRecord, EvaluationRecord
+from arena.records.verify import verify_store
+from arena.store.embedded import EmbeddedServer, is_running, start_embedded
+from arena.store.inventory import compare_objects
+from arena.store.objects import BodyObjects, folder_location, open_objects
+from arena.store.postgres import PostgresStore
+from problems.errors import ArenaError
+from tests.arena.append_forever import ITEMS
+
+ROOT = Path(__file__).parents[2]
+ALICE = keypair_signer("//Alice")
+FEW, MANY = 3, pytest.param(50, marks=pytest.mark.prove)
+RECOVERY_S = 30
+PAUSE_MAX_S = 0.08  # an append takes some 5 ms: the kill falls anywhere in one
+
+Kill = Callable[[subprocess.Popen[str], EmbeddedServer], None]
+
+
+@pytest.fixture
+def state_dir() -> Iterator[Path]:
+    """A short, private folder; whatever server still runs in it is stopped at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="arena-"))
+    yield folder
+    if is_running(folder):
+        start_embedded(folder).stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def kill_writer(writer: subprocess.Popen[str], server: EmbeddedServer) -> None:
+    """The process that signs and appends."""
+    writer.send_signal(signal.SIGKILL)
+
+
+def kill_server(writer: subprocess.Popen[str], server: EmbeddedServer) -> None:
+    """The postmaster and every process of it, as the kernel's out-of-memory killer or a power cut would."""
+    postmaster = psutil.Process(server.pid)
+    for process in (postmaster, *postmaster.children()):
+        os.kill(process.pid, signal.SIGKILL)
+
+
+def kill_appending_process(writer: subprocess.Popen[str], server: EmbeddedServer) -> None:
+    """The server processes that serve the writer: the postmaster then restarts all of them and recovers."""
+    for process in psutil.Process(server.pid).children():
+        if "arena_v_" in " ".join(process.cmdline()):
+            os.kill(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("kills", [FEW, MANY])
+@pytest.mark.parametrize("place", ["postgres", "folder"])
+@pytest.mark.parametrize("kill", [kill_writer, kill_server, kill_appending_process], ids=lambda kill: kill.__name__)
+def test_a_kill_at_any_moment_loses_and_doubles_nothing(kill: Kill, place: str, kills: int, state_dir: Path) -> None:
+    dice = random.Random(f"{kill.__name__} {place}")
+    location = folder_location(state_dir / "bodies") if place == "folder" else ""
+    acknowledged: set[int] = set()
+    for _ in range(kills):
+        with start_writer(state_dir, location) as writer:
+            assert writer.stdout is not None
+            assert writer.stderr is not None
+            for _ in range(dice.randrange(1, 6)):
+                line = writer.stdout.readline()
+                assert line, writer.stderr.read()
+                acknowledged.add(int(line))
+            server = start_embedded(state_dir)
+            time.sleep(dice.random() * PAUSE_MAX_S)
+            kill(writer, server)
+            writer.send_signal(signal.SIGKILL)  # what the writer would say of its dead server is another test's
+            acknowledged |= {int(line) for line in writer.stdout.read().split()}
+        again = start_embedded(state_dir)
+        appended = asyncio.run(require_whole(again, open_objects(location) if location else None, kills))
+        assert acknowledged <= appended  # an append whose answer was lost may stand in the log as well
+        acknowledged = appended
+        server.stop()
+        again.stop()
+
+
+def start_writer(state_dir: Path, location: str) -> subprocess.Popen[str]:
+    """A process that appends until it is killed, with its bodies at `location`, if that is not empty."""
+    command = [sys.executable, "-m", "tests.arena.append_forever", str(state_dir), *([location] if location else [])]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+async def open_recovered(server: EmbeddedServer, objects: BodyObjects | None) -> PostgresStore:
+    """The store, once its server has recovered."""
+    dsn = await asyncio.to_thread(server.dsn_for, ALICE.hotkey)
+    for _ in range(RECOVERY_S * 10):
+        try:
+            return await PostgresStore.open(dsn, ALICE.hotkey, objects=objects)
+        except ArenaError as error:
+            assert error.failure.code == "V2021"
+        await asyncio.sleep(0.1)
+    pytest.fail(f"the server did not recover within {RECOVERY_S} s")
+
+
+async def require_whole(server: EmbeddedServer, objects: BodyObjects | None, kills: int) -> set[int]:
+    """Assert that the log and the queue are whole, and return the numbers of the problems that were appended."""
+    store = await open_recovered(server, objects)
+    try:
+        report = await verify_store(store, verify)
+        assert report.is_ok, report.defects
+        records = [record async for record in store.records(ALICE.hotkey)]
+        assert [record.seq for record in records] == list(range(1, len(records) + 1))
+        payloads = [decode_content(record.content).payload for record in records]
+        bodies = [payload.body_sha256 for payload in payloads if isinstance(payload, EvaluationRecord)]
+        attempts = [payload.attempt_id for payload in payloads if isinstance(payload, AttemptRecord)]
+        assert len(records) == 3 * len(bodies)
+        assert len(set(bodies)) == len(bodies)  # each problem has a body of its own: none was appended twice
+        assert len(set(attempts)) == len(bodies)
+        assert {body.body_sha256 for body in await store.bodies(bodies)} == set(bodies)
+        assert await store.open_items("killed", "race") == ITEMS - len(bodies)
+        if objects:
+            inventory = await compare_objects(store, objects, ALICE.hotkey)
+            assert (inventory.missing_count, inventory.named) == (0, len(bodies))
+            assert inventory.orphan_count <= kills  # at most the one that was on its way
+        return {int(payload.context.problem_id[1:]) for payload in payloads}
+    finally:
+        await store.close()

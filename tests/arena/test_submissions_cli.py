@@ -1,0 +1,73 @@
+"""`arena submissions`: a person decides what the gate only asked about, on a real store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from arena.chain.keys import generate_signer
+from arena.records.model import Subject
+from arena.store.embedded import EmbeddedServer
+from arena.store.location import StoreLocation, write_location
+from arena.store.port import StoredSubmission
+from arena.store.postgres import PostgresStore
+from neurons.cli.submissions import EXIT_USAGE, app
+
+FIRST, SECOND, THIRD = ("aa" + "11" * 31, "aa" + "22" * 31, "cc" * 32)
+
+
+@pytest.fixture
+def desk(postgres: EmbeddedServer, tmp_path: Path) -> tuple[Path, str]:
+    """A state folder whose validator holds three submissions, two of them for review; and its DSN."""
+    hotkey = generate_signer().hotkey
+    dsn = postgres.dsn_for(hotkey)
+    write_location(tmp_path, StoreLocation(kind="external", validator=hotkey, dsn=dsn))
+
+    async def fill() -> None:
+        store = await PostgresStore.open(dsn, hotkey)
+        for agent, state in ((FIRST, "review"), (SECOND, "review"), (THIRD, "accepted")):
+            subject = Subject(agent_version_id=agent, miner_hotkey="5miner", agent_sha256="b2" * 32)
+            submission = StoredSubmission(subject=subject, name=f"agent-{agent[2:4]}", state=state, submitted_block=1)
+            await store.put_submission(submission, "def agent_main(problem): ...\n")
+        await store.close()
+
+    asyncio.run(fill())
+    return tmp_path, dsn
+
+
+def states(dsn: str) -> dict[str, str]:
+    async def read() -> dict[str, str]:
+        store = await PostgresStore.open(dsn)
+        found = {s.subject.agent_version_id: s.state for s in await store.submissions()}
+        await store.close()
+        return found
+
+    return asyncio.run(read())
+
+
+def test_the_list_shows_what_waits_and_all_of_it_on_request(desk: tuple[Path, str]) -> None:
+    folder, _ = desk
+    waiting = CliRunner().invoke(app, ["list", "--state-dir", str(folder)])
+    assert waiting.exit_code == 0 and FIRST[:16] in waiting.output and THIRD[:16] not in waiting.output
+    everything = CliRunner().invoke(app, ["list", "--state", "all", "--json", "--state-dir", str(folder)])
+    assert {row["subject"]["agent_version_id"] for row in json.loads(everything.output)} == {FIRST, SECOND, THIRD}
+
+
+@pytest.mark.parametrize(("command", "state"), [("accept", "accepted"), ("reject", "rejected")])
+def test_a_decision_moves_one_submission_and_no_other(desk: tuple[Path, str], command: str, state: str) -> None:
+    folder, dsn = desk
+    done = CliRunner().invoke(app, [command, FIRST[:6], "--state-dir", str(folder)])
+    assert done.exit_code == 0 and state in done.output
+    assert states(dsn) == {FIRST: state, SECOND: "review", THIRD: "accepted"}
+
+
+@pytest.mark.parametrize("agent", ["aa", "ff", THIRD[:8]])
+def test_a_name_that_fits_none_or_several_decides_nothing(desk: tuple[Path, str], agent: str) -> None:
+    folder, dsn = desk
+    refused = CliRunner().invoke(app, ["accept", agent, "--state-dir", str(folder)])
+    assert refused.exit_code == EXIT_USAGE
+    assert states(dsn) == {FIRST: "review", SECOND: "review", THIRD: "accepted"}

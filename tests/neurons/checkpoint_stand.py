@@ -1,0 +1,104 @@
+"""A node whose log is signed and anchored, on real Postgres, with a chain and a clock the test moves."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from arena.chain.local import LocalSubtensor
+from arena.chain.local_state import LocalRules
+from arena.chain.port import ChainResult, Commitment, Signer
+from arena.records.model import Head
+from arena.store.port import StoredCheckpoint
+from arena.store.postgres import PostgresStore
+from neurons.anchoring import AnchorLoop
+from neurons.checkpoints import CheckpointLoop, CheckpointRules
+from neurons.metrics import Metrics
+from neurons.node import Node
+from problems.errors import ArenaError
+from tests.arena.log_stand import attempt
+from tests.neurons.clock_stand import BLOCK_MS, Desk, Time
+
+RULES = CheckpointRules(every_s=600, anchor_every_s=3_600)
+
+
+class Chain:
+    """The local twin behind a switch: it can be away, refuse, or lose the reply to a commitment."""
+
+    def __init__(self, path: Path, time: Time) -> None:
+        rules = LocalRules(block_ms=BLOCK_MS, finality_blocks=3)
+        self.twin = LocalSubtensor(path, now_ms=time, rules=rules)
+        self.is_away = self.is_reply_lost = False
+        self.refusal: ChainResult | None = None
+        self.commits: list[str] = []
+
+    def _answer(self) -> None:
+        if self.is_away:
+            raise ArenaError("U3030", "away")
+
+    async def commitment(self, hotkey: str, block: int | None = None) -> Commitment | None:
+        self._answer()
+        return await self.twin.commitment(hotkey, block)
+
+    async def finalized_block(self) -> int:
+        self._answer()
+        return await self.twin.finalized_block()
+
+    async def commit(self, signer: Signer, sha256: str) -> ChainResult:
+        self._answer()
+        self.commits.append(sha256)
+        if self.refusal:
+            return self.refusal
+        result = await self.twin.commit(signer, sha256)
+        if self.is_reply_lost:
+            raise ArenaError("U3030", "the reply was lost")
+        return result
+
+
+class UnsureStore(PostgresStore):
+    """A store that can be away, or lose the reply to a checkpoint it has stored."""
+
+    is_away = is_reply_lost = False
+
+    async def put_checkpoint(self, checkpoint: StoredCheckpoint) -> None:
+        if self.is_away:
+            raise ArenaError("V2021", "away")
+        await super().put_checkpoint(checkpoint)
+        if self.is_reply_lost:
+            raise ArenaError("V2021", "the reply was lost")
+
+    async def head(self, validator: str | None = None) -> Head:
+        if self.is_away:
+            raise ArenaError("V2021", "away")
+        return await super().head(validator)
+
+
+class LogDesk:
+    """One validator's log with its checkpoint and anchor loops. `start` is a new process over the same folders."""
+
+    def __init__(self, store: UnsureStore, signer: Signer, folder: Path) -> None:
+        self.time = Time()
+        self.store, self.signer, self.folder = store, signer, folder
+        self.chain = Chain(folder / "twin.sqlite", self.time)
+        self._desk = Desk(store, signer, folder, self.time)
+        self._attempts = 0
+        self.start()
+
+    def start(self, rules: CheckpointRules = RULES) -> None:
+        node: Node = dataclasses.replace(self._desk.node, chain=self.chain, metrics=Metrics())  # type: ignore[arg-type]
+        self.node = node
+        self.checkpoints = CheckpointLoop(node, rules)
+        self.anchors = AnchorLoop(node, rules.anchor_every_s)
+
+    async def append(self, count: int = 1) -> int:
+        """Append some records; returns the log's size."""
+        self._attempts += count
+        first = self._attempts - count
+        head = await self.node.sequencer.append([attempt(first + number) for number in range(count)])
+        return head.seq
+
+    async def stored(self) -> list[StoredCheckpoint]:
+        return await self.store.checkpoints()
+
+    def metric(self, name: str) -> float | None:
+        return self.node.metrics.registry.get_sample_value(f"arena_{name}")

@@ -1,0 +1,390 @@
+"""Signed checkpoints on a schedule, and their anchors: on real Postgres and the chain's local twin."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncpg
+import msgspec
+import pytest
+
+from arena.chain.keys import generate_signer, verify
+from arena.chain.port import ChainResult
+from arena.records.anchors import anchored_by, note_sha256, require_anchor
+from arena.records.checkpoint import read_checkpoint
+from arena.records.verify import verify_store
+from arena.store.embedded import EmbeddedServer, start_embedded
+from neurons.checkpoints import FOLDER
+from neurons.cli.app import EXIT_INTEGRITY, exit_code
+from problems.errors import ArenaError
+from tests.neurons.arena_stand import short_folder
+from tests.neurons.checkpoint_stand import RULES, LogDesk, UnsureStore
+from tests.neurons.clock_stand import BLOCK_MS
+
+
+@pytest.fixture(scope="module")
+def server():
+    with short_folder() as folder:
+        started = start_embedded(folder)
+        yield started
+        started.stop()
+
+
+@pytest.fixture
+async def desk(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[LogDesk]:
+    signer = generate_signer()
+    store = await UnsureStore.open(server.dsn_for(signer.hotkey), signer.hotkey)
+    made = LogDesk(store, signer, tmp_path)
+    await made.chain.twin.register(generate_signer())
+    await made.chain.twin.register(signer)
+    yield made
+    await store.close()
+
+
+async def as_owner(server: EmbeddedServer, *statements: str) -> None:
+    connection = await asyncpg.connect(server.owner_dsn)
+    try:
+        for statement in statements:
+            await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+async def cut(server: EmbeddedServer, hotkey: str, seq: int) -> None:
+    """Cut the log's tail after `seq`, together with its head, as somebody who owns the database can."""
+    await as_owner(
+        server,
+        "set session_replication_role = replica",
+        f"update arena.head set seq = {seq}, hash = (select prev from arena.record"
+        f" where validator = '{hotkey}' and seq = {seq + 1}) where validator = '{hotkey}'",
+        f"delete from arena.record where validator = '{hotkey}' and seq > {seq}",
+    )
+
+
+# -- signing
+
+
+async def test_a_log_that_grew_is_signed_and_one_that_did_not_is_not(desk: LogDesk) -> None:
+    await desk.checkpoints.open()
+    assert await desk.checkpoints.turn() is None
+    size = await desk.append(5)
+    made = await desk.checkpoints.turn()
+    assert made is not None and made.size == size
+    desk.time.pass_s(RULES.every_s)
+    assert await desk.checkpoints.turn() is None
+    assert await desk.stored() == [made]
+
+
+async def test_between_two_checkpoints_the_schedule_is_kept(desk: LogDesk) -> None:
+    await desk.checkpoints.open()
+    await desk.append()
+    assert await desk.checkpoints.turn() is not None
+    await desk.append()
+    desk.time.pass_s(RULES.every_s - 1)
+    assert await desk.checkpoints.turn() is None
+    desk.time.pass_s(1)
+    assert await desk.checkpoints.turn() is not None
+    assert [point.size for point in await desk.stored()] == [1, 2]
+
+
+async def test_every_checkpoint_is_one_that_verification_accepts(desk: LogDesk) -> None:
+    await desk.checkpoints.open()
+    for _ in range(3):
+        await desk.append(7)
+        await desk.checkpoints.sign()
+    points = [read_checkpoint(point.note, verify) for point in await desk.stored()]
+    assert [point.size for point in points] == [7, 14, 21]
+    assert (await verify_store(desk.store, verify, checkpoints=points)).is_ok
+
+
+async def test_the_end_of_the_node_signs_what_the_schedule_has_not(desk: LogDesk) -> None:
+    await desk.checkpoints.open()
+    await desk.append()
+    await desk.checkpoints.turn()
+    size = await desk.append()
+    await desk.checkpoints.close()
+    await desk.checkpoints.close()
+    assert [point.size for point in await desk.stored()] == [1, size]
+
+
+async def test_a_loop_that_never_opened_signs_nothing_at_the_end(desk: LogDesk) -> None:
+    await desk.append()
+    await desk.checkpoints.close()
+    assert await desk.stored() == []
+
+
+async def test_a_lost_reply_is_answered_with_the_same_note_and_never_with_a_second(desk: LogDesk) -> None:
+    await desk.checkpoints.open()
+    await desk.append()
+    desk.store.is_reply_lost = True
+    with pytest.raises(ArenaError, match="V2021"):
+        await desk.checkpoints.turn()
+    (first,) = await desk.stored()
+    await desk.append()
+    desk.store.is_reply_lost = False
+    assert await desk.checkpoints.turn() == first
+    assert await desk.stored() == [first]
+
+
+async def test_a_note_an_earlier_process_stored_late_stands_and_is_not_contradicted(desk: LogDesk) -> None:
+    await desk.checkpoints.open()
+    await desk.append()
+    earlier = desk.checkpoints
+    desk.start()
+    await desk.checkpoints.open()
+    first = await earlier.sign()
+    assert await desk.checkpoints.sign() == first
+    assert await desk.stored() == [first]
+
+
+async def test_a_store_that_is_away_costs_time_and_no_checkpoint(desk: LogDesk) -> None:
+    await desk.checkpoints.open()
+    await desk.append(3)
+    desk.store.is_away = True
+    for _ in range(2):
+        with pytest.raises(ArenaError) as away:
+            await desk.checkpoints.turn()
+        assert away.value.entry.is_retryable
+    desk.store.is_away = False
+    assert (await desk.checkpoints.turn()).size == 3
+
+
+# -- what was signed before
+
+
+async def test_a_restart_goes_on_behind_the_last_checkpoint(desk: LogDesk) -> None:
+    await desk.checkpoints.open()
+    await desk.append(4)
+    await desk.checkpoints.turn()
+    await desk.append(2)
+    desk.start()
+    await desk.checkpoints.open()
+    assert await desk.checkpoints.turn() is None  # not due yet
+    desk.time.pass_s(RULES.every_s)
+    assert (await desk.checkpoints.turn()).size == 6
+    points = [read_checkpoint(point.note, verify) for point in await desk.stored()]
+    assert (await verify_store(desk.store, verify, checkpoints=points)).is_ok
+
+
+async def test_a_log_cut_behind_its_last_checkpoint_ends_the_node(desk: LogDesk, server: EmbeddedServer) -> None:
+    await desk.checkpoints.open()
+    await desk.append(5)
+    await desk.checkpoints.sign()
+    await cut(server, desk.signer.hotkey, 3)
+    desk.start()
+    with pytest.raises(ArenaError, match="V2080") as found:
+        await desk.checkpoints.open()
+    assert exit_code(found.value) == EXIT_INTEGRITY
+    assert not found.value.entry.is_retryable
+
+
+async def test_a_log_that_grew_again_after_a_cut_is_found_by_its_root(desk: LogDesk, server: EmbeddedServer) -> None:
+    await desk.checkpoints.open()
+    await desk.append(5)
+    await desk.checkpoints.sign()
+    await cut(server, desk.signer.hotkey, 3)
+    desk.start()
+    desk._desk.start(desk._desk.policy)  # a sequencer that knows nothing of the old head
+    desk.start()
+    await desk.append(4)
+    with pytest.raises(ArenaError, match="V2080"):
+        await desk.checkpoints.open()
+
+
+async def test_a_cut_under_a_running_node_is_found_before_anything_is_signed(
+    desk: LogDesk, server: EmbeddedServer
+) -> None:
+    await desk.checkpoints.open()
+    await desk.append(5)
+    await desk.checkpoints.sign()
+    await cut(server, desk.signer.hotkey, 2)
+    with pytest.raises(ArenaError, match="V2080"):
+        await desk.checkpoints.sign()
+    assert [point.size for point in await desk.stored()] == [5]
+
+
+async def test_files_outside_are_evidence_when_the_database_forgot(desk: LogDesk, server: EmbeddedServer) -> None:
+    await desk.checkpoints.open()
+    await desk.append(5)
+    await desk.checkpoints.turn()
+    await cut(server, desk.signer.hotkey, 3)
+    await as_owner(
+        server,
+        "set session_replication_role = replica",
+        f"delete from arena.checkpoint where validator = '{desk.signer.hotkey}'",
+    )
+    desk.start()
+    with pytest.raises(ArenaError, match="V2080"):
+        await desk.checkpoints.open()
+
+
+async def test_a_file_of_another_hotkey_or_of_nobody_is_no_evidence(desk: LogDesk) -> None:
+    folder = desk.folder / FOLDER
+    folder.mkdir()
+    (folder / "99.txt").write_text("agent-arena/log/1/5nobody\n99\nAAAA\n\n")
+    await desk.append()
+    await desk.checkpoints.open()
+    assert (await desk.checkpoints.turn()).size == 1
+
+
+# -- files
+
+
+async def test_a_checkpoint_leaves_the_store_as_a_file_anybody_may_read(desk: LogDesk, tmp_path: Path) -> None:
+    outside = tmp_path / "elsewhere"
+    desk.start(msgspec.structs.replace(RULES, folder=outside))
+    await desk.checkpoints.open()
+    await desk.append()
+    made = await desk.checkpoints.turn()
+    for folder in (desk.folder / FOLDER, outside / desk.signer.hotkey):
+        path = folder / f"{made.size}.txt"
+        assert path.read_text(encoding="utf-8") == made.note
+        assert stat.S_IMODE(path.stat().st_mode) == 0o644
+        assert [entry.name for entry in folder.iterdir()] == [path.name]
+
+
+async def test_a_folder_that_was_away_gets_every_note_it_missed(desk: LogDesk, tmp_path: Path) -> None:
+    outside = tmp_path / "mount"
+    outside.write_text("not a folder")
+    desk.start(msgspec.structs.replace(RULES, folder=outside))
+    await desk.checkpoints.open()
+    for _ in range(3):
+        await desk.append()
+        await desk.checkpoints.sign()
+    await desk.checkpoints.turn()
+    assert desk.metric("checkpoint_folders_behind") == 1
+    outside.unlink()
+    await desk.checkpoints.turn()
+    assert desk.metric("checkpoint_folders_behind") == 0
+    assert sorted(path.name for path in (outside / desk.signer.hotkey).iterdir()) == ["1.txt", "2.txt", "3.txt"]
+
+
+# -- anchors
+
+
+async def signed(desk: LogDesk, count: int = 1):
+    await desk.append(count)
+    return await desk.checkpoints.sign()
+
+
+async def test_an_anchor_counts_only_once_its_block_is_final(desk: LogDesk) -> None:
+    await desk.checkpoints.open()
+    point = await signed(desk)
+    assert await desk.anchors.turn() is None  # commits
+    assert desk.chain.commits == [note_sha256(point.note)]
+    held = await desk.chain.twin.commitment(desk.signer.hotkey)
+    while await desk.chain.twin.finalized_block() < held.block:
+        assert await desk.anchors.turn() is None
+        assert (await desk.stored())[0].anchor_block == 0
+        desk.time.pass_s(BLOCK_MS / 1_000)
+    assert (await desk.anchors.turn()).size == point.size
+    (stored,) = await desk.stored()
+    assert stored.anchor_block == held.block
+    assert len(desk.chain.commits) == 1
+    at = await desk.chain.twin.commitment(desk.signer.hotkey, stored.anchor_block)
+    assert require_anchor(stored, at, verify).size == point.size
+    assert (desk.metric("anchor_size"), desk.metric("anchor_block")) == (point.size, held.block)
+
+
+async def anchor(desk: LogDesk) -> None:
+    for _ in range(10):
+        if await desk.anchors.turn():
+            return
+        desk.time.pass_s(BLOCK_MS / 1_000)
+    raise AssertionError("no anchor in ten blocks")
+
+
+async def test_the_next_anchor_waits_for_its_time_and_takes_the_newest_checkpoint(desk: LogDesk) -> None:
+    await desk.checkpoints.open()
+    await signed(desk)
+    await anchor(desk)
+    desk.time.pass_s(RULES.anchor_every_s / 2)
+    await signed(desk)
+    assert await desk.anchors.turn() is None
+    desk.time.pass_s(RULES.anchor_every_s / 2)
+    await signed(desk)
+    await anchor(desk)
+    assert [bool(point.anchor_block) for point in await desk.stored()] == [True, False, True]
+
+
+async def test_a_chain_that_is_away_costs_an_anchor_and_no_checkpoint(desk: LogDesk) -> None:
+    await desk.checkpoints.open()
+    desk.chain.is_away = True
+    for _ in range(3):
+        await desk.append()
+        assert await desk.checkpoints.turn() is not None
+        with pytest.raises(ArenaError) as away:
+            await desk.anchors.turn()
+        assert away.value.entry.is_retryable
+        desk.time.pass_s(RULES.every_s)
+    desk.chain.is_away = False
+    desk.time.pass_s(60)
+    await anchor(desk)
+    assert [bool(point.anchor_block) for point in await desk.stored()] == [False, False, True]
+
+
+async def test_a_refusal_is_asked_again_later_and_not_at_every_turn(desk: LogDesk) -> None:
+    await desk.checkpoints.open()
+    await signed(desk)
+    desk.chain.refusal = ChainResult(status="rate_limited", block=1, detail="90 blocks left")
+    for _ in range(20):
+        await desk.anchors.turn()
+        desk.time.pass_s(6)
+    assert len(desk.chain.commits) == 2  # at once, and after a minute
+    desk.chain.refusal = None
+    desk.time.pass_s(120)
+    await anchor(desk)
+
+
+async def test_a_commitment_whose_reply_was_lost_is_found_and_not_made_again(desk: LogDesk) -> None:
+    await desk.checkpoints.open()
+    await signed(desk)
+    desk.chain.is_reply_lost = True
+    with pytest.raises(ArenaError, match="U3030"):
+        await desk.anchors.turn()
+    await anchor(desk)
+    assert len(desk.chain.commits) == 1
+
+
+async def test_a_restart_finds_an_anchor_that_was_under_way(desk: LogDesk) -> None:
+    await desk.checkpoints.open()
+    await signed(desk)
+    await desk.anchors.turn()
+    desk.start()
+    await desk.checkpoints.open()
+    await signed(desk)
+    await anchor(desk)
+    assert len(desk.chain.commits) == 1
+    assert [bool(point.anchor_block) for point in await desk.stored()] == [True, False]
+
+
+async def test_a_slot_that_somebody_else_wrote_is_no_anchor_and_is_written_again(desk: LogDesk) -> None:
+    """The same hotkey submits an agent between the commitment and its finality."""
+    await desk.checkpoints.open()
+    await signed(desk)
+    await desk.anchors.turn()
+    await desk.chain.twin.commit(desk.signer, "ab" * 32)
+    for _ in range(5):
+        desk.time.pass_s(BLOCK_MS / 1_000)
+        await desk.anchors.turn()
+    assert (await desk.stored())[0].anchor_block == 0
+    desk.time.pass_s(60)
+    await anchor(desk)
+    assert len(desk.chain.commits) == 2
+
+
+async def test_an_anchor_stays_the_answer_for_its_block_whatever_was_committed_later(desk: LogDesk) -> None:
+    await desk.checkpoints.open()
+    await signed(desk)
+    await anchor(desk)
+    desk.time.pass_s(RULES.anchor_every_s)
+    await signed(desk)
+    await anchor(desk)
+    first, second = await desk.stored()
+    hotkey, points = desk.signer.hotkey, [first, second]
+    assert anchored_by(points, hotkey, first.anchor_block - 1) is None
+    assert anchored_by(points, hotkey, second.anchor_block - 1) == first
+    assert anchored_by(points, hotkey, second.anchor_block) == second
+    assert anchored_by(points, generate_signer().hotkey, second.anchor_block) is None

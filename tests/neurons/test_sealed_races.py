@@ -1,0 +1,127 @@
+"""Races on an operator's sealed batches: opened by their draw, and by nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from arena.bank.batch import seal
+from arena.bank.sealed_file import lock_batch, write_sealed
+from arena.bank.sealed_stock import SealedStock
+from arena.chain.keys import generate_signer, keypair_signer, verify
+from arena.chain.timelock import LocalTimelock
+from arena.race.schedule import closing_ms
+from arena.records.body import decode_content
+from arena.records.model import ReleaseRecord
+from arena.store.embedded import EmbeddedServer, start_embedded
+from arena.store.postgres import PostgresStore
+from problems.errors import ArenaError
+from problems.synthesis import synthesize
+from tests.neurons.arena_stand import short_folder
+from tests.neurons.clock_stand import CATALOGUE, POLICY, Desk, Time
+
+OPERATOR = keypair_signer("//Operator")
+TIMELOCK = LocalTimelock()
+LATER = replace(POLICY, name="later", race=replace(POLICY.race, closes_after_ms=60_000))
+SAME_CLOSE = replace(POLICY, name="same close", agentic_min_e4=9_000)
+
+
+@pytest.fixture(scope="module")
+def server():
+    with short_folder() as folder:
+        started = start_embedded(folder)
+        yield started
+        started.stop()
+
+
+@pytest.fixture
+async def desk(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Desk]:
+    signer = generate_signer()
+    store = await PostgresStore.open(server.dsn_for(signer.hotkey), signer.hotkey)
+    made = Desk(store, signer, tmp_path, Time())
+    await made.settle_in(races=0)
+    (tmp_path / "bank").mkdir()
+    made.stock = SealedStock(tmp_path / "bank", OPERATOR.hotkey, verify, TIMELOCK, made.beacon)
+    made.start(POLICY)
+    yield made
+    await store.close()
+
+
+def deliver(desk: Desk, seed: int = 1) -> Path:
+    """The operator's batch for a race that opens now."""
+    opens_with = desk.beacon.round_after(closing_ms(desk.time.ms, desk.policy.race))
+    batch = seal(f"slot-{seed}", synthesize(CATALOGUE, seed=seed, counts={"product": 3}), os.urandom(32))
+    sealed = lock_batch(batch, opens_with, timelock=TIMELOCK, signer=OPERATOR, made_ms=desk.time.ms)
+    path = desk.folder / "bank" / f"slot-{seed}.sealed.json"
+    write_sealed(path, sealed)
+    return path
+
+
+async def test_a_sealed_batch_is_drawn_raced_settled_and_released_with_its_salt(desk):
+    deliver(desk)
+    await desk.submit("good")
+    opened = await desk.turn_until("open")
+    with pytest.raises(ArenaError, match="P4001"):
+        desk.stock.batch("race-000001")
+    await desk.turn_until("running")
+    batch = desk.stock.batch("race-000001")
+    assert batch.batch_sha256 == opened.opened.batch.batch_sha256
+    await desk.clock.turn()
+    assert await desk.work() == POLICY.race.problems
+    await desk.turn_until("settled")
+    await desk.clock.turn()
+    (release,) = [decode_content(record.content).payload async for record in desk.store.records(kinds=("release",))]
+    assert isinstance(release, ReleaseRecord)
+    assert (release.salt, release.problems) == (batch.salt, batch.released_problems)
+
+
+async def test_without_a_batch_for_its_close_no_race_opens_and_the_node_waits_for_one(desk):
+    await desk.submit("good")
+    assert (await desk.clock.turn()).stage == "new"
+    desk.time.pass_s(60)
+    deliver(desk)
+    assert (await desk.clock.turn()).stage == "open"
+
+
+async def test_a_batch_for_an_earlier_close_is_never_raced(desk):
+    deliver(desk)
+    desk.time.pass_s(60)  # its round is out: whoever holds the file can read it
+    assert (await desk.clock.turn()).stage == "new"
+    assert not list((desk.folder / "bank").glob("*.batch.json"))
+
+
+async def test_a_batch_that_does_not_open_costs_the_race_and_not_the_node(desk):
+    path = deliver(desk)
+    await desk.submit("good")
+    await desk.turn_until("open")
+    path.unlink()
+    state = await desk.turn_until("cancelled", turns=120)
+    assert state.draw is None and state.settlement is not None
+    deliver(desk, seed=2)
+    assert (await desk.turn_until("open", race=2, turns=1)).opened is not None
+
+
+async def test_a_node_killed_between_opening_and_draw_draws_once_it_is_back(desk):
+    deliver(desk)
+    await desk.submit("good")
+    state = await desk.turn_until("closed")
+    desk.time.pass_s(5)
+    beacon = await desk.beacon.fetch(state.closed.beacon_round)
+    desk.stock.open("race-000001", beacon)
+    desk.start(POLICY)
+    assert (await desk.turn_until("running")).draw.beacon == beacon
+
+
+async def test_a_policy_that_moves_the_close_does_not_take_over_a_race_with_a_sealed_batch(desk):
+    deliver(desk)
+    await desk.turn_until("open")
+    desk.start(LATER)
+    with pytest.raises(ArenaError, match=r"V2063.*race-000001"):
+        await desk.clock.adopt_policy()
+    desk.start(SAME_CLOSE)
+    state = await desk.clock.turn()
+    assert (state.stage, state.opened.policy) == ("open", SAME_CLOSE)

@@ -1,0 +1,132 @@
+"""Leak clusters: what belongs together stays together, whatever order it comes in and however it is written."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from problems.clusters import cluster_id, find_clusters, product_class
+from problems.errors import ArenaError
+from problems.product import Product
+from problems.product_classes import NO_CATALOGUE, find_classes
+from problems.suites import read_problems
+from tests.problems.leak_stand import problem_of, real_problems, real_rows, real_suites
+
+SHELF = [
+    Product(product_id=str(100 + number), shop_id="s", title=f"Vermo Steel Kettle VX-{number} two litres", price=10.0)
+    for number in range(12)
+]
+
+
+def ask(problem_id: str, *numbers: int):
+    return problem_of(problem_id, "product" if len(numbers) == 1 else "shop", [SHELF[number] for number in numbers])
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("Vermo Kettle VX-20 500ml", "500 ML kettle, VX20 (Vermo)"),
+        ("Water Bottle 0.5 L", "water bottle 500ml [COD] - Official Store"),
+        ("Lamp 12 inch", '12" LAMP'),
+        ("Rope 1.5m", "150 cm rope"),
+        ("Set of 4 Mugs", "Mugs 4pcs Ready Stock, Free Shipping"),
+        ("Box 90x97cm", "BOX 900 × 970 mm 50% OFF"),
+        ("Rice 1,000g", "100% Authentic Rice 1 kg"),
+        ("Café Crème", "cafe creme"),
+    ],
+)
+def test_one_product_written_twice_is_one_class(left: str, right: str):
+    assert product_class(left) == product_class(right)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("Vermo Kettle VX-20 500ml", "Vermo Kettle VX-20 750ml"),
+        ("Vermo Kettle VX-20", "Vermo Kettle VX-21"),
+        ("Vermo Kettle", "Marpo Kettle"),
+        ("Phone 128GB black", "Phone 128GB white"),
+        ("Phone 8gb 128gb", "Phone 8gb 256gb"),
+        ("Phone X", "Phone X Pro"),
+        ("Screws 10pcs", "Screws 100pcs"),
+        ("Violin bow 1/4", "Violin bow 3/4"),
+        ("10 in 1 adapter", "10 inch adapter 1"),
+        ("!!!", "???"),
+    ],
+)
+def test_variants_are_classes_of_their_own(left: str, right: str):
+    assert product_class(left) != product_class(right)
+
+
+@given(st.text(max_size=60))
+def test_any_text_has_a_class_that_words_in_capitals_and_in_turn_keep(title: str):
+    assert product_class(title) or not title.strip()
+    words = [word for word in title.split() if word.isascii() and word.isalpha()]
+    turned = " ".join(reversed(words)).upper()
+    assert set(product_class(" ".join(words)).split()) == set(product_class(turned).split()) or "on" in turned.lower()
+
+
+def test_problems_that_share_one_answer_share_a_cluster_and_chains_join():
+    bank = [ask("a", 0, 1), ask("b", 1, 2), ask("c", 2, 3), ask("d", 4)]
+    assert sorted(find_clusters(bank).problems_of.values()) == [("a", "b", "c"), ("d",)]
+
+
+@given(st.lists(st.lists(st.integers(0, 11), min_size=1, max_size=3, unique=True), max_size=10), st.randoms())
+def test_clusters_and_their_names_do_not_depend_on_order(asked: list[list[int]], rng: random.Random):
+    bank = [ask(f"p{number}", *numbers) for number, numbers in enumerate(asked)]
+    clusters = find_clusters(bank)
+    rng.shuffle(bank)
+    assert find_clusters(bank) == clusters
+    by_id = {problem.problem_id: problem for problem in bank}
+    for name, ids in clusters.problems_of.items():
+        assert name == min(cluster_id(by_id[one]) for one in ids)
+
+
+def test_unrelated_problems_never_rename_a_cluster_and_a_joined_one_keeps_the_smaller_name():
+    left, right = ask("a", 0), ask("b", 1)
+    names = find_clusters([left, right]).problems_of
+    assert set(find_clusters([left, right, ask("c", 5), ask("d", 6, 7)]).problems_of) > set(names)
+    joined = find_clusters([left, right, ask("e", 0, 1)]).problems_of
+    assert joined == {min(names): ("a", "b", "e")}
+
+
+def test_a_listing_of_the_same_class_joins_through_the_catalogue_even_under_a_new_title():
+    shelf = [*SHELF, Product(product_id="900", shop_id="t", title="VX-0 KETTLE STEEL, Vermo 2 litres", price=11.0)]
+    far = problem_of(
+        "far", "product", [Product(product_id="900", shop_id="t", title="Tea boiler of Mr Ven", price=1.0)]
+    )
+    assert len(find_clusters([ask("a", 0), far], NO_CATALOGUE).problems_of) == 2
+    renamed = [*shelf[:-1], Product(product_id="900", shop_id="t", title=SHELF[0].title.upper(), price=11.0)]
+    assert len(find_clusters([ask("a", 0), far], find_classes(renamed)).problems_of) == 1
+
+
+def test_empty_titles_are_nobodys_class():
+    blank = [Product(product_id=str(number), shop_id="s", title="", price=1.0) for number in range(3)]
+    bank = [problem_of(f"p{one.product_id}", "product", [one]) for one in blank]
+    assert len(find_clusters(bank).problems_of) == 3
+
+
+def test_two_problems_of_one_id_are_refused():
+    with pytest.raises(ArenaError, match="P4007"):
+        find_clusters([ask("a", 0), ask("a", 1)])
+
+
+def test_the_public_problems_cluster_and_some_of_the_suites_have_twins_outside():
+    """Five of the 90 suite problems share an answer with one that stands in no suite: a split by id would leak them."""
+    problems = real_problems()
+    clusters = find_clusters(problems)
+    assert sum(map(len, clusters.problems_of.values())) == 750
+    assert 700 < len(clusters.problems_of) < 750
+    in_suites = {problem.problem_id for problem in real_suites(problems)}
+    torn = [ids for ids in clusters.problems_of.values() if 0 < len(in_suites.intersection(ids)) < len(ids)]
+    assert (len(in_suites), len(torn)) == (90, 5)
+
+
+def test_the_public_web_problems_are_refused():
+    for row in real_rows():
+        if row["category"] == "web":
+            with pytest.raises(ArenaError, match="P4008"):
+                read_problems([row])

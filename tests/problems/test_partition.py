@@ -1,0 +1,275 @@
+"""The partition: pools that can't share an answer, frozen once, only ever added to, unreadable without the key."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+from collections import Counter
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from problems.clusters import answer_marks, cluster_id, find_clusters
+from problems.errors import ArenaError
+from problems.manifest import (
+    Opening,
+    PartitionManifest,
+    check_extends,
+    check_opening,
+    manifest_bytes,
+    opening_of,
+    read_manifest,
+)
+from problems.model import POOLS
+from problems.partition import DEV_COUNTS, EVAL_COUNTS, OpenPartition, contaminated, extend, freeze, pool_of
+from problems.product import Product
+from tests.problems.leak_stand import cheap_problems, problem_of, real_problems, real_suites
+from tests.problems.stand import make_catalogue
+
+KEY = bytes(range(32))
+OTHER_KEY = bytes(32)
+CATALOGUE = make_catalogue(900)
+SMALL = {"product": 1, "shop": 1, "voucher": 1}
+NONE = dict.fromkeys(SMALL, 0)
+replace = msgspec.structs.replace
+
+
+def ask(problem_id: str, *numbers: int):
+    bucket = "product" if len(numbers) == 1 else "shop"
+    return problem_of(problem_id, bucket, [CATALOGUE[number] for number in numbers])
+
+
+def small_freeze(problems, suites=(), seed: int = 1, eval_counts=NONE, dev_counts=NONE) -> PartitionManifest:
+    return freeze(problems, suites, seed=seed, key=KEY, eval_counts=eval_counts, dev_counts=dev_counts)
+
+
+def pools_by_id(manifest: PartitionManifest, problems) -> dict[str, str]:
+    partition = OpenPartition(manifest, KEY)
+    found = {one.problem_id: partition.row_of(partition.token(f"problem {one.problem_id}")) for one in problems}
+    return {name: row.pool for name, row in found.items() if row is not None}
+
+
+BANK = cheap_problems(CATALOGUE[:600], 60, seed=1) + tuple(
+    problem_of(f"u{number}", bucket, [CATALOGUE[600 + number]])
+    for number, bucket in enumerate(itertools.islice(itertools.cycle(("product", "shop", "voucher")), 280))
+)
+SUITE = BANK[:6]
+FROZEN = freeze(BANK, SUITE, seed=42, key=KEY)
+
+
+def test_the_pools_have_the_sizes_asked_for_and_suites_are_never_touched():
+    pools = pools_by_id(FROZEN, BANK)
+    buckets = {one.problem_id: one.bucket for one in BANK}
+    for pool, wanted in (("eval", EVAL_COUNTS), ("dev", DEV_COUNTS)):
+        assert Counter(buckets[name] for name, held in pools.items() if held == pool) == wanted
+    assert sum(EVAL_COUNTS.values()) == len(FROZEN.headline) == 75
+    assert {pools[one.problem_id] for one in SUITE} == {"never_touch"}
+    assert FROZEN.problem_counts == {pool: sum(held == pool for held in pools.values()) for pool in POOLS}
+
+
+def test_the_deal_follows_from_seed_and_key_whatever_the_order():
+    shuffled = random.Random(3).sample(BANK, len(BANK))
+    assert manifest_bytes(freeze(shuffled, SUITE[::-1], seed=42, key=KEY)) == manifest_bytes(FROZEN)
+    assert pools_by_id(freeze(BANK, SUITE, seed=43, key=KEY), BANK) != pools_by_id(FROZEN, BANK)
+    assert freeze(BANK, SUITE, seed=42, key=OTHER_KEY).sha256 != FROZEN.sha256
+
+
+@settings(max_examples=60)
+@given(
+    asked=st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=3, unique=True), min_size=8, max_size=24),
+    suites=st.integers(0, 3),
+    later=st.integers(1, 12),
+    rng=st.randoms(),
+)
+def test_pools_share_no_answer_and_what_is_frozen_never_moves(asked, suites, later, rng: random.Random):
+    problems = [ask(f"p{number:02}", *numbers) for number, numbers in enumerate(asked)]
+    known, new = problems[:-later] or problems[:1], problems[-later:]
+    try:
+        first = small_freeze(known, known[:suites], eval_counts={"product": 1, "shop": 1})
+    except ArenaError as error:
+        assert error.failure.code == "P4022"
+        first = small_freeze(known, known[:suites])
+    before = pools_by_id(first, known)
+    assert len(before) == len(known)
+    added = extend(OpenPartition(first, KEY), new)
+    again = extend(OpenPartition(first, KEY), rng.sample(new, len(new)))
+    assert again == added
+    after = pools_by_id(added.manifest, problems)
+    assert {name: after[name] for name in before} == before
+    assert not {one.problem_id for one in added.refused} & (after.keys() - before.keys())
+    assert {name: after[name] for name in added.pools} == added.pools
+    answers: dict[str, set[str]] = {}
+    for problem in problems:
+        if problem.problem_id in after:
+            answers.setdefault(after[problem.problem_id], set()).update(answer_marks(problem))
+    for left, right in itertools.combinations(answers.values(), 2):
+        assert left.isdisjoint(right)
+    if added.manifest != first:
+        check_extends(first, added.manifest)
+
+
+def test_a_problem_that_joins_two_pools_is_refused_and_both_are_named():
+    manifest = small_freeze([ask("a", 1), ask("b", 2)], [ask("a", 1)])
+    partition = OpenPartition(manifest, KEY)
+    bridge = ask("c", 1, 2)
+    with pytest.raises(ArenaError, match="never_touch and train") as caught:
+        pool_of(bridge, partition)
+    assert caught.value.failure.code == "P4020"
+    added = extend(partition, [bridge, ask("d", 2, 7), ask("e", 8)])
+    assert [(one.problem_id, one.pools) for one in added.refused] == [("c", ("never_touch", "train"))]
+    assert added.pools == {"d": "train", "e": "train"}
+
+
+def test_a_chain_of_new_problems_can_not_join_two_pools_either():
+    partition = OpenPartition(small_freeze([ask("a", 1), ask("b", 2)], [ask("a", 1)]), KEY)
+    added = extend(partition, [ask("n1", 1, 3), ask("n2", 3, 4), ask("n3", 4, 2)])
+    assert added.pools == {"n1": "never_touch", "n2": "never_touch"}
+    assert [one.problem_id for one in added.refused] == ["n3"]
+
+
+def test_a_new_problem_goes_where_its_answer_is_and_an_unknown_one_is_train():
+    partition = OpenPartition(small_freeze([ask("a", 1), ask("b", 2)], [ask("a", 1)]), KEY)
+    again = replace(ask("z", 1), query="something else entirely")
+    assert pool_of(again, partition) == "never_touch"
+    assert pool_of(ask("y", 9), partition) == "train"
+
+
+def test_clusters_of_one_pool_may_join_and_keep_a_frozen_name():
+    first = small_freeze([ask("a", 1), ask("b", 2), ask("c", 3)])
+    names = {row.cluster for row in first.rows}
+    added = extend(OpenPartition(first, KEY), [ask("d", 1, 2)]).manifest
+    joined = next(row for row in added.rows if len(row.problems) == 3)
+    assert {joined.cluster, *joined.absorbed} < names and len(added.rows) == 2
+    check_extends(first, added)
+
+
+def test_extending_with_what_is_known_changes_nothing():
+    added = extend(OpenPartition(FROZEN, KEY), BANK)
+    assert added.manifest is FROZEN and added.refused == ()
+    assert added.pools == pools_by_id(FROZEN, BANK)
+
+
+def test_the_headline_set_stays_the_75_frozen_ones():
+    partition = OpenPartition(FROZEN, KEY)
+    evaluated = next(one for one in BANK if pool_of(one, partition) == "eval")
+    added = extend(partition, [replace(evaluated, problem_id="later")])
+    assert added.pools == {"later": "eval"} and added.manifest.headline == FROZEN.headline
+
+
+def test_a_bank_that_is_too_small_is_refused_by_name():
+    with pytest.raises(ArenaError, match=r"P4022.*24 shop.*missing for eval"):
+        freeze([one for one in BANK if one.bucket != "shop"], (), seed=1, key=KEY)
+
+
+def spoiled() -> dict[str, dict[str, object]]:
+    first, second = FROZEN.rows[:2]
+    train = next(row for row in FROZEN.rows if row.pool == "train")
+    return {
+        "answer in two rows": {
+            "rows": (replace(first, answers=tuple(sorted({*first.answers, second.answers[0]}))), *FROZEN.rows[1:])
+        },
+        "problem in two rows": {
+            "rows": (replace(first, problems=tuple(sorted({*first.problems, second.problems[0]}))), *FROZEN.rows[1:])
+        },
+        "row twice": {"rows": (first, *FROZEN.rows)},
+        "rows out of order": {"rows": FROZEN.rows[::-1]},
+        "plain text for a token": {"rows": (replace(first, answers=("title kettle",)), *FROZEN.rows[1:])},
+        "empty row": {"rows": (replace(first, answers=()), *FROZEN.rows[1:])},
+        "headline problem of another pool": {"headline": (train.problems[0],)},
+        "absorbed cluster that stands elsewhere": {
+            "rows": (replace(first, absorbed=(second.cluster,)), *FROZEN.rows[1:])
+        },
+        "serial": {"serial": 0},
+        "second without a first": {"serial": 2},
+        "seed": {"seed": 2**60},
+        "another rule": {"rules": "title-key/9"},
+    }
+
+
+@pytest.mark.parametrize("fault", list(spoiled()))
+def test_a_manifest_that_is_not_sound_can_not_be_made_replaced_or_decoded(fault: str):
+    fields = {name: getattr(FROZEN, name) for name in FROZEN.__struct_fields__} | spoiled()[fault]
+    with pytest.raises(ArenaError, match="P4021"):
+        PartitionManifest(**fields)
+    with pytest.raises(ArenaError, match="P4021"):
+        replace(FROZEN, **spoiled()[fault])
+    with pytest.raises(ArenaError, match="P4021"):
+        read_manifest(msgspec.json.encode(fields))
+
+
+def test_a_manifest_travels_as_bytes_and_no_other_bytes_pass():
+    assert read_manifest(manifest_bytes(FROZEN)) == FROZEN
+    assert FROZEN.sha256 == hashlib.sha256(manifest_bytes(FROZEN)).hexdigest()
+    for content in (b"", b"[]", b'{"rows": 3}', b"\xff"):
+        with pytest.raises(ArenaError, match="P4021"):
+            read_manifest(content)
+
+
+def test_a_successor_that_moved_or_lost_something_is_found_without_the_key():
+    grown = extend(OpenPartition(FROZEN, KEY), [ask("x", 0)]).manifest
+    check_extends(FROZEN, grown)
+    moved = [replace(row, pool="train") if row.pool == "dev" else row for row in grown.rows]
+    lost = [row for row in grown.rows if row != grown.rows[0]]
+    for rows in (moved, lost):
+        if rows == lost and grown.rows[0].pool == "eval":
+            rows = [row for row in grown.rows if row != next(one for one in grown.rows if one.pool != "eval")]
+        with pytest.raises(ArenaError, match="P4021"):
+            check_extends(FROZEN, replace(grown, rows=tuple(rows)))
+    with pytest.raises(ArenaError, match="P4021"):
+        check_extends(grown, FROZEN)
+
+
+def test_whoever_has_catalogue_and_problems_but_no_key_recognises_nothing():
+    content = manifest_bytes(FROZEN).decode()
+    guesses = set()
+    for problem in BANK:
+        for text in (problem.problem_id, cluster_id(problem), *answer_marks(problem)):
+            guesses |= {text, hashlib.sha256(text.encode()).hexdigest()}
+    assert not [guess for guess in guesses if guess in content]
+
+
+def test_another_key_is_refused_instead_of_calling_everything_train():
+    with pytest.raises(ArenaError, match="P4023"):
+        OpenPartition(FROZEN, OTHER_KEY)
+    with pytest.raises(ValueError, match="32 bytes"):
+        OpenPartition(FROZEN, b"short")
+
+
+def test_one_problem_can_be_opened_without_opening_another():
+    partition = OpenPartition(FROZEN, KEY)
+    left, right = BANK[10], BANK[20]
+    openings = partition.openings(left)
+    assert {opening.mark for opening in openings} > answer_marks(left)
+    assert {check_opening(FROZEN, opening) for opening in openings} == {pool_of(left, partition)}
+    stolen = Opening(mark=f"problem {right.problem_id}", opening_key=openings[0].opening_key)
+    for wrong in (stolen, replace(openings[0], opening_key="zz"), opening_of(OTHER_KEY, openings[0].mark)):
+        with pytest.raises(ArenaError, match="P4024"):
+            check_opening(FROZEN, wrong)
+    assert partition.openings(ask("unknown", 0)) == () or pool_of(ask("unknown", 0), partition)
+
+
+def test_a_training_row_is_recognised_by_problem_query_title_or_product():
+    manifest = small_freeze([ask("a", 1), ask("b", 2), ask("c", 3)], [ask("a", 1)])
+    partition = OpenPartition(manifest, KEY)
+    title, words = CATALOGUE[1].title, ask("a", 1).query.split()
+    assert contaminated(partition, problem=replace(ask("n", 1, 9), query="x")) == ("never_touch",)
+    assert contaminated(partition, query=" ".join(reversed(words)).upper()) == ("never_touch",)
+    assert contaminated(partition, titles=[f"[COD] {title.upper()}"]) == ("never_touch",)
+    assert contaminated(partition, product_ids=[CATALOGUE[1].product_id]) == ("never_touch",)
+    assert contaminated(partition, titles=[title, CATALOGUE[2].title]) == ("never_touch", "train")
+    clean = Product(product_id="1", shop_id="s", title="Nothing of the kind", price=1.0)
+    assert contaminated(partition, query="nothing of the kind", titles=[clean.title], product_ids=["1"]) == ()
+    assert contaminated(partition) == contaminated(partition, query="I want", titles=[""]) == ()
+
+
+def test_the_public_problems_are_dealt_and_twins_of_suite_problems_are_not_trained_on():
+    problems = real_problems()
+    suites = real_suites(problems)
+    manifest = freeze(problems, suites, seed=2_026, key=KEY)
+    assert manifest.problem_counts == {"never_touch": 95, "eval": 75, "dev": 60, "train": 520}
+    pools = pools_by_id(manifest, problems)
+    for ids in find_clusters(problems).problems_of.values():
+        assert len({pools[one] for one in ids}) == 1

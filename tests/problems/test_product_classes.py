@@ -1,0 +1,74 @@
+"""Product classes over a catalogue, against a truth that is known because it was planted."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from harness.catalogue.synthetic import generate
+from problems.planted import measure_classes, plant
+from problems.product import Product
+from problems.product_classes import find_classes
+
+CATALOGUE = tuple(generate(5_000, 7))
+
+
+@pytest.fixture(scope="module")
+def figures():
+    return measure_classes(CATALOGUE, plant(CATALOGUE, 100, 1))
+
+
+def test_what_is_joined_is_one_product(figures):
+    assert figures.precision_e4 >= 9_950
+    assert all(share_e4 <= 100 for share_e4 in figures.miss_joined_e4.values()), figures.miss_joined_e4
+
+
+def test_what_is_one_product_is_joined(figures):
+    assert figures.recall_e4 >= 9_500
+    for kind in ("order", "retailer", "unit", "plain words"):
+        assert figures.twin_recall_e4[kind] >= 9_500, kind
+
+
+def test_the_limit_is_shown_a_word_never_heard_before_parts_a_listing(figures):
+    assert figures.twin_recall_e4["unheard word"] < 1_000
+
+
+def test_classes_do_not_depend_on_the_order_of_the_products():
+    shuffled = random.Random(5).sample(CATALOGUE, len(CATALOGUE))
+    assert find_classes(shuffled) == find_classes(CATALOGUE)
+
+
+def test_planting_does_not_depend_on_the_order_of_the_products():
+    shuffled = random.Random(5).sample(CATALOGUE, len(CATALOGUE))
+    assert plant(shuffled, 20, 1) == plant(CATALOGUE, 20, 1)
+
+
+def test_all_keys_of_a_class_share_every_word_but_those_without_meaning():
+    classes = find_classes(CATALOGUE)
+    assert classes.keys_of_class
+    for keys in classes.keys_of_class.values():
+        words = [set(key.split()) for key in keys]
+        spread = set.union(*words) - set.intersection(*words)
+        assert not any(word.isdigit() or any(letter.isdigit() for letter in word) for word in spread), keys
+
+
+def test_an_often_seen_brand_or_colour_still_parts():
+    def listed(number: int, title: str, brand: str = "") -> Product:
+        category = f"Floor {number % 6} > Shelf"
+        return Product(product_id=str(number), shop_id="s", title=title, price=9.0, category=category, brand=brand)
+
+    shelf = [listed(number, f"Item tool part k{number} sturdy", "") for number in range(200)]
+    shelf += [listed(200 + number, f"Marpo gadget thing q{number}", "Marpo") for number in range(200)]
+    shelf += [listed(400 + number, f"blue gadget thing z{number}") for number in range(200)]
+    pairs = {"sturdy": True, "Marpo": False, "blue": False}
+    shelf += [listed(900, "Long iron handle fork")]
+    shelf += [listed(901 + place, f"Long iron handle fork {word}", "") for place, word in enumerate(pairs)]
+    classes = find_classes(shelf)
+    plain = classes.class_of("Long iron handle fork")
+    assert {word: classes.class_of(f"Long iron handle fork {word}") == plain for word in pairs} == pairs
+
+
+def test_a_small_catalogue_of_one_floor_joins_by_title_keys_alone():
+    shelf = [Product(product_id=str(n), shop_id="s", title=f"Fork no {n} sturdy", price=1.0) for n in range(99)]
+    assert find_classes(shelf).keys_of_class == {}

@@ -1,0 +1,61 @@
+"""The leak guard at full size: 500 problems in six disguises over 100,000 products, and a year of batches dealt."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from harness.catalogue.synthetic import generate
+from problems.leak_guard import falsely_merged, guard_table, measure_guard
+from problems.manifest import check_extends
+from problems.partition import OpenPartition, extend, freeze
+from problems.planted import measure_classes, plant
+from problems.product_classes import find_classes
+from problems.synthesis import synthesize
+from tests.problems.leak_stand import cheap_problems
+
+pytestmark = pytest.mark.prove
+
+YEAR = 44_000  # problems: 120 a day
+KEY = bytes(range(32))
+
+
+@pytest.fixture(scope="module")
+def catalogue():
+    return tuple(generate(100_000, 7))
+
+
+@pytest.fixture(scope="module")
+def classes(catalogue):
+    started = time.perf_counter()
+    found = find_classes(catalogue)
+    print(f"classes of {len(catalogue)} products: {time.perf_counter() - started:.1f} s")
+    return found
+
+
+def test_every_disguise_of_500_problems_stays_in_its_cluster(catalogue, classes):
+    bank = synthesize(catalogue, seed=5, counts={"product": 168, "shop": 166, "voucher": 166})
+    prices = {product.product_id: product.price for product in catalogue}
+    figures = measure_guard(bank, seed=1, classes=classes, prices_php=prices)
+    print(guard_table(figures))
+    assert [(row.made, row.in_cluster) for row in figures.rows] == [(500, 500)] * 6
+    assert figures.falsely_merged_e4 <= 100 and figures.net_precision_e4 >= 9_500
+
+
+def test_planted_twins_are_joined_and_planted_misses_are_not(catalogue):
+    figures = measure_classes(catalogue, plant(catalogue, 500, 1))
+    print(figures)
+    assert figures.precision_e4 >= 9_950 and figures.recall_e4 >= 9_500
+
+
+def test_a_year_of_batches_is_dealt_without_false_merges(catalogue, classes):
+    drawn = cheap_problems(catalogue, YEAR)
+    assert 100 * len(falsely_merged(drawn, classes)) <= YEAR
+    started = time.perf_counter()
+    first = freeze(drawn[:2_000], drawn[2_000:2_090], seed=7, key=KEY, classes=classes)
+    added = extend(OpenPartition(first, KEY), drawn[2_090:], classes)
+    print(f"{YEAR} problems dealt in {time.perf_counter() - started:.1f} s: {added.manifest.problem_counts}")
+    print(f"refused, for they join two pools: {len(added.refused)}")
+    check_extends(first, added.manifest)
+    assert len(added.pools) + len(added.refused) == YEAR - 2_090

@@ -1,0 +1,110 @@
+"""3,000 problems over a catalogue of 100,000 in at most five minutes, every one usable; a year of batches after that.
+
+`python -m tests.prove.test_synthesis_scale 100000 1000 [365]` prints one JSON object: seconds of each part, and counts.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from harness.catalogue.synthetic import generate
+from problems.ambiguity import ACCEPTED_MAX, measure_ambiguity
+from problems.difficulty import measure_difficulty
+from problems.distributions import describe
+from problems.model import BUCKETS
+from problems.selfcheck import check_problem_set
+from problems.shelf import Shelf
+from problems.synthesis import ProblemMaker
+from problems.titles import LexicalTitles
+from problems.wording import check_wording
+
+pytestmark = pytest.mark.prove
+
+SEED = 7
+BATCH = 40  # of each bucket: about 120 problems a race
+YEAR = 365
+
+
+def run(documents: int, per_bucket: int, batches: int = 0) -> dict[str, Any]:
+    """Synthesise `per_bucket` of each bucket, check every one, then go on with `batches` of 120."""
+    seconds: dict[str, float] = {}
+    products = list(timed(seconds, "catalogue", lambda: list(generate(documents, SEED))))
+    shelf = timed(seconds, "index", lambda: Shelf(products))
+    timed(seconds, "classes", lambda: shelf.class_numbers)
+    maker = ProblemMaker(shelf)
+    counts = dict.fromkeys(BUCKETS, per_bucket)
+    problems = timed(seconds, "synthesis", lambda: maker.make(seed=1 << 200, counts=counts))
+    checks = timed(
+        seconds,
+        "selfcheck",
+        lambda: check_problem_set(problems, shelf.products, shelf.product, LexicalTitles(), seed=3),
+    )
+    counts_of = timed(seconds, "ambiguity", lambda: [measure_ambiguity(problem, shelf) for problem in problems])
+    flaws = timed(seconds, "wording", lambda: [flaw for problem in problems for flaw in check_wording(problem)])
+    levels = Counter(measure_difficulty(problem, shelf).level for problem in problems)
+    shape = describe(problems)
+    found = {
+        "problems": len(problems),
+        "usable": sum(check.is_usable for check in checks),
+        "random_successes": sum(check.is_random_success for check in checks),
+        "accepted": dict(sorted(Counter(count for one in counts_of for count in one.accepted).items())),
+        "fitting": dict(sorted(Counter(count for one in counts_of for count in one.fitting).items())),
+        "flaws": len(flaws),
+        "levels": dict(sorted(levels.items())),
+        "asked_e4": {
+            bucket: [one.with_sku_e4, one.with_attributes_e4, one.with_service_e4, one.with_price_e4]
+            for bucket, one in shape.buckets.items()
+        },
+    }
+    pace: list[float] = []
+    classes: set[int] = set()
+    answers = 0
+    for number in range(batches):
+        started = time.perf_counter()
+        batch = maker.make(seed=(1 << 200) + 1 + number, counts=dict.fromkeys(BUCKETS, BATCH))
+        pace.append(time.perf_counter() - started)
+        for item in (item for problem in batch for item in problem.rewards):
+            place = shelf.place(item.product_id)
+            classes.add(-1 if place is None else int(shelf.class_numbers[place]))
+            answers += 1
+    if batches:
+        tenth = max(1, batches // 10)
+        found |= {"year_problems": 3 * BATCH * batches, "answers": answers, "answer_classes": len(classes)}
+        seconds |= {"year": sum(pace), "first_tenth": sum(pace[:tenth]), "last_tenth": sum(pace[-tenth:])}
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    return {"seconds": {name: round(value, 1) for name, value in seconds.items()}, "peak_mb": peak_mb, **found}
+
+
+def timed(seconds: dict[str, float], name: str, work: Any) -> Any:
+    started = time.perf_counter()
+    result = work()
+    seconds[name] = time.perf_counter() - started
+    return result
+
+
+def test_three_thousand_problems_over_a_hundred_thousand_products_are_all_usable() -> None:
+    found = run(100_000, 1_000)
+    print(json.dumps(found))
+    assert found["problems"] == found["usable"] == 3_000
+    assert found["flaws"] == 0 and found["random_successes"] <= 3
+    assert max(found["accepted"]) <= ACCEPTED_MAX and max(found["fitting"]) <= ACCEPTED_MAX
+    assert sum(found["seconds"].values()) <= 300
+
+
+def test_a_year_of_batches_costs_the_same_at_its_end_as_at_its_beginning() -> None:
+    found = run(300_000, 10, YEAR)
+    print(json.dumps(found))
+    assert found["year_problems"] == 43_800
+    assert found["answer_classes"] == found["answers"]  # no class answers twice, so no two share a leak cluster
+    assert found["seconds"]["last_tenth"] <= 3 * found["seconds"]["first_tenth"]
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(*map(int, sys.argv[1:]))))
