@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import secrets
 
+from arena.bank.level import HORIZON_RACES, StockLevel
 from arena.bank.partition_file import PARTITION_FILE, PartitionFile
 from arena.bank.port import Bank
 from arena.bank.sealed_stock import SealedStock
 from arena.bank.stock import BatchStock
 from arena.chain.keys import verify
 from arena.chain.local import LocalSubtensor
+from arena.chain.opening import open_beacon, open_timelock
 from arena.chain.port import Beacon, Signer, Subtensor, Timelock
 from arena.gate.isolation import inspect_isolated
 from arena.gate.knowledge import GateKnowledge, make_knowledge
 from arena.gate.report import GateReport
 from arena.policy import Policy
+from arena.race.schedule import coming_closes_ms
 from harness.agents.registry import reference_agents
 from harness.catalogue.engine import open_catalogue
 from neurons.settings import Settings
@@ -27,6 +30,7 @@ from problems.canonical import text_hash
 from problems.errors import ArenaError
 from problems.model import BUCKETS, Bucket, Problem
 from problems.product import Product
+from problems.shipped_suites import shipped_answers
 from problems.suites import read_problems, write_problems
 from problems.synthesis import synthesize
 
@@ -68,18 +72,23 @@ async def prepare_local_chain(chain: Subtensor, signer: Signer) -> None:
 
 
 def open_bank(
-    settings: Settings, policy: Policy, suite: tuple[Problem, ...], beacon: Beacon, timelock: Timelock, signer: Signer
+    settings: Settings,
+    policy: Policy,
+    suite: tuple[Problem, ...],
+    beacon: Beacon,
+    timelock: Timelock,
+    signer: Signer | None = None,
 ) -> Bank:
     """The node's bank: the sealed batches of the key that the settings name, or a stock of its own.
 
     On the local network an empty stock makes problems nobody has seen, from secret randomness, and none of their
-    answers is an answer of the public suite or of an earlier batch. `bank/partition.json`, where it stands, says which
-    pool each of the node's own problems belongs to.
+    answers is an answer of a public suite or of an earlier batch. `bank/partition.json`, where it stands, says which
+    pool each of the node's own problems belongs to; without a `signer` nothing is entered there.
     """
     folder = settings.state_dir / "bank"
     if settings.bank_hotkey:
         return SealedStock(folder, settings.bank_hotkey, verify, timelock, beacon)
-    public = frozenset(reward.product_id for problem in suite for reward in problem.rewards)
+    public = shipped_answers().union(reward.product_id for problem in suite for reward in problem.rewards)
 
     def replenish(earlier: frozenset[str]) -> tuple[Problem, ...]:
         counts = _counts(policy.race.batch_problems)
@@ -91,8 +100,19 @@ def open_bank(
         folder,
         secrets.token_bytes,
         replenish if settings.network == LOCAL_NETWORK else None,
-        PartitionFile(partition, signer, verify).assign if partition.exists() else None,
+        PartitionFile(partition, signer, verify).assign if signer and partition.exists() else None,
     )
+
+
+def measure_stock(settings: Settings, now_ms: int) -> StockLevel:
+    """How long the bank of the settings lasts for the policy's races; opens files of the state folder only.
+
+    Raises ArenaError P4001 to P4010 for a stock file that can't be read, V2030 for an unknown policy.
+    """
+    policy = policy_of(settings)
+    beacon = open_beacon(settings.network, lambda: now_ms)
+    bank = open_bank(settings, policy, (), beacon, open_timelock(settings.network))
+    return bank.level(coming_closes_ms(now_ms, policy.race, HORIZON_RACES), now_ms)
 
 
 def practice_problems(settings: Settings, name: str, count: int) -> tuple[Problem, ...]:

@@ -270,6 +270,24 @@ def _unexaminable(name: str, error: Exception) -> Examination:
     return Examination(name=name, status="fail", found=str(error), fix="see the reason; then run `arena doctor` again")
 
 
+def check_bank(settings: Settings) -> Examination:
+    """Enough sealed batches for the races to come; on the local network a node makes its own."""
+    from arena.bank.level import DAY_MS
+    from neurons.bank_preparation import measure_stock
+    from neurons.wiring import unix_ms
+
+    level = measure_stock(settings, unix_ms())
+    if level.is_made_here:
+        return Examination(name="bank", status="ok", found="made here when it is empty (local network)")
+    found = f"{level.races} races, {level.lasts_ms // DAY_MS} days"
+    if level.is_low(settings.bank_days_min):
+        fix = (
+            f"a validator needs {settings.bank_days_min} days: ask the operator for batches, then: arena problems stock"
+        )
+        return Examination(name="bank", status="warn", found=found, fix=fix)
+    return Examination(name="bank", status="ok", found=found)
+
+
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("python", check_python),
     ("platform", check_platform),
@@ -282,4 +300,5 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("model", check_model),
     ("search engine", check_engine),
     ("chain keys", check_chain),
+    ("bank", check_bank),
 )

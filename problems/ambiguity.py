@@ -46,7 +46,7 @@ def measure_ambiguity(
     names = said_names(problem)
     accepted = tuple(len(shelf.accepted(item, titles)) for item in problem.rewards)
     fitting = tuple(count_fitting(item, words, shelf) for item, words in zip(problem.rewards, names, strict=True))
-    crowded = [
+    over = [
         f"reward[{slot}]: {counts[0]} products satisfy it, {counts[1]} fit its words"
         for slot, counts in enumerate(zip(accepted, fitting, strict=True))
         if max(counts) > at_most
@@ -55,7 +55,7 @@ def measure_ambiguity(
         problem_id=problem.problem_id,
         accepted=accepted,
         fitting=fitting,
-        failure=Failure(code="P4019", detail="; ".join(crowded)) if crowded else None,
+        failure=Failure(code="P4019", detail="; ".join(over)) if over else None,
     )
 
 

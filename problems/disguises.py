@@ -26,7 +26,8 @@ DISGUISE_KINDS: tuple[DisguiseKind, ...] = ("paraphrase", "reorder", "synonym", 
 
 _WORD = re.compile(r"[^\W_]+(?:[-'.][^\W_]+)*")
 _MEASURE = re.compile(
-    r"(?<![\w.])(\d+(?:\.\d+)?) ?(milliliters?|ml|liters?|l|centimeters?|cm|millimeters?|mm|grams?|g|kg|pieces|pcs)\b",
+    r"(?<![\w.])(?<!\d[/*x×-])(\d+(?:\.\d+)?) ?"
+    r"(milliliters?|ml|liters?|l|centimeters?|cm|millimeters?|mm|grams?|g|kg|pieces|pcs)\b",
     re.I,
 )
 # unit: (other spellings with their factors)

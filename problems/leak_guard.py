@@ -10,7 +10,7 @@ integers in ten-thousandths.
 from __future__ import annotations
 
 import itertools
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
@@ -131,7 +131,7 @@ def guard_table(figures: GuardFigures) -> str:
     for row in figures.rows:
         shares = (_percent(_share_e4(count, row.made)) for count in (row.in_cluster, row.in_net))
         lines.append("{:<12}{:>6}{:>10}{:>8}".format(row.kind, row.made, *shares))
-    total = Counter({row.kind: row.made for row in figures.rows}).total()
+    total = sum(row.made for row in figures.rows)
     whole = (_percent(figures.in_cluster_e4), _percent(figures.net_recall_e4))
     lines.append("{:<12}{:>6}{:>10}{:>8}".format("all", total, *whole))
     lines.append(

@@ -142,8 +142,7 @@ def check_extends(older: PartitionManifest, newer: PartitionManifest) -> None:
 
     Raises ArenaError P4021 naming what changed.
     """
-    same = ("format", "rules", "seed", "key_commitment", "headline")
-    for field in same:
+    for field in ("format", "rules", "seed", "key_commitment", "headline"):
         if getattr(older, field) != getattr(newer, field):
             raise ArenaError("P4021", f"{field} changed")
     if newer.serial != older.serial + 1 or newer.previous_sha256 != older.sha256:
@@ -151,8 +150,7 @@ def check_extends(older: PartitionManifest, newer: PartitionManifest) -> None:
     now = {token: row for row in newer.rows for token in (row.cluster, *row.absorbed)}
     for row in older.rows:
         after = now.get(row.cluster)
-        kept = after is not None and after.pool == row.pool
-        if not kept or after is None or not _holds(after, row):
+        if after is None or after.pool != row.pool or not _holds(after, row):
             raise ArenaError("P4021", f"cluster {row.cluster[:12]}… changed its pool or lost something")
 
 

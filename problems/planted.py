@@ -18,7 +18,7 @@ import msgspec
 
 from problems.disguises import relisted, respelled
 from problems.product import Product
-from problems.product_classes import ProductClasses, find_classes
+from problems.product_classes import find_classes
 from problems.titles import title_words
 
 TwinKind = Literal["order", "retailer", "unit", "plain words", "unheard word"]
@@ -125,12 +125,6 @@ def measure_classes(products: Sequence[Product], planted: Sequence[PlantedProduc
         twin_recall_e4={kind: share for kind, share in share_e4.items() if kind not in misses | {"base"}},
         miss_joined_e4={kind: share for kind, share in share_e4.items() if kind in misses},
     )
-
-
-def share_of_classes(classes: ProductClasses) -> tuple[int, int]:
-    """(products known, products whose class has more than one title key): how much joining there is at all."""
-    joined = sum(key in classes.class_of_key for key in classes.key_of_product.values())
-    return len(classes.key_of_product), joined
 
 
 class _Parts(msgspec.Struct, frozen=True, kw_only=True):

@@ -52,14 +52,18 @@ _NUMBER = r"\d+(?:\.\d+)?"
 _UNIT_NAMES = "|".join(re.escape(name) for name in sorted(_UNITS, key=lambda name: (-len(name), name)))
 _UNIT_NAMES += r"|(?<=\d)in(?! ?\d)"  # `12in` is a length, `10 in 1` is none
 _UNITS["in"] = _UNITS["inch"]
+# `500 ml`, `10 x 20 cm`, `40/60/80cm` and `3-5 kg` (a unit for each number), `1/2 inch` (a fraction), `set of 4`
 _MEASURE = re.compile(
-    rf"(?<![a-z0-9./-])({_NUMBER}(?: ?[x*×] ?{_NUMBER})*)[ -]?({_UNIT_NAMES})(?![a-z0-9])"
+    rf"(?<![a-z0-9.])({_NUMBER}(?: ?[x*×/-] ?{_NUMBER})*)[ -]?({_UNIT_NAMES})(?![a-z0-9])"
     rf"|\b(?:set|pack|box|bundle) of (\d+)\b"
 )
 _TIMES = re.compile(rf"(?<![a-z0-9./-])({_NUMBER}(?: ?[x*×] ?{_NUMBER})+)(?![a-z0-9])")
+_FRACTION = re.compile(r"([1-9]|1[0-9]) ?/ ?(2|3|4|8|16|32)")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _DECIMAL_COMMA = re.compile(r"(?<=\d),(?=\d{1,2}(?!\d))")
-_CODE_DASH = re.compile(r"(?<![a-z0-9])([a-z]{1,4})-(?=\d)")  # NES-32 and NES32 are one model
+_CODE_DASH = re.compile(  # NES-32 and NES32 are one model; `tape-48mm` is none
+    rf"(?<![a-z0-9])([a-z]{{1,4}})-(?=\d)(?!{_NUMBER} ?(?:{_UNIT_NAMES})(?![a-z0-9]))"
+)
 _WORD = re.compile(r"\d+/\d+|\d+\.\d+|[^\W_]+")
 
 
@@ -73,8 +77,8 @@ def folded(text: str) -> str:
 def spoken_words(text: str) -> list[str]:
     """The text's words in order: measures in base units (`0.5 L` is `500ml`), dashes inside model codes closed,
     plurals without their s."""
-    measured = _MEASURE.sub(_in_base_units, folded(text))
-    measured = _CODE_DASH.sub(r"\1", _TIMES.sub(_dimensions, measured))
+    closed = _CODE_DASH.sub(r"\1", folded(text))
+    measured = _TIMES.sub(_dimensions, _MEASURE.sub(_in_base_units, closed))
     return [_singular(word) for word in _WORD.findall(measured)]
 
 
@@ -97,7 +101,12 @@ def _in_base_units(found: re.Match[str]) -> str:
     if found[3]:
         return f" {int(found[3])}pcs "
     base, size = _UNITS[found[2]]
-    return " " + "x".join(_exact(Fraction(number) * size) for number in _numbers(found[1])) + base + " "
+    if fraction := _FRACTION.fullmatch(found[1]):
+        return f" {_exact(Fraction(int(fraction[1]), int(fraction[2])) * size)}{base} "
+    parts = re.split(r"[/-]", found[1])
+    return (
+        " " + " ".join("x".join(_exact(Fraction(one) * size) for one in _numbers(part)) + base for part in parts) + " "
+    )
 
 
 def _dimensions(found: re.Match[str]) -> str:

@@ -70,9 +70,9 @@ def _knows(*names: str) -> Any:
 
 def make_app(tail: Tail, places: Places) -> FastAPI:
     """The application over one tail."""
-    responses: dict[int | str, dict[str, Any]] = {
-        status: {"description": "code, title, detail, remedy, head"} for status in (400, 404, 416, 503)
-    }
+    _, shapes = msgspec.json.schema_components([Refusal])
+    refused = {"description": Refusal.__doc__, "content": {"application/json": {"schema": shapes["Refusal"]}}}
+    responses: dict[int | str, dict[str, Any]] = {"4XX": refused, "5XX": refused}
     app = FastAPI(title="agent-arena live tail", version="1", docs_url=None, redoc_url=None, responses=responses)
     app.add_exception_handler(ArenaError, _on_failure)
     app.add_exception_handler(RequestValidationError, _on_wrong_parameter)

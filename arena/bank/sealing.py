@@ -1,12 +1,13 @@
 """Sealing ahead: an operator's problems dealt to the coming races, each batch locked to the round after its close.
 
-Promise: every batch has the same mix of buckets, whatever order the problems came in; no problem goes into two batches; a
-batch is named after its race's close, since every node counts its own races. Clock, randomness and ports come from the
-caller. What was left over, and what the partition refused, stays with the operator.
+Promise: every batch has the same mix of buckets, whatever order the problems came in; no problem goes into two batches;
+a batch is named after its race's close, since every node counts its own races. Clock, randomness and ports come from
+the caller. What was left over, and what the partition refused, stays with the operator.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
 
@@ -30,23 +31,25 @@ class Dealt(msgspec.Struct, frozen=True, kw_only=True):
 def deal(
     assigned: Assignment, closes_ms: Sequence[int], size: int, used_ids: Collection[str] = ()
 ) -> tuple[Dealt, ...]:
-    """`size` problems for the race of each close. `used_ids` are the public ids of batches sealed before.
+    """`size` problems for the race of each close. Those whose public ids are in `used_ids` were sealed before, and are
+    passed over.
 
-    Raises ArenaError P4015 when there are too few problems, P4007 when two share an id, P4029 for one that was sealed
-    before.
+    Raises ArenaError P4015 when there are too few problems left, P4007 when two share an id.
     """
     rows = sorted(
-        zip(assigned.problems, assigned.pools, assigned.cluster_ids, strict=True), key=lambda row: row[0].problem_id
+        (
+            row
+            for row in zip(assigned.problems, assigned.pools, assigned.cluster_ids, strict=True)
+            if row[0].problem_id not in used_ids
+        ),
+        key=lambda row: row[0].problem_id,
     )
-    ids = [problem.problem_id for problem, _, _ in rows]
-    for before, problem_id in zip(["", *ids], ids, strict=False):
-        if problem_id == before:
-            raise ArenaError("P4007", problem_id)
-        if problem_id in used_ids:
-            raise ArenaError("P4029", f"{problem_id} stands in a batch that was sealed before")
+    for before, after in itertools.pairwise(rows):
+        if before[0].problem_id == after[0].problem_id:
+            raise ArenaError("P4007", after[0].problem_id)
     races = len(closes_ms)
     if len(rows) < races * size:
-        raise ArenaError("P4015", f"{len(rows)} problems may be raced, {races} races take {races * size}")
+        raise ArenaError("P4015", f"{len(rows)} problems are left to race, {races} races take {races * size}")
     by_bucket = [row for bucket in BUCKETS for row in rows if row[0].bucket == bucket]
     made = []
     for number, close_ms in enumerate(closes_ms):

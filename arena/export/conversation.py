@@ -277,9 +277,18 @@ class _Reading:
         words = self._words[index]
         if words is None:
             return ChatMessage(role=sent.role, content=sent.content, tool_call_id=sent.tool_call_id)
-        if any(turn < number for turn in self._written.get(words, ())):
-            return ChatMessage(role="assistant", content=sent.content, tool_calls=sent.tool_calls)
-        return _not_written(sent)
+        writer = next((turn for turn in self._written.get(words, ()) if turn < number), None)
+        if writer is None:
+            return _not_written(sent)
+        turn = self._turns[writer]
+        echoed = self._echoed[turn.step]
+        pairs = list(zip(sent.tool_calls, _native(turn.calls), strict=False))
+        return ChatMessage(
+            role="assistant",
+            content=sent.content,
+            tool_calls=tuple(call for call, own in pairs if own.id not in echoed),
+            echoed_tool_calls=tuple(call for call, own in pairs if own.id in echoed),
+        )
 
     def _echoed_ids(self, turn: Completion) -> frozenset[str]:
         """Ids of a turn's native calls that were dispatched as `echoed`, matched in order as the emission rule does."""

@@ -75,7 +75,7 @@ _BLOCK_END = re.compile(rb"-----END [A-Z0-9 ]{0,40}-----")
 _BLOCK_BODY = re.compile(rb"(?: BLOCK)?-----[A-Za-z0-9+/=\\\s]*+")
 _BLOCK_BYTES_MAX = 1 << 16
 _ADDRESS_BYTES_MAX = 200  # of user and password
-_USER = re.compile(rb"[^\s/@:\"'\\]{1,64}:([^\s/@\"'\\]{6,128})")
+_USER = re.compile(rb"[^\s/@:\"'\\]{1,64}:((?!\[REDACTED:)[^\s/@\"'\\]{6,128})")
 _PHRASE = re.compile(rb"(?i:mnemonic|phrase)[\"'\\ :=]{1,8}((?:[a-z]{3,8} ){11,23}[a-z]{3,8})(?![a-z])")
 
 

@@ -55,11 +55,9 @@ def require_anchor(
     signed = read_checkpoint(checkpoint.note, verify_signature)
     if (signed.validator, signed.size) != (checkpoint.validator, checkpoint.size):
         raise ArenaError("V2050", f"checkpoint {checkpoint.size} holds the note of {signed.validator} {signed.size}")
-    about = f"checkpoint {checkpoint.size} of {checkpoint.validator}: block {checkpoint.anchor_block}"
-    if (
-        commitment is None
-        or commitment.block != checkpoint.anchor_block
-        or committed_checkpoint([checkpoint], commitment) is None
-    ):
-        raise ArenaError("V2050", f"{about} holds {commitment.sha256[:16] if commitment else 'nothing'} of its hotkey")
+    is_held = commitment is not None and committed_checkpoint([checkpoint], commitment) is not None
+    if commitment is None or not is_held or not 0 < checkpoint.anchor_block == commitment.block:
+        held = f"{commitment.sha256[:16]} of block {commitment.block}" if commitment else "nothing"
+        about = f"checkpoint {checkpoint.size} of {checkpoint.validator}, block {checkpoint.anchor_block}"
+        raise ArenaError("V2050", f"{about}: the chain holds {held}")
     return signed

@@ -58,7 +58,8 @@ def read_checkpoint(note: str, verify_signature: Verifier) -> Checkpoint:
     if not gap or checkpoint.size < 0 or text + "\n" != _text(checkpoint):
         raise ArenaError("V2050", "checkpoint: not in canonical form")
     marker, key_id = f"— {origin} ", _key_id(checkpoint.validator)
-    for line in signatures.splitlines():
+    *lines, last = signatures.split("\n")
+    for line in lines if not last else ():
         if line.startswith(marker) and _is_signed(line[len(marker) :], key_id, checkpoint, text, verify_signature):
             return checkpoint
     raise ArenaError("V2050", f"checkpoint: no valid signature of {checkpoint.validator}")

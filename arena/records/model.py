@@ -78,7 +78,7 @@ class VerdictRecord(msgspec.Struct, frozen=True, kw_only=True, tag="verdict", ta
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True, tag="attempt", tag_field="kind"):
-    """One leased attempt at an evaluation, however it ended. `counted` attempts name the body they produced."""
+    """One leased attempt at an evaluation, however it ended. An `evaluated` one names the body it produced."""
 
     attempt_id: str  # "<work item>:<fence>"
     subject: Subject

@@ -1,4 +1,4 @@
-"""Proof files: one record stands in the log whose state its validator signed, and nothing before an older state changed.
+"""Proof files: a record stands in the log whose state its validator signed, and nothing before an older state changed.
 
 A proof is canonical JSON and a line feed, so that a file has one form:
 
@@ -128,9 +128,9 @@ async def prove(
         raise ArenaError("V2053", f"the log of {validator} has no record {seq}")
     inclusion = RangeHashes(inclusion_ranges(seq - 1, point.size))
     consistency = RangeHashes(consistency_ranges(older.size, point.size) if older else [])
-    await _read_leaves(
-        store.leaves(validator, to_seq=point.size), [p for p in (older, point) if p], inclusion, consistency
-    )
+    points = [other for other in (older, point) if other]
+    await _read_leaves(store.leaves(validator, to_seq=point.size), points, inclusion, consistency)
+    steps = tuple(hash_.hex() for hash_ in consistency.hashes())
     proof = Proof(
         validator=validator,
         seq=seq,
@@ -139,8 +139,7 @@ async def prove(
         signature=record.signature,
         checkpoint=note,
         inclusion=tuple(hash_.hex() for hash_ in inclusion.hashes()),
-        older=older
-        and OlderCheckpoint(checkpoint=older_note, consistency=tuple(hash_.hex() for hash_ in consistency.hashes())),
+        older=OlderCheckpoint(checkpoint=older_note, consistency=steps) if older_note else None,
     )
     check_proof(proof, verify_signature, record.content)
     return proof, record

@@ -57,6 +57,18 @@ def engine_url(dsn: str) -> URL:
     return url.set(drivername="postgresql+asyncpg", query=query)
 
 
+def libpq_url(dsn: str) -> URL:
+    """The URL of a DSN as PostgreSQL's own tools read it. Raises ArenaError V2021 for one that can't be read."""
+    url = engine_url(dsn)
+    query = {"sslmode" if name == "ssl" else name: value for name, value in url.query.items()}
+    return url.set(drivername="postgresql", query=query)
+
+
+def login_dsn(dsn: str, role: str, password: str) -> str:
+    """The DSN of another login on the same database. Raises ArenaError V2021 for a DSN that can't be read."""
+    return libpq_url(dsn).set(username=role, password=password).render_as_string(hide_password=False)
+
+
 def open_engine(dsn: str, *, is_autocommit: bool = True, pool_size: int = POOL_SIZE) -> AsyncEngine:
     """A pooled engine. Every write of the store is one function call, so it commits by itself."""
     engine = create_async_engine(

@@ -27,6 +27,7 @@ import msgspec
 import psutil
 
 from arena.store.connect import is_recovering
+from arena.store.pgtools import PgTools
 from arena.store.runtime import ServerPaths, ServerUser, binaries, lay_out, server_user
 from arena.store.schema import migrate, provision_validator, role_of
 from problems.errors import ArenaError
@@ -75,6 +76,11 @@ class EmbeddedServer:
     def owner_dsn(self) -> str:
         """The superuser's DSN: for migrations and provisioning only."""
         return self._dsn(OWNER, self._passwords.owner)
+
+    @property
+    def tools(self) -> PgTools:
+        """pg_dump and pg_restore, run as the server's own OS user."""
+        return PgTools(folder=binaries(self._paths.home, self._user), user=self._user)
 
     @property
     def log(self) -> Path:
@@ -232,10 +238,6 @@ def _launch(paths: ServerPaths, command: list[str], user: ServerUser) -> None:
 def _popen(command: list[str], user: ServerUser, log: IO[str]) -> subprocess.Popen[bytes]:
     """Runs a Postgres binary as the server's user, in a session of its own, so that our Ctrl-C does not reach it."""
     environment = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC", "HOME": "/"}
-    if not user.is_dropped:
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, cwd="/", start_new_session=True
-        )
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -244,9 +246,9 @@ def _popen(command: list[str], user: ServerUser, log: IO[str]) -> subprocess.Pop
         env=environment,
         cwd="/",
         start_new_session=True,
-        user=user.uid,
-        group=user.gid,
-        extra_groups=[],
+        user=user.uid if user.is_dropped else None,
+        group=user.gid if user.is_dropped else None,
+        extra_groups=[] if user.is_dropped else None,
     )
 
 

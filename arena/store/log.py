@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from sqlalchemy import Row
 
 from arena.records.chain import first_head
@@ -23,6 +24,22 @@ if TYPE_CHECKING:
     from arena.store.objects import BodyObjects
 
 LEAVES_PER_PAGE = 5_000
+
+
+class LogStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of one log. `body_bytes`: before compression; `checkpoint_size`, `anchored_size`: of the largest."""
+
+    validator: str
+    seq: int
+    hash: str
+    bodies: int
+    bodies_elsewhere: int  # of them, in the object store
+    body_bytes: int
+    checkpoints: int
+    checkpoint_size: int
+    anchored_size: int
+    items_open: int
+    items_leased: int
 
 
 class PostgresLog:
@@ -151,8 +168,7 @@ class PostgresLog:
 
     async def bodies_elsewhere(self, validator: str, first_byte: int) -> set[str]:
         """The bodies of a validator that lie in its object store, of those whose sha256 begins with this byte."""
-        low, high = bytes([first_byte]), bytes([first_byte + 1]) if first_byte < 255 else b"\xff" * 33
-        rows = await self._session.rows(sql.BODIES_ELSEWHERE, validator=validator, low=low, high=high)
+        rows = await self._session.rows(sql.BODIES_ELSEWHERE, validator=validator, **sql.shard_bounds(first_byte))
         return {row.sha256.hex() for row in rows}
 
     async def verdicts_on(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[SignedRecord]:
@@ -175,6 +191,10 @@ class PostgresLog:
             if len(rows) < LEAVES_PER_PAGE:
                 break
             last = rows[-1].seq
+
+    async def statuses(self) -> list[LogStatus]:
+        """What each log that this login may read holds, by hotkey. Counts rows: seconds on a large log."""
+        return [LogStatus(**row._mapping) for row in await self._session.rows(sql.LOG_STATUS)]
 
     # -- checkpoints
 

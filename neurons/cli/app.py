@@ -39,6 +39,8 @@ _EXIT_BY_CODE = {
     "V2081": EXIT_USAGE,
     "V2082": EXIT_USAGE,
     "P4010": EXIT_INTEGRITY,
+    "P4025": EXIT_INTEGRITY,
+    "P4028": EXIT_INTEGRITY,
 }
 
 
@@ -68,7 +70,7 @@ COMMANDS = (
     CommandEntry("judge", "neurons.cli.judge", _VALIDATOR, "Judge stored bodies again."),
     CommandEntry("store", "neurons.cli.store", _VALIDATOR, "Prepare a Postgres server of your own."),
     CommandEntry("records", "neurons.cli.records", _DATA, "Read and verify the signed log."),
-    CommandEntry("problems", "neurons.cli.problems", _DATA, "List, check and score problems."),
+    CommandEntry("problems", "neurons.cli.problems", _DATA, "List, check, score, make, sort and seal problems."),
     CommandEntry("catalogue", "neurons.cli.catalogue", _DATA, "Make, build, serve and measure product catalogues."),
 )
 _ENTRY_BY_NAME = {entry.name: entry for entry in COMMANDS}

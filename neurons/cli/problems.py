@@ -1,4 +1,4 @@
-"""`arena problems`: list, check, score, make, sort and seal problems. The rules stand in `problems` and `arena/bank`."""
+"""`arena problems`: list, check, score, make, sort and seal problems. Rules: `problems`, `arena/bank`."""
 
 from __future__ import annotations
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from problems.difficulty import Mix
     from problems.model import Bucket, Problem
     from problems.selfcheck import SelfCheck
-    from problems.shelf import Shelf
-    from problems.titles import TitleMatcher
 
 CHUNK = 50  # problems made between two reports of progress
 
@@ -52,8 +50,8 @@ def list_problems(
 ) -> None:
     """List the shipped suites, or the problems of one file or suite: id, bucket, items, query.
 
-    Answers are not shown. With a file, `--json` prints what an agent would be given. A malformed file names the line and
-    the field; web problems are refused, since no rule can score them.
+    Answers are not shown. With a file, `--json` prints what an agent would be given. A malformed file names the line
+    and the field; web problems are refused, since no rule can score them.
     """
     if path is None:
         _list_shipped(as_json)
@@ -87,6 +85,7 @@ def check(
     if not has_catalogue(documents, catalogue):
         typer.echo(json_line({"problems": len(problems)}) if as_json else f"{len(problems)} problems are well formed")
         return
+    from problems.ambiguity import measure_ambiguity
     from problems.selfcheck import check_solvable
 
     matcher, shelf = read_matcher(titles), read_shelf(documents, catalogue)
@@ -94,10 +93,10 @@ def check(
     with show_progress() as progress:
         for done, problem in enumerate(problems, start=1):
             solvable = check_solvable(problem, shelf.product, matcher)
-            ambiguity = _ambiguity(problem, solvable, shelf, matcher, accepted_max)
-            is_bad = not solvable.is_usable or (ambiguity is not None and ambiguity.failure is not None)
-            bad += is_bad
-            _show_check(solvable, ambiguity, as_json)
+            ambiguity = measure_ambiguity(problem, shelf, matcher, accepted_max) if solvable.is_usable else None
+            crowded = _crowded(ambiguity, accepted_max)
+            bad += bool(crowded) or not solvable.is_usable
+            _show_check(solvable, ambiguity, crowded, as_json)
             progress("check", done, len(problems))
     if not as_json:
         typer.echo(f"{len(problems) - bad} of {len(problems)} problems are solvable, not free and not ambiguous")
@@ -171,7 +170,8 @@ def synthesize(
     maker = ProblemMaker(read_shelf(documents, catalogue))
     maker.exclude(shipped_answers())
     maker.exclude(reward.product_id for problem in read_files(exclude or []) for reward in problem.rewards)
-    chosen, total, made = secrets.randbits(256) if seed is None else seed, sum(counts.values()), list[Problem]()
+    chosen, total = secrets.randbits(256) if seed is None else seed, sum(counts.values())
+    made: list[Problem] = []
     with show_progress() as progress:
         for number, part in enumerate(_chunks(counts)):
             made += maker.make(seed=_seed_of(chosen, number), counts=part, mix=mix)
@@ -206,26 +206,26 @@ def _list_shipped(as_json: bool) -> None:
         typer.echo(json_line(row) if as_json else line + f"sha256 {suite.manifest.problems_sha256[:16]}")
 
 
-def _ambiguity(
-    problem: Problem, solvable: SelfCheck, shelf: Shelf, matcher: TitleMatcher, accepted_max: int
-) -> Ambiguity | None:
-    """How many products would do; not asked of a problem that can't be used anyway."""
-    from problems.ambiguity import measure_ambiguity
+def _crowded(ambiguity: Ambiguity | None, accepted_max: int) -> str:
+    """The items that too many products satisfy, in words. What merely fits the words of a query is shown, not judged:
+    only the wordings of our own synthesis can be read back."""
+    accepted = ambiguity.accepted if ambiguity else ()
+    return "; ".join(
+        f"reward[{slot}]: {count} products satisfy it" for slot, count in enumerate(accepted) if count > accepted_max
+    )
 
-    return measure_ambiguity(problem, shelf, matcher, accepted_max) if solvable.is_usable else None
 
-
-def _show_check(solvable: SelfCheck, ambiguity: Ambiguity | None, as_json: bool) -> None:
+def _show_check(solvable: SelfCheck, ambiguity: Ambiguity | None, crowded: str, as_json: bool) -> None:
     import msgspec
 
     if as_json:
-        row = msgspec.to_builtins(solvable)
-        row["ambiguity"] = None if ambiguity is None else msgspec.to_builtins(ambiguity)
-        typer.echo(json_line(row))
+        counts = {"accepted": ambiguity.accepted, "fitting": ambiguity.fitting} if ambiguity else {}
+        typer.echo(json_line(msgspec.structs.asdict(solvable) | counts | {"crowded": crowded}))
         return
-    for failure in (solvable.failure, ambiguity.failure if ambiguity else None):
-        if failure is not None:
-            typer.echo(f"{solvable.problem_id}: {failure.code} {failure.detail}")
+    if solvable.failure is not None:
+        typer.echo(f"{solvable.problem_id}: {solvable.failure.code} {solvable.failure.detail}")
+    if crowded:
+        typer.echo(f"{solvable.problem_id}: P4019 {crowded}")
     if solvable.warnings:
         typer.echo(f"{solvable.problem_id}: warning: {'; '.join(solvable.warnings)}")
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from arena.bank.notice import BatchNotice
     from arena.bank.partition_file import Assignment
     from arena.chain.port import Signer, Timelock
-    from arena.policy import Policy
     from arena.store.postgres import PostgresStore
     from problems.model import Problem
 
@@ -62,14 +61,15 @@ def seal(
     """Seal batches for the coming races: signed, and encrypted to the beacon's round after each race's close.
 
     Writes one NAME.sealed.json (for validators: whoever holds it can read it once the round is out) and one
-    NAME.notice.json (public: commitments, random ids, round, signature) a race. Nobody can read a sealed file before its
-    round, you included; keep the problem files apart, or delete them. On the network `local` the beacon is the twin, and
-    there is no secret. Run it again to continue where the folder ends. A validator uses the files from STATE_DIR/bank
-    when its setting bank_hotkey names your key. Next: `arena problems stock`.
+    NAME.notice.json (public: commitments, random ids, round, signature) a race. Nobody can read a sealed file before
+    its round, you included; keep the problem files apart, or delete them. On the network `local` the beacon is the
+    twin, and there is no secret. Run it again to continue where the folder ends. A validator uses the files from
+    STATE_DIR/bank when its setting bank_hotkey names your key. Next: `arena problems stock`.
     """
     from arena.bank.sealed_file import notice_bytes, write_sealed
-    from arena.bank.sealed_stock import SUFFIX
+    from arena.bank.sealed_stock import SUFFIX, SealedStock
     from arena.bank.sealing import deal, lock_all
+    from arena.chain.keys import verify
     from arena.chain.opening import open_beacon, open_timelock
     from arena.race.schedule import coming_closes_ms
     from neurons.settings import resolve
@@ -84,7 +84,7 @@ def seal(
         )
     signer = open_bank_key(wallet_name, wallet_hotkey, wallet_path, network)
     timelock, beacon = open_timelock(settings.network), open_beacon(settings.network, unix_ms)
-    before = _notices(out, signer, timelock)
+    before = SealedStock(out, signer.hotkey, verify, timelock, beacon).notices()
     start_ms = max([unix_ms(), *(timelock.opens_ms(notice.round) for notice in before)])
     closes_ms = coming_closes_ms(start_ms, rules.race, races)
     assigned = _assigned(read_files(paths), partition, signer, documents, catalogue)
@@ -118,20 +118,14 @@ def stock(
     Counts the coming races, in the order of their closes, up to the first that has no batch. Exit code 1 when that is
     sooner than the setting bank_days_min (30 days): seal more with `arena problems seal`, or add problem files.
     """
-    from arena.bank.level import DAY_MS, HORIZON_RACES
-    from arena.chain.opening import open_beacon, open_timelock
-    from arena.race.schedule import coming_closes_ms
-    from neurons.bank_preparation import open_bank
+    from arena.bank.level import DAY_MS
+    from neurons.bank_preparation import measure_stock
     from neurons.settings import resolve
-    from neurons.wiring import policy_of, unix_ms
+    from neurons.wiring import unix_ms
 
     flags = {"state_dir": state_dir, "policy": policy, "network": network, "bank_hotkey": bank_hotkey}
-    settings = resolve(flags).settings
-    rules: Policy = policy_of(settings)
-    beacon, timelock = open_beacon(settings.network, unix_ms), open_timelock(settings.network)
-    now_ms = unix_ms()
-    bank = open_bank(settings, rules, (), beacon, timelock, None)
-    level = bank.level(coming_closes_ms(now_ms, rules.race, HORIZON_RACES), now_ms)
+    settings, now_ms = resolve(flags).settings, unix_ms()
+    level = measure_stock(settings, now_ms)
     is_low = level.is_low(settings.bank_days_min)
     row = {
         "folder": str(settings.state_dir / "bank"),
@@ -175,20 +169,10 @@ def release(
         typer.echo(f"{race}: salt {found.salt}\nbatch {found.batch_sha256}: {found.batch}")
         for fault in found.faults:
             typer.echo(f"broken: {fault}")
-        typer.echo(f"{len(found.problems)} problems, {'every commitment is kept' if found.is_ok else 'NOT as committed'}")
+        typer.echo(
+            f"{len(found.problems)} problems, {'every commitment is kept' if found.is_ok else 'NOT as committed'}"
+        )
     raise typer.Exit(0 if found.is_ok else _EXIT_INTEGRITY)
-
-
-def _notices(out: Path, signer: Signer, timelock: Timelock) -> tuple[BatchNotice, ...]:
-    """What stands in the folder already."""
-    from arena.bank.sealed_stock import SealedStock
-    from arena.chain.keys import verify
-    from arena.chain.opening import LOCAL_NETWORK, open_beacon
-    from arena.chain.timelock import LocalTimelock
-    from neurons.wiring import unix_ms
-
-    network = LOCAL_NETWORK if isinstance(timelock, LocalTimelock) else "finney"
-    return SealedStock(out, signer.hotkey, verify, timelock, open_beacon(network, unix_ms)).notices()
 
 
 def _assigned(

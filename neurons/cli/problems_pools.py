@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +22,7 @@ from neurons.cli.problems_reading import (
 
 if TYPE_CHECKING:
     from arena.chain.port import Signer
-    from problems.model import Bucket
+    from problems.model import Pool
 
 WalletNameOption = Annotated[str, typer.Option("--wallet.name", help="Coldkey's name of the bank's wallet.")]
 WalletHotkeyOption = Annotated[
@@ -60,7 +61,7 @@ def cluster(
             typer.echo(json_line({"cluster": name, "problems": ids}))
         for pair in suspects:
             typer.echo(json_line({"left": pair.left, "right": pair.right, "similarity_e4": pair.similarity_e4}))
-        totals = {"problems": len(problems), "clusters": len(name_of and clusters.problems_of), "review": len(suspects)}
+        totals = {"problems": len(problems), "clusters": len(clusters.problems_of), "review": len(suspects)}
         typer.echo(json_line(totals))
         return
     for name, ids in shared.items():
@@ -85,7 +86,9 @@ def partition(
     eval_counts: Annotated[
         str, typer.Option("--eval", help="Evaluation problems: product, shop, voucher.")
     ] = "28,24,23",
-    dev_counts: Annotated[str, typer.Option("--dev", help="Development problems: product, shop, voucher.")] = "20,20,20",
+    dev_counts: Annotated[
+        str, typer.Option("--dev", help="Development problems: product, shop, voucher.")
+    ] = "20,20,20",
     is_extending: Annotated[
         bool, typer.Option("--extend", help="Enter the problems into the manifest that stands at --out.")
     ] = False,
@@ -97,10 +100,10 @@ def partition(
 ) -> None:
     """Deal the clusters of a bank to its pools, once, and sign the result.
 
-    Suites are never_touch; eval (75 problems by default) and dev are drawn by seed and key over whole clusters; the rest
-    is train. What is frozen never moves: with --extend new problems go where their answers already are, and those that
-    would join two pools are refused, named, and give exit code 1. OUT holds the key that finds every answer: it stays
-    with the bank. Beside it, partitions/SHA256.json is the public form, with keyed tokens only.
+    Suites are never_touch; eval (75 problems by default) and dev are drawn by seed and key over whole clusters; the
+    rest is train. What is frozen never moves: with --extend new problems go where their answers already are, and those
+    that would join two pools are refused, named, and give exit code 1. OUT holds the key that finds every answer: it
+    stays with the bank. Beside it, partitions/SHA256.json is the public form, with keyed tokens only.
     """
     from problems.model import BUCKETS
 
@@ -113,8 +116,9 @@ def partition(
 
         assigned = PartitionFile(out, signer, verify, classes).assign(problems)
         counts = {pool: assigned.pools.count(pool) for pool in dict.fromkeys(assigned.pools)}
-        row = {"path": str(out), "sha256": assigned.partition_sha256, "entered": counts, "refused": assigned.refused}
-        typer.echo(json_line(row) if as_json else _extended_text(row, counts, assigned.refused))
+        sha256, refused = assigned.partition_sha256, assigned.refused
+        row = {"path": str(out), "sha256": sha256, "entered": counts, "refused": refused}
+        typer.echo(json_line(row) if as_json else _extended_text(sha256, counts, refused))
         raise typer.Exit(1 if assigned.refused else 0)
     refuse_existing(out)
     from arena.bank.partition_file import write_partition
@@ -162,7 +166,7 @@ def _three(text: str, flag: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def _extended_text(row: dict[str, object], counts: dict[Bucket, int] | dict[str, int], refused: tuple[str, ...]) -> str:
+def _extended_text(sha256: str, counts: Mapping[Pool, int], refused: Sequence[str]) -> str:
     lines = [f"refused: {problem_id} would join two pools, or is a suite's" for problem_id in refused]
     entered = ", ".join(f"{number} {pool}" for pool, number in counts.items()) or "nothing"
-    return "\n".join([*lines, f"entered {entered}; manifest {row['sha256']}"])
+    return "\n".join([*lines, f"entered {entered}; manifest {sha256}"])

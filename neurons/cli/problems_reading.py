@@ -1,4 +1,4 @@
-"""What the commands of `arena problems` read: problem files, catalogues, title releases, keys. One place for options."""
+"""What the commands of `arena problems` read: problem files, suites, catalogues, title releases; and their options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from problems.shelf import Shelf
     from problems.titles import TitleMatcher
 
-ProblemFile = Annotated[Path, typer.Argument(help="Problem file (upstream test set, SN15 suite, or ours), or s1, s2, s3.")]
+ProblemFile = Annotated[
+    Path, typer.Argument(help="Problem file (upstream test set, SN15 suite, or ours), or s1, s2, s3.")
+]
 ProblemFiles = Annotated[list[Path], typer.Argument(help="Problem files, or shipped suites by name: s1, s2, s3.")]
 DocumentsOption = Annotated[
     Path | None, typer.Option("--documents", help="The catalogue as product documents, one JSON object a line.")

@@ -100,18 +100,21 @@ def _tail_url(
 async def _tail_store(
     store: PostgresStore, validator: str, after: int | None, count: int, is_following: bool, as_json: bool
 ) -> None:
-    from arena.records.body import decode_content
+    import msgspec
+
+    from arena.records.model import RecordContent
     from neurons.cli import records_view as view
+    from neurons.cli.records_finding import read_or_none
 
     async for record in _records(store, validator, after, count, is_following):
-        content = decode_content(record.content)
+        content = read_or_none(record)
         if as_json:
-            import msgspec
-
-            row = {**view.envelope(record), "content": view.plain(content)}
+            row = {**view.envelope(record), "content": view.plain_content(record, content)}
             typer.echo(msgspec.json.encode(row).decode())
-        else:
+        elif isinstance(content, RecordContent):
             typer.echo(view.record_line(record, content))
+        else:
+            typer.echo(f"{record.seq:>7}  not decoded: {content.name if content else 'not a record'}")
 
 
 async def _records(

@@ -10,10 +10,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import typer
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from arena.records.body import Unread
 from arena.records.model import (
     AttemptRecord,
     EvaluationRecord,
@@ -24,7 +26,7 @@ from arena.records.model import (
     SignedRecord,
     VerdictRecord,
 )
-from arena.records.verify import DEFECTS_KEPT, VerifyReport
+from arena.records.report import DEFECTS_KEPT, VerifyReport
 from harness.trace import Completion, EvaluationBody, ToolCall
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.outcome import OutcomeScore, UnscoredOutcome
@@ -40,8 +42,9 @@ def report_lines(report: VerifyReport) -> Iterator[str]:
     for log in report.logs:
         point = log.checkpoint
         yield f"  {point.validator}  {log.head.seq} records  head {log.head.hash[:16]}  root {point.root[:16]}"
+    yield from _unchecked_lines(report)
     if report.is_ok:
-        yield "ok: every signature, link, body and reference holds"
+        yield "ok: every signature, link, body and reference holds" + " after --since" * bool(report.leaves)
         return
     first = report.defects[0]
     yield f"V2050 record {first.seq} of {first.validator} failed verification: {first.rule}: {first.detail}"
@@ -49,6 +52,19 @@ def report_lines(report: VerifyReport) -> Iterator[str]:
         yield f"      record {defect.seq} of {defect.validator}: {defect.rule}: {defect.detail}"
     if report.defect_count > DEFECTS_SHOWN:
         yield f"      and {report.defect_count - DEFECTS_SHOWN} more; up to {DEFECTS_KEPT} of them with --json"
+
+
+def _unchecked_lines(report: VerifyReport) -> Iterator[str]:
+    """What a report says beside its defects: how far the check went, and what it could not check."""
+    checked = sum(anchor.is_checked for anchor in report.anchors)
+    if report.checkpoints:
+        yield f"  compared with {report.checkpoints} signed checkpoints, {checked} of them with the chain"
+    if checked < len(report.anchors):
+        yield f"  {len(report.anchors) - checked} anchors not checked against the chain: give --chain"
+    if report.leaves:
+        yield f"  {report.leaves} records before --since: chain and tree checked, contents not read"
+    for name, count in report.unread.items():
+        yield f"  {count} of {name}: a later format, its hashes and signatures hold, its content was not read"
 
 
 def record_line(record: SignedRecord, content: RecordContent) -> str:
@@ -81,11 +97,15 @@ def result_of(payload: Payload) -> str:
 
 def render_record(
     record: SignedRecord,
-    content: RecordContent,
+    content: RecordContent | Unread | None,
     body: EvaluationBody | None,
     verdicts: Sequence[Verdict | UnscoredVerdict],
 ) -> list[RenderableType]:
     """One record, part by part. `verdicts` are those on the body of an evaluation."""
+    if not isinstance(content, RecordContent):
+        what = f"{content.name}: a later format" if content else "its content can't be decoded"
+        shown = record.content.decode(errors="replace")
+        return [_text(f"record {record.seq} of {record.validator}\n{what}\n{shown}")]
     payload = content.payload
     parts: list[RenderableType] = [
         _text(f"record {record.seq} of {record.validator}"),
@@ -184,6 +204,16 @@ def kind_of(payload: Payload) -> str:
 def plain(value: object) -> Any:
     """Builtins of a typed value, for JSON and for tables of fields."""
     return msgspec.to_builtins(value)
+
+
+def plain_content(record: SignedRecord, content: RecordContent | Unread | None) -> Any:
+    """A content's builtins; the text of one that was not decoded."""
+    return plain(content) if isinstance(content, RecordContent) else record.content.decode(errors="replace")
+
+
+def echo_json(value: object) -> None:
+    """Print one value as JSON."""
+    typer.echo(msgspec.json.encode(value).decode())
 
 
 def envelope(record: SignedRecord) -> dict[str, Any]:

@@ -1,26 +1,84 @@
-"""`arena store`: prepare a Postgres server of your own for validators. The embedded server needs none of this."""
+"""`arena store`: look after the database of a node: prepare a Postgres of your own, count, back up, restore.
+
+The embedded server needs no preparation. Commands that take `--owner-dsn` use it for themselves alone: the owner's
+login never belongs on a validator.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import secrets
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+
+from neurons.cli.progress import show_progress
+from neurons.cli.store_reading import DsnOption, JsonOption, StateDirOption, ValidatorOption, logs_of, run_on_store
+
+if TYPE_CHECKING:
+    from arena.store.inventory import ObjectsReport
+    from arena.store.log import LogStatus
+    from arena.store.objects import BodyObjects
+    from arena.store.pgtools import PgTools
+    from arena.store.postgres import PostgresStore
+
+EXIT_INTEGRITY = 4
 
 app = typer.Typer(help="Prepare a Postgres server of your own.", no_args_is_help=True)
 
 OwnerDsn = Annotated[
     str, typer.Option("--owner-dsn", envvar="ARENA_OWNER_DSN", help="DSN of the database's owner; used only here.")
 ]
+OptionalOwnerDsn = Annotated[
+    str,
+    typer.Option(
+        "--owner-dsn", envvar="ARENA_OWNER_DSN", help="DSN of the database's owner. Default: the state folder's server."
+    ),
+]
+ObjectsOption = Annotated[
+    str,
+    typer.Option(
+        "--objects",
+        envvar="ARENA_DATABASE_OBJECTS",
+        help="Where bodies lie that are not in Postgres: file:///folder or s3://bucket/prefix?endpoint=...&region=..."
+        " Default: what the state folder says.",
+    ),
+]
+ToolsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--tools",
+        help="With --owner-dsn: folder of pg_dump and pg_restore, no older than the server. Default: the installed"
+        " package's (version 18, without TLS).",
+    ),
+]
+
+
+class OwnedServer(NamedTuple):
+    """A database as its owner sees it."""
+
+    owner_dsn: str
+    tools: PgTools
+    dsn_for: Callable[[str], str]  # makes the login role of a hotkey
 
 
 @app.command()
 def migrate(owner_dsn: OwnerDsn) -> None:
-    """Bring the schema of a database to what this code needs. Safe to repeat."""
+    """Bring the schema of a database to what this code needs. Safe to repeat; appends wait while it runs.
+
+    There is no way back to an earlier schema: make a backup first, and start the new code after it.
+    """
+    from arena.store.schema import SCHEMA_REVISION
     from arena.store.schema import migrate as migrate_schema
 
-    migrate_schema(owner_dsn)
-    typer.echo("the schema is up to date")
+    before = migrate_schema(owner_dsn)
+    if before == SCHEMA_REVISION:
+        typer.echo(f"the schema was at {SCHEMA_REVISION} already")
+    else:
+        typer.echo(f"the schema went from {before or 'nothing'} to {SCHEMA_REVISION}")
 
 
 @app.command()
@@ -31,10 +89,225 @@ def provision(
     """Make the login role of one validator, with a generated password that is printed once.
 
     The role can append to and read its own hotkey's log and nothing else. Give the validator a DSN with this role and
-    password in ARENA_DATABASE_DSN; the owner's DSN never belongs on a validator.
+    password in ARENA_DATABASE_DSN; the owner's DSN never belongs on a validator. Run again, it changes the password.
     """
     from arena.store.schema import provision_validator
 
     password = secrets.token_urlsafe(24)
     role = provision_validator(owner_dsn, hotkey, password)
     typer.echo(f"role      {role}\npassword  {password}")
+
+
+@app.command()
+def status(dsn: DsnOption = "", state_dir: StateDirOption = None, as_json: JsonOption = False) -> None:
+    """Count what each log of a store holds: records, bodies and where they lie, checkpoints, open work.
+
+    A validator's own login counts its own log; the owner's, given with --dsn, all of them.
+    """
+    from arena.store.schema import SCHEMA_REVISION
+
+    logs = run_on_store(dsn, state_dir, _statuses)
+    if as_json:
+        _echo_json({"schema": SCHEMA_REVISION, "logs": logs})
+        return
+    typer.echo(f"schema {SCHEMA_REVISION}, {len(logs)} logs")
+    for log in logs:
+        typer.echo(
+            f"{log.validator}  records {log.seq}, bodies {log.bodies} ({log.body_bytes / 1e6:.1f} MB unpacked;"
+            f" {log.bodies_elsewhere} in the object store)"
+        )
+        typer.echo(
+            f"  checkpoints {log.checkpoints}, the last of {log.checkpoint_size} records, anchored {log.anchored_size}"
+            f"; work: {log.items_open} open, {log.items_leased} leased"
+        )
+
+
+@app.command(name="objects")
+def check_objects(
+    dsn: DsnOption = "",
+    state_dir: StateDirOption = None,
+    objects: ObjectsOption = "",
+    validator: ValidatorOption = "",
+    orphans: Annotated[
+        bool, typer.Option("--orphans", help="Name the first 100 objects that no record names.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare the object store with the log: which bodies are missing, and what nobody names.
+
+    Objects that nobody names are what failed appends left; they harm nothing, and may be deleted when no validator
+    writes. Ends with 4 when a body is missing that the log says is there.
+    """
+    from arena.store.objects import open_objects
+
+    location = objects or _location_of(state_dir, dsn)
+    if not location:
+        raise typer.BadParameter("this store keeps its bodies in Postgres; name another place with --objects")
+    reports = run_on_store(dsn, state_dir, lambda store: _compare(store, open_objects(location), validator))
+    if as_json:
+        _echo_json(reports)
+    else:
+        for report in reports:
+            _echo_report(report, with_orphans=orphans)
+    if any(report.missing_count for report in reports):
+        raise typer.Exit(EXIT_INTEGRITY)
+
+
+@app.command()
+def backup(
+    out: Annotated[Path, typer.Option("--out", help="The folder to make. It must not exist.")],
+    owner_dsn: OptionalOwnerDsn = "",
+    state_dir: StateDirOption = None,
+    objects: ObjectsOption = "",
+    tools: ToolsOption = None,
+    copy: Annotated[
+        bool, typer.Option("--copy/--refer", help="Copy bodies from the object store, or only say where they are.")
+    ] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Back up the whole store to a folder, as of one moment, while validators write.
+
+    The folder holds a pg_dump archive, the bodies of the object store (unless --refer), and manifest.json with row
+    counts and the head of every log. It holds no password. Whoever can read it reads every trace and source in it.
+    """
+    from arena.store.backup import back_up
+    from arena.store.objects import open_objects
+
+    location = objects or _location_of(state_dir, owner_dsn)
+    with _owned(owner_dsn, state_dir, tools) as server, show_progress() as progress:
+        manifest = asyncio.run(
+            back_up(
+                server.owner_dsn,
+                out,
+                server.tools,
+                objects=open_objects(location) if location else None,
+                is_copying=copy,
+                progress=progress,
+            )
+        )
+    if as_json:
+        _echo_json(manifest)
+        return
+    kept, rows = manifest.objects, manifest.store.rows
+    typer.echo(f"{out}: {rows['record']} records and {rows['body']} bodies of {len(manifest.store.heads)} logs")
+    if kept.kind != "none":
+        typer.echo(f"{kept.bodies} bodies {kept.kind} from {kept.location}, {kept.missing} missing there")
+
+
+@app.command()
+def restore(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `arena store backup` made.")],
+    owner_dsn: OptionalOwnerDsn = "",
+    state_dir: StateDirOption = None,
+    objects: Annotated[
+        str, typer.Option("--objects", help="Where the backup's bodies of an object store go, or are. An URL.")
+    ] = "",
+    tools: ToolsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Restore a backup into an empty database or a new state folder, migrate it, and make the login roles again.
+
+    Refuses a database that holds any record. Roles get new passwords: those of the state folder's server are kept in
+    the folder, those of your own server are printed once, as DSNs. Verify with `arena records verify` afterwards. A
+    validator that published checkpoints after the backup was made must not go on from it: its log would deny them.
+    """
+    from arena.store.objects import folder_location, open_objects
+    from arena.store.restore import restore as restore_store
+
+    objects = objects or ("" if owner_dsn else folder_location(_folder(state_dir) / "bodies"))
+    with _owned(owner_dsn, state_dir, tools) as server, show_progress() as progress:
+        manifest, roles = asyncio.run(
+            restore_store(
+                server.owner_dsn,
+                folder,
+                server.tools,
+                server.dsn_for,
+                objects=open_objects(objects) if objects else None,
+                progress=progress,
+            )
+        )
+        if not owner_dsn and len(roles) == 1:
+            _remember(_folder(state_dir), roles[0].hotkey, roles[0].dsn, objects if manifest.objects.bodies else "")
+    if as_json:
+        _echo_json({"manifest": manifest, "roles": roles if owner_dsn else [role.hotkey for role in roles]})
+        return
+    typer.echo(f"{manifest.store.rows['record']} records of {len(manifest.store.heads)} logs are back")
+    for role in roles:
+        typer.echo(f"{role.hotkey}  {role.dsn}" if owner_dsn else role.hotkey)
+
+
+async def _statuses(store: PostgresStore) -> list[LogStatus]:
+    return await store.statuses()
+
+
+async def _compare(store: PostgresStore, objects: BodyObjects, validator: str) -> list[ObjectsReport]:
+    from arena.store.inventory import SHARDS, compare_objects
+
+    with show_progress() as progress:
+        return [
+            await compare_objects(store, objects, name, lambda done: progress("objects", done, SHARDS))
+            for name in await logs_of(store, validator)
+        ]
+
+
+def _echo_report(report: ObjectsReport, *, with_orphans: bool) -> None:
+    typer.echo(
+        f"{report.validator}  objects {report.objects} ({report.size / 1e6:.1f} MB)  named {report.named}"
+        f"  missing {report.missing_count}  orphans {report.orphan_count} ({report.orphan_size / 1e6:.1f} MB)"
+    )
+    for name in report.missing:
+        typer.echo(f"  missing {name}")
+    for name in report.orphans if with_orphans else ():
+        typer.echo(f"  orphan  {name}")
+
+
+@contextlib.contextmanager
+def _owned(owner_dsn: str, state_dir: Path | None, tools: Path | None) -> Iterator[OwnedServer]:
+    """The server of a DSN, or that of a state folder, which runs while the block does."""
+    if owner_dsn:
+        from arena.store.pgtools import own_tools
+
+        yield OwnedServer(owner_dsn, own_tools(tools), lambda hotkey: _provisioned(owner_dsn, hotkey))
+        return
+    from arena.store.embedded import start_embedded
+
+    server = start_embedded(_folder(state_dir))
+    try:
+        yield OwnedServer(server.owner_dsn, server.tools, server.dsn_for)
+    finally:
+        server.stop()
+
+
+def _provisioned(owner_dsn: str, hotkey: str) -> str:
+    """The DSN of a login role that is made, or re-keyed, for it."""
+    from arena.store.connect import login_dsn
+    from arena.store.schema import provision_validator
+
+    password = secrets.token_urlsafe(24)
+    return login_dsn(owner_dsn, provision_validator(owner_dsn, hotkey, password), password)
+
+
+def _folder(state_dir: Path | None) -> Path:
+    from arena.store.location import default_state_dir
+
+    return state_dir or default_state_dir()
+
+
+def _location_of(state_dir: Path | None, dsn: str) -> str:
+    """The object store that the state folder names; "" when another store is read."""
+    from arena.store.location import read_location
+
+    location = None if dsn else read_location(_folder(state_dir))
+    return location.objects if location else ""
+
+
+def _remember(state_dir: Path, hotkey: str, dsn: str, objects: str) -> None:
+    from arena.store.location import StoreLocation, write_location
+
+    write_location(state_dir, StoreLocation(kind="embedded", validator=hotkey, dsn=dsn, objects=objects))
+
+
+def _echo_json(value: Any) -> None:
+    import msgspec
+
+    typer.echo(msgspec.json.format(msgspec.json.encode(value)).decode())

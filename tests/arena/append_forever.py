@@ -18,7 +18,7 @@ from arena.store.postgres import PostgresStore
 from problems.errors import ArenaError
 from tests.arena.log_stand import HOST, episode, item
 
-ITEMS = 20_000
+ITEMS = 4_000
 
 
 async def append_forever(state_dir: Path, objects: str = "") -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+from arena.chain.keys import generate_signer
 from arena.chain.local import LocalSubtensor
 from arena.chain.local_state import LocalRules
 from arena.chain.port import ChainResult, Commitment, Signer
 from arena.records.model import Head
+from arena.store.embedded import EmbeddedServer
 from arena.store.port import StoredCheckpoint
 from arena.store.postgres import PostgresStore
 from neurons.anchoring import AnchorLoop
@@ -73,6 +77,20 @@ class UnsureStore(PostgresStore):
         return await super().head(validator)
 
 
+@asynccontextmanager
+async def log_desk(server: EmbeddedServer, folder: Path) -> AsyncIterator[LogDesk]:
+    """A registered validator of its own on a running server."""
+    signer = generate_signer()
+    store = await UnsureStore.open(server.dsn_for(signer.hotkey), signer.hotkey)
+    made = LogDesk(store, signer, folder)
+    await made.chain.twin.register(generate_signer())
+    await made.chain.twin.register(signer)
+    try:
+        yield made
+    finally:
+        await store.close()
+
+
 class LogDesk:
     """One validator's log with its checkpoint and anchor loops. `start` is a new process over the same folders."""
 
@@ -96,6 +114,11 @@ class LogDesk:
         first = self._attempts - count
         head = await self.node.sequencer.append([attempt(first + number) for number in range(count)])
         return head.seq
+
+    async def signed(self, count: int = 1) -> StoredCheckpoint | None:
+        """Append, and sign."""
+        await self.append(count)
+        return await self.checkpoints.sign()
 
     async def stored(self) -> list[StoredCheckpoint]:
         return await self.store.checkpoints()

@@ -1,4 +1,4 @@
-"""Signed checkpoints on a schedule, and their anchors: on real Postgres and the chain's local twin."""
+"""Signed checkpoints of a log on a schedule, on real Postgres: what was signed is never contradicted."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import asyncpg
 import msgspec
 import pytest
 
-from arena.chain.keys import generate_signer, verify
-from arena.chain.port import ChainResult
-from arena.records.anchors import anchored_by, note_sha256, require_anchor
+from arena.chain.keys import verify
 from arena.records.checkpoint import read_checkpoint
 from arena.records.verify import verify_store
 from arena.store.embedded import EmbeddedServer, start_embedded
@@ -20,8 +18,7 @@ from neurons.checkpoints import FOLDER
 from neurons.cli.app import EXIT_INTEGRITY, exit_code
 from problems.errors import ArenaError
 from tests.neurons.arena_stand import short_folder
-from tests.neurons.checkpoint_stand import RULES, LogDesk, UnsureStore
-from tests.neurons.clock_stand import BLOCK_MS
+from tests.neurons.checkpoint_stand import RULES, LogDesk, log_desk
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +31,8 @@ def server():
 
 @pytest.fixture
 async def desk(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[LogDesk]:
-    signer = generate_signer()
-    store = await UnsureStore.open(server.dsn_for(signer.hotkey), signer.hotkey)
-    made = LogDesk(store, signer, tmp_path)
-    await made.chain.twin.register(generate_signer())
-    await made.chain.twin.register(signer)
-    yield made
-    await store.close()
+    async with log_desk(server, tmp_path) as made:
+        yield made
 
 
 async def as_owner(server: EmbeddedServer, *statements: str) -> None:
@@ -259,132 +251,3 @@ async def test_a_folder_that_was_away_gets_every_note_it_missed(desk: LogDesk, t
     await desk.checkpoints.turn()
     assert desk.metric("checkpoint_folders_behind") == 0
     assert sorted(path.name for path in (outside / desk.signer.hotkey).iterdir()) == ["1.txt", "2.txt", "3.txt"]
-
-
-# -- anchors
-
-
-async def signed(desk: LogDesk, count: int = 1):
-    await desk.append(count)
-    return await desk.checkpoints.sign()
-
-
-async def test_an_anchor_counts_only_once_its_block_is_final(desk: LogDesk) -> None:
-    await desk.checkpoints.open()
-    point = await signed(desk)
-    assert await desk.anchors.turn() is None  # commits
-    assert desk.chain.commits == [note_sha256(point.note)]
-    held = await desk.chain.twin.commitment(desk.signer.hotkey)
-    while await desk.chain.twin.finalized_block() < held.block:
-        assert await desk.anchors.turn() is None
-        assert (await desk.stored())[0].anchor_block == 0
-        desk.time.pass_s(BLOCK_MS / 1_000)
-    assert (await desk.anchors.turn()).size == point.size
-    (stored,) = await desk.stored()
-    assert stored.anchor_block == held.block
-    assert len(desk.chain.commits) == 1
-    at = await desk.chain.twin.commitment(desk.signer.hotkey, stored.anchor_block)
-    assert require_anchor(stored, at, verify).size == point.size
-    assert (desk.metric("anchor_size"), desk.metric("anchor_block")) == (point.size, held.block)
-
-
-async def anchor(desk: LogDesk) -> None:
-    for _ in range(10):
-        if await desk.anchors.turn():
-            return
-        desk.time.pass_s(BLOCK_MS / 1_000)
-    raise AssertionError("no anchor in ten blocks")
-
-
-async def test_the_next_anchor_waits_for_its_time_and_takes_the_newest_checkpoint(desk: LogDesk) -> None:
-    await desk.checkpoints.open()
-    await signed(desk)
-    await anchor(desk)
-    desk.time.pass_s(RULES.anchor_every_s / 2)
-    await signed(desk)
-    assert await desk.anchors.turn() is None
-    desk.time.pass_s(RULES.anchor_every_s / 2)
-    await signed(desk)
-    await anchor(desk)
-    assert [bool(point.anchor_block) for point in await desk.stored()] == [True, False, True]
-
-
-async def test_a_chain_that_is_away_costs_an_anchor_and_no_checkpoint(desk: LogDesk) -> None:
-    await desk.checkpoints.open()
-    desk.chain.is_away = True
-    for _ in range(3):
-        await desk.append()
-        assert await desk.checkpoints.turn() is not None
-        with pytest.raises(ArenaError) as away:
-            await desk.anchors.turn()
-        assert away.value.entry.is_retryable
-        desk.time.pass_s(RULES.every_s)
-    desk.chain.is_away = False
-    desk.time.pass_s(60)
-    await anchor(desk)
-    assert [bool(point.anchor_block) for point in await desk.stored()] == [False, False, True]
-
-
-async def test_a_refusal_is_asked_again_later_and_not_at_every_turn(desk: LogDesk) -> None:
-    await desk.checkpoints.open()
-    await signed(desk)
-    desk.chain.refusal = ChainResult(status="rate_limited", block=1, detail="90 blocks left")
-    for _ in range(20):
-        await desk.anchors.turn()
-        desk.time.pass_s(6)
-    assert len(desk.chain.commits) == 2  # at once, and after a minute
-    desk.chain.refusal = None
-    desk.time.pass_s(120)
-    await anchor(desk)
-
-
-async def test_a_commitment_whose_reply_was_lost_is_found_and_not_made_again(desk: LogDesk) -> None:
-    await desk.checkpoints.open()
-    await signed(desk)
-    desk.chain.is_reply_lost = True
-    with pytest.raises(ArenaError, match="U3030"):
-        await desk.anchors.turn()
-    await anchor(desk)
-    assert len(desk.chain.commits) == 1
-
-
-async def test_a_restart_finds_an_anchor_that_was_under_way(desk: LogDesk) -> None:
-    await desk.checkpoints.open()
-    await signed(desk)
-    await desk.anchors.turn()
-    desk.start()
-    await desk.checkpoints.open()
-    await signed(desk)
-    await anchor(desk)
-    assert len(desk.chain.commits) == 1
-    assert [bool(point.anchor_block) for point in await desk.stored()] == [True, False]
-
-
-async def test_a_slot_that_somebody_else_wrote_is_no_anchor_and_is_written_again(desk: LogDesk) -> None:
-    """The same hotkey submits an agent between the commitment and its finality."""
-    await desk.checkpoints.open()
-    await signed(desk)
-    await desk.anchors.turn()
-    await desk.chain.twin.commit(desk.signer, "ab" * 32)
-    for _ in range(5):
-        desk.time.pass_s(BLOCK_MS / 1_000)
-        await desk.anchors.turn()
-    assert (await desk.stored())[0].anchor_block == 0
-    desk.time.pass_s(60)
-    await anchor(desk)
-    assert len(desk.chain.commits) == 2
-
-
-async def test_an_anchor_stays_the_answer_for_its_block_whatever_was_committed_later(desk: LogDesk) -> None:
-    await desk.checkpoints.open()
-    await signed(desk)
-    await anchor(desk)
-    desk.time.pass_s(RULES.anchor_every_s)
-    await signed(desk)
-    await anchor(desk)
-    first, second = await desk.stored()
-    hotkey, points = desk.signer.hotkey, [first, second]
-    assert anchored_by(points, hotkey, first.anchor_block - 1) is None
-    assert anchored_by(points, hotkey, second.anchor_block - 1) == first
-    assert anchored_by(points, hotkey, second.anchor_block) == second
-    assert anchored_by(points, generate_signer().hotkey, second.anchor_block) is None

@@ -120,3 +120,10 @@ def test_the_command_prints_a_row_for_each_check_and_its_exit_code_follows_the_r
     assert report["is_ready"] == all(row["status"] != "fail" for row in report["rows"])
     assert result.exit_code == (0 if report["is_ready"] else 3)
     assert not [row for row in report["rows"] if row["status"] == "fail" and not row["fix"]]
+
+
+def test_a_bank_that_lasts_for_too_few_days_is_a_warning_with_its_fix(tmp_path: Path) -> None:
+    sealed = resolve({"state_dir": tmp_path, "network": "finney", "bank_hotkey": "5F" + "x" * 46}).settings
+    row = doctor.check_bank(sealed)
+    assert (row.status, row.found) == ("warn", "0 races, 0 days") and "arena problems stock" in row.fix
+    assert doctor.check_bank(resolve({"state_dir": tmp_path}).settings).status == "ok"

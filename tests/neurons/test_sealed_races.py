@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from typer.testing import CliRunner
 
 from arena.bank.batch import seal
+from arena.bank.batch_file import write_batch
 from arena.bank.sealed_file import lock_batch, write_sealed
 from arena.bank.sealed_stock import SealedStock
 from arena.chain.keys import generate_signer, keypair_signer, verify
@@ -19,6 +23,7 @@ from arena.records.body import decode_content
 from arena.records.model import ReleaseRecord
 from arena.store.embedded import EmbeddedServer, start_embedded
 from arena.store.postgres import PostgresStore
+from neurons.cli.problems import app
 from problems.errors import ArenaError
 from problems.synthesis import synthesize
 from tests.neurons.arena_stand import short_folder
@@ -77,6 +82,33 @@ async def test_a_sealed_batch_is_drawn_raced_settled_and_released_with_its_salt(
     (release,) = [decode_content(record.content).payload async for record in desk.store.records(kinds=("release",))]
     assert isinstance(release, ReleaseRecord)
     assert (release.salt, release.problems) == (batch.salt, batch.released_problems)
+
+
+def released(desk: Desk, dsn: str, race: str = "race-000001", *more: str):
+    return CliRunner().invoke(app, ["release", race, "--dsn", dsn, "--state-dir", str(desk.folder), *more])
+
+
+async def test_the_release_command_opens_every_commitment_after_the_release_and_nothing_before(desk, server):
+    dsn = server.dsn_for(desk.signer.hotkey)
+    deliver(desk)
+    await desk.submit("good")
+    await desk.turn_until("running")
+    early = await asyncio.to_thread(released, desk, dsn)
+    assert early.exit_code == 1 and "running, not released" in early.stdout and "p_" not in early.stdout
+    await desk.clock.turn()
+    await desk.work()
+    await desk.turn_until("settled")
+    await desk.clock.turn()
+    shown = await asyncio.to_thread(released, desk, dsn, "race-000001", "--json")
+    found = json.loads(shown.stdout)
+    assert shown.exit_code == 0 and found["batch"] == "kept" and not found["faults"]
+    assert [row["cluster"] for row in found["problems"]] == ["kept"] * 3
+    path = desk.folder / "bank" / "race-000001.batch.json"
+    other = seal("slot-1", synthesize(CATALOGUE, seed=9, counts={"product": 3}), os.urandom(32))
+    write_batch(path, other)
+    broken = await asyncio.to_thread(released, desk, dsn)
+    assert broken.exit_code == 4 and "NOT as committed" in broken.stdout
+    assert (await asyncio.to_thread(released, desk, dsn, "race-000009")).exit_code == 1
 
 
 async def test_without_a_batch_for_its_close_no_race_opens_and_the_node_waits_for_one(desk):

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from harness.catalogue.synthetic import generate
+from problems.clusters import product_class
 from problems.disguises import DISGUISE_KINDS, disguises
-from problems.leak_guard import falsely_merged, guard_table, measure_guard, title_marks
+from problems.leak_guard import falsely_merged, guard_table, measure_guard
 from problems.product_classes import ProductClasses, find_classes
 from problems.scoring import score
 from problems.soundness import check_problem
@@ -51,7 +52,7 @@ def test_unrelated_problems_are_not_merged():
 def test_a_false_merge_is_counted():
     pair = [problem_of(f"p{place}", "product", [CATALOGUE[place]]) for place in (0, 900)]
     assert falsely_merged(pair, CLASSES) == frozenset()
-    keys = tuple(sorted(next(iter(title_marks(one, CLASSES))).removeprefix("title ") for one in pair))
+    keys = tuple(sorted(product_class(CATALOGUE[place].title) for place in (0, 900)))
     wrong = ProductClasses(class_of_key=dict.fromkeys(keys, keys[0]), keys_of_class={keys[0]: keys})
     assert falsely_merged(pair, wrong) == {"p0", "p900"}
 
@@ -80,7 +81,7 @@ def test_a_new_voucher_can_be_met_with_the_same_answers(bank):
                 continue
             assert voucher.voucher != problem.voucher
             outcome = score(voucher, [item.product_id for item in voucher.rewards], by_id.get, titles)
-            assert outcome.success, (problem, voucher)
+            assert outcome.is_success, (problem, voucher)
 
 
 def test_equal_seeds_make_equal_disguises(bank):
@@ -89,6 +90,6 @@ def test_equal_seeds_make_equal_disguises(bank):
 
 def test_the_public_problems_stay_in_their_clusters_without_any_catalogue():
     figures = measure_guard(real_problems(), seed=1)
-    assert figures.in_cluster_e4 >= 9_900
+    assert figures.in_cluster_e4 >= 9_980
     assert figures.falsely_merged == 0
     assert msgspec.structs.asdict(figures)["clusters"] == figures.clusters < figures.problems

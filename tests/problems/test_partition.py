@@ -248,7 +248,8 @@ def test_one_problem_can_be_opened_without_opening_another():
     for wrong in (stolen, replace(openings[0], opening_key="zz"), opening_of(OTHER_KEY, openings[0].mark)):
         with pytest.raises(ArenaError, match="P4024"):
             check_opening(FROZEN, wrong)
-    assert partition.openings(ask("unknown", 0)) == () or pool_of(ask("unknown", 0), partition)
+    stranger = Product(product_id="1", shop_id="s", title="Nothing of the kind", price=1.0)
+    assert partition.openings(problem_of("unknown", "product", [stranger])) == ()
 
 
 def test_a_training_row_is_recognised_by_problem_query_title_or_product():

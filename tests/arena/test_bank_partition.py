@@ -1,0 +1,253 @@
+"""Partition files, sealing ahead, disclosure: pools come from one signed manifest, batches and releases keep to it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from arena.bank.batch import seal
+from arena.bank.disclosure import check_release
+from arena.bank.partition_file import (
+    PartitionFile,
+    read_partition,
+    read_public_manifest,
+    unpartitioned,
+    write_partition,
+)
+from arena.bank.sealed_file import open_batch
+from arena.bank.sealing import deal, lock_all, race_named
+from arena.bank.stock import BatchStock
+from arena.chain.beacon import LocalBeacon, local_round
+from arena.chain.keys import keypair_signer, verify
+from arena.chain.timelock import LocalTimelock
+from arena.race.model import describe_batch
+from arena.records.model import ReleaseRecord
+from problems.errors import ArenaError
+from problems.manifest import check_extends
+from problems.partition import freeze
+from problems.shelf import Shelf
+from problems.synthesis import ProblemMaker
+from tests.problems.stand import make_catalogue
+
+OPERATOR, STRANGER = keypair_signer("//Operator"), keypair_signer("//Stranger")
+MAKER = ProblemMaker(Shelf(make_catalogue(600)))
+SUITE, FROZEN, FRESH = (MAKER.make(seed=n, counts={"product": 8, "shop": 4, "voucher": 4}) for n in (1, 2, 3))
+KEY = bytes(range(32))
+ONE_EACH = {"product": 1, "shop": 1, "voucher": 1}
+MANIFEST = freeze(FROZEN, SUITE, seed=7, key=KEY, eval_counts=ONE_EACH, dev_counts=ONE_EACH)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "partition.json"
+    write_partition(path, MANIFEST, KEY, OPERATOR)
+    return path
+
+
+def disguised(problem, problem_id: str):
+    """The same answers asked for in other words."""
+    return replace(problem, problem_id=problem_id, query="another wish for the same thing")
+
+
+# -- the file
+def test_the_private_file_is_its_owners_alone_and_the_public_form_reads_back_equal(path):
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert read_partition(path, verify).manifest == MANIFEST
+    public = path.parent / "partitions" / f"{MANIFEST.sha256}.json"
+    assert read_public_manifest(public, OPERATOR.hotkey, verify) == MANIFEST
+    assert KEY.hex().encode() not in public.read_bytes()
+
+
+def test_a_manifest_of_another_bank_is_refused(path):
+    public = path.parent / "partitions" / f"{MANIFEST.sha256}.json"
+    with pytest.raises(ArenaError, match="P4028"):
+        read_public_manifest(public, STRANGER.hotkey, verify)
+
+
+@pytest.mark.parametrize("is_private", [True, False])
+def test_a_flipped_byte_anywhere_is_refused(path, is_private):
+    file = path if is_private else path.parent / "partitions" / f"{MANIFEST.sha256}.json"
+    content = file.read_bytes()
+    for place in range(0, len(content), 37):
+        damaged = bytearray(content)
+        damaged[place] ^= 1
+        file.write_bytes(damaged)
+        with pytest.raises(ArenaError) as caught:
+            read_partition(file, verify) if is_private else read_public_manifest(file, OPERATOR.hotkey, verify)
+        assert caught.value.failure.code in {"P4028", "P4023", "P4021"}
+
+
+def test_a_file_that_is_absent_is_named(tmp_path):
+    with pytest.raises(ArenaError, match=r"P4001.*nothing\.json"):
+        read_partition(tmp_path / "nothing.json", verify)
+
+
+# -- new problems
+def test_new_problems_go_where_their_answers_are_and_suites_answers_are_never_raced(path):
+    eval_problem = next(
+        problem for problem in FROZEN if PartitionFile(path, OPERATOR, verify).assign([problem]).pools == ("eval",)
+    )
+    assigned = PartitionFile(path, OPERATOR, verify).assign(
+        [disguised(eval_problem, "p_eval"), FRESH[0], disguised(SUITE[0], "p_suite")]
+    )
+    assert [problem.problem_id for problem in assigned.problems] == ["p_eval", FRESH[0].problem_id]
+    assert assigned.pools == ("eval", "train")
+    assert assigned.refused == ("p_suite",)
+
+
+def test_a_problem_that_would_join_two_pools_is_refused(path):
+    desk = PartitionFile(path, OPERATOR, verify)
+    pool_of = {problem.problem_id: desk.assign([problem]).pools for problem in FROZEN}
+    one = next(problem for problem in FROZEN if pool_of[problem.problem_id] == ("eval",))
+    two = next(problem for problem in FROZEN if pool_of[problem.problem_id] == ("train",))
+    bridge = replace(one, problem_id="p_bridge", bucket="voucher", rewards=(*one.rewards, *two.rewards))
+    assigned = desk.assign([bridge, FRESH[0]])
+    assert (assigned.refused, assigned.problems) == (("p_bridge",), (FRESH[0],))
+
+
+def test_the_successor_follows_the_frozen_manifest_and_every_one_is_kept(path):
+    assigned = PartitionFile(path, OPERATOR, verify).assign(FRESH)
+    public = path.parent / "partitions" / f"{assigned.partition_sha256}.json"
+    check_extends(MANIFEST, read_public_manifest(public, OPERATOR.hotkey, verify))
+    assert PartitionFile(path, OPERATOR, verify).assign(FRESH) == assigned
+    assert len(list((path.parent / "partitions").iterdir())) == 2
+
+
+def test_a_disguise_keeps_its_sources_cluster_token(path):
+    desk = PartitionFile(path, OPERATOR, verify)
+    assigned = desk.assign([FRESH[0], disguised(FRESH[0], "p_other"), FRESH[1]])
+    first, other, stranger = assigned.cluster_ids
+    assert first == other != stranger
+
+
+def test_a_stock_of_ones_own_takes_pools_and_clusters_from_the_manifest(path):
+    stock = BatchStock(path.parent, os.urandom, assign=PartitionFile(path, OPERATOR, verify).assign)
+    stock.add("a", [*FRESH, disguised(SUITE[0], "p_suite")])
+    batch = stock.seal_for("race-1", 3)
+    assert batch.problems == FRESH
+    assert batch.partition_sha256 == read_partition(path, verify).manifest.sha256
+    assert {row.pool for row in batch.released_problems} == {"train"}
+    assert all(len(row.cluster_id) == 64 for row in batch.released_problems)
+
+
+def test_a_suites_problem_can_be_sealed_into_no_batch():
+    with pytest.raises(ArenaError, match="P4029"):
+        seal("race-1", FRESH[:1], bytes(32), pools=("never_touch",))
+
+
+# -- sealing ahead
+CLOSES_MS = tuple(1_800_000_000_000 + day * 86_400_000 for day in range(4))
+
+
+@given(st.permutations(FRESH))
+def test_batches_share_no_problem_and_have_one_mix_whatever_the_order(problems):
+    dealt = deal(unpartitioned(problems), CLOSES_MS, 4)
+    ids = [problem.problem_id for one in dealt for problem in one.assigned.problems]
+    assert len(set(ids)) == len(ids) == 16
+    assert all([p.bucket for p in one.assigned.problems].count("product") == 2 for one in dealt)
+    assert dealt == deal(unpartitioned(FRESH), CLOSES_MS, 4)
+
+
+def test_the_order_in_a_batch_says_nothing_about_its_buckets():
+    for one in deal(unpartitioned(FRESH), CLOSES_MS, 4):
+        ids = [problem.problem_id for problem in one.assigned.problems]
+        assert ids == sorted(ids)
+
+
+def test_too_few_and_repeated_problems_are_refused_and_sealed_ones_passed_over():
+    with pytest.raises(ArenaError, match=r"P4015.*16 problems are left to race, 4 races take 20"):
+        deal(unpartitioned(FRESH), CLOSES_MS, 5)
+    with pytest.raises(ArenaError, match="P4007"):
+        deal(unpartitioned([*FRESH, FRESH[0]]), CLOSES_MS, 4)
+    first = deal(unpartitioned(FRESH), CLOSES_MS[:1], 4)[0].assigned.problems
+    used = {problem.problem_id for problem in first}
+    second = deal(unpartitioned(FRESH), CLOSES_MS[1:2], 4, used)[0].assigned.problems
+    assert not used & {problem.problem_id for problem in second}
+
+
+def test_each_batch_is_locked_to_the_round_after_its_close_under_a_salt_of_its_own(path):
+    assigned = PartitionFile(path, OPERATOR, verify).assign(FRESH)
+    beacon, timelock = LocalBeacon(lambda: 0), LocalTimelock()
+    files = list(
+        lock_all(
+            deal(assigned, CLOSES_MS, 4),
+            timelock=timelock,
+            beacon=beacon,
+            signer=OPERATOR,
+            random_bytes=os.urandom,
+            now_ms=lambda: 5,
+        )
+    )
+    assert [file.notice.race_id for file in files] == [race_named(close_ms) for close_ms in CLOSES_MS]
+    assert all(file.notice.partition_sha256 == assigned.partition_sha256 for file in files)
+    opened = []
+    for file, close_ms in zip(files, CLOSES_MS, strict=True):
+        assert timelock.opens_ms(file.notice.round - 1) <= close_ms < timelock.opens_ms(file.notice.round)
+        opened.append(open_batch(file, local_round(file.notice.round), timelock=timelock))
+    assert len({batch.salt for batch in opened}) == 4
+    ids = [problem_id for batch in opened for problem_id in batch.problem_ids]
+    assert len(set(ids)) == len(ids)
+
+
+# -- disclosure
+BATCH = seal("race-1", FRESH[:3], bytes(range(32)), partition_sha256="ab" * 32)
+RECORD = ReleaseRecord(
+    race_id="race-1",
+    batch_sha256=BATCH.batch_sha256,
+    partition_sha256=BATCH.partition_sha256,
+    problems=BATCH.released_problems,
+    salt=BATCH.salt,
+)
+
+
+def checked(record: ReleaseRecord = RECORD, batch=BATCH):
+    public = describe_batch(BATCH)
+    return check_release(
+        record,
+        batch_sha256=public.batch_sha256,
+        partition_sha256=public.partition_sha256,
+        commitments={problem.problem_id: problem.cluster_commitment for problem in public.problems},
+        batch=batch,
+    )
+
+
+def test_an_honest_release_keeps_every_commitment_with_or_without_the_batch():
+    assert checked().is_ok and checked().batch == "kept"
+    alone = checked(batch=None)
+    assert alone.is_ok and alone.batch == "unknown"
+    assert [row.cluster for row in alone.problems] == ["kept"] * 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"salt": "00" * 32},
+        {"salt": "no hex"},
+        {"batch_sha256": "00" * 32},
+        {"partition_sha256": ""},
+        {"problems": RECORD.problems[:2]},
+        {"problems": RECORD.problems[::-1]},
+        {"problems": (replace(RECORD.problems[0], cluster_id="00" * 32), *RECORD.problems[1:])},
+        {"problems": (replace(RECORD.problems[0], problem_id="p_other"), *RECORD.problems[1:])},
+    ],
+)
+def test_a_release_that_opens_something_else_is_named_without_the_batch(change):
+    assert not checked(replace(RECORD, **change), batch=None).is_ok
+
+
+def test_pools_and_problems_are_checked_against_the_batch():
+    moved = replace(RECORD, problems=(replace(RECORD.problems[0], pool="eval"), *RECORD.problems[1:]))
+    assert not checked(moved).is_ok
+    other = seal("race-1", FRESH[3:6], bytes(range(32)), partition_sha256="ab" * 32)
+    assert checked(batch=other).batch == "broken"
+
+
+def test_a_disclosure_is_plain_data():
+    assert msgspec.json.decode(msgspec.json.encode(checked()))["race_id"] == "race-1"

@@ -1,0 +1,286 @@
+"""The canonical conversation: what the model was sent and wrote, and never a call it did not write."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arena.export.conversation import ChatMessage, Conversation, converse
+from harness.trace import Completion, EvaluationBody, ToolCall
+from tests.arena.trajectory_stand import (
+    RECOMMEND,
+    SEARCH,
+    SYSTEM,
+    TERMINATE,
+    USER,
+    Episode,
+    appending,
+    narrating,
+    replace,
+    says,
+    tool_message,
+)
+
+
+def roles(talk: Conversation) -> list[str]:
+    return [message.role for message in talk.messages]
+
+
+def place(talk: Conversation, index: int) -> ChatMessage:
+    return (talk.messages + talk.other_messages)[index]
+
+
+def test_an_agent_that_appends_gives_the_whole_episode_in_order() -> None:
+    talk = converse(appending())
+    assert roles(talk) == ["system", "user", "assistant", "tool", "assistant", "tool", "tool"]
+    assert talk.is_linear
+    assert talk.is_model_written
+    assert talk.prompt_length == 2
+    assert talk.other_messages == ()
+
+
+def test_reasoning_that_was_not_sent_back_stands_with_its_turn() -> None:
+    talk = converse(appending())
+    assert [message.reasoning_content for message in talk.messages if message.role == "assistant"] == [
+        "A lamp, red.",
+        "It is red.",
+    ]
+
+
+def test_calls_have_ids_and_arguments_as_text_and_each_is_answered() -> None:
+    talk = converse(appending())
+    asked = [call for message in talk.messages for call in message.tool_calls]
+    assert [call.id for call in asked] == ["c0", "d0", "d1"]
+    assert all(isinstance(json.loads(call.function.arguments), dict) for call in asked)
+    assert [message.tool_call_id for message in talk.messages if message.role == "tool"] == ["c0", "d0", "d1"]
+
+
+def test_plain_chat_has_no_fields_of_ours() -> None:
+    written = json.loads(msgspec.json.encode(converse(appending()).messages))
+    assert {name for message in written for name in message} == {
+        "role",
+        "content",
+        "reasoning_content",
+        "tool_calls",
+        "tool_call_id",
+    }
+
+
+def test_results_stand_once_in_messages_or_in_calls() -> None:
+    body = appending()
+    talk = converse(body)
+    results = {event.index: event.result for event in body.events if isinstance(event, ToolCall)}
+    assert {
+        call.index: call.result if call.message is None else talk.messages[call.message].content for call in talk.calls
+    } == results
+    assert all(call.result is None for call in talk.calls)
+
+
+def test_calls_of_the_agents_python_are_never_the_assistants() -> None:
+    talk = converse(narrating())
+    assert [call.emitter for call in talk.calls] == ["code", "code"]
+    assert not any(message.tool_calls for message in talk.messages + talk.other_messages)
+    assert not talk.is_model_written
+    assert not talk.is_linear
+    assert all(call.result for call in talk.calls)
+
+
+def test_every_completion_keeps_its_own_request_and_reply() -> None:
+    talk = converse(narrating())
+    asked = [[place(talk, index).content for index in turn.request] for turn in talk.completions]
+    assert asked == [["Why is the first red?"], ["Why is it cheap?"]]
+    assert [place(talk, turn.reply).content for turn in talk.completions] == ["It is red.", "It is cheap."]
+    assert [message.content for message in talk.messages] == ["Why is it cheap?", "It is cheap."]
+
+
+def test_a_call_read_off_the_prompt_is_marked_and_its_result_too() -> None:
+    run = Episode([says(SEARCH), says(content="done")])
+    prompt = {"role": "user", "content": 'Say {"name": "find_product", "arguments": {"q": "red lamp"}}'}
+    sent = run.chat(prompt)
+    run.chat(prompt, sent, *run.answer(sent))
+    talk = converse(run.body())
+    assert [call.emitter for call in talk.calls] == ["echoed"]
+    turn, result = talk.messages[1:3]
+    assert turn.tool_calls == ()
+    assert [call.id for call in turn.echoed_tool_calls] == ["c0"]
+    assert result.origin == "echoed"
+    assert not talk.is_model_written
+
+
+def test_an_assistant_turn_nobody_wrote_is_the_agents_and_has_no_weight() -> None:
+    run = Episode([says(content="fine")])
+    forged = {"id": "x", "type": "function", "function": {"name": "find_product", "arguments": "{}"}}
+    run.chat(
+        USER, {"role": "assistant", "content": "I searched.", "tool_calls": [forged]}, tool_message("x", "[]"), USER
+    )
+    talk = converse(run.body())
+    turn = talk.messages[1]
+    assert (turn.origin, turn.weight, turn.tool_calls) == ("agent", 0, ())
+    assert [call.id for call in turn.agent_tool_calls] == ["x"]
+    assert talk.messages[2].origin == "agent"
+    assert not talk.is_model_written
+
+
+def test_a_result_the_agent_shortened_is_the_agents() -> None:
+    run = Episode([says(SEARCH), says(content="done")])
+    sent = run.chat(USER)
+    run.answer(sent)
+    run.chat(USER, sent, tool_message("c0", "three lamps"))
+    talk = converse(run.body())
+    assert talk.messages[2].origin == "agent"
+    assert talk.calls[0].result is not None
+    assert talk.is_linear
+    assert not talk.is_model_written
+
+
+def test_a_result_of_another_call_under_the_models_id_is_codes() -> None:
+    run = Episode([says(("find_product", {"q": "lamp"})), says(content="done")])
+    sent = run.chat(USER)
+    result = run.tool("view_product_information", {"product_ids": "1000000001"})
+    run.chat(USER, sent, tool_message("c0", result))
+    talk = converse(run.body())
+    assert talk.messages[2].origin == "code"
+    assert talk.calls[0].message == 2
+
+
+def test_a_result_laid_out_anew_is_still_the_hosts() -> None:
+    run = Episode([says(SEARCH), says(content="done")])
+    sent = run.chat(USER)
+    result = json.dumps(json.loads(run.tool(*SEARCH)), indent=1)
+    run.chat(USER, sent, tool_message("c0", result))
+    talk = converse(run.body())
+    assert talk.messages[2].origin is None
+    assert talk.calls[0].result is not None  # it stands word for word in no message
+
+
+def test_ids_that_the_agent_gave_are_the_models_again() -> None:
+    run = Episode([says(SEARCH), says(content="done")])
+    sent = run.chat(USER)
+    (answer,) = run.answer(sent)
+    sent["tool_calls"][0]["id"] = "mine"
+    run.chat(USER, sent, {**answer, "tool_call_id": "mine"})
+    talk = converse(run.body())
+    assert talk.messages[1].tool_calls[0].id == talk.messages[2].tool_call_id == "c0"
+    assert talk.is_linear
+    assert talk.is_model_written
+
+
+def test_a_turn_sent_back_without_its_thinking_is_the_same_turn() -> None:
+    run = Episode([says(content="<think>hm</think>\nA lamp."), says(content="done")])
+    run.chat(USER)
+    run.chat(USER, {"role": "assistant", "content": "A lamp."}, USER)
+    talk = converse(run.body())
+    assert talk.is_linear
+    assert talk.messages[1].content == "<think>hm</think>\nA lamp."
+
+
+def test_of_rewritten_prompts_the_path_with_most_turns_is_shown() -> None:
+    first, second, third = says(content="one"), says(content="two"), says(content="three")
+    run = Episode([first, second, third])
+    one = run.chat(SYSTEM, USER)
+    two = run.chat(SYSTEM, USER, one, USER)
+    run.chat(USER, two, {"role": "user", "content": "and?"})  # the first turn was pruned
+    talk = converse(run.body())
+    assert not talk.is_linear
+    assert [m.content for m in talk.messages if m.role == "assistant"] == ["two", "three"]
+    run = Episode([first, second, third])
+    one = run.chat(SYSTEM, USER)
+    run.chat(SYSTEM, USER, one, USER)
+    run.chat(USER)
+    talk = converse(run.body())
+    assert [m.content for m in talk.messages if m.role == "assistant"] == ["one", "two"]
+    assert place(talk, talk.completions[2].reply).content == "three"
+
+
+def test_a_call_written_as_text_stays_in_the_text() -> None:
+    text = '<tool_call>{"name": "find_product", "arguments": {"q": "red lamp"}}</tool_call>'
+    run = Episode([says(content=text), says(content="done")])
+    sent = run.chat(USER)
+    run.chat(USER, sent, {"role": "user", "content": run.tool(*SEARCH)})
+    talk = converse(run.body())
+    assert talk.messages[1].content == text
+    assert talk.messages[1].tool_calls == ()
+    assert (talk.calls[0].emitter, talk.calls[0].call_id) == ("llm", "text-1")
+    assert talk.is_model_written
+
+
+def test_an_agent_without_completions_has_no_messages() -> None:
+    run = Episode([])
+    run.tool(*RECOMMEND)
+    talk = converse(run.body())
+    assert talk.messages == ()
+    assert not talk.is_linear
+    assert not talk.is_model_written
+    assert [call.name for call in talk.calls] == ["recommend_product"]
+
+
+@pytest.mark.parametrize(
+    "text", ["no json", "[]", '{"role": 1}', '{"role":"assistant","content":"","tool_calls":[{}]}', "[" * 100_000]
+)
+def test_what_is_no_message_is_shown_as_unknown(text: str) -> None:
+    body = appending()
+    talk = converse(replace(body, messages=(text, *body.messages[1:])))
+    assert talk.messages[0] == ChatMessage(role="unknown", content=text)
+
+
+def test_indexes_that_lead_nowhere_are_left_out() -> None:
+    body = appending()
+    lost = tuple(replace(e, request=(99, *e.request, -1)) if isinstance(e, Completion) else e for e in body.events)
+    assert roles(converse(replace(body, events=lost))) == roles(converse(body))
+
+
+@given(st.data())
+def test_whatever_an_agent_does_nothing_is_lost_and_nobody_is_named_wrongly(data: st.DataObject) -> None:
+    talk_body = _wild(data)
+    talk = converse(talk_body)
+    calls = [event for event in talk_body.events if isinstance(event, ToolCall)]
+    turns = [event for event in talk_body.events if isinstance(event, Completion)]
+    everything = talk.messages + talk.other_messages
+
+    assert [(c.index, c.name, c.arguments, c.emitter) for c in talk.calls] == [
+        (c.index, c.name, c.arguments, c.emitter) for c in calls
+    ]
+    for shown, call in zip(talk.calls, calls, strict=True):
+        assert (everything[shown.message].content if shown.message is not None else shown.result) == call.result
+    for shown, turn in zip(talk.completions, turns, strict=True):
+        sent = [json.loads(talk_body.messages[index]) for index in turn.request]
+        assert [everything[index].role for index in shown.request] == [message["role"] for message in sent]
+        assert [everything[i].content for i in shown.request] == [message["content"] for message in sent]
+        assert everything[shown.reply].content == turn.content
+    written = {call.call_id for turn in turns for call in turn.calls}
+    assert {call.id for message in everything for call in message.tool_calls} <= written
+    if any(call.emitter != "llm" for call in calls):
+        assert not talk.is_model_written
+    if talk.is_linear:
+        assert talk.other_messages == ()
+
+
+def _wild(data: st.DataObject) -> EvaluationBody:
+    """An agent that appends, prunes, forges, shortens and calls by itself, as it likes."""
+    options = [SEARCH, ("find_product", {"q": "lamp"}), ("view_product_information", {"product_ids": "1000000002"})]
+    replies = [
+        says(*data.draw(st.lists(st.sampled_from(options), max_size=2)), content=f"turn {number}", tag=f"t{number}-")
+        for number in range(4)
+    ]
+    run = Episode(replies)
+    messages = [SYSTEM, USER]
+    for _ in replies:
+        sent = run.chat(*messages)
+        match data.draw(st.sampled_from(["append", "prune", "forge", "shorten", "alone"])):
+            case "append":
+                messages += [sent, *run.answer(sent), USER]
+            case "prune":
+                messages = [USER, sent, *run.answer(sent), USER]
+            case "forge":
+                messages += [{"role": "assistant", "content": "mine"}, {"role": "user", "content": f"n{len(messages)}"}]
+            case "shorten":
+                messages += [sent, *({**one, "content": "short"} for one in run.answer(sent)), USER]
+            case "alone":
+                messages += [{"role": "user", "content": run.tool(*SEARCH)}]
+    if data.draw(st.booleans()):
+        run.tool(*TERMINATE)
+    return run.body()

@@ -1,0 +1,322 @@
+"""Views: the tools people use open them, they say what the log says, and equal rows give equal bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from arena.export.conversation import ChatMessage, ExecutedCall, Turn
+from arena.export.facts import Facts, facts_of
+from arena.export.formats.parquet import COLUMNS
+from arena.export.model import FORMATS, Cursor, Format, LogRange, Manifest, Request, ShardFile, Trajectory
+from arena.export.row import row_of
+from arena.export.views import finish_export, open_view
+from harness.tools.registry import profile_schemas
+from judge.verdict import UnscoredVerdict
+from problems.errors import Failure
+from problems.outcome import UnscoredOutcome
+from tests.arena.trajectory_stand import appending, narrating, replace, trajectory
+
+VIEWS: tuple[Format, ...] = tuple(view for view in FORMATS if view != "jsonl")
+PAGE = Path(__file__).parents[2] / "arena" / "export" / "FORMATS.md"
+FAILED = Failure(code="U3002")
+
+
+def rows() -> list[Trajectory]:
+    """One of each sort: agentic, driven by Python, unscored, unjudged, of another pool and day."""
+    unjudged = UnscoredVerdict(body_sha256="ab", rubric_id="reasoning/1", failure=FAILED)
+    return [
+        trajectory(1),
+        trajectory(2, narrating(), agent="a2", hotkey="5other"),
+        trajectory(3, outcome=UnscoredOutcome(failure=FAILED)),
+        trajectory(4, replace(appending(), tools_sha256="another"), verdict=unjudged),
+        trajectory(5, verdict=None, verdict_seq=0, pool="dev", day=1),
+        trajectory(6, replace(appending(), events=(), messages=(), recommended=None)),
+    ]
+
+
+def written(folder: Path, view: Format, trajectories: Sequence[Trajectory], *, batch: int = 2) -> tuple[ShardFile, ...]:
+    folder.mkdir(exist_ok=True)
+    writer = open_view(view, folder, 3)
+    for start in range(0, len(trajectories), batch):
+        writer.write(trajectories[start : start + batch])
+    return writer.finish()
+
+
+def manifest_of(files: Sequence[ShardFile]) -> Manifest:
+    start = Cursor(validator="5validator")
+    return Manifest(
+        request=Request(validator="5validator", formats=("jsonl", "datasets"), pools=("train", "dev")),
+        log=LogRange(validator="5validator", first_seq=1, last_seq=40, start=start, end_note="note"),
+        cursor=start,
+        records={"evaluation": 6},
+        withheld={"pool": 2, "unreleased": 7},
+        trajectories=6,
+        policies=("e5",),
+        partitions=("p1",),
+        races=("r1",),
+        diversity=(),
+        files=tuple(replace(file, path=f"views/datasets/{file.path}") for file in files),
+        software="agent-arena 0.1.0",
+    )
+
+
+# -- every view
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_equal_rows_give_equal_bytes_however_they_are_handed_over(view: Format, tmp_path: Path) -> None:
+    first = written(tmp_path / "a", view, rows(), batch=6)
+    assert written(tmp_path / "b", view, rows(), batch=1) == first
+    assert written(tmp_path / "b", view, rows(), batch=4) == first  # over the files of an earlier try
+    assert written(tmp_path / "c", view, rows()[:5]) != first
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_files_are_what_is_said_of_them(view: Format, tmp_path: Path) -> None:
+    files = written(tmp_path, view, rows())
+    assert {file.path for file in files} == {
+        path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()
+    }
+    for file in files:
+        content = (tmp_path / file.path).read_bytes()
+        assert (file.sha256, file.size_bytes) == (hashlib.sha256(content).hexdigest(), len(content))
+    assert sum(file.rows for file in files) == (5 if view == "verifiers" else 6)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_shard_may_be_empty(view: Format, tmp_path: Path) -> None:
+    assert sum(file.rows for file in written(tmp_path, view, [])) == 0
+
+
+def test_the_log_is_no_view(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is not a view"):
+        open_view("jsonl", tmp_path, 0)
+
+
+# -- facts
+
+
+def test_what_was_not_scored_or_judged_is_null_and_never_zero() -> None:
+    facts = {one.seq: facts_of(one, row_of(one).conversation) for one in rows()}
+    scored, unscored, unjudged, unread = facts[1], facts[3], facts[4], facts[5]
+    assert (scored.is_success, scored.reward_e4, scored.unscored_code) == (True, 10_000, "")
+    assert (scored.attribute_hits, scored.attribute_total, scored.service_total) == (1, 2, 0)
+    assert (unscored.is_success, unscored.reward_e4, unscored.unscored_code) == (None, None, "U3002")
+    assert (unjudged.quality_e4, unjudged.rubric_id, unjudged.unjudged_code) == (None, "reasoning/1", "U3002")
+    assert (unread.quality_e4, unread.rubric_id, unread.unjudged_code) == (None, "", "")
+
+
+def test_facts_say_who_emitted_the_calls_and_whether_the_chat_is_the_models() -> None:
+    facts = {one.seq: row_of(one).facts for one in rows()}
+    assert (facts[1].llm_calls, facts[1].is_agentic, facts[1].is_model_written) == (3, True, True)
+    assert (facts[2].code_calls, facts[2].is_agentic, facts[2].is_model_written) == (2, False, False)
+
+
+def test_tools_are_those_the_record_names_or_none() -> None:
+    assert json.loads(row_of(rows()[0]).tools) == json.loads(profile_schemas("sn15"))
+    assert json.loads(row_of(rows()[3]).tools) == []
+
+
+def test_the_page_documents_every_column_and_field_and_no_other() -> None:
+    text = PAGE.read_text("utf-8")
+    for title, struct in (
+        ("### Messages", ChatMessage),
+        ("### Completions", Turn),
+        ("### Calls", ExecutedCall),
+        ("## Facts", Facts),
+    ):
+        section = re.split(r"^#{2,3} ", text.partition(f"{title}\n")[2], flags=re.MULTILINE)[0]
+        named = re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
+        assert named == [field.encode_name for field in msgspec.structs.fields(struct)]
+    extra = [name for name in COLUMNS if name not in Facts.__struct_fields__]
+    assert all(f"`{name}`" in text for name in extra)
+
+
+# -- Parquet
+
+
+def test_parquet_opens_in_pandas_with_typed_columns(tmp_path: Path) -> None:
+    (file,) = written(tmp_path, "parquet", rows())
+    frame = pq.read_table(tmp_path / file.path).to_pandas()
+    assert list(frame.columns) == list(COLUMNS)
+    assert list(frame.seq) == [1, 2, 3, 4, 5, 6]
+    assert frame.reward_e4.isna().tolist() == [False, False, True, False, False, False]
+    assert frame[frame.is_agentic & frame.is_model_written].seq.tolist() == [1, 3, 4, 5]
+    assert [message["role"] for message in json.loads(frame.messages[0])][:3] == ["system", "user", "assistant"]
+
+
+def test_parquet_holds_the_row_and_nothing_filled_in(tmp_path: Path) -> None:
+    (file,) = written(tmp_path, "parquet", rows())
+    table = pq.read_table(tmp_path / file.path)
+    for stored, one in zip(table.to_pylist(), rows(), strict=True):
+        row = row_of(one)
+        assert {name: stored[name] for name in Facts.__struct_fields__} == msgspec.structs.asdict(row.facts)
+        assert msgspec.json.decode(stored["messages"], type=tuple[ChatMessage, ...]) == row.conversation.messages
+        assert msgspec.json.decode(stored["calls"], type=tuple[ExecutedCall, ...]) == row.conversation.calls
+        assert b"null" not in stored["messages"].encode()
+
+
+def test_a_parquet_row_group_is_bounded_by_rows(tmp_path: Path) -> None:
+    (file,) = written(tmp_path, "parquet", [trajectory(number) for number in range(1, 600)], batch=100)
+    parquet = pq.ParquetFile(tmp_path / file.path)
+    assert [parquet.metadata.row_group(index).num_rows for index in range(parquet.num_row_groups)] == [512, 87]
+
+
+def test_a_parquet_row_group_is_bounded_by_bytes(tmp_path: Path) -> None:
+    made = appending()
+    large = replace(made, messages=(json.dumps({"role": "system", "content": "x" * (9 << 20)}), *made.messages[1:]))
+    (file,) = written(tmp_path, "parquet", [trajectory(number, large) for number in range(1, 6)])
+    parquet = pq.ParquetFile(tmp_path / file.path)
+    assert [parquet.metadata.row_group(index).num_rows for index in range(parquet.num_row_groups)] == [4, 1]
+
+
+# -- messages
+
+
+def test_messages_are_in_the_shape_of_fine_tuning(tmp_path: Path) -> None:
+    (file,) = written(tmp_path, "messages", rows())
+    with (tmp_path / file.path).open("rb") as raw:
+        lines = zstandard.ZstdDecompressor().stream_reader(raw).read().splitlines()
+    first = json.loads(lines[0])
+    assert list(first) == ["messages", "tools", "metadata"]
+    asked = [call for message in first["messages"] for call in message.get("tool_calls", [])]
+    assert all(call["type"] == "function" and isinstance(call["function"]["arguments"], str) for call in asked)
+    answered = [message["tool_call_id"] for message in first["messages"] if message["role"] == "tool"]
+    assert answered == [call["id"] for call in asked]
+    assert first["tools"][0]["type"] == "function"
+    assert [json.loads(line)["metadata"]["seq"] for line in lines] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.skipif(not (shutil.which("zstdcat") and shutil.which("jq")), reason="zstdcat and jq are not installed")
+def test_zstdcat_and_jq_read_messages(tmp_path: Path) -> None:
+    (file,) = written(tmp_path, "messages", rows())
+    clean = ".metadata | select(.is_agentic and .is_linear and .is_model_written) | .seq"
+    plain = subprocess.run(["zstdcat", tmp_path / file.path], capture_output=True, check=True)
+    found = subprocess.run(["jq", clean], input=plain.stdout, capture_output=True, check=True)
+    assert found.stdout.split() == [b"1", b"3", b"4", b"5"]
+
+
+# -- datasets
+
+
+def test_datasets_opens_the_folder_offline_with_a_split_for_each_pool(tmp_path: Path) -> None:
+    folder = tmp_path / "datasets"
+    files = written(folder, "datasets", rows())
+    (card,) = finish_export("datasets", folder, manifest_of(files))
+    assert card.path == "README.md"
+    code = """
+import json, sys
+from datasets import load_dataset
+rows = load_dataset(sys.argv[1])
+train = rows["train"].filter(lambda row: row["is_agentic"] and row["is_model_written"])
+print(json.dumps([{name: len(split) for name, split in rows.items()}, train["seq"][:], train.features["seq"].dtype,
+                  train.features["is_agentic"].dtype, len(json.loads(train[0]["messages"]))]))
+"""
+    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
+    environment = {**os.environ, **offline}
+    done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr.decode()
+    counts, seqs, seq_type, agentic_type, length = json.loads(done.stdout.splitlines()[-1])
+    assert counts == {"dev": 1, "train": 5}
+    assert (seqs, seq_type, agentic_type, length) == ([1, 3, 4], "int64", "bool", 7)
+
+
+def test_the_card_says_what_was_left_out_and_how_to_verify(tmp_path: Path) -> None:
+    files = written(tmp_path, "datasets", rows())
+    finish_export("datasets", tmp_path, manifest_of(files))
+    card = (tmp_path / "README.md").read_text("utf-8")
+    for stated in (
+        "| unreleased | 7 |",
+        "| pool | 2 |",
+        "`e5`",
+        "dev (1), train (5)",
+        "arena records verify",
+        "1 to 40",
+    ):
+        assert stated in card
+
+
+def test_a_card_of_nothing_still_opens(tmp_path: Path) -> None:
+    nothing = replace(manifest_of(()), trajectories=0, withheld={}, policies=())
+    finish_export("datasets", tmp_path, nothing)
+    assert "| splits | none |" in (tmp_path / "README.md").read_text("utf-8")
+
+
+# -- inspect
+
+
+def test_the_inspect_reader_opens_a_log_whole_in_part_and_by_sample(tmp_path: Path) -> None:
+    log = pytest.importorskip("inspect_ai.log", reason="inspect_ai is not installed")
+    (file,) = written(tmp_path, "inspect", rows())
+    path = str(tmp_path / file.path)
+    whole = log.read_eval_log(path)
+    assert (whole.status, whole.eval.task, whole.eval.model) == ("success", "agent-arena", "stand-1")
+    assert [sample.id for sample in whole.samples] == [1, 2, 3, 4, 5, 6]
+    header = log.read_eval_log(path, header_only=True)
+    means = {score.name: score.metrics["mean"].value for score in header.results.scores}
+    assert (means["success"], means["quality"], means["attribute"]) == (1.0, 0.7, 0.5)
+    assert [one.id for one in log.read_eval_log_sample_summaries(path)] == [1, 2, 3, 4, 5, 6]
+    assert log.read_eval_log_sample(path, id=2, epoch=1).metadata["code_calls"] == 2
+
+
+def test_an_inspect_sample_has_chat_scores_and_the_judges_words(tmp_path: Path) -> None:
+    log = pytest.importorskip("inspect_ai.log", reason="inspect_ai is not installed")
+    (file,) = written(tmp_path, "inspect", rows())
+    samples = log.read_eval_log(str(tmp_path / file.path)).samples
+    first = samples[0]
+    turn = first.messages[2]
+    assert turn.tool_calls[0].arguments == {"q": "red lamp"}
+    assert turn.content[0].reasoning == "A lamp, red."
+    assert first.target == "1000000001"
+    assert "It searches before it answers." in first.scores["quality"].explanation
+    assert "I search first." in first.scores["quality"].explanation
+    assert first.scores["attribute"].explanation == "1 of 2 rules met"
+    assert "success" not in samples[2].scores  # unscored: no score rather than none met
+    assert "quality" not in samples[3].scores
+    assert samples[5].messages == []
+
+
+# -- verifiers
+
+
+def test_rollouts_have_the_fields_verifiers_saves(tmp_path: Path) -> None:
+    written(tmp_path, "verifiers", rows())
+    run = tmp_path / "000003"
+    rollouts = [json.loads(line) for line in (run / "results.jsonl").read_text("utf-8").splitlines()]
+    required = {"example_id", "prompt", "completion", "reward", "timing", "is_completed", "is_truncated", "metrics"}
+    assert all(required <= set(rollout) for rollout in rollouts)
+    first = rollouts[0]
+    assert [message["role"] for message in first["prompt"]] == ["system", "user"]
+    assert first["completion"][0]["role"] == "assistant"
+    call = json.loads(first["completion"][0]["tool_calls"][0])
+    assert (call["id"], call["name"], json.loads(call["arguments"])) == ("c0", "find_product", {"q": "red lamp"})
+    assert (first["reward"], first["metrics"]["success"], first["answer"]) == (1.0, 1.0, "1000000001")
+    assert [rollout["info"]["seq"] for rollout in rollouts] == [1, 2, 4, 5, 6]
+    assert first["tool_defs"][0]["name"] == "find_product"
+
+
+def test_rollouts_of_one_problem_share_their_example(tmp_path: Path) -> None:
+    same = [trajectory(1), replace(trajectory(1), seq=9), trajectory(2)]
+    written(tmp_path, "verifiers", same)
+    lines = (tmp_path / "000003" / "results.jsonl").read_text("utf-8").splitlines()
+    first, second, other = (json.loads(line)["example_id"] for line in lines)
+    assert first == second != other
+
+
+def test_what_could_not_be_scored_is_no_rollout_and_is_counted(tmp_path: Path) -> None:
+    written(tmp_path, "verifiers", rows())
+    metadata = json.loads((tmp_path / "000003" / "metadata.json").read_text("utf-8"))
+    assert (metadata["left_out_unscored"], metadata["avg_reward"], metadata["num_examples"]) == (1, 1.0, 5)

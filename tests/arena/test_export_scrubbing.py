@@ -1,0 +1,189 @@
+"""Credentials: each kind is found wherever it stands, ordinary episodes hold none, and no text takes long."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import random
+import string
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arena.export.scrubbing import find_secrets, scrub
+from arena.records.body import encode_body
+from problems.canonical import foreign_text
+from tests.arena.log_stand import body
+from tests.arena.trajectory_stand import Episode, appending, narrating, replace, says
+
+DATA = Path(__file__).parents[2].parent / "shared" / "data"
+SEED = hashlib.sha256(b"seed").hexdigest()
+ALPHANUMERIC = string.ascii_letters + string.digits
+
+
+def key(length: int, seed: int = 1, letters: str = ALPHANUMERIC) -> str:
+    """A random-looking key, the same each time, in pieces no scanner of source code takes for one."""
+    rng = random.Random(seed)
+    return "a1Zx" + "".join(rng.choice(letters) for _ in range(length - 4))
+
+
+def signed_token(size: int = 40) -> str:
+    parts = ({"alg": "HS256", "typ": "JWT"}, {"sub": "1234567890", "name": "x" * size})
+    head = ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
+    return f"{head}.{key(43)}"
+
+
+SECRETS = {
+    "openai": [
+        f"sk-{key(48)}",
+        f"sk-proj-{key(60, letters=ALPHANUMERIC + '_-')}",
+        f"sk-{hashlib.md5(b'k').hexdigest()}",
+    ],
+    "anthropic": [f"sk-ant-api03-{key(80, letters=ALPHANUMERIC + '_-')}"],
+    "openrouter": [f"sk-or-v1-{hashlib.sha256(b'k').hexdigest()}"],
+    "huggingface": [f"hf_{key(34)}"],
+    "github": [f"ghp_{key(36)}", f"gho_{key(36)}", f"github_pat_{key(22)}_{key(59)}"],
+    "gitlab": [f"glpat-{key(20)}"],
+    "aws": ["AKIA" + "Q3EGRITZ7XJ5VNOM"],
+    "google": ["AIza" + key(35)],
+    "slack": [f"xoxb-{'1234567890'}-{'1234567890123'}-{key(24)}"],
+    "jwt": [signed_token()],
+    "private_key": [
+        f"-----BEGIN {name}PRIVATE KEY-----\n{key(64)}\n{key(64, 2)}\n{key(20, 3)}==\n-----END {name}PRIVATE KEY-----"
+        for name in ("", "RSA ", "OPENSSH ")
+    ],
+}
+EVERY = [(kind, secret) for kind, secrets in SECRETS.items() for secret in secrets]
+
+
+@pytest.mark.parametrize(("kind", "secret"), EVERY)
+def test_each_kind_is_found_whole_in_plain_text_and_in_json_however_deep(kind: str, secret: str) -> None:
+    text = f"use {secret} please"
+    for _ in range(4):
+        found = find_secrets(text)
+        assert [one.kind for one in found] == [kind]
+        assert secret.splitlines()[-1] not in scrub(text)
+        text = json.dumps({"content": text})
+    cleaned = scrub(text)
+    for _ in range(4):
+        cleaned = json.loads(cleaned)["content"]
+    assert cleaned == f"use [REDACTED:{kind}] please"
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        (f"Authorization: Bearer {key(40)}", "Authorization: Bearer [REDACTED:bearer]"),
+        (f"OPENAI_API_KEY={key(32)}\n", "OPENAI_API_KEY=[REDACTED:named]\n"),
+        (f'{{"api_key": "{key(32)}"}}', '{"api_key": "[REDACTED:named]"}'),
+        (f'{{\\"secretSeed\\":\\"0x{SEED}\\"}}', '{\\"secretSeed\\":\\"[REDACTED:named]\\"}'),
+        (f"https://api.example/v1?token={key(24)}&page=2", "https://api.example/v1?token=[REDACTED:named]&page=2"),
+        ("postgresql://arena:s3cret-pass@db/arena", "postgresql://arena:[REDACTED:url_password]@db/arena"),
+        (
+            f'secretPhrase": "{" ".join(["abandon"] * 11)} about", secretSeed": "0x{SEED}"',
+            'secretPhrase": "[REDACTED:phrase]", secretSeed": "[REDACTED:named]"',
+        ),
+    ],
+)  # fmt: skip
+def test_values_are_found_by_what_they_are_called(text: str, cleaned: str) -> None:
+    assert scrub(text) == cleaned
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sk-ii-facial-treatment-essence-230ml-limited-edition-2024",
+        "task-7d1f0c3a9b8e4f62a1c5d0e9b7a3f4c2 desk-lamp-with-usb-charging-port-2024",
+        f'"request_sha256":"{hashlib.sha256(b"r").hexdigest()}","ledger_sha256":"{hashlib.sha256(b"l").hexdigest()}"',
+        f'"call_id":"chatcmpl-tool-{hashlib.md5(b"c").hexdigest()}"',
+        "api_key=YOUR_API_KEY_GOES_HERE_PLEASE",
+        "the secret: microfiber-cleaning-cloth-set-of-12-pieces",
+        '"token":"............................"',
+        '"prompt_tokens":123456789012345678901234567890',
+        "Bearer of good news, antidisestablishmentarianism",
+        "https://shop.example/products/very-long-product-name-with-many-words-123456789?page=2",
+        "AKIAMOTO AIzawa eyJ hf_ ghp_ xoxo -----BEGIN PUBLIC KEY-----",
+        "the PRIVATE KEY----- of success",
+        "mail me@example.com: http://a.example/b@c",
+        "5" + "F3sa2TJAWMqDhXG6jhV4N8ko9SxwGy8TpaNS1repo5EYjQX",
+        "",
+    ],
+)
+def test_what_only_looks_like_a_credential_stays(text: str) -> None:
+    assert find_secrets(text) == ()
+    assert scrub(text) == text
+
+
+def test_two_thousand_ordinary_episodes_hold_nothing() -> None:
+    rng = random.Random(7)
+    shipped = [appending(), narrating()]
+    for number in range(2_000):
+        made = replace(body(number, rng.randrange(200, 4_000)), **_hashes(number))
+        assert find_secrets(encode_body(made).content) == ()
+    assert all(find_secrets(encode_body(one).content) == () for one in shipped)
+
+
+def _hashes(number: int) -> dict[str, str]:
+    names = ("policy_sha256", "agent_sha256", "tools_sha256", "catalogue_sha256", "ledger_sha256")
+    return {name: hashlib.sha256(f"{name}{number}".encode()).hexdigest() for name in names}
+
+
+@pytest.mark.parametrize("folder", ["trajectories", "shoppingbench"])
+def test_real_trajectories_and_catalogue_texts_hold_nothing(folder: str) -> None:
+    if not (DATA / folder).is_dir():
+        pytest.skip("the real data is not on this machine")
+    for path in sorted((DATA / folder).iterdir()):
+        assert find_secrets(path.read_bytes()) == ()
+
+
+def test_a_key_in_a_prompt_leaves_a_body_that_still_decodes() -> None:
+    secret = SECRETS["openai"][0]
+    run = Episode([says(content="ok")])
+    run.chat({"role": "user", "content": f'my "key" is {secret}'})
+    made = run.body()
+    cleaned = [scrub(text) for text in made.messages]
+    assert json.loads(cleaned[0])["content"] == 'my "key" is [REDACTED:openai]'
+    assert find_secrets(encode_body(made).content)
+    assert not find_secrets(encode_body(replace(made, messages=tuple(cleaned))).content)
+
+
+@given(st.lists(st.one_of(st.sampled_from([secret for _, secret in EVERY]), st.text(max_size=30)), max_size=6))
+def test_scrubbing_is_done_after_one_pass_and_leaves_json_json(parts: list[str]) -> None:
+    text = foreign_text(" | ".join(part.encode("utf-8", "ignore").decode() for part in parts))
+    cleaned = scrub(text)
+    assert scrub(cleaned) == cleaned
+    assert not find_secrets(cleaned)
+    assert isinstance(json.loads(cleaned), str)
+
+
+@given(st.text(alphabet='sk-ant_hfgAIzeyJ.0123456789"\\:=@/ \n', max_size=300))
+def test_findings_lie_apart_in_order_and_within_the_text(text: str) -> None:
+    ends = 0
+    for one in find_secrets(text):
+        assert ends <= one.start < one.end <= len(text.encode())
+        ends = one.end
+
+
+def test_text_with_lone_surrogates_comes_back_as_it_was() -> None:
+    text = f"\ud800 {SECRETS['huggingface'][0]} \udfff ✓"
+    assert scrub(text) == "\ud800 [REDACTED:huggingface] \udfff ✓"
+
+
+HOSTILE = (
+    *("a", "-", "sk-", "sk-proj-", "-eyJ", "eyJa.", "eyJaaaaaaaaaaaaaaaaaaaa."),
+    "eyJaaaaaaaaaaaaaaaaaaaaa.eyJaaaaaaaaaaaaa.",
+    *("-----BEGIN PRIVATE KEY-----", "-----END ", "PRIVATE KEY", "api_key=", "api_key=aaaaaaaaaaaaaaaaaaaaaaaa"),
+    *("://a:bbbbbbbb", "://a:bbbbbbbb@", "@", "Bearer ", "Bearer a1B2c3D4e5F6g7H8i9J0", "hf_abc", "github_pat_"),
+    *("mnemonic ", "mnemonic abandon abandon ", "AKIA", "AIza", "xoxb-1-", "=", "\\\\", 'token\\":\\"'),
+    "api_key=a1B2c3D4e5F6g7H8=",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_a_megabyte_of_anything_is_read_to_its_end(piece: str) -> None:
+    """A quadratic scan would take minutes here."""
+    text = piece * (1_000_000 // len(piece))
+    assert find_secrets(scrub(text)) == ()

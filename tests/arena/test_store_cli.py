@@ -1,0 +1,315 @@
+"""`arena store` on real servers: what each command does, prints and ends with; backup and restore end to end."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+from typer.testing import CliRunner, Result
+
+from arena.chain.keys import generate_signer, verify
+from arena.chain.port import Signer
+from arena.records.checkpoint import sign_checkpoint
+from arena.records.sequencer import Sequencer
+from arena.records.verify import verify_store
+from arena.store.embedded import EmbeddedServer, is_running, start_embedded
+from arena.store.location import StoreLocation, read_location, write_location
+from arena.store.objects import BodyObjects, folder_location, open_objects, prefix_of
+from arena.store.port import StoredCheckpoint
+from arena.store.postgres import PostgresStore
+from arena.store.schema import SCHEMA_REVISION
+from neurons.cli.app import run_guarded
+from neurons.cli.records import app as records_app
+from neurons.cli.store import app
+from problems.errors import ArenaError
+from tests.arena.log_stand import HOST, Clock, attempt, episode, item
+from tests.arena.released_schemas import fill_0001, make_schema
+from tests.arena.test_store_roles import as_owner
+
+ALICE, BOB = generate_signer(), generate_signer()
+EPISODES = 3
+
+
+def arena(*words: str | Path) -> Result:
+    """Run `arena store ...`."""
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def ok(*words: str | Path) -> str:
+    """What a command that must succeed prints on stdout."""
+    result = arena(*words)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
+
+
+def refused(code: str, *words: str | Path) -> str:
+    """The text of the coded failure a command ends with."""
+    result = arena(*words)
+    assert isinstance(result.exception, ArenaError), result.output
+    assert result.exception.failure.code == code
+    return str(result.exception)
+
+
+async def fill(dsn: str, signer: Signer, objects: BodyObjects | None = None) -> None:
+    """Three episodes, an attempt, a checkpoint with its anchor, and an open item."""
+    store = await PostgresStore.open(dsn, signer.hotkey, objects=objects)
+    sequencer = Sequencer(store, signer, Clock(), HOST)
+    for number in range(EPISODES):
+        payloads, body = episode(number, race_id=signer.hotkey, result_bytes=3_000)
+        await sequencer.append(payloads, [body])
+    note = sign_checkpoint((await verify_store(store, verify)).logs[0].checkpoint, signer)
+    size = (await store.head()).seq
+    await store.put_checkpoint(StoredCheckpoint(validator=signer.hotkey, size=size, note=note, signed_ms=1))
+    await store.put_anchor(size, hashlib.sha256(note.encode()).hexdigest(), 7)
+    await sequencer.append([attempt(9)])
+    await store.enqueue([item(1, "left")])
+    await store.close()
+
+
+@pytest.fixture
+def fresh() -> Iterator[Path]:
+    """A short, private folder for state folders and backups; servers that still run in it are stopped at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="arena-"))
+    yield folder
+    for state_dir in folder.iterdir():
+        if is_running(state_dir):
+            start_embedded(state_dir).stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module", params=["postgres", "folder"])
+def node(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A state folder with Alice's log, its server stopped; its bodies in Postgres or in a folder."""
+    state_dir = Path(tempfile.mkdtemp(prefix="arena-"))
+    server = start_embedded(state_dir)
+    objects = folder_location(state_dir / "objects") if request.param == "folder" else ""
+    dsn = server.dsn_for(ALICE.hotkey)
+    write_location(state_dir, StoreLocation(kind="embedded", validator=ALICE.hotkey, dsn=dsn, objects=objects))
+    asyncio.run(fill(dsn, ALICE, open_objects(objects) if objects else None))
+    server.stop()
+    yield state_dir
+    shutil.rmtree(state_dir)
+
+
+async def require_whole(dsn: str, objects: BodyObjects | None, signer: Signer = ALICE) -> None:
+    """Assert that the log is what `fill` wrote, verifies, and goes on."""
+    store = await PostgresStore.open(dsn, signer.hotkey, is_exclusive=True, objects=objects)
+    try:
+        report = await verify_store(store, verify)
+        assert report.is_ok, report.defects
+        assert report.kinds["evaluation"] == EPISODES
+        assert [(point.size, point.anchor_block) for point in await store.checkpoints()] == [(3 * EPISODES, 7)]
+        assert await store.open_items("left", "race") == 1
+        before = (await store.head()).seq
+        payloads, body = episode(50, race_id=signer.hotkey)
+        assert (await Sequencer(store, signer, Clock(), HOST).append(payloads, [body])).seq == before + 3
+        assert await store.body(body.body_sha256) == body
+    finally:
+        await store.close()
+
+
+# -- backup and restore
+
+
+def test_a_backup_restored_into_a_new_folder_verifies_and_goes_on(node: Path, fresh: Path) -> None:
+    outside = bool(read_location(node).objects)
+    assert "10 records and 3 bodies of 1 logs" in ok("backup", "--out", fresh / "b", "--state-dir", node)
+    assert (fresh / "b").stat().st_mode & 0o777 == 0o700
+    assert not list(fresh.glob("*.partial"))
+    assert is_running(node) is False
+    assert "10 records" in ok("restore", fresh / "b", "--state-dir", fresh / "n")
+    location = read_location(fresh / "n")
+    assert (location.validator, location.kind, bool(location.objects)) == (ALICE.hotkey, "embedded", outside)
+    assert location.dsn != read_location(node).dsn  # a password of its own
+    if not outside:
+        verified = CliRunner().invoke(records_app, ["verify", "--state-dir", str(fresh / "n"), "--json"])
+        assert (verified.exit_code, json.loads(verified.stdout)["ok"]) == (0, True)
+    server = start_embedded(fresh / "n")
+    asyncio.run(require_whole(location.dsn, open_objects(location.objects) if outside else None))
+    server.stop()
+    refused("V2057", "restore", fresh / "b", "--state-dir", fresh / "n")
+
+
+def test_a_backup_taken_while_validators_write_is_of_one_moment(node: Path, fresh: Path) -> None:
+    server = start_embedded(node)
+    dsn, location = server.dsn_for(BOB.hotkey), read_location(node).objects
+
+    async def write_and_back_up() -> str:
+        store = await PostgresStore.open(dsn, objects=open_objects(location) if location else None)
+        sequencer = Sequencer(store, BOB, Clock(), HOST)
+        head = (await store.head()).seq
+        backing_up = asyncio.create_task(asyncio.to_thread(ok, "backup", "--out", fresh / "b", "--state-dir", node))
+        while not backing_up.done():
+            payloads, body = episode(head, race_id="busy")
+            head = (await sequencer.append(payloads, [body])).seq
+        await store.close()
+        return await backing_up
+
+    asyncio.run(write_and_back_up())
+    server.stop()
+    restored = json.loads(ok("restore", fresh / "b", "--state-dir", fresh / "n", "--json"))
+    ends = {end["validator"]: end["head"][0] for end in restored["manifest"]["store"]["heads"]}
+    assert ends[BOB.hotkey] % 3 == 0
+    assert set(restored["roles"]) == {ALICE.hotkey, BOB.hotkey}
+    again = start_embedded(fresh / "n")
+    bodies = open_objects(folder_location(fresh / "n" / "bodies")) if location else None
+
+    async def verify_all() -> None:
+        owner = await PostgresStore.open(again.owner_dsn, objects=bodies)
+        report = await verify_store(owner, verify)
+        assert report.is_ok, report.defects
+        assert report.records == sum(ends.values())
+        await owner.close()
+
+    asyncio.run(verify_all())
+    again.stop()
+
+
+def test_a_backup_that_refers_to_its_objects_restores_onto_them(node: Path, fresh: Path) -> None:
+    location = read_location(node).objects
+    printed = ok("backup", "--out", fresh / "b", "--state-dir", node, "--refer")
+    assert ("bodies referenced from" in printed) == bool(location)
+    assert not (fresh / "b" / "objects").exists()
+    ok("restore", fresh / "b", "--state-dir", fresh / "n", *(["--objects", location] if location else []))
+    assert read_location(fresh / "n").objects == location
+    if location:
+        text = refused("V2056", "restore", fresh / "b", "--state-dir", fresh / "m", "--objects", f"file://{fresh}")
+        assert "0 of" in text
+
+
+async def test_a_database_of_ones_own_is_backed_up_and_restored(postgres: EmbeddedServer, fresh: Path) -> None:
+    carol = generate_signer()
+    name = carol.hotkey[-8:].lower()
+    owners = [postgres.owner_dsn.replace("@/postgres", f"@/{kind}_{name}") for kind in ("from", "to")]
+    for kind in ("from", "to"):
+        await as_owner(postgres, f"create database {kind}_{name}")
+    assert f"from nothing to {SCHEMA_REVISION}" in await asyncio.to_thread(ok, "migrate", "--owner-dsn", owners[0])
+    assert "already" in await asyncio.to_thread(ok, "migrate", "--owner-dsn", owners[0])
+    printed = await asyncio.to_thread(ok, "provision", "--owner-dsn", owners[0], "--hotkey", carol.hotkey)
+    role, password = (line.split()[1] for line in printed.splitlines())
+    dsn = owners[0].replace(owners[0].split("//")[1].split("@")[0], f"{role}:{password}")
+    await fill(dsn, carol)
+    await asyncio.to_thread(ok, "backup", "--out", fresh / "b", "--owner-dsn", owners[0])
+    restored = json.loads(await asyncio.to_thread(ok, "restore", fresh / "b", "--owner-dsn", owners[1], "--json"))
+    (made,) = restored["roles"]
+    await require_whole(made["dsn"], None, carol)
+    with pytest.raises(ArenaError, match="V2021"):
+        await PostgresStore.open(dsn)  # the password that was printed before is no more
+    connection = await asyncpg.connect(made["dsn"])
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await connection.execute("delete from arena.record")
+    await connection.close()
+    for kind in ("from", "to"):
+        await as_owner(postgres, f"drop database {kind}_{name} with (force)")
+
+
+async def test_a_backup_of_an_earlier_schema_is_restored_and_migrated(postgres: EmbeddedServer, fresh: Path) -> None:
+    dave = generate_signer()
+    names = [f"{kind}_{dave.hotkey[-8:].lower()}" for kind in ("from", "to")]
+    owners = [postgres.owner_dsn.replace("@/postgres", f"@/{name}") for name in names]
+    for name in names:
+        await as_owner(postgres, f"create database {name}")
+    await make_schema(owners[0], "0001")
+    printed = await asyncio.to_thread(ok, "provision", "--owner-dsn", owners[0], "--hotkey", dave.hotkey)
+    role, password = (line.split()[1] for line in printed.splitlines())
+    await fill_0001(owners[0].replace(owners[0].split("//")[1].split("@")[0], f"{role}:{password}"), dave)
+    await asyncio.to_thread(ok, "backup", "--out", fresh / "b", "--owner-dsn", owners[0])
+    assert json.loads((fresh / "b" / "manifest.json").read_text())["store"]["schema_revision"] == "0001"
+    restored = json.loads(await asyncio.to_thread(ok, "restore", fresh / "b", "--owner-dsn", owners[1], "--json"))
+    store = await PostgresStore.open(restored["roles"][0]["dsn"])
+    report = await verify_store(store, verify)
+    assert (report.is_ok, report.records) == (True, 11)
+    await store.close()
+    for name in names:
+        await as_owner(postgres, f"drop database {name} with (force)")
+
+
+def test_a_damaged_backup_and_a_taken_place_are_refused(node: Path, fresh: Path) -> None:
+    ok("backup", "--out", fresh / "b", "--state-dir", node)
+    refused("V2027", "backup", "--out", fresh / "b", "--state-dir", node)
+    refused("V2056", "restore", fresh / "nothing", "--state-dir", fresh / "n")
+    archive = (fresh / "b" / "arena.dump").read_bytes()
+    (fresh / "b" / "arena.dump").write_bytes(archive[:-1] + bytes([archive[-1] ^ 1]))
+    assert "not the archive" in refused("V2056", "restore", fresh / "b", "--state-dir", fresh / "n")
+    (fresh / "b" / "arena.dump").write_bytes(archive)
+    manifest = json.loads((fresh / "b" / "manifest.json").read_text())
+    manifest["store"]["rows"]["record"] -= 1
+    (fresh / "b" / "manifest.json").write_text(json.dumps(manifest))
+    assert "not what the manifest counts" in refused("V2056", "restore", fresh / "b", "--state-dir", fresh / "n")
+
+
+async def test_a_schema_of_somebody_elses_is_not_dropped(node: Path, postgres: EmbeddedServer, fresh: Path) -> None:
+    await asyncio.to_thread(ok, "backup", "--out", fresh / "b", "--state-dir", node, "--refer")
+    name = f"foreign_{generate_signer().hotkey[-8:].lower()}"
+    await as_owner(postgres, f"create database {name}")
+    owner_dsn = postgres.owner_dsn.replace("@/postgres", f"@/{name}")
+    connection = await asyncpg.connect(owner_dsn)
+    await connection.execute("create schema arena; create table arena.theirs (x int)")
+    words = ["restore", fresh / "b", "--owner-dsn", owner_dsn, "--objects", f"file://{fresh}"]
+    assert "theirs" in await asyncio.to_thread(refused, "V2057", *words)
+    assert await connection.fetchval("select to_regclass('arena.theirs') is not null")
+    await connection.close()
+    await as_owner(postgres, f"drop database {name} with (force)")
+
+
+def test_bodies_of_an_object_store_are_not_left_out_by_mistake(node: Path, fresh: Path) -> None:
+    location = read_location(node)
+    if not location.objects:
+        pytest.skip("the bodies of this node are in Postgres")
+    server = start_embedded(node)
+    try:
+        text = refused("V2029", "backup", "--out", fresh / "b", "--owner-dsn", server.owner_dsn)
+        assert "none is named" in text
+        ok("backup", "--out", fresh / "b", "--owner-dsn", server.owner_dsn, "--objects", location.objects)
+    finally:
+        server.stop()
+    assert [path.name for path in fresh.iterdir()] == ["b"]
+
+
+# -- status and objects
+
+
+def test_status_counts_what_a_log_holds(node: Path) -> None:
+    found = json.loads(ok("status", "--state-dir", node, "--json"))
+    assert found["schema"] == SCHEMA_REVISION
+    log = next(log for log in found["logs"] if log["validator"] == ALICE.hotkey)
+    outside = bool(read_location(node).objects)
+    assert (log["seq"], log["bodies"], log["bodies_elsewhere"]) == (10, EPISODES, EPISODES * outside)
+    assert (log["checkpoints"], log["checkpoint_size"], log["anchored_size"]) == (1, 9, 9)
+    assert (log["items_open"], log["items_leased"]) == (1, 0)
+    assert ALICE.hotkey in ok("status", "--state-dir", node)
+
+
+def test_objects_names_what_is_missing_and_what_nobody_names(node: Path) -> None:
+    location = read_location(node).objects
+    if not location:
+        result = arena("objects", "--state-dir", node)
+        assert (result.exit_code, "keeps its bodies in Postgres" in result.output) == (2, True)
+        return
+    assert "missing 0  orphans 0" in ok("objects", "--state-dir", node)
+    folder = node / "objects" / prefix_of(ALICE.hotkey)
+    one = sorted(folder.rglob("*.zst"))[0]
+    orphan = folder / "ab" / f"{'ab' * 32}.zst"
+    orphan.parent.mkdir(exist_ok=True)
+    one.rename(orphan)
+    result = arena("objects", "--state-dir", node, "--orphans")
+    assert result.exit_code == 4
+    assert f"missing {one.stem}" in result.stdout
+    assert f"orphan  {orphan.stem}" in result.stdout
+    (report,) = json.loads(arena("objects", "--state-dir", node, "--json").stdout)
+    assert (report["named"], report["missing_count"], report["orphan_count"]) == (EPISODES, 1, 1)
+    orphan.rename(one)
+
+
+def test_a_folder_without_a_store_and_a_server_that_is_away_are_coded(fresh: Path) -> None:
+    refused("V2026", "status", "--state-dir", fresh)
+    refused("V2021", "migrate", "--owner-dsn", f"postgresql://x@/postgres?host={fresh}")
+    refused("V2021", "provision", "--owner-dsn", f"postgresql://x@/postgres?host={fresh}", "--hotkey", "5x")
+    assert run_guarded(lambda: app(["status", "--state-dir", str(fresh)], standalone_mode=False)) == 2

@@ -1,0 +1,200 @@
+"""Title releases: what passes, how firm that is, and going on after an interruption."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from arena.bank.embeddings import EmbeddingsEndpoint, HashedWords, Vectors
+from arena.bank.scripted_embeddings import ScriptedEmbeddings
+from arena.bank.title_release import THRESHOLD_E4, VectorFolder, build_lexical, build_release
+from harness.catalogue.synthetic import generate
+from problems.ambiguity import measure_ambiguity
+from problems.errors import ArenaError
+from problems.model import BUCKETS
+from problems.scoring import score
+from problems.shelf import Shelf
+from problems.shipped_suites import encode_accepted
+from problems.synthesis import synthesize
+from problems.titles import LexicalTitles, decode_accepted, title_words
+from tests.harness.inference_stand import OtherServer, raw, status
+
+PRODUCTS = tuple(generate(3_000, seed=5))
+SHELF = Shelf(PRODUCTS)
+PROBLEMS = synthesize(SHELF, seed=9, counts=dict.fromkeys(BUCKETS, 6))
+REWARDS = sorted({title for problem in PROBLEMS for item in problem.rewards for title in item.title})
+NAME = "hashed-words/1@test"
+
+
+class Counting:
+    """Counts the texts that are embedded, and fails after so many calls."""
+
+    name = HashedWords.name
+
+    def __init__(self, calls_max: int = 1_000) -> None:
+        self.texts, self.calls_left = 0, calls_max
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        if self.calls_left == 0:
+            raise ArenaError("U3002", "away")
+        self.calls_left -= 1
+        self.texts += len(texts)
+        return HashedWords().embed(texts)
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory):
+    folder = VectorFolder(tmp_path_factory.mktemp("vectors"))
+    return build_release(PROBLEMS, PRODUCTS, HashedWords(), folder, name=NAME)
+
+
+def test_a_product_passes_exactly_when_its_cosine_reaches_the_threshold(release):
+    rewards, titles = HashedWords().embed(REWARDS), HashedWords().embed([product.title for product in PRODUCTS])
+    cosines = rewards @ titles.T
+    assert set(release.titles.accepted) == set(REWARDS)
+    for row, title in enumerate(REWARDS):
+        expected = {PRODUCTS[at].product_id for at in np.flatnonzero(cosines[row] >= np.float32(0.7))}
+        assert release.titles.accepted[title] == expected
+
+
+def test_every_answer_scores_one_under_the_release(release):
+    read_back = decode_accepted(encode_accepted(release.titles))
+    assert read_back == release.titles
+    for problem in PROBLEMS:
+        ids = [item.product_id for item in problem.rewards]
+        assert score(problem, ids, SHELF.product, read_back).is_success
+        assert measure_ambiguity(problem, SHELF, read_back).accepted
+
+
+def test_the_report_counts_what_lies_around_the_threshold(release):
+    report = release.report
+    assert (report.name, report.threshold_e4) == (NAME, THRESHOLD_E4)
+    assert (report.reward_titles, report.products) == (len(REWARDS), len(PRODUCTS))
+    assert report.pairs_accepted == sum(map(len, release.titles.accepted.values()))
+    cosines = (HashedWords().embed(REWARDS) @ HashedWords().embed([p.title for p in PRODUCTS]).T).ravel()
+    assert [near.from_e4 for near in report.near] == list(range(6_000, 8_000, 100))
+    assert sum(near.pairs for near in report.near) == int(((cosines >= 0.6) & (cosines < 0.8)).sum())
+    above = sum(near.pairs for near in report.near if near.from_e4 >= THRESHOLD_E4)
+    assert above + int((cosines >= 0.8).sum()) == report.pairs_accepted
+    assert report.within_a_hundredth == sum(near.pairs for near in report.near if near.from_e4 in (6_900, 7_000))
+
+
+def test_the_lexical_release_is_the_lexical_matcher_and_its_report_counts_shares_of_words():
+    shortened = [
+        replace(product, product_id=f"{lost}{product.product_id}", title=" ".join(product.title.split()[:-lost]))
+        for product in (SHELF.product(item.product_id) for problem in PROBLEMS for item in problem.rewards)
+        for lost in (1, 2, 3, 4)
+    ]
+    products = [*PRODUCTS, *shortened]
+    made = build_lexical(PROBLEMS, Shelf(products), "test")
+    assert made.titles.name == "lexical/1@test"
+    near = {step.from_e4: step.pairs for step in made.report.near}
+    counted = dict.fromkeys(near, 0)
+    for title, product in itertools.product(REWARDS, products):
+        assert (product.product_id in made.titles.accepted[title]) == LexicalTitles().matches(product, title)
+        ours, theirs = title_words(title), title_words(product.title)
+        share_e4 = 10_000 * len(ours & theirs) // len(ours | theirs)
+        if 6_000 <= share_e4 < 8_000:
+            counted[share_e4 // 100 * 100] += 1
+    assert near == counted and sum(counted.values()) > 20
+
+
+def test_an_interrupted_build_goes_on_where_it_stopped(tmp_path: Path, release):
+    folder = VectorFolder(tmp_path)
+    with pytest.raises(ArenaError, match="U3002"):
+        build_release(PROBLEMS, PRODUCTS, Counting(calls_max=2), folder, name=NAME)
+    embedder, told = Counting(), []
+    again = build_release(
+        PROBLEMS, PRODUCTS, embedder, folder, name=NAME, on_progress=lambda done, total: told.append((done, total))
+    )
+    assert again == release
+    titles = len({product.title for product in PRODUCTS})
+    assert embedder.texts == titles - 2_048  # the reward titles and the first piece were kept
+    assert told == [(2_048, titles), (titles, titles)]
+    third = Counting(calls_max=0)
+    assert build_release(PROBLEMS, PRODUCTS, third, folder, name=NAME) == release
+
+
+def test_a_broken_file_of_vectors_is_made_again(tmp_path: Path, release):
+    folder = VectorFolder(tmp_path)
+    build_release(PROBLEMS, PRODUCTS, HashedWords(), folder, name=NAME)
+    for path in tmp_path.iterdir():
+        path.write_bytes(path.read_bytes()[:100])
+    assert build_release(PROBLEMS, PRODUCTS, HashedWords(), folder, name=NAME) == release
+    assert {path.suffix for path in tmp_path.iterdir()} == {".npy"}
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArenaError, match="V2064"):
+        VectorFolder(tmp_path / "file" / "below")
+
+
+def test_a_release_names_its_model():
+    with pytest.raises(ArenaError, match="P4012"):
+        build_release(PROBLEMS, PRODUCTS, HashedWords(), VectorFolder(Path("/tmp")), name="nameless")
+
+
+def test_any_embeddings_endpoint_will_do(tmp_path: Path, release):
+    with ScriptedEmbeddings() as server:
+        endpoint = EmbeddingsEndpoint(server.base_url, HashedWords.name, api_key="k", batch=500)
+        made = build_release(PROBLEMS, PRODUCTS, endpoint, VectorFolder(tmp_path), name=NAME)
+        endpoint.close()
+    assert made.titles == release.titles
+
+
+def reply(*rows: tuple[int, list[float]]):
+    return raw(json.dumps({"data": [{"index": index, "embedding": vector} for index, vector in rows]}).encode())
+
+
+def test_rows_come_in_order_and_have_length_one_whatever_the_endpoint_does():
+    with OtherServer(reply((1, [0, 2.0]), (0, [3.0, 4.0]))) as server:
+        vectors = EmbeddingsEndpoint(server.base_url, "m").embed(["a", "b"])
+        assert server.bodies == [{"model": "m", "input": ["a", "b"], "encoding_format": "float"}]
+    assert np.allclose(vectors, [[0.6, 0.8], [0.0, 1.0]]) and vectors.dtype == np.float32
+    assert EmbeddingsEndpoint("http://127.0.0.1:1/v1", "m").embed([]).shape == (0, 0)
+
+
+def test_passing_faults_are_tried_again_and_others_are_not():
+    pauses: list[float] = []
+    with OtherServer(status(503), status(429), reply((0, [1.0]))) as server:
+        EmbeddingsEndpoint(server.base_url, "m", sleep=pauses.append).embed(["a"])
+    assert pauses == [0.5, 1.0]
+    for code, failure, requests in ((401, "U3001", 1), (404, "U3001", 1), (500, "U3002", 3), (429, "U3004", 3)):
+        with OtherServer(then=status(code)) as server:
+            with pytest.raises(ArenaError, match=failure):
+                EmbeddingsEndpoint(server.base_url, "m", attempts=3, sleep=pauses.append).embed(["a"])
+            assert len(server.bodies) == requests
+    with pytest.raises(ArenaError, match="U3002"):
+        EmbeddingsEndpoint("http://127.0.0.1:1/v1", "m", attempts=1).embed(["a"])
+
+
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        raw(b"no json"),
+        raw(b"{}"),
+        reply(),
+        reply((0, [1.0]), (1, [1.0])),
+        reply((1, [1.0])),
+        reply((0, [])),
+        reply((0, [0.0, 0.0])),
+        raw(b'{"data": [{"index": 0, "embedding": ["a"]}]}'),
+    ],
+)
+def test_an_unreadable_reply_is_the_endpoints_fault(behaviour):
+    with OtherServer(then=behaviour) as server, pytest.raises(ArenaError, match="U3003"):
+        EmbeddingsEndpoint(server.base_url, "m", attempts=1).embed(["a"])
+
+
+def test_vectors_of_changing_length_are_refused(tmp_path: Path):
+    with OtherServer(reply((0, [1.0])), then=reply((0, [1.0, 2.0]))) as server:
+        endpoint = EmbeddingsEndpoint(server.base_url, "m", batch=1)
+        with pytest.raises(ArenaError, match="U3003"):
+            endpoint.embed(["a", "b"])

@@ -1,0 +1,193 @@
+"""`arena problems` for a bank's operator: from a catalogue to sealed batches, through the real commands."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from arena.bank.partition_file import read_partition
+from arena.bank.sealed_file import open_batch, read_notice, read_sealed
+from arena.chain.beacon import local_round
+from arena.chain.keys import keypair_signer, verify
+from arena.chain.timelock import LocalTimelock
+from neurons.cli.problems import app
+from neurons.settings import Settings
+from problems.errors import ArenaError
+from problems.suites import read_problems, write_problems
+from tests.problems.stand import PROBLEMS, make_catalogue
+from tests.problems.test_cases_cli import write_documents
+
+OPERATOR = keypair_signer("//Operator")
+KEY = ["--wallet.hotkey", "//Operator"]
+
+
+def run(*arguments: object):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def rows(result) -> list[dict]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory) -> Path:
+    return write_documents(tmp_path_factory.mktemp("catalogue") / "documents.jsonl", make_catalogue(900))
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory, documents) -> Path:
+    path = tmp_path_factory.mktemp("problems") / "bank.jsonl"
+    assert run("synthesize", "--documents", documents, "--count", 60, "--out", path).exit_code == 0
+    return path
+
+
+def test_the_shipped_suites_are_listed_and_read_by_name():
+    listed = rows(run("list", "--json"))
+    assert [row["suite"] for row in listed] == ["s1", "s2", "s3"]
+    assert {row["problems"] for row in listed} == {30}
+    assert len(run("list", "s2").stdout.splitlines()) == 30
+    assert run("list", "s9").exit_code == 2
+
+
+def test_count_bucket_and_difficulty_shape_what_is_made(tmp_path, documents):
+    out = tmp_path / "hard.jsonl"
+    asked = ["--count", 7, "--bucket", "shop", "--bucket", "voucher", "--difficulty", "easy=1,medium=1"]
+    assert run("synthesize", "--documents", documents, "--out", out, *asked).exit_code == 0
+    made = read_problems(out.read_bytes().splitlines())
+    assert [problem.bucket for problem in made] == ["shop"] * 4 + ["voucher"] * 3
+    (shown,) = rows(run("stats", out, "--documents", documents, "--json"))
+    assert (shown["difficulty"]["easy"], shown["difficulty"]["medium"], shown["difficulty"]["hard"]) == (4, 3, 0)
+
+
+@pytest.mark.parametrize("wrong", [["--bucket", "web"], ["--difficulty", "easier"], ["--difficulty", "easy=0"]])
+def test_a_wrong_bucket_or_level_is_usage(tmp_path, documents, wrong):
+    result = run("synthesize", "--documents", documents, "--out", tmp_path / "x.jsonl", "--count", 1, *wrong)
+    assert result.exit_code == 2 and not (tmp_path / "x.jsonl").exists()
+
+
+def test_what_was_made_is_solvable_clear_and_apart(documents, bank):
+    checked = rows(run("check", bank, "--documents", documents, "--json"))
+    assert len(checked) == 60
+    assert all(row["failure"] is None and max(row["accepted"]) <= 3 and not row["crowded"] for row in checked)
+    *_, totals = rows(run("cluster", bank, "--documents", documents, "--json"))
+    assert totals["clusters"] == totals["problems"] == 60
+
+
+def test_a_problem_that_too_many_products_satisfy_fails_the_check(documents, bank):
+    result = run("check", bank, "--documents", documents, "--accepted-max", 1)
+    accepted = [max(row["accepted"]) for row in rows(run("check", bank, "--documents", documents, "--json"))]
+    assert result.exit_code == (1 if max(accepted) > 1 else 0)
+    assert result.stdout.count("P4019") == sum(count > 1 for count in accepted)
+
+
+def test_problems_with_one_answer_share_a_cluster_and_are_shown(tmp_path):
+    path = tmp_path / "problems.jsonl"
+    path.write_text("\n".join(write_problems(PROBLEMS)))
+    shown = run("cluster", path)
+    assert shown.exit_code == 0 and "p1 p2 p3" in shown.stdout
+    assert rows(run("cluster", path, "--json"))[-1] == {"problems": 3, "clusters": 1, "review": 0}
+
+
+def partition(tmp_path: Path, bank: Path, *more: object):
+    out = tmp_path / "bank" / "partition.json"
+    return out, run("partition", bank, "--out", out, "--eval", "2,2,2", "--dev", "1,1,1", *KEY, *more)
+
+
+def test_a_bank_is_partitioned_sealed_stocked_and_opens_round_by_round(tmp_path, bank, documents):
+    manifest_file, made = partition(tmp_path, bank, "--documents", documents, "--json")
+    (row,) = rows(made)
+    assert row["pools"] == {"never_touch": 90, "eval": 6, "dev": 3, "train": 51}
+    assert stat.S_IMODE(manifest_file.stat().st_mode) == 0o600
+
+    folder = tmp_path / "state" / "bank"
+    asked = ["--races", 4, "--size", 10, "--policy", "paper", "--partition", manifest_file, *KEY]
+    sealed = run("seal", bank, "--out", folder, *asked, "--json")
+    assert sealed.exit_code == 0
+    partition_sha256 = read_partition(manifest_file, verify).manifest.sha256
+    pools, ids = set(), set()
+    for shown in rows(sealed):
+        file = read_sealed(folder / f"{shown['race_id']}.sealed.json", OPERATOR.hotkey, verify)
+        with pytest.raises(ArenaError, match=f"V2085.*{shown['opens'][:10]}"):
+            open_batch(file, None, timelock=LocalTimelock())
+        batch = open_batch(file, local_round(shown["round"]), timelock=LocalTimelock())
+        assert (batch.partition_sha256, len(batch.problems)) == (partition_sha256, 10)
+        assert not ids & set(batch.problem_ids)
+        ids |= set(batch.problem_ids)
+        pools |= set(batch.pools)
+        notice = (folder / f"{shown['race_id']}.notice.json").read_bytes()
+        assert read_notice(notice, OPERATOR.hotkey, verify, "n") == file.notice
+    assert "never_touch" not in pools
+
+    stock = ["stock", "--state-dir", tmp_path / "state", "--policy", "paper", "--bank-hotkey", OPERATOR.hotkey]
+    low = run(*stock, "--json")
+    assert low.exit_code == 1 and rows(low)[0]["races"] == 4 and rows(low)[0]["is_low"]
+    assert "LOW: 30 days" in run(*stock).stdout
+    more = run("seal", bank, "--out", folder, "--races", 2, *asked[2:])
+    assert more.exit_code == 0  # it goes on where the folder ends, with problems that were not sealed
+    assert rows(run(*stock, "--json"))[0]["races"] == 6
+    none_left = run("seal", bank, "--out", folder, "--races", 1, *asked[2:])
+    assert isinstance(none_left.exception, ArenaError) and none_left.exception.failure.code == "P4015"
+
+
+def test_a_partition_is_frozen_once_and_only_added_to(tmp_path, bank, documents):
+    out, made = partition(tmp_path, bank)
+    assert made.exit_code == 0
+    assert partition(tmp_path, bank)[1].exit_code == 2
+    again = tmp_path / "again.jsonl"
+    first = read_problems(bank.read_bytes().splitlines())[0]
+    again.write_text("\n".join(write_problems([first])))
+    same = run("partition", again, "--out", out, "--extend", *KEY, "--json")
+    assert same.exit_code == 0 and rows(same)[0]["refused"] == []
+    suite = run("partition", "s1", "--out", out, "--extend", *KEY)
+    assert suite.exit_code == 1 and suite.stdout.count("refused: ") == 30
+
+
+def test_closes_that_nobody_can_know_ahead_are_not_sealed_to(tmp_path, bank):
+    result = run("seal", bank, "--out", tmp_path / "out", "--policy", "demo", *KEY)
+    assert result.exit_code == 2 and not (tmp_path / "out").exists()
+
+
+def test_a_local_node_makes_its_own_stock_and_never_runs_low(tmp_path):
+    result = run("stock", "--state-dir", tmp_path / "node", "--json")
+    assert result.exit_code == 0
+    assert rows(result)[0]["is_made_here"] and not rows(result)[0]["is_low"]
+    assert Settings().bank_days_min == 30
+
+
+# -- stats
+def test_sets_stand_side_by_side_in_the_table_and_the_picture(tmp_path, bank, documents):
+    for suffix in ("png", "svg"):
+        picture = tmp_path / f"sets.{suffix}"
+        result = run("stats", bank, "--compare", "s1", "--documents", documents, "--plot", picture)
+        assert result.exit_code == 0
+        assert picture.stat().st_size > 10_000
+    header, *_ = result.stdout.splitlines()
+    assert header.split() == ["bank.jsonl", "s1"]
+    for label in ("difficulty hard", "shop: with sku", "product: price from, PHP", "voucher: budget, PHP"):
+        assert label in result.stdout
+    assert [row["shape"]["problems"] for row in rows(run("stats", bank, "--compare", "s1", "--json"))] == [60, 30]
+
+
+def test_without_matplotlib_the_table_stands_and_the_picture_names_what_to_install(tmp_path, bank, monkeypatch):
+    real = builtins.__import__
+
+    def refuse(name: str, *rest: object, **more: object):
+        if name.startswith("matplotlib"):
+            raise ImportError("No module named 'matplotlib'")
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    result = run("stats", bank, "--plot", tmp_path / "p.png")
+    assert isinstance(result.exception, ArenaError)
+    assert result.exception.failure.code == "V2086" and "pip install 'agent-arena[plots]'" in str(result.exception)
+    assert "shop: with sku" in result.stdout
+    assert run("stats", bank).exit_code == 0
+
+
+def test_a_picture_in_another_format_is_usage(tmp_path, bank):
+    assert run("stats", bank, "--plot", tmp_path / "p.pdf").exit_code == 2

@@ -1,0 +1,154 @@
+"""Shipped suites: pinned by hash, remade byte for byte, disjoint, and asked of the catalogue the demo makes."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+import pytest
+
+from arena.bank.suite_signature import (
+    DEVELOPMENT_HOTKEY,
+    DEVELOPMENT_KEY_URI,
+    check_suite,
+    decode_signature,
+    open_shipped,
+    sign_suite,
+)
+from arena.chain.keys import generate_signer, keypair_signer, verify
+from arena.chain.opening import OWNER_URI
+from harness.catalogue.synthetic import generate
+from neurons.wiring import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
+from problems.ambiguity import measure_ambiguity
+from problems.errors import ArenaError
+from problems.model import BUCKETS
+from problems.selfcheck import check_problem_set
+from problems.shelf import Shelf
+from problems.shipped_suites import (
+    PER_BUCKET,
+    SUITES,
+    TITLES_FILE,
+    decode_manifest,
+    encode_accepted,
+    load_shipped,
+    make_suites,
+    manifest_bytes,
+    open_suite,
+    shipped_answers,
+    shipped_bytes,
+)
+from problems.titles import LexicalTitles, decode_accepted
+from problems.wording import check_wording
+
+replace = msgspec.structs.replace
+
+
+@pytest.fixture(scope="module")
+def shelf() -> Shelf:
+    return Shelf(generate(SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED))
+
+
+def test_the_suites_are_remade_byte_for_byte_from_their_recipe(shelf):
+    made = make_suites(shelf.products, documents=SYNTHETIC_DOCUMENTS, seed=SYNTHETIC_SEED).files
+    assert set(made) == {TITLES_FILE, *(f"{name}.{kind}" for name in SUITES for kind in ("jsonl", "manifest.json"))}
+    for name, content in made.items():
+        assert content == shipped_bytes(name), f"{name}: run python -m tests.problems.ship_suites"
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_a_suite_holds_ten_of_each_bucket_and_every_one_is_usable(name, shelf):
+    suite = load_shipped(name)
+    assert [problem.bucket for problem in suite.problems] == [bucket for bucket in BUCKETS for _ in range(PER_BUCKET)]
+    for titles in (suite.titles, LexicalTitles()):
+        checks = check_problem_set(suite.problems, shelf.products, shelf.product, titles, seed=5)
+        assert all(check.is_usable and not check.warnings and not check.is_random_success for check in checks)
+    for problem in suite.problems:
+        assert check_wording(problem) == ()
+        assert measure_ambiguity(problem, shelf, suite.titles) == measure_ambiguity(problem, shelf)
+
+
+def test_the_three_share_no_answer_class_and_their_answers_are_listed(shelf):
+    classes = [
+        int(shelf.class_numbers[shelf.place(item.product_id)])
+        for name in SUITES
+        for problem in load_shipped(name).problems
+        for item in problem.rewards
+    ]
+    assert len(set(classes)) == len(classes) == len(shipped_answers())
+    ids = [problem.problem_id for name in SUITES for problem in load_shipped(name).problems]
+    assert len(set(ids)) == 90
+
+
+def test_the_title_release_lists_what_the_lexical_matcher_takes(shelf):
+    release = load_shipped("s1").titles
+    assert release.name == f"lexical/1@synthetic-{SYNTHETIC_DOCUMENTS}-{SYNTHETIC_SEED}"
+    for title in sorted(release.accepted)[::20]:
+        taken = {product.product_id for product in shelf.products if LexicalTitles().matches(product, title)}
+        assert release.accepted[title] == taken
+    assert encode_accepted(decode_accepted(encode_accepted(release))) == shipped_bytes(TITLES_FILE)
+
+
+def test_a_file_that_was_edited_is_refused():
+    manifest = load_shipped("s1").manifest
+    problems, titles = shipped_bytes("s1.jsonl"), shipped_bytes(TITLES_FILE)
+    assert len(open_suite(manifest, problems, titles).problems) == 30
+    for edited in ((problems.replace(b"PHP", b"PHp", 1), titles), (problems, titles + b" "), (titles, problems)):
+        with pytest.raises(ArenaError, match="P4018"):
+            open_suite(manifest, *edited)
+    renamed = replace(manifest, titles="another")
+    with pytest.raises(ArenaError, match=r"P4018.*another"):
+        open_suite(renamed, problems, titles)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff", b'{"name":"s1","version":"1"}'])
+def test_a_manifest_or_signature_of_another_shape_is_refused(content):
+    for decode in (decode_manifest, decode_signature):
+        with pytest.raises(ArenaError, match="P4018"):
+            decode(content)
+
+
+def test_another_version_or_an_unknown_suite_is_refused():
+    newer = replace(load_shipped("s1").manifest, version=2)
+    with pytest.raises(ArenaError, match=r"P4018.*version 2"):
+        decode_manifest(manifest_bytes(newer))
+    with pytest.raises(ArenaError, match="P4018"):
+        load_shipped("s4")
+    with pytest.raises(ArenaError, match="P4018"):
+        shipped_bytes("s4.jsonl")
+
+
+def test_the_shipped_suites_are_signed_with_the_development_key():
+    assert DEVELOPMENT_KEY_URI == OWNER_URI
+    assert keypair_signer(DEVELOPMENT_KEY_URI).hotkey == DEVELOPMENT_HOTKEY
+    for name in SUITES:
+        assert open_shipped(name, verify).problems == load_shipped(name).problems
+        with pytest.raises(ArenaError, match=r"P4018.*signed by"):
+            open_shipped(name, verify, operator=generate_signer().hotkey)
+
+
+def test_a_signature_holds_for_one_manifest_and_one_operator():
+    operator, stranger = generate_signer(), generate_signer()
+    manifest = load_shipped("s2").manifest
+    signature = sign_suite(manifest, operator)
+    check_suite(manifest, signature, verify, operator.hotkey)
+    fields = [name for name in manifest.__struct_fields__ if isinstance(getattr(manifest, name), str)]
+    assert {"name", "problems_sha256", "titles_sha256", "seed"} <= set(fields)
+    for field in fields:
+        with pytest.raises(ArenaError, match="P4018"):
+            check_suite(replace(manifest, **{field: "0" * 64}), signature, verify, operator.hotkey)
+    for bad in (
+        replace(signature, hotkey=stranger.hotkey),
+        replace(sign_suite(manifest, stranger), hotkey=operator.hotkey),
+        replace(signature, signature="no hex"),
+        replace(signature, signature="00" * 64),
+    ):
+        with pytest.raises(ArenaError, match="P4018"):
+            check_suite(manifest, bad, verify, operator.hotkey)
+
+
+def test_the_manifest_names_the_bytes_it_pins():
+    for name in SUITES:
+        manifest = load_shipped(name).manifest
+        assert manifest.problems_sha256 == hashlib.sha256(shipped_bytes(f"{name}.jsonl")).hexdigest()
+        assert manifest_bytes(manifest) == shipped_bytes(f"{name}.manifest.json")
+        assert manifest.after == SUITES[: SUITES.index(name)]

@@ -1,0 +1,185 @@
+"""Difficulty asked for is difficulty measured; ambiguity is counted exactly; sets made in a row share nothing."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.catalogue.synthetic import generate
+from problems.ambiguity import ACCEPTED_MAX, crowded, measure_ambiguity, meets_constraints, tighten
+from problems.axes import match
+from problems.constraints import count_constraints
+from problems.difficulty import LEVELS, count_levels, measure_difficulty, share_out
+from problems.errors import ArenaError
+from problems.model import BUCKETS, Problem, RewardItem
+from problems.selfcheck import check_solvable
+from problems.shelf import Shelf
+from problems.synthesis import ProblemMaker, synthesize
+from problems.titles import AcceptedTitles, LexicalTitles, title_words
+from problems.wording import check_wording, said_names
+from tests.problems.stand import make_catalogue
+
+TITLES = LexicalTitles()
+SHELF = Shelf(generate(4_000, 5))
+BY_LEVEL = {
+    level: ProblemMaker(SHELF).make(seed=8, counts=dict.fromkeys(BUCKETS, 8), mix={level: 1}) for level in LEVELS
+}
+replace = msgspec.structs.replace
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_problem_measures_the_level_it_was_made_for(level):
+    problems = BY_LEVEL[level]
+    assert len(problems) == 24
+    assert {measure_difficulty(problem, SHELF).level for problem in problems} == {level}
+    for problem in problems:
+        assert check_solvable(problem, SHELF.product, TITLES).is_usable
+        assert check_wording(problem) == ()
+
+
+def test_levels_differ_in_items_constraints_and_namesakes():
+    measured = {level: [measure_difficulty(problem, SHELF) for problem in BY_LEVEL[level]] for level in LEVELS}
+
+    def mean(level, of):
+        return sum(of(one) for one in measured[level]) / len(measured[level])
+
+    for of in (lambda one: one.items, lambda one: sum(one.constraints), lambda one: sum(one.namesakes) / one.items):
+        easy, medium, hard = (mean(level, of) for level in LEVELS)
+        assert easy <= medium < hard
+
+
+def test_a_mix_is_shared_out_by_its_weights():
+    assert share_out(10, {"easy": 1, "medium": 1, "hard": 1}) == {"easy": 4, "medium": 3, "hard": 3}
+    made = synthesize(SHELF, seed=2, counts={"product": 8, "voucher": 4}, mix={"easy": 3, "hard": 1})
+    assert count_levels(measure_difficulty(problem, SHELF) for problem in made) == {"easy": 9, "medium": 0, "hard": 3}
+    for mix in ({}, {"easy": 0}, {"easy": 2, "hard": -1}, {"grim": 1}):
+        with pytest.raises(ValueError, match="mix"):
+            share_out(3, mix)
+
+
+@given(
+    st.integers(0, 500), st.dictionaries(st.sampled_from(LEVELS), st.integers(0, 9)).filter(lambda m: any(m.values()))
+)
+def test_shares_add_up_and_stay_within_one_of_exact(count, mix):
+    shares = share_out(count, mix)
+    assert sum(shares.values()) == count
+    for level, share in shares.items():
+        assert abs(share - count * mix.get(level, 0) / sum(mix.values())) < 1
+
+
+def test_a_level_the_catalogue_cannot_offer_is_named():
+    bare = [replace(product, attributes={}, sku_options={}, service=()) for product in make_catalogue(60)]
+    with pytest.raises(ArenaError, match=r"P4011.*hard voucher"):
+        synthesize(bare, seed=1, counts={"voucher": 1}, mix={"hard": 1})
+
+
+def test_difficulty_grows_with_every_constraint_and_every_namesake():
+    problem = BY_LEVEL["medium"][0]
+    item = problem.rewards[0]
+    more = replace(problem, rewards=(replace(item, service=(*item.service, "x")), *problem.rewards[1:]))
+    assert measure_difficulty(more, SHELF).points_e4 > measure_difficulty(problem, SHELF).points_e4
+    vague = replace(problem, query=" ".join(said_names(problem)[0][:1]))
+    assert measure_difficulty(vague, SHELF).namesakes[0] >= measure_difficulty(problem, SHELF).namesakes[0]
+
+
+def test_counts_are_those_of_a_full_comparison():
+    for problem in (problem for problems in BY_LEVEL.values() for problem in problems[::6]):
+        counts = measure_ambiguity(problem, SHELF)
+        for item, words, accepted, fitting in zip(
+            problem.rewards, said_names(problem), counts.accepted, counts.fitting, strict=True
+        ):
+            axes = [match(item, product, TITLES) for product in SHELF.products]
+            assert accepted == sum(one.hits == one.total for one in axes) <= ACCEPTED_MAX
+            held = [product for product in SHELF.products if set(words) <= title_words(product.title)]
+            assert fitting == sum(meets_constraints(item, product) for product in held) <= ACCEPTED_MAX
+        assert counts.failure is None
+    assert crowded(BY_LEVEL["hard"], SHELF) == ()
+
+
+def stocked_with_copies(problem: Problem) -> Shelf:
+    """The catalogue with five near-identical listings of the first answer, which differ in options and price."""
+    answer = SHELF.product(problem.rewards[0].product_id)
+    assert answer is not None
+    copies = [
+        replace(answer, product_id=f"9{number:08}", shop_id=f"c{number}", price=answer.price * (2 + number))
+        for number in range(5)
+    ]
+    bare = [replace(copy, attributes={}, sku_options={}, service=()) for copy in copies]
+    return Shelf([*SHELF.products, *bare])
+
+
+def bare(problem: Problem) -> Problem:
+    """The problem with titles alone."""
+    items = tuple(RewardItem(product_id=item.product_id, title=item.title) for item in problem.rewards)
+    return replace(problem, rewards=items, query=". ".join(" ".join(words) for words in said_names(problem)) + ".")
+
+
+def test_a_problem_that_many_products_satisfy_is_named_and_tightened():
+    problem = next(p for p in BY_LEVEL["medium"] if p.bucket == "product" and p.rewards[0].attributes)
+    shelf, loose = stocked_with_copies(problem), bare(problem)
+    counts = measure_ambiguity(loose, shelf)
+    assert counts.accepted[0] >= 6 and counts.failure is not None and counts.failure.code == "P4019"
+    assert crowded([loose], shelf) == (counts,)
+    tight = tighten(loose, shelf, seed=1)
+    assert tight is not None and tight == tighten(loose, shelf, seed=1)
+    assert count_constraints(tight.rewards[0]) > 0
+    assert measure_ambiguity(tight, shelf).failure is None
+    assert check_wording(tight) == () and check_solvable(tight, shelf.product, TITLES).is_usable
+    assert tighten(problem, SHELF, seed=1) is problem
+
+
+def test_a_problem_that_cannot_be_tightened_is_dropped():
+    problem = BY_LEVEL["easy"][0]
+    answer = SHELF.product(problem.rewards[0].product_id)
+    assert answer is not None
+    twins = [replace(answer, product_id=f"9{number:08}") for number in range(4)]
+    assert tighten(problem, Shelf([*SHELF.products, *twins]), seed=1) is None
+    assert tighten(bare(problem), Shelf(twins), seed=1) is None  # the answer itself is not there
+
+
+def test_under_a_title_release_its_lists_decide():
+    problem = BY_LEVEL["easy"][0]
+    item = replace(problem.rewards[0], sku_options=(), attributes=(), service=(), price=())
+    others = frozenset(product.product_id for product in SHELF.products[:7])
+    release = AcceptedTitles(name="r", accepted={item.title[0]: others | {"not in this catalogue"}})
+    accepted = {product.product_id for product in SHELF.accepted(item, release)}
+    assert accepted == others | {item.product_id}
+    with pytest.raises(ArenaError, match="V2040"):
+        SHELF.accepted(replace(item, title=("unheard of",)), release)
+
+
+def test_sets_made_one_after_the_other_share_no_class_and_repeat():
+    def year() -> list[tuple[Problem, ...]]:
+        maker = ProblemMaker(SHELF)
+        maker.exclude(SHELF.products[place].product_id for place in range(500))
+        return [maker.make(seed=seed, counts=dict.fromkeys(BUCKETS, 5)) for seed in range(8)]
+
+    made = year()
+    assert made == year()
+    places = [SHELF.place(i.product_id) for batch in made for problem in batch for i in problem.rewards]
+    assert None not in places and min(place for place in places if place is not None) >= 500
+    classes = [int(SHELF.class_numbers[place]) for place in places]
+    assert len(set(classes)) == len(classes)
+    assert not set(classes) & {int(number) for number in SHELF.class_numbers[:500]}
+    ids = [problem.problem_id for batch in made for problem in batch]
+    assert len(set(ids)) == len(ids)
+
+
+def test_a_shelf_gives_the_same_problems_as_its_products_in_any_order():
+    products = random.Random(3).sample(list(SHELF.products), 600)
+    counts = {"product": 4, "shop": 2, "voucher": 3}
+    assert synthesize(Shelf(products), seed=6, counts=counts) == synthesize(products[::-1], seed=6, counts=counts)
+
+
+def test_a_maker_goes_on_until_nothing_is_left_and_says_so():
+    products = make_catalogue(40)
+    maker = ProblemMaker(Shelf(products))
+    made = 0
+    with pytest.raises(ArenaError, match="P4011"):
+        for seed in range(100):
+            made += len(maker.make(seed=seed, counts={"product": 1}))
+    assert 30 <= made <= 40
