@@ -69,6 +69,7 @@ class Tail:
         self._heartbeat_s = heartbeat_s
         self._monotonic = monotonic
         self._logs: dict[str, _Log] = {}
+        self._assembling = asyncio.Semaphore(1)  # a validator in the same process keeps the other core
 
     async def heads(self) -> dict[str, Head]:
         """The end of every log this store's login may read, by hotkey. Raises ArenaError V2021."""
@@ -164,15 +165,16 @@ class Tail:
             return []
         asked = Request(validator=request.validator, pools=request.pools)
         selection = Selection(asked, await self._releases(request.validator), Cursor(validator=request.validator))
-        page = await load_page(self.store, request.validator, records, selection)
-        return await asyncio.to_thread(
-            assemble,
-            page,
-            selection,
-            first_seq=records[0].seq,
-            last_seq=records[-1].seq,
-            row_bytes_max=asked.row_bytes_max,
-        )
+        async with self._assembling:
+            page = await load_page(self.store, request.validator, records, selection)
+            return await asyncio.to_thread(
+                assemble,
+                page,
+                selection,
+                first_seq=records[0].seq,
+                last_seq=records[-1].seq,
+                row_bytes_max=asked.row_bytes_max,
+            )
 
     async def _releases(self, validator: str) -> Releases:
         """What is released up to the log's known end. Of two releases of one race the first counts."""

@@ -52,6 +52,9 @@ _CALLED_SECRET = (
     *(b"passphrase", b"credential", b"credentials", b"secretseed", b"secret_seed", b"authorization"),
 )
 
+_NAME_ENDS = frozenset(name[-3:] for name in (*_CALLED_SECRET, b"bearer"))
+
+_PREFIX = re.compile(rb"sk-|hf_|api_org_|gh[opsur]_|github_pat_|glpat-|A[KS]IA|AIza|xox")  # quickly says no
 _PREFIXED = re.compile(
     rb"""(?<![A-Za-z0-9])(?:
       (?P<anthropic>sk-ant-[A-Za-z0-9_-]{20,}+)
@@ -124,13 +127,16 @@ def _tokens(data: bytes) -> Iterator[Secret]:
     while start >= 0:
         end = marks.find(b" ", start)
         end = len(data) if end < 0 else end
-        secret = _named(data, start, end)
+        name = data[max(0, start - _CONTEXT_BYTES) : start].rstrip(_BETWEEN)
+        secret = _named(data, start, end) if name[-3:].lower() in _NAME_ENDS else None
         if secret is not None:
             yield secret
             end = max(end, secret.end)
-        elif data[start:end].strip(_HEX):
+        elif _PREFIX.search(marked := data[start:end]):
             yield from _prefixed(data, start, end)
-            if data.startswith(b".eyJ", end) and (signed := _SIGNED.search(data, start)) and signed.start() < end:
+        elif data.startswith(b".eyJ", end) and b"eyJ" in marked:
+            signed = _SIGNED.search(data, start)
+            if signed is not None and signed.start() < end:
                 yield Secret("jwt", *signed.span())
         start = marks.find(_LONG, end)
 

@@ -49,7 +49,7 @@ class PgTools(msgspec.Struct, frozen=True, kw_only=True):
             environment["PGPASSWORD"] = str(url.password)
         if not self.user.is_dropped:
             environment["HOME"] = os.environ.get("HOME", "/")  # where libpq looks for client certificates
-        address = url.set(password=None).render_as_string()
+        address = url._replace(password=None).render_as_string()
         done = subprocess.run(
             [str(self.folder / tool), *options, "--no-password", f"--dbname={address}"],
             stdin=handles.get("stdin", subprocess.DEVNULL),

@@ -124,7 +124,8 @@ async def _plain_batches(server: EmbeddedServer, episodes: Sequence[Episode]) ->
     connection = await asyncpg.connect(server.owner_dsn)
     started = time.perf_counter()
     for first in range(0, len(episodes), BATCH):
-        rows = [(frame.content,) for frame in await compress_bodies([body for _, body in episodes[first : first + BATCH]])]
+        bodies = [body for _, body in episodes[first : first + BATCH]]
+        rows = [(frame.content,) for frame in await compress_bodies(bodies)]
         await connection.executemany("insert into public.plain values ($1)", rows)
     rate = len(episodes) / (time.perf_counter() - started)
     await connection.close()

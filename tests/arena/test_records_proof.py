@@ -1,0 +1,245 @@
+"""Proof files: what they prove, and that any change of proof, content or checkpoint is refused, here and by the script
+that strangers are given, which is run as they would run it: alone, without site packages."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arena.chain.keys import generate_signer, keypair_signer, verify
+from arena.records import verify_proof
+from arena.records.chain import signing_message
+from arena.records.checkpoint import checkpoint_of, sign_checkpoint
+from arena.records.merkle import MerkleFrontier
+from arena.records.model import SignedRecord
+from arena.records.proof import Proof, check_proof, decode_proof, encode_proof, prove
+from arena.records.sequencer import Sequencer
+from problems.errors import ArenaError
+from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt
+
+ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
+SCRIPT = Path(verify_proof.__file__)
+SIZE = 11
+MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
+@cache
+def log() -> MemoryLog:
+    made = MemoryLog(ALICE.hotkey)
+    asyncio.run(Sequencer(made, ALICE, Clock(), HOST).append([attempt(number) for number in range(SIZE)]))
+    return made
+
+
+@cache
+def note(size: int) -> str:
+    tree = MerkleFrontier()
+    for record in log().log[:size]:
+        tree.append(signing_message(record.validator, record.seq, record.prev, record.content_sha256))
+    return sign_checkpoint(checkpoint_of(ALICE.hotkey, tree), ALICE)
+
+
+@cache
+def proven(seq: int, size: int = SIZE, older: int = 0) -> tuple[Proof, SignedRecord]:
+    return asyncio.run(prove(log(), ALICE.hotkey, seq, note(size), verify, older_note=note(older) if older else ""))
+
+
+def run_script(folder: Path, proof: bytes, *, content: bytes | None = None, notes: tuple[bytes, ...] = ()):
+    """The script as a stranger runs it."""
+    (folder / "proof.json").write_bytes(proof)
+    command = [sys.executable, "-I", "-S", str(SCRIPT), str(folder / "proof.json")]
+    if content is not None:
+        (folder / "content").write_bytes(content)
+        command += ["--content", str(folder / "content")]
+    for number, text in enumerate(notes):
+        (folder / f"note-{number}").write_bytes(text)
+        command += ["--note", str(folder / f"note-{number}")]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def is_refused(raw: bytes, content: bytes | None = None, notes: tuple[str, ...] = ()) -> bool:
+    """Whether both readers refuse it: the script's own function, and ours."""
+    try:
+        verify_proof.check(raw, content, list(notes))
+        by_script = False
+    except MALFORMED:
+        by_script = True
+    try:
+        check_proof(decode_proof(raw), verify, content)
+        by_us = False
+    except ArenaError as error:
+        assert error.failure.code in ("V2050", "V2051")
+        by_us = True
+    assert by_script == by_us or notes, "the two readers disagree"
+    return by_script
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 8, SIZE])
+def test_every_record_is_proven_under_every_checkpoint_that_covers_it(size: int) -> None:
+    for seq in range(1, size + 1):
+        for older in range(size):
+            proof, record = proven(seq, size, older)
+            assert decode_proof(encode_proof(proof)) == proof
+            assert check_proof(proof, verify, record.content).size == size
+            said = verify_proof.check(encode_proof(proof), record.content, [note(size)])
+            assert said.startswith(f"record {seq} of {ALICE.hotkey} stands in its log of {size} records")
+            assert ("was changed since" in said) == bool(older)
+
+
+def test_the_script_alone_checks_a_proof_with_the_standard_library_only(tmp_path: Path) -> None:
+    proof, record = proven(4, SIZE, 6)
+    held = tuple(note(size).encode() for size in (SIZE, 6))
+    done = run_script(tmp_path, encode_proof(proof), content=record.content, notes=held)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        f"record 4 of {ALICE.hotkey} stands in its log of {SIZE} records",
+        "nothing of its first 6 records was changed since",
+        "content compared: yes, checkpoints of yours: 2",
+    ]
+
+
+def test_the_script_is_short_enough_to_be_read() -> None:
+    assert len(SCRIPT.read_text("utf-8").splitlines()) < 200
+
+
+@pytest.mark.parametrize(
+    "what", ["seq", "signature", "inclusion", "checkpoint", "content", "note", "newline", "nothing"]
+)
+def test_the_script_ends_with_1_and_a_reason_for_a_change_of_any_input(tmp_path: Path, what: str) -> None:
+    proof, record = proven(4, SIZE, 6)
+    raw, content, held = encode_proof(proof), record.content, note(SIZE).encode()
+    plain = json.loads(raw)
+    if what == "seq":
+        plain["seq"] = 5
+    elif what == "signature":
+        plain["signature"] = proven(5)[0].signature
+    elif what == "inclusion":
+        plain["inclusion"][0] = plain["inclusion"][1]
+    elif what == "checkpoint":
+        plain["checkpoint"] = note(SIZE - 1)
+    raw = verify_proof.json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+    if what == "content":
+        content = content.replace(b"1", b"2", 1)
+    elif what == "note":
+        held = note(5).encode()
+    elif what == "newline":
+        raw += b"\n"
+    elif what == "nothing":
+        raw = b""
+    done = run_script(tmp_path, raw, content=content, notes=(held,))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("does not hold: ")
+
+
+@given(st.data())
+def test_any_changed_byte_of_a_proof_is_refused(data: st.DataObject) -> None:
+    raw = bytearray(encode_proof(proven(4, SIZE, 6)[0]))
+    raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
+    assert is_refused(bytes(raw))
+
+
+@given(st.data())
+def test_any_changed_byte_of_content_or_of_a_held_checkpoint_is_refused(data: st.DataObject) -> None:
+    proof, record = proven(4, SIZE, 6)
+    raw, content, held = encode_proof(proof), bytearray(record.content), bytearray(note(6).encode())
+    changed = data.draw(st.sampled_from([content, held]))
+    changed[data.draw(st.integers(0, len(changed) - 1))] ^= data.draw(st.integers(1, 255))
+    try:
+        texts = (held.decode(),)
+    except UnicodeDecodeError:
+        return  # the script decodes the file first, and refuses it there
+    assert is_refused(raw, bytes(content), texts)
+
+
+@given(st.data())
+def test_any_cut_doubled_or_swapped_part_of_a_proof_is_refused(data: st.DataObject) -> None:
+    proof = proven(4, SIZE, 6)[0]
+    assert proof.older is not None
+    field = data.draw(st.sampled_from(["inclusion", "consistency"]))
+    hashes = list(proof.inclusion if field == "inclusion" else proof.older.consistency)
+    place = data.draw(st.integers(0, len(hashes) - 1))
+    change = data.draw(st.sampled_from(["cut", "double", "swap", "upper"]))
+    if change == "cut":
+        del hashes[place]
+    elif change == "double":
+        hashes.insert(place, hashes[place])
+    elif change == "swap":
+        hashes[place], hashes[place - 1] = hashes[place - 1], hashes[place]
+    else:
+        hashes[place] = hashes[place].upper()
+    if field == "inclusion":
+        changed = msgspec.structs.replace(proof, inclusion=tuple(hashes))
+    else:
+        older = msgspec.structs.replace(proof.older, consistency=tuple(hashes))
+        changed = msgspec.structs.replace(proof, older=older)
+    assert is_refused(encode_proof(changed)) == (changed != proof)
+
+
+@given(st.binary(max_size=64) | st.sampled_from([b"[" * 100_000, b"{}\n", b'{"seq":1e400}', b"null\n", b"9" * 5_000]))
+def test_bytes_that_are_no_proof_are_refused(raw: bytes) -> None:
+    assert is_refused(raw)
+
+
+def test_a_proof_of_another_validators_record_or_log_is_refused() -> None:
+    proof = proven(4)[0]
+    stolen = msgspec.structs.replace(proof, validator=BOB.hotkey)
+    renamed = msgspec.structs.replace(stolen, checkpoint=proof.checkpoint.replace(ALICE.hotkey, BOB.hotkey))
+    assert is_refused(encode_proof(stolen))
+    assert is_refused(encode_proof(renamed))
+
+
+def test_a_log_that_was_rewritten_gives_no_proof_under_the_checkpoint_signed_before() -> None:
+    other = MemoryLog(ALICE.hotkey)
+    asyncio.run(Sequencer(other, ALICE, Clock(1), HOST).append([attempt(number) for number in range(SIZE)]))
+    with pytest.raises(ArenaError, match="V2050"):
+        asyncio.run(prove(other, ALICE.hotkey, 4, note(SIZE), verify))
+    other.log = log().log[:5]
+    with pytest.raises(ArenaError, match="V2050"):
+        asyncio.run(prove(other, ALICE.hotkey, 4, note(SIZE), verify))
+
+
+@pytest.mark.parametrize(
+    ("seq", "size", "older"), [(SIZE, SIZE - 1, 0), (0, SIZE, 0), (4, SIZE, SIZE), (4, 5, 6), (SIZE + 1, SIZE, 0)]
+)
+def test_what_a_checkpoint_does_not_cover_is_not_proven(seq: int, size: int, older: int) -> None:
+    with pytest.raises(ArenaError, match="V2053"):
+        asyncio.run(prove(log(), ALICE.hotkey, seq, note(size), verify, older_note=note(older) if older else ""))
+
+
+@given(st.binary(max_size=400))
+def test_the_scripts_signature_check_agrees_with_the_sdks(message: bytes) -> None:
+    signer, text = generate_signer(), b"agent-arena/test\n" + message
+    signature = signer.sign(text)
+    verify_proof.require_signed(signer.hotkey, text, signature, "it")
+    with pytest.raises(ValueError, match="not signed"):
+        verify_proof.require_signed(signer.hotkey, text + b"x", signature, "it")
+    with pytest.raises(ValueError, match="not signed"):
+        verify_proof.require_signed(BOB.hotkey, text, signature, "it")
+
+
+@given(st.integers(0, 63), st.integers(1, 255))
+def test_any_changed_byte_of_a_signature_is_refused_by_the_script_and_by_the_sdk(place: int, change: int) -> None:
+    record = log().log[0]
+    message = signing_message(record.validator, record.seq, record.prev, record.content_sha256)
+    raw = bytearray(bytes.fromhex(record.signature))
+    raw[place] ^= change
+    assert not verify(record.validator, message, bytes(raw))
+    with pytest.raises(ValueError):
+        verify_proof.require_signed(record.validator, message, bytes(raw), "it")
+
+
+def test_a_note_with_an_unused_bit_of_its_base64_set_is_refused() -> None:
+    text = note(SIZE)
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    other = text[:-3] + alphabet[alphabet.index(text[-3]) ^ 1] + text[-2:]
+    assert base64.b64decode(other.split()[-1]) == base64.b64decode(text.split()[-1])
+    assert is_refused(encode_proof(msgspec.structs.replace(proven(4)[0], checkpoint=other)))
