@@ -1,6 +1,8 @@
 """Signed checkpoints as files, `<size>.txt` in a folder: public, so that they leave the machine and outlive the store.
 
-Promise: a file appears whole or not at all, is readable by everybody, and one that exists is never changed.
+Promise: a file appears whole or not at all, is readable by everybody, and a note that exists is never changed. Beside
+the notes lies `frontier.json`: where the tree stood at the last of them, so that a start need not read the log from its
+first record. It proves nothing by itself: its root must be the signed one.
 """
 
 from __future__ import annotations
@@ -10,10 +12,23 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+import msgspec
+
 from arena.store.port import StoredCheckpoint
 
 PUBLIC_MODE = 0o644
+FRONTIER = "frontier.json"
 _SUFFIX = ".txt"
+
+
+class Frontier(msgspec.Struct, frozen=True, kw_only=True):
+    """The tree over the first `size` records of a log: roots of its complete subtrees, largest first, hex; and the
+    chain's hash there."""
+
+    validator: str
+    size: int
+    head: str
+    peaks: tuple[str, ...]
 
 
 def last_size(folder: Path) -> int:
@@ -36,16 +51,30 @@ def write_all(folder: Path, checkpoints: Iterable[StoredCheckpoint]) -> int:
     for checkpoint in checkpoints:
         path = folder / f"{checkpoint.size}{_SUFFIX}"
         if not path.exists():
-            _write(path, checkpoint.note)
+            _write(path, checkpoint.note.encode())
             written += 1
     return written
 
 
-def _write(path: Path, note: str) -> None:
+def write_frontier(folder: Path, frontier: Frontier) -> None:
+    """Replace the frontier in `folder`. Raises OSError when the folder can't be written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / FRONTIER, msgspec.json.encode(frontier))
+
+
+def read_frontier(folder: Path) -> Frontier | None:
+    """The frontier in `folder`; None where there is none that can be read."""
+    try:
+        return msgspec.json.decode((folder / FRONTIER).read_bytes(), type=Frontier)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _write(path: Path, content: bytes) -> None:
     handle, draft = tempfile.mkstemp(prefix=".", suffix=".draft", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(note.encode())
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
             os.fchmod(handle, PUBLIC_MODE)

@@ -1,9 +1,10 @@
 """The checkpoint loop: signs the state of this hotkey's log on a schedule, keeps it in the store and puts it outside.
 
-Promise: before anything is appended the log is read once and compared with the last checkpoint that was signed of it,
-in the store and in the folders outside; a log that was cut or rewritten ends the node (V2080, exit code 4). Two roots
-are never signed for one size: a note that was sent without an answer is sent again, not signed again. A store or folder
-that is away costs time, never a checkpoint; the chain has no part in this (`neurons.anchoring`).
+Promise: before anything is appended the log is compared with the last checkpoint that was signed of it, in the store
+and in the folders outside: from its first record on, or from that checkpoint's frontier where it is at hand. A log that was
+cut or rewritten ends the node (V2080, exit code 4). Two roots are never signed for one size: a note that was sent
+without an answer is sent again, not signed again. A store or folder that is away costs time, never a checkpoint; the
+chain has no part in this (`neurons.anchoring`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from arena.records.merkle import MerkleFrontier
 from arena.records.model import Head
 from arena.store.port import LogLeaf, StoredCheckpoint
 from neurons import checkpoint_files
+from neurons.checkpoint_files import Frontier
 from neurons.node import Node
 from neurons.turns import take_turns
 from problems.errors import ArenaError
@@ -51,6 +53,7 @@ class CheckpointLoop:
         self._unanswered: StoredCheckpoint | None = None  # signed and sent; the store may have it
         self._looked_ms: int | None = None
         self._is_open = False
+        self._written: dict[Path, int] = {}  # the last checkpoint that stands in each folder
 
     async def open(self) -> None:
         """Read the log and compare it with what was signed of it. To be called before any work is claimed.
@@ -62,10 +65,11 @@ class CheckpointLoop:
         self._last = stored[-1] if stored else None
         known = [read_checkpoint(self._last.note, verify)] if self._last else []
         known += await asyncio.to_thread(self._published)
+        begun = await self._resume(known)
         await self._catch_up(known)
         self._is_open = True
         self._show()
-        self._node.log.info("log stands", records=self._head.seq, checkpoints=len(stored), checked=len(known))
+        self._node.log.info("log stands", records=self._head.seq, checkpoints=len(stored), read_after=begun)
 
     async def run(self, drain: asyncio.Event) -> None:
         """Turn until drained. Raises what no retry can mend."""
@@ -104,6 +108,7 @@ class CheckpointLoop:
             )
         made = await self._put(self._unanswered)
         self._last, self._unanswered = made, None
+        await self._keep_frontier()
         self._show()
         node.log.info("checkpoint", size=made.size, root=read_checkpoint(made.note, verify).root[:16])
         return made
@@ -125,6 +130,27 @@ class CheckpointLoop:
                     ) from error
             raise
         return checkpoint
+
+    async def _resume(self, known: list[Checkpoint]) -> int:
+        """Take up the frontier of the last checkpoint, if its root is the signed one and the log holds its last record;
+        returns its size, 0 when the log is to be read from its first record."""
+        frontier = await asyncio.to_thread(checkpoint_files.read_frontier, self._folders[0])
+        signed = known[0] if self._last else None
+        if frontier is None or signed is None or (frontier.validator, frontier.size) != (signed.validator, signed.size):
+            return 0
+        if any(checkpoint.size < frontier.size for checkpoint in known):
+            return 0
+        try:
+            tree = MerkleFrontier(frontier.size, [bytes.fromhex(peak) for peak in frontier.peaks])
+        except (ArenaError, ValueError):
+            return 0
+        if tree.root().hex() != signed.root:
+            return 0
+        before = frontier.size - 1
+        async for leaf in self._node.store.leaves(signed.validator, after_seq=before, to_seq=frontier.size):
+            if record_hash(leaf.prev, leaf.content_sha256) == frontier.head:
+                self._tree, self._head = tree, Head(frontier.size, frontier.head)
+        return self._tree.size
 
     async def _catch_up(self, known: list[Checkpoint] | None = None) -> None:
         """Take in what was appended since, and compare with checkpoints of sizes passed on the way."""
@@ -172,14 +198,26 @@ class CheckpointLoop:
         behind = 0
         for folder in self._folders:
             try:
+                if self._written.get(folder) == self._last.size:
+                    continue
                 size = await asyncio.to_thread(checkpoint_files.last_size, folder)
-                if size < self._last.size:
-                    missing = await self._node.store.checkpoints(after_size=size)
-                    await asyncio.to_thread(checkpoint_files.write_all, folder, missing)
+                missing = await self._node.store.checkpoints(after_size=size)
+                await asyncio.to_thread(checkpoint_files.write_all, folder, missing)
+                self._written[folder] = self._last.size
             except OSError as error:
                 behind += 1
                 self._node.log.warning("checkpoint not written", folder=str(folder), reason=str(error))
         self._node.metrics.checkpoint_folders_behind.set(behind)
+
+    async def _keep_frontier(self) -> None:
+        """For the next start. Without it that start reads the whole log."""
+        peaks = tuple(peak.hex() for peak in self._tree.peaks)
+        hotkey, folder = self._node.signer.hotkey, self._folders[0]
+        frontier = Frontier(validator=hotkey, size=self._tree.size, head=self._head.hash, peaks=peaks)
+        try:
+            await asyncio.to_thread(checkpoint_files.write_frontier, folder, frontier)
+        except OSError as error:
+            self._node.log.warning("frontier not written", folder=str(folder), reason=str(error))
 
     def _show(self) -> None:
         if self._last:

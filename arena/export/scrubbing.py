@@ -69,7 +69,8 @@ _PREFIXED = re.compile(
     )""",
     re.VERBOSE,
 )
-_SIGNED = re.compile(rb"(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{10,}+\.eyJ[A-Za-z0-9_-]{10,}+\.[A-Za-z0-9_-]{16,}+")
+_HEADER = re.compile(rb"(?<![A-Za-z0-9])eyJ")
+_SIGNED = re.compile(rb"eyJ[A-Za-z0-9_-]{10,}+\.eyJ[A-Za-z0-9_-]{10,}+\.[A-Za-z0-9_-]{16,}+")
 _VALUE = re.compile(rb"[A-Za-z0-9_+/=.~-]*+")
 _SEPARATED = re.compile(rb"[-_+/]")
 _BLOCK = re.compile(rb"-----BEGIN [A-Z0-9 ]{0,30}\Z")
@@ -132,11 +133,12 @@ def _tokens(data: bytes) -> Iterator[Secret]:
         if secret is not None:
             yield secret
             end = max(end, secret.end)
-        elif _PREFIX.search(marked := data[start:end]):
+        elif _PREFIX.search(data, start, end):
             yield from _prefixed(data, start, end)
-        elif data.startswith(b".eyJ", end) and b"eyJ" in marked:
-            signed = _SIGNED.search(data, start)
-            if signed is not None and signed.start() < end:
+        elif data.startswith(b".eyJ", end):
+            header = _HEADER.search(data, start, end)
+            signed = _SIGNED.match(data, header.start()) if header else None
+            if signed:
                 yield Secret("jwt", *signed.span())
         start = marks.find(_LONG, end)
 

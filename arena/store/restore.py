@@ -46,6 +46,14 @@ class RestoredRole(msgspec.Struct, frozen=True, kw_only=True):
     dsn: str
 
 
+class Restored(msgspec.Struct, frozen=True, kw_only=True):
+    """A restored store. `objects`: the location of its bodies outside of Postgres, "" for none."""
+
+    manifest: BackupManifest
+    roles: tuple[RestoredRole, ...]
+    objects: str
+
+
 async def restore(
     owner_dsn: str,
     backup: Path,
@@ -53,17 +61,18 @@ async def restore(
     dsn_for: Callable[[str], str],
     *,
     objects: BodyObjects | None = None,
+    place: BodyObjects | None = None,
     progress: Progress | None = None,
-) -> tuple[BackupManifest, list[RestoredRole]]:
+) -> Restored:
     """Restore a backup into the owner's database.
 
-    `dsn_for` makes the login role of a hotkey and returns its DSN. `objects`: where bodies outside of Postgres go, or
-    are, when the backup refers to them (None: where they were). Raises ArenaError V2021 when the server is away, V2022
-    when this login may not create roles, V2028 and V2029 for the object store, V2056 when the backup is damaged, V2057
-    when the target holds records.
+    `dsn_for` makes the login role of a hotkey and returns its DSN. `objects`: where bodies outside of Postgres go or,
+    when the backup refers to them, are. None: copied ones go to `place`, the others are where they were. Raises
+    ArenaError V2021 when the server is away, V2022 when this login may not create roles, V2028 and V2029 for the object
+    store, V2056 when the backup is damaged, V2057 when the target holds records.
     """
     manifest = await asyncio.to_thread(read_manifest, backup)
-    target = _target_of(manifest, objects)
+    target = _target_of(manifest, objects, place)
     await _make_room(owner_dsn)
     with (backup / ARCHIVE).open("rb") as archive:
         await asyncio.to_thread(tools.restore, owner_dsn, _OWNER, archive)
@@ -72,16 +81,18 @@ async def restore(
     roles = []
     for hotkey in manifest.store.hotkeys:
         roles.append(RestoredRole(hotkey=hotkey, dsn=await asyncio.to_thread(dsn_for, hotkey)))
-    return manifest, roles
+    return Restored(manifest=manifest, roles=tuple(roles), objects=target.location if target else "")
 
 
-def _target_of(manifest: BackupManifest, objects: BodyObjects | None) -> BodyObjects | None:
+def _target_of(manifest: BackupManifest, objects: BodyObjects | None, place: BodyObjects | None) -> BodyObjects | None:
     """The object store of the restored store, None when it needs none."""
-    if manifest.objects.kind == "none":
+    kept = manifest.objects
+    if kept.kind == "none":
         return None
-    if objects is None and manifest.objects.kind == "copied":
-        raise ArenaError("V2029", f"the backup holds {manifest.objects.bodies} bodies for an object store: name one")
-    return objects or open_objects(manifest.objects.location)
+    target = objects or (place if kept.kind == "copied" else open_objects(kept.location))
+    if target is None:
+        raise ArenaError("V2029", f"the backup holds {kept.bodies} bodies for an object store: name one")
+    return target
 
 
 async def _make_room(owner_dsn: str) -> None:

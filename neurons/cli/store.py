@@ -200,7 +200,10 @@ def restore(
     owner_dsn: OptionalOwnerDsn = "",
     state_dir: StateDirOption = None,
     objects: Annotated[
-        str, typer.Option("--objects", help="Where the backup's bodies of an object store go, or are. An URL.")
+        str, typer.Option("--objects", help="URL of where the backup's bodies of an object store go, or are.")
+    ] = "",
+    hotkey: Annotated[
+        str, typer.Option(help="Whose node the state folder is, where the backup holds several validators.")
     ] = "",
     tools: ToolsOption = None,
     as_json: JsonOption = False,
@@ -214,25 +217,29 @@ def restore(
     from arena.store.objects import folder_location, open_objects
     from arena.store.restore import restore as restore_store
 
-    objects = objects or ("" if owner_dsn else folder_location(_folder(state_dir) / "bodies"))
+    place = None if owner_dsn else open_objects(folder_location(_folder(state_dir) / "bodies"))
     with _owned(owner_dsn, state_dir, tools) as server, show_progress() as progress:
-        manifest, roles = asyncio.run(
+        restored = asyncio.run(
             restore_store(
                 server.owner_dsn,
                 folder,
                 server.tools,
                 server.dsn_for,
                 objects=open_objects(objects) if objects else None,
+                place=place,
                 progress=progress,
             )
         )
-        if not owner_dsn and len(roles) == 1:
-            _remember(_folder(state_dir), roles[0].hotkey, roles[0].dsn, objects if manifest.objects.bodies else "")
+        mine = [role for role in restored.roles if role.hotkey == hotkey or len(restored.roles) == 1]
+        for role in () if owner_dsn else mine:
+            _remember(_folder(state_dir), role.hotkey, role.dsn, restored.objects)
+    shown = restored.roles if owner_dsn else [role.hotkey for role in restored.roles]
     if as_json:
-        _echo_json({"manifest": manifest, "roles": roles if owner_dsn else [role.hotkey for role in roles]})
+        _echo_json({"manifest": restored.manifest, "objects": restored.objects, "roles": shown})
         return
-    typer.echo(f"{manifest.store.rows['record']} records of {len(manifest.store.heads)} logs are back")
-    for role in roles:
+    rows, heads = restored.manifest.store.rows, restored.manifest.store.heads
+    typer.echo(f"{rows['record']} records of {len(heads)} logs are back")
+    for role in restored.roles:
         typer.echo(f"{role.hotkey}  {role.dsn}" if owner_dsn else role.hotkey)
 
 

@@ -175,6 +175,7 @@ def test_text_with_lone_surrogates_comes_back_as_it_was() -> None:
 HOSTILE = (
     *("a", "-", "sk-", "sk-proj-", "-eyJ", "eyJa.", "eyJaaaaaaaaaaaaaaaaaaaa."),
     "eyJaaaaaaaaaaaaaaaaaaaaa.eyJaaaaaaaaaaaaa.",
+    "-aaaaaaaaaaaaaaaaaaaa-eyJ.eyJ",
     *("-----BEGIN PRIVATE KEY-----", "-----END ", "PRIVATE KEY", "api_key=", "api_key=aaaaaaaaaaaaaaaaaaaaaaaa"),
     *("://a:bbbbbbbb", "://a:bbbbbbbb@", "@", "Bearer ", "Bearer a1B2c3D4e5F6g7H8i9J0", "hf_abc", "github_pat_"),
     *("mnemonic ", "mnemonic abandon abandon ", "AKIA", "AIza", "xoxb-1-", "=", "\\\\", 'token\\":\\"'),

@@ -1,7 +1,7 @@
 """The format of records is for ever: canonical bytes, chain values and the schema of every kind, held by files.
 
 A deliberate change is a new record version: run this module (`python -m tests.arena.test_records_format`) to write the
-files anew, and read the difference.
+golden values and the published schemas anew, and read the difference.
 """
 
 from __future__ import annotations
@@ -9,21 +9,34 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
-import msgspec
+import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.records.body import decode_body, decode_content, encode_body, encode_content
+from arena.records import schema
+from arena.records.body import (
+    KINDS,
+    Unread,
+    decode_body,
+    decode_content,
+    encode_body,
+    encode_content,
+    read_body,
+    read_content,
+)
 from arena.records.chain import first_head, record_hash, signing_message
+from arena.records.json_schema import SCHEMA_NAMES, build_schema, field_table, published_schema
 from arena.records.model import HostFacts, Payload, RecordContent
-from harness.trace import EvaluationBody
+from problems.canonical import canonical_bytes
 from problems.errors import ArenaError
 from tests.arena.log_stand import HOST, START_MS, attempt, body, episode, release, settlement
 
 FOLDER = Path(__file__).parent / "golden"
-GOLDEN, SCHEMA = FOLDER / "records.json", FOLDER / "record_schema.json"
+GOLDEN = FOLDER / "records.json"
+BLIND = "0f" * 16
 VALIDATOR = "5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQY"
 
 
@@ -44,7 +57,7 @@ def golden_now() -> dict[str, dict[str, str]]:
     """Bytes, hashes and chain of one log that holds every kind."""
     rows, head = {}, first_head(VALIDATOR).hash
     for seq, (name, payload) in enumerate(samples().items(), start=1):
-        content = encode_content(RecordContent(recorded_ms=START_MS, host=HOST, payload=payload))
+        content = encode_content(RecordContent(recorded_ms=START_MS, blind=BLIND, host=HOST, payload=payload))
         sha256 = hashlib.sha256(content).hexdigest()
         message = signing_message(VALIDATOR, seq, head, sha256)
         rows[name] = {"content": content.decode(), "content_sha256": sha256, "prev": head, "message": message.hex()}
@@ -53,9 +66,8 @@ def golden_now() -> dict[str, dict[str, str]]:
     return rows
 
 
-def schema_now() -> dict[str, object]:
-    _, components = msgspec.json.schema_components([RecordContent, EvaluationBody], ref_template="#/$defs/{name}")
-    return json.loads(json.dumps(components))  # tuples of defaults become lists, as in the file
+def file_text(value: object) -> str:
+    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 @pytest.mark.parametrize("name", [*samples(), "body"])
@@ -63,8 +75,45 @@ def test_canonical_bytes_and_hashes_have_not_changed(name: str) -> None:
     assert golden_now()[name] == json.loads(GOLDEN.read_text("utf-8"))[name]
 
 
-def test_the_schema_of_every_kind_and_of_the_body_has_not_changed() -> None:
-    assert schema_now() == json.loads(SCHEMA.read_text("utf-8"))
+@pytest.mark.parametrize("name", SCHEMA_NAMES)
+def test_the_published_schema_is_that_of_the_code(name: Any) -> None:
+    assert file_text(build_schema(name)) == published_schema(name)
+
+
+@pytest.mark.parametrize("name", SCHEMA_NAMES)
+def test_every_field_of_every_structure_has_a_sentence(name: Any) -> None:
+    published = json.loads(published_schema(name))
+    fields = {
+        (structure, field): about.get("description", "")
+        for structure, definition in published["$defs"].items()
+        for field, about in definition.get("properties", {}).items()
+    }
+    assert len(fields) > 50
+    assert not {place for place, sentence in fields.items() if not sentence.endswith(".")}
+    assert not {structure for structure, definition in published["$defs"].items() if not definition.get("description")}
+
+
+def test_no_sentence_is_about_a_field_that_does_not_exist() -> None:
+    defined = {
+        (structure, field)
+        for name in SCHEMA_NAMES
+        for structure, definition in build_schema(name)["$defs"].items()
+        for field in definition.get("properties", {})
+    }
+    assert {(structure, field) for structure, fields in field_table().items() for field in fields} == defined
+
+
+@pytest.mark.parametrize("name", [*samples(), "body"])
+def test_every_kind_is_valid_under_the_published_schema_and_other_things_are_not(name: str) -> None:
+    published = json.loads(published_schema("body" if name == "body" else "record"))
+    jsonschema.Draft202012Validator.check_schema(published)
+    validator = jsonschema.Draft202012Validator(published)
+    stored = json.loads(json.loads(GOLDEN.read_text("utf-8"))[name]["content"])
+    validator.validate(stored)
+    validator.validate({**stored, "a_later_field": 1})
+    for field in [field for field in stored if field in ("recorded_ms", "events", "problem_id")]:
+        assert not validator.is_valid({**stored, field: 1.5})
+        assert not validator.is_valid({key: value for key, value in stored.items() if key != field})
 
 
 @pytest.mark.parametrize("name", list(samples()))
@@ -87,11 +136,57 @@ def test_no_float_enters_a_record() -> None:
 
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_record_are_a_coded_failure(raw: bytes) -> None:
-    for decode in (decode_content, decode_body):
+    for decode in (decode_content, decode_body, read_content, read_body):
         with pytest.raises(ArenaError, match="V2050"):
             decode(raw)
 
 
+def stored(name: str, **changes: object) -> dict[str, Any]:
+    content = json.loads(json.loads(GOLDEN.read_text("utf-8"))[name]["content"])
+    return {**content, **changes}
+
+
+@pytest.mark.parametrize("name", list(samples()))
+def test_fields_of_a_later_release_are_ignored_wherever_they_stand(name: str) -> None:
+    content = stored(name, a_later_field=[1])
+    content["payload"] = {**content["payload"], "another": {"deep": True}}
+    assert read_content(canonical_bytes(content)) == decode_content(canonical_bytes(stored(name)))
+
+
+def test_a_later_version_or_an_unknown_kind_is_told_from_a_broken_record() -> None:
+    later = stored("attempt", version=2)
+    assert read_content(canonical_bytes(later)) == Unread("attempt", 2)
+    other = stored("attempt", payload={"kind": "rebuttal", "of": "x"})
+    assert read_content(canonical_bytes(other)) == Unread("rebuttal", 1)
+    assert read_content(canonical_bytes({"version": 7, "payload": {"kind": "evaluation"}})) == Unread("evaluation", 7)
+    assert read_body(canonical_bytes(stored("body", version=2, events=[{"type": "thought"}]))) == Unread("body", 2)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"version": 1, "payload": {"kind": "attempt"}},
+        {"version": 0, "payload": {"kind": "attempt"}},
+        {"version": -1, "payload": {"kind": "rebuttal"}},
+        {"version": "2", "payload": {"kind": "rebuttal"}},
+        {"version": 2, "payload": {"kind": "Not a kind\u001b[31m"}},
+        {"version": 2, "payload": {}},
+        {"payload": {"kind": "rebuttal"}},
+        {"version": 2},
+        [],
+    ],
+)
+def test_a_known_kind_that_does_not_decode_and_bytes_without_version_and_kind_are_broken(content: object) -> None:
+    with pytest.raises(ArenaError, match="V2050"):
+        read_content(canonical_bytes(content))
+
+
+def test_the_kinds_are_those_of_the_design() -> None:
+    assert {"attempt", "evaluation", "release", "settlement", "verdict"} == KINDS
+
+
 if __name__ == "__main__":
-    for path, value in ((GOLDEN, golden_now()), (SCHEMA, schema_now())):
-        path.write_text(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+    GOLDEN.write_text(file_text(golden_now()), encoding="utf-8")
+    for schema_name in SCHEMA_NAMES:
+        path = Path(schema.__path__[0]) / f"{schema_name}.json"
+        path.write_text(file_text(build_schema(schema_name)), encoding="utf-8")

@@ -137,39 +137,47 @@ def test_a_backup_restored_into_a_new_folder_verifies_and_goes_on(node: Path, fr
     refused("V2057", "restore", fresh / "b", "--state-dir", fresh / "n")
 
 
-def test_a_backup_taken_while_validators_write_is_of_one_moment(node: Path, fresh: Path) -> None:
-    server = start_embedded(node)
-    dsn, location = server.dsn_for(BOB.hotkey), read_location(node).objects
+@pytest.mark.parametrize("place", ["postgres", "folder"])
+def test_a_backup_taken_while_validators_write_is_of_one_moment(place: str, fresh: Path) -> None:
+    busy, restored = fresh / "busy", fresh / "n"
+    server = start_embedded(busy)
+    dsn = server.dsn_for(BOB.hotkey)
+    location = folder_location(busy / "objects") if place == "folder" else ""
+    objects = open_objects(location) if location else None
+    write_location(busy, StoreLocation(kind="embedded", validator=BOB.hotkey, dsn=dsn, objects=location))
 
-    async def write_and_back_up() -> str:
-        store = await PostgresStore.open(dsn, objects=open_objects(location) if location else None)
+    async def write_while_backing_up() -> int:
+        store = await PostgresStore.open(dsn, objects=objects)
         sequencer = Sequencer(store, BOB, Clock(), HOST)
-        head = (await store.head()).seq
-        backing_up = asyncio.create_task(asyncio.to_thread(ok, "backup", "--out", fresh / "b", "--state-dir", node))
-        while not backing_up.done():
-            payloads, body = episode(head, race_id="busy")
-            head = (await sequencer.append(payloads, [body])).seq
+        backing_up = asyncio.create_task(asyncio.to_thread(ok, "backup", "--out", fresh / "b", "--state-dir", busy))
+        seq = 0
+        while not backing_up.done() or not seq:
+            payloads, body = episode(seq, race_id="busy")
+            seq = (await sequencer.append(payloads, [body])).seq
+        await backing_up
         await store.close()
-        return await backing_up
+        return seq
 
-    asyncio.run(write_and_back_up())
+    asyncio.run(fill(server.dsn_for(ALICE.hotkey), ALICE, objects))
+    last = asyncio.run(write_while_backing_up())
     server.stop()
-    restored = json.loads(ok("restore", fresh / "b", "--state-dir", fresh / "n", "--json"))
-    ends = {end["validator"]: end["head"][0] for end in restored["manifest"]["store"]["heads"]}
-    assert ends[BOB.hotkey] % 3 == 0
-    assert set(restored["roles"]) == {ALICE.hotkey, BOB.hotkey}
-    again = start_embedded(fresh / "n")
-    bodies = open_objects(folder_location(fresh / "n" / "bodies")) if location else None
-
-    async def verify_all() -> None:
-        owner = await PostgresStore.open(again.owner_dsn, objects=bodies)
-        report = await verify_store(owner, verify)
-        assert report.is_ok, report.defects
-        assert report.records == sum(ends.values())
-        await owner.close()
-
-    asyncio.run(verify_all())
+    result = json.loads(ok("restore", fresh / "b", "--state-dir", restored, "--hotkey", BOB.hotkey, "--json"))
+    ends = {end["validator"]: end["head"]["seq"] for end in result["manifest"]["store"]["heads"]}
+    assert ends.get(BOB.hotkey, 0) % 3 == 0
+    assert ends.get(BOB.hotkey, 0) < last
+    assert (set(result["roles"]), read_location(restored).validator) == ({ALICE.hotkey, BOB.hotkey}, BOB.hotkey)
+    again = start_embedded(restored)
+    asyncio.run(require_verified(again.owner_dsn, folder_location(restored / "bodies") if location else "", ends))
     again.stop()
+
+
+async def require_verified(owner_dsn: str, location: str, ends: dict[str, int]) -> None:
+    """Assert that every log verifies and ends where it should."""
+    owner = await PostgresStore.open(owner_dsn, objects=open_objects(location) if location else None)
+    report = await verify_store(owner, verify)
+    assert report.is_ok, report.defects
+    assert report.records == sum(ends.values())
+    await owner.close()
 
 
 def test_a_backup_that_refers_to_its_objects_restores_onto_them(node: Path, fresh: Path) -> None:
@@ -177,7 +185,7 @@ def test_a_backup_that_refers_to_its_objects_restores_onto_them(node: Path, fres
     printed = ok("backup", "--out", fresh / "b", "--state-dir", node, "--refer")
     assert ("bodies referenced from" in printed) == bool(location)
     assert not (fresh / "b" / "objects").exists()
-    ok("restore", fresh / "b", "--state-dir", fresh / "n", *(["--objects", location] if location else []))
+    ok("restore", fresh / "b", "--state-dir", fresh / "n")  # they are where they were
     assert read_location(fresh / "n").objects == location
     if location:
         text = refused("V2056", "restore", fresh / "b", "--state-dir", fresh / "m", "--objects", f"file://{fresh}")
@@ -260,14 +268,15 @@ async def test_a_schema_of_somebody_elses_is_not_dropped(node: Path, postgres: E
 
 
 def test_bodies_of_an_object_store_are_not_left_out_by_mistake(node: Path, fresh: Path) -> None:
-    location = read_location(node)
-    if not location.objects:
-        pytest.skip("the bodies of this node are in Postgres")
+    location = read_location(node).objects
     server = start_embedded(node)
+    words = ["backup", "--out", fresh / "b", "--owner-dsn", server.owner_dsn]
     try:
-        text = refused("V2029", "backup", "--out", fresh / "b", "--owner-dsn", server.owner_dsn)
-        assert "none is named" in text
-        ok("backup", "--out", fresh / "b", "--owner-dsn", server.owner_dsn, "--objects", location.objects)
+        if location:
+            assert "none is named" in refused("V2029", *words)
+            assert list(fresh.iterdir()) == []
+        ok(*words, *(["--objects", location] if location else []))
+        refused("V2027", "backup", "--out", fresh / "c", *words[3:], "--tools", fresh)
     finally:
         server.stop()
     assert [path.name for path in fresh.iterdir()] == ["b"]

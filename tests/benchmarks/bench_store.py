@@ -1,36 +1,46 @@
-"""The log: appends one per commit and in batches, against plain inserts of the same bytes, and verification.
+"""The log: appends one per commit and in batches, what they cost over plain inserts and COPY, and how that grows.
 
-A record is an evaluation with its body of about 40 kB (an episode adds a small attempt and a verdict record, measured
-apart). The floor is the same compressed bodies inserted into a bare table by the bare driver.
+A record is an evaluation with its body of 30-60 kB (an episode adds a small attempt and a verdict record, measured
+apart). The floors are the same compressed bodies put into a bare table by the bare driver: nothing signed, chained or
+indexed. `ARENA_BENCH_RECORDS=100000 make bench ARGS=store` lets the log grow further than to 10,000 records.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import random
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import asyncpg
+import msgspec
 
 from arena.chain.keys import generate_signer, verify
-from arena.records.model import Payload
+from arena.records.body import encode_body
+from arena.records.model import Payload, VerdictRecord
 from arena.records.sequencer import Sequencer
-from arena.records.verify import verify_records
+from arena.records.verify import verify_store
 from arena.store.bodies import compress_bodies
 from arena.store.embedded import EmbeddedServer, start_embedded
+from arena.store.objects import BodyObjects, folder_location, open_objects
 from arena.store.port import StoredBody
 from arena.store.postgres import PostgresStore
-from tests.arena.log_stand import HOST, episode
+from tests.arena.log_stand import HOST, body, episode
 from tests.benchmarks.row import Row
 
-ONE_BY_ONE, BATCHES, BATCH, BODY_BYTES = 300, 10, 100, 40_000
+SINGLE, BATCHES, BATCH = 300, 15, 100
+BODY_BYTES = range(30_000, 60_001, 2_000)
+WINDOW = 1_000  # records over which a rate is taken while the log grows
+GROWN = int(os.environ.get("ARENA_BENCH_RECORDS", "10000"))
 COMMAND = "make bench ARGS=store"
 
 Episode = tuple[list[Payload], StoredBody]
+Insert = Callable[[asyncpg.Connection, list[tuple[bytes]]], Awaitable[object]]
 
 
 def measure() -> Sequence[Row]:
@@ -40,7 +50,7 @@ def measure() -> Sequence[Row]:
     server = start_embedded(state_dir)
     cold_s = time.perf_counter() - started
     try:
-        rows = asyncio.run(_rates(server))
+        rows = asyncio.run(_rates(server, open_objects(folder_location(state_dir / "bodies"))))
     finally:
         server.stop()
         started = time.perf_counter()
@@ -51,82 +61,136 @@ def measure() -> Sequence[Row]:
     return [*rows, *starts, Row(name="embedded start and stop, warm", value=warm_s, unit="s", command=COMMAND)]
 
 
-async def _rates(server: EmbeddedServer) -> list[Row]:
-    episodes = [episode(number, result_bytes=BODY_BYTES) for number in range(ONE_BY_ONE + BATCHES * BATCH)]
-    evaluations = [(payloads[1:2], body) for payloads, body in episodes]
-    plain_one = await _plain_inserts(server, episodes[:ONE_BY_ONE])
-    plain_batch = await _plain_batches(server, episodes[ONE_BY_ONE:])
+async def _rates(server: EmbeddedServer, folder: BodyObjects) -> list[Row]:
+    whole = list(_episodes(0, SINGLE + BATCHES * BATCH))
+    evaluations = [(payloads[1:2], stored) for payloads, stored in whole]
+    single, many = evaluations[:SINGLE], evaluations[SINGLE:]
+    rows: list[Row] = []
+    floors = {
+        "an insert per commit": await _floor(server, single, 1, _insert),
+        "inserts, 100 per commit": await _floor(server, many, BATCH, _insert),
+        "COPY, 100 per commit": await _floor(server, many, BATCH, _copy),
+    }
     async with _log(server) as (_, sequencer):
-        one = await _append_singly(sequencer, evaluations[:ONE_BY_ONE])
-        many = await _append_batches(sequencer, evaluations[ONE_BY_ONE:])
+        one, batched = await _append(sequencer, single, 1), await _append(sequencer, many, BATCH)
+    rows += [
+        _rate("append, one per commit", one, floors["an insert per commit"]),
+        _rate("append, 100 per commit", batched, floors["inserts, 100 per commit"]),
+        _rate("append, 100 per commit, over COPY", batched, floors["COPY, 100 per commit"]),
+    ]
+    async with _log(server, folder) as (_, sequencer):
+        rows.append(_rate("append, one per commit, bodies in a folder", await _append(sequencer, single, 1), one))
+        rate = await _append(sequencer, many, BATCH)
+        rows.append(_rate("append, 100 per commit, bodies in a folder", rate, batched))
     async with _log(server) as (store, sequencer):
-        whole_one = await _append_singly(sequencer, episodes[:ONE_BY_ONE])
-        whole_many = await _append_batches(sequencer, episodes[ONE_BY_ONE:])
+        rows.append(
+            _rate(
+                "append of an episode's three records, one per commit", 3 * await _append(sequencer, whole[:SINGLE], 1)
+            )
+        )
+        rows.append(
+            _rate(
+                "append of episodes' records, 100 episodes per commit",
+                3 * await _append(sequencer, whole[SINGLE:], BATCH),
+            )
+        )
         started = time.perf_counter()
-        report = await verify_records(store.records(store.validator), verify_signature=verify, bodies_of=store.bodies)
-        verified = report.records / (time.perf_counter() - started)
+        report = await verify_store(store, verify)
+        rows.append(
+            _rate("verify, every third record with a body", report.records / (time.perf_counter() - started), 5_000)
+        )
     if not report.is_ok:
         raise ValueError(f"the log just written does not verify: {report.defects[0]}")
+    return rows + await _growth(server)
+
+
+async def _growth(server: EmbeddedServer) -> list[Row]:
+    """Rates of a log's first thousand records and of its last, and of reading its leaves."""
+    async with _log(server) as (store, sequencer):
+        first = last = 0.0
+        for begin in range(0, GROWN, WINDOW):
+            window = [(payloads[1:2], stored) for payloads, stored in _episodes(begin, WINDOW)]
+            last = await _append(sequencer, window, BATCH)
+            first = first or last
+        single = [(payloads[1:2], stored) for payloads, stored in _episodes(GROWN, SINGLE)]
+        one = await _append(sequencer, single, 1)
+        started = time.perf_counter()
+        leaves = [leaf.seq async for leaf in store.leaves(store.validator)]
+        leaf_rate = len(leaves) / (time.perf_counter() - started)
     return [
-        _rate("append, one per commit", one, plain_one),
-        _rate(f"append, {BATCH} per commit", many, plain_batch),
-        _rate("append of an episode's three records, one per commit", whole_one * 3, None),
-        _rate(f"append of episodes' records, {BATCH} episodes per commit", whole_many * 3, None),
-        _rate("verify, every third record with a body", verified, 5_000),
+        _rate(f"append, 100 per commit, the last {WINDOW:,} of {GROWN:,} over the first", last, first),
+        _rate(f"append, one per commit, in a log of {GROWN:,}", one),
+        _rate(f"read leaves of a log of {GROWN:,}", leaf_rate),
     ]
 
 
 @contextlib.asynccontextmanager
-async def _log(server: EmbeddedServer) -> AsyncIterator[tuple[PostgresStore, Sequencer]]:
+async def _log(
+    server: EmbeddedServer, objects: BodyObjects | None = None
+) -> AsyncIterator[tuple[PostgresStore, Sequencer]]:
     signer = generate_signer()
-    store = await PostgresStore.open(server.dsn_for(signer.hotkey), signer.hotkey)
+    store = await PostgresStore.open(server.dsn_for(signer.hotkey), signer.hotkey, objects=objects)
     try:
         yield store, Sequencer(store, signer, lambda: time.time_ns() // 1_000_000, HOST)
     finally:
         await store.close()
 
 
-def _rate(name: str, value: float, baseline: float | None) -> Row:
+def _episodes(first: int, count: int) -> Iterator[Episode]:
+    """Episodes of as many different problems, whose texts are drawn from a few: made faster than they are appended."""
+    texts = [body(number, result_bytes=size) for number, size in enumerate(BODY_BYTES)]
+    dice = random.Random(first)
+    for number in range(first, first + count):
+        stored = encode_body(msgspec.structs.replace(dice.choice(texts), problem_id=f"p{number:07d}"))
+        attempt, evaluation, verdict = episode(number)[0]
+        assert isinstance(verdict, VerdictRecord)
+        yield (
+            [
+                msgspec.structs.replace(attempt, body_sha256=stored.body_sha256),
+                msgspec.structs.replace(evaluation, body_sha256=stored.body_sha256),
+                msgspec.structs.replace(
+                    verdict, verdict=msgspec.structs.replace(verdict.verdict, body_sha256=stored.body_sha256)
+                ),
+            ],
+            stored,
+        )
+
+
+def _rate(name: str, value: float, baseline: float | None = None) -> Row:
     ratio = value / baseline if baseline else None
     return Row(name=name, value=value, unit="records/s", baseline=baseline, ratio=ratio, command=COMMAND)
 
 
-async def _append_singly(sequencer: Sequencer, episodes: Sequence[Episode]) -> float:
+async def _append(sequencer: Sequencer, episodes: Sequence[Episode], batch: int) -> float:
+    """Episodes a second, `batch` of them in each commit."""
     started = time.perf_counter()
-    for payloads, body in episodes:
-        await sequencer.append(payloads, [body])
+    for first in range(0, len(episodes), batch):
+        some = episodes[first : first + batch]
+        await sequencer.append(
+            [payload for payloads, _ in some for payload in payloads], [stored for _, stored in some]
+        )
     return len(episodes) / (time.perf_counter() - started)
 
 
-async def _append_batches(sequencer: Sequencer, episodes: Sequence[Episode]) -> float:
-    started = time.perf_counter()
-    for first in range(0, len(episodes), BATCH):
-        batch = episodes[first : first + BATCH]
-        payloads = [payload for payloads, _ in batch for payload in payloads]
-        await sequencer.append(payloads, [body for _, body in batch])
-    return len(episodes) / (time.perf_counter() - started)
-
-
-async def _plain_inserts(server: EmbeddedServer, episodes: Sequence[Episode]) -> float:
-    """The floor: compress and insert the body, nothing signed or chained."""
+async def _floor(server: EmbeddedServer, episodes: Sequence[Episode], batch: int, insert: Insert) -> float:
+    """Bodies a second, compressed and put into a bare table, `batch` of them in each commit."""
     connection = await asyncpg.connect(server.owner_dsn)
     await connection.execute("create table public.plain (body bytea not null)")
     await connection.execute("alter table public.plain alter column body set storage external")
     started = time.perf_counter()
-    for _, body in episodes:
-        await connection.execute("insert into public.plain values ($1)", (await compress_bodies([body]))[0].content)
+    for first in range(0, len(episodes), batch):
+        frames = await compress_bodies([stored for _, stored in episodes[first : first + batch]])
+        async with connection.transaction():
+            await insert(connection, [(frame.content,) for frame in frames])
     rate = len(episodes) / (time.perf_counter() - started)
+    await connection.execute("drop table public.plain")
     await connection.close()
     return rate
 
 
-async def _plain_batches(server: EmbeddedServer, episodes: Sequence[Episode]) -> float:
-    connection = await asyncpg.connect(server.owner_dsn)
-    started = time.perf_counter()
-    for first in range(0, len(episodes), BATCH):
-        bodies = [body for _, body in episodes[first : first + BATCH]]
-        rows = [(frame.content,) for frame in await compress_bodies(bodies)]
-        await connection.executemany("insert into public.plain values ($1)", rows)
-    rate = len(episodes) / (time.perf_counter() - started)
-    await connection.close()
-    return rate
+async def _insert(connection: asyncpg.Connection, rows: list[tuple[bytes]]) -> object:
+    return await connection.executemany("insert into public.plain values ($1)", rows)
+
+
+async def _copy(connection: asyncpg.Connection, rows: list[tuple[bytes]]) -> object:
+    return await connection.copy_records_to_table("plain", schema_name="public", records=rows, columns=["body"])

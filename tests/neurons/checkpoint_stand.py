@@ -63,6 +63,12 @@ class UnsureStore(PostgresStore):
     """A store that can be away, or lose the reply to a checkpoint it has stored."""
 
     is_away = is_reply_lost = False
+    leaves_read = 0
+
+    async def leaves(self, validator: str, **wanted: int | None):
+        async for leaf in super().leaves(validator, **wanted):
+            self.leaves_read += 1
+            yield leaf
 
     async def put_checkpoint(self, checkpoint: StoredCheckpoint) -> None:
         if self.is_away:

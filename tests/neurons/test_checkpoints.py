@@ -14,6 +14,7 @@ from arena.chain.keys import verify
 from arena.records.checkpoint import read_checkpoint
 from arena.records.verify import verify_store
 from arena.store.embedded import EmbeddedServer, start_embedded
+from neurons import checkpoint_files
 from neurons.checkpoints import FOLDER
 from neurons.cli.app import EXIT_INTEGRITY, exit_code
 from problems.errors import ArenaError
@@ -160,6 +161,39 @@ async def test_a_restart_goes_on_behind_the_last_checkpoint(desk: LogDesk) -> No
     assert (await verify_store(desk.store, verify, checkpoints=points)).is_ok
 
 
+@pytest.mark.parametrize("size", [1, 7, 8, 12])
+async def test_a_start_reads_what_came_after_the_last_checkpoint_and_signs_the_same_tree(
+    desk: LogDesk, size: int
+) -> None:
+    await desk.checkpoints.open()
+    await desk.signed(size)
+    await desk.append(3)
+    desk.start()
+    desk.store.leaves_read = 0
+    await desk.checkpoints.open()
+    assert desk.store.leaves_read == 1 + 3  # the checkpoint's last record, and what came after
+    point = read_checkpoint((await desk.checkpoints.sign()).note, verify)
+    assert (await verify_store(desk.store, verify, checkpoints=[point])).is_ok
+
+
+@pytest.mark.parametrize("change", [{"head": "00" * 32}, {"peaks": ("00" * 32,)}, {"peaks": ("x",)}, {"size": 3}, {}])
+async def test_a_frontier_that_does_not_fit_is_left_and_the_log_is_read(desk: LogDesk, change: dict) -> None:
+    await desk.checkpoints.open()
+    await desk.signed(4)
+    folder = desk.folder / FOLDER
+    frontier = checkpoint_files.read_frontier(folder)
+    checkpoint_files.write_frontier(folder, msgspec.structs.replace(frontier, **change))
+    if not change:
+        (folder / checkpoint_files.FRONTIER).write_text("{")
+    desk.start()
+    desk.store.leaves_read = 0
+    await desk.checkpoints.open()
+    assert desk.store.leaves_read >= 4
+    await desk.append()
+    point = read_checkpoint((await desk.checkpoints.sign()).note, verify)
+    assert (await verify_store(desk.store, verify, checkpoints=[point])).is_ok
+
+
 async def test_a_log_cut_behind_its_last_checkpoint_ends_the_node(desk: LogDesk, server: EmbeddedServer) -> None:
     await desk.checkpoints.open()
     await desk.append(5)
@@ -234,7 +268,7 @@ async def test_a_checkpoint_leaves_the_store_as_a_file_anybody_may_read(desk: Lo
         path = folder / f"{made.size}.txt"
         assert path.read_text(encoding="utf-8") == made.note
         assert stat.S_IMODE(path.stat().st_mode) == 0o644
-        assert [entry.name for entry in folder.iterdir()] == [path.name]
+        assert {entry.name for entry in folder.iterdir()} <= {path.name, checkpoint_files.FRONTIER}
 
 
 async def test_a_folder_that_was_away_gets_every_note_it_missed(desk: LogDesk, tmp_path: Path) -> None:

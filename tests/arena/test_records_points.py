@@ -1,0 +1,288 @@
+"""Verification from a point: `--since` a checkpoint, from an export's cursor, over stubs, against stored checkpoints
+and their anchors on chain, and over records of a later format."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from arena.chain.keys import keypair_signer, verify
+from arena.chain.port import Commitment
+from arena.records.checkpoint import Checkpoint, sign_checkpoint
+from arena.records.inspection import Entry, Finding, entry_of, inspect
+from arena.records.log_check import LogCheck, LogStart
+from arena.records.merkle import EMPTY_ROOT
+from arena.records.model import SignedRecord
+from arena.records.report import VerifyReport
+from arena.records.sequencer import Sequencer
+from arena.records.verify import verify_entries, verify_store
+from arena.records.workers import ThreadInspector
+from arena.store.port import StoredCheckpoint
+from problems.errors import ArenaError
+from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt, episode, release, settlement
+
+ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
+
+
+def made_log() -> MemoryLog:
+    """Every kind of record: an attempt, two episodes of three, settlement and release."""
+    log = MemoryLog(ALICE.hotkey)
+    sequencer = Sequencer(log, ALICE, Clock(), HOST)
+
+    async def fill() -> None:
+        await sequencer.append([attempt(0)])
+        for problem in (1, 2):
+            payloads, body = episode(problem)
+            await sequencer.append(payloads, [body])
+        await sequencer.append([settlement(), release()])
+
+    asyncio.run(fill())
+    return log
+
+
+def append(log: MemoryLog, *payloads: object) -> MemoryLog:
+    asyncio.run(Sequencer(log, ALICE, Clock(), HOST).append(payloads))
+    return log
+
+
+def findings(log: MemoryLog, records: Sequence[SignedRecord], stubs: Sequence[int] = ()) -> list[Finding]:
+    return [inspect(entry(log, record, record.seq in stubs), verify) for record in records]
+
+
+def entry(log: MemoryLog, record: SignedRecord, is_stub: bool = False) -> Entry:
+    names = [name for name in log.stored if name in record.content.decode()]
+    body = log.stored[names[0]].content if names else None
+    whole = entry_of(record, body)
+    return msgspec.structs.replace(whole, content=None, body=None) if is_stub else whole
+
+
+def take(check: LogCheck, found: Sequence[Finding]) -> LogCheck:
+    for finding in found:
+        check.take(finding)
+    return check
+
+
+def rules(report: VerifyReport) -> list[tuple[str, int]]:
+    return [(defect.rule, defect.seq) for defect in report.defects]
+
+
+def point_at(log: MemoryLog, size: int) -> Checkpoint:
+    return take(LogCheck(), findings(log, log.log[:size])).report().logs[0].checkpoint
+
+
+def stored(log: MemoryLog, size: int, anchor_block: int = 0) -> StoredCheckpoint:
+    note = sign_checkpoint(point_at(log, size), ALICE)
+    return StoredCheckpoint(validator=ALICE.hotkey, size=size, note=note, signed_ms=1, anchor_block=anchor_block)
+
+
+class OneSlot:
+    """The part of a chain that verification asks: one commitment."""
+
+    def __init__(self, held: Commitment | None) -> None:
+        self.held = held
+        self.asked: list[tuple[str, int | None]] = []
+
+    async def commitment(self, hotkey: str, block: int | None = None) -> Commitment | None:
+        self.asked.append((hotkey, block))
+        return self.held
+
+
+def test_a_check_continues_where_another_stood_and_ends_in_the_same_tree() -> None:
+    log = made_log()
+    whole = take(LogCheck(), findings(log, log.log)).report()
+    for size in range(len(log.log)):
+        first = take(LogCheck(), findings(log, log.log[:size]))
+        check = LogCheck([whole.logs[0].checkpoint], starts=[first.position(ALICE.hotkey)])
+        take(check, findings(log, log.log[size:])).expect_head(ALICE.hotkey, log.end)
+        report = check.report()
+        assert (report.is_ok, report.records, report.logs) == (True, len(log.log) - size, whole.logs), report.defects
+
+
+def test_what_stands_before_the_start_is_not_missed_but_its_chain_is() -> None:
+    log = made_log()
+    start = take(LogCheck(), findings(log, log.log[:2])).position(ALICE.hotkey)  # the attempt of record 3 is record 2
+    assert take(LogCheck(starts=[start]), findings(log, log.log[2:])).report().is_ok
+    assert rules(take(LogCheck(starts=[start]), findings(log, log.log[3:])).report())[0] == ("sequence", 4)
+    forged = msgspec.structs.replace(start, head="00" * 32)
+    assert rules(take(LogCheck(starts=[forged]), findings(log, log.log[2:])).report()) == [("chain", 3)]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        LogStart(validator="v", after_seq=3, head="00" * 32, peaks=("11" * 32,)),
+        LogStart(validator="v", after_seq=1, head="00" * 31, peaks=("11" * 32,)),
+        LogStart(validator="v", after_seq=1, head="", peaks=("11" * 32,)),
+        LogStart(validator="v", after_seq=1, head="00" * 32, peaks=("zz" * 32,)),
+    ],
+)
+def test_a_start_that_is_none_is_refused(start: LogStart) -> None:
+    with pytest.raises(ArenaError, match="V2051"):
+        LogCheck(starts=[start])
+
+
+def test_a_checkpoint_before_the_start_is_refused_and_one_at_it_is_compared() -> None:
+    log = made_log()
+    start = take(LogCheck(), findings(log, log.log[:4])).position(ALICE.hotkey)
+    with pytest.raises(ArenaError, match="V2051"):
+        LogCheck([point_at(log, 3)], starts=[start])
+    assert LogCheck([point_at(log, 4)], starts=[start]).report().is_ok
+    wrong = msgspec.structs.replace(point_at(log, 4), root="00" * 32)
+    assert rules(LogCheck([wrong], starts=[start]).report()) == [("checkpoint", 4)]
+
+
+def test_a_checkpoint_of_an_empty_log_is_contained_in_every_log() -> None:
+    log = made_log()
+    empty = Checkpoint(validator=ALICE.hotkey, size=0, root=EMPTY_ROOT.hex())
+    assert take(LogCheck([empty]), findings(log, log.log)).report().is_ok
+
+
+def test_two_checkpoints_of_one_size_are_both_compared() -> None:
+    log = made_log()
+    wrong = msgspec.structs.replace(point_at(log, 4), root="00" * 32)
+    for points in ([point_at(log, 4), wrong], [wrong, point_at(log, 4)]):
+        assert rules(take(LogCheck(points), findings(log, log.log)).report()) == [("checkpoint", 4)]
+
+
+def test_stubs_keep_chain_tree_and_signature_and_hide_what_others_refer_to() -> None:
+    log = made_log()
+    whole = take(LogCheck(), findings(log, log.log)).report()
+    for stubs in ([2], [3], [4], range(1, 10)):
+        report = take(LogCheck([whole.logs[0].checkpoint]), findings(log, log.log, stubs)).report()
+        assert (report.is_ok, report.stubs, report.logs) == (True, len(stubs), whole.logs), report.defects
+    forged = [msgspec.structs.replace(log.log[4], signature="00" * 64)]
+    report = take(LogCheck(), findings(log, [*log.log[:4], *forged, *log.log[5:]], [5])).report()
+    assert rules(report) == [("signature", 5)]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("seq", 0),
+        ("seq", -1),
+        ("seq", 2**63),
+        ("prev", "AB" * 32),
+        ("prev", "00" * 31),
+        ("content_sha256", "zz" * 32),
+        ("signature", "00" * 63),
+        ("signature", " 0" * 64),
+        ("validator", ""),
+        ("validator", "5é"),
+        ("validator", "5" * 70_000),
+    ],
+)
+def test_an_envelope_that_is_none_is_a_defect_and_not_an_exception(field: str, value: object) -> None:
+    log = made_log()
+    found = inspect(msgspec.structs.replace(entry(log, log.log[0]), **{field: value}), verify)
+    assert [rule for rule, _ in found.faults] == ["envelope"]
+    assert take(LogCheck(), [found]).report().defects[0].rule == "envelope"
+
+
+async def test_entries_of_a_file_are_verified_like_those_of_a_store() -> None:
+    log = await asyncio.to_thread(made_log)
+    check, seen = LogCheck(), []
+    await verify_entries(check, [entry(log, record) for record in log.log], ThreadInspector(verify), seen.append)
+    by_entries = check.report()
+    assert by_entries == await verify_store(log, verify)
+    assert (by_entries.is_ok, by_entries.records, seen[-1]) == (True, 9, 9)
+
+
+def test_since_a_checkpoint_older_records_are_read_as_leaves_and_newer_ones_in_full() -> None:
+    log = made_log()
+    since, whole = point_at(log, 4), asyncio.run(verify_store(log, verify))
+    report = asyncio.run(verify_store(log, verify, since=[since]))
+    assert (report.is_ok, report.records, report.leaves, report.logs) == (True, 9, 4, whole.logs)
+    assert report.kinds == {"attempt": 1, "evaluation": 1, "release": 1, "settlement": 1, "verdict": 1}
+    log.log[2] = msgspec.structs.replace(log.log[2], content=b"{}")  # behind the checkpoint: not read again
+    log.log[5] = msgspec.structs.replace(log.log[5], content=b"{}")
+    report = asyncio.run(verify_store(log, verify, since=[since]))
+    assert {seq for _, seq in rules(report)} == {6}
+    log.log[1] = msgspec.structs.replace(log.log[1], content_sha256="00" * 32)
+    assert rules(asyncio.run(verify_store(log, verify, since=[since])))[0] == ("chain", 3)
+    longer = msgspec.structs.replace(since, size=20)
+    assert ("checkpoint", 10) in rules(asyncio.run(verify_store(made_log(), verify, since=[longer])))
+
+
+def test_stored_checkpoints_are_compared_and_one_that_is_not_its_validators_is_a_defect() -> None:
+    log = made_log()
+    log.signed = [stored(log, size) for size in (1, 4, 9)]
+    report = asyncio.run(verify_store(log, verify))
+    assert (report.is_ok, report.checkpoints, report.anchors) == (True, 3, ())
+    wrong_root = sign_checkpoint(msgspec.structs.replace(point_at(log, 4), root="00" * 32), ALICE)
+    foreign = sign_checkpoint(Checkpoint(validator=BOB.hotkey, size=4, root="00" * 32), BOB)
+    for note in (wrong_root, foreign, log.signed[0].note, log.signed[1].note.replace("\n4\n", "\n5\n"), ""):
+        log.signed[1] = msgspec.structs.replace(log.signed[1], note=note)
+        assert rules(asyncio.run(verify_store(log, verify))) == [("checkpoint", 4)]
+    log.signed = [stored(made_log(), 9)]
+    assert rules(asyncio.run(verify_store(log, verify))) == [("checkpoint", 9)]
+
+
+def test_a_log_cut_back_behind_a_stored_checkpoint_is_found() -> None:
+    log = made_log()
+    log.signed = [stored(log, 9)]
+    short = MemoryLog(ALICE.hotkey)
+    short.log, short.stored, short.signed = log.log[:7], log.stored, log.signed
+    short.end = take(LogCheck(), findings(log, short.log)).head(ALICE.hotkey)
+    assert rules(asyncio.run(verify_store(short, verify))) == [("checkpoint", 8)]
+
+
+def test_anchors_are_listed_without_a_chain_and_compared_with_one() -> None:
+    log = made_log()
+    log.signed = [stored(log, 4, anchor_block=70), stored(log, 9)]
+    report = asyncio.run(verify_store(log, verify))
+    assert [(a.size, a.block, a.is_checked) for a in report.anchors] == [(4, 70, False)]
+    sha256 = hashlib.sha256(log.signed[0].note.encode()).hexdigest()
+    held = Commitment(hotkey=ALICE.hotkey, sha256=sha256, block=70)
+    chain = OneSlot(held)
+    report = asyncio.run(verify_store(log, verify, subtensor=chain))
+    assert (report.is_ok, report.anchors[0].is_checked, chain.asked) == (True, True, [(ALICE.hotkey, 70)])
+    others = [
+        None,
+        msgspec.structs.replace(held, sha256="00" * 32),
+        msgspec.structs.replace(held, hotkey=BOB.hotkey),
+        msgspec.structs.replace(held, block=71),
+    ]
+    for other in others:
+        report = asyncio.run(verify_store(log, verify, subtensor=OneSlot(other)))
+        assert rules(report) == [("anchor", 4)]
+
+
+class _Later(msgspec.Struct):
+    kind: str
+    words: str = "what a later release says"
+
+
+def test_a_record_of_an_unknown_kind_is_counted_as_unread_and_still_checked() -> None:
+    log = append(made_log(), _Later("rebuttal"), attempt(3))
+    report = asyncio.run(verify_store(log, verify))
+    assert (report.is_ok, report.unread, report.records) == (True, {"rebuttal/1": 1}, 11)
+    log.log[9] = msgspec.structs.replace(log.log[9], content=log.log[9].content.replace(b"later", b"other"))
+    report = asyncio.run(verify_store(log, verify))
+    assert (rules(report), report.unread) == ([("content", 10)], {"rebuttal/1": 1})
+
+
+def test_an_unknown_kind_under_a_known_name_is_a_broken_record() -> None:
+    log = append(made_log(), _Later("attempt"))
+    report = asyncio.run(verify_store(log, verify))
+    assert (rules(report), report.unread) == ([("schema", 10)], {})
+
+
+def test_a_body_of_a_later_version_is_counted_as_unread_and_its_bytes_are_checked() -> None:
+    log = made_log()
+    name, old = next(iter(log.stored.items()))
+    later = old.content.replace(b'"version":1', b'"version":2')
+    sha256 = hashlib.sha256(later).hexdigest()
+    (made, evaluation, verdict), _ = episode(3)
+    payloads = [msgspec.structs.replace(payload, body_sha256=sha256) for payload in (made, evaluation)]
+    other = msgspec.structs.replace(verdict, verdict=msgspec.structs.replace(verdict.verdict, body_sha256=sha256))
+    append(log, *payloads, other)
+    log.stored[sha256] = msgspec.structs.replace(old, body_sha256=sha256, content=later)
+    report = asyncio.run(verify_store(log, verify))
+    assert (report.is_ok, report.unread) == (True, {"body/2": 1}), report.defects
+    log.stored[sha256] = msgspec.structs.replace(old, body_sha256=sha256)
+    assert rules(asyncio.run(verify_store(log, verify))) == [("body", 11)]
+    assert name != sha256

@@ -1,0 +1,115 @@
+"""Inspection in processes gives what inspection on a thread gives, and a process that dies is an error, not a gap."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from arena.chain.keys import keypair_signer, verify
+from arena.records.sequencer import Sequencer
+from arena.records.verify import BATCH, verify_store
+from arena.records.workers import open_inspector
+from problems.errors import ArenaError
+from tests.arena.log_stand import HOST, Clock, MemoryLog, episode
+
+ROOT = Path(__file__).parents[2]
+ALICE = keypair_signer("//Alice")
+EPISODES = BATCH  # three records each: several batches
+
+
+def made_log() -> MemoryLog:
+    log = MemoryLog(ALICE.hotkey)
+
+    async def fill() -> None:
+        sequencer = Sequencer(log, ALICE, Clock(), HOST)
+        for problem in range(EPISODES):
+            payloads, body = episode(problem)
+            await sequencer.append(payloads, [body])
+
+    asyncio.run(fill())
+    return log
+
+
+def dies_on_the_last_record(hotkey: str, message: bytes, signature: bytes) -> bool:
+    """A signature check in whose process something goes fatally wrong, once the log is nearly done."""
+    if int.from_bytes(message[-72:-64], "big") == EPISODES * 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return verify(hotkey, message, signature)
+
+
+def raises_on_the_last_record(hotkey: str, message: bytes, signature: bytes) -> bool:
+    if int.from_bytes(message[-72:-64], "big") == EPISODES * 3:
+        raise OSError("no more of something")
+    return verify(hotkey, message, signature)
+
+
+def test_processes_find_what_one_thread_finds_in_a_sound_and_in_a_damaged_log() -> None:
+    log = made_log()
+    thread, processes = (asyncio.run(verify_store(log, verify, processes=count)) for count in (0, 2))
+    assert thread == processes
+    assert thread.is_ok
+    for place, field, value in ((40, "content", b"{}"), (200, "signature", "00" * 64), (300, "prev", "00" * 32)):
+        log.log[place] = msgspec.structs.replace(log.log[place], **{field: value})
+    del log.log[350]
+    name = next(iter(log.stored))
+    log.stored[name] = msgspec.structs.replace(log.stored[name], content=b"other")
+    thread, processes = (asyncio.run(verify_store(log, verify, processes=count)) for count in (0, 2))
+    assert thread == processes
+    assert {defect.rule for defect in thread.defects} >= {"content", "signature", "chain", "sequence", "body"}
+
+
+def test_a_process_that_dies_ends_the_verification_with_v2052() -> None:
+    with pytest.raises(ArenaError, match="V2052"):
+        asyncio.run(verify_store(made_log(), dies_on_the_last_record, processes=2))
+
+
+def test_an_exception_in_a_process_ends_the_verification() -> None:
+    with pytest.raises(OSError, match="no more of something"):
+        asyncio.run(verify_store(made_log(), raises_on_the_last_record, processes=2))
+
+
+async def test_an_inspector_without_processes_starts_none() -> None:
+    async with open_inspector(verify) as inspector:
+        assert await inspector.inspect([]) == []
+        assert psutil.Process().children() == []
+
+
+PARENT = """
+import asyncio
+from arena.chain.keys import verify
+from arena.records.workers import open_inspector
+
+async def stay():
+    async with open_inspector(verify, 2) as inspector:
+        await asyncio.gather(*[inspector.inspect([]) for _ in range(4)])
+        print("ready", flush=True)
+        await asyncio.sleep(60)
+
+if __name__ == "__main__":
+    asyncio.run(stay())
+"""
+
+
+def test_processes_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, env=environment) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"ready\n"
+        children = psutil.Process(parent.pid).children(recursive=True)
+        assert len(children) >= 2
+        parent.kill()
+    deadline = time.monotonic() + 20
+    while any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children):
+        assert time.monotonic() < deadline, "a process outlives its parent"
+        time.sleep(0.05)
