@@ -78,9 +78,10 @@ def test_an_exception_in_a_process_ends_the_verification() -> None:
 
 
 async def test_an_inspector_without_processes_starts_none() -> None:
+    before = {child.pid for child in psutil.Process().children()}  # other tests' Postgres may be among them
     async with open_inspector(verify) as inspector:
         assert await inspector.inspect([]) == []
-        assert psutil.Process().children() == []
+        assert {child.pid for child in psutil.Process().children()} <= before
 
 
 PARENT = """
