@@ -141,7 +141,7 @@ def _episodes(first: int, count: int) -> Iterator[Episode]:
     texts = [body(number, result_bytes=size) for number, size in enumerate(BODY_BYTES)]
     dice = random.Random(first)
     for number in range(first, first + count):
-        stored = encode_body(msgspec.structs.replace(dice.choice(texts), problem_id=f"p{number:07d}"))
+        stored = encode_body(msgspec.structs.replace(dice.choice(texts), problem_id=f"p{number:04d}"))
         attempt, evaluation, verdict = episode(number)[0]
         assert isinstance(verdict, VerdictRecord)
         yield (
