@@ -1,0 +1,170 @@
+"""What a corpus is made of: the canonical trace, why a trace is left out, the rules of a filter, and what it reports.
+
+Promise: every trace of whatever source is one `Trace`: an OpenAI tool-calls conversation with arguments as JSON text,
+and the facts its source has. A fact the source does not have is None and named in `missing`, never a default. Values
+only; nothing here reads a file or decides.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from harness.trace import Emitter
+from problems.model import Bucket, Pool
+
+TRACE_VERSION = 1
+TOKENS_MAX = 14_336  # paper A.2, rule 4 and B.1
+COEFFICIENT_E4_MIN = 9_000
+
+SourceKind = Literal["arena", "sn15", "react", "hermes", "openai"]
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One tool call of an assistant turn. `arguments` is JSON text as it was written; `emitter` None: not recorded."""
+
+    id: str
+    name: str
+    arguments: str
+    emitter: Emitter | None = None
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message. `is_model` False marks an assistant turn or a result the model and the host did not make."""
+
+    role: Role
+    content: str = ""
+    reasoning: str = ""
+    calls: tuple[Call, ...] = ()
+    call_id: str = ""  # of a tool message: the call it answers
+    is_model: bool = True
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a trace comes from: one row of one file, by its bytes. `place` is `<file>:<line>` or `<validator>:<seq>`."""
+
+    kind: SourceKind
+    place: str
+    sha256: str
+    is_verified: bool  # signatures, chain and release were checked before it was read
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the source says about a trace beside its conversation; None where it says nothing."""
+
+    problem_id: str | None = None
+    cluster_id: str | None = None
+    pool: Pool | None = None
+    bucket: Bucket | None = None
+    suite: str | None = None
+    race_id: str | None = None
+    day: str | None = None  # UTC, YYYY-MM-DD
+    agent: str | None = None  # agent version id
+    team: str | None = None  # miner hotkey
+    policy_sha256: str | None = None
+    tool_profile: str | None = None
+    coefficient_e4: int | None = None
+    is_success: bool | None = None
+    reward_e4: int | None = None
+    is_agentic: bool | None = None  # from recorded emitters (DESIGN 7)
+    is_linear: bool | None = None  # the conversation is the whole episode, in order
+    is_model_written: bool | None = None
+    stop: str | None = None
+    recommended: tuple[str, ...] | None = None
+    surfaced: tuple[str, ...] | None = None  # product ids the search server returned in this episode
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    """One trajectory in canonical form. `tools` is an OpenAI `tools` array (wrapped), JSON text; "[]" for none known.
+
+    `trace_id` is the sha256 of conversation and tools, so equal conversations are equal wherever they come from.
+    """
+
+    version: int = TRACE_VERSION
+    trace_id: str
+    source: Source
+    messages: tuple[Message, ...]
+    tools: str
+    query: str
+    facts: Facts
+    missing: tuple[str, ...] = ()  # names of facts the source does not have, sorted
+
+
+class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
+    """A row that could not be converted: counted, named and kept out."""
+
+    place: str
+    code: str
+    detail: str
+
+
+RejectCode = Literal[
+    "pool",  # not of the pools this corpus may hold (leak guard)
+    "leak",  # its cluster is that of a held-out problem (leak guard)
+    "coefficient",  # below the threshold, or no verdict at all
+    "pairing",  # A.2 rule 1
+    "recommend_count",  # A.2 rule 2
+    "recommend_arguments",  # A.2 rule 3: not JSON, or an id the search server did not return
+    "tokens",  # A.2 rule 4; counted only for traces that every other per-trace rule lets pass
+    "think_stop",  # A.2 rule 5
+    "subtask",  # not agentic by recorded emitters (paper section 5, axis-B)
+    "subtask_guess",  # not agentic by the heuristic, where no emitters were recorded
+    "not_one_path",  # several conversations in one episode: no single row holds it
+    "duplicate",  # equal after normalisation to a trace kept
+    "near_duplicate",  # MinHash neighbour of a trace kept
+    "ranked_out",  # A.3: better traces of the same problem were taken
+]
+
+
+class Rejection(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a trace is not in the corpus: every per-trace rule it breaks (sorted), or the one set-level rule."""
+
+    trace_id: str
+    place: str
+    codes: tuple[RejectCode, ...]
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """One filter as data; its hash stands in the lineage. Every gate can be switched off for an ablation."""
+
+    coefficient_e4_min: int = COEFFICIENT_E4_MIN
+    tokens_max: int = TOKENS_MAX
+    pools: tuple[Pool, ...] = ("train",)
+    per_problem_max: int = 2
+    near_duplicate_e4: int = 7_000  # Jaccard of normalised traces
+    off: tuple[RejectCode, ...] = ()
+    seed: int = 0
+    rows: int | None = None  # size-matched ablations: take this many, seeded
+
+
+class Signals(msgspec.Struct, frozen=True, kw_only=True):
+    """A.3's structural signals of one trace. `shape` is the tuple of tool names in order."""
+
+    depth: int  # think blocks and tool calls
+    reformulations: int  # distinct search queries
+    has_verification: bool
+    longest_repeat: int  # identical calls in a row
+    shape: tuple[str, ...]
+
+
+class CorpusRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the corpus. `rank` counts from 1 within its problem."""
+
+    trace: Trace
+    signals: Signals
+    tokens: int | None
+    rank: int
+
+
+class Lineage(msgspec.Struct, frozen=True, kw_only=True):
+    """What a corpus was made from and by; its hash is the corpus' identity."""
+
+    rules: Rules
+    sources: tuple[str, ...]  # sha256 of each manifest, or of each foreign file
+    is_trusted_unsigned: bool
+    tokenizer_sha256: str
+    partition_sha256: str
+    code_commit: str
+    rows_sha256: str
