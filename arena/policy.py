@@ -73,7 +73,10 @@ class RaceRules(msgspec.Struct, frozen=True, kw_only=True):
     retry_max_ms: int = 600_000
     qualifying_grace_ms: int = 3_600_000  # after the close, for qualifying work of agents committed in time
     beacon_grace_ms: int = 86_400_000  # after the close; a beacon that is later cancels the race
-    run_ms: int = 72_000_000  # after the draw; what is missing then stays missing
+    run_ms: int = 72_000_000  # after the close; what is not anchored then stays missing
+    reveal_ms: int = 1_800_000  # from anchor to receipt, and from receipt to countersignature (arena/race/AGREEMENT.md)
+    agree_ms: int = 7_200_000  # after the countersign block, for a log that is still lacking
+    stand_in_ms: int = 7_200_000  # after the draw, times the stand-in's place
 
 
 class PromotionRules(msgspec.Struct, frozen=True, kw_only=True):

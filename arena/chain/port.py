@@ -6,6 +6,7 @@ clock of draws.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -39,6 +40,7 @@ class Neuron(msgspec.Struct, frozen=True, kw_only=True):
     has_validator_permit: bool = False
     stake_rao: int = 0
     last_update_block: int = 0
+    endpoint: str = ""  # `http://host:port` where this hotkey says it answers; "" where it says nothing
 
 
 class Metagraph(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +82,19 @@ class Subtensor(Protocol):
 
     async def finalized_block(self) -> int: ...
 
+    async def block_at(self, unix_ms: int) -> int | None:
+        """The last block whose timestamp is not later than `unix_ms`, or None while a later block may still be one."""
+        ...
+
     async def metagraph(self, block: int | None = None) -> Metagraph: ...
+
+    async def commitments(self, hotkeys: Sequence[str], block: int) -> dict[str, Commitment]:
+        """`commitment` of several hotkeys at one block; those without one are left out."""
+        ...
+
+    async def publish(self, signer: Signer, endpoint: str) -> ChainResult:
+        """Say on chain where this hotkey answers, as `http://<ip>:<port>`."""
+        ...
 
     async def commitment(self, hotkey: str, block: int | None = None) -> Commitment | None: ...
 
