@@ -217,9 +217,21 @@ ROWS = (
         True,
     ),
     row(
+        "V2087",
+        "process that writes an export's views died",
+        "exit code 3; finished shards stay, and nothing unfinished counts",
+        "look for memory pressure or a full disk, then repeat the command: it goes on behind the last finished shard",
+    ),
+    row(
         "V2086",
         "pictures need matplotlib",
         "no picture is drawn; the table needs nothing",
         "pip install 'agent-arena[plots]'",
+    ),
+    row(
+        "V2120",
+        "recipe can't be read",
+        STOPS,
+        "correct the key or value named here; `arena train --help` shows a recipe",
     ),
 )
