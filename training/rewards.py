@@ -1,0 +1,97 @@
+"""Rewards of a rollout, as pure functions of what happened in it.
+
+Promise: every number is derived from recorded calls and outcomes; nothing is learnt, sampled or looked up. A rollout
+whose outcome is missing for a fault of ours has no reward. Sources: DESIGN section 5 (bucket-aware outcome); paper
+section 6 and B.6 (tool match against a teacher's trajectory, blended at half weight).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from training.model import Rollout
+
+NAME_SHARE = 0.5  # of a step's match; the rest is its arguments
+QUERY_KEYS = frozenset({"q", "query"})
+_WORD = re.compile(r"\w+")
+
+Step = tuple[str, str]  # tool name, arguments as JSON text
+
+
+class Reward(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rollout earned. `value` None: unscorable, it teaches nothing. `steps`: tool match of each turn."""
+
+    value: float | None
+    outcome: float | None
+    tool_match: float | None  # None: no teacher trajectory for this problem
+    steps: tuple[float, ...] = ()
+
+
+def steps_of(rollout: Rollout) -> tuple[Step, ...]:
+    """The first call of each turn, ("", "") for a turn without one: what is compared with a teacher's steps."""
+    return tuple(turn.tools[0] if turn.tools else ("", "") for turn in rollout.turns)
+
+
+def reward_of(rollout: Rollout, teachers: Mapping[str, Sequence[Step]], tool_weight: float) -> Reward:
+    """Outcome and tool match blended at reward level: (1 - weight) x outcome + weight x match.
+
+    A problem without a teacher trajectory is rewarded by its outcome alone, and `tool_match` says so.
+    """
+    teacher = teachers.get(rollout.problem_id)
+    if rollout.reward is None:
+        return Reward(value=None, outcome=None, tool_match=None)
+    if teacher is None or tool_weight == 0:
+        return Reward(value=rollout.reward, outcome=rollout.reward, tool_match=None)
+    ours = steps_of(rollout)
+    matches = match_steps(ours, teacher)
+    match = sum(matches) / max(len(ours), len(teacher), 1)
+    value = (1 - tool_weight) * rollout.reward + tool_weight * match
+    return Reward(value=value, outcome=rollout.reward, tool_match=match, steps=matches)
+
+
+def match_steps(ours: Sequence[Step], teacher: Sequence[Step]) -> tuple[float, ...]:
+    """Each of our steps against the teacher's step of the same place; 0 beyond the teacher's last."""
+    return tuple(match_step(step, teacher[place]) if place < len(teacher) else 0.0 for place, step in enumerate(ours))
+
+
+def match_step(ours: Step, theirs: Step) -> float:
+    """0 for another tool; else half for the name and half for the arguments, in [0, 1].
+
+    Arguments: mean over all names either side gives; token F1 for search queries, exact equality for everything else.
+    """
+    if not ours[0] or ours[0] != theirs[0]:
+        return 0.0
+    given, wanted = _fields(ours[1]), _fields(theirs[1])
+    names = given.keys() | wanted.keys()
+    if not names:
+        return 1.0
+    hits = sum(_match_value(name, given.get(name), wanted.get(name)) for name in names)
+    return NAME_SHARE + (1 - NAME_SHARE) * hits / len(names)
+
+
+def token_f1(ours: str, theirs: str) -> float:
+    """F1 of two texts as bags of words, lower-cased; 1 when neither has a word."""
+    mine, other = (Counter(_WORD.findall(text.lower())) for text in (ours, theirs))
+    if not mine and not other:
+        return 1.0
+    common = (mine & other).total()
+    return 2 * common / (mine.total() + other.total())
+
+
+def _match_value(name: str, ours: Any, theirs: Any) -> float:
+    if name in QUERY_KEYS and isinstance(ours, str) and isinstance(theirs, str):
+        return token_f1(ours, theirs)
+    return float(ours is not None and str(ours) == str(theirs))
+
+
+def _fields(arguments: str) -> dict[str, Any]:
+    try:
+        fields = msgspec.json.decode(arguments)
+    except msgspec.DecodeError:
+        return {}
+    return fields if isinstance(fields, dict) else {}
