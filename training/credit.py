@@ -1,8 +1,8 @@
 """Credit: from a group's rewards to an advantage for each token (Dr. GRPO).
 
 Promise: pure. The baseline is the mean of the group; nothing is divided by its spread, so a saturated group gives no
-signal instead of a loud one (paper section 6, stage 5). Tokens the policy did not sample get 0. An unscorable rollout is
-outside the mean and gets 0.
+signal instead of a loud one (paper section 6, stage 5). Tokens the policy did not sample get 0. An unscorable rollout
+is outside the mean and gets 0.
 """
 
 from __future__ import annotations

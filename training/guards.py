@@ -1,7 +1,7 @@
-"""Guards: known ways in which post-training goes wrong without saying so, as checks that stop it (paper B.2, DESIGN 12).
+"""Guards: known ways in which post-training goes wrong without saying so, as checks that stop it.
 
-Promise: each check is a function of values and answers with a `GuardStop` or nothing; a stage that gets one saves what it
-has, writes which guard fired into the lineage, and ends. A guard never repairs.
+Promise: each check is a function of values: it returns nothing or raises a `GuardStopError`. A stage that gets one saves
+what it has, writes which guard fired into the lineage, and ends. A guard never repairs. Paper B.2, DESIGN section 12.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from training.recipe import GuardRules
 RECOMMEND = "recommend_product"
 
 
-class GuardStop(ArenaError):
+class GuardStopError(ArenaError):
     """V2123: a guard ended the run. `guard` names it."""
 
     def __init__(self, guard: str, detail: str) -> None:
@@ -25,15 +25,15 @@ class GuardStop(ArenaError):
 
 
 def require_eval_mode(is_training: bool) -> None:
-    """Sampling with live dropout is off-policy from its first token. Raises GuardStop."""
+    """Sampling with live dropout is off-policy from its first token. Raises GuardStopError."""
     if is_training:
-        raise GuardStop("dropout", "the model samples in training mode")
+        raise GuardStopError("dropout", "the model samples in training mode")
 
 
 def require_exact_masks(checked: int, defects: Sequence[str], rules: GuardRules) -> None:
-    """Rows with a wrong mask are dropped and counted by the caller; too many raise GuardStop."""
+    """Rows with a wrong mask are dropped and counted by the caller; too many raise GuardStopError."""
     if checked and len(defects) > rules.mask_drift_max * checked:
-        raise GuardStop("mask drift", f"{len(defects)} of {checked} rows, first: {defects[0]}")
+        raise GuardStopError("mask drift", f"{len(defects)} of {checked} rows, first: {defects[0]}")
 
 
 def emission_rate(rollouts: Sequence[Rollout]) -> float:
@@ -43,46 +43,46 @@ def emission_rate(rollouts: Sequence[Rollout]) -> float:
 
 
 def require_emission(rate: float, rules: GuardRules) -> None:
-    """The policy still recommends on `dev` (B.5). Raises GuardStop below the floor."""
+    """The policy still recommends on `dev` (B.5). Raises GuardStopError below the floor."""
     if rate < rules.emission_min:
-        raise GuardStop("emission", f"{rate:.3f} of dev episodes recommend, {rules.emission_min} is the floor")
+        raise GuardStopError("emission", f"{rate:.3f} of dev episodes recommend, {rules.emission_min} is the floor")
 
 
 def require_finite(name: str, value: float) -> None:
-    """Loss and gradient norm are numbers. Raises GuardStop for NaN or infinity."""
+    """Loss and gradient norm are numbers. Raises GuardStopError for NaN or infinity."""
     if not math.isfinite(value):
-        raise GuardStop("non-finite", f"{name} is {value}")
+        raise GuardStopError("non-finite", f"{name} is {value}")
 
 
 def require_small_kl(kl: float, rules: GuardRules) -> None:
-    """The policy stays near its reference. Raises GuardStop for a spike (v17 reached 17 to 21)."""
+    """The policy stays near its reference. Raises GuardStopError for a spike (v17 reached 17 to 21)."""
     require_finite("kl", kl)
     if kl > rules.kl_max:
-        raise GuardStop("kl", f"{kl:.2f} in one step, {rules.kl_max} is allowed")
+        raise GuardStopError("kl", f"{kl:.2f} in one step, {rules.kl_max} is allowed")
 
 
 def require_same_policy(gap: float, rules: GuardRules) -> None:
-    """Sampler and trainer agree on the logprobs of what was sampled, before any update. Raises GuardStop."""
+    """Sampler and trainer agree on the logprobs of what was sampled, before any update. Raises GuardStopError."""
     require_finite("logprob gap", gap)
     if gap > rules.logprob_gap_max:
-        raise GuardStop("logprobs", f"sampler and trainer differ by {gap:.4f} on average")
+        raise GuardStopError("logprobs", f"sampler and trainer differ by {gap:.4f} on average")
 
 
 def require_two_classes(labels: Iterable[bool]) -> None:
-    """KTO needs wanted and unwanted rows. Raises GuardStop for one class."""
+    """KTO needs wanted and unwanted rows. Raises GuardStopError for one class."""
     given = set(labels)
     if len(given) < 2:
-        raise GuardStop("one class", f"all rows are {'wanted' if True in given else 'unwanted'}")
+        raise GuardStopError("one class", f"all rows are {'wanted' if True in given else 'unwanted'}")
 
 
 def require_train_pool(problem_ids: Iterable[str], train: frozenset[str]) -> None:
-    """No held-out problem is sampled on or trained on (paper section 6, stage 2). Raises GuardStop naming the first."""
+    """No held-out problem is sampled on or trained on (paper section 6, stage 2). Raises GuardStopError naming the first."""
     for problem_id in problem_ids:
         if problem_id not in train:
-            raise GuardStop("split", f"problem {problem_id} is not of the train pool")
+            raise GuardStopError("split", f"problem {problem_id} is not of the train pool")
 
 
 def require_context(overflows: int, rollouts: int, share_max: float = 0.5) -> None:
-    """Episodes that outgrow the context are counted; when most do, the run measures its own limit. Raises GuardStop."""
+    """Episodes that outgrow the context are counted; when most do, the run measures its own limit. Raises GuardStopError."""
     if rollouts and overflows > share_max * rollouts:
-        raise GuardStop("context", f"{overflows} of {rollouts} rollouts outgrew the context")
+        raise GuardStopError("context", f"{overflows} of {rollouts} rollouts outgrew the context")
