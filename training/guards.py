@@ -1,7 +1,8 @@
 """Guards: known ways in which post-training goes wrong without saying so, as checks that stop it.
 
-Promise: each check is a function of values: it returns nothing or raises a `GuardStopError`. A stage that gets one saves
-what it has, writes which guard fired into the lineage, and ends. A guard never repairs. Paper B.2, DESIGN section 12.
+Promise: each check is a function of values: it returns nothing or raises a `GuardStopError`. A stage that gets one
+saves what it has, writes which guard fired into the lineage, and ends. A guard never repairs. Sources: paper B.2,
+DESIGN section 12.
 """
 
 from __future__ import annotations
@@ -76,13 +77,13 @@ def require_two_classes(labels: Iterable[bool]) -> None:
 
 
 def require_train_pool(problem_ids: Iterable[str], train: frozenset[str]) -> None:
-    """No held-out problem is sampled on or trained on (paper section 6, stage 2). Raises GuardStopError naming the first."""
+    """No held-out problem is sampled on or trained on (paper section 6). Raises GuardStopError with the first."""
     for problem_id in problem_ids:
         if problem_id not in train:
             raise GuardStopError("split", f"problem {problem_id} is not of the train pool")
 
 
 def require_context(overflows: int, rollouts: int, share_max: float = 0.5) -> None:
-    """Episodes that outgrow the context are counted; when most do, the run measures its own limit. Raises GuardStopError."""
+    """Episodes that outgrow the context are counted; too many measure the limit only. Raises GuardStopError."""
     if rollouts and overflows > share_max * rollouts:
         raise GuardStopError("context", f"{overflows} of {rollouts} rollouts outgrew the context")

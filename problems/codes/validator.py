@@ -287,12 +287,6 @@ ROWS = (
         "filter a finished export that nobody writes to, then repeat the command",
     ),
     row(
-        "V2143",
-        "held-out trace reached the writer of a corpus",
-        "exit code 4; no corpus is written",
-        "report it: the filter should have rejected the trace named here",
-    ),
-    row(
         "V2144",
         "corpus folder exists already",
         "nothing was written",
@@ -392,5 +386,17 @@ ROWS = (
         "what is damaged is not believed and is asked for again",
         "check the disk and its free space",
         True,
+    ),
+    row(
+        "V2123",
+        "guard ended the training run",
+        "the checkpoint so far is kept and says so",
+        "read the guard's detail, mend its cause, then run the stage again",
+    ),
+    row(
+        "V2124",
+        "training run's folder or model can't be used",
+        STOPS,
+        "see the detail; another recipe needs another folder",
     ),
 )

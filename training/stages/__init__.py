@@ -1,0 +1,1 @@
+"""The five stages of post-training, one module each (paper section 6)."""

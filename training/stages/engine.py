@@ -1,0 +1,72 @@
+"""What every stage tells the engine, explicitly: optimisation, precision, checkpoints, logging; and what it watches.
+
+Promise: no default of TRL or transformers decides anything a result depends on; each is set from the recipe or here
+with its reason. A loss or gradient norm that is no number ends the run as a guard does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from training.guards import GuardStopError, require_finite
+from training.recipe import Recipe
+from training.stages.run import RunFolder
+
+
+def engine_arguments(recipe: Recipe, engine: Path, *, lr: float) -> dict[str, Any]:
+    """Arguments that SFTConfig, KTOConfig and GRPOConfig share. `engine`: where the engine keeps its checkpoints."""
+    optim = recipe.optim
+    is_cuda = torch.cuda.is_available()
+    return {
+        "output_dir": str(engine),
+        "seed": recipe.seed,
+        "data_seed": recipe.seed,
+        "learning_rate": lr,
+        "lr_scheduler_type": optim.schedule,
+        "warmup_steps": optim.warmup_share,  # below 1: a share of all steps
+        "weight_decay": optim.weight_decay,
+        "max_grad_norm": optim.grad_norm_max,
+        "num_train_epochs": optim.epochs,
+        "max_steps": optim.steps_max or -1,
+        "per_device_train_batch_size": optim.batch_rows,
+        "gradient_accumulation_steps": optim.accumulation,
+        "gradient_checkpointing": optim.is_checkpointing,
+        "bf16": optim.is_bf16 and is_cuda,
+        "use_cpu": not is_cuda,
+        "save_strategy": "steps",
+        "save_steps": optim.save_every_steps,
+        "save_total_limit": 2,
+        "logging_steps": 1,
+        "report_to": [],
+        "disable_tqdm": True,
+        "dataloader_pin_memory": is_cuda,
+    }
+
+
+class Watch(TrainerCallback):
+    """Logs each step to the run's folder and stops on a number that is none. `stopped_by` names a guard that fired."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self.stopped_by = ""
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **rest: Any) -> Any:
+        """Keep the numbers of a step, and look at loss and gradient norm."""
+        numbers = {name: float(value) for name, value in (logs or {}).items() if isinstance(value, int | float)}
+        self._folder.log({"step": state.global_step} | numbers)
+        for name in ("loss", "grad_norm"):
+            if name in numbers:
+                self.guard(control, lambda name=name: require_finite(name, numbers[name]))
+        return control
+
+    def guard(self, control: Any, check: Any) -> None:
+        """Ask a guard; one that fires ends the training after this step."""
+        try:
+            check()
+        except GuardStopError as stop:
+            self.stopped_by = str(stop)
+            control.should_training_stop = True

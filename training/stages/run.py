@@ -1,0 +1,161 @@
+"""One run of one stage on disk: begun once, resumed after any kill, finished once.
+
+```
+recipe.toml          what the run was told; another recipe is refused in the same folder
+trainer/             the engine's own checkpoints, for resuming
+log.jsonl            one line a logged step: loss, gradient norm, and what the stage adds
+checkpoint/          weights and tokenizer, once finished
+lineage.json         written last: without it the run is not finished
+```
+
+Promise: a finished folder is returned as it is; an unfinished one goes on from its newest engine checkpoint; the
+lineage names everything the weights depend on. It trains nothing itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+
+from problems.canonical import content_hash
+from problems.errors import ArenaError
+from training.model import Checkpoint, RunLineage, Versions
+from training.recipe import Recipe
+
+PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "renderers", "tokenizers", "datasets")
+RECIPE, LINEAGE, LOG, CHECKPOINT, ENGINE = "recipe.toml", "lineage.json", "log.jsonl", "checkpoint", "trainer"
+
+
+class RunFolder:
+    """A run's folder. Raises ArenaError V2124 when it belongs to another recipe."""
+
+    def __init__(self, folder: Path, recipe: Recipe, recipe_text: str) -> None:
+        self.path, self.recipe = folder, recipe
+        self._text = recipe_text
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = folder / RECIPE
+        if kept.exists() and kept.read_text(encoding="utf-8") != recipe_text:
+            raise ArenaError("V2124", f"{folder} holds a run of another recipe")
+        kept.write_text(recipe_text, encoding="utf-8")
+
+    @property
+    def engine(self) -> Path:
+        """Where the engine keeps what it resumes from."""
+        return self.path / ENGINE
+
+    def finished(self) -> RunLineage | None:
+        """The lineage of a finished run, or None. Raises ArenaError V2124 for one that can't be read."""
+        path = self.path / LINEAGE
+        if not path.exists():
+            return None
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=RunLineage)
+        except msgspec.DecodeError as error:
+            raise ArenaError("V2124", f"{path}: {error}") from error
+
+    def log(self, line: Mapping[str, float]) -> None:
+        """Add a line to the log."""
+        with (self.path / LOG).open("ab") as file:
+            file.write(msgspec.json.encode(dict(line)) + b"\n")
+
+    def finish(
+        self,
+        *,
+        parent_sha256: str,
+        corpus_sha256s: tuple[str, ...],
+        codec_sha256: str,
+        partition_sha256: str,
+        code_commit: str,
+        device: str,
+        steps: int,
+        metrics: Mapping[str, float],
+        dropped: Mapping[str, int],
+        stopped_by: str = "",
+    ) -> RunLineage:
+        """Write the lineage of the weights in `checkpoint/`, and drop the engine's state."""
+        lineage = RunLineage(
+            stage=self.recipe.stage,
+            recipe_sha256=self.recipe.recipe_sha256,
+            recipe=self._text,
+            parent_sha256=parent_sha256,
+            corpus_sha256s=corpus_sha256s,
+            codec_sha256=codec_sha256,
+            partition_sha256=partition_sha256,
+            seed=self.recipe.seed,
+            versions=Versions(code_commit=code_commit, packages=installed(), device=device),
+            weights_sha256=weights_sha256(self.path / CHECKPOINT),
+            steps=steps,
+            metrics=dict(metrics),
+            dropped=dict(dropped),
+            stopped_by=stopped_by,
+        )
+        draft = self.path / f"{LINEAGE}.draft"
+        draft.write_bytes(msgspec.json.format(msgspec.json.encode(lineage), indent=2))
+        draft.replace(self.path / LINEAGE)
+        shutil.rmtree(self.engine, ignore_errors=True)
+        return lineage
+
+
+def newest_checkpoint(engine: Path) -> str | None:
+    """The engine's newest whole checkpoint, or None. Its state file is written last."""
+    found = [path for path in engine.glob("checkpoint-*") if (path / "trainer_state.json").exists()]
+    newest = max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    return str(newest) if newest else None
+
+
+def lineage_sha256(lineage: RunLineage) -> str:
+    """Identity of a checkpoint."""
+    return hashlib.sha256(msgspec.json.encode(lineage, order="sorted")).hexdigest()
+
+
+def open_checkpoint(folder: Path) -> tuple[Checkpoint, RunLineage]:
+    """A finished run's checkpoint. Raises ArenaError V2124 when there is none, or its weights were changed since."""
+    path = folder / LINEAGE
+    try:
+        lineage = msgspec.json.decode(path.read_bytes(), type=RunLineage)
+    except (OSError, msgspec.DecodeError) as error:
+        raise ArenaError("V2124", f"{path}: {error}") from error
+    weights = folder / CHECKPOINT
+    if weights_sha256(weights) != lineage.weights_sha256:
+        raise ArenaError("V2124", f"{weights} does not hold the weights its lineage names")
+    is_adapter = (weights / "adapter_config.json").exists()
+    base = ""
+    if is_adapter:
+        base = msgspec.json.decode((weights / "adapter_config.json").read_bytes())["base_model_name_or_path"]
+    checkpoint = Checkpoint(
+        folder=str(weights),
+        kind="adapter" if is_adapter else "full",
+        base=base,
+        lineage_sha256=lineage_sha256(lineage),
+    )
+    return checkpoint, lineage
+
+
+def weights_sha256(folder: Path) -> str:
+    """Of the weight files' names and bytes, whatever else lies beside them. Raises ArenaError V2124 without any."""
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ArenaError("V2124", f"{folder} holds no weights")
+    return content_hash([[file.name, _file_sha256(file)] for file in files])
+
+
+def installed() -> dict[str, str]:
+    """Versions of Python and the packages that decide what is computed."""
+    found = {"python": sys.version.split()[0]}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "absent"
+    return found
+
+
+def _file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
