@@ -66,5 +66,5 @@ def _binomial_two_sided(fewer: int, total: int) -> float:
     """Two-sided p of a fair coin that showed its rarer side `fewer` times in `total`."""
     if total == 0:
         return 1.0
-    tail = sum(math.comb(total, hits) for hits in range(fewer + 1)) / 2**total
+    tail = sum(math.comb(total, hits) for hits in range(fewer + 1)) / (1 << total)
     return min(1.0, 2 * tail)

@@ -47,7 +47,7 @@ def engine_arguments(recipe: Recipe, engine: Path, *, lr: float) -> dict[str, An
     }
 
 
-class Watch(TrainerCallback):
+class Watch(TrainerCallback):  # type: ignore[misc]
     """Logs each step to the run's folder and stops on a number that is none. `stopped_by` names a guard that fired."""
 
     def __init__(self, folder: RunFolder) -> None:

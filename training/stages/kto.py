@@ -1,0 +1,179 @@
+"""KTO preference refinement on whole traces, learnt on assistant tokens only (paper section 6 stage 4, B.5).
+
+Promise: the engine scores exactly the tokens the mask marks, for the policy, the reference and the rows paired for the
+KL term alike; stock KTO would train on tool results. Rows of both classes are needed, no batch pairs a row with itself,
+and nothing is cut. Training stops when the policy stops recommending on `dev`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from trl.trainer.kto_config import KTOConfig
+from trl.trainer.kto_trainer import DataCollatorForUnpairedPreference, KTOTrainer
+from trl.trainer.utils import pad
+
+from problems.errors import ArenaError
+from training.guards import require_emission, require_small_kl, require_two_classes
+from training.model import TokenRow
+from training.models import lora_config, open_parent
+from training.recipe import Recipe
+from training.sampling import eval_mode
+from training.stages.engine import Watch, engine_arguments
+from training.stages.run import CHECKPOINT, RunFolder, newest_checkpoint
+
+MASK = "completion_loss_mask"
+
+EmissionRate = Callable[[Any], float]  # the policy's emission rate on fixed `dev` problems
+
+
+class LabelledRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A token row, and whether such a trace is wanted."""
+
+    row: TokenRow
+    is_wanted: bool
+
+
+class KtoResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a KTO run came to."""
+
+    parent_sha256: str
+    steps: int
+    losses: tuple[float, ...]
+    stopped_by: str = ""
+
+
+def train_kto(
+    recipe: Recipe,
+    folder: RunFolder,
+    rows: Sequence[LabelledRow],
+    tokenizer: Any,
+    emission_rate: EmissionRate | None,
+    *,
+    save: Callable[[Any, Path], None],
+) -> KtoResult:
+    """Refine the parent on labelled rows.
+
+    Raises GuardStopError for rows of one class, ArenaError V2124 for a batch size below 2 (KL pairs rows of a batch).
+    """
+    require_two_classes(row.is_wanted for row in rows)
+    if recipe.optim.batch_rows < 2:
+        raise ArenaError("V2124", "KTO pairs the rows of a batch: batch_rows must be at least 2")
+    model, parent_sha256 = open_parent(recipe)
+    watch = KtoWatch(folder, recipe, emission_rate)
+    config = KTOConfig(
+        **engine_arguments(recipe, folder.engine, lr=recipe.optim.lr),
+        beta=recipe.kto.beta,
+        loss_type="kto",
+        desirable_weight=recipe.kto.desirable_weight,
+        undesirable_weight=recipe.kto.undesirable_weight,
+        max_length=recipe.data.tokens_max,
+        disable_dropout=True,
+        remove_unused_columns=False,
+        train_sampling_strategy="sequential",  # rows were shuffled and paired already
+    )
+    trainer = _MaskedTrainer(
+        model=model,
+        args=config,
+        train_dataset=_dataset(rows, recipe),
+        processing_class=tokenizer,
+        peft_config=lora_config(recipe.lora),
+        data_collator=_MaskedCollator(pad_token_id=tokenizer.pad_token_id, max_length=recipe.data.tokens_max),
+        callbacks=[watch],
+    )
+    result = trainer.train(resume_from_checkpoint=newest_checkpoint(folder.engine))
+    save(trainer.model, folder.path / CHECKPOINT)
+    losses = tuple(float(line["loss"]) for line in trainer.state.log_history if "loss" in line)
+    return KtoResult(
+        parent_sha256=parent_sha256, steps=int(result.global_step), losses=losses, stopped_by=watch.stopped_by
+    )
+
+
+class KtoWatch(Watch):
+    """Also watches the KL and, every so many steps, whether the policy still recommends on `dev`."""
+
+    def __init__(self, folder: RunFolder, recipe: Recipe, emission_rate: EmissionRate | None) -> None:
+        super().__init__(folder)
+        self._log_folder, self._recipe, self._rate = folder, recipe, emission_rate
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **rest: Any) -> Any:
+        """As for every stage, and the KL of the step."""
+        super().on_log(args, state, control, logs, **rest)
+        if logs and "kl" in logs:
+            self.guard(control, lambda: require_small_kl(float(logs["kl"]), self._recipe.guards))
+        return control
+
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any) -> Any:
+        """Sample `dev` with the policy as it is."""
+        if self._rate is None or state.global_step % self._recipe.kto.emission_every_steps:
+            return control
+        with eval_mode(model):
+            rate = self._rate(model)
+        self._log_folder.log({"step": state.global_step, "emission_rate": rate})
+        self.guard(control, lambda: require_emission(rate, self._recipe.guards))
+        return control
+
+
+def pair_rows(rows: Sequence[LabelledRow], batch_rows: int, seed: int) -> list[LabelledRow]:
+    """Rows in a seeded order whose last batch holds more than one: a row alone would be its own KL pair."""
+    ordered = sorted(rows, key=lambda row: row.row.trace_id)
+    random.Random(seed).shuffle(ordered)
+    return ordered[:-1] if len(ordered) % batch_rows == 1 else ordered
+
+
+def _dataset(rows: Sequence[LabelledRow], recipe: Recipe) -> Any:
+    from datasets import Dataset
+
+    return Dataset.from_list(
+        [
+            {
+                "prompt_ids": list(one.row.token_ids[: one.row.prompt_length]),
+                "completion_ids": list(one.row.token_ids[one.row.prompt_length :]),
+                MASK: list(one.row.mask[one.row.prompt_length :]),
+                "label": one.is_wanted,
+            }
+            for one in pair_rows(rows, recipe.optim.batch_rows, recipe.seed)
+        ]
+    )
+
+
+@dataclass
+class _MaskedCollator(DataCollatorForUnpairedPreference):  # type: ignore[misc]
+    """Puts the rows' own mask in place of the engine's, which marks every completion token."""
+
+    def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+        output: dict[str, Any] = super().torch_call(examples)
+        for prefix in ("", "KL_"):
+            if prefix + "completion_ids" not in examples[0]:
+                continue
+            masks = [torch.tensor([0] * len(one["prompt_ids"]) + one[prefix + MASK]) for one in examples]
+            mask = pad(masks, padding_value=0, padding_side="right", pad_to_multiple_of=self.pad_to_multiple_of)
+            if mask.shape != output[prefix + "completion_mask"].shape:
+                raise ArenaError("V2122", f"{prefix}{MASK} does not line up with its tokens")
+            output[prefix + "completion_mask"] = mask
+        return output
+
+
+class _MaskedTrainer(KTOTrainer):  # type: ignore[misc]
+    """KTO on rows that are tokens already."""
+
+    def _prepare_dataset(self, dataset: Any, processing_class: Any, args: Any, dataset_name: str) -> Any:
+        if not self.calculate_KL:
+            return dataset
+
+        def rotate(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+            for name in ("completion_ids", MASK):  # tokens and mask stay together
+                batch["KL_" + name] = [batch[name][-1], *batch[name][:-1]]
+            return batch
+
+        return dataset.map(rotate, batched=True, batch_size=args.per_device_train_batch_size)
+
+    def _set_signature_columns_if_needed(self) -> None:
+        super()._set_signature_columns_if_needed()
+        self._signature_columns += [name for name in (MASK, "KL_" + MASK) if name not in self._signature_columns]
