@@ -1,0 +1,288 @@
+"""Dr. GRPO over whole episodes, with credit for each token (paper section 6 stage 5, B.6).
+
+Promise: rollouts are the arena's own episodes; what was sampled is what is scored, token by token. The behaviour policy
+is the parent, frozen as in the paper, or renewed every so many steps (`refresh_every_steps`), and the importance ratio
+is taken against the logprobs it sampled with. Nothing is divided by a group's spread. A fault of ours is an unscorable
+rollout, never a zero; a conversation that was not one sequence, or whose mask is wrong, is left out and counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
+
+from problems.errors import ArenaError
+from problems.model import Problem
+from training.credit import token_advantages
+from training.guards import require_context, require_same_policy, require_small_kl
+from training.mask import masked_runs, run_defect
+from training.model import ChatCodec, Rollout
+from training.models import lora_config, open_parent
+from training.recipe import Recipe
+from training.rewards import Reward, Step, reward_of
+from training.rollout import Job, jobs_of
+from training.sampling import LocalSampler, eval_mode
+from training.stages.engine import Watch, engine_arguments
+from training.stages.run import CHECKPOINT, RunFolder, newest_checkpoint
+
+RunJobs = Callable[[Sequence[Job], LocalSampler], Sequence[Rollout | None]]
+
+
+class GrpoPorts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the stage samples with. `run_jobs` gives a rollout for each job, in order, None where there is none."""
+
+    problems: tuple[Problem, ...]
+    codec: Any  # ChatCodec with `tokenizer` and `stop_id`
+    run_jobs: RunJobs
+    teachers: Mapping[str, tuple[Step, ...]] = {}  # teacher trajectories by problem id
+
+
+class GrpoResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a GRPO run came to. `dropped` counts rollouts left out, by reason."""
+
+    parent_sha256: str
+    steps: int
+    dropped: dict[str, int]
+    without_teacher: int  # rollouts rewarded by their outcome alone, where a tool match was asked for
+    stopped_by: str = ""
+
+
+def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts, *, save: Callable[[Any, Path], None]) -> GrpoResult:
+    """Train the parent on rollouts of `ports.problems`. Raises ArenaError V2124 without problems."""
+    if not ports.problems:
+        raise ArenaError("V2124", "no problem to sample on")
+    from datasets import Dataset
+
+    model, parent_sha256 = open_parent(recipe)
+    rules = recipe.grpo
+    watch = GrpoWatch(folder, recipe)
+    arguments = engine_arguments(recipe, folder.engine, lr=recipe.optim.lr)
+    group_rows = rules.problems_per_step * rules.samples
+    if group_rows % recipe.optim.batch_rows:
+        raise ArenaError("V2124", f"batch_rows must divide {group_rows}, the rollouts of a step")
+    arguments["gradient_accumulation_steps"] = group_rows // recipe.optim.batch_rows
+    config = GRPOConfig(
+        **arguments,
+        num_generations=rules.samples,
+        max_completion_length=rules.completion_tokens_max,
+        temperature=recipe.decode.temperature,
+        top_p=1.0,  # the trainer's distribution; the sampler's own top_p is the recipe's
+        beta=rules.beta,
+        epsilon=0.2,
+        num_iterations=1,
+        loss_type="dr_grpo",
+        scale_rewards="none",
+        importance_sampling_level="token",
+        use_bias_correction_kl=True,
+        disable_dropout=True,
+        mask_truncated_completions=False,
+        shuffle_dataset=True,
+        remove_unused_columns=False,
+        log_completions=False,
+    )
+    trainer = _TurnTrainer(
+        model=model,
+        args=config,
+        train_dataset=Dataset.from_list([{"prompt": problem.problem_id} for problem in ports.problems]),
+        processing_class=ports.codec.tokenizer,
+        reward_funcs=_reward_column,
+        rollout_func=lambda prompts, trainer: trainer.sample(prompts),
+        peft_config=lora_config(recipe.lora),
+        callbacks=[watch],
+    )
+    trainer.prepare(recipe, ports, parent_sha256)
+    try:
+        result = trainer.train(resume_from_checkpoint=newest_checkpoint(folder.engine))
+        steps = int(result.global_step)
+    except ArenaError as error:
+        if error.failure.code != "V2123":
+            raise
+        watch.stopped_by, steps = str(error), int(trainer.state.global_step)
+    save(trainer.model, folder.path / CHECKPOINT)
+    return GrpoResult(
+        parent_sha256=parent_sha256,
+        steps=steps,
+        dropped=dict(trainer.dropped),
+        without_teacher=trainer.without_teacher,
+        stopped_by=watch.stopped_by,
+    )
+
+
+class GrpoWatch(Watch):
+    """Also watches the KL of each step."""
+
+    def __init__(self, folder: RunFolder, recipe: Recipe) -> None:
+        super().__init__(folder)
+        self._recipe = recipe
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **rest: Any) -> Any:
+        """As for every stage, and the KL of the step."""
+        super().on_log(args, state, control, logs, **rest)
+        if logs and "kl" in logs:
+            self.guard(control, lambda: require_small_kl(float(logs["kl"]), self._recipe.guards))
+        return control
+
+
+class Behaviour:
+    """The policy that samples: the trained weights as they were when last renewed."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self.renew()
+
+    def renew(self) -> None:
+        """From now on the policy that samples is the one that is trained, as it is now."""
+        self._kept = {name: weight.detach().clone() for name, weight in self._trained()}
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The model holds the behaviour policy's weights inside, and its own again afterwards."""
+        own = {name: weight.detach().clone() for name, weight in self._trained()}
+        self._load(self._kept)
+        try:
+            yield
+        finally:
+            self._load(own)
+
+    def _trained(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return ((name, weight) for name, weight in self._model.named_parameters() if weight.requires_grad)
+
+    @torch.no_grad()
+    def _load(self, weights: Mapping[str, torch.Tensor]) -> None:
+        for name, weight in self._trained():
+            weight.copy_(weights[name])
+
+
+class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
+    """TRL's GRPO with rollouts of the arena, advantages for each token, and the behaviour policy's own logprobs."""
+
+    def prepare(self, recipe: Recipe, ports: GrpoPorts, version: str) -> None:
+        """What the run samples with; to be called before `train`."""
+        self._recipe, self._ports, self._version = recipe, ports, version
+        self._behaviour = Behaviour(self.model)
+        self._renewed_at = 0
+        self._batch: list[tuple[Rollout, Reward]] = []
+        self.dropped: Counter[str] = Counter()
+        self.without_teacher = 0
+
+    def sample(self, prompts: Sequence[str]) -> dict[str, list[Any]]:
+        """A rollout for each prompt (problem ids, each repeated for its group)."""
+        step, every = self.state.global_step, self._recipe.grpo.refresh_every_steps
+        if every and step - self._renewed_at >= every:
+            self._behaviour.renew()
+            self._renewed_at = step
+        codec = self._ports.codec
+        model = self.accelerator.unwrap_model(self.model)
+        sampler = LocalSampler(
+            model,
+            stop_id=codec.stop_id,
+            suppressed_ids=codec.template_only_ids,
+            version=f"{self._version[:12]}-{self._renewed_at}",
+        )
+        with self._behaviour.in_place(), eval_mode(model):
+            found = self._ports.run_jobs(self._jobs(prompts, step), sampler)
+        self._batch = [self._kept(rollout, problem_id) for rollout, problem_id in zip(found, prompts, strict=True)]
+        rollouts = [rollout for rollout, _ in self._batch]
+        require_context(sum(rollout.is_overflow for rollout in rollouts), len(rollouts))
+        return {
+            "prompt_ids": [list(rollout.prompt_ids) for rollout in rollouts],
+            "completion_ids": [list(rollout.completion_ids) for rollout in rollouts],
+            "logprobs": [list(rollout.logprobs) for rollout in rollouts],
+            "env_mask": [list(rollout.mask) for rollout in rollouts],
+            "reward": [reward.value for _, reward in self._batch],
+        }
+
+    def _jobs(self, prompts: Sequence[str], step: int) -> list[Job]:
+        problems = {problem.problem_id: problem for problem in self._ports.problems}
+        count: Counter[str] = Counter()
+        jobs = []
+        for problem_id in prompts:
+            jobs.append(
+                jobs_of([problems[problem_id]], count[problem_id] + 1, self._recipe.seed + 1_000_003 * step)[-1]
+            )
+            count[problem_id] += 1
+        return jobs
+
+    def _kept(self, rollout: Rollout | None, problem_id: str) -> tuple[Rollout, Reward]:
+        """The rollout and its reward, or a stand-in that teaches nothing where it can't be learnt from."""
+        defect = _defect(rollout, self._ports.codec, self._recipe.grpo.completion_tokens_max)
+        if rollout is None or defect:
+            self.dropped[defect] += 1
+            return self._nothing(problem_id), Reward(value=None, outcome=None, tool_match=None)
+        reward = reward_of(rollout, self._ports.teachers, self._recipe.grpo.tool_weight)
+        if self._recipe.grpo.tool_weight and reward.tool_match is None:
+            self.without_teacher += 1
+        return rollout, reward
+
+    def _nothing(self, problem_id: str) -> Rollout:
+        stop = self._ports.codec.stop_id
+        bucket = next(problem.bucket for problem in self._ports.problems if problem.problem_id == problem_id)
+        return Rollout(
+            problem_id=problem_id,
+            bucket=bucket,
+            sample=0,
+            seed=0,
+            version=self._version,
+            prompt_ids=(stop,),
+            completion_ids=(stop,),
+            mask=(0,),
+            logprobs=(0.0,),
+            turns=(),
+            messages=(),
+            stop="",
+        )
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        size = self._recipe.grpo.samples
+        advantages = torch.zeros(output["completion_ids"].shape, device=output["completion_ids"].device)
+        for start in range(0, len(self._batch), size):
+            group = self._batch[start : start + size]
+            weight = self._recipe.grpo.tool_weight if self._recipe.grpo.is_blended_per_turn else 0.0
+            rows = token_advantages([one for one, _ in group], [reward for _, reward in group], turn_weight=weight)
+            for place, row in enumerate(rows, start):
+                advantages[place, : len(row)] = torch.tensor(row)
+        output["advantages"] = advantages
+        # Without a vLLM server TRL ignores what the sampler says, and every ratio would be 1.
+        output["old_per_token_logps"] = output["sampling_per_token_logps"]
+        if self.state.global_step == 0:
+            self._compare_logprobs(output)
+        return output
+
+    @torch.no_grad()
+    def _compare_logprobs(self, output: dict[str, Any]) -> None:
+        """Before any update sampler and trainer are one policy: do they say so?"""
+        ids = torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1)
+        seen = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
+        with eval_mode(self.model):
+            logps, *_ = self._get_per_token_logps_and_entropies(
+                self.model, ids, seen, output["completion_ids"].size(1), batch_size=1
+            )
+        mask = (output["completion_mask"] * output["tool_mask"]).bool()
+        gaps = (logps - output["sampling_per_token_logps"]).abs()[mask]
+        gap = float(gaps.mean()) if gaps.numel() else 0.0
+        self._metrics["train"]["logprob_gap"].append(gap)
+        require_same_policy(gap, self._recipe.guards)
+
+
+def _defect(rollout: Rollout | None, codec: ChatCodec, tokens_max: int) -> str:
+    """Why a rollout can't be learnt from, "" when it can."""
+    if rollout is None:
+        return "not one sequence"
+    if len(rollout.completion_ids) > tokens_max:
+        return "too long"
+    runs = masked_runs(rollout.completion_ids, rollout.mask)
+    return next(("mask" for run in runs if run_defect(run, codec)), "")
+
+
+def _reward_column(prompts: Any, completions: Any, reward: list[float | None], **rest: Any) -> list[float | None]:
+    """What TRL logs as the reward; the advantages are ours."""
+    return reward
