@@ -1,8 +1,8 @@
 """Supervised fine-tuning on token rows: the first three stages train with it (paper section 6, B.1).
 
-Promise: rows come in as tokens and labels; the engine tokenises, masks, packs and cuts nothing. A row whose mask is not
-exactly the assistant's text is dropped and counted. Where the recipe sweeps learning rates, each is trained from the
-same start and the least loss on the `dev` rows is kept. A killed run goes on where it was, with the same losses.
+Promise: rows come in as tokens and labels (`training.token_rows`); the engine tokenises, masks, packs and cuts nothing.
+Where the recipe sweeps learning rates, each is trained from the same start and the least loss on the `dev` rows is
+kept. A killed run goes on where it was, with the same losses.
 """
 
 from __future__ import annotations
@@ -15,23 +15,13 @@ from typing import Any
 import msgspec
 
 from problems.errors import ArenaError
-from training.corpus.model import Trace
-from training.guards import require_exact_masks
-from training.mask import mask_defect
-from training.model import ChatCodec, TokenRow
+from training.model import TokenRow
 from training.models import lora_config, open_parent
 from training.recipe import Recipe
 from training.stages.engine import Watch, engine_arguments
 from training.stages.run import CHECKPOINT, RunFolder, newest_checkpoint
 
 IGNORED = -100  # the label of a token that is not learnt
-
-
-class Rows(msgspec.Struct, frozen=True, kw_only=True):
-    """Token rows, and the traces left out, by reason."""
-
-    rows: tuple[TokenRow, ...]
-    dropped: dict[str, int]
 
 
 class Trained(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,28 +33,6 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     losses: tuple[float, ...]
     eval_loss: float | None
     stopped_by: str = ""
-
-
-def token_rows(traces: Sequence[Trace], codec: ChatCodec, recipe: Recipe) -> Rows:
-    """Render traces; over-long ones and inexact masks are dropped and counted. Raises GuardStopError for too many."""
-    rows: list[TokenRow] = []
-    defects: list[str] = []
-    dropped = 0
-    for trace in traces:
-        try:
-            row = codec.row(trace.trace_id, trace.messages, trace.tools, recipe.data.tokens_max)
-        except ArenaError as error:
-            if error.failure.code != "V2122":
-                raise
-            dropped += 1
-            continue
-        defect = mask_defect(row, trace.messages, codec)
-        if defect:
-            defects.append(f"{trace.trace_id[:12]}: {defect}")
-        else:
-            rows.append(row)
-    require_exact_masks(len(rows) + len(defects), defects, recipe.guards)
-    return Rows(rows=tuple(rows), dropped={"unfit": dropped, "mask": len(defects)})
 
 
 def train_sft(
