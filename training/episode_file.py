@@ -1,29 +1,25 @@
 """Rollouts on disk: one JSON line each, written as they end, so that a killed run samples nothing twice.
 
-Promise: a line that was cut by a kill is dropped when the file is opened again; every other stands. Episodes without a
-rollout (not one sequence, a fault of ours) stand as a line that says so, and are not tried again.
+Promise: a line that was cut by a kill is dropped when the file is opened again; every other stands. An episode that was
+not one sequence of tokens has its result and no rollout.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from training.model import Rollout
+from training.model import EpisodeResult, Rollout
 from training.rollout import Job
 
 
 class EpisodeLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One episode. `rollout` None: there is none, for the reason in `why`."""
+    """One episode. `rollout` None: its turns were not one growing sequence."""
 
-    problem_id: str
-    sample: int
-    seed: int
+    result: EpisodeResult
     rollout: Rollout | None = None
-    why: str = ""
 
 
 class EpisodeFile:
@@ -37,7 +33,7 @@ class EpisodeFile:
         if whole != content:
             path.write_bytes(whole)
         decoder = msgspec.json.Decoder(EpisodeLine)
-        self._lines = {(one.problem_id, one.sample, one.seed): one for one in map(decoder.decode, whole.splitlines())}
+        self._lines = {_key(line.result): line for line in map(decoder.decode, whole.splitlines())}
 
     def missing(self, jobs: Iterable[Job]) -> list[Job]:
         """Jobs without a line."""
@@ -47,31 +43,31 @@ class EpisodeFile:
         """Keep an episode."""
         with self._path.open("ab") as file:
             file.write(msgspec.json.encode(line) + b"\n")
-        self._lines[line.problem_id, line.sample, line.seed] = line
+        self._lines[_key(line.result)] = line
+
+    def results(self) -> tuple[EpisodeResult, ...]:
+        """The results, by problem and sample."""
+        return tuple(self._lines[key].result for key in sorted(self._lines))
 
     def rollouts(self) -> tuple[Rollout, ...]:
         """The rollouts, by problem and sample."""
         found = (self._lines[key].rollout for key in sorted(self._lines))
         return tuple(rollout for rollout in found if rollout is not None)
 
-    def without(self) -> dict[str, int]:
-        """How many episodes have no rollout, by reason."""
-        return dict(Counter(line.why for line in self._lines.values() if line.rollout is None))
-
 
 def collect(
     jobs: Sequence[Job],
     file: EpisodeFile,
-    run: Callable[[Sequence[Job]], Iterable[tuple[Job, Rollout | None]]],
+    run: Callable[[Sequence[Job]], Iterable[EpisodeLine]],
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Run the jobs that have no line yet, and keep each as it ends."""
     missing = file.missing(jobs)
-    done = len(jobs) - len(missing)
-    for number, (job, rollout) in enumerate(run(missing), done + 1):
-        why = "" if rollout else "not one sequence"
-        file.add(
-            EpisodeLine(problem_id=job.problem.problem_id, sample=job.sample, seed=job.seed, rollout=rollout, why=why)
-        )
+    for number, line in enumerate(run(missing), len(jobs) - len(missing) + 1):
+        file.add(line)
         if progress:
             progress(number, len(jobs))
+
+
+def _key(result: EpisodeResult) -> tuple[str, int, int]:
+    return result.problem_id, result.sample, result.seed

@@ -11,10 +11,8 @@ import math
 from collections.abc import Iterable, Sequence
 
 from problems.errors import ArenaError
-from training.model import Rollout
+from training.model import EpisodeResult
 from training.recipe import GuardRules
-
-RECOMMEND = "recommend_product"
 
 
 class GuardStopError(ArenaError):
@@ -37,10 +35,9 @@ def require_exact_masks(checked: int, defects: Sequence[str], rules: GuardRules)
         raise GuardStopError("mask drift", f"{len(defects)} of {checked} rows, first: {defects[0]}")
 
 
-def emission_rate(rollouts: Sequence[Rollout]) -> float:
+def emission_rate(results: Sequence[EpisodeResult]) -> float:
     """Share of episodes that call recommend_product; 0 for none."""
-    emitting = sum(any(name == RECOMMEND for turn in r.turns for name, _ in turn.tools) for r in rollouts)
-    return emitting / len(rollouts) if rollouts else 0.0
+    return sum(result.is_recommending for result in results) / len(results) if results else 0.0
 
 
 def require_emission(rate: float, rules: GuardRules) -> None:

@@ -109,26 +109,18 @@ class RolloutTurn(msgspec.Struct, frozen=True, kw_only=True):
     malformed: int = 0
 
 
-class Rollout(msgspec.Struct, frozen=True, kw_only=True):
-    """One episode as tokens, with its outcome: neutral between engines (exported to prime-rl's sample form).
-
-    `completion_ids` is everything after the prompt; `mask` is 1 on sampled tokens, whose logprobs are the sampler's;
-    others have logprob 0. `reward` is None where the fault was ours: such a rollout teaches nothing.
-    """
+class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one episode of a policy, tokens aside. `reward` None: unscored, through no fault of its own."""
 
     problem_id: str
     bucket: Bucket
     sample: int  # 0 .. k-1
     seed: int
     version: str  # of the sampler
-    prompt_ids: tuple[int, ...]
-    completion_ids: tuple[int, ...]
-    mask: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    turns: tuple[RolloutTurn, ...]
-    messages: tuple[Message, ...]
     stop: str
-    is_overflow: bool = False
+    steps: int
+    is_overflow: bool = False  # the conversation outgrew the context
+    is_recommending: bool = False
     reward: float | None = None  # bucket-aware, 0..1
     is_success: bool | None = None
     is_gt_exact: bool | None = None
@@ -136,6 +128,22 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     axes: dict[str, tuple[int, int]] = {}  # hits, total
     hallucinated: int = 0  # ids recommended or viewed that no search of the episode surfaced
     body_sha256: str = ""
+
+
+class Rollout(msgspec.Struct, frozen=True, kw_only=True):
+    """One episode as tokens, with its result: neutral between engines (exported to prime-rl's sample form).
+
+    `completion_ids` is everything after the prompt; `mask` is 1 on sampled tokens, whose logprobs are the sampler's;
+    others have logprob 0.
+    """
+
+    result: EpisodeResult
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    mask: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    turns: tuple[RolloutTurn, ...]
+    messages: tuple[Message, ...]
 
 
 class Versions(msgspec.Struct, frozen=True, kw_only=True):

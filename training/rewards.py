@@ -42,16 +42,16 @@ def reward_of(rollout: Rollout, teachers: Mapping[str, Sequence[Step]], tool_wei
 
     A problem without a teacher trajectory is rewarded by its outcome alone, and `tool_match` says so.
     """
-    teacher = teachers.get(rollout.problem_id)
-    if rollout.reward is None:
+    teacher = teachers.get(rollout.result.problem_id)
+    if rollout.result.reward is None:
         return Reward(value=None, outcome=None, tool_match=None)
     if teacher is None or tool_weight == 0:
-        return Reward(value=rollout.reward, outcome=rollout.reward, tool_match=None)
+        return Reward(value=rollout.result.reward, outcome=rollout.result.reward, tool_match=None)
     ours = steps_of(rollout)
     matches = match_steps(ours, teacher)
     match = sum(matches) / max(len(ours), len(teacher), 1)
-    value = (1 - tool_weight) * rollout.reward + tool_weight * match
-    return Reward(value=value, outcome=rollout.reward, tool_match=match, steps=matches)
+    value = (1 - tool_weight) * rollout.result.reward + tool_weight * match
+    return Reward(value=value, outcome=rollout.result.reward, tool_match=match, steps=matches)
 
 
 def match_steps(ours: Sequence[Step], teacher: Sequence[Step]) -> tuple[float, ...]:

@@ -25,10 +25,11 @@ from problems.outcome import OutcomeScore
 from problems.titles import TitleMatcher
 from training.corpus.model import Call, Message
 from training.hosted import HostedSandbox
-from training.model import ChatCodec, Decode, Rollout, RolloutTurn, Sampler
-from training.token_upstream import TokenUpstream, TurnTokens
+from training.model import ChatCodec, Decode, EpisodeResult, Rollout, RolloutTurn, Sampler
+from training.token_upstream import CONTEXT_FULL, TokenUpstream, TurnTokens
 
 AXES = ("title", "price", "service", "sku", "attribute")
+RECOMMEND = "recommend_product"
 _UNIT = 10_000
 
 
@@ -110,36 +111,26 @@ def rollout_policy(policy: Policy, model: str, decode: Decode) -> Policy:
     )
 
 
-def read_rollout(job: Job, evaluation: Evaluation) -> Rollout | None:
-    """The tokens of an evaluation with its outcome; None when its turns are not one growing sequence."""
-    body = evaluation.body
-    turns = [event for event in body.events if isinstance(event, Completion)]
-    sequence = _sequence(turns)
-    if sequence is None:
-        return None
-    prompt, completion, mask, logprobs, spans = sequence
-    outcome = evaluation.outcome if isinstance(evaluation.outcome, OutcomeScore) else None
-    rollout = Rollout(
+def read_result(job: Job, evaluation: Evaluation) -> EpisodeResult:
+    """What came of an episode, from its evaluation."""
+    body, outcome = evaluation.body, evaluation.outcome
+    result = EpisodeResult(
         problem_id=body.problem_id,
         bucket=body.bucket,
         sample=job.sample,
         seed=job.seed,
-        version=turns[0].model,
-        prompt_ids=prompt,
-        completion_ids=completion,
-        mask=mask,
-        logprobs=logprobs,
-        turns=spans,
-        messages=messages_of(body),
+        version=next((event.model for event in body.events if isinstance(event, Completion)), ""),
         stop=body.stop,
-        is_overflow=any("context is full" in _refusal(event) for event in body.events),
+        steps=body.totals.steps,
+        is_overflow=any(CONTEXT_FULL in _refusal(event) for event in body.events),
+        is_recommending=any(isinstance(event, ToolCall) and event.name == RECOMMEND for event in body.events),
         hallucinated=hallucinated_ids(body),
         body_sha256=body.body_hash(),
     )
-    if outcome is None:
-        return rollout
+    if not isinstance(outcome, OutcomeScore):
+        return result
     return msgspec.structs.replace(
-        rollout,
+        result,
         reward=outcome.reward_e4 / _UNIT,
         is_success=outcome.is_success,
         is_gt_exact=outcome.is_gt_exact,
@@ -151,6 +142,23 @@ def read_rollout(job: Job, evaluation: Evaluation) -> Rollout | None:
             )
             for axis in AXES
         },
+    )
+
+
+def read_rollout(job: Job, evaluation: Evaluation) -> Rollout | None:
+    """The tokens of an evaluation with its result; None when its turns are not one growing sequence."""
+    sequence = _sequence([event for event in evaluation.body.events if isinstance(event, Completion)])
+    if sequence is None:
+        return None
+    prompt, completion, mask, logprobs, spans = sequence
+    return Rollout(
+        result=read_result(job, evaluation),
+        prompt_ids=prompt,
+        completion_ids=completion,
+        mask=mask,
+        logprobs=logprobs,
+        turns=spans,
+        messages=messages_of(evaluation.body),
     )
 
 

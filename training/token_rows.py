@@ -69,13 +69,13 @@ def rows_of_rollouts(rollouts: Sequence[Rollout], codec: ChatCodec, tokens_max: 
         else:
             rows.append(
                 TokenRow(
-                    trace_id=text_hash(f"{rollout.body_sha256}/{rollout.sample}"),
+                    trace_id=text_hash(f"{rollout.result.body_sha256}/{rollout.result.sample}"),
                     token_ids=rollout.prompt_ids + rollout.completion_ids,
                     mask=(0,) * len(rollout.prompt_ids) + rollout.mask,
                     prompt_length=len(rollout.prompt_ids),
                 )
             )
-            buckets.append(rollout.bucket)
+            buckets.append(rollout.result.bucket)
     return Rows(rows=tuple(rows), buckets=tuple(buckets), dropped=dict(dropped))
 
 

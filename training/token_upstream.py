@@ -18,6 +18,8 @@ from problems.errors import ArenaError
 from training.corpus.model import Call, Message
 from training.model import ChatCodec, Decode, ParsedTurn, Sampled, Sampler
 
+CONTEXT_FULL = "the context is full"
+
 
 class TurnTokens(msgspec.Struct, frozen=True, kw_only=True):
     """What stands in `Completion.logprobs`, as JSON: the tokens of one turn.
@@ -42,7 +44,6 @@ class TokenUpstream:
         self._sent: tuple[Message, ...] = ()  # messages up to the last reply, it included
         self._ids: tuple[int, ...] = ()  # prompt of the last turn
         self._sampled: tuple[int, ...] = ()
-        self.is_overflow = False
 
     @property
     def name(self) -> str:
@@ -61,8 +62,7 @@ class TokenUpstream:
         prompt, added, is_continued = self._prompt(messages, tools)
         room = self._decode.context_tokens_max - len(prompt)
         if room < 1:
-            self.is_overflow = True
-            raise ArenaError("A1040", f"the prompt has {len(prompt)} tokens: the context is full")
+            raise ArenaError("A1040", f"{CONTEXT_FULL}: the prompt has {len(prompt)} tokens")
         allowed = min(self._decode.turn_tokens_max, room, fields.get("max_tokens", room))
         decode = msgspec.structs.replace(self._decode, turn_tokens_max=allowed)
         sampled = self._sampler.sample(prompt, decode, self._seed * 1_000 + self._turn)

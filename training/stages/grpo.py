@@ -24,7 +24,7 @@ from problems.model import Problem
 from training.credit import token_advantages
 from training.guards import require_context, require_same_policy, require_small_kl
 from training.mask import masked_runs, run_defect
-from training.model import ChatCodec, Rollout
+from training.model import ChatCodec, EpisodeResult, Rollout
 from training.models import lora_config, open_parent
 from training.recipe import Recipe
 from training.rewards import Reward, Step, reward_of
@@ -191,7 +191,7 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
             found = self._ports.run_jobs(self._jobs(prompts, step), sampler)
         self._batch = [self._kept(rollout, problem_id) for rollout, problem_id in zip(found, prompts, strict=True)]
         rollouts = [rollout for rollout, _ in self._batch]
-        require_context(sum(rollout.is_overflow for rollout in rollouts), len(rollouts))
+        require_context(sum(rollout.result.is_overflow for rollout in rollouts), len(rollouts))
         return {
             "prompt_ids": [list(rollout.prompt_ids) for rollout in rollouts],
             "completion_ids": [list(rollout.completion_ids) for rollout in rollouts],
@@ -226,18 +226,15 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
         stop = self._ports.codec.stop_id
         bucket = next(problem.bucket for problem in self._ports.problems if problem.problem_id == problem_id)
         return Rollout(
-            problem_id=problem_id,
-            bucket=bucket,
-            sample=0,
-            seed=0,
-            version=self._version,
+            result=EpisodeResult(
+                problem_id=problem_id, bucket=bucket, sample=0, seed=0, version=self._version, stop="", steps=0
+            ),
             prompt_ids=(stop,),
             completion_ids=(stop,),
             mask=(0,),
             logprobs=(0.0,),
             turns=(),
             messages=(),
-            stop="",
         )
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:

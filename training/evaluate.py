@@ -1,0 +1,189 @@
+"""Evaluation of a checkpoint on a frozen set: success by bucket and axis, pass@k, intervals, all named.
+
+Promise: the episodes are the arena's own; the report says on which set, with which decoding, seeds, tools, prompt and
+weights its numbers were taken; an unscored episode is counted beside them and never in them. Nothing is evaluated on a
+set it was trained on: the lineage is asked first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from problems.canonical import content_hash, text_hash
+from problems.model import BUCKETS, Problem
+from training.guards import GuardStopError
+from training.model import Decode, EpisodeResult
+from training.rollout import AXES
+from training.statistics import Estimate, Paired, compare_paired, mean_estimate, pass_at_k
+
+REPORT_VERSION = 1
+
+
+class SetName(msgspec.Struct, frozen=True, kw_only=True):
+    """A set of problems by name and content. `is_reported` False: numbers on it are diagnostics (`dev`)."""
+
+    name: str
+    sha256: str
+    problems: int
+    is_reported: bool = True
+
+
+class Conditions(msgspec.Struct, frozen=True, kw_only=True):
+    """Under which everything was measured; two reports compare only where these are equal."""
+
+    set: SetName
+    decode: Decode
+    samples: int
+    seed: int
+    tool_profile: str
+    agent_sha256: str
+    prompt_sha256: str
+    catalogue_sha256: str
+    policy_sha256: str
+
+
+class ProblemResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One problem over its samples. `scored` samples have an outcome; `is_success` is the first sample's."""
+
+    problem_id: str
+    bucket: str
+    scored: int
+    successes: int
+    exact: int
+    is_success: bool
+
+
+class EvalReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One checkpoint on one set. Shares are of problems; `pass_at` is by k; `axes` are hits over totals."""
+
+    version: int = REPORT_VERSION
+    label: str
+    weights: str  # the sampler's version
+    lineage_sha256: str
+    conditions: Conditions
+    asr: Estimate  # pass@1: mean over problems of the share of scored samples that succeed
+    gt_exact: Estimate
+    by_bucket: dict[str, Estimate]
+    axes: dict[str, float | None]
+    pass_at: dict[str, Estimate]
+    rule: float
+    emission: float
+    hallucinated: float  # invented ids an episode
+    steps: float
+    episodes: int
+    unscored: int
+    overflows: int
+    problems: tuple[ProblemResult, ...]
+
+
+def name_set(name: str, problems: Sequence[Problem], *, is_reported: bool = True) -> SetName:
+    """A set, by the content of its problems in any order."""
+    hashes = sorted(content_hash(problem) for problem in problems)
+    return SetName(name=name, sha256=content_hash(hashes), problems=len(problems), is_reported=is_reported)
+
+
+def prompt_sha256(source: str) -> str:
+    """What identifies the system prompt of an agent file: the text of its `PROMPT`, as written."""
+    start = source.find('PROMPT = """')
+    return text_hash(source[start : source.find('"""', start + 12)]) if start >= 0 else text_hash(source)
+
+
+def require_unseen(problems: Sequence[Problem], trained: frozenset[str], cluster_of: Callable[[Problem], str]) -> None:
+    """The contamination check: no problem of the set shares a leak cluster with the training data.
+
+    Raises GuardStopError with the first that does.
+    """
+    for problem in problems:
+        if cluster_of(problem) in trained:
+            raise GuardStopError("contamination", f"problem {problem.problem_id} was trained on, by its leak cluster")
+
+
+def make_report(
+    label: str,
+    results: Sequence[EpisodeResult],
+    conditions: Conditions,
+    *,
+    lineage_sha256: str,
+) -> EvalReport:
+    """The report of these episodes. Raises ValueError when none was scored."""
+    scored = [result for result in results if result.is_success is not None]
+    problems = _by_problem(results)
+    counted = [problem for problem in problems if problem.scored]
+    shares = [problem.successes / problem.scored for problem in counted]
+    return EvalReport(
+        label=label,
+        weights=results[0].version,
+        lineage_sha256=lineage_sha256,
+        conditions=conditions,
+        asr=mean_estimate(shares, conditions.seed),
+        gt_exact=mean_estimate([problem.exact / problem.scored for problem in counted], conditions.seed),
+        by_bucket={
+            bucket: mean_estimate(values, conditions.seed)
+            for bucket in BUCKETS
+            if (values := [p.successes / p.scored for p in counted if p.bucket == bucket])
+        },
+        axes={axis: _axis_share(axis, scored) for axis in AXES},
+        pass_at=_pass_at(counted, conditions),
+        rule=_mean([result.rule or 0.0 for result in scored]),
+        emission=_mean([float(result.is_recommending) for result in results]),
+        hallucinated=_mean([float(result.hallucinated) for result in results]),
+        steps=_mean([float(result.steps) for result in results]),
+        episodes=len(results),
+        unscored=len(results) - len(scored),
+        overflows=sum(result.is_overflow for result in results),
+        problems=tuple(problems),
+    )
+
+
+def compare(first: EvalReport, second: EvalReport) -> Paired:
+    """The paired test on the first sample of each problem. Raises ValueError for reports of other conditions."""
+    if first.conditions != second.conditions:
+        raise ValueError(f"{first.label} and {second.label} were not measured under the same conditions")
+    mine = {problem.problem_id: problem.is_success for problem in first.problems if problem.scored}
+    other = {problem.problem_id: problem.is_success for problem in second.problems if problem.scored}
+    shared = sorted(mine.keys() & other.keys())
+    return compare_paired([mine[name] for name in shared], [other[name] for name in shared])
+
+
+def _by_problem(results: Sequence[EpisodeResult]) -> list[ProblemResult]:
+    grouped: dict[str, list[EpisodeResult]] = {}
+    for result in sorted(results, key=lambda one: (one.problem_id, one.sample)):
+        grouped.setdefault(result.problem_id, []).append(result)
+    rows = []
+    for problem_id, samples in grouped.items():
+        scored = [sample for sample in samples if sample.is_success is not None]
+        rows.append(
+            ProblemResult(
+                problem_id=problem_id,
+                bucket=samples[0].bucket,
+                scored=len(scored),
+                successes=sum(bool(sample.is_success) for sample in scored),
+                exact=sum(bool(sample.is_gt_exact) for sample in scored),
+                is_success=bool(scored and scored[0].is_success),
+            )
+        )
+    return rows
+
+
+def _pass_at(problems: Sequence[ProblemResult], conditions: Conditions) -> dict[str, Estimate]:
+    """pass@k for powers of two up to the number of samples, over problems that have as many."""
+    found = {}
+    k = 1
+    while k <= conditions.samples:
+        values = [pass_at_k(p.scored, p.successes, k) for p in problems if p.scored >= k]
+        if values:
+            found[str(k)] = mean_estimate(values, conditions.seed)
+        k *= 2
+    return found
+
+
+def _axis_share(axis: str, results: Sequence[EpisodeResult]) -> float | None:
+    hits = sum(result.axes[axis][0] for result in results if axis in result.axes)
+    total = sum(result.axes[axis][1] for result in results if axis in result.axes)
+    return hits / total if total else None
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
