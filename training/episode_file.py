@@ -11,14 +11,21 @@ from pathlib import Path
 
 import msgspec
 
+from training.corpus.model import Message
 from training.model import EpisodeResult, Rollout
 from training.rollout import Job
 
 
 class EpisodeLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One episode. `rollout` None: its turns were not one growing sequence."""
+    """One episode. `rollout` None: an endpoint without tokens, or turns that were not one growing sequence.
+
+    `tools` is the `tools` array the model was given, JSON text.
+    """
 
     result: EpisodeResult
+    query: str
+    messages: tuple[Message, ...]
+    tools: str
     rollout: Rollout | None = None
 
 
@@ -45,14 +52,9 @@ class EpisodeFile:
             file.write(msgspec.json.encode(line) + b"\n")
         self._lines[_key(line.result)] = line
 
-    def results(self) -> tuple[EpisodeResult, ...]:
-        """The results, by problem and sample."""
-        return tuple(self._lines[key].result for key in sorted(self._lines))
-
-    def rollouts(self) -> tuple[Rollout, ...]:
-        """The rollouts, by problem and sample."""
-        found = (self._lines[key].rollout for key in sorted(self._lines))
-        return tuple(rollout for rollout in found if rollout is not None)
+    def lines(self) -> tuple[EpisodeLine, ...]:
+        """The episodes, by problem and sample."""
+        return tuple(self._lines[key] for key in sorted(self._lines))
 
 
 def collect(

@@ -143,7 +143,6 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     mask: tuple[int, ...]
     logprobs: tuple[float, ...]
     turns: tuple[RolloutTurn, ...]
-    messages: tuple[Message, ...]
 
 
 class Versions(msgspec.Struct, frozen=True, kw_only=True):

@@ -58,7 +58,11 @@ class DataRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     rollouts: tuple[str, ...] = ()  # folders of rollouts made by a rejection or teacher stage
     rollout_share: float = 0.5  # B.3: 50/50, ablation 70/30
     voucher_times: int = 1
+    dev: tuple[
+        str, ...
+    ] = ()  # folders of `arena corpus build` over the `dev` pool: for sweeps and guards, never learnt
     problems: str = ""  # problem file of the `train` pool to sample on
+    dev_problems: str = ""  # problem file of the `dev` pool: what guards sample on
     tokens_max: int = 14_336
 
 
@@ -107,8 +111,10 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     optim: OptimRules = OptimRules()
     decode: Decode = Decode()
     samples: int = 8  # rejection: k (B.3)
-    teacher: str = ""  # teacher: an OpenAI-compatible endpoint, or `scripted`
+    teacher: str = ""  # teacher: an OpenAI-compatible endpoint's URL, or `scripted`
+    teacher_model: str = "scripted-expert"
     sampler: str = ""  # where rollouts are sampled: an endpoint of vLLM; empty: in this process
+    parallel: int = 8  # episodes at once
     kto: KtoRules = KtoRules()
     grpo: GrpoRules = GrpoRules()
     guards: GuardRules = GuardRules()

@@ -158,7 +158,6 @@ def read_rollout(job: Job, evaluation: Evaluation) -> Rollout | None:
         mask=mask,
         logprobs=logprobs,
         turns=spans,
-        messages=messages_of(evaluation.body),
     )
 
 

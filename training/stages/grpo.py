@@ -234,7 +234,6 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
             mask=(0,),
             logprobs=(0.0,),
             turns=(),
-            messages=(),
         )
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:

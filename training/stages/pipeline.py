@@ -1,0 +1,242 @@
+"""Running a stage: from a recipe and a workbench to a checkpoint with its lineage. The one entry of all five.
+
+Promise: stages form a graph by their parents: sft -> rejection -> teacher, then kto and grpo each from teacher. A run
+that is finished is returned; a killed one goes on. A guard that fires leaves a checkpoint that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.inference.port import Upstream
+from problems.canonical import content_hash
+from problems.errors import ArenaError
+from training.corpus.corpus_files import read_lineage, read_rows
+from training.corpus.mix import Mix
+from training.episode_file import EpisodeFile, EpisodeLine
+from training.guards import emission_rate
+from training.model import RunLineage, Sampler, Stage
+from training.models import device_name, open_parent
+from training.recipe import Recipe
+from training.render import Qwen3Codec
+from training.rollout import Job, jobs_of
+from training.sampling import LocalSampler
+from training.stages.rejection import EPISODES, keep_successes, sample_rejection
+from training.stages.run import RunFolder, open_checkpoint
+from training.stages.sft import train_sft
+from training.stages.teacher import ask_teacher, reference_steps, stepwise_rows, trace_of
+from training.token_rows import Rows, blend, rows_of_traces
+from training.workbench import Workbench
+
+PARENTS: dict[Stage, tuple[Stage | None, ...]] = {
+    "sft": (None,),
+    "rejection": ("sft",),
+    "teacher": ("rejection", "sft"),
+    "kto": ("teacher",),
+    "grpo": ("teacher",),
+}
+
+OpenTeacher = Callable[[Recipe], AbstractContextManager[Upstream]]
+OpenSampler = Callable[[Recipe], Sampler | None]
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stage's training came to, before its lineage."""
+
+    parent_sha256: str
+    steps: int
+    metrics: dict[str, float]
+    dropped: dict[str, int]
+    stopped_by: str = ""
+
+
+def run_stage(
+    recipe: Recipe,
+    text: str,
+    folder: Path,
+    bench: Workbench,
+    *,
+    open_teacher: OpenTeacher,
+    open_sampler: OpenSampler = lambda _: None,
+) -> RunLineage:
+    """Run `recipe` (whose file is `text`) in `folder`; a finished run is returned as it is.
+
+    `open_sampler` gives a sampler outside this process, None for one in it. Raises ArenaError V2124 for a parent of
+    another stage, or a folder of another recipe; GuardStopError when nothing could be trained.
+    """
+    require_parent(recipe)
+    run = RunFolder(folder, recipe, text)
+    done = run.finished()
+    if done is not None:
+        return done
+    codec = Qwen3Codec(Path(recipe.tokenizer or recipe.model))
+    stage = _StageRun(recipe, run, bench, codec, open_teacher, open_sampler)
+    outcome = stage.train()
+    return run.finish(
+        parent_sha256=outcome.parent_sha256,
+        corpus_sha256s=tuple(content_hash(read_lineage(Path(name))) for name in recipe.data.corpus),
+        codec_sha256=codec.identity_sha256,
+        partition_sha256=bench.partition_sha256,
+        code_commit=bench.code_commit,
+        device=device_name(),
+        steps=outcome.steps,
+        metrics=outcome.metrics,
+        dropped=outcome.dropped,
+        stopped_by=outcome.stopped_by,
+    )
+
+
+def require_parent(recipe: Recipe) -> None:
+    """Raises ArenaError V2124 when the parent checkpoint is not of a stage this one starts from."""
+    allowed = PARENTS[recipe.stage]
+    stage = open_checkpoint(Path(recipe.parent))[1].stage if recipe.parent else None
+    if stage not in allowed:
+        wanted = " or ".join(str(name) if name else "the base model" for name in allowed)
+        raise ArenaError("V2124", f"{recipe.stage} starts from {wanted}, not from {stage or 'the base model'}")
+
+
+class _StageRun:
+    """One run of one stage."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        run: RunFolder,
+        bench: Workbench,
+        codec: Qwen3Codec,
+        open_teacher: OpenTeacher,
+        open_sampler: OpenSampler,
+    ) -> None:
+        self._recipe, self._run, self._bench, self._codec = recipe, run, bench, codec
+        self._open_teacher, self._open_sampler = open_teacher, open_sampler
+
+    def train(self) -> Outcome:
+        """Make what the stage learns, and learn it."""
+        match self._recipe.stage:
+            case "sft":
+                return self._sft(self._corpus(self._recipe.data.corpus))
+            case "rejection":
+                return self._sft(self._blended(self._rejected()))
+            case "teacher":
+                return self._sft(self._blended(self._taught()))
+            case "kto":
+                return self._kto()
+            case "grpo":
+                return self._grpo()
+
+    # -- rows
+    def _corpus(self, folders: Sequence[str]) -> Rows:
+        traces = [row.trace for name in folders for row in read_rows(Path(name))]
+        return rows_of_traces(traces, self._codec, self._recipe)
+
+    def _blended(self, rows: Rows) -> Rows:
+        """With the corpus in the recipe's shares; alone where the recipe names no corpus."""
+        data = self._recipe.data
+        share_e4 = round(10_000 * (1 - data.rollout_share)) if data.corpus else 0
+        mix = Mix(corpus_share_e4=share_e4, voucher_times=data.voucher_times, seed=self._recipe.seed)
+        return blend(self._corpus(data.corpus), rows, mix)
+
+    def _rejected(self) -> Rows:
+        recipe, file = self._recipe, EpisodeFile(self._run.path / EPISODES)
+        model, version = open_parent(recipe)
+        sampler = self._open_sampler(recipe) or self._local(model, version)
+        lines = sample_rejection(recipe, file, sampler, self._codec, self._bench)
+        return keep_successes(lines, self._codec, recipe.data.tokens_max)
+
+    def _taught(self) -> Rows:
+        return stepwise_rows(self._teacher_lines(), self._codec, self._recipe)
+
+    def _teacher_lines(self) -> tuple[EpisodeLine, ...]:
+        """The teacher's episodes: those of the folders the recipe names, else asked for here."""
+        named = self._recipe.data.rollouts
+        if named:
+            return tuple(line for name in named for line in EpisodeFile(Path(name) / EPISODES).lines())
+        with self._open_teacher(self._recipe) as upstream:
+            return ask_teacher(self._recipe, EpisodeFile(self._run.path / EPISODES), upstream, self._bench)
+
+    # -- training
+    def _sft(self, rows: Rows) -> Outcome:
+        dev = self._corpus(self._recipe.data.dev)
+        pad_id = self._codec.tokenizer.pad_token_id
+        trained = train_sft(self._recipe, self._run, rows.rows, dev.rows, pad_id, save=_save)
+        metrics = {"rows": float(len(rows.rows)), "lr": trained.lr}
+        if trained.losses:
+            metrics |= {"loss_first": trained.losses[0], "loss_last": trained.losses[-1]}
+        if trained.eval_loss is not None:
+            metrics["dev_loss"] = trained.eval_loss
+        return Outcome(
+            parent_sha256=trained.parent_sha256,
+            steps=trained.steps,
+            metrics=metrics,
+            dropped=rows.dropped,
+            stopped_by=trained.stopped_by,
+        )
+
+    def _kto(self) -> Outcome:
+        from training.stages.kto import LabelledRow, train_kto
+
+        lines = self._teacher_lines()
+        wanted = {content_hash([list(line.messages), line.tools]): bool(line.result.is_success) for line in lines}
+        rows = rows_of_traces([trace_of(line) for line in lines], self._codec, self._recipe)
+        labelled = [LabelledRow(row=row, is_wanted=wanted[row.trace_id]) for row in rows.rows]
+        done = train_kto(self._recipe, self._run, labelled, self._codec.tokenizer, self._dev_emission(), save=_save)
+        metrics = {"rows": float(len(labelled)), "wanted": float(sum(row.is_wanted for row in labelled))}
+        return Outcome(
+            parent_sha256=done.parent_sha256,
+            steps=done.steps,
+            metrics=metrics,
+            dropped=rows.dropped,
+            stopped_by=done.stopped_by,
+        )
+
+    def _grpo(self) -> Outcome:
+        from training.stages.grpo import GrpoPorts, train_grpo
+
+        recipe = self._recipe
+        teachers = reference_steps(self._teacher_lines()) if recipe.grpo.tool_weight else {}
+
+        def run_jobs(jobs: Sequence[Job], sampler: LocalSampler) -> list[Any]:
+            self._bench.require_train(jobs)
+            lines = self._bench.sample(jobs, sampler, self._codec, recipe.decode, recipe.parallel)
+            return [line.rollout for line in lines]
+
+        ports = GrpoPorts(problems=self._bench.problems, codec=self._codec, run_jobs=run_jobs, teachers=teachers)
+        done = train_grpo(recipe, self._run, ports, save=_save)
+        return Outcome(
+            parent_sha256=done.parent_sha256,
+            steps=done.steps,
+            metrics={"without_teacher": float(done.without_teacher)},
+            dropped=done.dropped,
+            stopped_by=done.stopped_by,
+        )
+
+    def _dev_emission(self) -> Callable[[Any], float] | None:
+        """The policy's emission rate on the dev problems, one episode each; None without any."""
+        jobs = jobs_of(self._bench.dev, 1, self._recipe.seed)
+        if not jobs:
+            return None
+
+        def rate(model: Any) -> float:
+            sampler = self._local(model, "dev")
+            lines = self._bench.sample(jobs, sampler, self._codec, self._recipe.decode, self._recipe.parallel)
+            return emission_rate([line.result for line in lines])
+
+        return rate
+
+    def _local(self, model: Any, version: str) -> LocalSampler:
+        return LocalSampler(
+            model,
+            stop_id=self._codec.stop_id,
+            suppressed_ids=self._codec.template_only_ids,
+            version=version,
+        )
+
+
+def _save(model: Any, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(str(folder))

@@ -1,0 +1,72 @@
+"""A teacher's episodes: what a stronger policy does on the train pool, kept where it fully succeeds (stage 3, B.4).
+
+Promise: the teacher works through the arena's own harness with the tools alone; its answers are scored
+production-strict. Successes become step-wise rows, vouchers repeated by the recipe. Successes and failures together are
+KTO's labels, and the successes GRPO's tool-match reference. Nothing of a problem's answer is shown to anyone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from harness.inference.port import Upstream
+from problems.canonical import content_hash
+from training.corpus.model import Facts, Source, Trace
+from training.episode_file import EpisodeFile, EpisodeLine
+from training.model import ChatCodec
+from training.recipe import Recipe
+from training.rewards import Step
+from training.rollout import jobs_of
+from training.token_rows import Rows, by_step, rows_of_traces
+from training.workbench import Workbench
+
+
+def ask_teacher(recipe: Recipe, file: EpisodeFile, upstream: Upstream, bench: Workbench) -> tuple[EpisodeLine, ...]:
+    """One episode a problem; those that stand in the file already are not asked for again.
+
+    Raises GuardStopError for a problem outside the train pool, ArenaError U3001..U3004 when the teacher is away.
+    """
+    jobs = jobs_of(bench.problems, 1, recipe.seed)
+    bench.require_train(jobs)
+    missing = file.missing(jobs)
+    with ThreadPoolExecutor(recipe.parallel) as pool:
+        running = [pool.submit(bench.ask, job, upstream, recipe.teacher_model, recipe.decode) for job in missing]
+        for number, future in enumerate(running, len(jobs) - len(missing) + 1):
+            file.add(future.result())
+            if bench.progress:
+                bench.progress("teacher", number, len(jobs))
+    return file.lines()
+
+
+def stepwise_rows(lines: Sequence[EpisodeLine], codec: ChatCodec, recipe: Recipe) -> Rows:
+    """One row a step of every full success. Raises GuardStopError when too many masks are inexact."""
+    return by_step(rows_of_traces([trace_of(line) for line in lines if line.result.is_success], codec, recipe))
+
+
+def trace_of(line: EpisodeLine) -> Trace:
+    """An episode as a canonical trace."""
+    result = line.result
+    return Trace(
+        trace_id=content_hash([[message for message in line.messages], line.tools]),
+        source=Source(
+            kind="arena", place=f"{result.problem_id}/{result.sample}", sha256=result.body_sha256, is_verified=True
+        ),
+        messages=line.messages,
+        tools=line.tools,
+        query=line.query,
+        facts=Facts(problem_id=result.problem_id, bucket=result.bucket, is_success=result.is_success),
+    )
+
+
+def reference_steps(lines: Sequence[EpisodeLine]) -> dict[str, tuple[Step, ...]]:
+    """Of every problem the teacher solved, the first call of each of its turns: what tool match compares with."""
+    return {
+        line.result.problem_id: tuple(
+            (message.calls[0].name, message.calls[0].arguments) if message.calls else ("", "")
+            for message in line.messages
+            if message.role == "assistant"
+        )
+        for line in lines
+        if line.result.is_success
+    }
