@@ -58,9 +58,7 @@ class DataRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     rollouts: tuple[str, ...] = ()  # folders of rollouts made by a rejection or teacher stage
     rollout_share: float = 0.5  # B.3: 50/50, ablation 70/30
     voucher_times: int = 1
-    dev: tuple[
-        str, ...
-    ] = ()  # folders of `arena corpus build` over the `dev` pool: for sweeps and guards, never learnt
+    dev: tuple[str, ...] = ()  # corpora of the `dev` pool: for sweeps, never learnt
     problems: str = ""  # problem file of the `train` pool to sample on
     dev_problems: str = ""  # problem file of the `dev` pool: what guards sample on
     tokens_max: int = 14_336
