@@ -38,6 +38,8 @@ _EXIT_BY_CODE = {
     "V2080": EXIT_INTEGRITY,
     "V2081": EXIT_USAGE,
     "V2082": EXIT_USAGE,
+    "V2120": EXIT_USAGE,
+    "V2123": EXIT_FAILED,
     "P4010": EXIT_INTEGRITY,
     "P4025": EXIT_INTEGRITY,
     "P4028": EXIT_INTEGRITY,
@@ -53,7 +55,7 @@ class CommandEntry(NamedTuple):
     about: str
 
 
-_START, _MINER, _VALIDATOR, _DATA = "Start here", "Miner", "Validator", "Data"
+_START, _MINER, _VALIDATOR, _DATA, _TRAINING = "Start here", "Miner", "Validator", "Data", "Training"
 COMMANDS = (
     CommandEntry("demo", "neurons.cli.demo", _START, "Run the whole arena once on this machine."),
     CommandEntry("doctor", "neurons.cli.doctor", _START, "Check this host and print the fix for whatever is missing."),
@@ -72,6 +74,19 @@ COMMANDS = (
     CommandEntry("records", "neurons.cli.records", _DATA, "Read and verify the signed log."),
     CommandEntry("problems", "neurons.cli.problems", _DATA, "List, check, score, make, sort and seal problems."),
     CommandEntry("catalogue", "neurons.cli.catalogue", _DATA, "Make, build, serve and measure product catalogues."),
+    CommandEntry("train", "neurons.cli.train", _TRAINING, "Train one stage of a model from a recipe."),
+    CommandEntry(
+        "lineage",
+        "neurons.cli.train",
+        _TRAINING,
+        "Show where a checkpoint comes from.",
+    ),
+    CommandEntry(
+        "reenter",
+        "neurons.cli.train",
+        _TRAINING,
+        "Make a checkpoint race again.",
+    ),
 )
 _ENTRY_BY_NAME = {entry.name: entry for entry in COMMANDS}
 
