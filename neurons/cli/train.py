@@ -85,7 +85,8 @@ def train(
 def lineage(run: _Run, as_json: _Json = False) -> None:
     """Show where a checkpoint comes from.
 
-    Stage by stage, down to the base model. Weights are hashed again and each parent is compared with what its child names: exit code 3 names what differs.
+    Stage by stage, down to the base model. Weights are hashed again and each parent is compared with what its child
+    names: exit code 3 names what differs.
     """
     import tomllib
 
@@ -124,8 +125,9 @@ def reenter(
 ) -> None:
     """Make a checkpoint race again.
 
-    An agent file that asks for it, and a policy that lists its model. Serve the weights under the printed id (`vllm serve ... --served-model-name ID`), run a validator with the policy,
-    and submit the agent file as any miner does. The id carries the weights' hash, so records name the weights.
+    An agent file that asks for it, and a policy that lists its model. Serve the weights under the printed id (`vllm
+    serve ... --served-model-name ID`), run a validator with the policy, and submit the agent file as any miner does.
+    The id carries the weights' hash, so records name the weights.
     """
     import msgspec
 
