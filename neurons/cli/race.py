@@ -1,4 +1,4 @@
-"""`arena race`: policies and weight vectors at the terminal. The rules stand in `arena/race`."""
+"""`arena race`: races, policies and weight vectors at the terminal. The rules stand in `arena/race`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
+from neurons.cli.race_replay import list_races, replay, show_race
+
 app = typer.Typer(help="Look at races.", no_args_is_help=True)
+app.command("list")(list_races)
+app.command("show")(show_race)
+app.command("replay")(replay)
 
 _EXIT_USAGE = 2
 
