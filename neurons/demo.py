@@ -263,7 +263,7 @@ async def conclude(run: DemoRun, view: DemoView, elapsed_s: float) -> DemoResult
     hotkey = keypair_signer(VALIDATOR).hotkey
     metagraph = await chain.metagraph()
     async with embedded_server(run.folder) as server:
-        store = await PostgresStore.open(server.dsn_for(hotkey), hotkey)
+        store = await PostgresStore.open(server.dsn_for(hotkey), hotkey, objects=open_bodies(run.settings))
         try:
             report = await verify_store(store, verify)
         finally:

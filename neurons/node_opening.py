@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import os
 import platform
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from typing import Literal
 
 import structlog
 
@@ -22,7 +23,8 @@ from arena.race.assign import permitted_validators
 from arena.records.model import Conditions, HostFacts
 from arena.records.sequencer import Sequencer
 from arena.store.lifetime import embedded_server
-from arena.store.location import StoreLocation, read_location, write_location
+from arena.store.location import StoreLocation, write_location
+from arena.store.objects import BodyObjects, open_objects
 from arena.store.postgres import PostgresStore
 from arena.submissions.inbox import Inbox
 from harness.catalogue.server import listen
@@ -37,16 +39,19 @@ from neurons.wiring import code_commit, endpoints, missing_models, policy_of, pr
 from problems.errors import ArenaError
 from problems.outcome import SCORING_PIPELINE
 
+BODIES_LOOKED_FOR = 16
+
 
 @contextlib.asynccontextmanager
 async def open_node(settings: Settings) -> AsyncIterator[Node]:
     """A node with its worker pool running.
 
-    Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2014 (address of the live tail), V2020 to V2024
-    (store), V2031 (wallet), U3001 or U3005 (model endpoint), U3030 (chain), V2040 (title release), V2062 to V2066 (the
-    policy or the chain does not let this host race).
+    Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2014 (address of the live tail), V2020 to V2024,
+    V2028 and V2029 (store), V2031 (wallet), U3001 or U3005 (model endpoint), U3030 (chain), V2040 (title release),
+    V2062 to V2066 (the policy or the chain does not let this host race).
     """
     policy = policy_of(settings)
+    objects = open_bodies(settings)
     signer = open_signer(
         settings.network, name=settings.wallet_name, hotkey=settings.wallet_hotkey, path=settings.wallet_path
     )
@@ -72,12 +77,12 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             raise ArenaError("V2065", f"{signer.hotkey} on netuid {chain.netuid}")
         if refusal := lone_race_refusal(policy, permitted):
             raise ArenaError("V2066", refusal)
-        store = await _open_store(settings, signer.hotkey, stack)
+        store, location = await _open_store(settings, signer.hotkey, objects, stack)
         suite = prepare_suite(settings, policy)
         beacon = open_beacon(settings.network, unix_ms)
         metrics = Metrics()
         metrics.serve(settings.metrics_port)
-        tail = await _open_tail(settings, signer.hotkey, stack)
+        tail = await _open_tail(settings, location, objects, stack)
         if tail:
             metrics.tail_clients.set_function(lambda: tail.places.taken)
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
@@ -115,29 +120,62 @@ def episode_deadline_s(policy: Policy) -> float:
     return (limits.agent_time_ms + 2 * limits.steps * inference.attempt_timeout_ms) / 1_000
 
 
-async def _open_store(settings: Settings, hotkey: str, stack: contextlib.AsyncExitStack) -> PostgresStore:
+def open_bodies(settings: Settings) -> BodyObjects | None:
+    """The object store that `bodies_url` names, unasked; None: bodies are kept in Postgres. Raises ArenaError V2029."""
+    if not settings.bodies_url:
+        return None
+    with _named_setting():
+        return open_objects(settings.bodies_url)
+
+
+async def _open_store(
+    settings: Settings, hotkey: str, objects: BodyObjects | None, stack: contextlib.AsyncExitStack
+) -> tuple[PostgresStore, StoreLocation]:
     dsn = settings.database_dsn.get_secret_value()
-    kind = "external"
+    kind: Literal["embedded", "external"] = "external"
     if not dsn:
         server = await stack.enter_async_context(embedded_server(settings.state_dir))
         dsn = await asyncio.to_thread(server.dsn_for, hotkey)
         kind = "embedded"
-    write_location(
-        settings.state_dir,
-        StoreLocation(kind="embedded" if kind == "embedded" else "external", validator=hotkey, dsn=dsn),
-    )
-    store = await PostgresStore.open(dsn, hotkey, is_exclusive=True)
+    store = await PostgresStore.open(dsn, hotkey, is_exclusive=True, objects=objects)
     stack.push_async_callback(store.close)
-    return store
+    await _require_bodies(store, objects)
+    location = StoreLocation(kind=kind, validator=hotkey, dsn=dsn, objects=settings.bodies_url)
+    write_location(settings.state_dir, location)
+    return store, location
 
 
-async def _open_tail(settings: Settings, hotkey: str, stack: contextlib.AsyncExitStack) -> TailServer | None:
+async def _require_bodies(store: PostgresStore, objects: BodyObjects | None) -> None:
+    """Refuse a place that can't be written to, and one where none of the bodies is that the log says lie elsewhere:
+    another than the log was written with. Raises ArenaError V2028, V2029."""
+    named = await store.some_bodies_elsewhere(BODIES_LOOKED_FOR)
+    if objects is None:
+        if named:
+            raise ArenaError("V2029", "bodies_url is empty, and bodies of this log lie in an object store")
+        return
+    with _named_setting():
+        await objects.require_writable(store.validator)
+        if named and not await objects.get(store.validator, named):
+            raise ArenaError("V2029", f"{objects.location}: bodies of this log are not there; copy them there first")
+
+
+@contextlib.contextmanager
+def _named_setting() -> Iterator[None]:
+    """Says which setting a failure of the object store is about."""
+    try:
+        yield
+    except ArenaError as error:
+        raise ArenaError(error.failure.code, f"bodies_url: {error.failure.detail}") from error
+
+
+async def _open_tail(
+    settings: Settings, location: StoreLocation, objects: BodyObjects | None, stack: contextlib.AsyncExitStack
+) -> TailServer | None:
     """The live tail over connections of its own, so that its clients take none of the node's. Raises V2014."""
-    location = read_location(settings.state_dir)
-    if not settings.serve_port or location is None:
+    if not settings.serve_port:
         return None
     listener = stack.enter_context(listen(settings.serve_host, settings.serve_port))
-    store = await PostgresStore.open(location.dsn, hotkey)
+    store = await PostgresStore.open(location.dsn, location.validator, objects=objects)
     stack.push_async_callback(store.close)
     return TailServer(store, listener, clients=settings.serve_clients)
 

@@ -64,6 +64,11 @@ class Settings(BaseSettings):
         default=Path("~/.bittensor/wallets"), validate_default=True, description="folder of the wallets"
     )
     database_dsn: SecretStr = Field(default=SecretStr(""), description="Postgres; empty: the embedded server")
+    bodies_url: str = Field(
+        default="",
+        description="where bodies of evaluations are kept: file:///folder or s3://bucket/prefix?endpoint=...&region=...,"
+        " with AWS_* in the environment; empty: in Postgres",
+    )
     bank_hotkey: str = Field(
         default="", description="whose sealed batches are raced, ss58; empty: batches from this node's own stock"
     )

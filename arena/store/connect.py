@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import asyncpg
 from sqlalchemy import event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
@@ -37,7 +38,7 @@ _SESSION = {
     "tcp_keepalives_count": "3",
 }
 
-_AWAY = ("08", "57", "53", "28", "3D")  # connection, shutdown, resources, credentials, database
+_AWAY = ("08", "57", "53", "28", "3D", "55P03")  # connection, shutdown, resources, credentials, database, lock wait
 _SCHEMA = ("42P01", "42883", "3F000", "42703")  # undefined table, function, schema, column
 _REFUSED = ("42501", "40", "AR004")  # rights, conflicts
 _UNFIT = ("22", "23", "54", "AR003")  # values, constraints, the server's own limits
@@ -64,9 +65,11 @@ def libpq_url(dsn: str) -> URL:
     return url.set(drivername="postgresql", query=query)
 
 
-def login_dsn(dsn: str, role: str, password: str) -> str:
-    """The DSN of another login on the same database. Raises ArenaError V2021 for a DSN that can't be read."""
-    return libpq_url(dsn).set(username=role, password=password).render_as_string(hide_password=False)
+def login_dsn(dsn: str, role: str, password: str | None) -> str:
+    """The DSN of another login on the same database, without a password for None. Raises ArenaError V2021 for one that
+    can't be read."""
+    url = libpq_url(dsn)._replace(username=role, password=password)  # `set` would keep the password for None
+    return url.render_as_string(hide_password=False)
 
 
 def open_engine(dsn: str, *, is_autocommit: bool = True, pool_size: int = POOL_SIZE) -> AsyncEngine:
@@ -97,7 +100,7 @@ def coded_errors() -> Iterator[None]:
     """Turns driver errors inside the block into coded ones."""
     try:
         yield
-    except DBAPIError as error:
+    except (DBAPIError, asyncpg.PostgresError) as error:
         coded = _coded(error)
         if coded is None:
             raise
@@ -106,9 +109,10 @@ def coded_errors() -> Iterator[None]:
         raise ArenaError("V2021", str(error) or type(error).__name__) from error
 
 
-def _coded(error: DBAPIError) -> ArenaError | None:
-    state = str(getattr(error.orig, "sqlstate", None) or "")
-    about = str(error.orig).split(">: ", 1)[-1].splitlines()[0][:300]
+def _coded(error: DBAPIError | asyncpg.PostgresError) -> ArenaError | None:
+    origin = error.orig if isinstance(error, DBAPIError) else error  # a script of the schema runs in the bare driver
+    state = str(getattr(origin, "sqlstate", None) or "")
+    about = str(origin).split(">: ", 1)[-1].splitlines()[0][:300]
     if state == "AR001":
         return HeadMovedError(about)
     if state == "AR002":
@@ -118,10 +122,11 @@ def _coded(error: DBAPIError) -> ArenaError | None:
     if state.startswith(_REFUSED):
         return ArenaError("V2022", about)
     if state.startswith(_UNFIT) or isinstance(
-        getattr(error.orig, "__cause__", None), ValueError
+        getattr(origin, "__cause__", None), ValueError
     ):  # of the driver, which could not encode it
         return ArenaError("V2025", about)
-    if error.connection_invalidated or not state or state.startswith(_AWAY):
+    is_cut = isinstance(error, DBAPIError) and error.connection_invalidated
+    if is_cut or not state or state.startswith(_AWAY):
         return ArenaError("V2021", about)
     return None
 
@@ -129,7 +134,7 @@ def _coded(error: DBAPIError) -> ArenaError | None:
 def is_recovering(error: ArenaError) -> bool:
     """True when the server is there and does not serve yet, or no longer: it starts, ends or recovers from a crash."""
     cause = error.__cause__
-    state = str(getattr(getattr(cause, "orig", None), "sqlstate", None) or "")
+    state = str(getattr(getattr(cause, "orig", cause), "sqlstate", None) or "")
     return error.failure.code == "V2021" and (isinstance(cause, OSError) or state.startswith(("08", "57")))
 
 

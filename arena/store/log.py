@@ -171,6 +171,11 @@ class PostgresLog:
         rows = await self._session.rows(sql.BODIES_ELSEWHERE, validator=validator, **sql.shard_bounds(first_byte))
         return {row.sha256.hex() for row in rows}
 
+    async def some_bodies_elsewhere(self, count: int) -> list[str]:
+        """Up to `count` of our bodies that lie in an object store."""
+        rows = await self._session.rows(sql.SOME_ELSEWHERE, validator=self._validator, count=count)
+        return [row.sha256.hex() for row in rows]
+
     async def verdicts_on(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[SignedRecord]:
         """Every verdict record of a validator (None: ours) on these bodies, in log order."""
         name = self._validator if validator is None else validator

@@ -33,6 +33,7 @@ from arena.store.port import Frame
 from problems.errors import ArenaError
 
 SUFFIX = ".zst"
+MARKER, MARKED = "marker", b"bodies of agent-arena\n"
 AT_ONCE = 16
 REQUEST_TIMEOUT = timedelta(seconds=30)
 RETRIES = 3
@@ -41,13 +42,18 @@ FRAME_BYTES_MAX = 65 << 20  # a body's limit, and what a frame adds to bytes tha
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _S3_OPTIONS = ("endpoint", "region")
-_NO_BUCKET = "NoSuchBucket"  # of S3's answer to a listing, which obstore passes on as text only
+_REFUSALS = {  # S3's answers to a listing, which obstore passes on as text only
+    "NoSuchBucket": "there is no such bucket",
+    "403 Forbidden": "no right to list what is below the validator's own prefix",
+    "401 Unauthorized": "the credentials in AWS_* are not accepted",
+}
 _UNUSABLE = (
     InvalidPathError,
     NotSupportedError,
     PermissionDeniedError,
     UnauthenticatedError,
     UnknownConfigurationKeyError,
+    FileExistsError,
     FileNotFoundError,
     NotADirectoryError,
     PermissionError,
@@ -63,6 +69,12 @@ class BodyObjects:
         self._folder = at if isinstance(at, Path) else None
         self._store: LocalStore | S3Store | None = None if isinstance(at, Path) else at
         self._slots = asyncio.Semaphore(AT_ONCE)
+        self._lasting: set[Path] = set()  # folders whose own names are durable
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder it is, where it is none in a bucket."""
+        return self._folder
 
     async def put(self, validator: str, frames: Sequence[Frame]) -> None:
         """Write frames of a validator durably, over what stands under their names.
@@ -70,14 +82,8 @@ class BodyObjects:
         Raises ArenaError V2028 when the store is away, V2029 when it refuses.
         """
         prefix = prefix_of(validator)
-        keys = {_key(prefix, frame.body_sha256): frame.content for frame in frames}
         with _coded(self.location):
-            if self._folder and not self._folder.is_dir():
-                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            store = self._opened()
-            await asyncio.gather(*(self._put(store, key, content) for key, content in keys.items()))
-            if self._folder:
-                await asyncio.to_thread(_sync, self._folder, list(keys))
+            await self._write({_key(prefix, frame.body_sha256): frame.content for frame in frames})
 
     async def get(self, validator: str, body_sha256s: Sequence[str]) -> dict[str, bytes]:
         """The frames that are there, by the sha256 of the body; b"" for one too large to be a frame of ours.
@@ -90,7 +96,7 @@ class BodyObjects:
             store = self._opened()
             found = await asyncio.gather(*(self._get(store, _key(prefix, name)) for name in body_sha256s))
             if None in found:
-                await self._require_location(store)
+                await self._require_location(store, prefix)
         return {name: content for name, content in zip(body_sha256s, found, strict=True) if content is not None}
 
     async def stored(self, validator: str, first_byte: int) -> dict[str, int]:
@@ -99,13 +105,46 @@ class BodyObjects:
         found: dict[str, int] = {}
         with _coded(self.location):
             store = self._opened()
-            await self._require_location(store)
+            await self._require_location(store, prefix_of(validator))
             async for page in obstore.list(store, prefix=f"{prefix_of(validator)}/{first_byte:02x}"):
                 for meta in page:
                     name = meta["path"].rpartition("/")[2]
                     if name.endswith(SUFFIX) and _SHA256.fullmatch(name.removesuffix(SUFFIX)):
                         found[name.removesuffix(SUFFIX)] = meta["size"]
         return found
+
+    async def require_there(self, validator: str) -> None:
+        """Return when the store answers this validator. Writes nothing. Raises as `get`."""
+        with _coded(self.location):
+            await self._require_location(self._opened(), prefix_of(validator))
+
+    async def require_writable(self, validator: str) -> None:
+        """Return when the store takes what this validator writes, and gives it back: tried with a marker beside its
+        frames. Makes the folder. Raises ArenaError V2028 when the store is away, V2029 when it refuses."""
+        key = f"{prefix_of(validator)}/{MARKER}"
+        with _coded(self.location):
+            await self._write({key: MARKED})
+            if await self._get(self._opened(), key) != MARKED:
+                raise ValueError("what was written is not what is read")
+
+    async def _write(self, contents: dict[str, bytes]) -> None:
+        """Durable when it returns."""
+        if self._folder and not self._folder.is_dir():
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        store = self._opened()
+        await asyncio.gather(*(self._put(store, key, content) for key, content in contents.items()))
+        if self._folder:
+            await self._sync(self._folder, [self._folder / key for key in contents])
+
+    async def _sync(self, root: Path, files: Sequence[Path]) -> None:
+        """Files first, then the folders that name them, so that no name outlives a crash without its bytes. Side by
+        side: a file system's journal commits together what waits together."""
+        holding = {file.parent for file in files}
+        folders = {part for file in files for part in file.parents if part == root or root in part.parents}
+        naming = {folder.parent for folder in folders - self._lasting}
+        for paths in (files, sorted(holding | naming)):
+            await asyncio.gather(*(asyncio.to_thread(_sync, path) for path in paths))
+        self._lasting |= folders
 
     def _opened(self) -> LocalStore | S3Store:
         """The store; a folder is opened late, since who only looks into it must not make it."""
@@ -127,12 +166,13 @@ class BodyObjects:
                 return None
             return bytes(await found.bytes_async()) if found.meta["size"] <= FRAME_BYTES_MAX else b""
 
-    async def _require_location(self, store: LocalStore | S3Store) -> None:
-        """Raises where there is no such folder or bucket, which answers of each object that it is not there."""
+    async def _require_location(self, store: LocalStore | S3Store, prefix: str) -> None:
+        """Raises where there is no such folder or bucket, which answers of each object that it is not there. Looks
+        below the validator's own prefix: it may have no right to list more."""
         if self._folder:
             self._folder.stat()
             return
-        async for _ in obstore.list(store, prefix="-", chunk_size=1):
+        async for _ in obstore.list(store, prefix=f"{prefix}/-", chunk_size=1):
             break
 
 
@@ -141,8 +181,8 @@ def open_objects(location: str) -> BodyObjects:
 
     Opening asks nothing of the store. Raises ArenaError V2029 for a location that can't be read or holds a secret.
     """
-    url = urlsplit(location)
-    with _coded(location):
+    with _coded(_without_secret(location)):
+        url = urlsplit(location)
         if url.scheme == "file":
             return _open_folder(url, location)
         if url.scheme == "s3":
@@ -168,7 +208,7 @@ def _open_folder(url: SplitResult, location: str) -> BodyObjects:
 
 
 def _open_bucket(url: SplitResult, location: str) -> BodyObjects:
-    if "@" in url.netloc:
+    if "@" in url.netloc or "@" in unquote(url.query):
         raise ValueError("credentials come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)")
     options = parse_qs(url.query, strict_parsing=True) if url.query else {}
     unknown = sorted(set(options) - set(_S3_OPTIONS))
@@ -187,20 +227,22 @@ def _open_bucket(url: SplitResult, location: str) -> BodyObjects:
     return BodyObjects(location, bucket)
 
 
+def _without_secret(location: str) -> str:
+    """What may be shown of a location before it is known to hold no secret."""
+    scheme, _, rest = location.partition("?")[0].partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}" if scheme == "s3" else location
+
+
 def _key(prefix: str, body_sha256: str) -> str:
     return f"{prefix}/{body_sha256[:2]}/{body_sha256}{SUFFIX}"
 
 
-def _sync(root: Path, keys: Sequence[str]) -> None:
-    """Files first, then the folders that name them, so that no name outlives a crash without its bytes."""
-    files = [root / key for key in keys]
-    folders = {part for file in files for part in file.parents if part == root or root in part.parents}
-    for path in (*files, *sorted(folders, reverse=True), root.parent):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager
@@ -211,8 +253,9 @@ def _coded(location: str) -> Iterator[None]:
     except _UNUSABLE as error:
         raise ArenaError("V2029", f"{location}: {_reason(error)}") from error
     except (BaseError, OSError) as error:
-        if _NO_BUCKET in str(error):
-            raise ArenaError("V2029", f"{location}: there is no such bucket") from error
+        for mark, reason in _REFUSALS.items():
+            if mark in str(error):
+                raise ArenaError("V2029", f"{location}: {reason}") from error
         raise ArenaError("V2028", f"{location}: {_reason(error)}") from error
 
 

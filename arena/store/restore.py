@@ -1,9 +1,10 @@
 """A store made again from a backup, in a database that holds none yet.
 
 Promise: refuses a target that holds a single row of a store (V2057); makes the schema as the backup has it, holds it
-against the manifest, row counts and heads, then migrates it and gives each validator a login role with a new password.
-A restore that failed can be tried again. It does not know what happened after the backup: a log that is continued from
-an earlier head than one that was published is a second log, and every reader of a later checkpoint will say so.
+against the manifest, row counts and heads, then migrates it and gives each validator a login role. A restore that
+failed can be tried again. An archive is SQL that runs as the owner: restore your own. It does not know what happened
+after the backup: a log that is continued from an earlier head than one that was published is a second log, and every
+reader of a later checkpoint will say so.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _GRANT = text("grant usage on schema arena to arena_validator")
 
 
 class RestoredRole(msgspec.Struct, frozen=True, kw_only=True):
-    """A validator of the restored store and the DSN of its login role, with the new password."""
+    """A validator of the restored store and the DSN of its login role; without a password where it keeps its own."""
 
     hotkey: str
     dsn: str

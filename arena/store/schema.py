@@ -23,6 +23,7 @@ SCHEMA_REVISION = "0002"
 SCRAM_ITERATIONS = 4096
 
 _LOCK = text("select pg_advisory_xact_lock(hashtextextended('arena.migrate', 0))")
+_LOCK_WAIT = text("set local lock_timeout = '10s'")  # whoever waits for a table stops all who come after it
 _HAS_VERSIONS = text("select to_regclass('arena.alembic_version') is not null")
 _REVISION = text("select version_num from arena.alembic_version")
 _ROLE_EXISTS = text("select exists (select from pg_roles where rolname = :role)")
@@ -37,18 +38,19 @@ def migrate(owner_dsn: str) -> str:
     """Bring the schema to `SCHEMA_REVISION`; returns the revision that was there before ("" for none).
 
     There is no way down: code of an earlier release does not open a newer schema. Appends wait while it runs. Raises
-    ArenaError V2021 when the server is away, V2022 when this login may not create roles and tables, V2023 when the
-    schema is newer than this code.
+    ArenaError V2021 when the server is away or a backup or another long reader holds the tables, V2022 when this login
+    may not create roles and tables, V2023 when the schema is newer than this code.
     """
     return run_blocking(functools.partial(_migrate, owner_dsn))
 
 
-def provision_validator(owner_dsn: str, hotkey: str, password: str) -> str:
-    """Create (or re-key) the login role of a validator and map it to `hotkey`; returns the role's name.
+def provision_validator(owner_dsn: str, hotkey: str, password: str, *, is_rekeying: bool = True) -> bool:
+    """Create the login role of a validator (`role_of`) and map it to `hotkey`; returns whether it has `password` now:
+    one that exists keeps its own unless `is_rekeying`. A role is the server's: all its databases share it.
 
     Raises ArenaError V2021 when the server is away, V2022 when this login may not create roles.
     """
-    return run_blocking(functools.partial(_provision, owner_dsn, hotkey, password))
+    return run_blocking(functools.partial(_provision, owner_dsn, hotkey, password, is_rekeying))
 
 
 def role_of(hotkey: str) -> str:
@@ -82,6 +84,7 @@ async def _migrate(owner_dsn: str) -> str:
                     raise ArenaError("V2023", f"found {before}, which is newer than this code's {SCHEMA_REVISION}")
                 if before != SCHEMA_REVISION:
                     await connection.execute(_LOCK)
+                    await connection.execute(_LOCK_WAIT)
                     await connection.run_sync(_upgrade)
             return before
     finally:
@@ -100,29 +103,28 @@ def _upgrade(connection: Connection) -> None:
     command.upgrade(config, SCHEMA_REVISION)
 
 
-async def _provision(owner_dsn: str, hotkey: str, password: str) -> str:
-    role = role_of(hotkey)
+async def _provision(owner_dsn: str, hotkey: str, password: str, is_rekeying: bool) -> bool:
     engine = open_engine(owner_dsn, is_autocommit=False, pool_size=1)
     try:
         with coded_errors():
-            await _create_role(engine, role, hotkey, scram_verifier(password, os.urandom(16)))
+            return await _create_role(engine, hotkey, scram_verifier(password, os.urandom(16)), is_rekeying)
     finally:
         await engine.dispose()
-    return role
 
 
-async def _create_role(engine: AsyncEngine, role: str, hotkey: str, verifier: str) -> None:
+async def _create_role(engine: AsyncEngine, hotkey: str, verifier: str, is_rekeying: bool) -> bool:
+    role = role_of(hotkey)
     async with engine.begin() as connection:
         await connection.execute(_LOCK)
         is_known = (await connection.execute(_ROLE_EXISTS, {"role": role})).scalar_one()
-        ddl = "alter role %I password %L" if is_known else "create role %I login password %L connection limit 64"
-        for query, values in (
-            (_LOGIN, {"ddl": ddl, "role": role, "verifier": verifier}),
-            (_MEMBER, {"role": role}),
-        ):
-            statement = (await connection.execute(query, values)).scalar_one()
-            await connection.exec_driver_sql(statement)
+        is_keyed = is_rekeying or not is_known
+        if is_keyed:
+            ddl = "alter role %I password %L" if is_known else "create role %I login password %L connection limit 64"
+            login = await connection.execute(_LOGIN, {"ddl": ddl, "role": role, "verifier": verifier})
+            await connection.exec_driver_sql(login.scalar_one())
+        await connection.exec_driver_sql((await connection.execute(_MEMBER, {"role": role})).scalar_one())
         await connection.execute(_NAME, {"role": role, "hotkey": hotkey})
+        return bool(is_keyed)
 
 
 def scram_verifier(password: str, salt: bytes) -> str:

@@ -84,6 +84,10 @@ BODIES_ELSEWHERE = _typed(
     low=LargeBinary(),
     high=LargeBinary(),
 )
+SOME_ELSEWHERE = text(
+    "select distinct sha256 from arena.body where validator = :validator and content is null"
+    " order by sha256 limit :count"
+)
 
 
 def shard_bounds(first_byte: int) -> dict[str, bytes]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,9 +17,18 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from neurons.cli.progress import show_progress
-from neurons.cli.store_reading import DsnOption, JsonOption, StateDirOption, ValidatorOption, logs_of, run_on_store
+from neurons.cli.store_reading import (
+    DsnOption,
+    JsonOption,
+    StateDirOption,
+    ValidatorOption,
+    location_of,
+    logs_of,
+    run_on_store,
+)
 
 if TYPE_CHECKING:
+    from arena.store.backup import BackupManifest
     from arena.store.inventory import ObjectsReport
     from arena.store.log import LogStatus
     from arena.store.objects import BodyObjects
@@ -42,9 +52,8 @@ ObjectsOption = Annotated[
     str,
     typer.Option(
         "--objects",
-        envvar="ARENA_DATABASE_OBJECTS",
         help="Where bodies lie that are not in Postgres: file:///folder or s3://bucket/prefix?endpoint=...&region=..."
-        " Default: what the state folder says.",
+        " Default: what the state folder says; with a DSN, ARENA_BODIES_URL.",
     ),
 ]
 ToolsOption = Annotated[
@@ -91,11 +100,11 @@ def provision(
     The role can append to and read its own hotkey's log and nothing else. Give the validator a DSN with this role and
     password in ARENA_DATABASE_DSN; the owner's DSN never belongs on a validator. Run again, it changes the password.
     """
-    from arena.store.schema import provision_validator
+    from arena.store.schema import provision_validator, role_of
 
     password = secrets.token_urlsafe(24)
-    role = provision_validator(owner_dsn, hotkey, password)
-    typer.echo(f"role      {role}\npassword  {password}")
+    provision_validator(owner_dsn, hotkey, password)
+    typer.echo(f"role      {role_of(hotkey)}\npassword  {password}")
 
 
 @app.command()
@@ -140,7 +149,7 @@ def check_objects(
     """
     from arena.store.objects import open_objects
 
-    location = objects or _location_of(state_dir, dsn)
+    location = objects or location_of(dsn, _folder(state_dir)).objects
     if not location:
         raise typer.BadParameter("this store keeps its bodies in Postgres; name another place with --objects")
     reports = run_on_store(dsn, state_dir, lambda store: _compare(store, open_objects(location), validator))
@@ -169,11 +178,15 @@ def backup(
 
     The folder holds a pg_dump archive, the bodies of the object store (unless --refer), and manifest.json with row
     counts and the head of every log. It holds no password. Whoever can read it reads every trace and source in it.
+    Ends with 4 when the object store lacks bodies that a log names: the backup then lacks them too.
     """
     from arena.store.backup import back_up
     from arena.store.objects import open_objects
 
-    location = objects or _location_of(state_dir, owner_dsn)
+    of_node = location_of(owner_dsn, _folder(state_dir))
+    if of_node.kind == "external" and not owner_dsn:
+        raise typer.BadParameter("this node's store is on a server of its own: give its --owner-dsn")
+    location = objects or of_node.objects
     with _owned(owner_dsn, state_dir, tools) as server, show_progress() as progress:
         manifest = asyncio.run(
             back_up(
@@ -187,11 +200,10 @@ def backup(
         )
     if as_json:
         _echo_json(manifest)
-        return
-    kept, rows = manifest.objects, manifest.store.rows
-    typer.echo(f"{out}: {rows['record']} records and {rows['body']} bodies of {len(manifest.store.heads)} logs")
-    if kept.kind != "none":
-        typer.echo(f"{kept.bodies} bodies {kept.kind} from {kept.location}, {kept.missing} missing there")
+    else:
+        _echo_backup(out, manifest)
+    if manifest.objects.missing:
+        raise typer.Exit(EXIT_INTEGRITY)
 
 
 @app.command()
@@ -206,19 +218,31 @@ def restore(
         str, typer.Option(help="Whose node the state folder is, where the backup holds several validators.")
     ] = "",
     tools: ToolsOption = None,
+    new_passwords: Annotated[
+        bool,
+        typer.Option(
+            "--new-passwords",
+            help="With --owner-dsn: also for logins that this server has already, which locks out whoever uses them.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Restore a backup into an empty database or a new state folder, migrate it, and make the login roles again.
 
-    Refuses a database that holds any record. Roles get new passwords: those of the state folder's server are kept in
-    the folder, those of your own server are printed once, as DSNs. Verify with `arena records verify` afterwards. A
-    validator that published checkpoints after the backup was made must not go on from it: its log would deny them.
+    Refuses a database that holds any record. Logins that are made get new passwords: those of the state folder's server
+    are kept in the folder, those of your own server are printed once, as DSNs. A login that your server has already
+    keeps its password (a DSN without one): try a backup beside the live store, and nobody is locked out. Verify with
+    `arena records verify` afterwards. A validator that published checkpoints after the backup was made must not go on
+    from it: its log would deny them.
     """
     from arena.store.objects import folder_location, open_objects
     from arena.store.restore import restore as restore_store
 
     place = None if owner_dsn else open_objects(folder_location(_folder(state_dir) / "bodies"))
-    with _owned(owner_dsn, state_dir, tools) as server, show_progress() as progress:
+    with (
+        _owned(owner_dsn, state_dir, tools, is_rekeying=new_passwords) as server,
+        show_progress() as progress,
+    ):
         restored = asyncio.run(
             restore_store(
                 server.owner_dsn,
@@ -257,6 +281,13 @@ async def _compare(store: PostgresStore, objects: BodyObjects, validator: str) -
         ]
 
 
+def _echo_backup(out: Path, manifest: BackupManifest) -> None:
+    kept, rows = manifest.objects, manifest.store.rows
+    typer.echo(f"{out}: {rows['record']} records and {rows['body']} bodies of {len(manifest.store.heads)} logs")
+    if kept.kind != "none":
+        typer.echo(f"{kept.bodies} bodies {kept.kind} from {kept.location}, {kept.missing} missing there")
+
+
 def _echo_report(report: ObjectsReport, *, with_orphans: bool) -> None:
     typer.echo(
         f"{report.validator}  objects {report.objects} ({report.size / 1e6:.1f} MB)  named {report.named}"
@@ -269,12 +300,15 @@ def _echo_report(report: ObjectsReport, *, with_orphans: bool) -> None:
 
 
 @contextlib.contextmanager
-def _owned(owner_dsn: str, state_dir: Path | None, tools: Path | None) -> Iterator[OwnedServer]:
+def _owned(
+    owner_dsn: str, state_dir: Path | None, tools: Path | None, *, is_rekeying: bool = False
+) -> Iterator[OwnedServer]:
     """The server of a DSN, or that of a state folder, which runs while the block does."""
     if owner_dsn:
         from arena.store.pgtools import own_tools
 
-        yield OwnedServer(owner_dsn, own_tools(tools), lambda hotkey: _provisioned(owner_dsn, hotkey))
+        dsn_for = functools.partial(_provisioned, owner_dsn, is_rekeying=is_rekeying)
+        yield OwnedServer(owner_dsn, own_tools(tools), dsn_for)
         return
     from arena.store.embedded import start_embedded
 
@@ -285,27 +319,20 @@ def _owned(owner_dsn: str, state_dir: Path | None, tools: Path | None) -> Iterat
         server.stop()
 
 
-def _provisioned(owner_dsn: str, hotkey: str) -> str:
-    """The DSN of a login role that is made, or re-keyed, for it."""
+def _provisioned(owner_dsn: str, hotkey: str, *, is_rekeying: bool) -> str:
+    """The DSN of a login role that is made or re-keyed, or, without a password, that exists and keeps its own."""
     from arena.store.connect import login_dsn
-    from arena.store.schema import provision_validator
+    from arena.store.schema import provision_validator, role_of
 
     password = secrets.token_urlsafe(24)
-    return login_dsn(owner_dsn, provision_validator(owner_dsn, hotkey, password), password)
+    is_keyed = provision_validator(owner_dsn, hotkey, password, is_rekeying=is_rekeying)
+    return login_dsn(owner_dsn, role_of(hotkey), password if is_keyed else None)
 
 
 def _folder(state_dir: Path | None) -> Path:
     from arena.store.location import default_state_dir
 
     return state_dir or default_state_dir()
-
-
-def _location_of(state_dir: Path | None, dsn: str) -> str:
-    """The object store that the state folder names; "" when another store is read."""
-    from arena.store.location import read_location
-
-    location = None if dsn else read_location(_folder(state_dir))
-    return location.objects if location else ""
 
 
 def _remember(state_dir: Path, hotkey: str, dsn: str, objects: str) -> None:

@@ -71,3 +71,27 @@ async def store(open_store: OpenStore, signer: Signer) -> PostgresStore:
 def sequencer(store: PostgresStore, signer: Signer) -> Sequencer:
     """Signs and appends to `store`."""
     return Sequencer(store, signer, Clock(), HOST)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[str]:
+    """The address of an S3 service on loopback."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The location of a fresh bucket, whose credentials stand in the environment."""
+    import boto3
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    name = f"arena-{generate_signer().hotkey.lower()[:20]}"
+    boto3.client("s3", endpoint_url=s3, region_name="us-east-1").create_bucket(Bucket=name)
+    return f"s3://{name}/some/prefix?endpoint={s3}&region=us-east-1"

@@ -24,14 +24,15 @@ from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.objects import BodyObjects, folder_location, open_objects, prefix_of
 from arena.store.port import StoredCheckpoint
 from arena.store.postgres import PostgresStore
-from arena.store.schema import SCHEMA_REVISION
+from arena.store.schema import SCHEMA_REVISION, provision_validator
 from neurons.cli.app import run_guarded
 from neurons.cli.records import app as records_app
 from neurons.cli.store import app
 from problems.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, attempt, episode, item
 from tests.arena.released_schemas import fill_0001, make_schema
-from tests.arena.test_store_roles import as_owner
+from tests.arena.store_attacks import ATTACKER, VICTIM, attacks, attacks_on, fingerprint, functions_of, is_refused
+from tests.arena.test_store_roles import TODAY, as_owner
 
 ALICE, BOB = generate_signer(), generate_signer()
 EPISODES = 3
@@ -128,9 +129,8 @@ def test_a_backup_restored_into_a_new_folder_verifies_and_goes_on(node: Path, fr
     location = read_location(fresh / "n")
     assert (location.validator, location.kind, bool(location.objects)) == (ALICE.hotkey, "embedded", outside)
     assert location.dsn != read_location(node).dsn  # a password of its own
-    if not outside:
-        verified = CliRunner().invoke(records_app, ["verify", "--state-dir", str(fresh / "n"), "--json"])
-        assert (verified.exit_code, json.loads(verified.stdout)["ok"]) == (0, True)
+    verified = CliRunner().invoke(records_app, ["verify", "--state-dir", str(fresh / "n"), "--json"])
+    assert (verified.exit_code, json.loads(verified.stdout)["ok"]) == (0, True)
     server = start_embedded(fresh / "n")
     asyncio.run(require_whole(location.dsn, open_objects(location.objects) if outside else None))
     server.stop()
@@ -207,15 +207,32 @@ async def test_a_database_of_ones_own_is_backed_up_and_restored(postgres: Embedd
     await asyncio.to_thread(ok, "backup", "--out", fresh / "b", "--owner-dsn", owners[0])
     restored = json.loads(await asyncio.to_thread(ok, "restore", fresh / "b", "--owner-dsn", owners[1], "--json"))
     (made,) = restored["roles"]
-    await require_whole(made["dsn"], None, carol)
-    with pytest.raises(ArenaError, match="V2021"):
-        await PostgresStore.open(dsn)  # the password that was printed before is no more
-    connection = await asyncpg.connect(made["dsn"])
-    with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        await connection.execute("delete from arena.record")
-    await connection.close()
+    assert made["dsn"].startswith(f"postgresql://{role}@/to_{name}?")
+    await require_whole(dsn.replace(f"/from_{name}", f"/to_{name}"), None, carol)  # a login is the server's
+    await (await PostgresStore.open(dsn, carol.hotkey)).close()  # and nobody was locked out
+    await require_all_attacks_refused(postgres, owners[1])
     for kind in ("from", "to"):
         await as_owner(postgres, f"drop database {kind}_{name} with (force)")
+
+
+async def require_all_attacks_refused(postgres: EmbeddedServer, owner_dsn: str) -> None:
+    """Assert that rights, triggers and row security of a restored database refuse what those of a new one do."""
+    logins = {}
+    for hotkey in (ATTACKER, VICTIM):
+        dsn = await asyncio.to_thread(postgres.dsn_for, hotkey)
+        await asyncio.to_thread(provision_validator, owner_dsn, hotkey, "unused", is_rekeying=False)
+        logins[hotkey] = dsn.replace("@/postgres", "@/" + owner_dsn.split("@/")[1].split("?")[0])
+    owner, attacker = await asyncpg.connect(owner_dsn), await asyncpg.connect(logins[ATTACKER])
+    before = await fingerprint(owner)
+    tried = [*attacks(TODAY).values(), *(s for function in await functions_of(owner) for s in attacks_on(function))]
+    assert [statement for statement in tried if not await is_refused(attacker, statement)] == []
+    assert await fingerprint(owner) == before
+    assert await attacker.fetch("select from arena.record") == []
+    for table in ("record", "body", "checkpoint", "anchor", "head", f"record_{TODAY}", f"body_{TODAY}"):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="append-only"):
+            await owner.execute(f"truncate arena.{table} cascade")
+    await owner.close()
+    await attacker.close()
 
 
 async def test_a_backup_of_an_earlier_schema_is_restored_and_migrated(postgres: EmbeddedServer, fresh: Path) -> None:
@@ -227,10 +244,14 @@ async def test_a_backup_of_an_earlier_schema_is_restored_and_migrated(postgres: 
     await make_schema(owners[0], "0001")
     printed = await asyncio.to_thread(ok, "provision", "--owner-dsn", owners[0], "--hotkey", dave.hotkey)
     role, password = (line.split()[1] for line in printed.splitlines())
-    await fill_0001(owners[0].replace(owners[0].split("//")[1].split("@")[0], f"{role}:{password}"), dave)
+    before = owners[0].replace(owners[0].split("//")[1].split("@")[0], f"{role}:{password}")
+    await fill_0001(before, dave)
     await asyncio.to_thread(ok, "backup", "--out", fresh / "b", "--owner-dsn", owners[0])
     assert json.loads((fresh / "b" / "manifest.json").read_text())["store"]["schema_revision"] == "0001"
-    restored = json.loads(await asyncio.to_thread(ok, "restore", fresh / "b", "--owner-dsn", owners[1], "--json"))
+    words = ["restore", fresh / "b", "--owner-dsn", owners[1], "--new-passwords", "--json"]
+    restored = json.loads(await asyncio.to_thread(ok, *words))
+    with pytest.raises(ArenaError, match="V2021"):
+        await PostgresStore.open(before)  # the password that was printed before is no more
     store = await PostgresStore.open(restored["roles"][0]["dsn"])
     report = await verify_store(store, verify)
     assert (report.is_ok, report.records) == (True, 11)
@@ -280,6 +301,58 @@ def test_bodies_of_an_object_store_are_not_left_out_by_mistake(node: Path, fresh
     finally:
         server.stop()
     assert [path.name for path in fresh.iterdir()] == ["b"]
+
+
+async def is_verified(words: list[str]) -> bool:
+    """What `arena records verify` says."""
+    result = await asyncio.to_thread(CliRunner().invoke, records_app, ["verify", *words, "--json"])
+    assert result.exception is None, result.output
+    return bool(json.loads(result.stdout)["ok"])
+
+
+async def test_a_store_with_its_bodies_in_a_bucket_is_read_backed_up_and_restored(
+    bucket: str, fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, restored = fresh / "node", fresh / "n"
+    server = await asyncio.to_thread(start_embedded, node)
+    dsn = await asyncio.to_thread(server.dsn_for, ALICE.hotkey)
+    write_location(node, StoreLocation(kind="embedded", validator=ALICE.hotkey, dsn=dsn, objects=bucket))
+    await fill(dsn, ALICE, open_objects(bucket))
+    assert await is_verified(["--state-dir", str(node)])
+    assert "missing 0  orphans 0" in await asyncio.to_thread(ok, "objects", "--state-dir", node)
+    unnamed = await asyncio.to_thread(CliRunner().invoke, records_app, ["verify", "--dsn", dsn])
+    assert "V2029" in str(unnamed.exception)
+    monkeypatch.setenv("ARENA_BODIES_URL", bucket)
+    assert await is_verified(["--dsn", dsn])
+    assert "3 bodies copied" in await asyncio.to_thread(ok, "backup", "--out", fresh / "b", "--state-dir", node)
+    monkeypatch.delenv("ARENA_BODIES_URL")
+    await asyncio.to_thread(ok, "restore", fresh / "b", "--state-dir", restored)
+    assert read_location(restored).objects == folder_location(restored / "bodies")
+    assert await is_verified(["--state-dir", str(restored)])
+    server.stop()
+
+
+def test_a_backup_of_a_node_is_of_its_own_store(node: Path, fresh: Path) -> None:
+    location = read_location(node)
+    write_location(fresh / "elsewhere", StoreLocation(kind="external", validator="v", dsn=location.dsn))
+    result = arena("backup", "--out", fresh / "b", "--state-dir", fresh / "elsewhere")
+    assert (result.exit_code, "--owner-dsn" in result.output) == (2, True)
+    refused("V2026", "backup", "--out", fresh / "b", "--state-dir", fresh / "nothing")
+    assert not (fresh / "nothing").exists()
+    assert not (fresh / "elsewhere" / "postgres").exists()
+
+
+def test_a_backup_that_lacks_a_body_says_so(node: Path, fresh: Path) -> None:
+    if not read_location(node).objects:
+        assert arena("backup", "--out", fresh / "b", "--state-dir", node).exit_code == 0
+        return
+    one = sorted((node / "objects").rglob("*.zst"))[0]
+    content = one.read_bytes()
+    one.unlink()
+    result = arena("backup", "--out", fresh / "b", "--state-dir", node)
+    one.write_bytes(content)
+    assert (result.exit_code, "1 missing there" in result.stdout) == (4, True)
+    ok("restore", fresh / "b", "--state-dir", fresh / "n")  # as whole as the store was
 
 
 # -- status and objects

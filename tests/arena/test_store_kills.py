@@ -4,7 +4,7 @@ nothing doubled, nothing half there; with bodies in Postgres and in an object st
 from __future__ import annotations
 
 import asyncio
-import os
+import contextlib
 import random
 import shutil
 import signal
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import psutil
@@ -56,15 +56,24 @@ def kill_writer(writer: subprocess.Popen[str], server: EmbeddedServer) -> None:
 def kill_server(writer: subprocess.Popen[str], server: EmbeddedServer) -> None:
     """The postmaster and every process of it, as the kernel's out-of-memory killer or a power cut would."""
     postmaster = psutil.Process(server.pid)
-    for process in (postmaster, *postmaster.children()):
-        os.kill(process.pid, signal.SIGKILL)
+    assert kill_each([postmaster, *postmaster.children()])[0] == postmaster
 
 
 def kill_appending_process(writer: subprocess.Popen[str], server: EmbeddedServer) -> None:
     """The server processes that serve the writer: the postmaster then restarts all of them and recovers."""
-    for process in psutil.Process(server.pid).children():
-        if "arena_v_" in " ".join(process.cmdline()):
-            os.kill(process.pid, signal.SIGKILL)
+    assert kill_each(psutil.Process(server.pid).children(), "arena_v_")
+
+
+def kill_each(processes: Iterable[psutil.Process], title: str = "") -> list[psutil.Process]:
+    """Kill those whose title holds `title`, and say which. Sessions come and go, and processes of a server end with
+    it: one that ended by itself since it was listed is none that we killed."""
+    killed = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if title in " ".join(process.cmdline()):
+                process.kill()
+                killed.append(process)
+    return killed
 
 
 @pytest.mark.parametrize("kills", [FEW, MANY])

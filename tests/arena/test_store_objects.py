@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import obstore
 import pytest
-from moto.server import ThreadedMotoServer
 from obstore.store import LocalStore, S3Store
 
 from arena.chain.keys import generate_signer, verify
@@ -26,28 +25,6 @@ from tests.arena.test_store_roles import as_owner
 Place = str
 PLACES = ("postgres", "folder", "bucket")
 OUTSIDE = PLACES[1:]
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    """The address of an S3 service on loopback."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def bucket(s3: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The location of a fresh bucket, whose credentials stand in the environment."""
-    import boto3
-
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    name = f"arena-{generate_signer().hotkey.lower()[:20]}"
-    boto3.client("s3", endpoint_url=s3, region_name="us-east-1").create_bucket(Bucket=name)
-    return f"s3://{name}/some/prefix?endpoint={s3}&region=us-east-1"
 
 
 @pytest.fixture

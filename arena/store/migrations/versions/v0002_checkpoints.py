@@ -14,5 +14,5 @@ depends_on = None
 
 def upgrade() -> None:
     """Add to the first schema; no row of it changes."""
-    for name in ("0002_bodies.sql", "0002_checkpoints.sql"):
+    for name in ("0002_bodies.sql", "0002_append.sql", "0002_checkpoints.sql"):
         run_script(op.get_bind(), name)

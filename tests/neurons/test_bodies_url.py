@@ -1,0 +1,132 @@
+"""A node whose bodies lie outside of Postgres: it races, and everything that reads its store finds them; a place that
+can't be used stops it at the start and is named by its setting."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from arena.api.client import TailClient
+from arena.chain.keys import keypair_signer, verify
+from arena.export.reading import read_row
+from arena.store.location import read_location
+from arena.store.objects import folder_location
+from neurons.cli.app import app
+from neurons.demo import VALIDATOR, DemoRun, running_validator, watch
+from neurons.doctor import check_bodies
+from neurons.node_opening import open_node
+from neurons.settings import Settings, resolve
+from problems.errors import ArenaError
+from tests.arena.tail_stand import free_port
+from tests.neurons.arena_stand import SMALL, make_run
+
+POOLS = ("train", "dev", "eval")
+PROBLEMS = (SMALL.qualifying.problems, SMALL.race.problems)
+HOTKEY = keypair_signer(VALIDATOR).hotkey
+
+
+@pytest.fixture(scope="module")
+def raced(
+    arena_base: Path, small_catalogue: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[DemoRun, list[bytes]]]:
+    """A node that has raced with its bodies in a folder, and the lines of its live tail from then."""
+    port = free_port()
+    url = folder_location(tmp_path_factory.mktemp("bodies") / "of a node")
+    settings = {"ARENA_BODIES_URL": url, "ARENA_SERVE_PORT": str(port), "ARENA_CHECKPOINT_EVERY_S": "1"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        run = make_run(arena_base, small_catalogue, names=("expert", "nop"))
+        with running_validator(run) as process:
+            asyncio.run(_until_settled(run, process))
+            client = TailClient(f"http://127.0.0.1:{port}", verify_signature=verify, sleep=time.sleep)
+            lines = list(client.lines(HOTKEY, pools=POOLS))
+        assert process.returncode == 0, (run.folder / "validator.log").read_text()[-2_000:]
+    yield run, lines
+
+
+async def _until_settled(run: DemoRun, process) -> None:
+    async with asyncio.timeout(150):
+        async for _ in watch(run, process, PROBLEMS):
+            pass
+
+
+def arena(*words: str | Path) -> str:
+    """What an `arena` command that must succeed prints."""
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
+
+
+def test_every_body_lies_in_the_folder_and_is_found_by_every_reader(
+    raced: tuple[DemoRun, list[bytes]], tmp_path: Path
+) -> None:
+    run, lines = raced
+    state = ("--state-dir", run.folder)
+    (log,) = json.loads(arena("store", "status", *state, "--json"))["logs"]
+    assert log["bodies_elsewhere"] == log["bodies"] > 0
+    assert json.loads(arena("records", "verify", *state, "--json"))["ok"]
+    (objects,) = json.loads(arena("store", "objects", *state, "--json"))
+    assert (objects["missing_count"], objects["named"]) == (0, log["bodies"])
+    pools = [part for pool in POOLS for part in ("--pool", pool)]
+    exported = json.loads(arena("records", "export", "--out", tmp_path / "out", *state, *pools, "--json"))
+    rows = [read_row(line) for line in lines]
+    assert exported["trajectories"] == sum(row.body is not None for row in rows) > 0
+
+
+@pytest.mark.parametrize(
+    ("place", "said"), [("", "is empty"), ("another", "copy them there first"), ("file", "file://")]
+)
+def test_a_node_does_not_start_without_the_bodies_of_its_log(
+    place: str, said: str, raced: tuple[DemoRun, list[bytes]], tmp_path: Path
+) -> None:
+    run, _ = raced
+    (tmp_path / "file").write_text("no folder")
+    url = folder_location(tmp_path / place) if place else ""
+    before = read_location(run.folder)
+    with pytest.raises(ArenaError, match=f"V2029.*bodies_url.*{said}"):
+        asyncio.run(_start(run.settings.model_copy(update={"bodies_url": url})))
+    assert read_location(run.folder) == before
+
+
+async def _start(settings: Settings) -> None:
+    async with open_node(settings):
+        pass
+
+
+def _settings(tmp_path: Path, url: str) -> Settings:
+    given = {"state_dir": tmp_path / "state", "bodies_url": url, "wallet_hotkey": VALIDATOR}
+    return resolve(given).settings
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://host/x", "file://host/x", "bodies", "s3://key:word@bucket", "s3://b?secret=word"]
+)
+def test_a_url_that_means_nothing_stops_the_node_before_anything_is_opened(url: str, tmp_path: Path) -> None:
+    with pytest.raises(ArenaError, match=r"V2029.*bodies_url: ") as refused:
+        asyncio.run(_start(_settings(tmp_path, url)))
+    assert "word" not in str(refused.value)
+    assert not (tmp_path / "state").exists()
+    with pytest.raises(ArenaError, match="V2029"):
+        check_bodies(_settings(tmp_path, url))
+
+
+def test_doctor_says_where_bodies_go_and_what_is_wrong_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_bodies(_settings(tmp_path, "")).found == "kept in Postgres"
+    row = check_bodies(_settings(tmp_path, folder_location(tmp_path / "to" / "be" / "made")))
+    assert row.status in ("ok", "warn")
+    assert not (tmp_path / "to").exists()
+    (tmp_path / "taken").write_text("")
+    row = check_bodies(_settings(tmp_path, folder_location(tmp_path / "taken" / "below")))
+    assert (row.status, "--bodies-url" in row.fix) == ("fail", True)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    away = f"s3://bucket/prefix?endpoint=http://127.0.0.1:{free_port()}&region=r"
+    with pytest.raises(ArenaError, match="V2028"):
+        check_bodies(_settings(tmp_path, away))
