@@ -16,7 +16,7 @@ import zstandard
 from arena.export.hygiene import cleaned, holds_secret
 from arena.export.model import LogRow, Trajectory, Withheld
 from arena.export.selection import Selection, race_of
-from arena.records.body import decode_body, decode_content
+from arena.records.body import decode_body, decode_content, is_canonical
 from arena.records.model import (
     RECORD_VERSION,
     EvaluationRecord,
@@ -117,25 +117,25 @@ def assemble(page: Page, selection: Selection, *, first_seq: int, last_seq: int,
 
 
 def signed_content(content: bytes, content_sha256: str) -> RecordContent | None:
-    """The content of these bytes, or None when they are not what was signed, not of this version or not one line."""
-    if hashlib.sha256(content).hexdigest() != content_sha256 or b"\n" in content:
+    """The content of these bytes, or None when they are not what was signed, not of this version or not canonical."""
+    if hashlib.sha256(content).hexdigest() != content_sha256:
         return None
     try:
         read = decode_content(content)
     except ArenaError:
         return None
-    return read if read.version == RECORD_VERSION else None
+    return read if read.version == RECORD_VERSION and is_canonical(content, read) else None
 
 
 def addressed_body(content: bytes, body_sha256: str) -> EvaluationBody | None:
-    """The body of these bytes, or None when they do not have this hash, are not of this version or not one line."""
-    if hashlib.sha256(content).hexdigest() != body_sha256 or b"\n" in content:
+    """The body of these bytes, or None when they do not have this hash, are not of this version or not canonical."""
+    if hashlib.sha256(content).hexdigest() != body_sha256:
         return None
     try:
         read = decode_body(content)
     except ArenaError:
         return None
-    return read if read.version == BODY_VERSION else None
+    return read if read.version == BODY_VERSION and is_canonical(content, read) else None
 
 
 def log_row(
@@ -233,11 +233,12 @@ def _evaluation(
     references: tuple[LogRow, ...] = ()
     if counted and not is_scrubbed and (counted.withheld or counted.record.seq < first_seq):
         references = (log_row(counted.record, content=counted.record.content),)
+    shown = cleaned(trajectory) if is_scrubbed else trajectory
     return msgspec.structs.replace(
         row,
-        policy_sha256=evaluation.conditions.policy_sha256,
-        partition_sha256=evaluation.context.partition_sha256,
-        trajectory=cleaned(trajectory) if is_scrubbed else trajectory,
+        policy_sha256=shown.evaluation.conditions.policy_sha256 if shown else "",
+        partition_sha256=shown.evaluation.context.partition_sha256 if shown else "",
+        trajectory=shown,
         is_scrubbed=is_scrubbed,
         references=references,
     )

@@ -48,6 +48,10 @@ class Walk:
         peaks = tuple(peak.hex() for peak in self._tree.peaks)
         return Cursor(validator=self.validator, after_seq=self.seq, head=self._head, peaks=peaks)
 
+    def is_followed_by(self, seq: int, prev: str) -> bool:
+        """Whether a record of this number and link comes next."""
+        return seq == self.seq + 1 and prev == self._head
+
     def take(self, seq: int, prev: str, content_sha256: str) -> bytes:
         """Go over the next record; returns the message its signature covers.
 

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -27,6 +27,7 @@ from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile
 from arena.export.reading import shard_trajectories
 from arena.export.selection import Selection, check_request, releases_of
 from arena.export.shards import VIEWS, LinesFile, ShardWriter, adopt, describe, shard_is_full
+from arena.export.viewing import Viewing, await_writers, open_viewing
 from arena.export.views import finish_export, require_views
 from arena.records.chain import signing_message
 from arena.records.checkpoint import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
@@ -51,14 +52,17 @@ async def export_records(
     software: str,
     start: Cursor | None = None,
     signer: Signer | None = None,
+    processes: int = 1,
     progress: Progress | None = None,
 ) -> Manifest:
     """Export what `request` asks for into `folder`, or go on with such an export that was interrupted there.
 
     `start`: the cursor of an earlier export (`continued`). With `signer`, the log's own hotkey, the range ends at the
     log's head under a checkpoint signed for the export, and the manifest is signed; without, at the newest stored one.
+    `processes`: with 2 or more, views are written in a process of their own; the bytes are the same.
     Raises ArenaError V2070 for a folder that holds something else, V2071 when no checkpoint covers the range, V2073 for
-    a request nothing can be made of, V2050 when the log does not lead to the checkpoint, V2021 when the server is away.
+    a request nothing can be made of, V2050 when the log does not lead to the checkpoint, V2021 when the server is away,
+    V2087 when the process of the views died, V2088 when a disk is full.
     """
     check_request(request)
     require_views(request.formats)
@@ -71,9 +75,18 @@ async def export_records(
             log = await _log_range(store, begin, verify_signature, signer)
             journal = Journal(request=request, log=log, here=begin)
             journals.save(folder, journal)
+        await asyncio.to_thread(await_writers, folder / VIEWS)
         journals.clear_unfinished(folder, journal)
-        with ThreadPoolExecutor(max_workers=len(request.formats) + 1) as threads:
-            return await _run(store, journal, folder, verify_signature, software, signer, progress, threads)
+        views = [name for name in request.formats if name != "jsonl"]
+        with (
+            ThreadPoolExecutor(max_workers=1) as threads,
+            open_viewing(folder / VIEWS, views, in_process=processes > 1) as viewing,
+        ):
+            shards = _Shards(viewing, threads)
+            try:
+                return await _run(store, journal, folder, verify_signature, software, signer, progress, shards)
+            except OSError as error:  # of a file: a server that went away is V2021
+                raise ArenaError("V2088", f"{folder}: {error.strerror or error}") from error
 
 
 def continued(previous: Manifest, request: Request) -> Cursor:
@@ -94,13 +107,13 @@ async def _run(
     software: str,
     signer: Signer | None,
     progress: Progress | None,
-    threads: Executor,
+    shards: _Shards,
 ) -> Manifest:
     log = journal.log
     releases = {record.race_id: record async for _, record in _releases(store, log.validator, log.last_seq)}
     selection = Selection(journal.request, releases_of(releases), log.start)
     fold = await asyncio.to_thread(_fold_finished, folder, journal)
-    writing = _Writing(folder, journal, fold, threads)
+    writing = _Writing(folder, journal, fold, shards)
     pages = _ahead(_pages(store, journal, selection))
     async for rows in _ahead(_assembled(pages, selection, journal)):
         await asyncio.to_thread(writing.take, rows)
@@ -117,11 +130,18 @@ async def _run(
     return manifest
 
 
+class _Shards(NamedTuple):
+    """What shards are written with."""
+
+    viewing: Viewing
+    threads: Executor
+
+
 class _Writing:
     """The writing end: counts rows, cuts shards and keeps the journal. One call at a time."""
 
-    def __init__(self, folder: Path, journal: Journal, fold: DiversityFold, threads: Executor) -> None:
-        self._folder, self._journal, self._threads = folder, journal, threads
+    def __init__(self, folder: Path, journal: Journal, fold: DiversityFold, shards: _Shards) -> None:
+        self._folder, self._journal, self._shards = folder, journal, shards
         self.fold = fold
         self.walk = Walk(journal.here)
         self._shard: ShardWriter | None = None
@@ -152,8 +172,7 @@ class _Writing:
         journals.save(self._folder, self._journal)
 
     def _open(self) -> ShardWriter:
-        views = [name for name in self._journal.request.formats if name != "jsonl"]
-        self._shard = ShardWriter(self._folder, self._journal.shards, views, self._threads)
+        self._shard = ShardWriter(self._folder, self._journal.shards, self._shards.viewing, self._shards.threads)
         return self._shard
 
     def _note(self, row: Assembled) -> None:

@@ -16,6 +16,7 @@ from judge.verdict import Opinion, UnscoredVerdict, Verdict
 from problems.model import Pool
 from problems.outcome import Axis, OutcomeScore
 
+_COUNT_MAX = 2**53 - 1  # of a canonical integer; sums of hostile counts must still fit a column
 AXES = ("title", "price", "service", "sku", "attribute")
 
 
@@ -195,6 +196,6 @@ def _outcome(score: OutcomeScore) -> dict[str, bool | int | str | None]:
     }
     for axis in AXES:
         met: list[Axis] = [getattr(slot, axis) for slot in score.slots]
-        facts[f"{axis}_hits"] = sum(one.hits for one in met)
-        facts[f"{axis}_total"] = sum(one.total for one in met)
+        facts[f"{axis}_hits"] = min(sum(one.hits for one in met), _COUNT_MAX)
+        facts[f"{axis}_total"] = min(sum(one.total for one in met), _COUNT_MAX)
     return facts

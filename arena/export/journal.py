@@ -87,7 +87,7 @@ def load(folder: Path, request: Request, start: Cursor) -> Journal | None:
         return None
     try:
         journal = msgspec.json.decode(path.read_bytes(), type=Journal)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ArenaError("V2070", f"{path}: {error}") from error
     if journal.request != request or journal.log.start != start:
         raise ArenaError("V2070", f"{folder} holds an unfinished export of another request")

@@ -37,7 +37,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         content = (folder / MANIFEST).read_bytes()
         manifest = _DECODER.decode(content)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ArenaError("V2074", f"{folder / MANIFEST}: {error}") from error
     if manifest.version != MANIFEST_VERSION:
         raise ArenaError("V2074", f"{folder / MANIFEST}: version {manifest.version}, this release reads 1")

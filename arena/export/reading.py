@@ -139,7 +139,7 @@ def read_scrubbed(folder: Path, number: int) -> dict[int, Trajectory]:
         return {}
     try:
         rows = [scrubbed_line(line) for line in read_lines(path)]
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ArenaError("V2050", f"{SCRUBBED}/{path.name}: {error}") from error
     return {row.seq: row for row in rows}
 

@@ -6,7 +6,7 @@ and holds each row against release rule and request on the way. A wrong row rais
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -15,10 +15,10 @@ from arena.export.checks import RowCheck
 from arena.export.diversity import DiversityFold
 from arena.export.exporter import PAGE, REFERENCES, finish_views, sorted_files, write_notes
 from arena.export.hygiene import holds_secret
-from arena.export.model import Format, LogRow, Manifest, ShardFile, Trajectory
+from arena.export.model import LogRow, Manifest, ShardFile, Trajectory
 from arena.export.reading import read_rows, read_scrubbed, row_trajectory
 from arena.export.shards import LOG, SCRUBBED, VIEWS, adopt, shard_is_full, shard_name
-from arena.export.views import ViewWriter, open_view
+from arena.export.viewing import Viewing
 from problems.errors import ArenaError
 
 Progress = Callable[[int], None]  # rows done
@@ -27,8 +27,10 @@ Progress = Callable[[int], None]  # rows done
 class Rederivation:
     """One pass over the shards, into a folder of its own."""
 
-    def __init__(self, folder: Path, made: Path, manifest: Manifest, check: RowCheck) -> None:
+    def __init__(self, folder: Path, made: Path, manifest: Manifest, check: RowCheck, viewing: Viewing) -> None:
+        """`viewing` writes the manifest's views under `made`."""
         self._folder, self._made, self._manifest, self._check = folder, made, manifest, check
+        self._viewing = viewing
         self._fold = DiversityFold()
         self._named = {file.path: file for file in manifest.files}
         self._files: list[ShardFile] = []
@@ -63,7 +65,6 @@ class Rederivation:
     def _shard(self, number: int, *, is_last: bool) -> None:
         """Judge one shard's rows and write its views again."""
         scrubbed = read_scrubbed(self._folder, number)
-        writers: dict[Format, ViewWriter] = {}
         rows = trajectories = 0
         batch: list[Trajectory] = []
         for row, trajectory in self._trajectories(number, scrubbed):
@@ -75,15 +76,17 @@ class Rederivation:
             trajectories += 1
             self._fold.add(trajectory)
             batch.append(trajectory)
-            writers = writers or self._open(number)
             if len(batch) == PAGE:
-                _write(writers, batch)
+                self._viewing.write(number, batch)
                 batch = []
-        _write(writers, batch)
+        if batch:
+            self._viewing.write(number, batch)
         if not is_last and not shard_is_full(trajectories, rows, self._manifest.request.rows_per_shard):
             raise ArenaError("V2050", f"{LOG}/{shard_name(number)}: the shard ends too early")
-        for view, writer in writers.items():
-            self._files += adopt(self._made, view, writer.finish())
+        for view, made in self._viewing.finish().items():
+            self._files += adopt(self._made, view, made)
+            for file in made:  # its hash is known: a whole export need not fit where this one is made
+                (self._made / VIEWS / view / file.path).unlink()
         self._rows += rows
         self._add_named(f"{LOG}/{shard_name(number)}", rows)
         if scrubbed:
@@ -104,25 +107,10 @@ class Rederivation:
         if left:
             raise ArenaError("V2050", f"{SCRUBBED}/{shard_name(number)}: no row {min(left)} in its log shard")
 
-    def _open(self, number: int) -> dict[Format, ViewWriter]:
-        writers: dict[Format, ViewWriter] = {}
-        for view in self._manifest.request.formats:
-            if view != "jsonl":
-                folder = self._made / VIEWS / view
-                folder.mkdir(parents=True, exist_ok=True)
-                writers[view] = open_view(view, folder, number)
-        return writers
-
     def _add_named(self, path: str, rows: int) -> None:
         """A file whose bytes were checked already: only its rows were counted again."""
         if path in self._named:
             self._files.append(msgspec.structs.replace(self._named[path], rows=rows))
-
-
-def _write(writers: dict[Format, ViewWriter], batch: Sequence[Trajectory]) -> None:
-    if batch:
-        for writer in writers.values():
-            writer.write(batch)
 
 
 def _check_scrubbed(row: LogRow, trajectory: Trajectory) -> None:

@@ -1,7 +1,7 @@
 """Shards: the files of an export, some thousand trajectories at a time, each complete before it is named anywhere.
 
 Promise: where a shard ends depends on the rows alone, so an interrupted shard is made again with the same rows and
-names. Log and views of a shard are written side by side, on one thread each.
+names. Log and views of a shard are written side by side.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import zstandard
 
 from arena.export.assembly import Assembled
 from arena.export.model import Format, ShardFile, Trajectory
-from arena.export.views import ViewWriter, open_view
+from arena.export.viewing import Viewing
 
 ZSTD_LEVEL = 1
 LOG_ROWS_PER_ROW = 10  # a shard has at most so many log rows per row the request allows it: stubs are small, not free
@@ -58,11 +58,10 @@ class LinesFile:
 class ShardWriter:
     """One shard being written: log, scrubbed rows and every view asked for."""
 
-    def __init__(self, folder: Path, number: int, views: Sequence[Format], threads: Executor) -> None:
-        self._folder, self._number, self._views, self._threads = folder, number, views, threads
+    def __init__(self, folder: Path, number: int, viewing: Viewing, threads: Executor) -> None:
+        self._folder, self._number, self._viewing, self._threads = folder, number, viewing, threads
         self._log = LinesFile(folder / LOG / shard_name(number))
         self._scrubbed: LinesFile | None = None
-        self._writers: dict[Format, ViewWriter] = {}
         self.trajectories = 0
 
     @property
@@ -74,17 +73,14 @@ class ShardWriter:
         """Add rows, in log order."""
         trajectories = [row.trajectory for row in rows if row.trajectory is not None]
         scrubbed = [row.trajectory for row in rows if row.trajectory is not None and row.is_scrubbed]
-        running = [self._threads.submit(self._log.write, [row.line for row in rows])]
+        logged = self._threads.submit(self._log.write, [row.line for row in rows])
         if trajectories:
             self.trajectories += len(trajectories)
-            if not self._writers:
-                self._writers = {view: open_view(view, _made(self._view(view)), self._number) for view in self._views}
-            running += [self._threads.submit(writer.write, trajectories) for writer in self._writers.values()]
+            self._viewing.write(self._number, trajectories)
         if scrubbed:
             self._scrubbed = self._scrubbed or LinesFile(self._folder / SCRUBBED / shard_name(self._number))
             self._scrubbed.write([msgspec.json.encode(trajectory) for trajectory in scrubbed])
-        for future in running:
-            future.result()
+        logged.result()
 
     def finish(self) -> list[ShardFile]:
         """Complete and describe every file of the shard."""
@@ -93,13 +89,9 @@ class ShardWriter:
             if lines:
                 lines.close()
                 files.append(describe(self._folder, lines.path, lines.rows))
-        running = {view: self._threads.submit(writer.finish) for view, writer in self._writers.items()}
-        for view, future in running.items():
-            files += adopt(self._folder, view, future.result())
+        for view, made in self._viewing.finish().items():
+            files += adopt(self._folder, view, made)
         return files
-
-    def _view(self, view: Format) -> Path:
-        return self._folder / VIEWS / view
 
 
 def shard_name(number: int) -> str:
@@ -142,11 +134,6 @@ def file_hash(path: Path) -> tuple[str, int]:
 def scrubbed_line(line: bytes) -> Trajectory:
     """The trajectory of a line of `scrubbed/`. Raises msgspec.DecodeError."""
     return msgspec.json.decode(line, type=Trajectory)
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _sync(path: Path) -> None:

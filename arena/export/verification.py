@@ -9,7 +9,7 @@ that is not what its format makes of the log. It can't tell why a stub is a stub
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -18,12 +18,14 @@ from arena.chain.port import Verifier
 from arena.export.checks import RowCheck
 from arena.export.cursor import Walk
 from arena.export.exporter import REFERENCES
+from arena.export.looking import Looked, Looking, open_looking
 from arena.export.manifest import CHECKSUM, MANIFEST, SIGNATURE, read_manifest, signer_of
 from arena.export.model import Manifest
-from arena.export.reading import VerdictFile, read_rows
+from arena.export.reading import VerdictFile, read_lines
 from arena.export.rederive import Rederivation
 from arena.export.selection import check_request
-from arena.export.shards import LOG, file_hash, shard_name
+from arena.export.shards import LOG, VIEWS, file_hash, shard_name
+from arena.export.viewing import open_viewing
 from arena.export.views import require_views
 from arena.records.checkpoint import Checkpoint, read_checkpoint
 from arena.records.log_check import LogCheck, LogStart
@@ -31,6 +33,7 @@ from arena.records.report import VerifyReport
 from problems.errors import ArenaError
 
 WRONG_KEPT = 100
+_PROCESS_CODES = frozenset({"V2052", "V2087"})
 _BESIDE = {MANIFEST, CHECKSUM, SIGNATURE}
 
 Progress = Callable[[int, int], None]  # records done, records in all
@@ -60,8 +63,14 @@ class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
         return not self.wrong
 
 
-def verify_export(folder: Path, verify_signature: Verifier, *, progress: Progress | None = None) -> ExportReport:
-    """Verify a whole export. Files are looked at first: where one is not what the manifest says, rows are not read."""
+def verify_export(
+    folder: Path, verify_signature: Verifier, *, processes: int = 0, progress: Progress | None = None
+) -> ExportReport:
+    """Verify a whole export. Files are looked at first: where one is not what the manifest says, rows are not read.
+
+    `processes`: look at rows in so many, and make the views again in one of their own; what is found is the same.
+    Raises ArenaError V2052 or V2087 when one of them died: then nothing is known.
+    """
     try:
         manifest = read_manifest(folder)
         signer = signer_of(folder, verify_signature)
@@ -74,8 +83,11 @@ def verify_export(folder: Path, verify_signature: Verifier, *, progress: Progres
         return msgspec.structs.replace(report, wrong=tuple(wrong[:WRONG_KEPT]))
     try:
         points = _read_range(manifest, verify_signature)
-        found, wrong = _verify_rows(folder, manifest, points, verify_signature, progress)
+        rows = _Rows(folder, manifest, verify_signature, processes, progress)
+        found, wrong = rows.verify(points)
     except ArenaError as error:
+        if error.failure.code in _PROCESS_CODES:
+            raise
         return msgspec.structs.replace(report, wrong=(Wrong(place="log", detail=error.failure.detail),))
     return msgspec.structs.replace(
         report, log=found, trajectories=manifest.trajectories, wrong=tuple(wrong[:WRONG_KEPT])
@@ -87,16 +99,23 @@ def _wrong_files(folder: Path, manifest: Manifest) -> list[Wrong]:
     wrong, named = [], {file.path: file for file in manifest.files}
     if len(named) != len(manifest.files):
         wrong.append(Wrong(place=MANIFEST, detail="it names a file twice"))
-    present = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if not path.is_dir()}
+    present = {
+        path.relative_to(folder).as_posix(): path
+        for path in sorted(folder.rglob("*"))
+        if path.is_symlink() or not path.is_dir()
+    }
     for name in sorted(named.keys() | present.keys() - _BESIDE):
         if name not in present:
-            wrong.append(Wrong(place=name, detail="the file is missing"))
+            detail = "the file is missing"
         elif name not in named:
-            wrong.append(Wrong(place=name, detail="the manifest does not name this file"))
+            detail = "the manifest does not name this file"
         elif present[name].is_symlink() or not present[name].is_file():
-            wrong.append(Wrong(place=name, detail="not a plain file"))
+            detail = "not a plain file"
         elif file_hash(present[name]) != (named[name].sha256, named[name].size_bytes):
-            wrong.append(Wrong(place=name, detail="its bytes are not those the manifest names"))
+            detail = "its bytes are not those the manifest names"
+        else:
+            continue
+        wrong.append(Wrong(place=name.encode("utf-8", "backslashreplace").decode(), detail=detail))
     return wrong
 
 
@@ -120,40 +139,70 @@ def _read_range(manifest: Manifest, verify_signature: Verifier) -> list[Checkpoi
     return points
 
 
-def _verify_rows(
-    folder: Path,
-    manifest: Manifest,
-    points: list[Checkpoint],
-    verify_signature: Verifier,
-    progress: Progress | None,
-) -> tuple[VerifyReport, list[Wrong]]:
-    """Go over the log twice: chain, tree, signatures and references; then the rules, trajectories and views."""
-    log = manifest.log
-    start = LogStart(validator=log.validator, after_seq=log.start.after_seq, head=log.start.head, peaks=log.start.peaks)
-    total = 2 * (log.last_seq - log.first_seq + 1)
-    check = LogCheck(points, starts=[start])
-    with VerdictFile() as verdicts:
-        rows = RowCheck(manifest, verify_signature, verdicts)
-        shards = _shards(manifest)
-        if (folder / REFERENCES).exists():
-            for row in read_rows(folder / REFERENCES):
-                rows.take_reference(row)
-        for number in range(shards):
-            for row in read_rows(folder / LOG / shard_name(number)):
-                check.take(rows.take(row))
-            if progress:
-                progress(check.records, total)
-        found = check.report()
-        wrong = [
-            Wrong(place=f"record {defect.seq}", detail=f"{defect.rule}: {defect.detail}") for defect in found.defects
-        ]
-        if wrong:
-            return found, wrong
-        rows.finish(check.head(log.validator).seq)
-        with tempfile.TemporaryDirectory(prefix="arena-export-") as made:
-            again = Rederivation(folder, Path(made), manifest, rows)
-            derived = again.run(shards, lambda done: progress(check.records + done, total) if progress else None)
-    return found, _compare(manifest, derived)
+class _Rows:
+    """The rows of one export, gone over twice."""
+
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Manifest,
+        verify_signature: Verifier,
+        processes: int,
+        progress: Progress | None,
+    ) -> None:
+        self._folder, self._manifest = folder, manifest
+        self._verify_signature, self._processes, self._progress = verify_signature, processes, progress
+        self._shards = _shards(manifest)
+
+    def verify(self, points: list[Checkpoint]) -> tuple[VerifyReport, list[Wrong]]:
+        """First chain, tree, signatures and references; then rules, trajectories and views. Raises ArenaError V2050."""
+        log = self._manifest.log
+        start = LogStart(
+            validator=log.validator, after_seq=log.start.after_seq, head=log.start.head, peaks=log.start.peaks
+        )
+        check = LogCheck(points, starts=[start])
+        with VerdictFile() as verdicts:
+            rows = RowCheck(self._manifest, verdicts)
+            self._take(check, rows)
+            found = check.report()
+            if found.defects:
+                return found, [
+                    Wrong(place=f"record {defect.seq}", detail=f"{defect.rule}: {defect.detail}")
+                    for defect in found.defects
+                ]
+            rows.finish(check.head(log.validator).seq)
+            return found, _compare(self._manifest, self._made_again(rows, check.records))
+
+    def _take(self, check: LogCheck, rows: RowCheck) -> None:
+        """Every row by itself, then beside the ones before it."""
+        with open_looking(self._verify_signature, self._processes) as looking:
+            if (self._folder / REFERENCES).exists():
+                for looked in self._looked(REFERENCES, looking):
+                    rows.take_reference(looked)
+            for number in range(self._shards):
+                for looked in self._looked(f"{LOG}/{shard_name(number)}", looking):
+                    check.take(rows.take(looked))
+                self._tell(check.records)
+
+    def _made_again(self, rows: RowCheck, taken: int) -> Manifest:
+        """The manifest the rows come to. `taken`: records gone over so far."""
+        views = [view for view in self._manifest.request.formats if view != "jsonl"]
+        with tempfile.TemporaryDirectory(prefix="arena-export-") as name:
+            made = Path(name)
+            with open_viewing(made / VIEWS, views, in_process=self._processes > 0) as viewing:
+                again = Rederivation(self._folder, made, self._manifest, rows, viewing)
+                return again.run(self._shards, lambda done: self._tell(taken + done))
+
+    def _looked(self, path: str, looking: Looking) -> Iterator[Looked]:
+        """The lines of a file, looked at. One that is no row is named by its number."""
+        for number, looked in enumerate(looking(read_lines(self._folder / path)), 1):
+            if looked.finding is None:
+                raise ArenaError("V2050", f"{path}, line {number}: {looked.wrong}")
+            yield looked
+
+    def _tell(self, done: int) -> None:
+        if self._progress:
+            self._progress(done, 2 * (self._manifest.log.last_seq - self._manifest.log.first_seq + 1))
 
 
 def _shards(manifest: Manifest) -> int:

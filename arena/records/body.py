@@ -13,6 +13,7 @@ import hashlib
 from typing import Annotated
 
 import msgspec
+import orjson
 
 from arena.records.model import RECORD_VERSION, Payload, RecordContent
 from arena.store.port import StoredBody
@@ -51,6 +52,7 @@ class _AnyBody(msgspec.Struct):
     version: Version
 
 
+_MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # the last: nested without end
 _BODY = msgspec.json.Decoder(EvaluationBody)
 _CONTENT = msgspec.json.Decoder(RecordContent)
 _ANY_BODY = msgspec.json.Decoder(_AnyBody)
@@ -67,7 +69,7 @@ def decode_body(content: bytes) -> EvaluationBody:
     """The body of stored bytes. Raises ArenaError V2050 when they are not one."""
     try:
         return _BODY.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _MALFORMED as error:
         raise ArenaError("V2050", f"body: {error}") from error
 
 
@@ -78,15 +80,25 @@ def read_body(content: bytes) -> EvaluationBody | Unread:
         if body.version == BODY_VERSION:
             return body
         reason = f"version {body.version}"
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _MALFORMED as error:
         reason = str(error)
     try:
         found = _ANY_BODY.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _MALFORMED as error:
         raise ArenaError("V2050", f"body: {reason}") from error
     if found.version == BODY_VERSION:
         raise ArenaError("V2050", f"body: {reason}")
     return Unread("body", found.version)
+
+
+def is_canonical(content: bytes, value: RecordContent | EvaluationBody) -> bool:
+    """Whether bytes that were decoded to `value` are canonical. Fields that `value` does not have are looked at too."""
+    try:
+        if canonical_bytes(value) == content:
+            return True
+        return canonical_bytes(orjson.loads(content)) == content
+    except (TypeError, orjson.JSONDecodeError, RecursionError):
+        return False
 
 
 def encode_content(content: RecordContent) -> bytes:
@@ -98,7 +110,7 @@ def decode_content(content: bytes) -> RecordContent:
     """The content of stored bytes. Raises ArenaError V2050 when they are not one."""
     try:
         return _CONTENT.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _MALFORMED as error:
         raise ArenaError("V2050", f"content: {error}") from error
 
 
@@ -109,11 +121,11 @@ def read_content(content: bytes) -> RecordContent | Unread:
         if record.version == RECORD_VERSION:
             return record
         reason = f"version {record.version}"
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _MALFORMED as error:
         reason = str(error)
     try:
         found = _ANY_CONTENT.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _MALFORMED as error:
         raise ArenaError("V2050", f"content: {reason}") from error
     if found.version == RECORD_VERSION and found.payload.kind in KINDS:
         raise ArenaError("V2050", f"content: {reason}")

@@ -116,7 +116,7 @@ async def verify_store(
     begins = {point.validator: point.size for point in since}
     async with open_inspector(verify_signature, processes) as inspector:
         check = LogCheck([*checkpoints, *since])
-        for validator in await store.validators():
+        for validator in await _logs(store):
             stored = await store.checkpoints(validator)
             _expect_stored(check, validator, stored, verify_signature)
             await _take_leaves(check, store, validator, begins.get(validator, 0), progress)
@@ -125,6 +125,13 @@ async def verify_store(
                 if checkpoint.anchor_block:
                     await _check_anchor(check, checkpoint, subtensor, verify_signature)
     return check.report()
+
+
+async def _logs(store: Store) -> list[str]:
+    """The logs of a store; its own too where checkpoints say that there was one and its head is gone."""
+    names = await store.validators()
+    is_beheaded = store.validator not in names and await store.checkpoints(store.validator)
+    return sorted([*names, store.validator]) if is_beheaded else names
 
 
 def _expect_stored(
@@ -236,7 +243,7 @@ def _body_name(record: SignedRecord) -> str:
     """The body an evaluation names, read as loosely as can be; "" for other records and for bytes that are none."""
     try:
         payload = _NAMED.decode(record.content).payload
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
     is_name = payload.kind == _EVALUATION and _SHA256.fullmatch(payload.body_sha256)
     return payload.body_sha256 if is_name else ""

@@ -83,7 +83,7 @@ async def open_inspector(verify_signature: Verifier, processes: int = 0) -> Asyn
     if processes <= 0:
         yield ThreadInspector(verify_signature)
         return
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer=_begin_process)
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer=begin_process)
     try:
         yield ProcessInspector(pool, processes, verify_signature)
     finally:
@@ -99,7 +99,7 @@ def _inspect_all(verify_signature: Verifier, entries: Sequence[Entry]) -> list[F
     return [inspect(entry, verify_signature) for entry in entries]
 
 
-def _begin_process() -> None:
+def begin_process() -> None:
     """Leave an interrupt to the parent, which ends the pool; end with the parent when it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()

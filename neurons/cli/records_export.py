@@ -5,6 +5,7 @@ It reads the store and never writes to it; what goes out is decided by `arena.ex
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from arena.store.postgres import PostgresStore
 
 EXIT_USAGE, EXIT_INTEGRITY = 2, 4
-_USAGE_CODES = frozenset({"V2070", "V2072", "V2073", "V2074"})
+PARALLEL_FROM = 2_000  # records from which starting processes pays
 _E4 = 10_000
 _WHY = {
     "unreleased": "their race is not released yet; a later export brings them",
@@ -86,30 +87,22 @@ def export(
 
     arena records export --out day2 --format parquet --since-cursor day1
     """
-    from problems.errors import ArenaError
-
-    try:
-        request = _request(
-            formats=formats or ["jsonl"],
-            pools=pool or ["train"],
-            rows_per_shard=rows_per_shard,
-            row_bytes_max=max_bytes,
-            filters={
-                "from_day": from_day,
-                "to_day": to_day,
-                "races": race or [],
-                "agents": agent or [],
-                "buckets": bucket or [],
-                "coefficient_e4_min": round(min_coefficient * _E4),
-                "is_agentic_only": agentic,
-            },
-        )
-        manifest = run_on_store(dsn, state_dir, lambda store: _export(store, request, out, validator, since_cursor))
-    except ArenaError as error:
-        if error.failure.code not in _USAGE_CODES:
-            raise
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EXIT_USAGE) from error
+    request = _request(
+        formats=formats or ["jsonl"],
+        pools=pool or ["train"],
+        rows_per_shard=rows_per_shard,
+        row_bytes_max=max_bytes,
+        filters={
+            "from_day": from_day,
+            "to_day": to_day,
+            "races": race or [],
+            "agents": agent or [],
+            "buckets": bucket or [],
+            "coefficient_e4_min": round(min_coefficient * _E4),
+            "is_agentic_only": agentic,
+        },
+    )
+    manifest = run_on_store(dsn, state_dir, lambda store: _export(store, request, out, validator, since_cursor))
     if as_json:
         import msgspec
 
@@ -119,30 +112,44 @@ def export(
         typer.echo(line)
 
 
-def verify_folder(folder: Path, *, as_json: bool) -> None:
+def verify_folder(folder: Path, *, as_json: bool, processes: int | None = None) -> None:
     """What `arena records verify --export FOLDER` does: check an export on any machine, without a store.
 
-    Ends the command with exit code 4 when anything is wrong; the first wrong place is named first.
+    `processes` None: one a core, for exports of many records. Ends the command with exit code 4 when anything is wrong;
+    the first wrong place is named first. Raises ArenaError V2052 or V2087 when a process died.
     """
     import msgspec
 
     from arena.chain.keys import verify as verify_signature
     from arena.export.verification import verify_export
     from neurons.cli.progress import show_progress
+    from neurons.cli.records_view import printable
 
+    if processes is None:
+        processes = processes_for(_records_in(folder))
     with show_progress() as progress:
-        report = verify_export(folder, verify_signature, progress=lambda done, total: progress("verify", done, total))
+        report = verify_export(
+            folder,
+            verify_signature,
+            processes=processes,
+            progress=lambda done, total: progress("verify", done, total),
+        )
     if as_json:
         typer.echo(msgspec.json.encode({"ok": report.is_ok, **msgspec.to_builtins(report)}).decode())
     else:
         for wrong in report.wrong:
-            typer.echo(f"WRONG {wrong.place}: {wrong.detail}", err=True)
+            typer.echo(printable(f"WRONG {wrong.place}: {wrong.detail}"), err=True)
         if report.is_ok:
             signed = f"manifest signed by {report.signer}" if report.signer else "manifest not signed"
             typer.echo(f"log of {report.validator}: records {report.first_seq} to {report.last_seq} are as signed")
             typer.echo(f"ok: {report.trajectories:,} trajectories; {signed}")
     if not report.is_ok:
         raise typer.Exit(EXIT_INTEGRITY)
+
+
+def processes_for(records: int) -> int:
+    """One process a core where there are so many records that starting them pays, else 0."""
+    return len(os.sched_getaffinity(0)) if records >= PARALLEL_FROM else 0
 
 
 def summary_lines(manifest: Manifest, out: Path) -> list[str]:
@@ -202,8 +209,21 @@ async def _export(store: PostgresStore, request: Request, out: Path, validator: 
             verify_signature=verify_signature,
             software=_software(),
             start=start,
+            processes=processes_for((await store.head(names[0])).seq - (start.after_seq if start else 0)),
             progress=lambda done, total: progress("export", done, total),
         )
+
+
+def _records_in(folder: Path) -> int:
+    """The records an export says it covers, 0 where its manifest can't be read: verification will say so."""
+    from arena.export.manifest import read_manifest
+    from problems.errors import ArenaError
+
+    try:
+        log = read_manifest(folder).log
+    except ArenaError:
+        return 0
+    return log.last_seq - log.first_seq + 1
 
 
 def _software() -> str:

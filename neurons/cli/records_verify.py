@@ -5,13 +5,12 @@ It reads stores and exports and never writes a record.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neurons.cli.records_export import verify_folder
+from neurons.cli.records_export import processes_for, verify_folder
 from neurons.cli.records_finding import MESSAGE_NOT_FOUND, find_record
 from neurons.cli.store_reading import DsnOption, JsonOption, StateDirOption, ValidatorOption, run_on_store
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 EXIT_USAGE, EXIT_INTEGRITY = 2, 4
 NETUID = 15
-PARALLEL_FROM = 2_000  # records from which starting processes pays
 
 _Notes = Annotated[
     list[Path] | None, typer.Option("--checkpoint", help="A signed checkpoint the log must contain. Repeatable.")
@@ -65,7 +63,7 @@ def verify(
     from neurons.cli import records_view as view
 
     if export is not None:
-        verify_folder(export, as_json=as_json)
+        verify_folder(export, as_json=as_json, processes=processes)
         return
     report = run_on_store(
         dsn,
@@ -165,7 +163,7 @@ async def _verify(
     )
     total = sum([(await store.head(name)).seq for name in await store.validators()])
     if processes is None:
-        processes = len(os.sched_getaffinity(0)) if total >= PARALLEL_FROM else 0
+        processes = processes_for(total)
     with contextlib.nullcontext() if is_quiet else show_progress() as progress:
         return await verify_store(
             store,

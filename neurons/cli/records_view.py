@@ -47,9 +47,9 @@ def report_lines(report: VerifyReport) -> Iterator[str]:
         yield "ok: every signature, link, body and reference holds" + " after --since" * bool(report.leaves)
         return
     first = report.defects[0]
-    yield f"V2050 record {first.seq} of {first.validator} failed verification: {first.rule}: {first.detail}"
+    yield printable(f"V2050 record {first.seq} of {first.validator} failed verification: {first.rule}: {first.detail}")
     for defect in report.defects[1:DEFECTS_SHOWN]:
-        yield f"      record {defect.seq} of {defect.validator}: {defect.rule}: {defect.detail}"
+        yield printable(f"      record {defect.seq} of {defect.validator}: {defect.rule}: {defect.detail}")
     if report.defect_count > DEFECTS_SHOWN:
         yield f"      and {report.defect_count - DEFECTS_SHOWN} more; up to {DEFECTS_KEPT} of them with --json"
 
@@ -192,8 +192,11 @@ def _share(value_e4: int) -> str:
 
 
 def utc_time(unix_ms: int) -> str:
-    """A time of a record, in UTC to the second."""
-    return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """A time of a record, in UTC to the second; as a number where no calendar has it."""
+    try:
+        return datetime.fromtimestamp(unix_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"{unix_ms} ms"
 
 
 def kind_of(payload: Payload) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer
 from arena.store.port import StoredCheckpoint
 from arena.store.postgres import PostgresStore
+from neurons.cli.app import main
 from neurons.cli.records import app
 from neurons.cli.records_export import verify_folder
 from tests.arena.log_stand import HOST, Clock, episode, release
@@ -88,6 +90,45 @@ def test_a_folder_with_something_in_it_is_refused(dsn, tmp_path: Path):
     (tmp_path / "mine.txt").write_text("mine")
     shown = records("export", "--dsn", dsn, "--out", tmp_path)
     assert (shown.exit_code, "V2070" in shown.output) == (2, True)
+
+
+def test_an_earlier_export_of_other_pools_is_not_continued_and_exits_with_2(dsn, tmp_path: Path):
+    records("export", "--dsn", dsn, "--out", tmp_path / "first")
+    shown = records(
+        "export", "--dsn", dsn, "--out", tmp_path / "next", "--since-cursor", tmp_path / "first", "--pool", "eval"
+    )
+    assert (shown.exit_code, "V2072" in shown.output) == (2, True)
+    assert not (tmp_path / "next").exists()
+
+
+def test_a_log_without_a_checkpoint_is_not_ready_to_be_exported_and_exits_with_3(postgres, tmp_path: Path, capsys):
+    signer = generate_signer()
+
+    async def append() -> None:
+        store = await PostgresStore.open(postgres.dsn_for(signer.hotkey), signer.hotkey)
+        await Sequencer(store, signer, Clock(), HOST).append([release("r1", [1])])
+        await store.close()
+
+    asyncio.run(append())
+    with pytest.raises(SystemExit) as ended:
+        main(["records", "export", "--dsn", postgres.dsn_for(signer.hotkey), "--out", str(tmp_path / "out")])
+    assert ended.value.code == 3
+    assert "V2071" in capsys.readouterr().err
+
+
+def test_a_damaged_manifest_ends_verification_with_exit_code_4(dsn, tmp_path: Path):
+    records("export", "--dsn", dsn, "--out", tmp_path / "out")
+    (tmp_path / "out" / "manifest.json").write_bytes(b"{}")
+    shown = records("verify", "--export", tmp_path / "out")
+    assert shown.exit_code == 4
+    assert "WRONG manifest.json" in shown.output
+
+
+def test_an_export_is_verified_in_as_many_processes_as_are_asked_for(dsn, tmp_path: Path):
+    records("export", "--dsn", dsn, "--out", tmp_path / "out", "--format", "parquet")
+    shown = records("verify", "--export", tmp_path / "out", "--processes", "2", "--json")
+    assert shown.exit_code == 0, shown.output
+    assert json.loads(shown.stdout.splitlines()[-1])["trajectories"] == 2
 
 
 def test_a_damaged_export_ends_verification_with_exit_code_4_and_names_the_place(dsn, tmp_path: Path, capsys):

@@ -172,15 +172,15 @@ def test_parquet_holds_the_row_and_nothing_filled_in(tmp_path: Path) -> None:
 def test_a_parquet_row_group_is_bounded_by_rows(tmp_path: Path) -> None:
     (file,) = written(tmp_path, "parquet", [trajectory(number) for number in range(1, 600)], batch=100)
     parquet = pq.ParquetFile(tmp_path / file.path)
-    assert [parquet.metadata.row_group(index).num_rows for index in range(parquet.num_row_groups)] == [512, 87]
+    assert [parquet.metadata.row_group(index).num_rows for index in range(parquet.num_row_groups)] == [256, 256, 87]
 
 
 def test_a_parquet_row_group_is_bounded_by_bytes(tmp_path: Path) -> None:
     made = appending()
-    large = replace(made, messages=(json.dumps({"role": "system", "content": "x" * (9 << 20)}), *made.messages[1:]))
+    large = replace(made, messages=(json.dumps({"role": "system", "content": "x" * (3 << 20)}), *made.messages[1:]))
     (file,) = written(tmp_path, "parquet", [trajectory(number, large) for number in range(1, 6)])
     parquet = pq.ParquetFile(tmp_path / file.path)
-    assert [parquet.metadata.row_group(index).num_rows for index in range(parquet.num_row_groups)] == [4, 1]
+    assert [parquet.metadata.row_group(index).num_rows for index in range(parquet.num_row_groups)] == [3, 2]
 
 
 # -- messages

@@ -16,11 +16,13 @@ import pytest
 
 from arena.chain.keys import keypair_signer, verify
 from arena.records.checkpoint import sign_checkpoint
+from arena.records.report import Defect, VerifyReport
 from arena.records.sequencer import Sequencer
 from arena.records.verify import verify_store
 from arena.store.embedded import is_running, start_embedded
 from arena.store.location import StoreLocation, default_state_dir, read_location, write_location
 from arena.store.postgres import PostgresStore
+from neurons.cli.records_view import report_lines, utc_time
 from problems.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, attempt, episode, settlement
 from tests.arena.test_store_roles import as_owner
@@ -194,3 +196,17 @@ def test_a_location_is_private_and_survives_its_file(tmp_path: Path, monkeypatch
         read_location(tmp_path)
     monkeypatch.setenv("ARENA_STATE_DIR", str(tmp_path))
     assert default_state_dir() == tmp_path
+
+
+def test_a_time_that_no_calendar_has_is_shown_as_a_number() -> None:
+    assert [utc_time(ms) for ms in (0, 2**53, -(2**62))] == [
+        "1970-01-01T00:00:00Z",
+        "9007199254740992 ms",
+        "-4611686018427387904 ms",
+    ]
+
+
+def test_what_a_hostile_record_makes_verification_say_holds_no_terminal_codes() -> None:
+    defect = Defect(validator="5x", seq=1, rule="attempt", detail="no attempt record says that \x1b[2J made body")
+    report = VerifyReport(records=1, kinds={}, bodies=0, logs=(), defects=(defect, defect), defect_count=2)
+    assert "\x1b" not in "".join(report_lines(report))

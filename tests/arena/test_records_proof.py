@@ -114,6 +114,21 @@ def test_the_script_alone_checks_a_proof_with_the_standard_library_only(tmp_path
     ]
 
 
+def test_a_proof_grows_by_one_hash_when_its_log_doubles_and_the_script_checks_it() -> None:
+    made, sizes = MemoryLog(ALICE.hotkey), (64, 128, 256, 512)
+    asyncio.run(Sequencer(made, ALICE, Clock(), HOST).append([attempt(number) for number in range(sizes[-1])]))
+    tree, proofs = MerkleFrontier(), {}
+    for record in made.log:
+        tree.append(signing_message(record.validator, record.seq, record.prev, record.content_sha256))
+        if tree.size in sizes:
+            signed = sign_checkpoint(checkpoint_of(ALICE.hotkey, tree), ALICE)
+            proof, _ = asyncio.run(prove(made, ALICE.hotkey, 5, signed, verify))
+            proofs[tree.size] = encode_proof(proof)
+            assert verify_proof.check(proofs[tree.size], None, [signed]).startswith("record 5 of")
+    assert [len(decode_proof(proofs[size]).inclusion) for size in sizes] == [6, 7, 8, 9]
+    assert all(len(proof) < 1_000 + 70 * 9 for proof in proofs.values())  # 70: a hash, its quotes and a comma
+
+
 def test_the_script_is_short_enough_to_be_read() -> None:
     assert len(SCRIPT.read_text("utf-8").splitlines()) < 200
 

@@ -1,23 +1,29 @@
-"""Exports: episodes of about 40 kB to JSONL and Parquet, against a plain COPY of the same compressed bodies.
+"""Exports of a log in Postgres and their verification: rates, how they grow, peak memory, beside a plain COPY.
 
-The floor is what Postgres hands out when nobody looks: COPY of the bytea column to a file. Sizes come from the
-environment (`BENCH_EXPORT_SIZES="1000 10000 100000"`); without it 1,000 and 10,000 episodes.
+An episode is three records and one body of about 40 kB. Each figure is taken in a fresh process that does only that,
+its start not included; memory is the highest sum over that process and all it starts, looked at every few hundredths of
+a second. The floor is what Postgres hands out when nobody looks: COPY of the same compressed bodies to a file, in the
+same run. Sizes in records: `ARENA_BENCH_RECORDS=100000 make bench ARGS=export` lets the log grow further.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import resource
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import asyncpg
+import msgspec
+import psutil
 
-from arena.chain.keys import generate_signer, verify
+from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Signer
 from arena.export.exporter import export_records
 from arena.export.model import Format, Request
@@ -29,63 +35,74 @@ from arena.store.postgres import PostgresStore
 from tests.arena.log_stand import HOST, episode
 from tests.benchmarks.row import Row
 
-SIZES, BATCH, BODY_BYTES = (1_000, 10_000), 100, 40_000
+BODY_BYTES, BATCH, PROCESSES = 40_000, 100, 2
+LOOK_S = 0.03
+EPISODES_TARGET, RECORDS_TARGET, MEMORY_MB = 1_000, 5_000, 500
+GROWN = int(os.environ.get("ARENA_BENCH_RECORDS", "10000"))
+SIZES = [size for size in (1_000, 10_000, 100_000) if size <= GROWN]
+FORMATS: tuple[Format, ...] = ("jsonl", "parquet")
 COMMAND = "make bench ARGS=export"
-FORMATS: tuple[tuple[Format, ...], ...] = (("jsonl",), ("parquet",))
+
+
+class Measured(msgspec.Struct):
+    """One export or verification in a process of its own. `cpu_s`: of it and of all it started."""
+
+    records: int
+    episodes: int
+    seconds: float
+    cpu_s: float
+    peak_mb: float = 0.0
 
 
 def measure() -> Sequence[Row]:
-    """Episodes (three records, one body) a second on a fresh embedded server, and this process's peak memory."""
-    sizes = [int(word) for word in os.environ.get("BENCH_EXPORT_SIZES", "").split()] or list(SIZES)
+    """Rates on a fresh embedded server."""
     state_dir = Path(tempfile.mkdtemp(prefix="arena-"))
     server = start_embedded(state_dir)
     try:
-        rows = [row for size in sizes for row in asyncio.run(_rates(server, size, state_dir))]
+        return [row for size in SIZES for row in _measure(server, size, state_dir)]
     finally:
         server.stop()
         shutil.rmtree(state_dir)
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return [*rows, Row(name="export, peak memory of the process", value=peak_mb, unit="MB", baseline=500)]
 
 
-async def _rates(server: EmbeddedServer, size: int, folder: Path) -> list[Row]:
-    signer = generate_signer()
+def _measure(server: EmbeddedServer, size: int, folder: Path) -> list[Row]:
+    """Export and verify one log of about `size` records in each format."""
+    uri = f"//export-{size}"
+    signer, episodes = keypair_signer(uri), size // 3
+    asyncio.run(_fill(server, signer, episodes))
+    floor = episodes / asyncio.run(_plain_copy(server, signer.hotkey, folder / "plain"))
+    (folder / "plain").unlink()
+    rows = [_row(f"plain COPY of {episodes:,} bodies", floor, "episodes/s", None)]
+    for name in FORMATS:
+        out = folder / f"{name}-{size}"
+        made = _apart("export", server.dsn_for(signer.hotkey), uri, name, str(out))
+        rate = made.episodes / made.seconds
+        rows.append(_row(f"export to {name}, log of {size:,}", rate, "episodes/s", EPISODES_TARGET))
+        rows.append(_row(f"that, against plain COPY, log of {size:,}, {name}", rate, "episodes/s", floor))
+        rows.append(_row(f"processor time of it, log of {size:,}, {name}", _cpu_us(made, made.episodes), "us", None))
+        rows.append(_row(f"peak memory of it, log of {size:,}, {name}", made.peak_mb, "MB", MEMORY_MB))
+        seen = _apart("verify", str(out))
+        rows.append(
+            _row(f"verify a {name} export, log of {size:,}", seen.records / seen.seconds, "records/s", RECORDS_TARGET)
+        )
+        rows.append(_row(f"processor time of that, log of {size:,}, {name}", _cpu_us(seen, seen.records), "us", None))
+        rows.append(_row(f"peak memory of that, log of {size:,}, {name}", seen.peak_mb, "MB", MEMORY_MB))
+        shutil.rmtree(out)
+    return rows
+
+
+async def _fill(server: EmbeddedServer, signer: Signer, episodes: int) -> None:
     store = await PostgresStore.open(server.dsn_for(signer.hotkey), signer.hotkey)
-    try:
-        await _fill(store, signer, size)
-        floor = size / await _plain_copy(server, signer.hotkey, folder / "plain")
-        rows = [Row(name=f"plain COPY of {size:,} bodies", value=floor, unit="episodes/s", command=COMMAND)]
-        for formats in FORMATS:
-            out = folder / f"{formats[0]}-{size}"
-            request = Request(validator=signer.hotkey, formats=formats)
-            started = time.perf_counter()
-            manifest = await export_records(
-                store, request, out, verify_signature=verify, software="bench", signer=signer
-            )
-            rate = manifest.trajectories / (time.perf_counter() - started)
-            rows.append(_rate(f"export of {size:,} to {formats[0]}", rate, floor))
-            started = time.perf_counter()
-            report = await asyncio.to_thread(verify_export, out, verify)
-            if not report.is_ok:
-                raise ValueError(f"the export just written does not verify: {report.wrong[0]}")
-            rows.append(_rate(f"verify that export ({formats[0]})", size / (time.perf_counter() - started), None))
-            shutil.rmtree(out)
-        return rows
-    finally:
-        await store.close()
-
-
-async def _fill(store: PostgresStore, signer: Signer, size: int) -> None:
     sequencer = Sequencer(store, signer, lambda: time.time_ns() // 1_000_000, HOST)
-    for first in range(0, size, BATCH):
-        numbers = range(first, min(first + BATCH, size))
-        batch = [episode(number, result_bytes=BODY_BYTES) for number in numbers]
+    for first in range(0, episodes, BATCH):
+        batch = [episode(number, result_bytes=BODY_BYTES) for number in range(first, min(first + BATCH, episodes))]
         payloads = [payload for payloads, _ in batch for payload in payloads]
         await sequencer.append(payloads, [body for _, body in batch])
     problems = tuple(
-        ReleasedProblem(problem_id=f"p{number:04d}", pool="train", cluster_id="aa") for number in range(size)
+        ReleasedProblem(problem_id=f"p{number:04d}", pool="train", cluster_id="aa") for number in range(episodes)
     )
     await sequencer.append([ReleaseRecord(race_id="r1", batch_sha256="77", problems=problems, salt="99" * 32)])
+    await store.close()
 
 
 async def _plain_copy(server: EmbeddedServer, hotkey: str, path: Path) -> float:
@@ -100,6 +117,82 @@ async def _plain_copy(server: EmbeddedServer, hotkey: str, path: Path) -> float:
     return elapsed_s
 
 
-def _rate(name: str, value: float, baseline: float | None) -> Row:
-    ratio = value / baseline if baseline else None
-    return Row(name=name, value=value, unit="episodes/s", baseline=baseline, ratio=ratio, command=COMMAND)
+def _apart(*arguments: str) -> Measured:
+    """One run, as a process that does nothing else."""
+    program = f"import {__name__} as bench; bench.run_alone()"
+    with tempfile.TemporaryFile() as said:
+        running = psutil.Popen([sys.executable, "-c", program, *arguments], stdout=said)
+        peak = 0
+        while running.poll() is None:
+            peak = max(peak, _resident(running))
+            time.sleep(LOOK_S)
+        if running.returncode:
+            raise RuntimeError(f"{' '.join(arguments)} ended with {running.returncode}")
+        said.seek(0)
+        return msgspec.structs.replace(msgspec.json.decode(said.read(), type=Measured), peak_mb=peak / (1 << 20))
+
+
+def _resident(process: psutil.Process) -> int:
+    """Bytes that a process and all it started hold; pages that they share are counted for each."""
+    total = 0
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for one in [process, *process.children(recursive=True)]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                total += one.memory_info().rss
+    return total
+
+
+def run_alone() -> None:
+    """The program of that process: what to do from its arguments, the result as JSON."""
+    what, *arguments = sys.argv[1:]
+    measured = asyncio.run(_export(*arguments)) if what == "export" else _verify(Path(arguments[0]))
+    sys.stdout.write(msgspec.json.encode(measured).decode())
+
+
+async def _export(dsn: str, uri: str, view: Format, out: str) -> Measured:
+    signer = keypair_signer(uri)
+    store = await PostgresStore.open(dsn, signer.hotkey)
+    started = time.perf_counter()
+    manifest = await export_records(
+        store,
+        Request(validator=signer.hotkey, formats=(view,)),
+        Path(out),
+        verify_signature=verify,
+        software="bench",
+        signer=signer,
+        processes=PROCESSES,
+    )
+    seconds = time.perf_counter() - started
+    await store.close()
+    return _measured(manifest.log.last_seq, manifest.trajectories, seconds)
+
+
+def _verify(out: Path) -> Measured:
+    started = time.perf_counter()
+    report = verify_export(out, verify, processes=PROCESSES)
+    seconds = time.perf_counter() - started
+    if not report.is_ok:
+        raise ValueError(f"the export just written does not verify: {report.wrong[0]}")
+    return _measured(report.last_seq, report.trajectories, seconds)
+
+
+def _measured(records: int, episodes: int, seconds: float) -> Measured:
+    own, others = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = own.ru_utime + own.ru_stime + others.ru_utime + others.ru_stime
+    return Measured(records=records, episodes=episodes, seconds=seconds, cpu_s=cpu_s)
+
+
+def _cpu_us(measured: Measured, count: int) -> float:
+    """Processor time of one episode or record, start included."""
+    return measured.cpu_s * 1e6 / count
+
+
+def _row(name: str, value: float, unit: str, baseline: float | None) -> Row:
+    return Row(
+        name=name,
+        value=value,
+        unit=unit,
+        baseline=baseline,
+        ratio=value / baseline if baseline else None,
+        command=COMMAND,
+    )

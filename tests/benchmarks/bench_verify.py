@@ -1,11 +1,157 @@
-"""Verification of a whole log in Postgres, on two processes: episodes, evaluations alone, and how it grows.
+"""Verification of a whole log in Postgres, on two processes: episodes, evaluations alone, a point, and how it grows.
 
-A body is about 40 kB. `episodes`: attempt, evaluation and verdict, so every third record has a body. The floor is the
-signatures alone, checked one after another in one process.
+A body is about 40 kB; in an episode every third record has one. Each figure is taken in a fresh process that only
+verifies, its start included; memory is the peak of that process and both it starts, added up. The floor is the
+signatures alone, one after another. `ARENA_BENCH_RECORDS=100000 make bench ARGS=verify` lets the log grow further.
 """
 
 from __future__ import annotations
 
-BODY_BYTES, BATCH, PROCESSES, TARGET = 40_000, 100, 2, 5_000
-SIZES = (1_000, 3_000, 9_000)  # records; `make bench` stays short, and the growth shows
+import asyncio
+import contextlib
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from arena.chain.keys import generate_signer, verify
+from arena.chain.port import Signer
+from arena.records.chain import signing_message
+from arena.records.checkpoint import read_checkpoint, sign_checkpoint
+from arena.records.proof import prove
+from arena.records.sequencer import Sequencer
+from arena.records.verify import verify_store
+from arena.store.embedded import EmbeddedServer, start_embedded
+from arena.store.postgres import PostgresStore
+from tests.arena.log_stand import HOST, episode
+from tests.benchmarks.row import Row
+
+BODY_BYTES, BATCH, PROCESSES, TARGET, MEMORY_MB = 40_000, 100, 2, 5_000, 500
+GROWN = int(os.environ.get("ARENA_BENCH_RECORDS", "10000"))
+SIZES = [size for size in (1_000, 10_000, 100_000) if size <= GROWN]
+EVALUATIONS, SIGNATURES = 6_000, 2_000
 COMMAND = "make bench ARGS=verify"
+
+
+class Measured(msgspec.Struct):
+    """One verification in a process of its own."""
+
+    records: int
+    seconds: float
+    peak_mb: float
+    is_ok: bool
+
+
+def measure() -> Sequence[Row]:
+    """Rates in records a second on a fresh embedded server."""
+    state_dir = Path(tempfile.mkdtemp(prefix="arena-"))
+    server = start_embedded(state_dir)
+    try:
+        return asyncio.run(_rates(server, state_dir / "note"))
+    finally:
+        server.stop()
+        shutil.rmtree(state_dir)
+
+
+async def _rates(server: EmbeddedServer, note: Path) -> list[Row]:
+    rows, floor = [], _signatures()
+    async with _log(server) as (store, signer):
+        filled = 0
+        for size in SIZES:
+            await _fill(store, signer, range(filled, size // 3), slice(None))
+            filled = size // 3
+            found = _verified(server, signer.hotkey)
+            if not found.is_ok:
+                raise ValueError("the log just written does not verify")
+            name = f"verify, 2 processes, every third record with a body, log of {size}"
+            rows.append(_rate(name, found.records / found.seconds, TARGET))
+            rows.append(_row(f"peak memory of that, log of {size}", found.peak_mb, "MB", MEMORY_MB))
+        point = (await verify_store(store, verify)).logs[0].checkpoint
+        note.write_text(sign_checkpoint(point, signer), encoding="utf-8")
+        found = _verified(server, signer.hotkey, note)
+        rows.append(_rate("verify --since, records read as leaves", found.records / found.seconds, TARGET))
+        started = time.perf_counter()
+        await prove(store, signer.hotkey, 1, note.read_text("utf-8"), verify)
+        rows.append(_row(f"prove one record, log of {point.size}", (time.perf_counter() - started) * 1e3, "ms", None))
+    async with _log(server) as (store, signer):
+        await _fill(store, signer, range(EVALUATIONS), slice(1, 2))
+        found = _verified(server, signer.hotkey)
+        rows.append(_rate("verify, 2 processes, every record with a body", found.records / found.seconds, floor))
+    return rows
+
+
+@contextlib.asynccontextmanager
+async def _log(server: EmbeddedServer) -> AsyncIterator[tuple[PostgresStore, Signer]]:
+    signer = generate_signer()
+    store = await PostgresStore.open(server.dsn_for(signer.hotkey), signer.hotkey)
+    try:
+        yield store, signer
+    finally:
+        await store.close()
+
+
+async def _fill(store: PostgresStore, signer: Signer, numbers: range, kinds: slice) -> None:
+    """Append records of these episodes. An evaluation alone lacks its attempt, which is reported and costs nothing."""
+    sequencer = Sequencer(store, signer, lambda: time.time_ns() // 1_000_000, HOST)
+    for first in range(numbers.start, numbers.stop, BATCH):
+        batch = [episode(number, result_bytes=BODY_BYTES) for number in range(first, min(first + BATCH, numbers.stop))]
+        await sequencer.append([one for payloads, _ in batch for one in payloads[kinds]], [body for _, body in batch])
+
+
+def _verified(server: EmbeddedServer, hotkey: str, note: Path | None = None) -> Measured:
+    """One verification, as a process that does nothing else."""
+    program = f"import {__name__} as bench; bench.verify_alone()"
+    command = [sys.executable, "-c", program, server.dsn_for(hotkey), str(note or "")]
+    done = subprocess.run(command, capture_output=True, check=True)
+    return msgspec.json.decode(done.stdout, type=Measured)
+
+
+def verify_alone() -> None:
+    """The program of that process: DSN and checkpoint file from its arguments, the result as JSON."""
+    measured = asyncio.run(_verify_dsn(*sys.argv[1:]))
+    sys.stdout.write(msgspec.json.encode(measured).decode())
+
+
+async def _verify_dsn(dsn: str, since: str) -> Measured:
+    store = await PostgresStore.open(dsn)
+    points = [read_checkpoint(Path(since).read_text("utf-8"), verify)] if since else []
+    started = time.perf_counter()
+    report = await verify_store(store, verify, since=points, processes=PROCESSES)
+    seconds = time.perf_counter() - started
+    await store.close()
+    own, child = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    peak_mb = (own + PROCESSES * child) / 1024
+    return Measured(records=report.records, seconds=seconds, peak_mb=peak_mb, is_ok=report.is_ok)
+
+
+def _signatures() -> float:
+    """Signatures of records checked a second, one after another."""
+    signer = generate_signer()
+    message = signing_message(signer.hotkey, 1, "00" * 32, "11" * 32)
+    signature = signer.sign(message)
+    started = time.perf_counter()
+    for _ in range(SIGNATURES):
+        verify(signer.hotkey, message, signature)
+    return SIGNATURES / (time.perf_counter() - started)
+
+
+def _rate(name: str, value: float, baseline: float) -> Row:
+    return _row(name, value, "records/s", baseline)
+
+
+def _row(name: str, value: float, unit: str, baseline: float | None) -> Row:
+    return Row(
+        name=name,
+        value=value,
+        unit=unit,
+        baseline=baseline,
+        ratio=value / baseline if baseline else None,
+        command=COMMAND,
+    )

@@ -2,13 +2,15 @@
 
 Promise: equal rows give equal bytes with the pinned pyarrow, however they were handed over: fixed writer options, no
 clock, row groups that end by count and size of the rows alone. No column is a nested type, since Arrow would merge the
-keys of different tools' arguments and fill them with nulls (training notes, section 3). At most one row group is held.
+keys of different tools' arguments and fill them with nulls (training notes, section 3). At most two row groups are
+held: one fills while the one before is compressed on a thread of its own.
 """
 
 from __future__ import annotations
 
 import types
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -21,8 +23,9 @@ from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import Row, row_of
 from arena.export.shards import describe
 
-_GROUP_ROWS = 512
-_GROUP_BYTES = 32 << 20
+_GROUP_ROWS = 256
+_GROUP_BYTES = 8 << 20
+_PAGE_BYTES = 64 << 10  # pages of a megabyte, the default, take twice the time to compress and come out no smaller
 _ZSTD_LEVEL = 1
 _FACTS = tuple(field.name for field in msgspec.structs.fields(Facts))
 _JSON_COLUMNS = ("messages", "tools", "completions", "other_messages", "calls", "opinions")
@@ -39,11 +42,14 @@ class ParquetFile:
         self._schema = schema()
         self._columns: list[list[object]] = [[] for _ in COLUMNS]
         self._held_bytes = 0
+        self._thread = ThreadPoolExecutor(max_workers=1)
+        self._writing: Future[None] | None = None
         self._writer = pq.ParquetWriter(
             path,
             self._schema,
             version="2.6",
             data_page_version="1.0",
+            data_page_size=_PAGE_BYTES,
             compression="zstd",
             compression_level=_ZSTD_LEVEL,
             use_dictionary=list(_FACTS),
@@ -74,17 +80,29 @@ class ParquetFile:
         """Complete the file."""
         if self._columns[0]:
             self._write_group()
+        self._wait()
+        self._thread.shutdown()
         self._writer.close()
 
     def _write_group(self) -> None:
+        """Hand the rows so far to the thread, once it is done with the group before."""
+        self._wait()
+        self._writing = self._thread.submit(self._write, self._columns)
+        self._columns = [[] for _ in COLUMNS]
+        self._held_bytes = 0
+
+    def _wait(self) -> None:
+        if self._writing is not None:
+            self._writing.result()
+            self._writing = None
+
+    def _write(self, columns: Sequence[Sequence[object]]) -> None:
         arrays = [
             pa.array(column, type=pa.binary()).cast(pa.string()) if field.name in _JSON_COLUMNS
             else pa.array(column, type=field.type)
-            for column, field in zip(self._columns, self._schema, strict=True)
+            for column, field in zip(columns, self._schema, strict=True)
         ]  # fmt: skip
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema), row_group_size=_GROUP_ROWS)
-        self._columns = [[] for _ in COLUMNS]
-        self._held_bytes = 0
 
 
 class ParquetWriter:

@@ -1,0 +1,190 @@
+"""An export killed at any instant, on a full disk, or started twice: what stands is complete, and the same command ends
+in the same bytes as one that nothing happened to."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from arena.chain.keys import verify
+from arena.export.journal import JOURNAL
+from arena.export.manifest import MANIFEST
+from arena.export.model import FORMATS
+from arena.export.verification import verify_export
+from problems.errors import ArenaError
+from tests.arena.export_stand import ExportLog, export, released_race, rows
+
+EPISODES = 40
+OPTIONS = {"formats": FORMATS, "rows_per_shard": 8}
+WAIT_S = 60
+RECORD_S = 0.004  # so that an export lasts long enough to be killed anywhere in it
+LIFE_S = 1.5  # of an export that is killed, at most
+FILE_BYTES_MAX = 20_000
+
+
+class SlowLog:
+    """The same log, whose records come one after the other."""
+
+    def __init__(self, log: ExportLog) -> None:
+        self._log = log
+
+    def __getattr__(self, name):
+        return getattr(self._log, name)
+
+    async def records(self, validator=None, *, after_seq=0, kinds=(), race_id=None):
+        async for record in self._log.records(validator, after_seq=after_seq, kinds=kinds, race_id=race_id):
+            if not kinds:
+                await asyncio.sleep(RECORD_S)
+            yield record
+
+
+@pytest.fixture(scope="module")
+def log() -> ExportLog:
+    log = ExportLog()
+    released_race(log, "r1", range(1, EPISODES + 1), result_bytes=8_000)
+    log.checkpoint()
+    return log
+
+
+@pytest.fixture(scope="module")
+def whole(log: ExportLog, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("whole") / "out"
+    export(log, folder, **OPTIONS)
+    return contents(folder)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def begin(work: Callable[[], object]) -> multiprocessing.process.BaseProcess:
+    """Some work in a process of its own."""
+    child = multiprocessing.get_context("fork").Process(target=work)
+    child.start()
+    return child
+
+
+def shards(folder: Path) -> int:
+    path = folder / JOURNAL
+    return msgspec.json.decode(path.read_bytes())["shards"] if path.exists() else -1
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def kill_often(log: ExportLog, folder: Path, kills: int, processes: int, rng: random.Random) -> None:
+    """Start the export, kill it after some time, and again."""
+    for _ in range(kills):
+        child = begin(lambda: export(log, folder, store=SlowLog(log), processes=processes, **OPTIONS))
+        child.join(rng.uniform(0, LIFE_S))
+        child.kill()
+        child.join()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_export_killed_at_some_instants_ends_in_the_bytes_of_one_that_was_not(log, whole, tmp_path, processes):
+    kill_often(log, tmp_path / "out", 3, processes, random.Random(processes))
+    export(log, tmp_path / "out", processes=processes, **OPTIONS)
+    assert contents(tmp_path / "out") == whole
+    assert [row.seq for row in rows(tmp_path / "out")] == list(range(1, len(log.log) + 1))
+    assert verify_export(tmp_path / "out", verify).is_ok
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("seed", range(10))
+def test_an_export_killed_fifty_times_ends_in_the_bytes_of_one_that_was_not(log, whole, tmp_path, seed):
+    kill_often(log, tmp_path / "out", 5, 1 + seed % 2, random.Random(seed))
+    export(log, tmp_path / "out", processes=1 + seed % 2, **OPTIONS)
+    assert contents(tmp_path / "out") == whole
+
+
+def test_views_that_another_process_writes_have_the_same_bytes_and_verify_in_processes_too(log, whole, tmp_path):
+    export(log, tmp_path / "out", processes=2, **OPTIONS)
+    assert contents(tmp_path / "out") == whole
+    report = verify_export(tmp_path / "out", verify, processes=2)
+    assert report.is_ok, report.wrong
+    assert report == verify_export(tmp_path / "out", verify)
+
+
+def test_what_processes_find_in_a_damaged_export_is_what_one_finds(log, tmp_path):
+    from tests.arena.test_export_damage import LOG, forge, read_lines
+
+    export(log, tmp_path / "out")
+    lines = list(read_lines(tmp_path / "out" / LOG))
+    for harmed in (
+        [*lines[:5], lines[5].replace(b'"signature":"', b'"signature":"0'), *lines[6:]],
+        [*lines[:5], b"no row", *lines[6:]],
+        [line.replace(b"I search first.", b"I search later.") for line in lines],
+        [*lines[:9], *lines[10:]],
+    ):
+        forge(tmp_path / "out", harmed)
+        found = verify_export(tmp_path / "out", verify)
+        assert not found.is_ok
+        assert verify_export(tmp_path / "out", verify, processes=2) == found
+
+
+def test_an_export_whose_view_process_is_killed_says_so_and_goes_on_afterwards(log, whole, tmp_path):
+    failed: list[str] = []
+
+    def run() -> None:
+        try:
+            export(log, tmp_path / "out", store=SlowLog(log), processes=2, **OPTIONS)
+        except ArenaError as error:
+            failed.append(error.failure.code)
+
+    running = threading.Thread(target=run)
+    before = set(multiprocessing.active_children())
+    running.start()
+    until(lambda: shards(tmp_path / "out") >= 1)
+    for child in set(multiprocessing.active_children()) - before:
+        os.kill(child.pid, signal.SIGKILL)
+    running.join(WAIT_S)
+    assert failed == ["V2087"]
+    assert not (tmp_path / "out" / MANIFEST).exists()
+    export(log, tmp_path / "out", **OPTIONS)
+    assert contents(tmp_path / "out") == whole
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_full_disk_is_said_and_the_same_command_goes_on_when_there_is_room(log, whole, tmp_path, processes):
+    failed = multiprocessing.get_context("fork").Queue()
+
+    def run() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, resource.RLIM_INFINITY))
+        try:
+            export(log, tmp_path / "out", processes=processes, **OPTIONS)
+        except ArenaError as error:
+            failed.put(error.failure.code)
+
+    child = begin(run)
+    assert failed.get(timeout=WAIT_S) == "V2088"
+    child.join()
+    assert not (tmp_path / "out" / MANIFEST).exists()
+    export(log, tmp_path / "out", **OPTIONS)
+    assert contents(tmp_path / "out") == whole
+
+
+def test_a_second_exporter_is_refused_while_the_first_writes_and_welcome_when_it_was_killed(log, whole, tmp_path):
+    first = begin(lambda: export(log, tmp_path / "out", store=SlowLog(log), processes=2, **OPTIONS))
+    until(lambda: shards(tmp_path / "out") >= 0)
+    with pytest.raises(ArenaError, match=r"V2070 .*another export is writing"):
+        export(log, tmp_path / "out", **OPTIONS)
+    os.kill(first.pid, signal.SIGKILL)
+    first.join()
+    export(log, tmp_path / "out", **OPTIONS)
+    assert contents(tmp_path / "out") == whole

@@ -1,0 +1,352 @@
+"""What a hostile agent, judge or validator may have put into a log: it never stops an export or its verification, and
+no credential in any text of a record reaches any file of any format."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+import typer
+
+from arena.chain.keys import verify
+from arena.export.model import FORMATS
+from arena.export.reading import read_lines
+from arena.export.verification import verify_export
+from arena.records.body import encode_body, encode_content
+from arena.records.chain import head_after, signing_message
+from arena.records.model import Context, EvaluationRecord, Payload, RecordContent, SignedRecord, VerdictRecord
+from arena.records.verify import verify_store
+from arena.store.port import StoredBody
+from harness.trace import EvaluationBody, FailedCompletion
+from judge.verdict import Refusal
+from neurons.cli.records_export import verify_folder
+from problems.canonical import canonical_bytes
+from problems.errors import Failure
+from tests.arena.export_stand import ExportLog, export, released_race, replace
+from tests.arena.log_stand import HOST, START_MS, attempt, body, episode, release
+
+DEPTH = 100_000
+TIMEZONES = ("UTC", "America/Los_Angeles", "Pacific/Kiritimati")
+
+
+def put(log: ExportLog, content: bytes) -> int:
+    """Append bytes as its validator would sign them, whatever they are; the record's number."""
+    seq, sha256 = log.end.seq + 1, hashlib.sha256(content).hexdigest()
+    signature = log.signer.sign(signing_message(log.validator, seq, log.end.hash, sha256)).hex()
+    record = SignedRecord(
+        validator=log.validator,
+        seq=seq,
+        prev=log.end.hash,
+        content_sha256=sha256,
+        signature=signature,
+        content=content,
+    )
+    log.log.append(record)
+    log.end = head_after(record)
+    return seq
+
+
+def content_of(payload: Payload) -> bytes:
+    return encode_content(RecordContent(recorded_ms=START_MS, host=HOST, payload=payload))
+
+
+def put_episode(log: ExportLog, problem: int, **changes: object) -> EvaluationBody:
+    """An episode whose body has these fields."""
+    made = replace(body(problem), **changes)
+    stored = encode_body(made)
+    attempted, evaluated, judged = episode(problem)[0]
+    assert isinstance(judged, VerdictRecord)
+    name = stored.body_sha256
+    verdict = replace(judged.verdict, body_sha256=name)
+    evaluated = replace(evaluated, body_sha256=name, stop=made.stop, totals=made.totals, failure=made.failure)
+    log.add([replace(attempted, body_sha256=name), evaluated, replace(judged, verdict=verdict)], [stored])
+    return made
+
+
+def poisons() -> dict[str, bytes]:
+    sound = content_of(attempt(9))
+    return {
+        "empty": b"",
+        "no JSON": b"\x00\xff",
+        "not UTF-8": sound.replace(b'"p9:1"', b'"\xff"'),
+        "half a surrogate": sound.replace(b'"p9:1"', b'"\\ud800"'),
+        "nested without end": sound[:-1] + b',"zz":' + b"[" * DEPTH + b"]" * DEPTH + b"}",
+        "a member twice": sound[:-1] + b',"version":1}',
+        "another layout": sound.replace(b'"version":1', b'"version": 1'),
+        "two lines": sound.replace(b'"version":1', b'"version":1\n'),
+        "members in another order": b'{"version":1,' + sound[1:].replace(b',"version":1', b""),
+        "a number beyond exact ones": sound.replace(str(START_MS).encode(), b"18446744073709551616"),
+        "a float": sound.replace(str(START_MS).encode(), b"1.5"),
+        "of a later version": sound.replace(b'"version":1', b'"version":2'),
+        "of an unknown kind": sound.replace(b'"kind":"attempt"', b'"kind":"rebuttal"'),
+        "a list": b"[]",
+        "null": b"null",
+    }
+
+
+def test_records_that_can_not_be_read_are_quarantined_and_named_and_the_rest_goes_out(tmp_path: Path) -> None:
+    log, bad = ExportLog(), []
+    for content in poisons().values():
+        bad.append(put(log, content))
+    released_race(log, "r1")
+    log.checkpoint()
+    manifest = export(log, tmp_path / "out", formats=FORMATS)
+    assert manifest.quarantined == tuple(bad)
+    assert (manifest.withheld, manifest.trajectories) == ({"undecodable": len(bad)}, 3)
+    report = verify_export(tmp_path / "out", verify)
+    assert report.is_ok, report.wrong
+
+
+@pytest.mark.parametrize("name", poisons())
+def test_verification_of_a_store_takes_any_signed_bytes_without_an_exception(name: str) -> None:
+    log = ExportLog()
+    put(log, poisons()[name])
+    report = asyncio.run(verify_store(log, verify))
+    assert report.records == 1
+    assert {defect.rule for defect in report.defects} <= {"schema"}
+
+
+@pytest.mark.parametrize("harm", ["nested", "layout", "later", "missing", "not a frame"])
+def test_a_body_that_can_not_be_read_quarantines_its_evaluation_alone(tmp_path: Path, harm: str) -> None:
+    log = ExportLog()
+    sound = encode_body(body(5)).content
+    content = {
+        "nested": sound[:-1] + b',"zz":' + b"[" * DEPTH + b"]" * DEPTH + b"}",
+        "layout": sound.replace(b'"version":1', b'"version": 1'),
+        "later": sound.replace(b'"version":1', b'"version":2'),
+    }.get(harm, sound)
+    name = hashlib.sha256(content).hexdigest()
+    attempted, evaluated, judged = episode(5)[0]
+    assert isinstance(judged, VerdictRecord)
+    named = [replace(attempted, body_sha256=name), replace(evaluated, body_sha256=name)]
+    log.add([*named, replace(judged, verdict=replace(judged.verdict, body_sha256=name))])
+    if harm != "missing":
+        held = b"junk" if harm == "not a frame" else content
+        log.stored[name] = StoredBody(body_sha256=name, content=held)
+    log.add_episode(1)
+    log.add([release("r1", [1, 5])])
+    log.checkpoint()
+    manifest = export(log, tmp_path / "out", formats=FORMATS)
+    assert (manifest.quarantined, manifest.trajectories) == ((2,), 1)
+    assert verify_export(tmp_path / "out", verify).is_ok
+
+
+def test_fields_of_a_later_minor_version_go_out_whole_and_views_leave_them_aside(tmp_path: Path) -> None:
+    log = ExportLog()
+    released_race(log, "r1", [1])
+    plain = msgspec.json.decode(content_of(attempt(5))) | {"zz_of_later": {"words": ["new"]}}
+    seq = put(log, canonical_bytes(plain))
+    made = msgspec.json.decode(encode_body(body(1)).content) | {"a_of_later": "new"}
+    content = canonical_bytes(made)
+    name = hashlib.sha256(content).hexdigest()
+    log.stored[name] = StoredBody(body_sha256=name, content=content)
+    evaluated = replace(episode(1, agent="b7")[0][1], body_sha256=name)
+    later = msgspec.json.decode(content_of(evaluated))
+    put(log, canonical_bytes(later | {"payload": later["payload"] | {"of_later": 1}}))
+    log.checkpoint()
+    manifest = export(log, tmp_path / "out", formats=FORMATS)
+    assert manifest.withheld == {"pool": 1}  # the attempt: of a problem that the release does not name
+    assert manifest.trajectories == 2
+    lines = b"\n".join(read_lines(tmp_path / "out" / "log" / "000000.jsonl.zst"))
+    assert b"a_of_later" in lines and b'"of_later":1' in lines
+    report = verify_export(tmp_path / "out", verify)
+    assert report.is_ok, report.wrong
+    assert asyncio.run(verify_store(log, verify)).unread == {}
+    assert seq == 5
+
+
+def test_counts_and_texts_at_the_edge_of_what_a_record_holds_fit_every_view(tmp_path: Path) -> None:
+    log, most = ExportLog(), 2**53 - 1
+    text = 'a\x00b\u2028c\ufffe\U0010ffff"\\</script>\r\n---\n# [x](y)|`'
+    totals = replace(body(1).totals, prompt_tokens=most, completion_tokens=-most, cost_micro_usd=most)
+    put_episode(log, 1, query=text, messages=(text, "[" * DEPTH), totals=totals, tool_profile=text, recommended=(text,))
+    log.add([release("r1", [1])])
+    score = episode(2)[0][1]
+    assert isinstance(score, EvaluationRecord)
+    log.checkpoint()
+    manifest = export(log, tmp_path / "out", formats=FORMATS)
+    assert manifest.trajectories == 1
+    report = verify_export(tmp_path / "out", verify)
+    assert report.is_ok, report.wrong
+
+
+def secret(name: object) -> str:
+    """A credential of its own for each place."""
+    return "sk-or-v1-" + hashlib.sha256(str(name).encode()).hexdigest()
+
+
+Place = tuple[str | int, ...]
+IDENTITIES = {"validator", "problem_id", "race_id", "body_sha256", "attempt_id"}  # what joins records to each other
+
+
+def texts(value: object, place: Place = ()) -> Iterator[Place]:
+    """Where the texts of a plain value stand."""
+    if isinstance(value, str):
+        yield place
+    elif isinstance(value, dict | list | tuple):
+        for name, child in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from texts(child, (*place, name))
+
+
+def with_text(value: object, place: Place, text: str) -> object:
+    """The plain value with another text there."""
+    if not place:
+        return text
+    name, rest = place[0], place[1:]
+    if isinstance(value, dict):
+        return {key: with_text(item, rest, text) if key == name else item for key, item in value.items()}
+    assert isinstance(value, list | tuple)
+    return [with_text(item, rest, text) if index == name else item for index, item in enumerate(value)]
+
+
+def leaky(struct: msgspec.Struct) -> Iterator[tuple[Place, msgspec.Struct]]:
+    """The value with a credential in one of its texts after the other, where the type allows it."""
+    plain = msgspec.to_builtins(struct)
+    for place in texts(plain):
+        if place[-1] in IDENTITIES:
+            continue
+        with contextlib.suppress(msgspec.ValidationError):  # a place for certain words
+            yield place, msgspec.convert(with_text(plain, place, f"it is {secret(place)} !"), type(struct))
+
+
+def rich_body(problem: int) -> EvaluationBody:
+    """A body with a text in every field that can hold one."""
+    made = body(problem)
+    first, second = made.events
+    fault = Failure(code="A1050", detail="no such tool")
+    return replace(
+        made,
+        events=(
+            replace(first, reasoning="because", logprobs="[]", finish_reason="stop"),
+            replace(second, failure=fault, ignored_parameters=("sort",)),
+            FailedCompletion(step=2, failure=fault),
+        ),
+        failure=fault,
+        claim='"done"',
+        unsurfaced=("18",),
+        ledger_sha256="ab",
+    )
+
+
+def everything(folder: Path) -> bytes:
+    """All that is in an export, unpacked."""
+    parts = []
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        if path.suffix == ".zst":
+            parts += read_lines(path)
+        elif path.suffix == ".parquet":
+            parts.append(repr(pq.read_table(path).to_pylist()).encode())
+        elif path.suffix == ".eval":
+            with zipfile.ZipFile(path) as log:
+                parts += [log.read(name) for name in log.namelist()]
+        parts.append(path.read_bytes())
+    return b"\n".join(parts)
+
+
+def agreeing(made: EvaluationBody, evaluated: EvaluationRecord, *, is_body_leaky: bool) -> tuple:
+    """Body and evaluation that state the same facts, those of the one that leaks."""
+    if is_body_leaky:
+        subject = replace(evaluated.subject, agent_sha256=made.agent_sha256)
+        conditions = replace(evaluated.conditions, policy_sha256=made.policy_sha256)
+        return made, replace(evaluated, subject=subject, conditions=conditions, failure=made.failure)
+    facts = {"agent_sha256": evaluated.subject.agent_sha256, "policy_sha256": evaluated.conditions.policy_sha256}
+    return replace(made, failure=evaluated.failure, **facts), evaluated
+
+
+def add_leaks(log: ExportLog) -> list[tuple[type, Place]]:
+    """An episode for every text of attempt, evaluation, verdict and body, with a credential there; where each is."""
+    attempted, evaluated, judged = episode(1)[0]
+    fault = Failure(code="A1050", detail="no such tool")
+    refusal = Refusal(model="judge", attempts=1, reason="no citation")
+    sound = (
+        replace(attempted, failure=fault),
+        replace(evaluated, failure=fault),
+        replace(judged, verdict=replace(judged.verdict, refused=(refusal,))),
+        rich_body(1),
+    )
+    leaks = [(number, place, value) for number, one in enumerate(sound) for place, value in leaky(one)]
+    for problem, (number, _, value) in enumerate(leaks, 1):
+        parts = list(sound)
+        parts[number] = value
+        made, parts[1] = agreeing(parts[3], parts[1], is_body_leaky=number == 3)
+        stored = encode_body(replace(made, problem_id=f"p{problem:04d}"))
+        context = Context(stage="race", race_id="r1", problem_id=f"p{problem:04d}")
+        own = {"context": context, "body_sha256": stored.body_sha256, "attempt_id": f"r1:{problem}"}
+        verdict = replace(parts[2].verdict, body_sha256=stored.body_sha256)
+        judged = replace(parts[2], context=context, verdict=verdict)
+        log.add([replace(parts[0], **own), replace(parts[1], **own), judged], [stored])
+    log.add([release("r1", range(1, len(leaks) + 1))])
+    return [(type(sound[number]), place) for number, place, _ in leaks]
+
+
+def test_a_credential_in_any_text_of_a_body_record_or_verdict_reaches_no_file_of_any_format(tmp_path: Path) -> None:
+    log = ExportLog()
+    places = add_leaks(log)
+    log.checkpoint()
+    manifest = export(log, tmp_path / "out", formats=FORMATS, rows_per_shard=50)
+    found = everything(tmp_path / "out")
+    assert [(about, place) for about, place in places if secret(place).encode() in found] == []
+    assert len(places) > 60
+    assert manifest.trajectories == len(places)  # nothing is lost to the views for it
+    report = verify_export(tmp_path / "out", verify)
+    assert report.is_ok, report.wrong
+
+
+@pytest.fixture
+def _timezone_afterwards() -> Iterator[None]:
+    before = os.environ.get("TZ")
+    yield
+    os.environ.pop("TZ", None)
+    if before is not None:
+        os.environ["TZ"] = before
+    time.tzset()
+
+
+@pytest.mark.usefixtures("_timezone_afterwards")
+def test_an_export_has_the_same_bytes_in_every_timezone(tmp_path: Path) -> None:
+    log, made = ExportLog(), []
+    released_race(log, "r1")
+    log.checkpoint()
+    for name in TIMEZONES:
+        os.environ["TZ"] = name
+        time.tzset()
+        folder = tmp_path / name.replace("/", "-")
+        export(log, folder, formats=FORMATS, from_day="2026-09-21", to_day="2026-09-21")
+        made.append({str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()})
+        assert verify_export(folder, verify).is_ok
+    assert made[0] == made[1] == made[2]
+
+
+def test_a_link_put_into_an_export_is_found(tmp_path: Path) -> None:
+    log = ExportLog()
+    released_race(log, "r1")
+    export(log, tmp_path / "out", signer=log.signer)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out" / "more").symlink_to(tmp_path / "elsewhere")
+    (found,) = verify_export(tmp_path / "out", verify).wrong
+    assert (found.place, found.detail) == ("more", "the manifest does not name this file")
+
+
+def test_a_file_whose_name_is_no_text_is_found_and_shown_harmlessly(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = ExportLog()
+    released_race(log, "r1")
+    export(log, tmp_path / "out", signer=log.signer)
+    (tmp_path / "out" / "\x1b[2J").write_bytes(b"")
+    Path(os.fsdecode(bytes(tmp_path / "out") + b"/\xff")).write_bytes(b"")
+    report = verify_export(tmp_path / "out", verify)
+    assert [found.place for found in report.wrong] == ["\x1b[2J", "\\udcff"]
+    for as_json in (True, False):
+        with pytest.raises(typer.Exit):
+            verify_folder(tmp_path / "out", as_json=as_json)
+    assert "\x1b" not in "".join(capsys.readouterr())

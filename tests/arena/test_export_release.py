@@ -1,0 +1,96 @@
+"""Nothing of a race that waits for its release is in any file of an export, whatever its request and cursor say."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arena.chain.keys import verify
+from arena.export.model import FORMATS
+from arena.export.verification import verify_export
+from arena.records.body import decode_content
+from problems.model import POOLS
+from tests.arena.export_stand import ExportLog, export, released_race, replace
+from tests.arena.log_stand import episode, release, settlement
+from tests.arena.test_export_poison import everything
+
+WAITING, LATE = "r-waiting", "r-late"
+
+
+def log_with_secrets() -> tuple[ExportLog, list[bytes]]:
+    """A released race, one that waits and one whose release stands behind the checkpoint; what names the last two."""
+    log = ExportLog()
+    released_race(log, "r-open", [1, 2])
+    log.add([settlement("r-open")])
+    for race_id, problem in ((WAITING, 3301), (LATE, 4401)):
+        log.add_episode(problem, race_id)
+        log.add([replace(settlement(race_id), drawn=(f"p{problem}",))])
+    log.checkpoint()
+    log.add([release(LATE, [4401])])
+    held = [r for r in log.log if WAITING.encode() in r.content or LATE.encode() in r.content]
+    names = [decode_content(r.content).payload for r in held if b'"kind":"evaluation"' in r.content]
+    return log, [b"p3301", b"p4401", WAITING.encode(), LATE.encode(), *(name.body_sha256.encode() for name in names)]
+
+
+requests = st.fixed_dictionaries(
+    {
+        "pools": st.lists(st.sampled_from(POOLS), min_size=1, unique=True).map(tuple),
+        "races": st.lists(st.sampled_from(["r-open", WAITING, LATE]), unique=True).map(tuple),
+        "agents": st.sampled_from([(), ("5miner",), ("a1" * 32,)]),
+        "buckets": st.sampled_from([(), ("product",)]),
+        "is_agentic_only": st.booleans(),
+        "coefficient_e4_min": st.sampled_from([0, 9_000]),
+        "from_day": st.sampled_from(["", "2026-09-21"]),
+        "rows_per_shard": st.integers(1, 3),
+    }
+)
+
+
+@settings(max_examples=12, deadline=None)
+@given(requests, st.integers(0, 8), st.lists(st.sampled_from([WAITING, LATE]), unique=True), st.integers(0, 40))
+def test_no_request_and_no_cursor_brings_anything_of_a_race_that_waits(fields, after_seq, races, exported_to):
+    """The cursor's claims about earlier exports come from a file that anybody may have written."""
+    log, secrets = log_with_secrets()
+    named = [race.encode() for race in fields["races"]]  # the request itself stands in the manifest
+    named += [race.encode() for race in races]
+    with tempfile.TemporaryDirectory() as made:
+        first = log.cursor_at(after_seq)
+        start = replace(first, races=tuple(races), exported_to=exported_to)
+        export(log, Path(made) / "out", formats=FORMATS, start=start, **fields)
+        found = everything(Path(made) / "out")
+        assert [word for word in secrets if word in found and word not in named] == []
+        assert verify_export(Path(made) / "out", verify).is_ok
+
+
+def test_a_race_released_between_two_exports_goes_out_with_the_second_and_once(tmp_path):
+    log, _ = log_with_secrets()
+    first = export(log, tmp_path / "first", formats=FORMATS)
+    log.add_episode(5, WAITING)
+    log.checkpoint()
+    second = export(log, tmp_path / "second", start=first.cursor, formats=FORMATS)
+    assert (first.races, second.races) == (("r-open",), (LATE,))
+    log.add([release(WAITING, [3301, 5])])
+    log.checkpoint()
+    third = export(log, tmp_path / "third", start=second.cursor, formats=FORMATS)
+    assert (second.trajectories, third.trajectories) == (1, 2)
+    assert third.withheld == {"exported": 4}  # of the race that the second brought; its release stands in each range
+    log.checkpoint()
+    assert export(log, tmp_path / "fourth", start=third.cursor, formats=FORMATS).trajectories == 0
+    for name in ("first", "second", "third", "fourth"):
+        report = verify_export(tmp_path / name, verify)
+        assert report.is_ok, report.wrong
+
+
+def test_a_verdict_appended_late_does_not_open_its_race(tmp_path):
+    log, secrets = log_with_secrets()
+    log.points.clear()
+    payloads, _ = episode(3301, race_id=WAITING)
+    log.add([payloads[2]])
+    log.checkpoint()
+    manifest = export(log, tmp_path / "out", formats=FORMATS, pools=POOLS)
+    found = everything(tmp_path / "out")
+    assert b"p3301" not in found and WAITING.encode() not in found and secrets[-2] not in found
+    assert manifest.withheld["unreleased"] == 5
