@@ -1,18 +1,22 @@
 """What a node reads or, on the local network, makes from the open catalogue: suite, stock of batches, gate knowledge.
 
-Promise: the suite is seeded by its name, so that every miner's desk has the same one; batches are seeded by secret
-randomness, so that nobody has them. On a real network both come from the operator and nothing is made here.
+Promise: every desk has the same suite: the operator's, the shipped one, or, over a catalogue of one's own, one seeded
+by its name. Batches are seeded by secret randomness, so that nobody has them. On a real network both come from the
+operator and nothing is made here.
 """
 
 from __future__ import annotations
 
+import functools
 import secrets
+from collections.abc import Callable, Iterable, Sequence
 
 from arena.bank.level import HORIZON_RACES, StockLevel
-from arena.bank.partition_file import PARTITION_FILE, PartitionFile
+from arena.bank.partition_file import PARTITION_FILE, Assignment, PartitionFile, unpartitioned
 from arena.bank.port import Bank
 from arena.bank.sealed_stock import SealedStock
 from arena.bank.stock import BatchStock
+from arena.bank.suite_signature import open_shipped
 from arena.chain.keys import verify
 from arena.chain.local import LocalSubtensor
 from arena.chain.opening import open_beacon, open_timelock
@@ -30,27 +34,37 @@ from problems.canonical import text_hash
 from problems.errors import ArenaError
 from problems.model import BUCKETS, Bucket, Problem
 from problems.product import Product
-from problems.shipped_suites import shipped_answers
+from problems.product_classes import ProductClasses
+from problems.shelf import Shelf
+from problems.shipped_suites import SUITES, products_sha256, shipped_answers
 from problems.suites import read_problems, write_problems
-from problems.synthesis import synthesize
+from problems.synthesis import ProblemMaker, synthesize
 
 
 def prepare_suite(settings: Settings, policy: Policy) -> tuple[Problem, ...]:
-    """The active public suite of `policy`.
+    """The active public suite of `policy`: the operator's file, else the shipped suite of that name.
 
-    Raises ArenaError P4001 when a real network's node has none, P4015 when its file holds fewer problems than the
-    policy asks for, V2064 when a suite made here can't be written.
+    On the local network the shipped suite serves where the catalogue is the one it is asked of, and its signature is
+    checked each time; over any other catalogue a suite of that name is made, and kept as a file.
+
+    Raises ArenaError P4001 when a real network's node has none, P4015 when there are fewer problems than the policy
+    asks for, P4018 when the shipped suite is not what the operator signed, V2064 when a suite made here can't be
+    written.
     """
-    path = settings.state_dir / "suites" / f"{policy.qualifying.suite}-{policy.qualifying.problems}.jsonl"
+    name, count = policy.qualifying.suite, policy.qualifying.problems
+    path = settings.state_dir / "suites" / f"{name}-{count}.jsonl"
     if path.exists():
         with path.open(encoding="utf-8") as lines:
             found = read_problems(lines)
-        if len(found) < policy.qualifying.problems:
-            raise ArenaError("P4015", f"{path} holds {len(found)} problems of {policy.qualifying.problems}")
+        if len(found) < count:
+            raise ArenaError("P4015", f"{path} holds {len(found)} problems of {count}")
         return found
     if settings.network != LOCAL_NETWORK:
         raise ArenaError("P4001", f"no suite at {path}")
-    problems = practice_problems(settings, policy.qualifying.suite, policy.qualifying.problems)
+    shipped = _shipped_suite(settings, name)
+    if shipped is not None:
+        return _first_of_each(shipped, count)
+    problems = practice_problems(settings, name, count)
     draft = path.with_suffix(".draft")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,6 +85,41 @@ async def prepare_local_chain(chain: Subtensor, signer: Signer) -> None:
         await chain.set_stake(signer.hotkey, 5 * chain.rules.permit_stake_rao)
 
 
+class Replenisher:
+    """Makes the problems of race after race, from secret randomness, over one index of the open catalogue.
+
+    The index is built with the first batch and kept: every further one costs the same.
+    """
+
+    def __init__(self, products: Callable[[], Iterable[Product]], public: Iterable[str], batch_problems: int) -> None:
+        """`public` are product ids that answer in a suite; neither they nor near-identical ones answer here."""
+        self._products = products
+        self._public = frozenset(public)
+        self._counts = _counts(batch_problems)
+        self._excluded: frozenset[str] = frozenset()
+
+    def __call__(self, earlier: frozenset[str]) -> tuple[Problem, ...]:
+        """Problems for one more race; `earlier` are the product ids that answered. Raises ArenaError P4011 when the
+        catalogue has no more."""
+        self._maker.exclude(earlier - self._excluded)
+        self._excluded = earlier
+        return self._maker.make(seed=secrets.randbits(256), counts=self._counts)  # ids and answers follow from it
+
+    def classes(self) -> ProductClasses:
+        """The product classes of the catalogue."""
+        return self._shelf.classes
+
+    @functools.cached_property
+    def _shelf(self) -> Shelf:
+        return Shelf(self._products())
+
+    @functools.cached_property
+    def _maker(self) -> ProblemMaker:
+        maker = ProblemMaker(self._shelf)
+        maker.exclude(self._public)
+        return maker
+
+
 def open_bank(
     settings: Settings,
     policy: Policy,
@@ -81,27 +130,27 @@ def open_bank(
 ) -> Bank:
     """The node's bank: the sealed batches of the key that the settings name, or a stock of its own.
 
-    On the local network an empty stock makes problems nobody has seen, from secret randomness, and none of their
-    answers is an answer of a public suite or of an earlier batch. `bank/partition.json`, where it stands, says which
-    pool each of the node's own problems belongs to; without a `signer` nothing is entered there.
+    A real network's batches stand under a partition: sealed ones name its manifest, and for problems of its own a node
+    keeps `bank/partition.json`; without them no race opens (P4030). New problems enter there by answers, near-identical
+    products counted as one, so no batch joins two pools. On the local network the partition may be missing; an empty
+    stock makes problems nobody has seen, and none of their answers is an answer of a public suite or of an earlier
+    batch. Without a `signer` the bank can only be looked at.
     """
-    folder = settings.state_dir / "bank"
+    folder, is_real = settings.state_dir / "bank", settings.network != LOCAL_NETWORK
     if settings.bank_hotkey:
-        return SealedStock(folder, settings.bank_hotkey, verify, timelock, beacon)
+        return SealedStock(folder, settings.bank_hotkey, verify, timelock, beacon, is_partition_required=is_real)
+    path = folder / PARTITION_FILE
     public = shipped_answers().union(reward.product_id for problem in suite for reward in problem.rewards)
+    maker = Replenisher(lambda: catalogue_products(settings), public, policy.race.batch_problems)
 
-    def replenish(earlier: frozenset[str]) -> tuple[Problem, ...]:
-        counts = _counts(policy.race.batch_problems)
-        seed = secrets.randbits(256)  # ids and answers follow from it
-        return synthesize(catalogue_products(settings), seed=seed, counts=counts, exclude=public | earlier)
+    def assign(problems: Sequence[Problem]) -> Assignment:
+        if signer and path.exists():
+            return PartitionFile(path, signer, verify, maker.classes).assign(problems)
+        if is_real:
+            raise ArenaError("P4030", f"no partition at {path}, and the setting bank_hotkey is empty")
+        return unpartitioned(problems)
 
-    partition = folder / PARTITION_FILE
-    return BatchStock(
-        folder,
-        secrets.token_bytes,
-        replenish if settings.network == LOCAL_NETWORK else None,
-        PartitionFile(partition, signer, verify).assign if signer and partition.exists() else None,
-    )
+    return BatchStock(folder, secrets.token_bytes, None if is_real else maker, assign)
 
 
 def measure_stock(settings: Settings, now_ms: int) -> StockLevel:
@@ -119,6 +168,32 @@ def practice_problems(settings: Settings, name: str, count: int) -> tuple[Proble
     """`count` problems over the catalogue, seeded by `name`: the same for everybody who asks for that name."""
     seed = int(text_hash(f"agent-arena/suite/{name}")[:15], 16)
     return synthesize(catalogue_products(settings), seed=seed, counts=_counts(count))
+
+
+def _shipped_suite(settings: Settings, name: str) -> tuple[Problem, ...] | None:
+    """The shipped suite of that name, signature checked; None where there is none, or it is asked of another catalogue.
+
+    Raises ArenaError P4018 when its files are not what the development key signed.
+    """
+    if name not in SUITES:
+        return None
+    suite = open_shipped(name, verify)
+    recipe, catalogue = suite.manifest.catalogue, open_catalogue(catalogue_path(settings))
+    is_its_own = len(catalogue) == recipe.documents and products_sha256(catalogue.products()) == recipe.products_sha256
+    return suite.problems if is_its_own else None
+
+
+def _first_of_each(problems: Sequence[Problem], count: int) -> tuple[Problem, ...]:
+    """`count` problems, the first of each bucket, spread as `_counts` does. Raises ArenaError P4015 for too few."""
+    wanted = _counts(count)
+    chosen = tuple(
+        problem
+        for bucket in BUCKETS
+        for problem in [problem for problem in problems if problem.bucket == bucket][: wanted[bucket]]
+    )
+    if len(chosen) < count:
+        raise ArenaError("P4015", f"the shipped suite holds {len(problems)} problems, the policy asks for {count}")
+    return chosen
 
 
 def catalogue_products(settings: Settings) -> tuple[Product, ...]:

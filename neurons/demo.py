@@ -33,6 +33,7 @@ from arena.submissions.flow import submit
 from arena.submissions.inbox import Inbox
 from harness.agents.registry import baseline_source, cheater_source, reference_agent
 from harness.catalogue.engine import open_catalogue
+from neurons.node_opening import open_bodies
 from neurons.race_log import QUALIFYING, RaceLog
 from neurons.settings import Settings
 from neurons.wiring import prepare_catalogue, unix_ms

@@ -74,6 +74,11 @@ class OpenPartition:
         row = self.row_of(token)
         return None if row is None else row.cluster
 
+    def is_entered(self, problem: Problem) -> bool:
+        """Whether the problem stands in the manifest by its id, with each of its answers."""
+        marks = {_problem_mark(problem.problem_id), *answer_marks(problem)}
+        return all(self.row_of(self.token(mark)) is not None for mark in marks)
+
     def query_pools(self, query: str) -> frozenset[Pool]:
         """The pools that hold a query of the same content words in any order."""
         return frozenset(pool for mark in _query_marks(query) for pool in self._queries.get(self.token(mark), ()))

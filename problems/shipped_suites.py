@@ -152,11 +152,17 @@ def make_suites(products: Sequence[Product], *, documents: int, seed: int) -> Su
     return SuiteFiles(files=files)
 
 
-def accept_lexically(problems: Iterable[Problem], shelf: Shelf, catalogue: str) -> AcceptedTitles:
-    """The title release of `lexical/1` for these problems: per reward title, every product of the shelf it takes."""
-    titles = sorted({title for problem in problems for item in problem.rewards for title in item.title})
+def accept_lexically(
+    problems: Iterable[Problem], shelf: Shelf, catalogue: str, others: Iterable[str] = ()
+) -> AcceptedTitles:
+    """The title release of `lexical/1` for these problems: per reward title, every product of the shelf it takes.
+
+    `others` are further titles it is to cover.
+    """
+    titles = {title for problem in problems for item in problem.rewards for title in item.title}
     accepted = {
-        title: frozenset(shelf.products[place].product_id for place in shelf.similar(title)) for title in titles
+        title: frozenset(shelf.products[place].product_id for place in shelf.similar(title))
+        for title in sorted(titles.union(others))
     }
     return AcceptedTitles(name=f"lexical/1@{catalogue}", accepted=accepted)
 

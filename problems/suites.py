@@ -34,11 +34,14 @@ def read_problems(lines: Iterable[str | bytes | Mapping[str, object]]) -> tuple[
     """
     problems: dict[str, Problem] = {}
     place_of: dict[str, str] = {}
-    for place, row in _rows(lines):
+    rows = list(_rows(lines))
+    for place, row in rows:
         try:
             problem = read_problem(row)
         except ArenaError as error:
-            raise ArenaError(error.failure.code, f"{place}: {error.failure.detail}") from error
+            code = error.failure.code
+            share = f"; {sum(_is_web(one) for _, one in rows)} of {len(rows)} rows are" if code == "P4008" else ""
+            raise ArenaError(code, f"{place}: {error.failure.detail}{share}") from error
         name, copies = problem.problem_id, 1
         while problem.problem_id in problems:
             if _given_id(row) is not None:
@@ -175,11 +178,20 @@ def _bucket_of(row: Mapping[str, object]) -> str:
         shape = "shop" if isinstance(row.get("reward"), list) else "product"
         category = "voucher" if row.get("voucher") is not None else shape
     bucket = category.lower() if isinstance(category, str) else ""
-    if bucket == "web" or any(name in row for name in _WEB_FIELDS):
+    if _is_web(row):
         raise ArenaError("P4008", "category is web")
     if bucket not in BUCKETS:
         raise ArenaError("P4002", f"category is {category!r}")
     return bucket
+
+
+def _is_web(row: object) -> bool:
+    """Whether a public row is one of those whose answer is a whole document."""
+    if not isinstance(row, Mapping):
+        return False
+    category = row.get("category")
+    is_named_so = isinstance(category, str) and category.lower() == "web"
+    return is_named_so or any(name in row for name in _WEB_FIELDS)
 
 
 def _item(raw: object, field: str) -> dict[str, object]:

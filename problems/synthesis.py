@@ -6,16 +6,18 @@ item, and at most as many fit the words of the query and its constraints; every 
 query (`problems.wording`); a product class answers once in a maker's life, so no two of its problems share a leak
 cluster. With a mix, every problem measures the level it was made for (`problems.difficulty`); without one, difficulty
 falls as it does in the public set. Public ids are derived from the seed, and so is everything else: for a sealed batch
-the seed must be 128 random bits or more, or the answers can be recomputed. It will not write natural prose: see
-`problems.phrasing`.
+the seed must be 128 random bits or more, or the answers can be recomputed. The problems of one `make` follow from one
+stream, so they are to be released together; a bank whose problems come out at different times takes `make_apart`. It
+will not write natural prose: see `problems.phrasing`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from random import Random
 
 from problems.ambiguity import is_clear
@@ -76,7 +78,7 @@ class ProblemMaker:
         self._shelf = shelf
         self._classes = shelf.class_numbers
         self._taken: set[int] = set()
-        self._free = [place for place, product in enumerate(shelf.products) if _is_askable(product)]
+        self._free = [place for place, product in enumerate(shelf.products) if is_askable(product)]
         by_shop: dict[str, list[int]] = defaultdict(list)
         for place in self._free:
             by_shop[shelf.products[place].shop_id].append(place)
@@ -101,6 +103,19 @@ class ProblemMaker:
             for level in levels:
                 problems.append(self._make_one(bucket, level, _public_id(seed, len(problems)), rng))
         return tuple(problems)
+
+    def make_apart(self, *, seed: int, counts: Mapping[Bucket, int], mix: Mix | None = None) -> Iterator[Problem]:
+        """Such a set problem by problem, each from a seed of its own: a hash of `seed` and its number. Whoever knows
+        some of them can compute nothing of the others, as long as `seed` is unknown. Raises like `make`."""
+        number = itertools.count()
+        for bucket in BUCKETS:
+            count = counts.get(bucket, 0)
+            levels: list[Level | None] = [None] * count
+            if mix is not None:
+                levels = [level for level, share in share_out(count, mix).items() for _ in range(share)]
+            for level in levels:
+                own = int.from_bytes(hashlib.sha256(f"problem seed\n{seed}\n{next(number)}".encode()).digest())
+                yield from self.make(seed=own, counts={bucket: 1}, mix=None if level is None else {level: 1})
 
     def _make_one(self, bucket: Bucket, level: Level | None, problem_id: str, rng: Random) -> Problem:
         """One problem, or ArenaError P4011 after a bounded number of draws."""
@@ -227,6 +242,6 @@ def _telling_words(title: str) -> list[str]:
     return list(dict.fromkeys(word for word in _NAME_WORD.findall(title.lower()) if word not in _FILLERS))
 
 
-def _is_askable(product: Product) -> bool:
+def is_askable(product: Product) -> bool:
     """Whether a product can be an answer: enough title words to be told apart, and a price worth a bound."""
     return len(_telling_words(product.title)) >= _TITLE_WORDS_MIN and product.price >= _PRICE_MIN_PHP

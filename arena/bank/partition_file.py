@@ -9,7 +9,7 @@ public form holds keyed tokens only: it says nothing of a problem before that pr
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -99,8 +99,11 @@ def read_public_manifest(path: Path, bank_hotkey: str, verify: Verifier) -> Part
 class PartitionFile:
     """A private partition file that new problems enter, whose manifests its bank signs."""
 
-    def __init__(self, path: Path, signer: Signer, verify: Verifier, classes: ProductClasses = NO_CATALOGUE) -> None:
-        """`classes` are those of the catalogue, so that near-identical products of several shops count as one."""
+    def __init__(
+        self, path: Path, signer: Signer, verify: Verifier, classes: Callable[[], ProductClasses] = lambda: NO_CATALOGUE
+    ) -> None:
+        """`classes` gives those of the catalogue, so that near-identical products of several shops count as one. It is
+        asked when a problem enters, and not where all stand there already: finding classes takes a while."""
         self._path = path
         self._signer = signer
         self._verify = verify
@@ -113,7 +116,9 @@ class PartitionFile:
         successor can't be written.
         """
         partition, key = _read_private(self._path, self._verify)
-        extension = extend(partition, problems, self._classes)
+        is_known = all(partition.is_entered(problem) for problem in problems)
+        classes = NO_CATALOGUE if is_known else self._classes()
+        extension = extend(partition, problems, classes)
         if extension.manifest is not partition.manifest:
             try:
                 write_partition(self._path, extension.manifest, key, self._signer)
@@ -127,16 +132,17 @@ class PartitionFile:
         return Assignment(
             problems=racing,
             pools=tuple(extension.pools[problem.problem_id] for problem in racing),
-            cluster_ids=tuple(self._cluster(partition, problem) for problem in racing),
+            cluster_ids=tuple(_cluster(partition, problem) for problem in racing),
             partition_sha256=partition.manifest.sha256,
             refused=tuple(problem.problem_id for problem in problems if problem.problem_id not in ids),
         )
 
-    def _cluster(self, partition: OpenPartition, problem: Problem) -> str:
-        """The token of the frozen cluster, which all marks of an entered problem lead to."""
-        row = partition.row_of(partition.token(min(answer_marks(problem, self._classes))))
-        assert row is not None, "a problem that was entered stands in a row"
-        return row.cluster
+
+def _cluster(partition: OpenPartition, problem: Problem) -> str:
+    """The token of the frozen cluster, which all marks of an entered problem lead to."""
+    row = partition.row_of(partition.token(min(answer_marks(problem))))
+    assert row is not None, "a problem that was entered stands in a row"
+    return row.cluster
 
 
 def _read_private(path: Path, verify: Verifier) -> tuple[OpenPartition, bytes]:

@@ -13,6 +13,8 @@ from typing import Literal
 from arena.records.model import Context, ReleasedProblem
 from problems.model import Pool
 
+# of a batch, by its race: sealed until its draw, released when the drawn race is over, settled or cancelled. One that
+# was never drawn from stays sealed, whatever became of its race.
 BatchState = Literal["sealed", "drawn", "released"]
 Audience = Literal["validators", "public"]
 Matter = Literal[
@@ -22,16 +24,6 @@ Matter = Literal[
     "problem",  # anything about one problem: evaluation, verdict, attempt, task, score
 ]
 Reason = Literal["", "unreleased", "pool"]
-
-
-def batch_state(*, is_drawn: bool, is_race_over: bool) -> BatchState:
-    """The state of a batch from its race. A race that ends, settled or cancelled, burns and releases its batch whole.
-
-    A batch that was never drawn from stays sealed, whatever became of its race.
-    """
-    if not is_drawn:
-        return "sealed"
-    return "released" if is_race_over else "drawn"
 
 
 def may_leave(state: BatchState, audience: Audience) -> bool:

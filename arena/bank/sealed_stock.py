@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from arena.bank.batch import SealedBatch
 from arena.bank.batch_file import read_batch, write_batch
+from arena.bank.file_index import FileIndex, Held
 from arena.bank.level import StockLevel, measure_level
 from arena.bank.notice import BatchNotice
 from arena.bank.sealed_file import SealedFile, open_batch, read_sealed
@@ -31,13 +32,25 @@ SUFFIX = ".sealed.json"
 class SealedStock:
     """The operator's sealed batches in one folder of a node."""
 
-    def __init__(self, folder: Path, bank_hotkey: str, verify: Verifier, timelock: Timelock, beacon: Beacon) -> None:
-        """`bank_hotkey` is the key that signs this subnet's batches; `timelock` goes with `beacon`."""
+    def __init__(
+        self,
+        folder: Path,
+        bank_hotkey: str,
+        verify: Verifier,
+        timelock: Timelock,
+        beacon: Beacon,
+        *,
+        is_partition_required: bool = False,
+    ) -> None:
+        """`bank_hotkey` is the key that signs this subnet's batches; `timelock` goes with `beacon`. With
+        `is_partition_required` a batch that was sealed without a partition manifest serves no race."""
         self._folder = folder
         self._bank_hotkey = bank_hotkey
         self._verify = verify
         self._timelock = timelock
         self._beacon = beacon
+        self._is_partition_required = is_partition_required
+        self._index = FileIndex(folder, _describe)
 
     def seal_for(
         self, race_id: str, problems_min: int, undrawn: Collection[str] = (), *, round_number: int
@@ -45,10 +58,13 @@ class SealedStock:
         """The notice of the batch that opens with that round. `undrawn` changes nothing: once its round is out, a batch
         can be read by whoever holds it.
 
-        Raises ArenaError P4027 when there is no such file, or more than one; P4025 when the bank did not sign it; P4015
-        when it holds too few problems; P4029 when one of its ids stood in an earlier race's batch.
+        Raises ArenaError P4027 when there is no such file, or more than one; P4025 when the bank did not sign it; P4030
+        when it was sealed without the partition it needs; P4015 when it holds too few problems; P4029 when one of its
+        ids stood in an earlier race's batch.
         """
         notice = self._file_for(round_number).notice
+        if self._is_partition_required and not notice.partition_sha256:
+            raise ArenaError("P4030", f"{notice.race_id} of {notice.signer} names no partition manifest")
         if len(notice.problems) < problems_min:
             raise ArenaError(
                 "P4015", f"{notice.race_id} holds {len(notice.problems)} problems, a race draws {problems_min}"
@@ -75,7 +91,7 @@ class SealedStock:
         if path.exists():
             return
         batch = open_batch(self._file_for(beacon_round.round), beacon_round, timelock=self._timelock)
-        raced = {_content(problem): earlier.race_id for earlier in self._opened() for problem in earlier.problems}
+        raced = {content: earlier.race_id for earlier in self._opened() for content in earlier.contents}
         for problem in batch.problems:
             if before := raced.get(_content(problem)):
                 raise ArenaError("P4029", f"{problem.problem_id} of {batch.race_id} was raced in {before}")
@@ -133,10 +149,20 @@ class SealedStock:
     def _batch_path(self, race_id: str) -> Path:
         return self._folder / f"{race_id}.batch.json"
 
-    def _opened(self, besides: str = "") -> Iterator[SealedBatch]:
-        for path in sorted(self._folder.glob("*.batch.json")):
-            if path != self._batch_path(besides):
-                yield read_batch(path)
+    def _opened(self, besides: str = "") -> Iterator[Held]:
+        own = self._batch_path(besides).name
+        return (file.held for file in self._index.files("*.batch.json") if file.name != own)
+
+
+def _describe(path: Path) -> Held:
+    """What stands in an opened batch."""
+    batch = read_batch(path)
+    return Held(
+        race_id=batch.race_id,
+        problem_ids=batch.problem_ids,
+        product_ids=tuple(reward.product_id for problem in batch.problems for reward in problem.rewards),
+        contents=tuple(_content(problem) for problem in batch.problems),
+    )
 
 
 def _content(problem: Problem) -> str:

@@ -49,7 +49,8 @@ def deal(
             raise ArenaError("P4007", after[0].problem_id)
     races = len(closes_ms)
     if len(rows) < races * size:
-        raise ArenaError("P4015", f"{len(rows)} problems are left to race, {races} races take {races * size}")
+        left = f"{len(rows)} problems are left to race, {races} races take {races * size}"
+        raise ArenaError("P4015", f"{left}; they make {len(rows) // size} batches of {size}")
     by_bucket = [row for bucket in BUCKETS for row in rows if row[0].bucket == bucket]
     made = []
     for number, close_ms in enumerate(closes_ms):

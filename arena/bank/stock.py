@@ -4,18 +4,20 @@ Whoever runs this bank can read its problems at any time: it is for a validator 
 network and for tests. `sealed_stock` is the bank that nobody can read early.
 
 Promise: a race gets one batch, and asking again gives the same one; a stock file serves one drawn race only, whatever
-was killed in between, because what is used follows from the batches that exist. Randomness comes from the caller.
-Folder: `stock-*.jsonl` (problems, one a line), `<race id>.batch.json` (with salt and answers), readable by their owner
-only.
+was killed in between, because what is used follows from the batches that exist. A race costs the same however many came
+before it: `file_index` remembers what they held. Problems stand in a batch in the order of their random ids, which says
+nothing of their buckets. Randomness comes from the caller. Folder: `stock-*.jsonl` (problems, one a line),
+`<race id>.batch.json` (with salt and answers), `index.jsonl`; readable by their owner only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from arena.bank.batch import SALT_BYTES, SealedBatch, seal
 from arena.bank.batch_file import read_batch, write_batch
+from arena.bank.file_index import FileIndex, Held, IndexedFile
 from arena.bank.level import StockLevel, measure_level
 from arena.bank.partition_file import Assignment, unpartitioned
 from arena.bank.private_file import write_private
@@ -23,6 +25,8 @@ from arena.chain.port import BeaconRound
 from problems.errors import ArenaError
 from problems.model import Problem
 from problems.suites import read_problems, write_problems
+
+_BATCH = ".batch.json"
 
 
 class BatchStock:
@@ -42,6 +46,7 @@ class BatchStock:
         self._random_bytes = random_bytes
         self._replenish = replenish
         self._assign = assign
+        self._index = FileIndex(folder, self._describe)
 
     def add(self, name: str, problems: Sequence[Problem]) -> Path:
         """Put problems for one race into the stock, as `stock-<name>.jsonl`, mode 0600.
@@ -63,7 +68,7 @@ class BatchStock:
     def level(self, closes_ms: Sequence[int], now_ms: int, undrawn: Collection[str] = ()) -> StockLevel:
         """How long the stock lasts; a file is as old as its last change. Raises as `waiting` does."""
         files = self._waiting_files(undrawn)
-        made_ms = [round(path.stat().st_mtime * 1_000) for path in files]
+        made_ms = [file.changed_ns // 1_000_000 for file in files]
         served = [number < len(files) for number in range(len(closes_ms))]
         return measure_level(served, closes_ms, now_ms, made_ms, is_made_here=self._replenish is not None)
 
@@ -92,11 +97,11 @@ class BatchStock:
             return self.batch(race_id)
         used = self._used_ids(undrawn)
         too_small = ""
-        for path in self._stock_files():
-            problems = self._read(path)
-            if used & _ids(problems):
+        for file in self._stock_files():
+            if not used.isdisjoint(file.held.problem_ids):
                 continue
-            assigned = self._assigned(problems)
+            path = self._folder / file.name
+            assigned = self._assigned(self._read(path))
             if len(assigned.problems) >= problems_min:
                 return self._seal(race_id, assigned)
             too_small = f"{path} holds {len(assigned.problems)} problems, a race draws {problems_min}"
@@ -104,7 +109,7 @@ class BatchStock:
             raise ArenaError("P4015", too_small)
         if self._replenish is None:
             raise ArenaError("P4014", str(self._folder))
-        made = self._replenish(frozenset(self._answers()))
+        made = self._replenish(self._answers())
         assigned = self._assigned(made)
         if len(assigned.problems) < problems_min:
             raise ArenaError("P4015", f"{len(made)} problems were made for {race_id}, a race draws {problems_min}")
@@ -112,8 +117,9 @@ class BatchStock:
         return self._seal(race_id, assigned)
 
     def _assigned(self, problems: Sequence[Problem]) -> Assignment:
-        """The problems that may be raced, with their pools and clusters."""
-        return self._assign(problems) if self._assign else unpartitioned(problems)
+        """The problems that may be raced, with their pools and clusters, in the order of their ids."""
+        ordered = sorted(problems, key=lambda problem: problem.problem_id)
+        return self._assign(ordered) if self._assign else unpartitioned(ordered)
 
     def _seal(self, race_id: str, assigned: Assignment) -> SealedBatch:
         batch = seal(
@@ -132,14 +138,30 @@ class BatchStock:
         return batch
 
     def _batch_file(self, race_id: str) -> Path:
-        return self._folder / f"{race_id}.batch.json"
+        return self._folder / f"{race_id}{_BATCH}"
 
-    def _waiting_files(self, undrawn: Collection[str]) -> list[Path]:
+    def _waiting_files(self, undrawn: Collection[str]) -> list[IndexedFile]:
         used = self._used_ids(undrawn)
-        return [path for path in self._stock_files() if not used & _ids(self._read(path))]
+        return [file for file in self._stock_files() if used.isdisjoint(file.held.problem_ids)]
 
-    def _stock_files(self) -> list[Path]:
-        return sorted(self._folder.glob("stock-*.jsonl"))
+    def _stock_files(self) -> list[IndexedFile]:
+        return self._index.files("stock-*.jsonl")
+
+    def _batches(self) -> list[IndexedFile]:
+        return self._index.files(f"*{_BATCH}")
+
+    def _describe(self, path: Path) -> Held:
+        """What stands in a batch or stock file."""
+        if path.name.endswith(_BATCH):
+            batch = read_batch(path)
+            race_id, problems = batch.race_id, batch.problems
+        else:
+            race_id, problems = "", self._read(path)
+        return Held(
+            race_id=race_id,
+            problem_ids=tuple(problem.problem_id for problem in problems),
+            product_ids=tuple(reward.product_id for problem in problems for reward in problem.rewards),
+        )
 
     def _read(self, path: Path) -> tuple[Problem, ...]:
         try:
@@ -149,16 +171,8 @@ class BatchStock:
             raise ArenaError("P4001", f"{path}: {error}") from error
 
     def _used_ids(self, undrawn: Collection[str]) -> frozenset[str]:
-        drawn = (batch for batch in self._batches() if batch.race_id not in undrawn)
-        return frozenset(problem_id for batch in drawn for problem_id in batch.problem_ids)
+        drawn = (file.held for file in self._batches() if file.held.race_id not in undrawn)
+        return frozenset(problem_id for held in drawn for problem_id in held.problem_ids)
 
-    def _answers(self) -> Iterator[str]:
-        for batch in self._batches():
-            yield from (reward.product_id for problem in batch.problems for reward in problem.rewards)
-
-    def _batches(self) -> Iterator[SealedBatch]:
-        return (read_batch(path) for path in self._folder.glob("*.batch.json"))
-
-
-def _ids(problems: Sequence[Problem]) -> frozenset[str]:
-    return frozenset(problem.problem_id for problem in problems)
+    def _answers(self) -> frozenset[str]:
+        return frozenset(product_id for file in self._batches() for product_id in file.held.product_ids)

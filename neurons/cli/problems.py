@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,6 +26,7 @@ from neurons.cli.problems_reading import (
     refuse_existing,
 )
 from neurons.cli.problems_stats import stats
+from neurons.cli.problems_titles import titles
 from neurons.cli.progress import show_progress
 
 if TYPE_CHECKING:
@@ -156,10 +155,12 @@ def synthesize(
 ) -> None:
     """Make new problems over a catalogue, each solvable by construction.
 
-    They are written in our own format, one a line. Whoever knows seed and catalogue knows the answers, so leave the
-    seed out for problems that will be raced. The suites' answers are always left alone. A catalogue that is too small
-    for what is asked is named as P4011. Next: `arena problems check OUT --catalogue ...`.
+    They are written in our own format, one a line, into a file that only you can read (mode 0600). Whoever knows seed
+    and catalogue knows the answers, so leave the seed out for problems that will be raced. The suites' answers are
+    always left alone. A catalogue that is too small for what is asked is named as P4011. Next: `arena problems check
+    OUT --catalogue ...`.
     """
+    from arena.bank.private_file import write_private
     from problems.shipped_suites import shipped_answers
     from problems.suites import write_problems
     from problems.synthesis import ProblemMaker
@@ -173,15 +174,16 @@ def synthesize(
     chosen, total = secrets.randbits(256) if seed is None else seed, sum(counts.values())
     made: list[Problem] = []
     with show_progress() as progress:
-        for number, part in enumerate(_chunks(counts)):
-            made += maker.make(seed=_seed_of(chosen, number), counts=part, mix=mix)
-            progress("synthesize", len(made), total)
-    out.write_text("".join(f"{line}\n" for line in write_problems(made)), encoding="utf-8")
+        for problem in maker.make_apart(seed=chosen, counts=counts, mix=mix):
+            made.append(problem)
+            if len(made) % CHUNK == 0 or len(made) == total:
+                progress("synthesize", len(made), total)
+    write_private(out, "".join(f"{line}\n" for line in write_problems(made)).encode())
     summary = {"problems": len(made), "path": str(out)}
     typer.echo(json_line(summary) if as_json else f"{len(made)} problems written to {out}")
 
 
-for _command in (cluster, partition, seal, stock, release, stats):
+for _command in (cluster, partition, titles, seal, stock, release, stats):
     app.command()(_command)
 
 
@@ -259,14 +261,3 @@ def _mix(text: str) -> Mix | None:
     if not any(weights.values()):
         raise typer.BadParameter("at least one weight is positive", param_hint="--difficulty")
     return weights
-
-
-def _chunks(counts: dict[Bucket, int]) -> Iterator[dict[Bucket, int]]:
-    for bucket, count in counts.items():
-        for start in range(0, count, CHUNK):
-            yield {bucket: min(CHUNK, count - start)}
-
-
-def _seed_of(seed: int, number: int) -> int:
-    """The seed of a chunk: as unknown as the whole one."""
-    return int(hashlib.sha256(f"agent-arena/chunk/{seed}/{number}".encode()).hexdigest(), 16)

@@ -21,6 +21,7 @@ from neurons.cli.problems_reading import (
     DocumentsOption,
     JsonOption,
     ProblemFiles,
+    has_catalogue,
     json_line,
     read_classes,
     read_files,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from arena.chain.port import Signer, Timelock
     from arena.store.postgres import PostgresStore
     from problems.model import Problem
+    from problems.product_classes import ProductClasses
 
 PolicyOption = Annotated[str, typer.Option("--policy", help="Policy by name or JSON file: it says when races close.")]
 _EXIT_FAILED, _EXIT_INTEGRITY = 1, 4
@@ -73,7 +75,7 @@ def seal(
     from arena.chain.opening import open_beacon, open_timelock
     from arena.race.schedule import coming_closes_ms
     from neurons.settings import resolve
-    from neurons.wiring import policy_of, unix_ms
+    from neurons.wiring import LOCAL_NETWORK, policy_of, unix_ms
 
     settings = resolve({"policy": policy, "network": network}).settings
     rules = policy_of(settings)
@@ -82,6 +84,8 @@ def seal(
             f"races of policy {rules.name} close some time after they open: no round can be known ahead",
             param_hint="--policy",
         )
+    if partition is None and settings.network != LOCAL_NETWORK:
+        raise typer.BadParameter("a real network's batches name their pools", param_hint="--partition")
     signer = open_bank_key(wallet_name, wallet_hotkey, wallet_path, network)
     timelock, beacon = open_timelock(settings.network), open_beacon(settings.network, unix_ms)
     before = SealedStock(out, signer.hotkey, verify, timelock, beacon).notices()
@@ -102,6 +106,11 @@ def seal(
             made.append(sealed.notice)
             progress("seal", len(made), races)
     _show_sealed(made, assigned, timelock, as_json)
+    if not as_json:
+        typer.echo(
+            f"{len(made)} batches in {out}: *.sealed.json for validators, into STATE_DIR/bank; *.notice.json for"
+            f" everybody\nvalidators set bank_hotkey = {signer.hotkey}"
+        )
 
 
 def stock(
@@ -119,6 +128,7 @@ def stock(
     sooner than the setting bank_days_min (30 days): seal more with `arena problems seal`, or add problem files.
     """
     from arena.bank.level import DAY_MS
+    from arena.bank.sealed_stock import SUFFIX
     from neurons.bank_preparation import measure_stock
     from neurons.settings import resolve
     from neurons.wiring import unix_ms
@@ -138,6 +148,10 @@ def stock(
         "is_low": is_low,
     }
     typer.echo(json_line(row) if as_json else _stock_text(row, level))
+    if settings.bank_hotkey and level.newest_made_ms is None and not as_json:
+        files = len(list((settings.state_dir / "bank").glob(f"*{SUFFIX}")))
+        if files:
+            typer.echo(f"{files} sealed files stand there, of rounds that are out or of another network than this one")
     raise typer.Exit(_EXIT_FAILED if is_low else 0)
 
 
@@ -159,7 +173,8 @@ def release(
     folder = (state_dir or default_state_dir()) / "bank"
     found = run_on_store(dsn, state_dir, lambda store: _disclosure(store, race, folder))
     if isinstance(found, str):
-        typer.echo(json_line({"race_id": race, "state": found}) if as_json else f"{race} is {found}: nothing is open")
+        text = f"{race} has not begun here" if found == "new" else f"{race} is {found}: nothing is open"
+        typer.echo(json_line({"race_id": race, "state": found}) if as_json else text)
         raise typer.Exit(_EXIT_FAILED)
     if as_json:
         typer.echo(json_line(found))
@@ -183,7 +198,13 @@ def _assigned(
 
     if partition is None:
         return unpartitioned(problems)
-    return PartitionFile(partition, signer, verify, read_classes(documents, catalogue)).assign(problems)
+
+    def classes() -> ProductClasses:
+        if not has_catalogue(documents, catalogue):
+            typer.echo("new problems enter by their titles alone; --catalogue finds near-identical products", err=True)
+        return read_classes(documents, catalogue)
+
+    return PartitionFile(partition, signer, verify, classes).assign(problems)
 
 
 def _show_sealed(made: Collection[BatchNotice], assigned: Assignment, timelock: Timelock, as_json: bool) -> None:

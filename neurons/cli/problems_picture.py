@@ -42,12 +42,15 @@ def draw(
     _draw_difficulty(panels[0], names, difficulties)
     _draw_shares(panels[1], names, items)
     _bars(panels[2], "constraints per item", names, [list(map(count_constraints, held)) for held in items])
-    _steps(panels[3], "price bounds, PHP", names, [_bounds(held) for held in items])
+    _steps(panels[3], "price bounds: % of bounds at or below", "PHP", names, [_bounds(held) for held in items])
     vouchers = [[problem.voucher for problem in problems if problem.voucher] for problems in sets]
-    _steps(panels[4], "voucher budget, PHP", names, [[one.budget for one in held] for held in vouchers])
-    _steps(panels[5], "query characters", names, [[len(one.query) for one in problems] for problems in sets])
-    handles, labels = panels[5].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(names), frameon=False)
+    budgets = [[one.budget for one in held] for held in vouchers]
+    _steps(panels[4], "voucher budget: % of vouchers at or below", "PHP", names, budgets)
+    lengths = [[len(one.query) for one in problems] for problems in sets]
+    _steps(panels[5], "query length: % of problems at or below", "characters", names, lengths)
+    handles, _ = panels[5].get_legend_handles_labels()
+    labels = [f"{name} ({len(problems):,} problems)" for name, problems in zip(names, sets, strict=True)]
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(names)), frameon=False)
     try:
         figure.savefig(path, dpi=_DOTS_PER_INCH)
     except OSError as error:
@@ -65,6 +68,10 @@ def _draw_difficulty(panel: Any, names: Sequence[str], difficulties: Sequence[Se
         [100 * count / max(1, len(held)) for count in row] for row, held in zip(counts, difficulties, strict=True)
     ]
     _grouped(panel, names, LEVELS, shares)
+    unmeasured = [name for name, held in zip(names, difficulties, strict=True) if not held]
+    if unmeasured:
+        text = f"not in this catalogue:\n{chr(10).join(unmeasured)}"
+        panel.text(0.98, 0.96, text, ha="right", va="top", fontsize=8, color="#777777", transform=panel.transAxes)
 
 
 def _draw_shares(panel: Any, names: Sequence[str], items: Sequence[Sequence[RewardItem]]) -> None:
@@ -85,32 +92,40 @@ def _draw_shares(panel: Any, names: Sequence[str], items: Sequence[Sequence[Rewa
 def _bars(panel: Any, title: str, names: Sequence[str], values: Sequence[Sequence[int]]) -> None:
     """Shares of small whole numbers, side by side; what is above 10 stands with the 10."""
     panel.set_title(f"{title}, % of items", loc="left", fontsize=10)
-    most = min(10, max((max(held, default=0) for held in values), default=0))
+    highest = max((max(held, default=0) for held in values), default=0)
+    most = min(10, highest)
     shares = [
         [100 * sum(min(value, most) == number for value in held) / max(1, len(held)) for number in range(most + 1)]
         for held in values
     ]
-    _grouped(panel, names, tuple(map(str, range(most + 1))), shares)
+    labels = [str(number) for number in range(most)] + [f"{most}+" if highest > most else str(most)]
+    _grouped(panel, names, labels, shares)
 
 
 def _grouped(panel: Any, names: Sequence[str], labels: Sequence[str], shares: Sequence[Sequence[float]]) -> None:
     width = 0.8 / len(names)
     for place, (name, row) in enumerate(zip(names, shares, strict=True)):
         left = [number - 0.4 + (place + 0.5) * width for number in range(len(labels))]
-        panel.bar(left, row, width * 0.92, label=Path(name).name, color=_COLOURS[place % len(_COLOURS)])
+        panel.bar(left, row, width * 0.92, label=name, color=_COLOURS[place % len(_COLOURS)])
     panel.set_xticks(range(len(labels)), labels, fontsize=8)
     _plain(panel)
 
 
-def _steps(panel: Any, title: str, names: Sequence[str], values: Sequence[Sequence[float]]) -> None:
+def _steps(panel: Any, title: str, unit: str, names: Sequence[str], values: Sequence[Sequence[float]]) -> None:
     """Cumulative shares over a logarithmic axis: sets of different sizes compare point by point."""
-    panel.set_title(f"{title}: % at or below", loc="left", fontsize=10)
+    from matplotlib.ticker import StrMethodFormatter
+
+    panel.set_title(title, loc="left", fontsize=10)
+    panel.set_xlabel(unit, fontsize=9)
     panel.set_xscale("log")
+    panel.set_ylim(0, 102)
+    panel.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    panel.xaxis.set_minor_formatter("")
     for place, (name, held) in enumerate(zip(names, values, strict=True)):
         ordered = sorted(value for value in held if value > 0 and math.isfinite(value))
         heights = [100 * (rank + 1) / len(ordered) for rank in range(len(ordered))]
         colour = _COLOURS[place % len(_COLOURS)]
-        panel.step(ordered, heights, where="post", label=Path(name).name, color=colour, linewidth=1.6)
+        panel.step(ordered, heights, where="post", label=name, color=colour, linewidth=1.6)
     _plain(panel)
 
 

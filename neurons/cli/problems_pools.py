@@ -103,7 +103,9 @@ def partition(
     Suites are never_touch; eval (75 problems by default) and dev are drawn by seed and key over whole clusters; the
     rest is train. What is frozen never moves: with --extend new problems go where their answers already are, and those
     that would join two pools are refused, named, and give exit code 1. OUT holds the key that finds every answer: it
-    stays with the bank. Beside it, partitions/SHA256.json is the public form, with keyed tokens only.
+    stays with the bank. Beside it, partitions/SHA256.json is the public form, with keyed tokens only. It names no
+    problem, but two of them side by side show which clusters grew: publish each when the problems that entered with it
+    are released. Next: `arena problems seal --partition OUT`.
     """
     from problems.model import BUCKETS
 
@@ -114,13 +116,14 @@ def partition(
         from arena.bank.partition_file import PartitionFile
         from arena.chain.keys import verify
 
-        assigned = PartitionFile(out, signer, verify, classes).assign(problems)
+        assigned = PartitionFile(out, signer, verify, lambda: classes).assign(problems)
         counts = {pool: assigned.pools.count(pool) for pool in dict.fromkeys(assigned.pools)}
         sha256, refused = assigned.partition_sha256, assigned.refused
         row = {"path": str(out), "sha256": sha256, "entered": counts, "refused": refused}
         typer.echo(json_line(row) if as_json else _extended_text(sha256, counts, refused))
         raise typer.Exit(1 if assigned.refused else 0)
-    refuse_existing(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    refuse_existing(out, "add --extend to enter problems into it; a partition is frozen once")
     from arena.bank.partition_file import write_partition
     from problems.manifest import KEY_BYTES
     from problems.partition import freeze
@@ -135,7 +138,6 @@ def partition(
         eval_counts=dict(zip(BUCKETS, _three(eval_counts, "--eval"), strict=True)),
         dev_counts=dict(zip(BUCKETS, _three(dev_counts, "--dev"), strict=True)),
     )
-    out.parent.mkdir(parents=True, exist_ok=True)
     public = write_partition(out, manifest, key, signer)
     counts = dict(manifest.problem_counts)
     row = {"path": str(out), "public": str(public), "sha256": manifest.sha256, "signer": signer.hotkey, "pools": counts}
@@ -144,7 +146,8 @@ def partition(
         return
     typer.echo(f"{', '.join(f'{number} {pool}' for pool, number in counts.items())}; signed by {signer.hotkey}")
     typer.echo(f"manifest {manifest.sha256}")
-    typer.echo(f"private: {out} (keep it)\npublic:  {public}")
+    typer.echo(f"private: {out} (keep it)\npublic:  {public} (publish it when its problems are released)")
+    typer.echo(f"next: arena problems seal PROBLEMS --partition {out} --out FOLDER")
 
 
 def open_bank_key(wallet_name: str, wallet_hotkey: str, wallet_path: str, network: str) -> Signer:

@@ -35,14 +35,18 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object
 def read_file(path: Path) -> Sequence[Problem]:
     """The problems of a file, or of the shipped suite of that name where no such file exists.
 
-    Raises ArenaError P4001 to P4009 naming the line and the field, typer.BadParameter when it can't be opened.
+    Raises ArenaError P4001 to P4009 naming the line and the field, typer.BadParameter when it can't be opened or holds
+    no problem.
     """
     from problems.suites import read_problems
 
     if not path.exists() and (suite := shipped_named(str(path))):
         return suite
     with opened(path) as stream:
-        return read_problems(stream)
+        problems = read_problems(stream)
+    if not problems:
+        raise typer.BadParameter(f"{path} holds no problem")
+    return problems
 
 
 def read_files(paths: Sequence[Path]) -> list[Problem]:
@@ -110,10 +114,12 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         yield stream
 
 
-def refuse_existing(path: Path) -> None:
-    """Raise typer.BadParameter when there is something at `--out` already."""
+def refuse_existing(path: Path, instead: str = "choose another path, or move it away") -> None:
+    """Raise typer.BadParameter when something stands at `--out` already, or there is no folder to put it in."""
     if path.exists():
-        raise typer.BadParameter(f"{path} exists", param_hint="--out")
+        raise typer.BadParameter(f"{path} exists: {instead}", param_hint="--out")
+    if not path.absolute().parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {path.absolute().parent}", param_hint="--out")
 
 
 def json_line(value: object) -> str:

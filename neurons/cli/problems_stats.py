@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from problems.shelf import Shelf
 
 PICTURES = (".png", ".svg")
+_WIDTH_MOST = 400  # characters: a row is one line, also where nobody says how wide the output is
 
 Row = tuple[str, list[str]]
 
@@ -54,13 +55,16 @@ def stats(
 
     sets = {str(one): read_file(one) for one in (path, *(compare or []))}
     shelf = read_shelf(documents, catalogue) if has_catalogue(documents, catalogue) else None
-    names, shapes = list(sets), [describe(problems) for problems in sets.values()]
+    names, shapes = short_names(list(sets)), [describe(problems) for problems in sets.values()]
     difficulties = [_measure(problems, shelf) if shelf else [] for problems in sets.values()]
     if as_json:
-        for name, shape, measured in zip(names, shapes, difficulties, strict=True):
+        for name, shape, measured in zip(sets, shapes, difficulties, strict=True):
             typer.echo(json_line({"set": name, "shape": shape, "difficulty": _levels(measured)}))
     else:
         _show_table(names, table_rows(shapes, difficulties))
+        for name, measured in zip(names, difficulties, strict=True):
+            if shelf and not measured:
+                typer.echo(f"{name}: no difficulty, since this catalogue does not hold its answers")
     if plot is not None:
         from neurons.cli.problems_picture import draw
 
@@ -76,36 +80,36 @@ def table_rows(shapes: Sequence[SetShape], difficulties: Sequence[Sequence[Diffi
 
     rows: list[Row] = [("problems", [f"{shape.problems:,}" for shape in shapes])]
     if any(difficulties):
-        rows.append(("difficulty measured of", [f"{len(measured):,}" for measured in difficulties]))
+        rows.append(("  measured for difficulty", [f"{len(measured):,}" for measured in difficulties]))
         for level in LEVELS:
             shares = [_share_of(_levels(measured).get(level, 0), len(measured)) for measured in difficulties]
-            rows.append((f"difficulty {level}", shares))
+            rows.append((f"  {level}", shares))
     for bucket in BUCKETS:
         held = [shape.buckets.get(bucket) for shape in shapes]
         if any(held):
-            rows += [(f"{bucket}: {label}", values) for label, values in _bucket_rows(held)]
+            rows.append((f"{bucket} problems", [f"{one.problems:,}" if one else "-" for one in held]))
+            rows += [(f"  {label}", values) for label, values in _bucket_rows(held) if _says_something(values)]
     return rows + _voucher_rows(shapes)
 
 
 def _bucket_rows(held: Sequence[BucketShape | None]) -> list[Row]:
     """The rows of one bucket, `-` where a set has none of it."""
     figures: list[tuple[str, Callable[[BucketShape], str]]] = [
-        ("problems", lambda one: f"{one.problems:,}"),
-        ("items, mean", lambda one: _mean(one.items)),
-        ("constraints, mean", lambda one: _mean(one.constraints)),
-        ("attributes, mean", lambda one: _mean(one.attributes)),
-        ("with sku", lambda one: _share(one.with_sku_e4)),
-        ("with attributes", lambda one: _share(one.with_attributes_e4)),
-        ("with service", lambda one: _share(one.with_service_e4)),
-        ("with price", lambda one: _share(one.with_price_e4)),
-        ("title only", lambda one: _share(one.title_only_e4)),
+        ("items a problem, mean", lambda one: _mean(one.items)),
+        ("constraints an item, mean", lambda one: _mean(one.constraints)),
+        ("attributes an item, mean", lambda one: _mean(one.attributes)),
+        ("items with sku", lambda one: _share(one.with_sku_e4)),
+        ("items with attributes", lambda one: _share(one.with_attributes_e4)),
+        ("items with service", lambda one: _share(one.with_service_e4)),
+        ("items with price", lambda one: _share(one.with_price_e4)),
+        ("items with title only", lambda one: _share(one.title_only_e4)),
         ("price from, PHP", lambda one: _range(one.price_low_php)),
         ("price to, PHP", lambda one: _range(one.price_high_php)),
         ("query characters", lambda one: _range(one.query_chars)),
     ]
     rows = [(label, [figure(one) if one else "-" for one in held]) for label, figure in figures]
     for mode in sorted({mode for one in held if one for mode in one.price_modes}):
-        rows.append((f"price {mode}", [f"{one.price_modes.get(mode, 0):,}" if one else "-" for one in held]))
+        rows.append((f"price rules {mode!r}", [f"{one.price_modes.get(mode, 0):,}" if one else "-" for one in held]))
     return rows
 
 
@@ -113,7 +117,7 @@ def _voucher_rows(shapes: Sequence[SetShape]) -> list[Row]:
     kinds = sorted({kind for shape in shapes for kind in shape.vouchers.kinds})
     if not kinds:
         return []
-    rows = [(f"voucher: {kind}", [f"{shape.vouchers.kinds.get(kind, 0):,}" for shape in shapes]) for kind in kinds]
+    rows = [(f"  {kind}", [f"{shape.vouchers.kinds.get(kind, 0):,}" for shape in shapes]) for kind in kinds]
     for label, field in (
         ("threshold, PHP", "threshold_php"),
         ("budget, PHP", "budget_php"),
@@ -121,8 +125,18 @@ def _voucher_rows(shapes: Sequence[SetShape]) -> list[Row]:
         ("discount, %", "discount_percent"),
         ("cap, PHP", "cap_php"),
     ):
-        rows.append((f"voucher: {label}", [_range(getattr(shape.vouchers, field)) for shape in shapes]))
+        rows.append((f"  {label}", [_range(getattr(shape.vouchers, field)) for shape in shapes]))
     return rows
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """What to call the sets: their file names, or whole paths where two share one."""
+    short = [Path(name).name for name in names]
+    return short if len(set(short)) == len(short) else list(names)
+
+
+def _says_something(values: Sequence[str]) -> bool:
+    return bool({*values} - {"-", "0 %"})
 
 
 def _show_table(names: Sequence[str], rows: Sequence[Row]) -> None:
@@ -130,12 +144,12 @@ def _show_table(names: Sequence[str], rows: Sequence[Row]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     for name in names:
-        table.add_column(Path(name).name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for label, values in rows:
         table.add_row(label, *values)
-    Console(soft_wrap=True).print(table)
+    Console(soft_wrap=True, width=_WIDTH_MOST).print(table)
     typer.echo("ranges: median (5th to 95th percentile)")
 
 

@@ -6,10 +6,12 @@ reused or renumbered: records name them for ever.
 
 from __future__ import annotations
 
-from problems.codes import agent, problem, upstream, validator
+from problems.codes import agent, corpus, problem, training, upstream, validator
 from problems.errors import ErrorCode
 
-CODES: dict[str, ErrorCode] = {row.code: row for part in (agent, validator, upstream, problem) for row in part.ROWS}
+CODES: dict[str, ErrorCode] = {
+    row.code: row for part in (agent, validator, corpus, training, upstream, problem) for row in part.ROWS
+}
 
 
 def lookup(code: str) -> ErrorCode:

@@ -77,6 +77,13 @@ ROWS = (
         "the batch is not used",
         "leave out what the detail names: a problem that was raced before, or one that is never to be",
     ),
+    row(
+        "P4030",
+        "batch of a real network has no partition",
+        "no race can open with it; submissions still qualify",
+        "seal with `--partition`; own stock: `arena problems partition --out STATE_DIR/bank/partition.json`",
+        True,
+    ),
     # -- problem: clusters and pools
     row(
         "P4020",

@@ -235,12 +235,6 @@ ROWS = (
         "pip install 'agent-arena[plots]'",
     ),
     row(
-        "V2120",
-        "recipe can't be read",
-        STOPS,
-        "correct the key or value named here; `arena train --help` shows a recipe",
-    ),
-    row(
         "V2115",
         "disk is full",
         "nothing is lost; the work that needs space waits for it",
@@ -287,47 +281,16 @@ ROWS = (
         "filter a finished export that nobody writes to, then repeat the command",
     ),
     row(
+        "V2145",
+        "process that filters traces died",
+        "no corpus is written; token counts made before stay",
+        "look for memory pressure, then repeat the command, with fewer processes if it was memory",
+    ),
+    row(
         "V2144",
         "corpus folder exists already",
         "nothing was written",
         "choose another --out; a corpus is never changed",
-    ),
-    row(
-        "V2095",
-        "export does not verify",
-        "exit code 4; nothing of it is read",
-        "`arena records verify FOLDER` lists what is wrong; fetch the export again from who made it",
-    ),
-    row(
-        "V2096",
-        "nobody vouches for this export",
-        "exit code 4; nothing of it is read",
-        "take one signed by its validator, or repeat with --trust-unsigned: the lineage then says so",
-    ),
-    row(
-        "V2097",
-        "row cannot be converted",
-        "the row is quarantined: counted, named and kept out",
-        "look at the named place; a row is never repaired by guessing",
-    ),
-    row(
-        "V2098",
-        "format of a row is not known",
-        "the row is quarantined; a file without any known row is refused",
-        "the formats are in training/corpus/README.md, section 'Reader and converters'",
-    ),
-    row(
-        "V2099",
-        "held-out problem among training rows",
-        "exit code 4; nothing is written",
-        "run the leak guard on every source before it is joined; the places are named here",
-    ),
-    row("V2121", "tokenizer can't be used", STOPS, "use the folder of a Qwen3 tokenizer with its own chat template"),
-    row(
-        "V2122",
-        "trace can't become a training row",
-        "the row is left out and counted",
-        "nothing; many of them: see the funnel's token histogram",
     ),
     row(
         "V2100",
@@ -386,17 +349,5 @@ ROWS = (
         "what is damaged is not believed and is asked for again",
         "check the disk and its free space",
         True,
-    ),
-    row(
-        "V2123",
-        "guard ended the training run",
-        "the checkpoint so far is kept and says so",
-        "read the guard's detail, mend its cause, then run the stage again",
-    ),
-    row(
-        "V2124",
-        "training run's folder or model can't be used",
-        STOPS,
-        "see the detail; another recipe needs another folder",
     ),
 )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from arena.bank.batch import commitment, seal
 from arena.bank.batch_file import read_batch, write_batch
-from arena.bank.release import batch_state, may_leave
+from arena.bank.release import may_leave
 from problems.clusters import cluster_id
 from problems.errors import ArenaError
 from problems.suites import problem_bytes
@@ -140,10 +140,3 @@ def test_nothing_reaches_the_public_before_release():
 
 def test_validators_pass_problems_among_themselves_only_once_they_are_drawn():
     assert [may_leave(state, "validators") for state in ("sealed", "drawn", "released")] == [False, True, True]
-
-
-def test_a_drawn_batch_is_released_when_its_race_is_over_and_never_before():
-    assert batch_state(is_drawn=False, is_race_over=False) == "sealed"
-    assert batch_state(is_drawn=True, is_race_over=False) == "drawn"
-    assert batch_state(is_drawn=True, is_race_over=True) == "released"
-    assert batch_state(is_drawn=False, is_race_over=True) == "sealed"

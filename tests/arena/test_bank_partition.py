@@ -131,7 +131,7 @@ def test_a_stock_of_ones_own_takes_pools_and_clusters_from_the_manifest(path):
     stock = BatchStock(path.parent, os.urandom, assign=PartitionFile(path, OPERATOR, verify).assign)
     stock.add("a", [*FRESH, disguised(SUITE[0], "p_suite")])
     batch = stock.seal_for("race-1", 3)
-    assert batch.problems == FRESH
+    assert batch.problems == tuple(sorted(FRESH, key=lambda problem: problem.problem_id))
     assert batch.partition_sha256 == read_partition(path, verify).manifest.sha256
     assert {row.pool for row in batch.released_problems} == {"train"}
     assert all(len(row.cluster_id) == 64 for row in batch.released_problems)

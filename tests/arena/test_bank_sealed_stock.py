@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import itertools
 import os
 from collections.abc import Callable
@@ -13,29 +14,41 @@ from msgspec.structs import replace
 from arena.bank.batch import seal
 from arena.bank.level import DAY_MS, measure_level
 from arena.bank.port import Bank
-from arena.bank.sealed_file import encode_sealed, lock_batch
+from arena.bank.sealed_file import encode_sealed, lock_batch, open_batch
 from arena.bank.sealed_stock import SealedStock
 from arena.bank.stock import BatchStock
 from arena.chain.beacon import LocalBeacon, local_round
 from arena.chain.keys import keypair_signer, verify
-from arena.chain.timelock import LocalTimelock
+from arena.chain.opening import open_beacon
+from arena.chain.timelock import LocalTimelock, QuicknetTimelock
 from arena.policies import PAPER
 from arena.race.schedule import coming_closes_ms
 from problems.errors import ArenaError
 from problems.model import Problem
 from problems.synthesis import synthesize
+from tests.arena.test_chain_beacon import ROUND_1
 from tests.problems.stand import make_catalogue
 
 CATALOGUE = make_catalogue(160)
-SETS = [synthesize(CATALOGUE, seed=number, counts={"product": 3}) for number in (1, 2, 3)]
+SETS = [
+    tuple(sorted(synthesize(CATALOGUE, seed=number, counts={"product": 3}), key=lambda problem: problem.problem_id))
+    for number in (1, 2, 3)
+]
 OPERATOR, STRANGER = keypair_signer("//Operator"), keypair_signer("//Stranger")
 TIMELOCK, BEACON = LocalTimelock(), LocalBeacon(lambda: 10**12)
 ROUNDS = (101, 102, 103)
 
 
-def put(folder: Path, name: str, problems: tuple[Problem, ...], round_number: int, signer=OPERATOR) -> Path:
+def put(
+    folder: Path,
+    name: str,
+    problems: tuple[Problem, ...],
+    round_number: int,
+    signer=OPERATOR,
+    partition_sha256: str = "",
+) -> Path:
     """A sealed file of the operator in a node's folder."""
-    batch = seal(name, problems, os.urandom(32))
+    batch = seal(name, problems, os.urandom(32), partition_sha256=partition_sha256)
     sealed = lock_batch(batch, round_number, timelock=TIMELOCK, signer=signer, made_ms=5_000)
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}.sealed.json"
@@ -114,6 +127,52 @@ def test_before_its_draw_a_race_has_nothing_to_read(tmp_path):
     )
 
 
+FAR_ROUND = 10**9  # a quicknet round of the year 2118: nobody has its signature
+
+
+@pytest.mark.parametrize("holder", ["validator", "operator", "partition key"])
+def test_before_the_round_no_key_and_no_earlier_round_opens_a_real_timelock(tmp_path, holder):
+    """Sealed to drand's quicknet. Whoever holds the files, in whatever role, has its keys and every round so far."""
+    folder, timelock = tmp_path / "bank", QuicknetTimelock()
+    folder.mkdir()
+    batch = seal("close", SETS[0], os.urandom(32), partition_sha256="ab" * 32)
+    sealed = lock_batch(batch, FAR_ROUND, timelock=timelock, signer=OPERATOR, made_ms=5_000)
+    (folder / "close.sealed.json").write_bytes(encode_sealed(sealed))
+    beacon = open_beacon("finney", lambda: 10**12)
+    bank = SealedStock(folder, OPERATOR.hotkey, verify, timelock, beacon)
+    assert bank.seal_for("race-1", 3, round_number=FAR_ROUND).problem_ids == batch.problem_ids
+    message = FAR_ROUND.to_bytes(8, "big")
+    keys = {
+        "validator": keypair_signer("//Validator").sign(message),
+        "operator": OPERATOR.sign(message),
+        "partition key": hmac.digest(bytes(range(32)), message, "sha256"),
+    }
+    known = [ROUND_1.signature, keys[holder].hex(), keys[holder][:48].hex(), batch.batch_sha256, ""]
+    for signature in known:
+        with pytest.raises(ArenaError, match="P4026"):
+            bank.open("race-1", replace(ROUND_1, round=FAR_ROUND, signature=signature))
+    with pytest.raises(ArenaError, match=r"P4027.*no file"):
+        bank.open("race-1", ROUND_1)  # a true round, and not this batch's
+    with pytest.raises(ArenaError, match="V2085"):
+        open_batch(sealed, None, timelock=timelock)
+    with pytest.raises(ArenaError, match="P4001"):
+        bank.batch("race-1")
+    on_disk = b"".join(path.read_bytes() for path in folder.iterdir())
+    secrets = [batch.salt, *(reward.product_id for problem in SETS[0] for reward in problem.rewards)]
+    assert not any(text.encode() in on_disk for text in [*secrets, *(problem.query for problem in SETS[0])])
+
+
+def test_after_the_round_the_published_signature_opens_a_real_timelock(tmp_path):
+    folder, timelock = tmp_path / "bank", QuicknetTimelock()
+    folder.mkdir()
+    batch = seal("close", SETS[0], os.urandom(32))
+    sealed = lock_batch(batch, 1, timelock=timelock, signer=OPERATOR, made_ms=5_000)
+    (folder / "close.sealed.json").write_bytes(encode_sealed(sealed))
+    bank = SealedStock(folder, OPERATOR.hotkey, verify, timelock, open_beacon("finney", lambda: 10**12))
+    bank.open("race-1", ROUND_1)  # drand's own first round, offline
+    assert bank.batch("race-1") == batch
+
+
 def test_a_batch_serves_the_race_of_its_round_and_no_other(tmp_path):
     bank = filled_sealed(tmp_path / "bank")
     notice = bank.seal_for("race-1", 3, round_number=102)
@@ -123,6 +182,16 @@ def test_a_batch_serves_the_race_of_its_round_and_no_other(tmp_path):
         bank.seal_for("race-1", 3, round_number=104)
     with pytest.raises(ArenaError, match="P4026"):
         bank.open("race-1", replace(local_round(102), round=101))
+
+
+def test_where_a_partition_is_required_a_batch_without_one_serves_no_race(tmp_path):
+    folder = tmp_path / "bank"
+    put(folder, "bare", SETS[0], 101)
+    put(folder, "dealt", SETS[1], 102, partition_sha256="ab" * 32)
+    bank = SealedStock(folder, OPERATOR.hotkey, verify, TIMELOCK, BEACON, is_partition_required=True)
+    with pytest.raises(ArenaError, match=r"P4030.*bare"):
+        bank.seal_for("race-1", 3, round_number=101)
+    assert bank.seal_for("race-1", 3, round_number=102).race_id == "dealt"
 
 
 def test_a_file_of_another_key_serves_no_race_and_hides_no_good_one(tmp_path):

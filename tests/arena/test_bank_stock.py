@@ -9,12 +9,19 @@ import pytest
 
 from arena.bank.stock import BatchStock
 from problems.errors import ArenaError
+from problems.model import Problem
 from problems.synthesis import synthesize
 from tests.problems.stand import make_catalogue
 
 CATALOGUE = make_catalogue(120)
-FIRST = synthesize(CATALOGUE, seed=1, counts={"product": 3})
-SECOND = synthesize(CATALOGUE, seed=2, counts={"product": 3})
+
+
+def made(seed: int, count: int = 3) -> tuple[Problem, ...]:
+    """Some problems in the order of their ids, as they stand in a batch."""
+    return tuple(sorted(synthesize(CATALOGUE, seed=seed, counts={"product": count}), key=lambda one: one.problem_id))
+
+
+FIRST, SECOND = made(1), made(2)
 
 
 @pytest.fixture

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from typing import get_args
 
 import pytest
 
-from arena.bank.release import reason_withheld, standing_of
+from arena.bank.release import Audience, BatchState, Matter, reason_withheld, standing_of
 from arena.records.model import Context, ReleasedProblem
 from problems.model import POOLS
 
@@ -40,6 +41,39 @@ def test_validators_see_problems_from_the_draw_on_whatever_their_pool(state, poo
 def test_a_settlement_names_problems_and_waits_for_their_release(state):
     reason = reason_withheld("settlement", audience="public", state=state)
     assert reason == ("" if state == "released" else "unreleased")
+
+
+# DESIGN section 5, spelled out: who asks, for what, in which state of the batch, and what is asked of pools.
+# . goes out, u waits for the release, p needs its pool asked for by name.
+MATRIX = """
+                          sealed drawn released
+public     counts           .     .     .
+public     release          .     .     .
+public     settlement       u     u     .
+public     problem          u     u     p
+validators counts           .     .     .
+validators release          .     .     .
+validators settlement       u     .     .
+validators problem          u     .     .
+"""
+ANSWERS = {".": "", "u": "unreleased", "p": "pool"}
+ROWS = [line.split() for line in MATRIX.splitlines()[2:]]
+SUBSETS = [pools for size in range(len(POOLS) + 1) for pools in itertools.combinations(POOLS, size)]
+
+
+@pytest.mark.parametrize(("audience", "matter", "answers"), [(row[0], row[1], row[2:]) for row in ROWS])
+def test_the_whole_matrix_holds_for_every_pool_and_every_choice_of_pools(audience, matter, answers):
+    for state, answer in zip(STATES, answers, strict=True):
+        for pool, asked in itertools.product((None, *POOLS), SUBSETS):
+            expected = "" if answer == "p" and pool in asked else ANSWERS[answer]
+            found = reason_withheld(matter, audience=audience, state=state, pool=pool, pools=asked)
+            assert found == expected, (state, pool, asked)
+
+
+def test_the_matrix_names_every_audience_and_every_matter_once():
+    named = [(audience, matter) for audience, matter, *_ in ROWS]
+    assert sorted(named) == sorted(itertools.product(get_args(Audience), get_args(Matter)))
+    assert get_args(BatchState) == STATES
 
 
 def test_a_record_stands_where_its_races_release_puts_it():

@@ -15,13 +15,14 @@ from problems.axes import match
 from problems.constraints import count_constraints
 from problems.difficulty import LEVELS, count_levels, measure_difficulty, share_out
 from problems.errors import ArenaError
-from problems.model import BUCKETS, Problem, RewardItem
+from problems.model import BUCKETS, Bucket, Problem, RewardItem
 from problems.selfcheck import check_solvable
 from problems.shelf import Shelf
 from problems.synthesis import ProblemMaker, synthesize
 from problems.titles import AcceptedTitles, LexicalTitles, title_words
 from problems.wording import check_wording, said_names
 from tests.problems.stand import make_catalogue
+from tests.prove.test_synthesis_scale import run as run_at_scale
 
 TITLES = LexicalTitles()
 SHELF = Shelf(generate(4_000, 5))
@@ -167,6 +168,30 @@ def test_sets_made_one_after_the_other_share_no_class_and_repeat():
     assert not set(classes) & {int(number) for number in SHELF.class_numbers[:500]}
     ids = [problem.problem_id for batch in made for problem in batch]
     assert len(set(ids)) == len(ids)
+
+
+def test_problems_that_come_out_apart_follow_from_seeds_of_their_own():
+    counts: dict[Bucket, int] = {"product": 6, "voucher": 3}
+    made = list(ProblemMaker(SHELF).make_apart(seed=1 << 255, counts=counts, mix={"easy": 2, "hard": 1}))
+    assert [problem.bucket for problem in made] == ["product"] * 6 + ["voucher"] * 3
+    assert count_levels(measure_difficulty(problem, SHELF) for problem in made) == {"easy": 6, "medium": 0, "hard": 3}
+    assert made == list(ProblemMaker(SHELF).make_apart(seed=1 << 255, counts=counts, mix={"easy": 2, "hard": 1}))
+    assert len({problem.problem_id for problem in made}) == 9
+    places = [SHELF.place(item.product_id) for problem in made for item in problem.rewards]
+    assert len({int(SHELF.class_numbers[place]) for place in places if place is not None}) == len(places)
+    # the third of a set is not what follows the first two in their stream
+    plain = ProblemMaker(SHELF)
+    apart = list(plain.make_apart(seed=4, counts={"product": 3}))
+    together = ProblemMaker(SHELF).make(seed=4, counts={"product": 3})
+    assert {problem.query for problem in apart}.isdisjoint(problem.query for problem in together)
+
+
+def test_a_small_year_of_batches_is_dealt_whole_without_a_refusal():
+    found = run_at_scale(6_000, 5, 5)
+    assert found["year_problems"] == 600 and found["usable"] == 15 and found["flaws"] == 0
+    assert found["answer_classes"] == found["answers"]  # no class answers twice
+    assert found["pools"] == {"never_touch": 15, "eval": 75, "dev": 60, "train": 465}
+    assert (found["clusters"], found["refused"]) == (615, 0)
 
 
 def test_a_shelf_gives_the_same_problems_as_its_products_in_any_order():

@@ -1,0 +1,33 @@
+"""V212x: a training run, its recipe, tokenizer or rows are at fault."""
+
+from __future__ import annotations
+
+from problems.codes.row import STOPS, row
+
+ROWS = (
+    row(
+        "V2120",
+        "recipe can't be read",
+        STOPS,
+        "correct the key or value named here; `arena train --help` shows a recipe",
+    ),
+    row("V2121", "tokenizer can't be used", STOPS, "use the folder of a Qwen3 tokenizer with its own chat template"),
+    row(
+        "V2122",
+        "trace can't become a training row",
+        "the row is left out and counted",
+        "nothing; many of them: see the funnel's token histogram",
+    ),
+    row(
+        "V2123",
+        "guard ended the training run",
+        "the checkpoint so far is kept and says so",
+        "read the guard's detail, mend its cause, then run the stage again",
+    ),
+    row(
+        "V2124",
+        "training run's folder or model can't be used",
+        STOPS,
+        "see the detail; another recipe needs another folder",
+    ),
+)
