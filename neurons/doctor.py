@@ -7,6 +7,7 @@ runs with less. The jail's own probe decides about jails.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import shutil
@@ -16,17 +17,17 @@ import tempfile
 import zoneinfo
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from neurons.doctor_chain import check_network
+from neurons.examination import Examination
 from neurons.settings import Settings
 from problems.errors import ArenaError
 
 if TYPE_CHECKING:
     from harness.sandbox.probe import Finding
-
-Status = Literal["ok", "warn", "fail"]
 
 PYTHON_RACED = "3.11"  # arena.policy: GuestRules.python_version
 MEMORY_LEAST_BYTES, MEMORY_GOOD_BYTES = 2 << 30, 6 << 30
@@ -34,15 +35,6 @@ DISK_LEAST_BYTES, DISK_GOOD_BYTES = 1 << 30, 20 << 30
 POSTGRES_TIMEOUT_S = 20
 MODEL_TIMEOUT_MS = 20_000
 SCRIPTED_MODEL = "scripted-expert"
-
-
-class Examination(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the report."""
-
-    name: str
-    status: Status
-    found: str
-    fix: str = ""
 
 
 Check = Callable[[Settings], Examination]
@@ -218,6 +210,37 @@ def check_postgres(settings: Settings) -> Examination:
     return Examination(name="postgres", status="ok", found=f"{done.stdout.strip()}, run as {user.name}")
 
 
+def check_bodies(settings: Settings) -> Examination:
+    """The place of evaluation bodies answers, and a folder may be written to. A bucket is asked as this validator."""
+    if not settings.bodies_url:
+        return Examination(name="bodies", status="ok", found="kept in Postgres")
+    from arena.chain.opening import open_signer
+    from neurons.node_opening import open_bodies
+
+    objects = open_bodies(settings)
+    assert objects is not None
+    if objects.folder:
+        return judge_folder(objects.folder)
+    signer = open_signer(
+        settings.network, name=settings.wallet_name, hotkey=settings.wallet_hotkey, path=settings.wallet_path
+    )
+    asyncio.run(objects.require_there(signer.hotkey))
+    return Examination(name="bodies", status="ok", found=f"{objects.location} answers")
+
+
+def judge_folder(folder: Path) -> Examination:
+    """The row for a folder of bodies, which the first start makes where it is missing."""
+    made = folder
+    while not made.exists():
+        made = made.parent
+    if not made.is_dir() or not os.access(made, os.W_OK | os.X_OK):
+        fix = f'sudo install -d -o "$(id -un)" {folder}, or choose another place with --bodies-url'
+        return Examination(name="bodies", status="fail", found=f"{made} is not a folder we may write to", fix=fix)
+    free = shutil.disk_usage(made).free
+    found = judge_bytes("bodies", free, DISK_LEAST_BYTES, DISK_GOOD_BYTES)
+    return msgspec.structs.replace(found, found=f"{folder}: {found.found}")
+
+
 def check_model(settings: Settings) -> Examination:
     """The model endpoint completes one token; without one, the scripted model on loopback does."""
     from harness.inference.scripted.server import start_scripted_server
@@ -297,8 +320,10 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("time zones", check_time_zones),
     ("sandbox", check_sandbox),
     ("postgres", check_postgres),
+    ("bodies", check_bodies),
     ("model", check_model),
     ("search engine", check_engine),
     ("chain keys", check_chain),
+    ("network", check_network),
     ("bank", check_bank),
 )

@@ -166,11 +166,13 @@ class Intake:
             agent = submission.subject.agent_version_id
             result = self._qualifying.qualification(agent, suite, self._node.policy)
             if result.state != "pending":
-                await self._node.store.set_submission_state(agent, result.state)
-                await self._node.store.close_items(QUALIFYING, "qualifying", agent)
-                if (receipt := self._node.inbox.receipt(agent)) is not None:
+                if (
+                    receipt := self._node.inbox.receipt(agent)
+                ) is not None:  # first: a decided agent is not looked at again
                     decided = replace(receipt, state=result.state, qualifying_e4=result.score_e4)
                     self._node.inbox.put_receipt(decided)
+                await self._node.store.set_submission_state(agent, result.state)
+                await self._node.store.close_items(QUALIFYING, "qualifying", agent)
                 self._node.log.info("qualifying", agent=submission.name, state=result.state, score_e4=result.score_e4)
 
 

@@ -3,7 +3,7 @@
 Promise: SIGTERM and SIGINT stop claiming at once, give running episodes `DRAIN_S` to finish, then stop their jails;
 what was running stands as an abandoned attempt. The last thing signed is a checkpoint of all that was appended. Killed
 outright, the next start finds every lease that ran out and records it. Loops end together: the first failure that no
-retry can mend drains the others and is raised.
+retry can mend drains the others and is raised. How the node ended stands in its state folder (`neurons.node_file`).
 """
 
 from __future__ import annotations
@@ -16,25 +16,30 @@ from collections.abc import Coroutine
 import structlog
 
 from neurons.anchoring import AnchorLoop
+from neurons.chain_watch import ChainWatch
 from neurons.checkpoints import CheckpointLoop, CheckpointRules
+from neurons.database_watch import DatabaseWatch
 from neurons.episodes import EpisodeLoop, sweep
+from neurons.heartbeat import EVERY_S, HeartbeatLoop, Schedules
 from neurons.intake import Intake
 from neurons.node import Node
+from neurons.node_file import note_ending
 from neurons.node_opening import open_node
 from neurons.observe import configure_logs
 from neurons.race_clock import RaceClock
 from neurons.race_log import QUALIFYING, RaceLog
 from neurons.settings import Settings
-from neurons.turns import take_turns
+from neurons.turns import Drain, take_turns
 from neurons.verdicts import VerdictLoop
 from neurons.weights_loop import WeightsLoop
-from problems.errors import ArenaError
+from neurons.wiring import unix_ms
+from problems.errors import ArenaError, Failure
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 DRAIN_S = 30.0
 SIGN_OFF_S = 10.0
+_HELD = "V2024"  # another process runs this hotkey: the file is its own
 SWEEP_S = 2.0
-HEARTBEAT_S = 30.0
 
 
 def run_validator(settings: Settings) -> None:
@@ -54,34 +59,59 @@ async def _run(settings: Settings) -> None:
         anchor_every_s=settings.anchor_every_s,
         folder=settings.checkpoint_dir,
     )
+    failure: Failure | None = Failure(code="V2004", detail="unexpected; the traceback stands in the log")
     try:
         async with open_node(settings) as node:
             await Supervisor(node, rules, parent_pid=settings.parent_pid).run()
+        failure = None
     except asyncio.CancelledError:
+        failure = None
         structlog.get_logger().info("stopped while starting")
+    except ArenaError as error:
+        failure = error.failure
+        raise
+    finally:
+        if settings.state_dir.is_dir() and (failure is None or failure.code != _HELD):
+            _note_ending(settings, failure)
+
+
+def _note_ending(settings: Settings, failure: Failure | None) -> None:
+    try:
+        note_ending(settings.state_dir, failure, unix_ms())
+    except OSError as error:
+        structlog.get_logger().warning("ending not written", reason=str(error))
 
 
 class Supervisor:
     """Runs one node until it is told to stop."""
 
-    def __init__(self, node: Node, checkpoints: CheckpointRules, *, parent_pid: int = 0) -> None:
-        """`parent_pid`: stop when that process is no longer this one's parent; 0 for none."""
+    def __init__(
+        self, node: Node, checkpoints: CheckpointRules, *, parent_pid: int = 0, drain_s: float = DRAIN_S
+    ) -> None:
+        """`parent_pid`: stop when that process is no longer this one's parent; 0 for none. `drain_s`: how long what
+        runs may take to finish once the drain has begun."""
         self._node = node
         self._parent_pid = parent_pid
-        self._drain = asyncio.Event()
+        self._drain_s = drain_s
+        failures = node.metrics.turn_failures
+        self._drain = Drain(node.now_ms, on_failure=lambda loop, code: failures.labels(loop, code).inc())
         qualifying = RaceLog(node.store, QUALIFYING)
         self._clock = RaceClock(node, qualifying)
         self._intake = Intake(node, qualifying)
         self._verdicts = VerdictLoop(node, self._clock.current_logs)
         self._weights = WeightsLoop(node, self._clock)
         self._checkpoints = CheckpointLoop(node, checkpoints)
-        self._anchors = AnchorLoop(node, checkpoints.anchor_every_s)
+        self._anchors = AnchorLoop(node, checkpoints.anchor_every_s, is_quiet=self._clock.is_quiet)
+        self._watch = ChainWatch(node)
+        self._database = DatabaseWatch(node)
+        schedules = Schedules(checkpoint_every_s=checkpoints.every_s, anchor_every_s=checkpoints.anchor_every_s)
+        self._heart = HeartbeatLoop(node, self._watch, schedules, logs=self._clock.current_logs)
         self._episodes = [EpisodeLoop(node, self._drain) for _ in range(node.pool.size)]
 
     def stop(self) -> None:
         """Start draining. Safe to call from a signal handler and more than once."""
         if not self._drain.is_set():
-            self._node.log.info("draining", seconds=DRAIN_S)
+            self._node.log.info("draining", seconds=self._drain_s)
         self._drain.set()
 
     async def run(self) -> None:
@@ -96,7 +126,7 @@ class Supervisor:
         try:
             await asyncio.wait([*tasks, drained], return_when=asyncio.FIRST_COMPLETED)
             self.stop()
-            _, running = await asyncio.wait(tasks, timeout=DRAIN_S)
+            _, running = await asyncio.wait(tasks, timeout=self._drain_s)
             for task in running:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -130,7 +160,9 @@ class Supervisor:
             self._checkpoints.run(drain),
             self._anchors.run(drain),
             take_turns("sweep", lambda: sweep(node), drain, node.log, every_s=SWEEP_S),
-            take_turns("heartbeat", self._beat, drain, node.log, every_s=HEARTBEAT_S),
+            self._watch.run(drain),
+            self._database.run(drain),
+            take_turns("heartbeat", lambda: self._heart.beat(drain), drain, node.log, every_s=EVERY_S),
             take_turns("parent", self._look_for_parent, drain, node.log, every_s=1.0),
             *([node.tail.run(drain)] if node.tail else []),
             *(loop.run() for loop in self._episodes),
@@ -140,16 +172,3 @@ class Supervisor:
         if self._parent_pid and os.getppid() != self._parent_pid:
             self._node.log.warning("parent is gone", process=self._parent_pid)
             self.stop()
-
-    async def _beat(self) -> None:
-        head = await self._node.store.head()
-        self._node.metrics.records.set(head.seq)
-        self._node.metrics.heartbeat_ms.set(self._node.now_ms())
-        self._node.log.info(
-            "heartbeat",
-            hotkey=self._node.signer.hotkey,
-            records=head.seq,
-            policy=self._node.policy.policy_sha256[:12],
-            guest=self._node.conditions.sandbox.guest_sha256[:12],
-            sandbox=self._node.conditions.sandbox.name,
-        )

@@ -1,20 +1,23 @@
 """The local twin of the chain: the same port, in one file, with an injected clock.
 
 Promise: blocks follow the clock and never step back; an accepted extrinsic stands in the block under construction
-(`block() + 1`), so a read at a sealed block never changes; refusals are the chain's own (`not_registered`,
+(`block() + 1`), so a read at a final block never changes; refusals are the chain's own (`not_registered`,
 `rate_limited`, `failed` with a reason). Reads without a block see what is accepted so far. Deviations from the real
-chain: registration is free, permits follow stake at once and not at the epoch, there are no emissions and no reorgs.
+chain: registration is free, permits follow stake at once and not at the epoch, there are no emissions, and reorgs and
+late finality come when a simulation asks for them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
+from arena.chain import local_faults as faults
 from arena.chain import local_state as state
+from arena.chain.endpoint_form import split_endpoint
 from arena.chain.keys import canonical_hotkey, verify
 from arena.chain.local_state import LocalRules, LocalState
 from arena.chain.port import ChainResult, Commitment, Metagraph, Signer
@@ -76,7 +79,16 @@ class LocalSubtensor:
 
     async def finalized_block(self) -> int:
         """The latest block that can't be taken back; 0 before there is one."""
-        return max(0, await self.block() - self._rules.finality_blocks)
+        return await self._read(self._finalized)
+
+    async def block_at(self, unix_ms: int) -> int | None:
+        """The last block not later than that moment, once a later one is final; 0: before the first block."""
+        block = 1 + (unix_ms - self._genesis_ms) // self._rules.block_ms
+        return max(0, block) if await self.finalized_block() > block else None
+
+    async def block_hash(self, block: int) -> str:
+        """The hash of a sealed block; a reorg changes it. Raises U3030 for a future block."""
+        return await self._read(lambda db: faults.hash_of_block(db, self._genesis_ms, self._at(db, block)))
 
     async def metagraph(self, block: int | None = None) -> Metagraph:
         """The subnet at a sealed block, or with everything accepted so far. Raises U3030 for a future block."""
@@ -86,6 +98,16 @@ class LocalSubtensor:
         """The hotkey's latest commitment at a sealed block, or with everything accepted so far."""
         address = canonical_hotkey(hotkey) or hotkey
         return await self._read(lambda db: state.read_commitment(db, address, self._at(db, block)))
+
+    async def commitments(self, hotkeys: Sequence[str], block: int) -> dict[str, Commitment]:
+        """The commitments of several hotkeys at a sealed block, by hotkey as asked; without those that have none."""
+
+        def read(db: sqlite3.Connection) -> dict[str, Commitment]:
+            at = self._at(db, block)
+            found = {hotkey: state.read_commitment(db, canonical_hotkey(hotkey) or hotkey, at) for hotkey in hotkeys}
+            return {hotkey: commitment for hotkey, commitment in found.items() if commitment is not None}
+
+        return await self._read(read)
 
     async def weights(self, hotkey: str) -> tuple[tuple[int, int], ...]:
         """(uid, u16) pairs last set by a validator, by uid; zeros are not kept."""
@@ -105,10 +127,29 @@ class LocalSubtensor:
                 return ChainResult(status="failed", block=block, detail=refusal)
             if self._uid(db, hotkey, block) is None:
                 return ChainResult(status="not_registered", block=block)
+            if early := self._too_soon(db, "commitment", hotkey, block, self._rules.commitment_rate_limit_blocks):
+                return early
             state.write_commitment(db, Commitment(hotkey=hotkey, sha256=sha256, block=block))
             return ChainResult(status="ok", block=block)
 
         return await self._write("commit", signer, {"sha256": sha256}, apply)
+
+    async def publish(self, signer: Signer, endpoint: str) -> ChainResult:
+        """Say where the hotkey answers. `failed` for what is not `http://<ip>:<port>`."""
+
+        def apply(db: sqlite3.Connection, hotkey: str, block: int) -> ChainResult:
+            try:
+                split_endpoint(endpoint)
+            except ArenaError as error:
+                return ChainResult(status="failed", block=block, detail=error.failure.detail)
+            if self._uid(db, hotkey, block) is None:
+                return ChainResult(status="not_registered", block=block)
+            if early := self._too_soon(db, "endpoint", hotkey, block, self._rules.serving_rate_limit_blocks):
+                return early
+            state.write_endpoint(db, hotkey, block, endpoint.rstrip("/"))
+            return ChainResult(status="ok", block=block)
+
+        return await self._write("publish", signer, {"endpoint": endpoint}, apply)
 
     async def set_weights(self, signer: Signer, uids: tuple[int, ...], weights_u16: tuple[int, ...]) -> ChainResult:
         """Set a vector whose maximum is 65535. Refused: unknown uid, no permit, rate limit, malformed vector."""
@@ -129,6 +170,35 @@ class LocalSubtensor:
     async def deregister(self, hotkey: str) -> None:
         """Take a hotkey off the subnet, as the chain does when its uid is bought by another."""
         await self._control(lambda db, block: state.end_neuron(db, canonical_hotkey(hotkey) or hotkey, block))
+
+    async def hand_on_uid(self, from_hotkey: str, to_hotkey: str) -> None:
+        """Give the uid of one hotkey to another that bought it, in one block. Raises ValueError when it holds none."""
+        taker = canonical_hotkey(to_hotkey) or to_hotkey
+
+        def change(db: sqlite3.Connection, block: int) -> None:
+            if faults.hand_on_uid(db, canonical_hotkey(from_hotkey) or from_hotkey, taker, block) is None:
+                raise ValueError(f"{from_hotkey} holds no uid")
+
+        await self._control(change)
+
+    async def set_finality_lag(self, blocks: int) -> None:
+        """From now on, finality is that many blocks behind the head. What is final stays final."""
+        await self._control(lambda db, block: faults.write_finality_lag(db, blocks, self._finalized(db)))
+
+    async def reorg(self, depth: int, *, is_accepted_again: bool = False) -> None:
+        """Replace the newest `depth` blocks by empty ones, and drop what waits for the next.
+
+        Their extrinsics are gone, or stand in the next block where the network accepts them again. Blocks the network
+        never wrote to have no content to lose; their hashes change all the same. Raises ValueError when one of them is
+        final.
+        """
+
+        def change(db: sqlite3.Connection, block: int) -> None:
+            if not 0 < depth <= block - 1 - self._finalized(db):
+                raise ValueError(f"{depth} blocks can't be replaced: {self._finalized(db)} of {block - 1} are final")
+            faults.take_back(db, block - depth, block - 1, is_accepted_again=is_accepted_again)
+
+        await self._control(change)
 
     def _register(self, db: sqlite3.Connection, hotkey: str, block: int) -> ChainResult:
         if self._uid(db, hotkey, block) is not None:
@@ -159,6 +229,13 @@ class LocalSubtensor:
         state.write_weights(db, hotkey, block, pairs)
         return ChainResult(status="ok", block=block)
 
+    def _too_soon(
+        self, db: sqlite3.Connection, table: Literal["commitment", "endpoint"], hotkey: str, block: int, limit: int
+    ) -> ChainResult | None:
+        last = state.last_block_of(db, table, hotkey)
+        wait = 0 if last is None else limit - (block - last)
+        return ChainResult(status="rate_limited", block=block, detail=f"{wait} blocks left") if wait > 0 else None
+
     def _uid(self, db: sqlite3.Connection, hotkey: str, block: int) -> int | None:
         return state.read_metagraph(db, self._rules, block).uid_of(hotkey)
 
@@ -166,6 +243,9 @@ class LocalSubtensor:
     def _sealed(self, db: sqlite3.Connection) -> int:
         by_clock = 1 + max(0, self._now_ms() - self._genesis_ms) // self._rules.block_ms
         return max(by_clock, state.high_block(db))
+
+    def _finalized(self, db: sqlite3.Connection) -> int:
+        return faults.finalized_at(db, self._sealed(db), self._rules.finality_blocks)
 
     def _at(self, db: sqlite3.Connection, block: int | None) -> int:
         sealed = self._sealed(db)

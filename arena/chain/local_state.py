@@ -1,7 +1,8 @@
 """The local chain's file: one SQLite database that any number of processes share.
 
 Promise: a write is one transaction, durable when it returns, and kill -9 at any instant leaves the file as it was
-before or after it. State is kept by block and never rewritten: a read at a past block answers the same for ever.
+before or after it. State is kept by block: a read at a final block answers the same for ever, and only a reorg that a
+simulation asks for (`local_faults`) rewrites what stands above it.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
+from arena.chain import local_faults
 from arena.chain.port import Commitment, Metagraph, Neuron
 from problems.errors import ArenaError
 
@@ -24,17 +27,21 @@ CREATE TABLE IF NOT EXISTS neuron (uid INTEGER NOT NULL, hotkey TEXT NOT NULL, c
     from_block INTEGER NOT NULL, until_block INTEGER);
 CREATE TABLE IF NOT EXISTS stake (hotkey TEXT NOT NULL, block INTEGER NOT NULL, stake_rao INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS commitment (hotkey TEXT NOT NULL, block INTEGER NOT NULL, sha256 TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS endpoint (hotkey TEXT NOT NULL, block INTEGER NOT NULL, endpoint TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS weights (hotkey TEXT NOT NULL, block INTEGER NOT NULL, pairs TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS commitment_by_hotkey ON commitment (hotkey, block);
 CREATE INDEX IF NOT EXISTS weights_by_hotkey ON weights (hotkey, block);
 CREATE INDEX IF NOT EXISTS stake_by_hotkey ON stake (hotkey, block);
+CREATE INDEX IF NOT EXISTS endpoint_by_hotkey ON endpoint (hotkey, block);
 """
 _METAGRAPH = """
 SELECT uid, hotkey, coldkey,
     coalesce((SELECT stake_rao FROM stake s WHERE s.hotkey = n.hotkey AND s.block <= :b ORDER BY s.rowid DESC LIMIT 1),
         0),
     coalesce((SELECT max(block) FROM weights w
-        WHERE w.hotkey = n.hotkey AND w.block <= :b AND w.block >= n.from_block), from_block)
+        WHERE w.hotkey = n.hotkey AND w.block <= :b AND w.block >= n.from_block), from_block),
+    coalesce((SELECT endpoint FROM endpoint e
+        WHERE e.hotkey = n.hotkey AND e.block <= :b AND e.block >= n.from_block ORDER BY e.rowid DESC LIMIT 1), '')
 FROM neuron n WHERE from_block <= :b AND (until_block IS NULL OR until_block > :b) ORDER BY uid
 """
 
@@ -47,6 +54,8 @@ class LocalRules(msgspec.Struct, frozen=True, kw_only=True):
     finality_blocks: int = 2
     tempo: int = 360
     weights_rate_limit_blocks: int = 100
+    commitment_rate_limit_blocks: int = 0  # 0: none
+    serving_rate_limit_blocks: int = 0  # 0: none
     permit_stake_rao: int = 1_000_000_000_000  # 1,000 TAO
     max_uids: int = 256
 
@@ -80,7 +89,7 @@ class LocalState:
             connection = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
-                connection.executescript(_SCHEMA)
+                connection.executescript(_SCHEMA + local_faults.SCHEMA)
                 text = msgspec.json.encode(rules).decode()
                 connection.execute("BEGIN IMMEDIATE")
                 made = connection.execute("INSERT OR IGNORE INTO chain VALUES (1, ?, ?, 1)", (text, genesis_ms))
@@ -121,8 +130,9 @@ def read_metagraph(connection: sqlite3.Connection, rules: LocalRules, block: int
             has_validator_permit=stake_rao >= rules.permit_stake_rao,
             stake_rao=stake_rao,
             last_update_block=last_update,
+            endpoint=endpoint,
         )
-        for uid, hotkey, coldkey, stake_rao, last_update in rows
+        for uid, hotkey, coldkey, stake_rao, last_update, endpoint in rows
     )
     return Metagraph(netuid=rules.netuid, block=block, tempo=rules.tempo, neurons=neurons)
 
@@ -140,6 +150,17 @@ def write_commitment(connection: sqlite3.Connection, commitment: Commitment) -> 
     """Add a commitment to the hotkey's history."""
     row = (commitment.hotkey, commitment.block, commitment.sha256)
     connection.execute("INSERT INTO commitment (hotkey, block, sha256) VALUES (?, ?, ?)", row)
+
+
+def write_endpoint(connection: sqlite3.Connection, hotkey: str, block: int, endpoint: str) -> None:
+    """Say where a hotkey answers from `block` on."""
+    connection.execute("INSERT INTO endpoint (hotkey, block, endpoint) VALUES (?, ?, ?)", (hotkey, block, endpoint))
+
+
+def last_block_of(connection: sqlite3.Connection, table: Literal["commitment", "endpoint"], hotkey: str) -> int | None:
+    """The block of the hotkey's last commitment or endpoint, or None."""
+    row = connection.execute(f"SELECT max(block) FROM {table} WHERE hotkey = ?", (hotkey,)).fetchone()
+    return None if row[0] is None else int(row[0])
 
 
 def read_weights(connection: sqlite3.Connection, hotkey: str) -> tuple[tuple[int, int], ...]:

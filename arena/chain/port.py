@@ -6,7 +6,7 @@ clock of draws.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -29,6 +29,25 @@ class Verifier(Protocol):
     """Signature check, as a value that can be passed in."""
 
     def __call__(self, hotkey: str, message: bytes, signature: bytes) -> bool: ...
+
+
+class RequestAuth(Protocol):
+    """Signed requests of one hotkey, sent and received. It says who asks; what that one may have, others decide."""
+
+    @property
+    def hotkey(self) -> str: ...
+
+    def sign(self, method: str, target: str, receiver: str, body: bytes = b"") -> dict[str, str]:
+        """The headers of one request to `receiver`. `target` is path and query as they are sent."""
+        ...
+
+    def claimed(self, headers: Mapping[str, str]) -> str | None:
+        """Who a request (headers in lower case) says it is from, unchecked."""
+        ...
+
+    def caller(self, headers: Mapping[str, str], method: str, target: str, body: bytes = b"") -> str:
+        """The hotkey that signed a request. Raises ArenaError V2110: unsigned, for another, old, or repeated."""
+        ...
 
 
 class Neuron(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +92,11 @@ class ChainResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Subtensor(Protocol):
-    """The chain as this software needs it. Raises ArenaError U3030 when it can't be reached."""
+    """The chain as this software needs it.
+
+    Raises ArenaError U3030 when it can't be reached, and U3033 for a block of the past whose state the node behind it
+    no longer keeps.
+    """
 
     @property
     def netuid(self) -> int: ...
@@ -83,7 +106,14 @@ class Subtensor(Protocol):
     async def finalized_block(self) -> int: ...
 
     async def block_at(self, unix_ms: int) -> int | None:
-        """The last block whose timestamp is not later than `unix_ms`, or None while a later block may still be one."""
+        """The last block whose timestamp is not later than `unix_ms`, or None while a later block may still be one:
+        until a finalized block is later. 0: the moment lies before the first block. Raises U3033 as every read of the
+        past does."""
+        ...
+
+    async def block_hash(self, block: int) -> str:
+        """The hash of a sealed block. It can change while the block isn't final, and never after. Raises U3030 where
+        there is no such block."""
         ...
 
     async def metagraph(self, block: int | None = None) -> Metagraph: ...
@@ -93,7 +123,7 @@ class Subtensor(Protocol):
         ...
 
     async def publish(self, signer: Signer, endpoint: str) -> ChainResult:
-        """Say on chain where this hotkey answers, as `http://<ip>:<port>`."""
+        """Say on chain where this hotkey answers, as `http://<ip>:<port>`. `failed` for an endpoint of another form."""
         ...
 
     async def commitment(self, hotkey: str, block: int | None = None) -> Commitment | None: ...

@@ -1,9 +1,11 @@
 """The real chain: the `Subtensor` port on bittensor 11.3's async client.
 
 Promise: reads are pinned to one block, refusals are typed, and whatever keeps the chain from answering is ArenaError
-U3030, after which the next call connects anew. The SDK is imported when the first connection opens (about a second).
-What is set is what was asked: a vector that the SDK or the subnet's limits would change is refused. Stake is the alpha
-staked on this subnet; the root network's isn't counted. Registration spends a coldkey's TAO and is left to btcli.
+U3030, after which the next call connects anew; state that the node has pruned is U3033, where no archive node of the
+network could be asked. A metagraph whose block was replaced while it was read is read again. The SDK is imported when
+the first connection opens (about a second). What is set is what was asked: a vector that the SDK or the subnet's limits
+would change is refused. Stake is the alpha staked on this subnet; the root network's isn't counted. Registration spends
+a coldkey's TAO and is left to btcli.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
+from arena.chain.block_times import BlockTimes
+from arena.chain.endpoint_form import format_endpoint, split_endpoint
 from arena.chain.keys import canonical_hotkey, public_key
 from arena.chain.port import ChainResult, Commitment, Metagraph, Neuron, Signer
 from arena.chain.weight_form import U16_MAX, hash_refusal, weights_refusal
@@ -21,9 +25,12 @@ from problems.errors import ArenaError
 if TYPE_CHECKING:
     import bittensor
 
-CALL_TIMEOUT_S = 120.0
+CALL_TIMEOUT_S = 120.0  # of an extrinsic, which waits until its block is final
+READ_TIMEOUT_S = 60.0
 _SR25519 = 1
 _BY_SUBNET = ("Tempo", "ValidatorPermit", "LastUpdate")
+_PRUNED = ("state discarded", "state already discarded")  # the SDK's words, and the node's own
+_METAGRAPH_TRIES = 3
 
 
 class BittensorSubtensor:
@@ -44,6 +51,7 @@ class BittensorSubtensor:
         self._timeout_s = timeout_s
         self._client: bittensor.Client | None = None
         self._connecting = asyncio.Lock()
+        self._times = BlockTimes(self._time_of)
 
     @property
     def netuid(self) -> int:
@@ -54,7 +62,7 @@ class BittensorSubtensor:
         """Close the connection; the next call opens another."""
         client, self._client = self._client, None
         if client is not None:
-            await client.close()
+            await _close(client)
 
     # -- reads
     async def block(self) -> int:
@@ -67,11 +75,25 @@ class BittensorSubtensor:
         async with self._connected() as client:
             return int(await client.finalized_block())
 
+    async def block_at(self, unix_ms: int) -> int | None:
+        """The last block not later than that moment, once a later one is final; 0: before the first block."""
+        return await self._times.last_block(unix_ms, await self.finalized_block())
+
+    async def block_hash(self, block: int) -> str:
+        """The hash of a sealed block."""
+        async with self._connected() as client:
+            return await _hash_of(client, block)
+
     async def metagraph(self, block: int | None = None) -> Metagraph:
         """The subnet at `block`, or at the head. Needs an archive node for blocks older than its state."""
         async with self._connected() as client:
-            at = int(await client.block()) if block is None else block
-            return await self._metagraph(client, at)
+            for _ in range(_METAGRAPH_TRIES):
+                at = int(await client.block()) if block is None else block
+                before = await _hash_of(client, at)
+                found = await self._metagraph(client, at)
+                if await _hash_of(client, at) == before:
+                    return found
+        raise ArenaError("U3030", f"{self._network}: block {at} was replaced while it was read")
 
     async def commitment(self, hotkey: str, block: int | None = None) -> Commitment | None:
         """The hash a hotkey committed last; None when there is none, or none that is a plain 32-byte value."""
@@ -79,6 +101,20 @@ class BittensorSubtensor:
             record = await client.query(("Commitments", "CommitmentOf"), [self._netuid, hotkey], block=block)
         sha256 = _committed_sha256(record)
         return None if sha256 is None else Commitment(hotkey=hotkey, sha256=sha256, block=int(record["block"]))
+
+    async def commitments(self, hotkeys: Sequence[str], block: int) -> dict[str, Commitment]:
+        """The hashes that several hotkeys had committed at `block`, by hotkey as asked, in one request."""
+        if not hotkeys:
+            return {}
+        async with self._connected() as client:
+            keys = [[self._netuid, hotkey] for hotkey in hotkeys]
+            records = await client.query_batch(("Commitments", "CommitmentOf"), keys, block=block)
+        found = ((hotkey, record, _committed_sha256(record)) for hotkey, record in zip(hotkeys, records, strict=True))
+        return {
+            hotkey: Commitment(hotkey=hotkey, sha256=sha256, block=int(record["block"]))
+            for hotkey, record, sha256 in found
+            if sha256 is not None
+        }
 
     async def weights(self, hotkey: str) -> tuple[tuple[int, int], ...]:
         """(uid, u16) pairs the chain holds for a validator, by uid. Sealed weights appear once they are revealed."""
@@ -110,6 +146,21 @@ class BittensorSubtensor:
 
         return await self._send(send)
 
+    async def publish(self, signer: Signer, endpoint: str) -> ChainResult:
+        """Say where the hotkey answers, signed by it. The chain takes a new endpoint only after its serving limit."""
+        try:
+            address, port = split_endpoint(endpoint)
+        except ArenaError as error:
+            return ChainResult(status="failed", block=await self.block(), detail=error.failure.detail)
+
+        async def send(client: bittensor.Client) -> bittensor.ExtrinsicResult:
+            from bittensor import ServeAxon
+
+            intent = ServeAxon(netuid=self._netuid, ip=str(address), port=port)
+            return await client.execute(intent, _SdkSigner(signer))
+
+        return await self._send(send)
+
     async def set_weights(self, signer: Signer, uids: tuple[int, ...], weights_u16: tuple[int, ...]) -> ChainResult:
         """Set weights, in the clear or sealed, as the subnet demands; `detail` names the reveal round when sealed."""
         if refusal := weights_refusal(uids, weights_u16):
@@ -128,19 +179,22 @@ class BittensorSubtensor:
 
     # -- connection
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[bittensor.Client]:
+    async def _connected(self, *, timeout_s: float = READ_TIMEOUT_S) -> AsyncIterator[bittensor.Client]:
         """The open client, within the time limit. Turns every failure to reach the chain into U3030."""
         from bittensor.result import BittensorError
 
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(min(timeout_s, self._timeout_s)):
                 yield await self._open()
         except (BittensorError, OSError, TimeoutError) as error:
-            client, self._client = self._client, None
-            if client is not None:
-                with suppress(BittensorError, OSError):
-                    await client.close()
+            if any(words in str(error).lower() for words in _PRUNED):
+                raise ArenaError("U3033", f"{self._network}: {error}") from error
+            await self.close()
             raise ArenaError("U3030", f"{self._network}: {str(error) or type(error).__name__}") from error
+
+    async def _time_of(self, block: int) -> int:
+        async with self._connected() as client:
+            return int(await client.query(("Timestamp", "Now"), block=block))
 
     async def _open(self) -> bittensor.Client:
         async with self._connecting:
@@ -153,7 +207,7 @@ class BittensorSubtensor:
     async def _send(self, send: Callable[[bittensor.Client], Awaitable[bittensor.ExtrinsicResult]]) -> ChainResult:
         from bittensor.result import ChainError
 
-        async with self._connected() as client:
+        async with self._connected(timeout_s=self._timeout_s) as client:
             try:
                 result = await send(client)
             except ChainError as error:
@@ -173,11 +227,12 @@ class BittensorSubtensor:
             *(client.query((pallet, item), [self._netuid], block=block) for item in _BY_SUBNET)
         )
         uids = sorted(hotkeys)
-        coldkeys, stakes = await asyncio.gather(
+        coldkeys, stakes, axons = await asyncio.gather(
             client.query_batch((pallet, "Owner"), [[hotkeys[uid]] for uid in uids], block=block),
             client.query_batch(
                 (pallet, "TotalHotkeyAlpha"), [[hotkeys[uid], self._netuid] for uid in uids], block=block
             ),
+            client.query_batch((pallet, "Axons"), [[self._netuid, hotkeys[uid]] for uid in uids], block=block),
         )
         neurons = tuple(
             Neuron(
@@ -187,8 +242,9 @@ class BittensorSubtensor:
                 has_validator_permit=bool(_at(permits, uid)),
                 stake_rao=int(stake or 0),
                 last_update_block=int(_at(updates, uid)),
+                endpoint=_endpoint(axon),
             )
-            for uid, coldkey, stake in zip(uids, coldkeys, stakes, strict=True)
+            for uid, coldkey, stake, axon in zip(uids, coldkeys, stakes, axons, strict=True)
         )
         return Metagraph(netuid=self._netuid, block=block, tempo=int(tempo or 0), neurons=neurons)
 
@@ -206,6 +262,27 @@ class _SdkSigner:
         return self._signer.sign(payload)
 
 
+async def _close(client: bittensor.Client) -> None:
+    """Close a connection that is given up, whatever state it is in."""
+    from bittensor.result import BittensorError
+
+    # Where the node hung up politely, the SDK's reader dies of an assertion of websockets, and closing raises it again.
+    with suppress(BittensorError, OSError, TimeoutError, AssertionError):
+        await client.close()
+
+
+async def _hash_of(client: bittensor.Client, block: int) -> str:
+    # The SDK has no public way to a hash that does not decode the whole block.
+    return str(await client._block_hash(block))
+
+
+def _endpoint(axon: Any) -> str:
+    """Where a hotkey says it answers, of its record on chain; "" where it says nothing that can be an address."""
+    if not isinstance(axon, dict):
+        return ""
+    return format_endpoint(int(axon.get("ip") or 0), int(axon.get("port") or 0), int(axon.get("ip_type") or 0))
+
+
 def _default_client(network: str) -> bittensor.Client:
     from bittensor import Client
 
@@ -215,7 +292,7 @@ def _default_client(network: str) -> bittensor.Client:
 def _status(error: bittensor.ChainError) -> Literal["rate_limited", "not_registered", "failed"]:
     from bittensor import ErrorCode
 
-    if error.code is ErrorCode.RATE_LIMITED:
+    if error.code is ErrorCode.RATE_LIMITED or error.name == "SpaceLimitExceeded":  # commitments: bytes per tempo
         return "rate_limited"
     return "not_registered" if error.code is ErrorCode.NOT_REGISTERED else "failed"
 

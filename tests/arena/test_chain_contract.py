@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from arena.chain.keys import keypair_signer
+from problems.errors import ArenaError
 from tests.arena.chain_stands import ChainStand, LocalStand, make_node, node_stand
 
 ALICE, BOB, EVE = (keypair_signer(f"//{name}") for name in ("Alice", "Bob", "Eve"))
@@ -155,3 +156,103 @@ async def test_a_malformed_vector_is_refused_whole(
     assert result.status == "failed"
     assert result.detail
     assert await stand.chain.weights(ALICE.hotkey) == ()
+
+
+# -- the past, by its timestamps
+
+
+async def test_the_block_of_a_moment_is_the_last_one_that_is_not_later(stand: ChainStand) -> None:
+    await stand.advance(30)
+    final = await stand.chain.finalized_block()
+    for block in (final - 1, final - 7, final - 12):
+        at_ms = await stand.time_of(block)
+        assert await stand.chain.block_at(at_ms) == block
+        assert await stand.chain.block_at(at_ms - 1) == block - 1
+        assert await stand.chain.block_at(await stand.time_of(block + 1) - 1) == block
+
+
+async def test_a_moment_has_no_block_before_a_later_one_is_final(stand: ChainStand) -> None:
+    await stand.advance(30)
+    final = await stand.chain.finalized_block()
+    at_ms = await stand.time_of(final)
+    assert await stand.chain.block_at(at_ms) is None
+    await stand.advance()
+    assert await stand.chain.block_at(at_ms) == final
+
+
+async def test_a_moment_before_the_chain_has_block_0(stand: ChainStand) -> None:
+    await stand.advance(10)
+    assert await stand.chain.block_at(1_000_000) == 0
+
+
+# -- several hotkeys at one block
+
+
+async def test_commitments_of_many_are_those_of_each_at_that_block(stand: ChainStand) -> None:
+    for signer in (ALICE, BOB):
+        await stand.enrol(signer)
+    await stand.chain.commit(ALICE, "01" * 32)
+    last = await stand.chain.commit(BOB, "02" * 32)
+    await stand.advance(2)
+    await stand.chain.commit(ALICE, "03" * 32)
+    await stand.advance(2)
+    hotkeys = [signer.hotkey for signer in (EVE, BOB, ALICE)]
+    found = await stand.chain.commitments(hotkeys, last.block)
+    assert set(found) == {ALICE.hotkey, BOB.hotkey}
+    assert found == {hotkey: await stand.chain.commitment(hotkey, last.block) for hotkey in found}
+    assert found[ALICE.hotkey].sha256 == "01" * 32
+    assert await stand.chain.commitments([], last.block) == {}
+
+
+# -- endpoints
+
+
+@pytest.mark.parametrize("endpoint", ["http://203.0.113.7:8750", "http://[2001:db8::7]:8750", "http://127.0.0.1:1"])
+async def test_a_published_endpoint_stands_in_the_metagraph(stand: ChainStand, endpoint: str) -> None:
+    await stand.enrol(ALICE)
+    await stand.enrol(BOB)
+    result = await stand.chain.publish(ALICE, endpoint)
+    await stand.advance()
+    before, after = await stand.chain.metagraph(result.block - 1), await stand.chain.metagraph(result.block)
+    assert result.status == "ok"
+    assert [neuron.endpoint for neuron in before.neurons] == ["", ""]
+    assert [neuron.endpoint for neuron in after.neurons] == [endpoint, ""]
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["", "203.0.113.7:8750", "http://example.org:8750", "http://0.0.0.0:8750", "https://203.0.113.7:8750"]
+)
+async def test_only_an_address_with_a_port_can_be_published(stand: ChainStand, endpoint: str) -> None:
+    await stand.enrol(ALICE)
+    result = await stand.chain.publish(ALICE, endpoint)
+    assert result.status == "failed" and result.detail
+
+
+async def test_an_unregistered_hotkey_can_publish_nothing(stand: ChainStand) -> None:
+    await stand.enrol(ALICE)
+    assert (await stand.chain.publish(EVE, "http://203.0.113.7:8750")).status == "not_registered"
+
+
+# -- reorgs
+
+
+async def test_a_reorg_takes_back_what_was_not_final_and_changes_those_hashes_alone(stand: ChainStand) -> None:
+    await stand.enrol(ALICE)
+    first = await stand.chain.commit(ALICE, "01" * 32)
+    await stand.advance(6)
+    second = await stand.chain.commit(ALICE, "02" * 32)
+    await stand.advance(max(0, second.block - await stand.chain.block()))
+    head, final = await stand.chain.block(), await stand.chain.finalized_block()
+    before = {block: await stand.chain.block_hash(block) for block in range(final - 2, head + 1)}
+    assert len(set(before.values())) == len(before)
+    await stand.reorg(head - final)
+    after = {block: await stand.chain.block_hash(block) for block in before}
+    held = await stand.chain.commitment(ALICE.hotkey)
+    assert [block for block in before if before[block] != after[block]] == list(range(final + 1, head + 1))
+    assert held is not None and (held.sha256, held.block) == ("01" * 32, first.block)
+
+
+async def test_a_block_that_is_not_there_has_no_hash(stand: ChainStand) -> None:
+    with pytest.raises(ArenaError) as caught:
+        await stand.chain.block_hash(await stand.chain.block() + 50)
+    assert caught.value.failure.code == "U3030"

@@ -229,3 +229,90 @@ def test_a_signer_with_a_foreign_prefix_is_the_same_neuron(tmp_path: Path) -> No
     other = core.ss58_encode(bytes(core.ss58_decode(ALICE.hotkey)), 0)
     asyncio.run(chain.commit(ALICE, "ab" * 32))
     assert asyncio.run(chain.commitment(other)) == asyncio.run(chain.commitment(ALICE.hotkey))
+
+
+# -- what a simulation does to it
+
+
+async def _written(tmp_path: Path) -> tuple[LocalSubtensor, Clock]:
+    """Alice registered in a final block, and committed in one that is not."""
+    clock = Clock()
+    chain = _open(tmp_path / "chain.sqlite", clock)
+    await chain.register(ALICE)
+    clock.now_ms += 20 * BLOCK_MS
+    await chain.commit(ALICE, "ab" * 32)
+    await chain.register(BOB)
+    clock.now_ms += BLOCK_MS
+    return chain, clock
+
+
+async def test_a_reorg_drops_what_the_blocks_held_and_nothing_below_them(tmp_path: Path) -> None:
+    chain, _ = await _written(tmp_path)
+    await chain.reorg(1)
+    now = await chain.metagraph()
+    assert (now.uid_of(ALICE.hotkey), now.uid_of(BOB.hotkey)) == (0, None)
+    assert await chain.commitment(ALICE.hotkey) is None
+
+
+async def test_what_the_network_accepts_again_stands_in_a_later_block(tmp_path: Path) -> None:
+    chain, clock = await _written(tmp_path)
+    before, head = await chain.commitment(ALICE.hotkey), await chain.block()
+    await chain.reorg(1, is_accepted_again=True)
+    assert await chain.commitment(ALICE.hotkey, head) is None
+    clock.now_ms += BLOCK_MS
+    after = await chain.commitment(ALICE.hotkey, head + 1)
+    assert before is not None and after is not None
+    assert (before.block, after.block, after.sha256) == (head, head + 1, before.sha256)
+    assert (await chain.metagraph(head + 1)).uid_of(BOB.hotkey) == 1
+
+
+async def test_a_final_block_is_never_replaced(tmp_path: Path) -> None:
+    chain, _ = await _written(tmp_path)
+    with pytest.raises(ValueError, match="are final"):
+        await chain.reorg(chain.rules.finality_blocks + 1)
+    assert (await chain.metagraph()).uid_of(BOB.hotkey) == 1
+
+
+async def test_late_finality_holds_back_blocks_but_none_that_was_final(tmp_path: Path) -> None:
+    chain, clock = await _written(tmp_path)
+    final = await chain.finalized_block()
+    await chain.set_finality_lag(10)
+    assert await chain.finalized_block() == final
+    clock.now_ms += 5 * BLOCK_MS
+    assert await chain.finalized_block() == final
+    await chain.reorg(await chain.block() - final)
+    clock.now_ms += 20 * BLOCK_MS
+    assert await chain.finalized_block() == await chain.block() - 10
+
+
+async def test_a_uid_is_handed_on_in_one_block_and_takes_its_endpoint_from_nobody(tmp_path: Path) -> None:
+    chain, clock = await _written(tmp_path)
+    await chain.publish(ALICE, "http://203.0.113.7:8750")
+    clock.now_ms += BLOCK_MS
+    before = await chain.block()
+    await chain.hand_on_uid(ALICE.hotkey, EVE.hotkey)
+    clock.now_ms += BLOCK_MS
+    assert (await chain.metagraph(before)).uid_of(ALICE.hotkey) == 0
+    now = await chain.metagraph(before + 1)
+    assert (now.uid_of(ALICE.hotkey), now.uid_of(EVE.hotkey)) == (None, 0)
+    assert now.neurons[0].endpoint == ""
+    assert (await chain.commit(ALICE, "cd" * 32)).status == "not_registered"
+    with pytest.raises(ValueError, match="holds no uid"):
+        await chain.hand_on_uid(ALICE.hotkey, BOB.hotkey)
+
+
+async def test_limits_of_commitments_and_endpoints_are_the_rules(tmp_path: Path) -> None:
+    clock = Clock()
+    rules = LocalRules(block_ms=BLOCK_MS, commitment_rate_limit_blocks=100, serving_rate_limit_blocks=50)
+    chain = LocalSubtensor(tmp_path / "chain.sqlite", now_ms=clock, rules=rules)
+    await chain.register(ALICE)
+
+    async def say() -> list[str]:
+        endpoint = await chain.publish(ALICE, "http://203.0.113.7:8750")
+        return [(await chain.commit(ALICE, "ab" * 32)).status, endpoint.status]
+
+    assert await say() == ["ok", "ok"]
+    clock.now_ms += 50 * BLOCK_MS
+    assert await say() == ["rate_limited", "ok"]
+    clock.now_ms += 50 * BLOCK_MS
+    assert await say() == ["ok", "ok"]

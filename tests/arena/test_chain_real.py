@@ -51,6 +51,8 @@ async def test_weights_are_sealed_where_the_subnet_demands_it(stand: NodeStand) 
     function, arguments = _last_call(stand)
     assert (result.status, function) == ("ok", "commit_timelocked_mechanism_weights")
     assert result.detail == f"sealed until round {arguments['reveal_round']}"
+    assert (arguments["netuid"], arguments["mecid"], arguments["commit_reveal_version"]) == (NETUID, 0, 4)
+    assert len(bytes.fromhex(str(arguments["commit"]).removeprefix("0x"))) > 100, "the vector, encrypted to that round"
 
 
 async def test_a_vector_the_subnets_limit_would_change_is_not_sent(stand: NodeStand) -> None:
@@ -127,3 +129,112 @@ async def test_a_node_that_never_answers_runs_into_the_time_limit() -> None:
         with pytest.raises(ArenaError) as caught:
             await chain.block()
     assert caught.value.failure.code == "U3030"
+
+
+# -- endpoints on the wire
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "ip", "ip_type"),
+    [("http://203.0.113.7:8750", 0xCB007107, 4), ("http://[2001:db8::7]:8750", (0x20010DB8 << 96) + 7, 6)],
+)
+async def test_an_endpoint_goes_out_as_number_port_and_version(
+    stand: NodeStand, endpoint: str, ip: int, ip_type: int
+) -> None:
+    await stand.chain.publish(ALICE, endpoint)
+    function, arguments = _last_call(stand)
+    assert stand.node.extrinsics[-1]["address"] == ALICE.hotkey
+    assert function == "serve_axon"
+    assert {name: arguments[name] for name in ("netuid", "ip", "port", "ip_type")} == {
+        "netuid": NETUID,
+        "ip": ip,
+        "port": 8750,
+        "ip_type": ip_type,
+    }
+
+
+async def test_the_chains_serving_limit_is_a_rate_limit(stand: NodeStand) -> None:
+    assert (await stand.chain.publish(ALICE, "http://203.0.113.7:8750")).status == "ok"
+    assert (await stand.chain.publish(ALICE, "http://203.0.113.8:8750")).status == "rate_limited"
+    stand.node.advance(60)
+    assert (await stand.chain.publish(ALICE, "http://203.0.113.8:8750")).status == "ok"
+
+
+async def test_too_many_commitments_are_a_rate_limit(stand: NodeStand) -> None:
+    stand.node.refuses_commitments = True
+    result = await stand.chain.commit(ALICE, "ab" * 32)
+    assert result.status == "rate_limited" and result.detail
+    assert await stand.chain.commitment(ALICE.hotkey) is None
+
+
+@pytest.mark.parametrize(
+    "axon",
+    [{"ip": 0, "port": 80, "ip_type": 4}, {"ip": 5, "port": 0, "ip_type": 4}, {"ip": 2**100, "port": 80, "ip_type": 4}]
+    + [{"ip": 5, "port": 80, "ip_type": kind} for kind in (0, 5, 255)],
+)
+async def test_what_is_no_address_reads_as_no_endpoint(stand: NodeStand, axon: dict[str, int]) -> None:
+    rest = {"block": 1, "version": 1, "protocol": 4, "placeholder1": 0, "placeholder2": 0}
+    stand.node.write("SubtensorModule", "Axons", [NETUID, ALICE.hotkey], {**axon, **rest})
+    assert (await stand.chain.metagraph()).neurons[0].endpoint == ""
+
+
+# -- the past
+
+
+async def test_a_pruned_block_is_a_coded_error_that_names_the_way_out(stand: NodeStand) -> None:
+    stand.node.advance(100)
+    stand.node.pruned_before = stand.node.block - 20
+    for read in (stand.chain.metagraph(stand.node.block - 50), stand.chain.commitment(ALICE.hotkey, 1_005)):
+        with pytest.raises(ArenaError) as caught:
+            await read
+        assert caught.value.failure.code == "U3033"
+        assert "archive" in caught.value.entry.remedy
+    assert (await stand.chain.metagraph(stand.node.block - 5)).uid_of(ALICE.hotkey) == 0
+
+
+async def test_the_block_of_a_recent_moment_is_found_on_a_node_that_prunes(stand: NodeStand) -> None:
+    stand.node.advance(100)
+    stand.node.advance(3, block_ms=36_000)
+    stand.node.advance(100)
+    wanted = stand.node.block - 102
+    stand.node.pruned_before = wanted - 20
+    assert await stand.chain.block_at(stand.node.time_of(wanted) + 1) == wanted
+    with pytest.raises(ArenaError) as caught:
+        await stand.chain.block_at(stand.node.time_of(wanted - 60))
+    assert caught.value.failure.code == "U3033"
+
+
+# -- outages
+
+
+@pytest.mark.parametrize("method", ["state_getStorageAt", "state_queryStorageAt"])
+async def test_a_node_that_hangs_up_in_the_middle_of_a_read_is_unreachable_and_then_answers_again(
+    method: str,
+) -> None:
+    node = make_node()
+    node.enrol(ALICE.hotkey)
+    async with node_stand(node, timeout_s=2.0) as stand:
+        assert await stand.chain.block() == node.block
+        node.hangs_up_on = {method}
+        with pytest.raises(ArenaError) as caught:
+            await stand.chain.metagraph(node.block)
+        assert caught.value.failure.code == "U3030"
+        node.hangs_up_on = set()
+        assert (await stand.chain.metagraph(node.block)).uid_of(ALICE.hotkey) == 0
+
+
+async def test_a_node_that_hangs_up_on_an_extrinsic_costs_the_call_and_the_next_one_goes_through() -> None:
+    node = make_node()
+    node.enrol(ALICE.hotkey)
+    async with node_stand(node, timeout_s=2.0) as stand:
+        node.hangs_up_on = {"author_submitAndWatchExtrinsic"}
+        try:
+            result = await stand.chain.commit(ALICE, "ab" * 32)
+        except ArenaError as error:
+            assert error.failure.code == "U3030"
+        else:
+            assert result.status == "failed"
+        assert node.extrinsics == []
+        node.hangs_up_on = set()
+        assert (await stand.chain.commit(ALICE, "ab" * 32)).status == "ok"
+        assert len(node.extrinsics) == 1

@@ -10,11 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from arena.chain.keys import generate_signer
+from arena.chain.local import LocalSubtensor
 from neurons import doctor
 from neurons.cli.app import app
-from neurons.doctor import CHECKS, Examination, examine, is_ready
+from neurons.doctor import CHECKS, examine, is_ready
+from neurons.doctor_chain import BEHIND_MS, examine_network
+from neurons.examination import Examination
 from neurons.settings import Settings, resolve
 from problems.errors import ArenaError
+from tests.neurons.clock_stand import Time
 
 
 @pytest.fixture
@@ -127,3 +132,28 @@ def test_a_bank_that_lasts_for_too_few_days_is_a_warning_with_its_fix(tmp_path: 
     row = doctor.check_bank(sealed)
     assert (row.status, row.found) == ("warn", "0 races, 0 days") and "arena problems stock" in row.fix
     assert doctor.check_bank(resolve({"state_dir": tmp_path}).settings).status == "ok"
+
+
+async def test_a_hotkey_without_a_place_fails_and_a_chain_that_stands_still_or_forgets_is_a_warning(
+    tmp_path: Path,
+) -> None:
+    time, signer = Time(), generate_signer()
+    chain = LocalSubtensor(tmp_path / "chain.sqlite", now_ms=time)
+    stranger = await examine_network(chain, signer.hotkey, time())
+    await chain.register(signer)
+    miner = await examine_network(chain, signer.hotkey, time())
+    assert (stranger.status, miner.status) == ("fail", "fail")
+    assert "is not registered" in stranger.found and "no permit" in miner.found and "btcli" in miner.fix
+    await chain.set_stake(signer.hotkey, 10 * chain.rules.permit_stake_rao)
+    time.pass_s(3_600)
+    row = await examine_network(chain, signer.hotkey, time())
+    assert (row.status, "uid 0" in row.found) == ("ok", True)
+    stale = await examine_network(chain, signer.hotkey, time() + 2 * BEHIND_MS)
+    assert (stale.status, "no final block" in stale.found) == ("warn", True)
+
+    async def pruned(hotkey: str, block: int | None = None) -> None:
+        raise ArenaError("U3033", f"block {block}")
+
+    chain.commitment = pruned  # type: ignore[method-assign]  # the twin forgets nothing
+    forgetful = await examine_network(chain, signer.hotkey, time())
+    assert (forgetful.status, "archive" in forgetful.fix) == ("warn", True)

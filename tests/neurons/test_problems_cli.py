@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from arena.bank.embeddings import HashedWords
 from arena.bank.partition_file import read_partition
+from arena.bank.scripted_embeddings import ScriptedEmbeddings
 from arena.bank.sealed_file import open_batch, read_notice, read_sealed
 from arena.chain.beacon import local_round
 from arena.chain.keys import keypair_signer, verify
@@ -19,6 +21,7 @@ from neurons.cli.problems import app
 from neurons.settings import Settings
 from problems.errors import ArenaError
 from problems.suites import read_problems, write_problems
+from problems.titles import decode_accepted
 from tests.problems.stand import PROBLEMS, make_catalogue
 from tests.problems.test_cases_cli import write_documents
 
@@ -168,7 +171,7 @@ def test_sets_stand_side_by_side_in_the_table_and_the_picture(tmp_path, bank, do
         assert picture.stat().st_size > 10_000
     header, *_ = result.stdout.splitlines()
     assert header.split() == ["bank.jsonl", "s1"]
-    for label in ("difficulty hard", "shop: with sku", "product: price from, PHP", "voucher: budget, PHP"):
+    for label in ("  hard ", "shop problems", "  items with sku ", "  price from, PHP ", "  budget, PHP "):
         assert label in result.stdout
     assert [row["shape"]["problems"] for row in rows(run("stats", bank, "--compare", "s1", "--json"))] == [60, 30]
 
@@ -185,9 +188,83 @@ def test_without_matplotlib_the_table_stands_and_the_picture_names_what_to_insta
     result = run("stats", bank, "--plot", tmp_path / "p.png")
     assert isinstance(result.exception, ArenaError)
     assert result.exception.failure.code == "V2086" and "pip install 'agent-arena[plots]'" in str(result.exception)
-    assert "shop: with sku" in result.stdout
+    assert "items with sku" in result.stdout
     assert run("stats", bank).exit_code == 0
 
 
 def test_a_picture_in_another_format_is_usage(tmp_path, bank):
     assert run("stats", bank, "--plot", tmp_path / "p.pdf").exit_code == 2
+
+
+def test_sets_of_one_file_name_are_told_apart_in_the_table(tmp_path, bank):
+    other = tmp_path / bank.name
+    other.write_bytes(bank.read_bytes())
+    header, *_ = run("stats", bank, "--compare", other).stdout.splitlines()
+    assert header.split() == [str(bank), str(other)]
+
+
+def test_a_file_without_a_problem_is_usage_and_no_success(tmp_path):
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("\n")
+    assert run("check", empty).exit_code == 2
+
+
+def test_what_was_made_is_its_owners_alone_and_a_wrong_place_is_named_before_the_work(tmp_path, documents, bank):
+    assert stat.S_IMODE(bank.stat().st_mode) == 0o600
+    nowhere = run("synthesize", "--documents", documents, "--count", 1, "--out", tmp_path / "no" / "x.jsonl")
+    assert nowhere.exit_code == 2 and "there is no folder" in " ".join(nowhere.output.split())
+    again = run("synthesize", "--documents", documents, "--count", 1, "--out", bank)
+    assert again.exit_code == 2
+
+
+def test_a_real_networks_batches_are_sealed_under_a_partition_or_not_at_all(tmp_path, bank):
+    wanted = ["--races", 1, "--size", 3, "--policy", "paper", "--subtensor.network", "finney", *KEY]
+    result = run("seal", bank, "--out", tmp_path / "sealed", *wanted)
+    assert result.exit_code == 2 and "--partition" in result.output
+    assert not (tmp_path / "sealed").exists()
+
+
+def test_sealing_says_what_goes_where_and_what_near_identical_products_need(tmp_path, bank, documents):
+    manifest_file, _ = partition(tmp_path, bank)
+    more = tmp_path / "more.jsonl"
+    made = run("synthesize", "--documents", documents, "--count", 6, "--exclude", bank, "--out", more)
+    assert made.exit_code == 0
+    asked = ["--races", 1, "--size", 3, "--policy", "paper", "--partition", manifest_file, *KEY]
+    bare = run("seal", more, "--out", tmp_path / "a", *asked)
+    assert bare.exit_code == 0 and "near-identical" in bare.output
+    assert f"bank_hotkey = {OPERATOR.hotkey}" in bare.output and "notice.json for everybody" in bare.output
+    entered = run("seal", bank, "--out", tmp_path / "b", *asked)
+    assert entered.exit_code == 0 and "near-identical" not in entered.output
+
+
+def test_files_that_serve_no_race_are_told_from_an_empty_folder(tmp_path, bank):
+    folder = tmp_path / "bank"
+    assert run("seal", bank, "--out", folder, "--races", 1, "--size", 3, "--policy", "paper", *KEY).exit_code == 0
+    stock = ["stock", "--state-dir", tmp_path, "--policy", "paper", "--bank-hotkey", OPERATOR.hotkey]
+    assert "sealed files stand there" not in run(*stock).output
+    assert "1 sealed files stand there" in run(*stock, "--subtensor.network", "finney").output
+
+
+def test_a_title_release_is_built_with_decoys_and_scores_the_bank(tmp_path, bank, documents):
+    out = tmp_path / "titles.json"
+    made = run("titles", bank, "s1", "--documents", documents, "--name", "test", "--out", out)
+    assert made.exit_code == 0 and "lexical/1@test" in made.stdout and "0.70" in made.stdout
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    bare = run("titles", bank, "--documents", documents, "--name", "bare", "--out", tmp_path / "b.json", "--decoys", 0)
+    assert bare.exit_code == 0
+    answers = {
+        title for problem in read_problems(bank.read_bytes().splitlines()) for i in problem.rewards for title in i.title
+    }
+    covered = set(decode_accepted(out.read_bytes()).accepted)
+    assert answers < covered and set(decode_accepted((tmp_path / "b.json").read_bytes()).accepted) == answers
+    assert run("check", bank, "--documents", documents, "--titles", out).exit_code == 0
+    assert run("titles", bank, "--documents", documents, "--name", "again", "--out", out).exit_code == 2
+
+
+def test_a_title_release_comes_from_an_embeddings_endpoint_as_well(tmp_path, bank, documents):
+    with ScriptedEmbeddings() as server:
+        asked = ["--embeddings", server.base_url, "--model", HashedWords.name, "--decoys", 1, "--json"]
+        made = run("titles", bank, "--documents", documents, "--name", "test", "--out", tmp_path / "t.json", *asked)
+    assert made.exit_code == 0, made.output
+    (row,) = rows(made)
+    assert row["report"]["name"] == f"{HashedWords.name}@test" and row["report"]["products"] == 900

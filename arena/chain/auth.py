@@ -1,0 +1,107 @@
+"""Signed requests between validators: the SDK's `btauth/1` (chain notes, section 4).
+
+Promise: a request that passes was signed by the hotkey it names, for this receiver, with this method, target and body,
+within the last seconds, and is let through once: what was signed before this object was made is refused, so that a
+restart forgets no repeated request. It does not ask for registration or permits. The SDK is imported with the first
+request.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from arena.chain.keys import canonical_hotkey, public_key
+from arena.chain.port import Signer
+from problems.errors import ArenaError
+
+MAX_AGE_S, SKEW_S = 10.0, 2.0  # a request's age, and how far ahead its sender's clock may be
+NONCES_MAX = 4_096  # remembered of one hotkey; one that sends more within the window is refused
+_SR25519 = 1
+_SECOND_NS = 1_000_000_000
+
+
+class HttpAuth:
+    """A `RequestAuth` of one hotkey. Both the server and the client side of a validator use the same one."""
+
+    def __init__(self, signer: Signer, now_ns: Callable[[], int]) -> None:
+        """`now_ns` is unix nanoseconds."""
+        self.hotkey = canonical_hotkey(signer.hotkey) or signer.hotkey
+        self._sdk_signer = _SdkSigner(signer)
+        self._now_ns = now_ns
+        self._seen = _Seen(now_ns())
+        self._last_ns = 0
+
+    def sign(self, method: str, target: str, receiver: str, body: bytes = b"") -> dict[str, str]:
+        """The headers of a request. `target` is path and query as they are sent. Each call is a new request."""
+        from bittensor import http_auth
+
+        self._last_ns = max(self._now_ns(), self._last_ns + 1)
+        signed = http_auth.sign(
+            self._sdk_signer, method=method, path=target, body=body, receiver_ss58=receiver, nonce_ns=self._last_ns
+        )
+        return dict(signed)
+
+    def claimed(self, headers: Mapping[str, str]) -> str | None:
+        """Who a request says it is from, unchecked; None when it names no hotkey."""
+        from bittensor import http_auth
+
+        return canonical_hotkey(headers.get(http_auth.HEADER_HOTKEY.lower(), ""))
+
+    def caller(self, headers: Mapping[str, str], method: str, target: str, body: bytes = b"") -> str:
+        """The hotkey that signed a request (prefix 42). Raises ArenaError V2110 with the reason."""
+        from bittensor import http_auth
+
+        try:
+            found = http_auth.verify(
+                headers,
+                body,
+                method=method,
+                path=target,
+                self_hotkey_ss58=self.hotkey,
+                max_age=MAX_AGE_S,
+                allowed_skew=SKEW_S,
+                nonce_store=self._seen,
+                now_ns=self._now_ns(),
+            )
+        except http_auth.AuthError as error:
+            raise ArenaError("V2110", str(error)) from error
+        caller = canonical_hotkey(found.hotkey_ss58)
+        if caller is None or found.crypto_type != _SR25519:
+            raise ArenaError("V2110", "only sr25519 hotkeys are known here")
+        return caller
+
+
+class _Seen:
+    """Nonces let through, by hotkey, for as long as their age passes. Nonces are times: older ones go first."""
+
+    def __init__(self, since_ns: int) -> None:
+        self.retention = 2 * (MAX_AGE_S + SKEW_S)
+        self._since_ns = since_ns
+        self._newest_ns = since_ns
+        self._nonces: dict[bytes, tuple[set[int], deque[int]]] = {}
+
+    def check_and_store(self, hotkey_ss58: str, nonce_ns: int) -> bool:
+        """True, once, for a nonce not from before the start. The key counts, not the spelling of its address."""
+        nonces, order = self._nonces.setdefault(public_key(hotkey_ss58) or b"", (set(), deque()))
+        self._newest_ns = max(self._newest_ns, nonce_ns)
+        while order and order[0] < self._newest_ns - self.retention * _SECOND_NS:
+            nonces.discard(order.popleft())
+        if nonce_ns < self._since_ns or nonce_ns in nonces or len(nonces) >= NONCES_MAX:
+            return False
+        nonces.add(nonce_ns)
+        order.append(nonce_ns)
+        return True
+
+
+class _SdkSigner:
+    """Our `Signer` in the shape the SDK signs with."""
+
+    def __init__(self, signer: Signer) -> None:
+        self.ss58_address = canonical_hotkey(signer.hotkey) or signer.hotkey
+        self.public_key = public_key(signer.hotkey) or b""
+        self.crypto_type = _SR25519
+        self._signer = signer
+
+    def sign(self, payload: bytes) -> bytes:
+        return self._signer.sign(payload)

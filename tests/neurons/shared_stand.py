@@ -1,0 +1,197 @@
+"""Validators that share races in one process: real store, chain, exchange, checkpoints and clocks; the test moves time.
+
+Each has a log of its own on one Postgres; they have nothing else in common but the chain, the beacon, the operator's
+batches and their desks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from arena.bank.stock import BatchStock
+from arena.chain.keys import generate_signer, verify
+from arena.chain.local import LocalSubtensor
+from arena.chain.local_state import LocalRules
+from arena.chain.port import ChainResult, Signer
+from arena.exchange.desk import Desk as ExchangeDesk
+from arena.exchange.desk import RaceTerms
+from arena.exchange.held import HeldFolder
+from arena.exchange.local_peers import LocalPeers
+from arena.exchange.port import Peer
+from arena.exchange.pull import Puller
+from arena.exchange.sources import SourceShelf
+from arena.race.items import qualifying_items
+from arena.race.state import RaceState
+from arena.records.model import SettlementRecord, Subject
+from arena.store.port import Lease, Store, StoredSubmission
+from arena.submissions.model import SignedSubmission, make_submission
+from neurons.anchoring import AnchorLoop
+from neurons.checkpoints import CheckpointLoop, CheckpointRules
+from neurons.race_clock import RaceClock
+from neurons.race_log import QUALIFYING, RaceLog
+from neurons.race_together import Sharing
+from neurons.weights_loop import WeightsLoop
+from problems.synthesis import synthesize
+from tests.neurons.clock_stand import CATALOGUE, POLICY, START_MS, SUITE, Desk, Outcome, Time
+
+HOUR_MS = 3_600_000
+DAILY = replace(
+    POLICY,
+    name="daily",
+    race=replace(
+        POLICY.race,
+        closes_after_ms=None,
+        validators_per_problem=2,
+        qualifying_grace_ms=HOUR_MS,
+        beacon_grace_ms=8 * HOUR_MS,
+        run_ms=10 * HOUR_MS,
+        reveal_ms=3 * HOUR_MS,
+        agree_ms=HOUR_MS,
+        stand_in_ms=HOUR_MS,
+    ),
+)
+CLOSES_MS = START_MS + 12 * HOUR_MS  # noon of the first day, in Los Angeles
+RULES = CheckpointRules(every_s=1_800, anchor_every_s=3_600)
+
+
+class SharedPeers(LocalPeers):
+    """Desks within this process, and the settlements that their clocks hold."""
+
+    def __init__(self, caller: str) -> None:
+        super().__init__(caller)
+        self.clocks: dict[str, RaceClock] = {}
+
+    async def settlement(self, peer: Peer, race_id: str) -> SettlementRecord | None:
+        """As `Peers.settlement`."""
+        await self._reach(peer)
+        return self.clocks[peer.hotkey].settlement(race_id)
+
+
+class LyingChain(LocalSubtensor):
+    """Says on chain that its validator settled something else."""
+
+    lies_from_ms = 0
+
+    async def commit(self, signer: Signer, sha256: str) -> ChainResult:
+        """Nonsense in place of a countersignature."""
+        is_lie = 0 < self.lies_from_ms <= self._now_ms()
+        return await super().commit(signer, "ab" * 32 if is_lie else sha256)
+
+
+class SharedDesk(Desk):
+    """One validator of several."""
+
+    def __init__(self, store: Store, signer: Signer, folder: Path, time: Time, chain: LocalSubtensor) -> None:
+        self.is_absent = False
+        self.solves: Outcome = lambda lease: "good" in self.names.get(lease.item.subject.agent_version_id, "")
+        self.names: dict[str, str] = {}
+        self._own = folder / signer.hotkey
+        self._own.mkdir()
+        self._given = (folder, chain)
+        super().__init__(store, signer, self._own, time, DAILY)
+
+    def start(self, policy) -> None:
+        folder, self.chain = self._given
+        self.stock = BatchStock(folder / "bank", os.urandom)
+        super().start(policy)
+        self.held = HeldFolder(self._own / "held")
+        self.peers = SharedPeers(self.signer.hotkey)
+        self.checkpoints = CheckpointLoop(self.node, RULES)
+        sharing = Sharing(
+            peers=self.peers,
+            held=self.held,
+            puller=Puller(self.peers, self.held, verify),
+            checkpoints=self.checkpoints,
+        )
+        self.clock = RaceClock(self.node, RaceLog(self.store, QUALIFYING), sharing)
+        self.weights = WeightsLoop(self.node, self.clock)
+        self.anchors = AnchorLoop(self.node, RULES.anchor_every_s, is_quiet=self.clock.is_quiet)
+        self.door = ExchangeDesk(
+            self.store,
+            self.held,
+            SourceShelf(self._own / "shelf"),
+            has_permit=lambda _: True,
+            gate=self.clock.reveal_gate,
+            terms=lambda _: RaceTerms(policy_sha256=policy.policy_sha256, guest_sha256=""),
+        )
+
+    async def take(self, submission: SignedSubmission, block: int) -> None:
+        """An agent that the gate accepted, with this validator's qualifying results."""
+        subject = Subject(
+            agent_version_id=submission.agent_version_id,
+            miner_hotkey=submission.hotkey,
+            agent_sha256=submission.agent_sha256,
+            commitment_block=block,
+            commitment_sha256=submission.commitment_sha256,
+        )
+        self.names[subject.agent_version_id] = submission.name
+        stored = StoredSubmission(subject=subject, name=submission.name, state="accepted", submitted_block=block)
+        await self.store.put_submission(stored, submission.source)
+        await self.store.enqueue(qualifying_items(subject, [problem.problem_id for problem in SUITE], self.policy))
+        await self.work(lambda _: True, stages=("qualifying",))
+        await self.store.set_submission_state(subject.agent_version_id, "qualified")
+
+    async def turn(self) -> None:
+        """One turn of every loop."""
+        if self.is_absent:
+            return
+        for _ in range(6):  # what follows at once from what was done
+            before = await self.clock.turn()
+            await self.work(self.solves)
+            if before == await self.clock.turn():
+                break
+        await self.checkpoints.turn()
+        await self.anchors.turn()
+        await self.weights.turn()
+
+    async def race(self, number: int) -> RaceState:
+        return (await self.clock.states())[number - 1]
+
+
+def chain_at(folder: Path, time: Time, kind: type[LocalSubtensor] = LocalSubtensor) -> LocalSubtensor:
+    """The one chain of all validators, with the real one's limit of commitments."""
+    rules = LocalRules(
+        block_ms=12_000, finality_blocks=3, tempo=360, weights_rate_limit_blocks=100, commitment_rate_limit_blocks=100
+    )
+    return kind(folder / "chain.sqlite", now_ms=time, rules=rules)
+
+
+async def enrol(desks: Sequence[SharedDesk], stakes: Sequence[int], folder: Path) -> None:
+    """Register everybody, introduce them to each other, and fill the operator's bank."""
+    chain = desks[0].chain
+    await chain.register(generate_signer())  # uid 0 burns
+    for desk, stake in zip(desks, stakes, strict=True):
+        await chain.register(desk.signer)
+        await chain.set_stake(desk.signer.hotkey, stake * 1_000_000_000_000)
+        await desk.checkpoints.open()
+    for desk in desks:
+        desk.peers.desks = {other.signer.hotkey: other.door for other in desks}
+        desk.peers.clocks = {other.signer.hotkey: other.clock for other in desks}
+    for number in range(3):
+        desks[0].stock.add(str(number), synthesize(CATALOGUE, seed=number, counts={"product": 3}))
+
+
+async def submit(desks: Sequence[SharedDesk], name: str) -> str:
+    """A miner's agent, committed on chain and accepted everywhere; returns its version id."""
+    miner, chain = generate_signer(), desks[0].chain
+    await chain.register(miner)
+    submission = make_submission(miner, name, f"def agent_main(problem):\n    return '{name}'\n", desks[0].time.ms)
+    await chain.commit(miner, submission.commitment_sha256)
+    committed = await chain.commitment(miner.hotkey)
+    for desk in desks:
+        await desk.take(submission, committed.block)
+    return submission.agent_version_id
+
+
+def flips(desk: SharedDesk) -> Outcome:
+    """The opposite of what happened."""
+    honest = desk.solves
+
+    def lie(lease: Lease) -> bool:
+        return not honest(lease)
+
+    return lie

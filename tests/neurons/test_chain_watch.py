@@ -1,0 +1,107 @@
+"""A chain that stands still, takes blocks back or drops us is said once, and kept where it is seen."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from pathlib import Path
+
+import pytest
+import structlog
+
+from arena.chain.keys import generate_signer
+from neurons.chain_watch import STALE_MS, ChainWatch
+from neurons.metrics import Metrics
+from tests.neurons.clock_stand import BLOCK_MS, Desk, Time
+
+
+class Watched:
+    """A desk whose chain is watched; its log lines can be read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.said = io.StringIO()
+        log = structlog.wrap_logger(
+            structlog.PrintLogger(self.said),
+            processors=[structlog.processors.JSONRenderer()],
+            wrapper_class=structlog.make_filtering_bound_logger(0),
+        )
+        self.desk = Desk(None, generate_signer(), folder, Time())  # type: ignore[arg-type]  # nothing here is stored
+        self.chain = self.desk.chain
+        node = dataclasses.replace(self.desk.node, log=log, metrics=Metrics())
+        self.metrics, self.watch = node.metrics, ChainWatch(node)
+
+    async def after(self, blocks: int) -> None:
+        self.desk.time.pass_s(blocks * BLOCK_MS / 1_000)
+        await self.watch.turn()
+
+    def events(self, name: str) -> list[dict[str, object]]:
+        lines = [json.loads(line) for line in self.said.getvalue().splitlines()]
+        return [line for line in lines if line["event"] == name]
+
+    def metric(self, name: str) -> float | None:
+        return self.metrics.registry.get_sample_value(f"arena_{name}")
+
+
+@pytest.fixture
+async def watched(tmp_path: Path) -> Watched:
+    made = Watched(tmp_path)
+    await made.chain.set_finality_lag(5)
+    await made.desk.settle_in()
+    await made.after(30)
+    return made
+
+
+async def test_head_finality_and_our_place_are_shown(watched: Watched) -> None:
+    facts = watched.watch.facts
+    assert (facts.uid, facts.has_permit, facts.stake_rao) == (1, True, 2_000_000_000_000)
+    assert (facts.block - facts.finalized_block, facts.is_stale, facts.reorgs) == (5, False, 0)
+    assert (watched.metric("uid"), watched.metric("validator_permit")) == (1, 1)
+    assert watched.metric("chain_block") == facts.block
+
+
+async def test_a_reorg_is_counted_with_its_depth_and_no_block_of_ours_is_one(watched: Watched) -> None:
+    for _ in range(4):
+        await watched.after(1)
+    assert watched.metric("chain_reorgs_total") == 0
+    await watched.chain.reorg(3)
+    await watched.after(1)
+    (said,) = watched.events("reorg")
+    assert (watched.metric("chain_reorgs_total"), watched.metric("chain_reorg_depth"), said["depth"]) == (1, 3, 3)
+    await watched.after(1)
+    assert watched.watch.facts.reorgs == 1
+
+
+async def test_a_chain_that_stands_still_is_said_once_and_forgiven_when_it_moves(watched: Watched) -> None:
+    head = watched.watch.facts.block
+
+    async def standing() -> int:
+        return head
+
+    watched.chain.block = standing  # type: ignore[method-assign]  # an endpoint that hears no new blocks
+    watched.desk.time.pass_s(STALE_MS / 1_000 + 1)
+    await watched.watch.turn()
+    await watched.watch.turn()
+    assert (
+        watched.watch.facts.is_stale,
+        watched.metric("chain_is_stale"),
+        len(watched.events("chain stands still")),
+    ) == (
+        True,
+        1,
+        1,
+    )
+    del watched.chain.block
+    await watched.watch.turn()
+    assert not watched.watch.facts.is_stale
+
+
+async def test_a_lost_registration_and_a_lost_permit_are_seen_within_minutes(watched: Watched) -> None:
+    hotkey = watched.desk.signer.hotkey
+    await watched.chain.set_stake(hotkey, 0)
+    await watched.after(30)
+    assert (watched.watch.facts.uid, watched.watch.facts.has_permit) == (1, False)
+    await watched.chain.hand_on_uid(hotkey, generate_signer().hotkey)
+    await watched.after(30)
+    assert (watched.watch.facts.uid, watched.metric("uid")) == (None, -1)
+    assert [line["code"] for line in watched.events("place on the subnet")] == ["", "U3035", "U3035"]

@@ -1,0 +1,169 @@
+"""Told to stop in the middle of any work, the node ends within its time, and the next one goes on from there."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from arena.chain.keys import generate_signer, verify
+from arena.chain.port import Metagraph
+from arena.records.body import decode_content
+from arena.records.verify import verify_store
+from arena.store.embedded import EmbeddedServer, start_embedded
+from arena.store.postgres import PostgresStore
+from harness.sandbox.port import SandboxLevel
+from neurons import supervisor
+from neurons.checkpoints import CheckpointRules
+from neurons.episodes import sweep
+from neurons.node import Node
+from neurons.node_file import read_node_file
+from neurons.supervisor import STOP_SIGNALS, Supervisor
+from neurons.worker_protocol import EvaluateJob, JudgeJob, Reply
+from problems.errors import ArenaError
+from tests.arena import log_stand
+from tests.neurons.arena_stand import short_folder
+from tests.neurons.clock_stand import Desk, Time
+
+DRAIN_S, BOUND_S = 0.5, 20.0
+RULES = CheckpointRules(every_s=600, anchor_every_s=3_600)
+
+
+class Stuck:
+    """Something that was begun and never ends, unless it is cancelled."""
+
+    def __init__(self) -> None:
+        self.has_begun = asyncio.Event()
+        self.was_cancelled = False
+
+    async def __call__(self, *_: object) -> Metagraph:
+        self.has_begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.was_cancelled = True
+            raise
+        raise AssertionError("unreachable: nothing sets it")
+
+
+class StuckPool:
+    """A pool whose jobs never end."""
+
+    size = 1
+    sandbox: SandboxLevel = log_stand.LEVEL
+
+    def __init__(self, stuck: Stuck) -> None:
+        self._stuck = stuck
+        self.is_stopped = False
+
+    async def run(self, job: EvaluateJob | JudgeJob) -> Reply:
+        await self._stuck(job)
+        raise AssertionError("unreachable")
+
+    async def stop(self) -> None:
+        self.is_stopped = True
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedServer]:
+    with short_folder() as folder:
+        started = start_embedded(folder)
+        yield started
+        started.stop()
+
+
+@pytest.fixture
+async def desk(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Desk]:
+    signer = generate_signer()
+    store = await PostgresStore.open(server.dsn_for(signer.hotkey), signer.hotkey)
+    made = Desk(store, signer, tmp_path, Time())
+    await made.settle_in(races=2)
+    yield made
+    await store.close()
+
+
+def in_an_episode(desk: Desk, node: Node, stuck: Stuck) -> None:
+    """The pool is stuck as it is."""
+
+
+def in_a_chain_call(desk: Desk, node: Node, stuck: Stuck) -> None:
+    node.chain.metagraph = stuck  # type: ignore[method-assign]
+
+
+def in_a_beacon_fetch(desk: Desk, node: Node, stuck: Stuck) -> None:
+    desk.time.pass_s(30)  # past the close
+    node.beacon.fetch = stuck  # type: ignore[method-assign,assignment]
+
+
+def in_a_checkpoint(desk: Desk, node: Node, stuck: Stuck) -> None:
+    node.store.put_checkpoint = stuck  # type: ignore[method-assign,assignment]
+
+
+@pytest.mark.parametrize("work", [in_an_episode, in_a_chain_call, in_a_beacon_fetch, in_a_checkpoint])
+async def test_sigterm_in_the_middle_of_work_ends_the_node_in_time_and_loses_nothing(
+    desk: Desk, work: Callable[[Desk, Node, Stuck], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "SIGN_OFF_S", DRAIN_S)
+    await desk.submit("waits", state="accepted")
+    await desk.turn_until("open")
+    stuck = Stuck()
+    pool = StuckPool(stuck if work is in_an_episode else Stuck())
+    node = dataclasses.replace(desk.node, pool=pool)  # type: ignore[arg-type]
+    await node.sequencer.append([log_stand.attempt(1)])
+    work(desk, node, stuck)
+    running = asyncio.create_task(Supervisor(node, RULES, drain_s=DRAIN_S).run())
+    try:
+        async with asyncio.timeout(BOUND_S):
+            await stuck.has_begun.wait()
+            os.kill(os.getpid(), signal.SIGTERM)
+            await running
+    finally:
+        running.cancel()
+        for number in STOP_SIGNALS:
+            asyncio.get_running_loop().remove_signal_handler(number)
+    assert stuck.was_cancelled and pool.is_stopped
+    assert (await verify_store(desk.store, verify)).is_ok
+    # what was claimed is no result and no loss: the next start records the attempt and has the item again
+    assert await desk.store.open_items("", "qualifying") == len(desk.node.suite)
+
+
+async def test_the_next_node_records_the_attempt_that_was_cut_off_and_does_the_work(desk: Desk) -> None:
+    short = replace(desk.policy, race=replace(desk.policy.race, lease_ms=600))  # leases that run out at once
+    desk.start(short)
+    await desk.submit("waits", state="accepted")
+    stuck = Stuck()
+    node = dataclasses.replace(desk.node, pool=StuckPool(stuck))  # type: ignore[arg-type]
+    running = asyncio.create_task(Supervisor(node, RULES, drain_s=DRAIN_S).run())
+    async with asyncio.timeout(BOUND_S):
+        await stuck.has_begun.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running
+        desk.start(short)
+        while not await desk.store.expired():
+            await asyncio.sleep(0.1)
+    await sweep(desk.node)
+    ended = [decode_content(r.content).payload.ended async for r in desk.store.records(kinds=("attempt",))]
+    assert ended == ["abandoned"]
+    assert (await verify_store(desk.store, verify)).is_ok
+    assert await desk.work(stages=("qualifying",)) == len(desk.node.suite)
+
+
+async def test_a_failure_that_no_retry_mends_ends_every_loop_with_its_code(desk: Desk) -> None:
+    pool = StuckPool(Stuck())
+    node = dataclasses.replace(desk.node, pool=pool)  # type: ignore[arg-type]
+
+    def broken(*_: object, **__: object) -> None:
+        raise ArenaError("V2050", "a record was changed")
+
+    node.stock.seal_for = broken  # type: ignore[method-assign,assignment]
+    async with asyncio.timeout(BOUND_S):
+        with pytest.raises(ArenaError, match="V2050"):
+            await Supervisor(node, RULES, drain_s=DRAIN_S).run()
+    assert pool.is_stopped
+    assert read_node_file(desk.folder).beat is not None

@@ -1,0 +1,191 @@
+"""Three validators share two races: one lies, one is away, and the honest ones settle alike."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from arena.chain.keys import generate_signer
+from arena.exchange.local_peers import PeerFault
+from arena.race.roll import AnchoredLog
+from arena.race.settle import settle
+from arena.race.statement import inputs_again, settlement_sha256
+from arena.race.timeline import timeline
+from arena.records.body import decode_content
+from arena.records.model import SettlementRecord
+from arena.store.embedded import start_embedded
+from arena.store.postgres import PostgresStore
+from neurons.weights_loop import WeightsLoop
+from problems.canonical import canonical_bytes
+from problems.errors import ArenaError
+from tests.neurons.arena_stand import short_folder
+from tests.neurons.clock_stand import Time
+from tests.neurons.shared_stand import (
+    CLOSES_MS,
+    DAILY,
+    HOUR_MS,
+    LyingChain,
+    SharedDesk,
+    chain_at,
+    enrol,
+    flips,
+    submit,
+)
+
+PLAN = timeline(CLOSES_MS, DAILY.race)
+DAY_MS = 24 * HOUR_MS
+STEP_S = 1_800
+
+
+@pytest.fixture(scope="module")
+def server():
+    with short_folder() as folder:
+        started = start_embedded(folder)
+        yield started
+        started.stop()
+
+
+@pytest.fixture
+async def desks(server, tmp_path: Path) -> AsyncIterator[list[SharedDesk]]:
+    time, made = Time(), []
+    chain, lying = chain_at(tmp_path, time), chain_at(tmp_path, time, LyingChain)
+    for number in range(3):
+        signer = generate_signer()
+        store = await PostgresStore.open(server.dsn_for(signer.hotkey), signer.hotkey)
+        made.append(SharedDesk(store, signer, tmp_path, time, lying if number == 2 else chain))
+    await enrol(made, (50, 30, 40), tmp_path)
+    yield made
+    for desk in made:
+        await desk.store.close()
+
+
+async def pass_until(desks: list[SharedDesk], at_ms: int) -> None:
+    """Let everybody turn while time passes."""
+    time = desks[0].time
+    while time.ms < at_ms:
+        for desk in desks:
+            await desk.turn()
+        time.pass_s(STEP_S)
+
+
+async def settlement_in_log(desk: SharedDesk, race_id: str) -> SettlementRecord:
+    (found,) = [
+        decode_content(record.content).payload
+        async for record in desk.store.records(kinds=("settlement",), race_id=race_id)
+    ]
+    return found
+
+
+async def test_a_liar_and_an_absence_leave_honest_validators_with_equal_settlements(desks):
+    honest, away, liar = desks
+    for desk in desks:
+        await desk.turn()
+    good, weak = await submit(desks, "good"), await submit(desks, "weak")
+    liar.solves = flips(liar)
+    liar.chain.lies_from_ms = PLAN.results_receipt_ms + 1
+    await pass_until(desks, CLOSES_MS + HOUR_MS // 2)
+    away.is_absent = True
+    await pass_until(desks, PLAN.countersign_ms + HOUR_MS // 2)
+    away.is_absent = False
+    await pass_until(desks, PLAN.countersign_ms + 3 * HOUR_MS)
+
+    first = [await desk.race(1) for desk in (honest, away)]
+    assert [state.stage for state in first] == ["settled", "settled"]
+    one, other = (state.settlement for state in first)
+    assert canonical_bytes(one) == canonical_bytes(other)
+    assert {row.agent_version_id for row in one.standings} == {good, weak}
+    assert {log.validator for log in one.inputs.logs} >= {honest.signer.hotkey}
+
+    # the second race: everybody is there, the liar shows nothing
+    for desk in (honest, away):
+        desk.peers.faults[liar.signer.hotkey] = PeerFault(is_withholding=True)
+    liar.chain.lies_from_ms = PLAN.results_receipt_ms + DAY_MS + 1
+    await pass_until(desks, PLAN.countersign_ms + DAY_MS + 3 * HOUR_MS)
+    second = [await desk.race(2) for desk in (honest, away)]
+    assert [state.stage for state in second] == ["settled", "settled"]
+    assert settlement_sha256(second[0].settlement) == settlement_sha256(second[1].settlement)
+    assert not second[0].is_adopted and not second[1].is_adopted
+    counted = {log.validator for log in second[0].settlement.inputs.logs}
+    assert counted == {honest.signer.hotkey, away.signer.hotkey}
+    assert second[0].settlement.top_agent_version_id == good
+    chain = honest.chain
+    assert await chain.weights(honest.signer.hotkey) == await chain.weights(away.signer.hotkey) != ()
+    await replays(honest, second[0].settlement, (one,))
+
+
+async def replays(desk: SharedDesk, settled: SettlementRecord, history: tuple[SettlementRecord, ...]) -> None:
+    """What the log holds is enough to settle again, byte for byte."""
+    record = await settlement_in_log(desk, settled.race_id)
+    assert record == settled
+    state = await desk.race(2)
+    effects = desk.clock._effects.shared  # the reader of counted logs is what is under test
+    own = AnchoredLog(validator=desk.signer.hotkey, note_sha256=state.stated("settling").sha256)
+    _, records = await effects._counted([*effects.held(state), own], "results", state)
+    again = settle(inputs_again(record, records.evaluations, records.verdicts, history))
+    assert canonical_bytes(again) == canonical_bytes(record)
+
+
+async def test_a_shared_node_that_is_the_only_validator_settles_as_soon_as_its_work_is_done(desks):
+    alone, *others = desks
+    for desk in others:
+        await desk.chain.set_stake(desk.signer.hotkey, 0)  # the permits go with it
+    await alone.turn()
+    await submit(desks[:1], "good")
+    alone.time.ms = CLOSES_MS
+    await pass_until(desks[:1], CLOSES_MS + 3 * HOUR_MS)
+    state = await alone.race(1)
+    assert state.stage == "settled" and state.proposed is None and state.committed == ()
+    assert not alone.clock.is_quiet(PLAN.settling_ms)
+
+
+async def test_a_shadow_settles_and_publishes_and_sets_no_weights(desks):
+    alone, *others = desks
+    for desk in others:
+        await desk.chain.set_stake(desk.signer.hotkey, 0)
+    alone.weights = WeightsLoop(alone.node, alone.clock, is_shadow=True)
+    await alone.turn()
+    await submit(desks[:1], "good")
+    alone.time.ms = CLOSES_MS
+    await pass_until(desks[:1], CLOSES_MS + 3 * HOUR_MS)
+    assert (await alone.race(1)).stage == "settled"
+    assert await alone.chain.weights(alone.signer.hotkey) == ()
+    assert await alone.store.weights_results() == []
+
+
+async def test_no_ordinary_anchor_takes_the_slot_while_a_race_needs_it(desks):
+    desk = desks[0]
+    for _ in range(2):
+        await desk.turn()
+    await submit(desks, "good")
+    desk.time.ms = PLAN.field_anchor_ms - HOUR_MS
+    await desk.clock.turn()
+    assert desk.clock.is_quiet(desk.time.ms)
+    before = await desk.chain.commitment(desk.signer.hotkey)
+    await desk.checkpoints.sign()
+    await desk.anchors.turn()
+    assert await desk.chain.commitment(desk.signer.hotkey) == before
+
+
+async def test_a_closing_block_that_is_not_final_decides_nothing(desks):
+    desk = desks[0]
+    await desk.turn()
+    await desk.chain.set_finality_lag(100)
+    desk.time.ms = CLOSES_MS + HOUR_MS // 4
+    for _ in range(3):
+        assert (await desk.clock.turn()).stage == "open"
+    await desk.chain.reorg(50)
+    await desk.chain.set_finality_lag(3)
+    desk.time.pass_s(120)
+    assert (await desk.clock.turn()).stage == "closed"
+    state = await desk.clock.turn()
+    assert state.read("closing").block == state.closed.closing_block
+
+
+async def test_a_policy_that_leaves_no_time_to_agree_starts_no_shared_node(desks):
+    desk = desks[0]
+    desk.start(replace(DAILY, race=replace(DAILY.race, run_ms=DAILY.race.reveal_ms)))
+    with pytest.raises(ArenaError, match="V2103"):
+        await desk.clock.adopt_policy()

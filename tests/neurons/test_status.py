@@ -1,0 +1,332 @@
+"""`arena validator status`: the same facts give the same page, and it says what needs a person and only that."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from typer.testing import CliRunner
+
+from arena.chain.keys import generate_signer
+from arena.chain.port import Metagraph, Neuron, Signer
+from arena.policies import DEMO, PAPER
+from arena.race.events import ChainRead
+from arena.race.model import Batch, SealedProblem
+from arena.race.state import RaceState, open_race
+from arena.race.timeline import timeline
+from arena.store.embedded import start_embedded
+from arena.store.location import StoreLocation, write_location
+from arena.store.port import StoredCheckpoint, WeightsResult
+from arena.store.postgres import PostgresStore
+from neurons.chain_watch import ChainWatch
+from neurons.cli.app import app
+from neurons.heartbeat import HeartbeatLoop, Schedules
+from neurons.node_file import (
+    ChainFacts,
+    Ending,
+    Heartbeat,
+    NodeFile,
+    PeerSeen,
+    note_ending,
+    read_node_file,
+    write_node_file,
+)
+from neurons.race_log import QUALIFYING, RaceLog
+from neurons.status import DAY_MS, Deadline, RaceFacts, Status, StoreFacts, assess
+from neurons.status_page import duration, page
+from neurons.status_reading import next_deadline
+from neurons.turns import Drain, Wait
+from problems.codes import lookup
+from problems.errors import ArenaError, Failure
+from tests.neurons.arena_stand import short_folder
+from tests.neurons.clock_stand import POLICY, START_MS, Desk, Time
+
+NOW_MS = 1_800_000_000_000  # Fri 15 Jan 2027 08:00 UTC
+HOUR_MS = 3_600_000
+ROOMY = 100 << 30
+OK = WeightsResult(race_id="race-000001", block=5_000, uids=(0,), weights_u16=(65_535,), status="ok")
+BEAT = Heartbeat(
+    hotkey="5Hot",
+    netuid=15,
+    process_id=42,
+    started_ms=NOW_MS - 3 * DAY_MS,
+    beat_ms=NOW_MS - 12_000,
+    policy="paper",
+    policy_sha256="aa" * 32,
+    guest_sha256="bb" * 32,
+    sandbox="bubblewrap",
+    code_commit="c",
+    records=900,
+    owed_verdicts=2,
+    chain=ChainFacts(
+        seen_ms=NOW_MS - 12_000,
+        block=5_100,
+        finalized_block=5_097,
+        grew_ms=NOW_MS - 8_000,
+        uid=7,
+        has_permit=True,
+        placed_block=5_090,
+    ),
+    checkpoint_every_s=600,
+    anchor_every_s=3_600,
+    bank_until_ms=NOW_MS + 40 * DAY_MS,
+    bank_days_min=30,
+)
+STORE = StoreFacts(
+    hotkey="5Hot",
+    records=900,
+    checkpoint_size=890,
+    checkpoint_ms=NOW_MS - 240_000,
+    anchor_size=700,
+    anchor_ms=NOW_MS - HOUR_MS,
+    anchor_block=4_900,
+    race=RaceFacts(
+        race_id="race-000002",
+        stage="running",
+        deadline=Deadline(what="results end", at_ms=NOW_MS + HOUR_MS),
+        open_items=3,
+    ),
+    weights=(OK,),
+)
+
+
+def status(beat: Heartbeat = BEAT, store: StoreFacts | None = STORE, *, free: int = ROOMY, **node: object) -> Status:
+    return assess(NOW_MS, NodeFile(beat=beat, **node), store, free)  # type: ignore[arg-type]
+
+
+def urgent(found: Status) -> list[str]:
+    return [point.code for point in found.points if point.is_urgent]
+
+
+def test_a_node_that_is_well_needs_nobody_and_the_page_has_every_line() -> None:
+    found = status()
+    shown = page(found, UTC)
+    assert (found.needs_person, found.is_running, found.points) == (False, True, ())
+    assert shown.startswith("all is well · validator 5Hot on netuid 15")
+    assert [line.split()[0] for line in shown.splitlines()[1:]] == [
+        *("node", "rules", "chain", "log", "race", "work", "weights", "peers", "bank", "disk"),
+    ]
+    for part in ("uid 7, permit", "900 records", "890 signed 4 min ago", "2 verdicts owed", "40 days left", "aa" * 6):
+        assert part in shown
+
+
+def test_a_deadline_is_given_in_local_and_in_pacific_time() -> None:
+    assert "results end: Fri 15 Jan 2027 09:00 UTC (Fri 15 Jan 01:00 PST)" in page(status(), UTC)
+
+
+def chain(**changes: object) -> Heartbeat:
+    return replace(BEAT, chain=replace(BEAT.chain, **changes))
+
+
+def waiting(age_ms: int) -> Wait:
+    return Wait(loop="race", code="U3030", detail="away", since_ms=NOW_MS - age_ms, failures=3)
+
+
+def refused(state: str, times: int = 1) -> StoreFacts:
+    return replace(STORE, weights=(replace(OK, status=state, detail="why"),) * times + (OK,))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("found", "codes"),
+    [
+        (status(replace(BEAT, beat_ms=NOW_MS - HOUR_MS)), ["V2116"]),
+        (status(replace(BEAT, beat_ms=NOW_MS + HOUR_MS)), ["V2116"]),
+        (status(ending=Ending(at_ms=NOW_MS, failure=Failure(code="V2080", detail="cut"))), ["V2080", "V2116"]),
+        (status(ending=Ending(at_ms=NOW_MS)), ["V2116"]),
+        (assess(NOW_MS, NodeFile(), None, ROOMY, Failure(code="V2026")), ["V2116", "V2026"]),
+        (status(free=1 << 30), ["V2115"]),
+        (status(chain(is_stale=True)), ["U3034"]),
+        (status(chain(uid=None, has_permit=False)), ["U3035"]),
+        (status(chain(has_permit=False)), ["U3035"]),
+        (status(replace(BEAT, bank_until_ms=NOW_MS + 29 * DAY_MS)), ["P4014"]),
+        (status(store=replace(STORE, checkpoint_ms=NOW_MS - HOUR_MS)), ["V2117"]),
+        (status(store=replace(STORE, anchor_ms=NOW_MS - 5 * HOUR_MS)), ["V2117"]),
+        (status(store=refused("not_registered")), ["U3035"]),
+        (status(store=refused("failed")), ["U3031"]),
+        (status(store=refused("rate_limited", 20)), ["U3031"]),
+        (
+            status(
+                store=replace(STORE, race=replace(STORE.race, deadline=Deadline(what="x", at_ms=NOW_MS - 2 * HOUR_MS)))
+            ),
+            ["V2118"],
+        ),
+        (status(replace(BEAT, waits=(waiting(HOUR_MS),))), ["U3030"]),
+        (assess(NOW_MS, NodeFile(beat=BEAT), None, ROOMY, Failure(code="V2021", detail="refused")), ["V2021"]),
+    ],
+)
+def test_what_waits_for_a_person_is_named_by_its_code_with_its_fix(found: Status, codes: list[str]) -> None:
+    assert found.needs_person
+    assert urgent(found) == codes
+    shown = page(found, UTC)
+    assert shown.startswith("NEEDS A PERSON")
+    for code in codes:
+        assert f"{code}  " in shown and lookup(code).remedy in shown
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        status(replace(BEAT, waits=(waiting(60_000),))),
+        status(store=refused("rate_limited")),
+    ],
+)
+def test_what_mends_itself_is_shown_and_wakes_nobody(found: Status) -> None:
+    assert not found.needs_person
+    assert "mends itself" in page(found, UTC)
+
+
+def test_a_log_that_did_not_grow_has_no_late_signature() -> None:
+    store = replace(STORE, checkpoint_size=900, anchor_size=900, checkpoint_ms=1, anchor_ms=1)
+    assert status(store=store).points == ()
+
+
+@pytest.mark.parametrize(("others", "needs_person"), [(0, False), (1, False), (2, True), (3, True)])
+def test_version_skew_is_shown_and_is_ours_when_most_others_differ(others: int, needs_person: bool) -> None:
+    peers = tuple(
+        PeerSeen(
+            hotkey=f"5Peer{n}", policy_sha256=("cc" if n < others else "aa") * 32, guest_sha256="bb" * 32, seen_ms=1
+        )
+        for n in range(3)
+    )
+    found = status(replace(BEAT, peers=peers))
+    assert found.needs_person is needs_person
+    assert [point.code for point in found.points] == (["U3036"] if others else [])
+    assert f"3 heard, {others} under other rules" in page(found, UTC)
+
+
+@given(st.integers(0, 10**11))
+def test_a_duration_is_never_shown_longer_than_it_is(milliseconds: int) -> None:
+    number, unit = duration(milliseconds).split()
+    assert int(number) * {"s": 1_000, "min": 60_000, "h": HOUR_MS, "d": DAY_MS}[unit] <= milliseconds
+
+
+# -- deadlines
+
+
+def test_the_next_deadline_follows_the_stage_and_the_policy() -> None:
+    problems = tuple(SealedProblem(problem_id=f"p{n}") for n in range(DEMO.race.batch_problems))
+    opened = open_race("race-000001", DEMO, Batch(batch_sha256="d" * 64, problems=problems), NOW_MS)
+    at = opened.closes_ms
+    states = {
+        "open": at,
+        "closed": at + DEMO.race.qualifying_grace_ms,
+        "running": at + DEMO.race.run_ms,
+        "settling": at + DEMO.race.run_ms,
+    }
+    for stage, wanted in states.items():
+        deadline = next_deadline(RaceState(race_id="race-000001", stage=stage, opened=opened), "5Hot", NOW_MS)  # type: ignore[arg-type]
+        assert deadline is not None and deadline.at_ms == wanted
+    assert next_deadline(RaceState(race_id="race-000001", stage="settled", opened=opened), "5Hot", NOW_MS) is None
+    assert next_deadline(RaceState(race_id="race-000001"), "5Hot", NOW_MS) is None
+
+
+def test_a_shared_race_goes_by_the_moments_of_its_timeline() -> None:
+    problems = tuple(SealedProblem(problem_id=f"p{n}") for n in range(PAPER.race.batch_problems))
+    opened = open_race("race-000001", PAPER, Batch(batch_sha256="d" * 64, problems=problems), NOW_MS)
+    neurons = tuple(Neuron(uid=n, hotkey=f"5{n}", has_validator_permit=True, stake_rao=10**15) for n in range(3))
+    metagraph = Metagraph(netuid=15, block=9, tempo=360, neurons=neurons)
+    read = ChainRead(moment="closing", block=9, commitments=(), metagraph=metagraph)
+    state = RaceState(race_id="race-000001", stage="running", opened=opened, reads=(read,))
+    moments = timeline(opened.closes_ms, PAPER.race)
+    for before_ms, wanted_ms in (
+        (moments.closing_ms, moments.field_anchor_ms),
+        (moments.field_receipt_ms, moments.settling_ms),
+        (moments.settling_ms, moments.results_receipt_ms),
+        (moments.countersign_ms, moments.give_up_ms),
+        (moments.abandon_ms + 1, moments.abandon_ms),
+    ):
+        deadline = next_deadline(state, "50", before_ms)
+        assert deadline is not None and deadline.at_ms == wanted_ms
+
+
+# -- the file
+
+
+def test_the_file_is_replaced_whole_and_keeps_the_last_heartbeat_beside_the_ending(tmp_path: Path) -> None:
+    assert read_node_file(tmp_path) == NodeFile()
+    write_node_file(tmp_path, NodeFile(beat=BEAT))
+    note_ending(tmp_path, Failure(code="V2080"), NOW_MS)
+    kept = read_node_file(tmp_path)
+    assert kept == NodeFile(beat=BEAT, ending=Ending(at_ms=NOW_MS, failure=Failure(code="V2080")))
+    assert [path.name for path in tmp_path.iterdir()] == ["node.json"]
+    (tmp_path / "node.json").write_bytes(b"\x00half")
+    assert read_node_file(tmp_path) == NodeFile()
+
+
+# -- the command, on a real store
+
+
+async def live(folder: Path, dsn: str, signer: Signer) -> None:
+    """A node that raced a little and beats once; then the process is gone."""
+    store = await PostgresStore.open(dsn, signer.hotkey)
+    try:
+        time = Time()
+        desk = Desk(store, signer, folder, time)
+        await desk.settle_in(races=2)
+        await desk.submit("good")
+        await desk.turn_until("running")
+        await desk.clock.turn()
+        head = await store.head()
+        await store.put_checkpoint(
+            StoredCheckpoint(validator=store.validator, size=head.seq, note="note", signed_ms=START_MS)
+        )
+        await store.put_weights_result(replace(OK, status="rate_limited"))
+        watch = ChainWatch(desk.node)
+        await watch.turn()
+        schedules = Schedules(checkpoint_every_s=600, anchor_every_s=3_600)
+        heart = HeartbeatLoop(desk.node, watch, schedules, logs=lambda: [RaceLog(store, QUALIFYING)])
+        drain = Drain(time)
+        drain.failed("weights", ArenaError("U3030", "away"))
+        beat = await heart.beat(drain)
+        assert (beat.policy_sha256, beat.guest_sha256) == (
+            POLICY.policy_sha256,
+            desk.node.conditions.sandbox.guest_sha256,
+        )
+        assert desk.node.metrics.registry.get_sample_value("arena_waiting_loops") == 1
+    finally:
+        await store.close()
+
+
+def test_the_command_reads_a_node_that_does_not_run_and_exits_with_1() -> None:
+    signer = generate_signer()
+    with short_folder() as folder:
+        server = start_embedded(folder)
+        try:
+            dsn = server.dsn_for(signer.hotkey)
+            asyncio.run(live(folder, dsn, signer))
+            write_location(folder, StoreLocation(kind="embedded", validator=signer.hotkey, dsn=dsn))
+        finally:
+            server.stop()
+        result = CliRunner().invoke(app, ["validator", "status", "--state-dir", str(folder), "--json"])
+        shown = CliRunner().invoke(app, ["validator", "status", "--state-dir", str(folder)])
+    report = json.loads(result.stdout)
+    assert (result.exit_code, shown.exit_code) == (1, 1)
+    assert report["store"]["race"]["race_id"] == "race-000001"
+    assert report["store"]["race"]["stage"] == "running"
+    assert report["store"]["race"]["open_items"] == POLICY.race.problems
+    assert report["store"]["weights"][0]["status"] == "rate_limited"
+    assert report["store"]["records"] == report["store"]["checkpoint_size"] > 0
+    assert report["node"]["beat"]["waits"][0]["code"] == "U3030"
+    assert "V2116" in {point["code"] for point in report["points"] if point["is_urgent"]}
+    assert "race-000001 running" in shown.stdout and "rate limited for race-000001" in shown.stdout
+
+
+def test_a_folder_where_nothing_ever_ran_is_told_apart_from_a_node_that_is_down(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["validator", "status", "--state-dir", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "never ran with this state folder" in result.stdout and "V2026" in result.stdout
+
+
+def test_without_the_word_status_the_command_runs_a_validator(tmp_path: Path) -> None:
+    dry = CliRunner().invoke(app, ["validator", "--state-dir", str(tmp_path), "--dry-run"])
+    assert dry.exit_code == 0 and str(tmp_path) in dry.stdout
+    helped = CliRunner().invoke(app, ["validator", "--help"])
+    assert helped.exit_code == 0 and "status" in helped.stdout
+    wrong = CliRunner().invoke(app, ["validator", "--wallet.hotky", "x"])
+    assert wrong.exit_code != 0
