@@ -1,8 +1,9 @@
 """The live tail over HTTP: routes, parameters and errors. What rows hold is `arena.api.tail`'s.
 
 Promise: every answer that is not 200 is JSON with a code of the registry; a parameter that is wrong, or that no route
-knows, is 400 and never ignored. Everything is for the public: there is no login, and nothing here shows what the
-release rule holds back.
+knows, is 400 and never ignored. Everything here is for the public: there is no login, and nothing shows what the
+release rule holds back. What validators ask each other stands beside it under `/v1/exchange/`, where a node offers it,
+and is signed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from starlette.responses import Response
 
 from arena.api.stream import Places, RowStream
 from arena.api.tail import Tail, TailRequest
+from arena.exchange.routes import Exchange, add_exchange
 from arena.records.anchors import note_sha256
 from problems.errors import ArenaError
 from problems.model import Pool
@@ -25,6 +27,7 @@ DEFAULT_POOLS: list[Pool] = ["train"]
 CHECKPOINTS_MAX = 1_000
 SEQ_MAX = 2**53 - 1
 _STATUS = {"V2021": 503, "V2081": 400, "V2082": 404, "V2083": 503}
+_STATUS |= {"V2110": 401, "V2111": 403, "V2112": 429, "V2113": 404, "V2114": 503}
 _FAILED = 500
 
 Validator = Annotated[
@@ -68,8 +71,8 @@ def _knows(*names: str) -> Any:
     return Depends(check)
 
 
-def make_app(tail: Tail, places: Places) -> FastAPI:
-    """The application over one tail."""
+def make_app(tail: Tail, places: Places, exchange: Exchange | None = None) -> FastAPI:
+    """The application over one tail, and the exchange between validators where there is one."""
     _, shapes = msgspec.json.schema_components([Refusal])
     refused = {"description": Refusal.__doc__, "content": {"application/json": {"schema": shapes["Refusal"]}}}
     responses: dict[int | str, dict[str, Any]] = {"4XX": refused, "5XX": refused}
@@ -79,6 +82,8 @@ def make_app(tail: Tail, places: Places) -> FastAPI:
     app.add_exception_handler(HTTPException, _on_wrong_route)
     _add_streams(app, tail, places)
     _add_values(app, tail)
+    if exchange is not None:
+        add_exchange(app, exchange, refusal, _knows)
     return app
 
 
@@ -153,7 +158,7 @@ def refusal(error: ArenaError) -> Response:
         code=failure.code, title=error.entry.title, detail=failure.detail, remedy=error.entry.remedy, head=head
     )
     status = 416 if head >= 0 else _STATUS.get(failure.code, _FAILED)
-    return _json(value, status, {"retry-after": "5"} if status == 503 else {})
+    return _json(value, status, {"retry-after": "5"} if status in (429, 503) else {})
 
 
 async def _on_failure(request: Request, error: Exception) -> Response:

@@ -17,6 +17,7 @@ import uvicorn
 from arena.api.app import make_app
 from arena.api.stream import Places
 from arena.api.tail import HEARTBEAT_S, POLL_S, Tail
+from arena.exchange.routes import Exchange
 from arena.store.port import Store
 from harness.catalogue.guard import GuardedProtocol
 
@@ -35,10 +36,12 @@ class TailServer:
         clients: int = 32,
         poll_s: float = POLL_S,
         heartbeat_s: float = HEARTBEAT_S,
+        exchange: Exchange | None = None,
     ) -> None:
-        """`clients` streams run at once."""
+        """`clients` streams run at once. `exchange` is served on the same socket."""
         self.tail = Tail(store, poll_s=poll_s, heartbeat_s=heartbeat_s)
         self.places = Places(clients)
+        self.exchange = exchange
         self._listener = listener
 
     @property
@@ -49,9 +52,10 @@ class TailServer:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set."""
+        exchange_places = self.exchange.places.limit if self.exchange else 0
         server = _Server(
             uvicorn.Config(
-                make_app(self.tail, self.places),
+                make_app(self.tail, self.places, self.exchange),
                 http=GuardedProtocol,
                 ws="none",
                 lifespan="off",
@@ -59,7 +63,7 @@ class TailServer:
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
-                limit_concurrency=self.places.limit + _SHORT_REQUESTS,
+                limit_concurrency=self.places.limit + exchange_places + _SHORT_REQUESTS,
                 timeout_graceful_shutdown=_STOP_TIMEOUT_S,
             )
         )

@@ -1,0 +1,188 @@
+"""Peers over HTTP: signed requests, and answers that cost bounded memory and time, whoever sends them.
+
+Promise: no redirect, proxy or compressed answer is followed; an answer over its size, a line over its length or a row
+too many ends the connection; silence counts as absence. What comes out is shaped right and nothing more is known of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from types import TracebackType
+from typing import TypeVar
+from urllib.parse import urlencode
+
+import httpx
+import msgspec
+
+from arena.chain.port import RequestAuth
+from arena.exchange.port import LINE_BYTES_MAX, NOTE_BYTES_MAX, PEER_AWAY, PEER_LIED, PEER_REFUSED, Peer, Progress
+from arena.export.model import LogRow
+from arena.export.reading import read_row
+from arena.records.model import SettlementRecord
+from arena.submissions.inbox import ENTRY_BYTES_MAX
+from arena.submissions.model import SignedSubmission
+from problems.errors import ArenaError
+
+CONNECT_S, SILENCE_S, ANSWER_S = 5.0, 20.0, 30.0
+PROGRESS_BYTES_MAX, SETTLEMENT_BYTES_MAX = 16 << 20, 8 << 20
+_REFUSAL_BYTES_MAX = 16 << 10
+_UNKNOWN = "V2113"
+
+_Value = TypeVar("_Value")
+
+
+class _Refusal(msgspec.Struct):
+    code: str
+    detail: str = ""
+
+
+class HttpPeers:
+    """The other validators at the addresses they publish. Close it when done."""
+
+    def __init__(
+        self, auth: RequestAuth, *, silence_s: float = SILENCE_S, answer_s: float = ANSWER_S, connections: int = 32
+    ) -> None:
+        """`silence_s` without a byte, and `answer_s` for a whole answer that is not rows, count as absence."""
+        self._auth, self._answer_s = auth, answer_s
+        self._client = httpx.AsyncClient(
+            timeout=httpx.Timeout(silence_s, connect=CONNECT_S),
+            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+            follow_redirects=False,
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        """Drop every connection."""
+        await self._client.aclose()
+
+    async def __aenter__(self) -> HttpPeers:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def note(self, peer: Peer, validator: str, note_sha256: str) -> str | None:
+        """As `Peers.note`."""
+        return await self._value(peer, "note", str, 2 * NOTE_BYTES_MAX, validator=validator, sha256=note_sha256)
+
+    async def rows(
+        self, peer: Peer, validator: str, *, after_seq: int, to_seq: int, race_id: str
+    ) -> AsyncGenerator[LogRow]:
+        """As `Peers.rows`. Memory is bounded by a line; time is its reader's to bound."""
+        target = _target("rows", validator=validator, after=after_seq, to=to_seq, race=race_id)
+        left = to_seq - after_seq
+        async with self._answer(peer, target) as answer, aclosing(_lines(peer, answer)) as lines:
+            async for line in lines:
+                left -= 1
+                if left < 0:
+                    raise ArenaError(PEER_LIED, f"{peer.hotkey}: more rows than were asked for")
+                try:
+                    row = read_row(line)
+                except ArenaError as error:
+                    raise ArenaError(PEER_LIED, f"{peer.hotkey}: no row: {error.failure.detail[:200]}") from error
+                yield row
+
+    async def submission(self, peer: Peer, commitment_sha256: str) -> SignedSubmission | None:
+        """As `Peers.submission`."""
+        return await self._value(
+            peer, "submission", SignedSubmission, ENTRY_BYTES_MAX, commitment=commitment_sha256
+        )  # fmt: skip
+
+    async def settlement(self, peer: Peer, race_id: str) -> SettlementRecord | None:
+        """As `Peers.settlement`."""
+        found = await self._value(peer, "settlement", SettlementRecord, SETTLEMENT_BYTES_MAX, race=race_id)
+        if found is not None and found.race_id != race_id:
+            raise ArenaError(PEER_LIED, f"{peer.hotkey}: the settlement of another race")
+        return found
+
+    async def progress(self, peer: Peer, race_id: str) -> Progress | None:
+        """As `Peers.progress`."""
+        found = await self._value(peer, "progress", Progress, PROGRESS_BYTES_MAX, race=race_id)
+        if found is not None and (found.validator, found.race_id) != (peer.hotkey, race_id):
+            raise ArenaError(PEER_LIED, f"{peer.hotkey}: progress of another validator or race")
+        return found
+
+    async def _value(
+        self, peer: Peer, route: str, kind: type[_Value], bytes_max: int, **parameters: str | int
+    ) -> _Value | None:
+        try:
+            async with asyncio.timeout(self._answer_s), self._answer(peer, _target(route, **parameters)) as answer:
+                content = await _whole(peer, answer, bytes_max)
+        except TimeoutError as error:
+            raise ArenaError(PEER_AWAY, f"{peer.hotkey}: no answer within {self._answer_s:g} s") from error
+        except _UnknownError:
+            return None
+        try:
+            return msgspec.json.decode(content, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ArenaError(PEER_LIED, f"{peer.hotkey}: {route}: {str(error)[:200]}") from error
+
+    @asynccontextmanager
+    async def _answer(self, peer: Peer, target: str) -> AsyncIterator[httpx.Response]:
+        """An answer of 200, to be read. Raises ArenaError U3040 to U3042, _UnknownError."""
+        if not peer.endpoint:
+            raise ArenaError(PEER_AWAY, f"{peer.hotkey} publishes no address")
+        headers = self._auth.sign("GET", target, peer.hotkey) | {"accept-encoding": "identity"}
+        try:
+            async with self._client.stream("GET", peer.endpoint.rstrip("/") + target, headers=headers) as answer:
+                if answer.headers.get("content-encoding", "identity") != "identity":
+                    raise ArenaError(PEER_LIED, f"{peer.hotkey}: a compressed answer that was not asked for")
+                if answer.status_code != httpx.codes.OK:
+                    raise await _refused(peer, answer)
+                yield answer
+        except (httpx.TransportError, httpx.StreamError, httpx.InvalidURL) as error:
+            raise ArenaError(PEER_AWAY, f"{peer.hotkey}: {str(error) or type(error).__name__}") from error
+
+
+class _UnknownError(ArenaError):
+    """The peer does not have it, or may not show it yet."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(PEER_REFUSED, detail)
+
+
+def _target(route: str, **parameters: str | int) -> str:
+    return f"/v1/exchange/{route}?{urlencode(parameters)}"
+
+
+async def _refused(peer: Peer, answer: httpx.Response) -> ArenaError:
+    """What an answer other than 200 means."""
+    content = await _whole(peer, answer, _REFUSAL_BYTES_MAX)
+    try:
+        refusal = msgspec.json.decode(content, type=_Refusal)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ArenaError(PEER_AWAY, f"{peer.hotkey}: status {answer.status_code}")
+    detail = f"{peer.hotkey}: {refusal.code[:8]} {refusal.detail[:200]}"
+    if answer.status_code >= 500 and refusal.code != "V2083":
+        return ArenaError(PEER_AWAY, detail)
+    return _UnknownError(detail) if refusal.code == _UNKNOWN else ArenaError(PEER_REFUSED, detail)
+
+
+async def _whole(peer: Peer, answer: httpx.Response, bytes_max: int) -> bytes:
+    content = bytearray()
+    async for piece in answer.aiter_raw():
+        content += piece
+        if len(content) > bytes_max:
+            raise ArenaError(PEER_LIED, f"{peer.hotkey}: an answer of more than {bytes_max} bytes")
+    return bytes(content)
+
+
+async def _lines(peer: Peer, answer: httpx.Response) -> AsyncGenerator[bytes]:
+    """The lines of a stream without their ends. Raises ArenaError U3042 for one too long, U3040 for one cut short."""
+    waiting = bytearray()
+    async for piece in answer.aiter_raw():
+        searched = len(waiting)
+        waiting += piece
+        start = 0
+        while (end := waiting.find(b"\n", max(start, searched))) >= 0:
+            yield bytes(waiting[start:end])
+            start = end + 1
+        del waiting[:start]
+        if len(waiting) > LINE_BYTES_MAX:
+            raise ArenaError(PEER_LIED, f"{peer.hotkey}: a line of more than {LINE_BYTES_MAX} bytes")
+    if waiting:
+        raise ArenaError(PEER_AWAY, f"{peer.hotkey}: the answer ended within a row")

@@ -1,0 +1,115 @@
+"""Peers within one process: the desks themselves, with faults that can be set. The twin of `http_peers`.
+
+Promise: the same answers and the same codes as over HTTP, signatures of requests left out. Simulations and tests run on
+it; a fault is a value, and waiting goes through the sleep passed in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
+
+import msgspec
+
+from arena.exchange.desk import Desk
+from arena.exchange.port import PEER_AWAY, PEER_REFUSED, Peer, Progress
+from arena.exchange.rows import as_stub
+from arena.export.model import LogRow
+from arena.records.model import SettlementRecord
+from arena.submissions.model import SignedSubmission
+from problems.errors import ArenaError
+
+
+class PeerFault(msgspec.Struct, frozen=True, kw_only=True):
+    """How a peer misbehaves, until it is set otherwise."""
+
+    is_away: bool = False
+    slow_s: float = 0.0  # before each answer
+    is_lying: bool = False  # notes, sources, settlements and whole rows come with other contents
+    is_withholding: bool = False  # whole rows come as stubs
+    rows_max: int | None = None  # an answer breaks off behind so many rows
+
+
+class LocalPeers:
+    """The other desks as one validator sees them."""
+
+    def __init__(self, caller: str, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self.desks: dict[str, Desk] = {}
+        self.faults: dict[str, PeerFault] = {}
+        self._caller, self._sleep = caller, sleep
+
+    async def note(self, peer: Peer, validator: str, note_sha256: str) -> str | None:
+        """As `Peers.note`."""
+        desk, fault = await self._reach(peer)
+        with _refusals(peer):
+            found = await desk.note(self._caller, validator, note_sha256)
+        return found + "\n" if found and fault.is_lying else found
+
+    async def rows(
+        self, peer: Peer, validator: str, *, after_seq: int, to_seq: int, race_id: str
+    ) -> AsyncGenerator[LogRow]:
+        """As `Peers.rows`."""
+        desk, fault = await self._reach(peer)
+        sent = 0
+        with _refusals(peer):
+            rows = await desk.rows(self._caller, validator, after_seq=after_seq, to_seq=to_seq, race_id=race_id)
+            async with aclosing(rows):
+                async for row in rows:
+                    if sent == fault.rows_max:
+                        raise ArenaError(PEER_AWAY, f"{peer.hotkey} broke off")
+                    yield _distorted(row, fault)
+                    sent += 1
+
+    async def submission(self, peer: Peer, commitment_sha256: str) -> SignedSubmission | None:
+        """As `Peers.submission`."""
+        desk, fault = await self._reach(peer)
+        with _refusals(peer):
+            found = await desk.submission(self._caller, commitment_sha256)
+        return msgspec.structs.replace(found, source=found.source + "#\n") if found and fault.is_lying else found
+
+    async def settlement(self, peer: Peer, race_id: str) -> SettlementRecord | None:
+        """As `Peers.settlement`."""
+        desk, fault = await self._reach(peer)
+        with _refusals(peer):
+            found = await desk.settlement(self._caller, race_id)
+        return msgspec.structs.replace(found, seed="00" * 32) if found and fault.is_lying else found
+
+    async def progress(self, peer: Peer, race_id: str) -> Progress | None:
+        """As `Peers.progress`."""
+        desk, _ = await self._reach(peer)
+        with _refusals(peer):
+            return await desk.progress(self._caller, race_id)
+
+    async def _reach(self, peer: Peer) -> tuple[Desk, PeerFault]:
+        desk, fault = self.desks.get(peer.hotkey), self.faults.get(peer.hotkey, PeerFault())
+        if fault.slow_s:
+            await self._sleep(fault.slow_s)
+        if desk is None or fault.is_away:
+            raise ArenaError(PEER_AWAY, peer.hotkey)
+        return desk, fault
+
+
+def _distorted(row: LogRow, fault: PeerFault) -> LogRow:
+    if row.content is None:
+        return row
+    if fault.is_withholding:
+        return as_stub(row)
+    if fault.is_lying:
+        return msgspec.structs.replace(row, content=msgspec.Raw(bytes(row.content).replace(b"true", b"null")))
+    return row
+
+
+@contextmanager
+def _refusals(peer: Peer) -> Iterator[None]:
+    """A desk's own codes as its caller sees them: its server's troubles are an absence, the rest a refusal."""
+    try:
+        yield
+    except ArenaError as error:
+        code = error.failure.code
+        if code.startswith("U304"):
+            raise
+        away = code.startswith("V202") or code == "V2114"
+        raise ArenaError(
+            PEER_AWAY if away else PEER_REFUSED, f"{peer.hotkey}: {code} {error.failure.detail}"
+        ) from error

@@ -1,0 +1,280 @@
+"""The puller: other validators' logs, read up to the note that the chain holds, from whoever has them.
+
+Promise: a log is held only after note, every leaf, every link, every whole record and the note's tally fit; until then
+nothing of it can be read, whenever the process dies. Whether a log is held follows from its note alone, not from what
+was held before: a race is read from where its records begin, qualifying from where it was left, and where rows don't
+follow that, from its beginning; if they fit then, the log counts and is reported as rewritten. A peer is asked until it
+lies, refuses, or is too slow; then the next one is, and each is named. A connection that breaks is taken up again
+behind the last row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+
+import msgspec
+
+from arena.chain.port import Verifier
+from arena.exchange.check import RowsCheck, SeamError
+from arena.exchange.held import HeldFolder, RowsWriter
+from arena.exchange.held_model import HeldEntry
+from arena.exchange.port import (
+    LOG_REWRITTEN,
+    LOG_UNFIT,
+    PEER_AWAY,
+    PEER_LIED,
+    PEER_REFUSED,
+    Complaint,
+    Count,
+    HeldLog,
+    Peer,
+    Peers,
+    Tally,
+)
+from arena.exchange.tally import read_tally
+from arena.export.model import LogRow
+from arena.records.anchors import note_sha256 as sha256_of
+from arena.records.checkpoint import Checkpoint, read_checkpoint
+from arena.records.log_check import LogStart
+from problems.errors import ArenaError, Failure
+
+BATCH_ROWS = 256  # checked at a time, beside the event loop
+PULL_ROWS_MAX = 50_000_000  # from a tally's start to its note
+BREAKS_MAX = 5  # connections of one peer that may break
+_PEER_CODES = (PEER_AWAY, PEER_REFUSED, PEER_LIED)
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """A log to be held: whose, up to which note on chain, for which race ("": its qualifying records)."""
+
+    validator: str
+    note_sha256: str
+    race_id: str
+
+
+class Pulled(msgspec.Struct, frozen=True, kw_only=True):
+    """How a pull ended. `log` None: not held, for `complaints` against peers, or `unfit`: its author's own fault, which
+    no other peer can mend. `rewritten`: what the log contradicts that was held before."""
+
+    wanted: Wanted
+    log: HeldLog | None
+    complaints: tuple[Complaint, ...] = ()
+    unfit: Failure | None = None
+    rewritten: Failure | None = None
+
+
+class PullPace(msgspec.Struct, frozen=True, kw_only=True):
+    """How slow a peer may be: it has `base_s`, and a second more for each `rows_per_s` rows it is asked for."""
+
+    base_s: float = 30.0
+    rows_per_s: float = 200.0
+    logs_at_once: int = 4
+
+    def budget_s(self, rows: int) -> float:
+        """Seconds for so many rows."""
+        return self.base_s + rows / self.rows_per_s
+
+
+class _Claim(msgspec.Struct, frozen=True):
+    """A note that the chain holds, read."""
+
+    note: str
+    point: Checkpoint
+    due: Tally
+
+
+class _Start(msgspec.Struct, frozen=True):
+    """Where a pull may begin: a point, what counted up to there, and the entry it continues."""
+
+    mark: LogStart
+    counted: Count
+    before: HeldEntry | None = None
+
+
+class Puller:
+    """Pulls into one folder."""
+
+    def __init__(
+        self, peers: Peers, held: HeldFolder, verify_signature: Verifier, *, pace: PullPace | None = None
+    ) -> None:
+        self._peers, self._held, self._verify = peers, held, verify_signature
+        self._pace = pace or PullPace()
+        self._places = asyncio.Semaphore(self._pace.logs_at_once)
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def pull_all(self, wanted: Iterable[Wanted], peers: Sequence[Peer]) -> list[Pulled]:
+        """Pull several logs, some at once. Each author is asked first, then the others in order. Raises V2114."""
+        return list(await asyncio.gather(*(self.pull(one, peers) for one in wanted)))
+
+    async def pull(self, wanted: Wanted, peers: Sequence[Peer]) -> Pulled:
+        """Hold one log, unless it is held. Raises V2114 when it can't be written; all else is in the answer."""
+        lock = self._locks.setdefault(wanted.validator, asyncio.Lock())
+        async with lock, self._places:
+            entry = self._held.find(wanted.validator, wanted.race_id, wanted.note_sha256)
+            if entry is not None:
+                return Pulled(wanted=wanted, log=entry.log)
+            order = sorted(peers, key=lambda peer: peer.hotkey != wanted.validator)
+            complaints: list[Complaint] = []
+            try:
+                claim = await self._claim(wanted, order, complaints)
+                if claim is None:
+                    return Pulled(wanted=wanted, log=None, complaints=tuple(complaints))
+                return await self._pull(wanted, claim, order, complaints)
+            except ArenaError as error:
+                if error.failure.code != LOG_UNFIT:
+                    raise
+                return Pulled(wanted=wanted, log=None, complaints=tuple(complaints), unfit=error.failure)
+
+    async def _claim(self, wanted: Wanted, peers: Sequence[Peer], complaints: list[Complaint]) -> _Claim | None:
+        """The note, from our own folder or a peer. Raises ArenaError U3043 for one that its author made wrong."""
+        note = self._held.note(wanted.validator, wanted.note_sha256)
+        for peer in peers if note is None else ():
+            try:
+                found = await self._peers.note(peer, wanted.validator, wanted.note_sha256)
+                if found is not None and sha256_of(found) != wanted.note_sha256:
+                    raise ArenaError(PEER_LIED, f"{peer.hotkey}: a note with another hash than the chain holds")
+            except ArenaError as error:
+                complaints.append(Complaint(peer=peer.hotkey, failure=error.failure))
+                continue
+            if found is not None:
+                note = found
+                break
+        if note is None:
+            return None
+        try:
+            point = read_checkpoint(note, self._verify)
+        except ArenaError as error:
+            raise ArenaError(LOG_UNFIT, error.failure.detail) from error
+        if point.validator != wanted.validator:
+            raise ArenaError(LOG_UNFIT, f"{wanted.validator} anchored the note of {point.validator}")
+        due = read_tally(note, wanted.validator, wanted.race_id, self._verify)
+        if not 0 <= point.size - due.start.after_seq <= PULL_ROWS_MAX:
+            about = f"records {due.start.after_seq + 1} to {point.size} of {wanted.validator}"
+            raise ArenaError(LOG_UNFIT, f"{about} are none, or over {PULL_ROWS_MAX}")
+        return _Claim(note, point, due)
+
+    async def _pull(self, wanted: Wanted, claim: _Claim, peers: Sequence[Peer], complaints: list[Complaint]) -> Pulled:
+        starts = self._starts(claim)
+        if claim.due.start.after_seq == claim.point.size:  # nothing counts: no peer is needed
+            log, _ = await self._read(None, claim, starts[-1])
+            return Pulled(wanted=wanted, log=log, complaints=tuple(complaints))
+        for peer in peers:
+            try:
+                log, rewritten = await self._read_from(peer, claim, starts)
+            except ArenaError as error:
+                if error.failure.code not in _PEER_CODES:
+                    raise
+                complaints.append(Complaint(peer=peer.hotkey, failure=error.failure))
+                continue
+            return Pulled(wanted=wanted, log=log, complaints=tuple(complaints), rewritten=rewritten)
+        return Pulled(wanted=wanted, log=None, complaints=tuple(complaints))
+
+    def _starts(self, claim: _Claim) -> list[_Start]:
+        """Where reading may begin: for qualifying behind the newest note held of it, whose rows go on counting, unless
+        the log was rewritten; else where the tally does."""
+        name, due = claim.point.validator, claim.due
+        held = [] if due.race_id else self._held.entries("", name)
+        fitting = [e for e in held if e.tally.start == due.start and e.log.size < claim.point.size]
+        later = max(fitting, key=lambda entry: entry.log.size, default=None)
+        whole = _Start(due.start, Count())
+        return [_Start(later.end, later.tally.count, later), whole] if later else [whole]
+
+    async def _read_from(self, peer: Peer, claim: _Claim, starts: list[_Start]) -> tuple[HeldLog, Failure | None]:
+        """As `_read`, from the first of `starts` that the peer's rows follow."""
+        for start in starts[:-1]:
+            try:
+                return await self._read(peer, claim, start)
+            except SeamError:
+                continue
+        return await self._read(peer, claim, starts[-1])
+
+    async def _read(self, peer: Peer | None, claim: _Claim, start: _Start) -> tuple[HeldLog, Failure | None]:
+        """Read the rows behind `start` from one peer, and hold the log; and what it contradicts that was held before.
+
+        Raises ArenaError U3040 to U3043, V2114; without a peer, when what needs no row does not fit, U3043."""
+        known = [entry.end for entry in self._held.entries(None, claim.point.validator)]
+        check = RowsCheck(claim.point, claim.due, self._verify, start.mark, start.counted, known)
+        writer = self._held.writer()
+        try:
+            if peer is not None:
+                await self._take_in_time(peer, claim, check, writer)
+            try:
+                end = check.finish()
+            except ArenaError as error:
+                if peer is not None:
+                    raise
+                raise ArenaError(LOG_UNFIT, error.failure.detail) from error
+            log = await asyncio.to_thread(
+                self._held.put,
+                writer,
+                point=claim.point,
+                note=claim.note,
+                tally=claim.due,
+                end=end,
+                before=start.before,
+            )
+            return log, _contradiction(claim, check.contradicted)
+        finally:
+            writer.abandon()
+
+    async def _take_in_time(self, peer: Peer, claim: _Claim, check: RowsCheck, writer: RowsWriter) -> None:
+        budget_s = self._pace.budget_s(claim.point.size - check.at)
+        try:
+            async with asyncio.timeout(budget_s):
+                await self._take_all(peer, claim, check, writer)
+        except TimeoutError as error:
+            raise ArenaError(PEER_AWAY, f"{peer.hotkey}: not done within {budget_s:.0f} s") from error
+
+    async def _take_all(self, peer: Peer, claim: _Claim, check: RowsCheck, writer: RowsWriter) -> None:
+        """Take rows until the log's size, over as many answers as it takes."""
+        breaks = 0
+        while check.at < claim.point.size:
+            before = check.at
+            try:
+                await self._take_answer(peer, claim, check, writer)
+            except ArenaError as error:
+                breaks += 1
+                if error.failure.code != PEER_AWAY or check.at == before or breaks > BREAKS_MAX:
+                    raise
+            if check.at == before:
+                raise ArenaError(PEER_LIED, f"{peer.hotkey}: no record {before + 1} of {claim.point.validator}")
+
+    async def _take_answer(self, peer: Peer, claim: _Claim, check: RowsCheck, writer: RowsWriter) -> None:
+        name, size = claim.point.validator, claim.point.size
+        rows = self._peers.rows(peer, name, after_seq=check.at, to_seq=size, race_id=claim.due.race_id)
+        is_open = True
+        async with aclosing(rows):
+            while is_open:
+                waiting, broken = await _next_rows(rows)
+                await asyncio.to_thread(_take, check, writer, waiting)  # what came before a break stands
+                if broken is not None:
+                    raise broken
+                is_open = len(waiting) == BATCH_ROWS
+
+
+async def _next_rows(rows: AsyncGenerator[LogRow]) -> tuple[list[LogRow], ArenaError | None]:
+    """The next rows of an answer, fewer than BATCH_ROWS at its end, and what broke it."""
+    waiting: list[LogRow] = []
+    try:
+        async for row in rows:
+            waiting.append(row)
+            if len(waiting) == BATCH_ROWS:
+                break
+    except ArenaError as error:
+        return waiting, error
+    return waiting, None
+
+
+def _contradiction(claim: _Claim, mark: LogStart | None) -> Failure | None:
+    if mark is None:
+        return None
+    detail = f"{mark.validator}: the {mark.after_seq} records held before are not the first of its {claim.point.size}"
+    return Failure(code=LOG_REWRITTEN, detail=detail)
+
+
+def _take(check: RowsCheck, writer: RowsWriter, rows: list[LogRow]) -> None:
+    for row in rows:
+        check.take(row)
+    writer.write(rows)

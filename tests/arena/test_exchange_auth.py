@@ -1,0 +1,126 @@
+"""Signed requests: who signed what, for whom, when; and each only once."""
+
+from __future__ import annotations
+
+import pytest
+
+from arena.chain.auth import MAX_AGE_S, NONCES_MAX, SKEW_S, HttpAuth
+from arena.chain.keys import keypair_signer
+from problems.errors import ArenaError
+
+ALICE, BOB, EVE = (keypair_signer(f"//{name}") for name in ("Alice", "Bob", "Eve"))
+TARGET = "/v1/exchange/note?validator=5X&sha256=ab"
+SECOND_NS = 1_000_000_000
+
+
+class Clock:
+    def __init__(self, now_ns: int = 1_790_000_000 * SECOND_NS) -> None:
+        self.now_ns = now_ns
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+    def pass_s(self, seconds: float) -> None:
+        self.now_ns += int(seconds * SECOND_NS)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def server(clock: Clock) -> HttpAuth:
+    return HttpAuth(BOB, clock)
+
+
+@pytest.fixture
+def client(server: HttpAuth, clock: Clock) -> HttpAuth:
+    clock.pass_s(60)
+    return HttpAuth(ALICE, clock)
+
+
+def lowered(headers: dict[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+def signed(client: HttpAuth, target: str = TARGET, receiver: str = BOB.hotkey) -> dict[str, str]:
+    return lowered(client.sign("GET", target, receiver))
+
+
+def is_refused(server: HttpAuth, headers: dict[str, str], method: str = "GET", target: str = TARGET, body=b"") -> bool:
+    with pytest.raises(ArenaError) as caught:
+        server.caller(headers, method, target, body)
+    return caught.value.failure.code == "V2110"
+
+
+def test_the_caller_is_who_signed(client: HttpAuth, server: HttpAuth) -> None:
+    headers = signed(client)
+    assert server.claimed(headers) == ALICE.hotkey
+    assert server.caller(headers, "GET", TARGET) == ALICE.hotkey
+
+
+def test_a_request_is_let_through_once(client: HttpAuth, server: HttpAuth) -> None:
+    headers = signed(client)
+    server.caller(headers, "GET", TARGET)
+    assert is_refused(server, headers)
+    server.caller(signed(client), "GET", TARGET)
+
+
+def test_a_restart_lets_nothing_through_again(client: HttpAuth, server: HttpAuth, clock: Clock) -> None:
+    headers = signed(client)
+    server.caller(headers, "GET", TARGET)
+    clock.pass_s(1)
+    assert is_refused(HttpAuth(BOB, clock), headers)
+
+
+def test_a_request_for_another_receiver_target_method_or_body_is_refused(client: HttpAuth, server: HttpAuth) -> None:
+    assert is_refused(server, signed(client, receiver=EVE.hotkey))
+    assert is_refused(server, signed(client), target=TARGET + "0")
+    assert is_refused(server, signed(client), method="POST")
+    assert is_refused(server, signed(client), body=b"{}")
+
+
+def test_a_request_is_fresh_for_seconds(client: HttpAuth, server: HttpAuth, clock: Clock) -> None:
+    headers, again = signed(client), signed(client)
+    clock.pass_s(MAX_AGE_S - 0.5)
+    server.caller(headers, "GET", TARGET)
+    clock.pass_s(1)
+    assert is_refused(server, again)
+    clock.pass_s(SKEW_S + 1)
+    from_the_future = signed(client)
+    clock.pass_s(-SKEW_S - 1)
+    assert is_refused(server, from_the_future)
+
+
+@pytest.mark.parametrize("name", ["version", "hotkey", "receiver", "nonce", "signature"])
+def test_a_header_that_is_missing_or_nonsense_is_refused(client: HttpAuth, server: HttpAuth, name: str) -> None:
+    headers = signed(client)
+    del headers[f"x-bittensor-{name}"]
+    assert is_refused(server, headers)
+    for nonsense in ("", "zz", "0x", "5" * 5_000, "\x00", "ü"):
+        assert is_refused(server, signed(client) | {f"x-bittensor-{name}": nonsense})
+
+
+def test_another_hotkey_cannot_sign_for_one(server: HttpAuth, clock: Clock) -> None:
+    clock.pass_s(60)
+    headers = signed(HttpAuth(EVE, clock)) | {"x-bittensor-hotkey": ALICE.hotkey}
+    assert is_refused(server, headers)
+
+
+def test_a_claim_that_is_no_hotkey_is_none(server: HttpAuth) -> None:
+    assert server.claimed({}) is None
+    assert server.claimed({"x-bittensor-hotkey": "nobody"}) is None
+
+
+def test_what_is_remembered_of_one_hotkey_is_bounded_and_forgotten_in_time(
+    client: HttpAuth, server: HttpAuth, clock: Clock, monkeypatch
+) -> None:
+    assert NONCES_MAX >= 1_000
+    monkeypatch.setattr("arena.chain.auth.NONCES_MAX", 3)
+    for _ in range(3):
+        server.caller(signed(client), "GET", TARGET)
+    assert is_refused(server, signed(client))
+    clock.pass_s(60)
+    server.caller(signed(client), "GET", TARGET)
+    server.caller(signed(client), "GET", TARGET)

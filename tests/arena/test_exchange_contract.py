@@ -1,0 +1,222 @@
+"""What every way of asking a validator does, directly and over HTTP: who gets what, and when."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from arena.chain.keys import verify
+from arena.exchange.desk import ANSWERS_AT_ONCE
+from arena.exchange.limits import ShareRules, Shares
+from arena.exchange.port import Peer
+from arena.records.anchors import note_sha256
+from arena.records.chain import signing_message
+from arena.records.checkpoint import Checkpoint, sign_checkpoint
+from arena.store.port import StoredCheckpoint
+from arena.submissions.model import make_submission
+from problems.errors import ArenaError
+from tests.arena.exchange_stand import RACE, TERMS, HttpNet, LocalNet, Node
+from tests.arena.log_stand import attempt, episode, settlement
+
+
+class World:
+    """An author, a reader, and how the reader asks."""
+
+    def __init__(self, net, author: Node, reader: Node, peer: Peer) -> None:
+        self.net, self.author, self.reader, self.peer = net, author, reader, peer
+        self.ask = net.peers(reader)
+
+    async def rows(self, after_seq: int, to_seq: int, race_id: str = RACE, validator: str = ""):
+        named = validator or self.author.hotkey
+        asked = self.ask.rows(self.peer, named, after_seq=after_seq, to_seq=to_seq, race_id=race_id)
+        return [row async for row in asked]
+
+
+@pytest.fixture(params=[LocalNet, HttpNet], ids=["local", "http"])
+async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
+    net, permits = request.param(), set()
+    author, reader = Node(tmp_path, permits), Node(tmp_path, permits)
+    yield World(net, author, reader, await net.join(author))
+    await net.close()
+
+
+async def refused(asking) -> str:
+    with pytest.raises(ArenaError) as caught:
+        await asking
+    return caught.value.failure.code
+
+
+async def test_a_note_is_found_by_its_hash_and_by_no_other(world: World) -> None:
+    await world.author.evaluate([1])
+    note = await world.author.note()
+    assert await world.ask.note(world.peer, world.author.hotkey, note_sha256(note)) == note
+    assert await world.ask.note(world.peer, world.author.hotkey, "ab" * 32) is None
+    assert await world.ask.note(world.peer, world.reader.hotkey, note_sha256(note)) is None
+
+
+async def test_a_checkpoint_of_the_store_is_found_too(world: World) -> None:
+    point = Checkpoint(validator=world.author.hotkey, size=1, root="00" * 32)
+    note = sign_checkpoint(point, world.author.signer)
+    world.author.store.signed.append(StoredCheckpoint(validator=world.author.hotkey, size=1, note=note, signed_ms=1))
+    assert await world.ask.note(world.peer, world.author.hotkey, note_sha256(note)) == note
+
+
+async def test_rows_come_whole_for_the_race_and_as_stubs_for_all_else(world: World) -> None:
+    await world.author.evaluate([1])
+    await world.author.evaluate([2], "r2")
+    await world.author.evaluate([3], "")
+    size = await world.author.append([attempt(4)])  # of race r1
+    await world.author.anchor()
+    rows = await world.rows(0, size)
+    assert [row.seq for row in rows if row.content is not None] == [1, 2, 3, 10]
+    assert [row.withheld for row in rows] == [None] * 3 + ["unreleased"] * 6 + [None]
+    assert all(row.body is None for row in rows)
+    for row, record in zip(rows, world.author.store.log, strict=True):
+        assert (row.prev, row.content_sha256, row.signature) == (record.prev, record.content_sha256, record.signature)
+        message = signing_message(row.validator, row.seq, row.prev, row.content_sha256)
+        assert verify(row.validator, message, bytes.fromhex(row.signature))
+
+
+async def test_qualifying_is_asked_for_without_a_race(world: World) -> None:
+    await world.author.evaluate([1])
+    size = await world.author.evaluate([2], "")
+    await world.author.anchor("")
+    assert [row.seq for row in await world.rows(0, size, "") if row.content is not None] == [4, 5, 6]
+
+
+async def test_a_part_of_a_log_can_be_asked_for(world: World) -> None:
+    await world.author.evaluate([1, 2, 3])
+    await world.author.anchor()
+    assert [row.seq for row in await world.rows(4, 7)] == [5, 6, 7]
+
+
+async def test_nothing_of_a_race_leaves_before_its_roll_is_final(world: World) -> None:
+    size = await world.author.evaluate([1])
+    await world.author.anchor(is_final=False)
+    assert await refused(world.rows(0, size)) == "U3041"
+    world.author.reveal("r2", size)
+    world.author.reveal("", size)
+    assert await refused(world.rows(0, size)) == "U3041"
+    world.author.reveal(RACE, size)
+    assert len(await world.rows(0, size)) == size
+
+
+async def test_whole_rows_of_another_race_never_leave(world: World) -> None:
+    size = await world.author.evaluate([1], "r2")
+    await world.author.anchor(RACE)
+    assert await refused(world.rows(0, size, "r2")) == "U3041"
+    assert all(row.content is None for row in await world.rows(0, size))
+
+
+async def test_nothing_beyond_the_anchored_root_leaves(world: World) -> None:
+    size = await world.author.evaluate([1])
+    await world.author.anchor()
+    later = await world.author.evaluate([2])
+    assert await refused(world.rows(0, later)) == "U3041"
+    assert len(await world.rows(0, size)) == size
+
+
+async def test_a_log_that_is_not_held_is_refused(world: World) -> None:
+    world.author.reveal(RACE, 5)
+    assert await refused(world.rows(0, 5, validator=world.reader.hotkey)) == "U3041"
+
+
+async def test_without_a_permit_nothing_is_answered(world: World) -> None:
+    size = await world.author.evaluate([1])
+    wanted = await world.author.anchor()
+    world.author.permits.discard(world.reader.hotkey)
+    assert await refused(world.rows(0, size)) == "U3041"
+    assert await refused(world.ask.note(world.peer, wanted.validator, wanted.note_sha256)) == "U3041"
+    assert await refused(world.ask.submission(world.peer, "ab" * 32)) == "U3041"
+    assert await refused(world.ask.progress(world.peer, RACE)) == "U3041"
+    assert await refused(world.ask.settlement(world.peer, RACE)) == "U3041"
+
+
+async def test_a_source_is_found_by_its_commitment(world: World) -> None:
+    submission = make_submission(world.reader.signer, "agent", "def agent_main(problem):\n    return '✓'\n", 5)
+    world.author.shelf.put(submission)
+    assert await world.ask.submission(world.peer, submission.commitment_sha256) == submission
+    assert await world.ask.submission(world.peer, "ab" * 32) is None
+
+
+async def test_a_settlement_is_shown_once_it_is_in_force(world: World) -> None:
+    assert await world.ask.settlement(world.peer, RACE) is None
+    world.author.settlements[RACE] = settlement(RACE)
+    assert await world.ask.settlement(world.peer, RACE) == settlement(RACE)
+    assert await world.ask.settlement(world.peer, "r2") is None
+
+
+async def test_progress_names_pairs_that_are_done_and_nothing_about_how(world: World) -> None:
+    await world.author.evaluate([1])
+    progress = await world.ask.progress(world.peer, RACE)
+    assert progress.done == (("a1" * 32, "p0001"),)
+    assert (progress.policy_sha256, progress.guest_sha256) == (TERMS.policy_sha256, TERMS.guest_sha256)
+    assert set(msgspec.to_builtins(progress)) == {"validator", "race_id", "policy_sha256", "guest_sha256", "done"}
+    await world.author.evaluate([2])
+    assert len((await world.ask.progress(world.peer, RACE)).done) == 2
+    assert await world.ask.progress(world.peer, "r9") is None
+
+
+async def test_a_pair_without_its_verdict_is_not_done_whatever_its_outcome(world: World) -> None:
+    made, body = episode(1)
+    await world.author.append(made[:2], [body])
+    assert (await world.ask.progress(world.peer, RACE)).done == ()
+    await world.author.append(made[2:])
+    assert len((await world.ask.progress(world.peer, RACE)).done) == 1
+
+
+async def test_a_peer_that_is_not_there_is_away(world: World) -> None:
+    nobody = Peer(hotkey="5Nobody", endpoint="http://127.0.0.1:9")
+    assert await refused(world.ask.note(nobody, world.author.hotkey, "ab" * 32)) == "U3040"
+    assert await refused(world.ask.progress(Peer(hotkey="5Nobody", endpoint=""), RACE)) == "U3040"
+
+
+async def test_an_answer_has_a_length_and_the_next_goes_on_behind_it(world: World, monkeypatch) -> None:
+    monkeypatch.setattr("arena.exchange.desk.ANSWER_ROWS", 5)
+    size = await world.author.evaluate([1, 2, 3])
+    await world.author.anchor()
+    assert [row.seq for row in await world.rows(0, size)] == [1, 2, 3, 4, 5]
+    assert [row.seq for row in await world.rows(5, size)] == [6, 7, 8, 9]
+
+
+async def test_one_that_asks_too_much_is_refused_and_others_are_not(tmp_path: Path) -> None:
+    net, permits = LocalNet(), set()
+    author, eager, calm = (Node(tmp_path, permits) for _ in range(3))
+    author.desk = author.make_desk(ShareRules(requests_per_s=0.001, requests_burst=2))
+    peer = await net.join(author)
+    for _ in range(2):
+        await net.peers(eager).progress(peer, RACE)
+    assert await refused(net.peers(eager).progress(peer, RACE)) == "U3041"
+    assert await net.peers(calm).progress(peer, RACE) is not None
+
+
+async def test_one_that_takes_many_answers_at_once_is_refused_until_it_is_done(tmp_path: Path) -> None:
+    net, permits = LocalNet(), set()
+    author, eager, calm = (Node(tmp_path, permits) for _ in range(3))
+    peer = await net.join(author)
+    size = await author.evaluate([1, 2])
+    await author.anchor()
+    wanted = {"after_seq": 0, "to_seq": size, "race_id": RACE}
+    begun = [net.peers(eager).rows(peer, author.hotkey, **wanted) for _ in range(ANSWERS_AT_ONCE)]
+    for rows in begun:
+        await anext(rows)
+    assert await refused(anext(net.peers(eager).rows(peer, author.hotkey, **wanted))) == "U3041"
+    assert (await anext(net.peers(calm).rows(peer, author.hotkey, **wanted))).seq == 1
+    for rows in begun:
+        await rows.aclose()
+    assert (await anext(net.peers(eager).rows(peer, author.hotkey, **wanted))).seq == 1
+
+
+def test_a_share_of_bytes_is_waited_for_and_fills_up_again() -> None:
+    now_s = 0.0
+    shares = Shares(ShareRules(bytes_per_s=100, bytes_burst=1_000), lambda: now_s)
+    assert shares.spend_bytes("a", 1_000) == 0
+    assert shares.spend_bytes("a", 200) == 2
+    assert shares.spend_bytes("b", 1_000) == 0
+    now_s = 3.0
+    assert shares.spend_bytes("a", 100) == 0
+    now_s = 1_000.0
+    assert shares.spend_bytes("a", 1_100) == 1

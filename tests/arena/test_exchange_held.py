@@ -1,0 +1,97 @@
+"""Held logs on disk: whole or not at all, through kills and damage, and no more of them than are kept."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from arena.exchange.held import HeldFolder
+from problems.errors import ArenaError
+from tests.arena.hold_logs_forever import ROWS, VALIDATOR, hold
+
+SCRIPT = Path(__file__).with_name("hold_logs_forever.py")
+
+
+def whole(held: HeldFolder, race_id: str) -> bool:
+    return [row.seq for row in held.rows(race_id, VALIDATOR)] == list(range(1, ROWS + 1))
+
+
+def races(held: HeldFolder) -> list[str]:
+    return [entry.log.race_id for entry in held.entries()]
+
+
+def test_a_kill_at_any_instant_leaves_whole_logs_and_nothing_else(tmp_path: Path) -> None:
+    for run, delay_s in enumerate((0.0, 0.013, 0.037)):
+        running = subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(tmp_path), f"run{run}"],
+            cwd=Path(__file__).parents[2],
+            env={"PYTHONPATH": str(Path(__file__).parents[2])},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert running.stdout is not None
+        said = [running.stdout.readline().strip() for _ in range(3)]
+        time.sleep(delay_s)
+        running.kill()
+        said += running.stdout.read().split()
+        running.wait()
+        held = HeldFolder(tmp_path, races_kept=5)
+        assert held.damaged == []
+        assert said[-1] in races(held)[-2:]  # one more may stand there that it did not come to say
+        assert all(whole(held, race_id) for race_id in races(held))
+        named = {file.name for entry in held.entries() for file in entry.files}
+        assert {path.name for path in (tmp_path / "rows").iterdir()} == named
+
+
+def test_what_was_written_and_not_put_is_never_read(tmp_path: Path) -> None:
+    held = HeldFolder(tmp_path)
+    writer = held.writer()
+    writer.write([])
+    assert held.entries() == []
+    assert HeldFolder(tmp_path).entries() == []
+    assert list((tmp_path / "rows").iterdir()) == []
+
+
+def test_the_newest_races_are_kept_and_no_file_of_older_ones(tmp_path: Path) -> None:
+    held = HeldFolder(tmp_path, races_kept=2)
+    for race_id in ("r1", "r2", "r3"):
+        hold(held, race_id)
+    assert races(held) == ["r2", "r3"]
+    assert held.rows("r1", VALIDATOR) == []
+    assert len(list((tmp_path / "rows").iterdir())) == len(list((tmp_path / "entries").iterdir())) == 2
+    assert races(HeldFolder(tmp_path, races_kept=2)) == ["r2", "r3"]
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(path.read_bytes()[:-5]), Path.unlink])
+def test_a_changed_file_is_never_read_and_its_log_is_held_no_longer(tmp_path: Path, damage) -> None:
+    held = HeldFolder(tmp_path)
+    hold(held, "r1")
+    hold(held, "r2")
+    (file,) = held.entries("r1")[0].files
+    damage(tmp_path / "rows" / file.name)
+    with pytest.raises(ArenaError) as caught:
+        held.rows("r1", VALIDATOR)
+    assert caught.value.failure.code == "V2114"
+    assert races(held) == races(HeldFolder(tmp_path)) == ["r2"]
+    assert "r1" in held.damaged[0]
+
+
+def test_an_entry_that_cannot_be_read_is_not_believed(tmp_path: Path) -> None:
+    held = HeldFolder(tmp_path)
+    hold(held, "r1")
+    (path,) = (tmp_path / "entries").iterdir()
+    path.write_bytes(path.read_bytes()[:40])
+    again = HeldFolder(tmp_path)
+    assert (again.entries(), len(again.damaged)) == ([], 1)
+    assert list((tmp_path / "rows").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArenaError) as caught:
+        HeldFolder(tmp_path / "file" / "held")
+    assert caught.value.failure.code == "V2114"

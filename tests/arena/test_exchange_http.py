@@ -1,0 +1,249 @@
+"""The exchange over real HTTP: what a stranger's requests get, and what a hostile peer's answers cost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+
+from arena.exchange.http_peers import PROGRESS_BYTES_MAX, HttpPeers
+from arena.exchange.limits import ShareRules
+from arena.exchange.port import Peer
+from arena.exchange.pull import PullPace
+from problems.errors import ArenaError
+from tests.arena.exchange_stand import RACE, HttpNet, Node
+from tests.arena.log_stand import attempt
+
+ROUTES = (
+    "/v1/exchange/note?validator=5X&sha256=" + "ab" * 32,
+    "/v1/exchange/rows?validator=5X&after=0&to=5&race=r1",
+    "/v1/exchange/submission?commitment=" + "ab" * 32,
+    "/v1/exchange/progress?race=r1",
+    "/v1/exchange/settlement?race=r1",
+)
+
+
+class Served:
+    """One node behind its server, and a permit holder that signs raw requests to it."""
+
+    def __init__(self, node: Node, client: Node, url: str) -> None:
+        self.node, self.client, self.url = node, client, url
+        self.http = httpx.AsyncClient(base_url=url, timeout=10)
+
+    def headers(self, target: str, by: Node | None = None) -> dict[str, str]:
+        return (by or self.client).auth.sign("GET", target, self.node.hotkey)
+
+    async def get(self, target: str, headers: dict[str, str] | None = None) -> tuple[int, str]:
+        answer = await self.http.get(target, headers=self.headers(target) if headers is None else headers)
+        assert answer.headers["content-type"] == "application/json"
+        return answer.status_code, answer.json().get("code", "")
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    net, permits = HttpNet(), set()
+    node, client = Node(tmp_path, permits), Node(tmp_path, permits)
+    made = Served(node, client, (await net.join(node)).endpoint)
+    yield made
+    await made.http.aclose()
+    await net.close()
+
+
+@pytest.mark.parametrize("target", ROUTES)
+async def test_every_route_refuses_who_does_not_sign_or_has_no_permit(
+    served: Served, target: str, tmp_path: Path
+) -> None:
+    stranger = Node(tmp_path / "stranger", set())
+    assert await served.get(target, {}) == (401, "V2110")
+    assert await served.get(target, served.headers(target, stranger)) == (403, "V2111")
+    assert await served.get(target, served.headers(target + "&more=1")) == (401, "V2110")
+    named = served.headers(target, stranger) | {"X-Bittensor-Hotkey": served.client.hotkey}
+    assert await served.get(target, named) == (401, "V2110")
+
+
+async def test_a_request_that_was_seen_is_refused(served: Served) -> None:
+    headers = served.headers(ROUTES[3])
+    assert (await served.http.get(ROUTES[3], headers=headers)).status_code == 200
+    assert await served.get(ROUTES[3], headers) == (401, "V2110")
+
+
+async def test_a_body_is_refused_before_it_is_read(served: Served) -> None:
+    answer = await served.http.request("GET", ROUTES[3], headers=served.headers(ROUTES[3]), content=b"x")
+    assert (answer.status_code, answer.json()["code"]) == (401, "V2110")
+
+
+async def test_what_is_not_there_is_404_and_a_wrong_parameter_400(served: Served) -> None:
+    for target in ROUTES[:3]:
+        assert await served.get(target) == (404, "V2113")
+    for target in (ROUTES[0] + "0", ROUTES[1] + "&limit=3", ROUTES[1].replace("to=5", "to=-5"), ROUTES[3] + "/../x"):
+        assert await served.get(target) == (400, "V2081")
+
+
+async def test_one_that_asks_too_much_is_told_to_wait(tmp_path: Path) -> None:
+    net, permits = HttpNet(), set()
+    node, client = Node(tmp_path, permits), Node(tmp_path, permits)
+    node.desk = node.make_desk(ShareRules(requests_per_s=0.001, requests_burst=1))
+    served = Served(node, client, (await net.join(node)).endpoint)
+    assert (await served.http.get(ROUTES[3], headers=served.headers(ROUTES[3]))).status_code == 200
+    answer = await served.http.get(ROUTES[3], headers=served.headers(ROUTES[3]))
+    assert (answer.status_code, answer.json()["code"], "retry-after" in answer.headers) == (429, "V2112", True)
+    await served.http.aclose()
+    await net.close()
+
+
+async def test_the_routes_stand_only_where_a_node_offers_them(served: Served) -> None:
+    from arena.api.app import make_app
+    from arena.api.stream import Places
+    from arena.api.tail import Tail
+
+    def paths(exchange) -> set[str]:
+        app = make_app(Tail(served.node.store), Places(1), exchange)
+        return {path for path in app.openapi()["paths"] if "exchange" in path}
+
+    from arena.exchange.routes import Exchange
+
+    assert paths(None) == set()
+    assert paths(Exchange(served.node.desk, served.node.auth)) == {target.partition("?")[0] for target in ROUTES}
+
+
+# -- hostile peers
+
+Answer = Callable[[asyncio.StreamWriter], "asyncio.Future[None]"]
+OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\n"
+
+
+class Hostile:
+    """A server that answers every request with one behaviour, and counts what it could send."""
+
+    def __init__(self, behave) -> None:
+        self._behave, self.sent = behave, 0
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            async for piece in self._behave():
+                writer.write(piece)
+                await writer.drain()
+                self.sent += len(piece)
+        writer.close()
+
+
+@contextlib.asynccontextmanager
+async def hostile(behave) -> AsyncIterator[tuple[Hostile, Peer]]:
+    made = Hostile(behave)
+    server = await asyncio.start_server(made, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        yield made, Peer(hotkey="5Hostile", endpoint=f"http://127.0.0.1:{port}")
+    finally:
+        server.close()
+
+
+async def endless_garbage():
+    yield OK + b"\r\n"
+    while True:
+        yield b"x" * 65_536
+
+
+async def endless_rows():
+    row = msgspec.json.encode({"validator": "5X", "seq": 1, "prev": "", "content_sha256": "", "signature": "",
+                               "content": None, "body": None, "withheld": "unreleased"})  # fmt: skip
+    yield OK + b"\r\n"
+    while True:
+        yield (row + b"\n") * 100
+
+
+async def nested_json():
+    yield OK + b"\r\n" + b"[" * 200_000 + b"\n"
+
+
+async def no_rows():
+    yield OK + b"\r\n{}\n"
+
+
+async def a_bomb():
+    body = gzip.compress(b"x" * 5_000_000)
+    yield OK + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+
+
+async def a_redirect():
+    yield b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n"
+
+
+async def half_a_row():
+    yield OK + b'\r\n{"validator":"5X"'
+
+
+async def an_ending_too_early():
+    yield OK + b"content-length: 500\r\n\r\nxx"
+
+
+async def no_http():
+    yield b"SSH-2.0-OpenSSH\r\n" * 10
+
+
+async def silence():
+    await asyncio.sleep(20)
+    yield b""
+
+
+async def an_error_page():
+    yield b"HTTP/1.1 500 Oops\r\ncontent-length: 4\r\n\r\noops"
+
+
+async def endless_headers():
+    yield b"HTTP/1.1 200 OK\r\n"
+    while True:
+        yield b"x-more: " + b"y" * 1_000 + b"\r\n"
+
+
+SOCKET_BYTES = 16 << 20  # what the kernel may hold between the two
+LIES = {endless_garbage, endless_rows, nested_json, no_rows, a_bomb, half_a_row}
+ABSENT = {a_redirect, an_ending_too_early, no_http, silence, an_error_page, endless_headers}
+
+
+@pytest.mark.parametrize("behave", sorted(LIES | ABSENT, key=lambda one: one.__name__))
+async def test_a_hostile_answer_ends_soon_and_costs_little(behave, tmp_path: Path) -> None:
+    node = Node(tmp_path, set())
+    async with hostile(behave) as (server, peer), HttpPeers(node.auth, silence_s=0.5, answer_s=1.0) as peers:
+        for ask in (
+            lambda: peers.note(peer, "5X", "ab" * 32),
+            lambda: peers.submission(peer, "ab" * 32),
+            lambda: peers.progress(peer, RACE),
+            lambda: peers.settlement(peer, RACE),
+            lambda: everything(peers.rows(peer, "5X", after_seq=0, to_seq=300, race_id=RACE)),
+        ):
+            server.sent = 0
+            with pytest.raises(ArenaError) as caught:
+                await ask()
+            assert caught.value.failure.code in (("U3042", "U3040") if behave in LIES else ("U3040",))
+            assert server.sent < PROGRESS_BYTES_MAX + SOCKET_BYTES
+
+
+async def everything(rows) -> list:
+    return [row async for row in rows]
+
+
+async def test_a_pull_from_a_hostile_peer_goes_on_to_the_next(tmp_path: Path) -> None:
+    net, permits = HttpNet(), set()
+    author, reader = Node(tmp_path, permits), Node(tmp_path, permits)
+    await author.append([attempt(number) for number in range(40)])
+    wanted = await author.anchor()
+    honest = await net.join(author)
+    puller = reader.puller(net.peers(reader), pace=PullPace(base_s=2.0))
+    for behave in (endless_garbage, endless_rows, no_http):
+        async with hostile(behave) as (_, peer):
+            liar = msgspec.structs.replace(peer, hotkey="5Hostile")
+            reader.held = type(reader.held)(tmp_path / behave.__name__)
+            puller = reader.puller(net.peers(reader), pace=PullPace(base_s=2.0))
+            pulled = await puller.pull(msgspec.structs.replace(wanted), [honest, liar])
+            assert pulled.log is not None
+            first = await puller.pull(msgspec.structs.replace(wanted, race_id="r9"), [liar])
+            assert first.log is None
+    await net.close()

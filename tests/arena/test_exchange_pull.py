@@ -1,0 +1,245 @@
+"""Pulling logs from others: what is held is what the log holds, read on from where it was left, whoever serves it."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arena.exchange.held import HeldFolder
+from arena.exchange.local_peers import PeerFault
+from arena.exchange.port import Peer
+from arena.exchange.pull import Pulled
+from arena.exchange.tally import counts
+from arena.export.assembly import signed_content
+from tests.arena.exchange_stand import FAST, RACE, HttpNet, LocalNet, Node
+from tests.arena.log_stand import attempt
+
+
+class Trio:
+    """An author, a relay that may hold the author's log, and a reader."""
+
+    def __init__(self, net, nodes: list[Node], peers: list[Peer]) -> None:
+        self.net, self.peers = net, peers
+        self.author, self.relay, self.reader = nodes
+        self.ask = net.peers(self.reader)
+
+    async def pull(self, wanted, node: Node | None = None, **options) -> Pulled:
+        node = node or self.reader
+        peers = self.ask if node is self.reader else self.net.peers(node)
+        return await node.puller(peers, pace=FAST).pull(wanted, self.peers, **options)
+
+
+async def make_trio(net, folder: Path) -> Trio:
+    permits: set[str] = set()
+    nodes = [Node(folder, permits) for _ in range(3)]
+    return Trio(net, nodes, [await net.join(node) for node in nodes])
+
+
+@pytest.fixture(params=[LocalNet, HttpNet], ids=["local", "http"])
+async def any_trio(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Trio]:
+    made = await make_trio(request.param(), tmp_path)
+    yield made
+    await made.net.close()
+
+
+@pytest.fixture
+async def trio(tmp_path: Path) -> Trio:
+    return await make_trio(LocalNet(), tmp_path)
+
+
+def counted(node: Node, race_id: str, size: int) -> list[tuple[int, bytes]]:
+    """What the log itself says that a reader must hold."""
+    found = []
+    for record in node.store.log[:size]:
+        content = signed_content(record.content, record.content_sha256)
+        if counts(content, len(record.content), race_id):
+            found.append((record.seq, record.content))
+    return found
+
+
+def held(node: Node, race_id: str, validator: str, **options) -> list[tuple[int, bytes]]:
+    return [(row.seq, bytes(row.content)) for row in node.held.rows(race_id, validator, **options)]
+
+
+async def test_what_is_held_is_what_the_log_holds(any_trio: Trio) -> None:
+    author, reader = any_trio.author, any_trio.reader
+    await author.evaluate([1, 2])
+    await author.evaluate([3], "r2")
+    await author.evaluate([4], "")
+    size = await author.evaluate([5])
+    pulled = await any_trio.pull(await author.anchor())
+    assert (pulled.complaints, pulled.unfit, pulled.rewritten) == ((), None, None)
+    assert (pulled.log.size, pulled.log.rows) == (size, 9)
+    assert held(reader, RACE, author.hotkey) == counted(author, RACE, size)
+    assert reader.held.held(RACE) == [pulled.log]
+
+
+async def test_who_holds_a_log_passes_it_on_when_its_author_is_away(any_trio: Trio) -> None:
+    author, relay, reader = any_trio.author, any_trio.relay, any_trio.reader
+    await author.evaluate([7], "r0")
+    size = await author.evaluate([1, 2])
+    wanted = await author.anchor()
+    await any_trio.pull(wanted, relay)
+    others = [peer for peer in any_trio.peers if peer.hotkey != author.hotkey]
+    refused = await reader.puller(any_trio.ask, pace=FAST).pull(wanted, others)
+    assert refused.log is None  # the relay's own roll is not final: it shows nothing of the race
+    relay.reveal(RACE, 0)
+    pulled = await reader.puller(any_trio.ask, pace=FAST).pull(wanted, others)
+    assert pulled.log is not None
+    assert held(reader, RACE, author.hotkey) == counted(author, RACE, size)
+
+
+class CountingPeers:
+    """Peers that count the rows which came."""
+
+    def __init__(self, peers) -> None:
+        self._peers, self.rows_read, self.note = peers, 0, peers.note
+
+    async def rows(self, *wanted, **named):
+        async for row in self._peers.rows(*wanted, **named):
+            self.rows_read += 1
+            yield row
+
+
+async def test_the_next_race_reads_only_new_rows(trio: Trio) -> None:
+    author, reader = trio.author, trio.reader
+    await author.evaluate([1, 2])
+    await trio.pull(await author.anchor())
+    size = await author.evaluate([3], "r2")
+    counting = CountingPeers(trio.ask)
+    pulled = await reader.puller(counting, pace=FAST).pull(await author.anchor("r2"), trio.peers)
+    assert (pulled.log.size, counting.rows_read) == (size, 3)
+    assert held(reader, "r2", author.hotkey) == counted(author, "r2", size)
+
+
+async def test_a_race_whose_records_began_before_the_last_note_is_read_from_its_first_record(trio: Trio) -> None:
+    author, reader = trio.author, trio.reader
+    await author.evaluate([1])
+    await author.evaluate([2], "r2")
+    await trio.pull(await author.anchor())
+    size = await author.evaluate([3], "r2")
+    pulled = await trio.pull(await author.anchor("r2"))
+    assert pulled.complaints == ()
+    assert held(reader, "r2", author.hotkey) == counted(author, "r2", size)
+
+
+async def test_qualifying_goes_on_counting_over_all_notes(trio: Trio) -> None:
+    author, reader = trio.author, trio.reader
+    sizes, notes = [], []
+    for problem in (1, 2, 3):
+        await author.evaluate([problem], "")
+        sizes.append(await author.evaluate([problem], f"r{problem}"))
+        wanted = await author.anchor("")
+        notes.append(wanted.note_sha256)
+        assert (await trio.pull(wanted)).log is not None
+        await trio.pull(await author.anchor(f"r{problem}"))
+    assert [log.rows for log in reader.held.held("")] == [3, 6, 9]
+    assert held(reader, "", author.hotkey) == counted(author, "", sizes[-1])
+    assert held(reader, "", author.hotkey, note_sha256=notes[1]) == counted(author, "", sizes[1])
+    assert held(reader, "", author.hotkey, after_seq=sizes[1]) == counted(author, "", sizes[2])[6:]
+
+
+async def test_a_held_log_is_asked_for_no_more_also_after_a_restart(trio: Trio) -> None:
+    await trio.author.evaluate([1])
+    wanted = await trio.author.anchor()
+    first = await trio.pull(wanted)
+    trio.reader.held = HeldFolder(trio.reader.folder / "held")
+    trio.ask.desks = {}
+    again = await trio.pull(wanted)
+    assert (again.log, again.complaints) == (first.log, ())
+
+
+async def test_a_log_without_a_record_of_the_race_is_held_and_empty(trio: Trio) -> None:
+    empty = await trio.pull(await trio.author.anchor())
+    assert (empty.log.size, empty.log.rows) == (0, 0)
+    await trio.author.evaluate([1], "r2")
+    other = await trio.pull(await trio.author.anchor("r3"))
+    assert (other.log.size, other.log.rows) == (3, 0)
+    assert trio.reader.held.rows("r3", trio.author.hotkey) == []
+
+
+async def test_several_logs_are_pulled_at_once(trio: Trio) -> None:
+    for node in (trio.author, trio.relay):
+        await node.evaluate([1, 2])
+    wanted = [await trio.author.anchor(), await trio.relay.anchor()]
+    pulled = await trio.reader.puller(trio.ask, pace=FAST).pull_all(wanted, trio.peers)
+    assert [one.log.validator for one in pulled] == [trio.author.hotkey, trio.relay.hotkey]
+
+
+async def test_a_connection_that_breaks_is_taken_up_behind_the_last_row(trio: Trio) -> None:
+    size = await trio.author.evaluate([1, 2, 3])
+    trio.ask.faults[trio.author.hotkey] = PeerFault(rows_max=4)
+    pulled = await trio.pull(await trio.author.anchor())
+    assert (pulled.log.size, pulled.complaints) == (size, ())
+
+
+async def test_answers_shorter_than_the_log_are_put_together(trio: Trio, monkeypatch) -> None:
+    monkeypatch.setattr("arena.exchange.desk.ANSWER_ROWS", 5)
+    monkeypatch.setattr("arena.exchange.pull.BATCH_ROWS", 2)
+    monkeypatch.setattr("arena.exchange.desk.PAGE_ROWS", 3)
+    size = await trio.author.evaluate([1, 2, 3, 4])
+    await trio.pull(await trio.author.anchor())
+    assert held(trio.reader, RACE, trio.author.hotkey) == counted(trio.author, RACE, size)
+
+
+async def test_a_log_that_was_rewritten_counts_as_it_stands_and_is_reported(trio: Trio, tmp_path: Path) -> None:
+    author = trio.author
+    await author.evaluate([1])
+    await trio.pull(await author.anchor())
+    other = Node(tmp_path / "again", author.permits, signer=author.signer)  # the same hotkey, another log
+    trio.ask.desks[author.hotkey] = other.desk
+    size = await other.evaluate([5, 6], "r2")
+    pulled = await trio.pull(await other.anchor("r2"))
+    assert pulled.rewritten.code == "U3044"
+    assert held(trio.reader, "r2", author.hotkey) == counted(other, "r2", size)
+    fresh = Node(tmp_path / "fresh", author.permits)
+    trio.net.nodes = [other]
+    without_past = await fresh.puller(trio.net.peers(fresh), pace=FAST).pull(pulled.wanted, trio.peers)
+    assert without_past.log == pulled.log  # whether it is held does not follow from what was held before
+
+
+async def test_a_rewritten_log_is_read_from_its_beginning_where_it_was_to_go_on(trio: Trio, tmp_path: Path) -> None:
+    author = trio.author
+    await author.evaluate([1], "")
+    await trio.pull(await author.anchor(""))
+    other = Node(tmp_path / "again", author.permits, signer=author.signer)
+    trio.ask.desks[author.hotkey] = other.desk
+    size = await other.evaluate([2, 3], "")
+    pulled = await trio.pull(await other.anchor(""))
+    assert (pulled.log.size, pulled.complaints, pulled.rewritten.code) == (size, (), "U3044")
+    assert held(trio.reader, "", author.hotkey) == counted(other, "", size)
+
+
+@settings(max_examples=12)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["r1", "r2", "r3", "", "plain"]), st.sampled_from(["", "anchor", "relay"])),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_however_races_and_anchors_follow_each_other_readers_hold_what_the_log_holds(steps) -> None:
+    async def check(folder: Path) -> None:
+        trio = await make_trio(LocalNet(), folder)
+        for race_id in ("r1", "r2", "r3", ""):
+            trio.relay.reveal(race_id)
+        for number, (race_id, then) in enumerate(steps, 1):
+            size = await (trio.author.append([attempt(number)]) if race_id == "plain" else
+                          trio.author.evaluate([number], race_id))  # fmt: skip
+            race_id = RACE if race_id == "plain" else race_id
+            if not then:
+                continue
+            wanted = await trio.author.anchor(race_id)
+            if then == "relay":
+                assert (await trio.pull(wanted, trio.relay)).log is not None
+            assert (await trio.pull(wanted)).log.size == size
+            assert held(trio.reader, race_id, trio.author.hotkey) == counted(trio.author, race_id, size)
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(check(Path(folder)))

@@ -1,0 +1,124 @@
+"""Sources between validators: what the chain knows is fetched from whoever has it, checked, and delivered once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from arena.chain.keys import generate_signer, verify
+from arena.chain.port import Commitment
+from arena.exchange.local_peers import PeerFault
+from arena.exchange.sources import PAUSE_MS, SourceRelay, SourceShelf, require_committed
+from arena.submissions.inbox import Inbox
+from arena.submissions.model import commitment_sha256, make_submission
+from problems.errors import ArenaError
+from tests.arena.exchange_stand import LocalNet, Node
+
+SOURCE = "def agent_main(problem):\n    return None\n"
+MINER = generate_signer()
+SUBMISSION = make_submission(MINER, "agent", SOURCE, 5)
+
+
+def commitment(submission=SUBMISSION) -> Commitment:
+    return Commitment(hotkey=submission.hotkey, sha256=submission.commitment_sha256, block=7)
+
+
+class Relaying:
+    """A reader whose relay asks two others; time is a number."""
+
+    def __init__(self, folder: Path) -> None:
+        self.net, permits = LocalNet(), set()
+        self.first, self.second, self.reader = (Node(folder, permits) for _ in range(3))
+        self.inbox, self.now_ms, self.peers = Inbox(folder / "inbox"), 1_000_000, []
+
+    async def open(self):
+        self.peers = [await self.net.join(node) for node in (self.first, self.second)]
+        self.ask = self.net.peers(self.reader)
+        self.relay = SourceRelay(self.ask, self.reader.shelf, verify, self.inbox.put, now_ms=lambda: self.now_ms)
+        return self
+
+    async def fetch(self, *commitments: Commitment):
+        return await self.relay.fetch(commitments or [commitment()], self.peers)
+
+
+@pytest.fixture
+async def relaying(tmp_path: Path) -> Relaying:
+    return await Relaying(tmp_path).open()
+
+
+async def test_a_source_committed_on_chain_reaches_the_inbox_of_who_lacks_it(relaying: Relaying) -> None:
+    relaying.second.shelf.put(SUBMISSION)
+    fetched = await relaying.fetch()
+    assert fetched.delivered == (SUBMISSION.commitment_sha256,)
+    assert [entry.submission for entry in relaying.inbox.pending()] == [SUBMISSION]
+    assert relaying.reader.shelf.get(SUBMISSION.commitment_sha256) == SUBMISSION
+
+
+async def test_what_is_known_is_not_asked_for_again(relaying: Relaying) -> None:
+    relaying.second.shelf.put(SUBMISSION)
+    await relaying.fetch()
+    relaying.ask.desks = {}
+    fetched = await relaying.fetch()
+    assert (fetched.delivered, fetched.complaints) == ((), ())
+
+
+async def test_one_that_lies_is_named_and_the_next_is_asked(relaying: Relaying) -> None:
+    relaying.first.shelf.put(SUBMISSION)
+    relaying.second.shelf.put(SUBMISSION)
+    relaying.ask.faults[relaying.first.hotkey] = PeerFault(is_lying=True)
+    fetched = await relaying.fetch()
+    assert fetched.delivered == (SUBMISSION.commitment_sha256,)
+    assert [(c.peer, c.failure.code) for c in fetched.complaints] == [(relaying.first.hotkey, "U3042")]
+
+
+async def test_what_nobody_has_is_asked_for_again_later_and_less_often(relaying: Relaying) -> None:
+    relaying.ask.faults[relaying.first.hotkey] = PeerFault(is_away=True)
+    asked = []
+    for _ in range(8):
+        asked.append(bool((await relaying.fetch()).complaints))
+        relaying.now_ms += PAUSE_MS
+    assert asked == [True, True, False, True, False, False, False, True]
+
+
+def test_only_the_source_that_the_hotkey_committed_and_signed_is_taken() -> None:
+    other = make_submission(generate_signer(), "agent", SOURCE, 5)
+    changed = msgspec.structs.replace(SUBMISSION, source=SOURCE + "#")
+    unsigned = msgspec.structs.replace(SUBMISSION, signature=other.signature)
+    renamed = msgspec.structs.replace(SUBMISSION, name="another")
+    ill_named = make_submission(MINER, "agent", SOURCE, 5)
+    ill_named = msgspec.structs.replace(ill_named, name="a b")
+    require_committed(SUBMISSION, commitment(), verify)
+    for wrong in (other, changed, unsigned, renamed, ill_named):
+        with pytest.raises(ArenaError) as caught:
+            require_committed(wrong, commitment(), verify)
+        assert caught.value.failure.code == "U3042"
+
+
+def test_a_commitment_of_one_hotkey_is_not_met_by_another_that_committed_the_same(tmp_path: Path) -> None:
+    thief = generate_signer()
+    stolen = Commitment(hotkey=thief.hotkey, sha256=SUBMISSION.commitment_sha256, block=9)
+    assert commitment_sha256(thief.hotkey, SOURCE) != stolen.sha256
+    with pytest.raises(ArenaError):
+        require_committed(SUBMISSION, stolen, verify)
+
+
+def test_the_shelf_holds_so_many_and_drops_the_oldest(tmp_path: Path) -> None:
+    shelf = SourceShelf(tmp_path, most=2)
+    made = [make_submission(MINER, "agent", f"{SOURCE}# {number}\n", 5) for number in range(3)]
+    for submission in made:
+        shelf.put(submission)
+    assert [shelf.get(submission.commitment_sha256) for submission in made] == [None, *made[1:]]
+
+
+def test_a_damaged_or_mislaid_file_counts_as_none(tmp_path: Path) -> None:
+    shelf = SourceShelf(tmp_path)
+    shelf.put(SUBMISSION)
+    (path,) = tmp_path.glob("*.json")
+    other = tmp_path / f"{'ab' * 32}.json"
+    other.write_bytes(path.read_bytes())
+    path.write_bytes(path.read_bytes()[:20])
+    assert shelf.get(SUBMISSION.commitment_sha256) is None
+    assert shelf.get("ab" * 32) is None
+    assert shelf.get("../inbox") is None
