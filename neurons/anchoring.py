@@ -3,12 +3,14 @@
 Promise: the store is told of an anchor only after the block that holds it is finalized and the chain, asked at that
 block, answers with it. Everything follows from the store and the chain, so a restart neither forgets an anchor that was
 under way nor commits twice. A chain that is away or refuses costs an anchor and is asked again later, never sooner than
-its own rate limit makes sense. The commitment is one slot per hotkey: see arena/chain/README.md.
+its own rate limit makes sense. The commitment is one slot per hotkey (arena/chain/README.md): while a race needs it, no
+ordinary anchor is put there.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from arena.records.anchors import committed_checkpoint, note_sha256
 from arena.store.port import StoredCheckpoint
@@ -22,7 +24,9 @@ PAUSE_MS, PAUSE_MS_MAX = 60_000, 1_200_000  # up to a hundred blocks of the real
 class AnchorLoop:
     """Anchors one node's checkpoints."""
 
-    def __init__(self, node: Node, every_s: int) -> None:
+    def __init__(self, node: Node, every_s: int, *, is_quiet: Callable[[int], bool] = lambda _: False) -> None:
+        """`is_quiet` says of a moment (unix ms) whether the slot belongs to a race: nothing is committed then."""
+        self._is_quiet = is_quiet
         self._node = node
         self._every_ms = every_s * 1_000
         self._anchored: StoredCheckpoint | None = None
@@ -67,7 +71,7 @@ class AnchorLoop:
     async def _commit_if_due(self, newest: StoredCheckpoint) -> None:
         node, now_ms = self._node, self._node.now_ms()
         since_ms = newest.signed_ms - (self._anchored.signed_ms if self._anchored else 0)
-        if since_ms < self._every_ms or now_ms < self._not_before_ms:
+        if since_ms < self._every_ms or now_ms < self._not_before_ms or self._is_quiet(now_ms):
             return
         self._pause_ms = min(PAUSE_MS_MAX, max(PAUSE_MS, self._pause_ms * 2))
         self._not_before_ms = now_ms + self._pause_ms  # also when no answer comes: it may stand on chain all the same

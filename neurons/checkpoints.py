@@ -53,6 +53,7 @@ class CheckpointLoop:
         self._unanswered: StoredCheckpoint | None = None  # signed and sent; the store may have it
         self._looked_ms: int | None = None
         self._is_open = False
+        self._signing = asyncio.Lock()
         self._written: dict[Path, int] = {}  # the last checkpoint that stands in each folder
 
     async def open(self) -> None:
@@ -97,6 +98,15 @@ class CheckpointLoop:
 
         Raises ArenaError V2080 when the log is not the one that was signed before, V2021 when the store is away.
         """
+        async with self._signing:
+            return await self._sign()
+
+    async def newest(self) -> StoredCheckpoint | None:
+        """A checkpoint of the log as it is, signed now where records were appended since the last; None for an empty
+        log. Raises as `sign`."""
+        return await self.sign() or self._last
+
+    async def _sign(self) -> StoredCheckpoint | None:
         node = self._node
         if self._unanswered is None:
             await self._catch_up()

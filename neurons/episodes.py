@@ -23,8 +23,8 @@ from neurons.node import Node
 from neurons.turns import drained_within, persist, take_turns
 from neurons.worker_protocol import Evaluated, EvaluateJob, Faulted
 from problems.errors import ArenaError, Failure, Owner
-from problems.model import Problem
 from problems.outcome import UnscoredOutcome
+from problems.titles import AcceptedTitles, cut_titles
 
 IDLE_S = 0.25
 
@@ -50,13 +50,11 @@ class EpisodeLoop:
 
     async def _serve(self, lease: Lease) -> None:
         try:
-            problem, source = await self._inputs(lease)
+            job = await self._job(lease)
         except ArenaError as error:
             await self._fault(lease, error.failure)
             return
-        work = asyncio.create_task(
-            self._node.pool.run(EvaluateJob(job_id=lease.attempt_id, source=source, problem=problem))
-        )
+        work = asyncio.create_task(self._node.pool.run(job))
         keeper = asyncio.create_task(self._keep(lease, work))
         try:
             reply = await work
@@ -72,11 +70,14 @@ class EpisodeLoop:
         else:
             await self._fault(lease, reply.failure if isinstance(reply, Faulted) else Failure(code="V2004"))
 
-    async def _inputs(self, lease: Lease) -> tuple[Problem, str]:
+    async def _job(self, lease: Lease) -> EvaluateJob:
+        """What a worker is sent; a race's problem goes with the accepted titles that its own batch holds for it."""
         context, subject = lease.item.context, lease.item.subject
+        release: AcceptedTitles | None = None
         if context.stage == "race":
             batch = await asyncio.to_thread(self._node.stock.batch, context.race_id)
             found = {problem.problem_id: problem for problem in batch.problems}.get(context.problem_id)
+            release = batch.titles
         else:
             found = self._node.suite_problems().get(context.problem_id)
         if found is None:
@@ -84,7 +85,8 @@ class EpisodeLoop:
         source = await self._node.store.source(subject.agent_version_id)
         if source is None:
             raise ArenaError("V2004", f"no source stored for agent {subject.agent_version_id[:12]}")
-        return found, source
+        titles = None if release is None else cut_titles(release, (found,))
+        return EvaluateJob(job_id=lease.attempt_id, source=source, problem=found, titles=titles)
 
     async def _keep(self, lease: Lease, work: asyncio.Task[object]) -> None:
         """Renew the lease while the work runs; stop the jail at once when it is lost."""

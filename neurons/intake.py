@@ -98,6 +98,8 @@ class Intake:
             self._node.inbox.answer(entry, _receipt(submission, admission, "refused", None))
             self._node.log.info("refused", agent=submission.name, failure=str(admission.refusal))
             return
+        if self._node.sharing:  # before it is decided: who committed it may be asked for at any validator
+            await asyncio.to_thread(self._node.sharing.shelf.put, submission)
         report = await self._inspect(submission, stored)
         state = _STATE_OF_OUTCOME[report.outcome]
         subject = Subject(

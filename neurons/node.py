@@ -10,7 +10,11 @@ from structlog.typing import FilteringBoundLogger
 
 from arena.api.server import TailServer
 from arena.bank.port import Bank
-from arena.chain.port import Beacon, Signer, Subtensor
+from arena.chain.port import Beacon, RequestAuth, Signer, Subtensor
+from arena.exchange.held import HeldFolder
+from arena.exchange.port import Peers
+from arena.exchange.pull import Puller
+from arena.exchange.sources import SourceShelf
 from arena.gate.knowledge import GateKnowledge
 from arena.policy import Policy
 from arena.records.model import Conditions, HostFacts
@@ -20,6 +24,18 @@ from arena.submissions.inbox import Inbox
 from neurons.metrics import Metrics
 from neurons.pool import WorkerPool
 from problems.model import Problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharingPorts:
+    """What a node that shares races has beside its own ports. `endpoint` is the address it publishes."""
+
+    auth: RequestAuth
+    peers: Peers
+    held: HeldFolder
+    puller: Puller
+    shelf: SourceShelf
+    endpoint: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +61,7 @@ class Node:
     log: FilteringBoundLogger
     bank_days_min: int = 30  # a stock that lasts for less is warned of
     tail: TailServer | None = None  # where the settings name a port for it
+    sharing: SharingPorts | None = None  # where it shares races with the network's other validators
 
     def suite_problems(self) -> Mapping[str, Problem]:
         """The suite by public problem id."""

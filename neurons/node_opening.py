@@ -35,6 +35,7 @@ from neurons.metrics import Metrics
 from neurons.node import Node
 from neurons.pool import WorkerPool
 from neurons.settings import Settings
+from neurons.sharing import open_sharing
 from neurons.wiring import code_commit, endpoints, missing_models, policy_of, prepare_catalogue, unix_ms, worker_setup
 from problems.errors import ArenaError
 from problems.outcome import SCORING_PIPELINE
@@ -75,8 +76,9 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         permitted = permitted_validators(await chain.metagraph())
         if signer.hotkey not in permitted:
             raise ArenaError("V2065", f"{signer.hotkey} on netuid {chain.netuid}")
-        if refusal := lone_race_refusal(policy, permitted):
+        if refusal := None if settings.share else lone_race_refusal(policy, permitted):
             raise ArenaError("V2066", refusal)
+        sharing = await stack.enter_async_context(open_sharing(settings, signer))
         store, location = await _open_store(settings, signer.hotkey, objects, stack)
         suite = prepare_suite(settings, policy)
         beacon = open_beacon(settings.network, unix_ms)
@@ -111,6 +113,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             log=structlog.get_logger(),
             bank_days_min=settings.bank_days_min,
             tail=tail,
+            sharing=sharing,
         )
 
 

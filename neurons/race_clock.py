@@ -9,50 +9,65 @@ under; another policy takes over before the close of a race, or after its settle
 from __future__ import annotations
 
 import asyncio
-import itertools
 from pathlib import Path
 
-from arena.race.events import Effect, Event, Facts, FetchBeacon, SealBatch, encode_event
+from arena.exchange.port import RevealGate
+from arena.race.events import Effect, Event, Facts, FetchBeacon, RaceSettled, SealBatch, encode_event
+from arena.race.explanation import explain_end
+from arena.race.reveal import reveal_gate
 from arena.race.schedule import closing_ms
 from arena.race.state import (
     RaceState,
     apply,
     decide,
     is_policy_replaceable,
-    race_name,
-    replay,
     runs_under_another,
     stream_of,
 )
+from arena.race.timeline import ROLLS, Timeline, timeline, timeline_refusal
+from arena.race.together import is_shared
+from arena.records.model import SettlementRecord
 from arena.submissions.inbox import InboxEntry
 from neurons.node import Node
 from neurons.race_effects import RaceEffects
+from neurons.race_list import RaceList
 from neurons.race_log import RaceLog
+from neurons.race_together import Sharing
 from neurons.turns import take_turns
 from problems.errors import ArenaError, Owner
 
 TURN_S = 0.5
 PAUSE_MS = 1_000
 PAUSE_MS_MAX = 60_000
+ASK_MS = 60_000  # between two times of asking the others how far they are
 _DAMAGED_BATCH = "P4010"
+_FORGOTTEN = "U3033"
 
 
 class RaceClock:
     """One turn a tick for the current race."""
 
-    def __init__(self, node: Node, qualifying: RaceLog) -> None:
+    def __init__(self, node: Node, qualifying: RaceLog, sharing: Sharing | None = None) -> None:
+        """`sharing`: the other validators; without it this node races by itself."""
         self._node = node
         self._qualifying = qualifying
-        self._effects = RaceEffects(node, qualifying, self._log_of)
+        self._races = RaceList(node.store, is_shared=sharing is not None)
+        self._effects = RaceEffects(node, qualifying, self._log_of, self._races, sharing)
+        self._asked_ms = 0  # when the others were last asked how far they are
+        self._plan: Timeline | None = None  # of the current race, where it may be shared
+        self._latest: tuple[RaceState, ...] = ()  # the current race and the one before, at the last turn
         self._logs: dict[str, RaceLog] = {}
-        self._finished: dict[str, RaceState] = {}  # states that can't change any more
         self._pauses: dict[str, tuple[int, int]] = {}  # by effect: how long it waits, and until when (unix ms)
         self._commitments: dict[tuple[Path, int], int | None] = {}  # by inbox entry and closing block: in which block
         self._has_adopted = False
 
     async def run(self, drain: asyncio.Event) -> None:
         """Turn until drained. Raises what no retry can mend."""
-        await take_turns("race", self.turn, drain, self._node.log, every_s=TURN_S)
+        try:
+            await take_turns("race", self.turn, drain, self._node.log, every_s=TURN_S)
+        finally:
+            if self._effects.shared is not None:
+                await self._effects.shared.close()
 
     async def adopt_policy(self) -> None:
         """Make sure that the current race runs under the node's policy; to be called before any work is claimed.
@@ -63,23 +78,51 @@ class RaceClock:
         """
         if self._has_adopted:
             return
+        refusal = timeline_refusal(self._node.policy.race) if self._effects.shared else None
+        if refusal:
+            raise ArenaError("V2103", refusal)
         *earlier, state = await self.states()
+        self._plan = self._plan_of(state)
         opened, policy = state.opened, self._node.policy
         if opened is not None and runs_under_another(state, policy):
             was, is_now = opened.policy_sha256[:12], policy.policy_sha256[:12]
-            closes_ms = closing_ms(self._node.now_ms(), policy.race)
+            # A shared race is named by its close, and keeps it.
+            kept_ms = opened.closes_ms if self._effects.shared else None
+            closes_ms = kept_ms or closing_ms(self._node.now_ms(), policy.race)
             if not is_policy_replaceable(state) or not await self._effects.is_served(opened.batch, closes_ms):
                 path = await self._effects.keep_policy(opened)
                 raise ArenaError("V2063", f"{state.race_id} is {state.stage} under {was}, not under {is_now}: {path}")
             self._node.log.warning("policy replaced before the close", race=state.race_id, was=was, now=is_now)
-            await self._append(state, await self._effects.open(state, opened.batch, earlier))
+            await self._append(state, await self._effects.open(state, opened.batch, earlier, kept_ms))
         self._has_adopted = True
+
+    def is_quiet(self, now_ms: int) -> bool:
+        """Whether this hotkey's slot on chain belongs to a race at that moment (unix ms)."""
+        return self._plan is not None and self._plan.is_quiet(now_ms)
+
+    def current(self) -> RaceState | None:
+        """The race of the last turn; None before the first."""
+        return self._latest[-1] if self._latest else None
+
+    def reveal_gate(self) -> RevealGate:
+        """What others may be shown now, as of the last turn."""
+        return reveal_gate(self._latest, self._node.signer.hotkey)
+
+    def settlement(self, race_id: str) -> SettlementRecord | None:
+        """The settlement in force here for a race, as of the last turn; None while there is none."""
+        for state in (*self._races.finished, *self._latest):
+            if state.race_id == race_id and state.settlement is not None:
+                is_in_force = state.stage == "settled" or state.is_adopted or state.settlement == state.proposed
+                return state.settlement if is_in_force else None
+        return None
 
     async def turn(self) -> RaceState:
         """One turn of the oldest race that is not finished; opens the next when all are."""
         await self.adopt_policy()
         *earlier, state = await self.states()
         self._keep_logs(state, earlier)
+        self._plan = self._plan_of(state)
+        self._latest = (*earlier[-1:], state)
         facts = await self._facts(state, earlier)
         for due in decide(state, facts):
             event = due if isinstance(due, Event) else await self._try(due, state, earlier)
@@ -89,15 +132,7 @@ class RaceClock:
 
     async def states(self) -> list[RaceState]:
         """Every race so far, the current one last (stage `new` when it has no event yet)."""
-        states: list[RaceState] = []
-        for number in itertools.count(1):
-            name = race_name(number)
-            state = self._finished.get(name) or replay(name, await self._node.store.events(stream_of(name)))
-            states.append(state)
-            if not state.is_finished:
-                return states
-            self._finished[name] = state
-        raise AssertionError("unreachable: the count has no end")
+        return await self._races.states(self._node.now_ms(), self._node.policy.race)
 
     def current_logs(self) -> list[RaceLog]:
         """The logs in which verdicts may be owed: qualifying, the current race, the one before it, and earlier ones
@@ -119,6 +154,13 @@ class RaceClock:
 
     async def _append(self, state: RaceState, event: Event) -> RaceState:
         await self._node.store.put_event(stream_of(state.race_id), state.events, encode_event(event))
+        shared = self._effects.shared
+        if shared is not None and isinstance(event, RaceSettled):
+            failure = explain_end(state, event, {roll: shared.had(state, roll) for roll in ROLLS})
+            if failure is not None:
+                self._node.log.error(
+                    "no settlement of ours", race=state.race_id, code=failure.code, detail=failure.detail
+                )
         state = apply(state, event)
         self._node.log.info("race", race=state.race_id, happened=type(event).__name__, stage=state.stage)
         return state
@@ -155,19 +197,54 @@ class RaceClock:
         if state.stage == "running":  # the items before the log: a result in between is seen
             open_items = await node.store.open_items(state.race_id, "race")
             await log.refresh()
+        shared = self._effects.shared
+        closing_block: int | None = None
+        if now_ms >= closes_ms and state.closed is None:
+            closing_block = block if shared is None else await self._block_at_close(closes_ms, finalized)
         return Facts(
             now_ms=now_ms,
             validator=node.store.validator,
             finalized_block=finalized,
-            closing_block=block if now_ms >= closes_ms else None,
+            closing_block=closing_block,
             beacon_network=node.beacon.network,
             beacon_round=beacon_round,
             beacon=self._effects.beacon(beacon_round),
+            batch_failure=self._effects.batch_failure(beacon_round),
             pending_qualifying=await self._pending_qualifying(state, earlier),
             open_race_items=open_items,
             owed_verdicts=log.owed_successes(),
             is_previous_settled=not earlier or earlier[-1].settlement is not None,
+            is_alone=shared is None,
+            held=shared.held(state, "field" if state.stage == "closed" else "results") if shared else (),
+            done=await self._done(state, now_ms),
         )
+
+    def _plan_of(self, state: RaceState) -> Timeline | None:
+        if self._effects.shared is None or state.opened is None:
+            return None
+        if state.read("closing") is not None and not is_shared(state, self._node.signer.hotkey):
+            return None
+        return timeline(state.opened.closes_ms, state.opened.policy.race)
+
+    async def _block_at_close(self, closes_ms: int, finalized: int) -> int | None:
+        """The closing block once it is final. Where the chain forgot it, the race can only be adopted or given up."""
+        try:
+            return await self._node.chain.block_at(closes_ms)
+        except ArenaError as error:
+            if error.failure.code != _FORGOTTEN:
+                raise
+            return finalized
+
+    async def _done(self, state: RaceState, now_ms: int) -> dict[str, frozenset[tuple[str, str]]] | None:
+        """What the others say they did, asked for now and then, once stand-ins may be due."""
+        draw, opened, shared = state.draw, state.opened, self._effects.shared
+        if shared is None or state.stage != "running" or draw is None or opened is None:
+            return None
+        is_early = now_ms < draw.drawn_ms + opened.policy.race.stand_in_ms
+        if is_early or now_ms < self._asked_ms + ASK_MS or not is_shared(state, self._node.signer.hotkey):
+            return None
+        self._asked_ms = now_ms
+        return await shared.done(state)
 
     async def _pending_qualifying(self, state: RaceState, earlier: list[RaceState]) -> int:
         """Undecided agents that a closed race waits for: committed by its close, and since the last race's close,

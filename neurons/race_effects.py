@@ -31,12 +31,15 @@ from arena.race.events import (
     Settle,
 )
 from arena.race.model import Batch, Candidate, Top, describe_batch
-from arena.race.schedule import closing_ms, coming_closes_ms
+from arena.race.schedule import coming_closes_ms
 from arena.race.settle import settle
-from arena.race.state import RaceState, open_race, settlement_inputs, top_after
+from arena.race.state import RaceState, open_race, settlement_inputs
+from arena.race.succession import succession
 from arena.records.model import ReleaseRecord, SettlementRecord
 from neurons.node import Node
+from neurons.race_list import RaceList
 from neurons.race_log import RaceLog
+from neurons.race_together import SharedEffect, SharedEffects, Sharing
 from problems.canonical import canonical_bytes
 from problems.errors import ArenaError
 
@@ -44,16 +47,30 @@ from problems.errors import ArenaError
 class RaceEffects:
     """Carries out effects. `earlier` are the states of the races before, oldest first."""
 
-    def __init__(self, node: Node, qualifying: RaceLog, log_of: Callable[[str], RaceLog]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        qualifying: RaceLog,
+        log_of: Callable[[str], RaceLog],
+        races: RaceList,
+        sharing: Sharing | None = None,
+    ) -> None:
         self._node = node
+        self._races = races
+        self.shared = SharedEffects(node, sharing) if sharing else None
         self._qualifying = qualifying
         self._log_of = log_of
         self._suite = tuple(problem.problem_id for problem in node.suite)
         self._beacon: BeaconRound | None = None
+        self._shut: tuple[int, str] = (0, "")  # a round that is out, and the code with which no batch opened with it
 
     def beacon(self, round_number: int) -> BeaconRound | None:
         """The round, once it was fetched."""
         return self._beacon if self._beacon is not None and self._beacon.round == round_number else None
+
+    def batch_failure(self, round_number: int) -> str:
+        """The code with which the batch did not open although its round is out; "" while nothing failed."""
+        return self._shut[1] if self._shut[0] == round_number else ""
 
     async def carry_out(self, effect: Effect, state: RaceState, earlier: list[RaceState]) -> Event | None:
         """Do what is due and answer with its event. Raises ArenaError where it can't be done."""
@@ -63,24 +80,37 @@ class RaceEffects:
             case FetchBeacon():
                 await self._fetch(effect, state)
                 return None
-            case FixField():
+            case FixField() if effect.logs is None:
                 return await self._fix_field(effect, state, earlier)
             case EnqueueItems():
                 await self._node.store.enqueue(effect.items)
                 return ItemsEnqueued(items=len(effect.items))
-            case Settle():
+            case Settle() if effect.logs is None:
                 return RaceSettled(settlement=await self._settlement(effect, state, earlier))
             case ReleaseBatch():
                 return await self._release(effect, state)
+        return await self._carry_out_together(effect, state, earlier)
 
-    async def open(self, state: RaceState, batch: Batch, earlier: list[RaceState]) -> RaceOpened:
-        """The opening of a race under the node's policy, which is kept in a file.
+    async def _carry_out_together(
+        self, effect: SharedEffect, state: RaceState, earlier: list[RaceState]
+    ) -> Event | None:
+        assert self.shared is not None, "only a node that can ask others shares a race"
+        if isinstance(effect, Settle):
+            log = self._log_of(state.race_id)
+            await log.refresh()
+            return await self.shared.settle(effect, state, earlier, log.settlement)
+        return await self.shared.carry_out(effect, state, earlier)
+
+    async def open(
+        self, state: RaceState, batch: Batch, earlier: list[RaceState], closes_ms: int | None = None
+    ) -> RaceOpened:
+        """The opening of a race under the node's policy, which is kept in a file. `closes_ms` as for `open_race`.
 
         Raises ArenaError P4015 when the batch can't serve its draw, V2064 when the file can't be written.
         """
-        event = open_race(state.race_id, self._node.policy, batch, self._node.now_ms())
+        event = open_race(state.race_id, self._node.policy, batch, self._node.now_ms(), closes_ms=closes_ms)
         await self.keep_policy(event)
-        await self._requalify(_top(earlier))
+        await self._requalify(succession(earlier).top)
         return event
 
     async def is_served(self, batch: Batch, closes_ms: int) -> bool:
@@ -95,11 +125,13 @@ class RaceEffects:
     async def _seal(self, state: RaceState, earlier: list[RaceState]) -> RaceOpened:
         undrawn = frozenset(past.race_id for past in earlier if past.draw is None)
         rules = self._node.policy.race
-        opens_with = self._node.beacon.round_after(closing_ms(self._node.now_ms(), rules))
+        closes_ms = self._races.coming_ms(earlier, self._node.now_ms(), rules)
+        await self._races.begin(state.race_id)
+        opens_with = self._node.beacon.round_after(closes_ms)
         sealed = await asyncio.to_thread(
             self._node.stock.seal_for, state.race_id, rules.problems, undrawn, round_number=opens_with
         )
-        event = await self.open(state, describe_batch(sealed), earlier)
+        event = await self.open(state, describe_batch(sealed), earlier, closes_ms if self.shared else None)
         if not await self.is_served(event.batch, event.closes_ms):  # the close moved on in between
             raise ArenaError("P4027", f"the batch of round {opens_with} came too late for {state.race_id}")
         await self._warn_of_low_stock(undrawn)
@@ -117,7 +149,11 @@ class RaceEffects:
         beacon = await self._node.beacon.fetch(effect.round)
         if beacon is None:
             return
-        await asyncio.to_thread(self._node.stock.open, state.race_id, beacon)
+        try:
+            await asyncio.to_thread(self._node.stock.open, state.race_id, beacon)
+        except ArenaError as error:
+            self._shut = (effect.round, error.failure.code)
+            raise
         self._beacon = beacon
 
     async def _requalify(self, top: Top | None) -> None:
@@ -133,7 +169,7 @@ class RaceEffects:
     async def _fix_field(self, effect: FixField, state: RaceState, earlier: list[RaceState]) -> FieldFixed:
         policy = _opened(state).policy
         await self._qualifying.refresh()
-        top = _top(earlier)
+        top = succession(earlier).top
         candidates = []
         for submission in await self._node.store.submissions(("qualified",)):
             agent = submission.subject.agent_version_id
@@ -144,13 +180,7 @@ class RaceEffects:
                 candidates.append(
                     Candidate(subject=submission.subject, qualifying_score_e4=score_e4, is_incumbent=is_incumbent)
                 )
-        eliminated = frozenset(
-            standing.agent_version_id
-            for past in earlier
-            if past.settlement
-            for standing in past.settlement.standings
-            if standing.is_eliminated
-        )
+        eliminated = frozenset(succession(earlier).eliminated)
         metagraph = await self._node.chain.metagraph(effect.closing_block)
         return FieldFixed(
             field=select_candidates(candidates, effect.closing_block, eliminated),
@@ -165,8 +195,10 @@ class RaceEffects:
         if log.settlement is not None:
             return log.settlement
         metagraph = await self._node.chain.metagraph(effect.settling_block)
-        history = tuple(past.settlement for past in earlier if past.settlement is not None)
-        record = settle(settlement_inputs(state, metagraph, tuple(log.evaluations), tuple(log.verdicts), history))
+        before = succession(earlier)
+        record = settle(
+            settlement_inputs(state, metagraph, log.evaluations, log.verdicts, before.history, before.eliminated)
+        )
         await self._node.sequencer.append([record])
         return record
 
@@ -202,8 +234,3 @@ def write_policy(state_dir: Path, policy: Policy, policy_sha256: str) -> Path:
 def _opened(state: RaceState) -> RaceOpened:
     assert state.opened is not None, "a race fixes its field after it was opened"
     return state.opened
-
-
-def _top(earlier: list[RaceState]) -> Top | None:
-    """Who is at the top after the races before, as the latest settlement says."""
-    return next((top_after(past) for past in reversed(earlier) if past.settlement), None)

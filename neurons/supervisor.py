@@ -15,6 +15,8 @@ from collections.abc import Coroutine
 
 import structlog
 
+from arena.exchange.desk import Desk, RaceTerms
+from arena.exchange.routes import Exchange
 from neurons.anchoring import AnchorLoop
 from neurons.chain_watch import ChainWatch
 from neurons.checkpoints import CheckpointLoop, CheckpointRules
@@ -22,13 +24,15 @@ from neurons.database_watch import DatabaseWatch
 from neurons.episodes import EpisodeLoop, sweep
 from neurons.heartbeat import EVERY_S, HeartbeatLoop, Schedules
 from neurons.intake import Intake
-from neurons.node import Node
+from neurons.node import Node, SharingPorts
 from neurons.node_file import note_ending
 from neurons.node_opening import open_node
 from neurons.observe import configure_logs
 from neurons.race_clock import RaceClock
 from neurons.race_log import QUALIFYING, RaceLog
+from neurons.race_together import Sharing
 from neurons.settings import Settings
+from neurons.sharing import SharingLoop
 from neurons.turns import Drain, take_turns
 from neurons.verdicts import VerdictLoop
 from neurons.weights_loop import WeightsLoop
@@ -62,7 +66,7 @@ async def _run(settings: Settings) -> None:
     failure: Failure | None = Failure(code="V2004", detail="unexpected; the traceback stands in the log")
     try:
         async with open_node(settings) as node:
-            await Supervisor(node, rules, parent_pid=settings.parent_pid).run()
+            await Supervisor(node, rules, parent_pid=settings.parent_pid, is_shadow=settings.shadow).run()
         failure = None
     except asyncio.CancelledError:
         failure = None
@@ -86,26 +90,36 @@ class Supervisor:
     """Runs one node until it is told to stop."""
 
     def __init__(
-        self, node: Node, checkpoints: CheckpointRules, *, parent_pid: int = 0, drain_s: float = DRAIN_S
+        self,
+        node: Node,
+        checkpoints: CheckpointRules,
+        *,
+        parent_pid: int = 0,
+        drain_s: float = DRAIN_S,
+        is_shadow: bool = False,
     ) -> None:
         """`parent_pid`: stop when that process is no longer this one's parent; 0 for none. `drain_s`: how long what
-        runs may take to finish once the drain has begun."""
+        runs may take to finish once the drain has begun. `is_shadow`: settle and publish, and set no weights."""
         self._node = node
         self._parent_pid = parent_pid
         self._drain_s = drain_s
         failures = node.metrics.turn_failures
         self._drain = Drain(node.now_ms, on_failure=lambda loop, code: failures.labels(loop, code).inc())
         qualifying = RaceLog(node.store, QUALIFYING)
-        self._clock = RaceClock(node, qualifying)
+        self._checkpoints = CheckpointLoop(node, checkpoints)
+        self._clock = RaceClock(node, qualifying, _sharing(node, self._checkpoints))
+        self._sharing = SharingLoop(node, node.sharing, self._race_id) if node.sharing else None
+        if node.sharing and node.tail and self._sharing:
+            node.tail.exchange = Exchange(self._desk(node.sharing, self._sharing), node.sharing.auth)
         self._intake = Intake(node, qualifying)
         self._verdicts = VerdictLoop(node, self._clock.current_logs)
-        self._weights = WeightsLoop(node, self._clock)
-        self._checkpoints = CheckpointLoop(node, checkpoints)
+        self._weights = WeightsLoop(node, self._clock, is_shadow=is_shadow)
         self._anchors = AnchorLoop(node, checkpoints.anchor_every_s, is_quiet=self._clock.is_quiet)
         self._watch = ChainWatch(node)
         self._database = DatabaseWatch(node)
         schedules = Schedules(checkpoint_every_s=checkpoints.every_s, anchor_every_s=checkpoints.anchor_every_s)
-        self._heart = HeartbeatLoop(node, self._watch, schedules, logs=self._clock.current_logs)
+        heard = self._sharing.peers_seen if self._sharing else tuple
+        self._heart = HeartbeatLoop(node, self._watch, schedules, logs=self._clock.current_logs, peers=heard)
         self._episodes = [EpisodeLoop(node, self._drain) for _ in range(node.pool.size)]
 
     def stop(self) -> None:
@@ -138,6 +152,30 @@ class Supervisor:
             if isinstance(result, Exception):
                 raise result
 
+    def _race_id(self) -> str:
+        current = self._clock.current()
+        return current.race_id if current else ""
+
+    def _desk(self, ports: SharingPorts, loop: SharingLoop) -> Desk:
+        """What this node answers the other validators."""
+        guest_sha256 = self._node.conditions.sandbox.guest_sha256
+
+        def terms(race_id: str) -> RaceTerms | None:
+            current = self._clock.current()
+            if current is None or current.race_id != race_id or current.opened is None:
+                return None
+            return RaceTerms(policy_sha256=current.opened.policy_sha256, guest_sha256=guest_sha256)
+
+        return Desk(
+            self._node.store,
+            ports.held,
+            ports.shelf,
+            has_permit=loop.has_permit,
+            gate=self._clock.reveal_gate,
+            terms=terms,
+            settled=self._clock.settlement,
+        )
+
     async def _sign_off(self) -> Exception | None:
         """Sign what the drain still appended. What a retry could mend is left to the next start."""
         try:
@@ -165,6 +203,7 @@ class Supervisor:
             take_turns("heartbeat", lambda: self._heart.beat(drain), drain, node.log, every_s=EVERY_S),
             take_turns("parent", self._look_for_parent, drain, node.log, every_s=1.0),
             *([node.tail.run(drain)] if node.tail else []),
+            *([self._sharing.run(drain)] if self._sharing else []),
             *(loop.run() for loop in self._episodes),
         ]
 
@@ -172,3 +211,10 @@ class Supervisor:
         if self._parent_pid and os.getppid() != self._parent_pid:
             self._node.log.warning("parent is gone", process=self._parent_pid)
             self.stop()
+
+
+def _sharing(node: Node, checkpoints: CheckpointLoop) -> Sharing | None:
+    ports = node.sharing
+    if ports is None:
+        return None
+    return Sharing(peers=ports.peers, held=ports.held, puller=ports.puller, checkpoints=checkpoints)

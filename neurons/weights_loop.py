@@ -21,7 +21,9 @@ _RESULTS = 50  # the latest rows: more refusals in a row than the longest wait n
 class WeightsLoop:
     """Sets the weights of the clock's latest settled race, now and again every tempo."""
 
-    def __init__(self, node: Node, clock: RaceClock) -> None:
+    def __init__(self, node: Node, clock: RaceClock, *, is_shadow: bool = False) -> None:
+        """`is_shadow`: races are run, settled and published, and no weights are ever set."""
+        self._is_shadow = is_shadow
         self._node = node
         self._clock = clock
         self._tempo: int | None = None
@@ -33,6 +35,8 @@ class WeightsLoop:
     async def turn(self) -> WeightsResult | None:
         """Set the weights if a try is due; its result, or None."""
         node = self._node
+        if self._is_shadow:
+            return None
         state = paid_race(await self._clock.states())
         if state is None:
             return None

@@ -156,6 +156,11 @@ def catalogue_path(settings: Settings) -> Path:
     return settings.state_dir / "catalogues" / f"synthetic-{SYNTHETIC_DOCUMENTS}-{SYNTHETIC_SEED}-{made_by}"
 
 
+def held_path(state_dir: Path) -> Path:
+    """Where a node keeps the logs it pulled from other validators."""
+    return state_dir / "held"
+
+
 def titles_file(settings: Settings) -> str:
     """The accepted titles of the bank release beside the index, or "" for `lexical/1` on the local network.
 

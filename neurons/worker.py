@@ -6,6 +6,7 @@ ends at once when the supervisor's pipe closes, and its jail ends with it.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import queue
 import sys
@@ -65,7 +66,8 @@ def _answer(request: Request, ports: object) -> Reply:
         raise SystemExit("a worker is set up once")
     try:
         if isinstance(request, EvaluateJob):
-            evaluation = evaluate(request.source, request.problem, ports)
+            titled = ports if request.titles is None else dataclasses.replace(ports, titles=request.titles)
+            evaluation = evaluate(request.source, request.problem, titled)
             return Evaluated(job_id=request.job_id, evaluation=evaluation)
         assert isinstance(request, JudgeJob)
         verdict = judge_body(request.body, ports.policy.rubric, ports.judges)

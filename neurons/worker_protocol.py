@@ -17,6 +17,7 @@ from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.errors import Failure
 from problems.model import Problem
+from problems.titles import AcceptedTitles
 
 LENGTH_BYTES = 4
 FRAME_BYTES_MAX = 256 << 20
@@ -38,7 +39,7 @@ class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
     policy: Policy
     guest_dir: str
     catalogue_dir: str
-    titles_file: str = ""  # the bank release's accepted titles; empty: lexical/1
+    titles_file: str = ""  # the suite's accepted titles; empty: lexical/1
     sandbox: str
     guest: GuestChoice = NOTHING_CHOSEN
     upstreams: tuple[Endpoint, ...]
@@ -51,6 +52,7 @@ class EvaluateJob(msgspec.Struct, frozen=True, kw_only=True, tag="evaluate"):
     job_id: str
     source: str
     problem: Problem
+    titles: AcceptedTitles | None = None  # of this problem, as its batch carries them; None: the worker's own matcher
 
 
 class JudgeJob(msgspec.Struct, frozen=True, kw_only=True, tag="judge"):

@@ -23,7 +23,7 @@ from problems.product import Product
 from problems.shelf import Shelf
 from problems.suites import read_problems, write_problems
 from problems.synthesis import ProblemMaker
-from problems.titles import AcceptedTitles, decode_accepted
+from problems.titles import AcceptedTitles, decode_accepted, encode_accepted, reward_titles
 
 SUITES = ("s1", "s2", "s3")
 SUITE_VERSION = 1
@@ -152,25 +152,13 @@ def make_suites(products: Sequence[Product], *, documents: int, seed: int) -> Su
     return SuiteFiles(files=files)
 
 
-def accept_lexically(
-    problems: Iterable[Problem], shelf: Shelf, catalogue: str, others: Iterable[str] = ()
-) -> AcceptedTitles:
-    """The title release of `lexical/1` for these problems: per reward title, every product of the shelf it takes.
-
-    `others` are further titles it is to cover.
-    """
-    titles = {title for problem in problems for item in problem.rewards for title in item.title}
+def accept_lexically(problems: Iterable[Problem], shelf: Shelf, catalogue: str) -> AcceptedTitles:
+    """The title release of `lexical/1` for these problems: per reward title, every product of the shelf it takes."""
     accepted = {
         title: frozenset(shelf.products[place].product_id for place in shelf.similar(title))
-        for title in sorted(titles.union(others))
+        for title in sorted(reward_titles(problems))
     }
     return AcceptedTitles(name=f"lexical/1@{catalogue}", accepted=accepted)
-
-
-def encode_accepted(release: AcceptedTitles) -> bytes:
-    """A title release as `decode_accepted` reads it: titles and ids sorted, so that equal releases are equal bytes."""
-    accepted = {title: sorted(ids) for title, ids in sorted(release.accepted.items())}
-    return msgspec.json.encode({"name": release.name, "accepted": accepted}) + b"\n"
 
 
 def products_sha256(products: Iterable[Product]) -> str:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
 
 from problems.errors import ArenaError
+from problems.model import Problem
 from problems.product import Product
 
 _WORD = re.compile(r"[a-z0-9]+")
@@ -80,6 +82,28 @@ def decode_accepted(text: str | bytes) -> AcceptedTitles:
     if not release.name or release.name in MATCHERS:
         raise ArenaError("P4012", f"{release.name!r} is not a name for a release")
     return release
+
+
+def encode_accepted(release: AcceptedTitles) -> bytes:
+    """A title release as `decode_accepted` reads it: titles and ids sorted, so that equal releases are equal bytes."""
+    accepted = {title: sorted(ids) for title, ids in sorted(release.accepted.items())}
+    return msgspec.json.encode({"name": release.name, "accepted": accepted}) + b"\n"
+
+
+def reward_titles(problems: Iterable[Problem]) -> frozenset[str]:
+    """Every reward title of these problems: what a release that scores them has to list."""
+    return frozenset(title for problem in problems for item in problem.rewards for title in item.title)
+
+
+def cut_titles(release: AcceptedTitles, problems: Iterable[Problem]) -> AcceptedTitles:
+    """What the release says of these problems' reward titles, and of no others, under its name.
+
+    Raises ArenaError P4012 when it does not list one of them.
+    """
+    wanted = reward_titles(problems)
+    if missing := wanted - release.accepted.keys():
+        raise ArenaError("P4012", f"{release.name} does not list the title {min(missing)!r}")
+    return AcceptedTitles(name=release.name, accepted={title: release.accepted[title] for title in sorted(wanted)})
 
 
 MATCHERS: dict[str, TitleMatcher] = {"lexical/1": LexicalTitles()}

@@ -1,8 +1,9 @@
 """What a run would take, before it is started: memory and time, from sizes alone.
 
-Promise: plain arithmetic with its assumptions named: bf16 weights, one adapter with its optimiser in fp32, one layer's
-activations kept per checkpointed layer, 6 floating-point operations a parameter and token (8 with recomputation), and a
-device that reaches 40 % of its peak. Rollout time is not in it: it depends on the sampler.
+Promise: plain arithmetic with its assumptions named: bf16 weights (fp32 where all are trained), one adapter with its
+optimiser in fp32, one layer's activations kept per checkpointed layer, 6 floating-point operations a parameter and
+token (8 with recomputation), and a device that reaches 40 % of its peak. Rollout time is not in it: it depends on the
+sampler.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def estimate_run(recipe: Recipe, tokens: int) -> Estimate:
         raise ArenaError("V2124", f"{path}: {error}") from error
     parameters = count_parameters(config)
     trained = parameters if recipe.lora.r == 0 else count_adapter(config, recipe)
-    weight_bytes = 2 if recipe.optim.is_bf16 else 4
+    weight_bytes = 2 if recipe.optim.is_bf16 and recipe.lora.r else 4
     activations = _activation_bytes(config, recipe, weight_bytes)
     memory = parameters * weight_bytes + trained * (weight_bytes + 12) + activations  # gradient; Adam in fp32
     flops = (8 if recipe.optim.is_checkpointing else 6) * parameters * tokens * recipe.optim.epochs

@@ -73,6 +73,11 @@ class ChatCodec(Protocol):
         ...
 
     @property
+    def stop_id(self) -> int:
+        """The token that ends an assistant turn."""
+        ...
+
+    @property
     def template_only_ids(self) -> tuple[int, ...]:
         """Tokens that the template writes and a model must not: suppressed when sampling, a defect where sampled."""
         ...
@@ -177,5 +182,4 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: str
     kind: Literal["adapter", "full"]
-    base: str  # folder or name of the model an adapter sits on
     lineage_sha256: str

@@ -1,19 +1,21 @@
 """Opening models: a base, the checkpoint of an earlier stage on top of it, and adapters for the next.
 
-Promise: an adapter of an earlier stage is merged before the next one trains, so every run trains one adapter on one
-plain model and a checkpoint's meaning does not depend on a stack. Attention is SDPA (paper B.1). Nothing is fetched: a
-model is a local folder, or a name that the local cache holds.
+Promise: adapters of earlier stages are merged, each onto the model it was trained on, before the next one trains; so
+every run trains one adapter on one plain model. Full training keeps its weights in fp32, whatever is computed in bf16:
+small updates would round away. Attention is SDPA (paper B.1). Nothing is fetched: a model is a local folder, or a name
+that the local cache holds.
 """
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from problems.errors import ArenaError
-from training.recipe import LoraRules, Recipe
+from training.recipe import LoraRules, Recipe, parse_recipe
 from training.stages.run import open_checkpoint, weights_sha256
 
 
@@ -22,16 +24,28 @@ def open_parent(recipe: Recipe) -> tuple[Any, str]:
 
     Raises ArenaError V2124 when either can't be opened.
     """
-    dtype = torch.bfloat16 if recipe.optim.is_bf16 else torch.float32
+    dtype = torch.bfloat16 if recipe.optim.is_bf16 and recipe.lora.r else torch.float32
     if not recipe.parent:
         return open_model(recipe.model, dtype), weights_sha256(Path(recipe.model))
     checkpoint, _ = open_checkpoint(Path(recipe.parent))
+    return open_run(Path(recipe.parent), dtype), checkpoint.lineage_sha256
+
+
+def open_run(folder: Path, dtype: torch.dtype) -> Any:
+    """The model a finished run came to, adapters of all its stages merged. Raises ArenaError V2124."""
+    checkpoint, lineage = open_checkpoint(folder)
     if checkpoint.kind == "full":
-        return open_model(checkpoint.folder, dtype), checkpoint.lineage_sha256
+        return open_model(checkpoint.folder, dtype)
     from peft import PeftModel
 
-    adapted = PeftModel.from_pretrained(open_model(checkpoint.base, dtype), checkpoint.folder)
-    return adapted.merge_and_unload(), checkpoint.lineage_sha256
+    recipe = parse_recipe(lineage.recipe, str(folder))
+    if recipe.parent:
+        below, found = open_run(Path(recipe.parent), dtype), open_checkpoint(Path(recipe.parent))[0].lineage_sha256
+    else:
+        below, found = open_model(recipe.model, dtype), weights_sha256(Path(recipe.model))
+    if found != lineage.parent_sha256:
+        raise ArenaError("V2124", f"{recipe.parent or recipe.model} is not what {folder} was trained on")
+    return PeftModel.from_pretrained(below, checkpoint.folder).merge_and_unload()
 
 
 def open_model(name: str, dtype: torch.dtype) -> Any:
@@ -44,6 +58,13 @@ def open_model(name: str, dtype: torch.dtype) -> Any:
         )
     except (OSError, ValueError) as error:
         raise ArenaError("V2124", f"{name}: {error}") from error
+
+
+def copy_tokenizer(source: Path, target: Path) -> None:
+    """The files that make a tokenizer, unchanged."""
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        if (source / name).exists():
+            shutil.copyfile(source / name, target / name)
 
 
 def lora_config(rules: LoraRules) -> Any:

@@ -111,8 +111,10 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     samples: int = 8  # rejection: k (B.3)
     teacher: str = ""  # teacher: an OpenAI-compatible endpoint's URL, or `scripted`
     teacher_model: str = "scripted-expert"
-    sampler: str = ""  # where rollouts are sampled: an endpoint of vLLM; empty: in this process
+    sampler: str = ""  # where rollouts are sampled: a vLLM endpoint's URL, `scripted`; empty: in this process
+    sampler_model: str = ""  # its name there, and of the scripted model where `sampler` is `scripted`
     parallel: int = 8  # episodes at once
+    sample_rows: int = 1  # turns sampled together in this process; above 1 their rounding depends on one another
     kto: KtoRules = KtoRules()
     grpo: GrpoRules = GrpoRules()
     guards: GuardRules = GuardRules()
@@ -126,11 +128,20 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 def read_recipe(path: Path) -> Recipe:
     """The recipe in a TOML file. Raises ArenaError V2120, naming the key and its nearest."""
     try:
-        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Recipe)
-    except (OSError, tomllib.TOMLDecodeError) as error:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
         raise ArenaError("V2120", f"{path}: {error}") from error
+    return parse_recipe(text, str(path))
+
+
+def parse_recipe(text: str, place: str = "recipe") -> Recipe:
+    """The recipe in a TOML text from `place`. Raises ArenaError V2120, naming the key and its nearest."""
+    try:
+        return msgspec.convert(tomllib.loads(text), Recipe)
+    except tomllib.TOMLDecodeError as error:
+        raise ArenaError("V2120", f"{place}: {error}") from error
     except msgspec.ValidationError as error:
-        raise ArenaError("V2120", f"{path}: {error}{_nearest(str(error))}") from error
+        raise ArenaError("V2120", f"{place}: {error}{_nearest(str(error))}") from error
 
 
 def _nearest(message: str) -> str:

@@ -1,7 +1,8 @@
 """Sampling from a model in this process: several turns at once, dropout off, logprobs of what was drawn.
 
-Promise: the model is in eval mode while it samples and back in its former mode afterwards (paper B.2). Each draw uses
-random numbers of its own seed alone, so a turn does not depend on what else is in its batch beyond rounding. Suppressed
+Promise: the model is in eval mode while it samples and back in its former mode afterwards (paper B.2); a module found
+in training mode all the same ends the run. Each draw uses random numbers of its own seed alone, so a turn does not
+depend on what else is in its batch beyond rounding; with `batch_rows` 1, the default, not even on that. Suppressed
 tokens are never drawn. Logprobs are log_softmax(logits / temperature) of the raw logits, as a trainer computes them.
 """
 
@@ -9,24 +10,38 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from problems.errors import ArenaError
+from training.guards import require_eval_mode
 from training.model import Decode, Sampled
+
+_Waiting = tuple[tuple[int, ...], Decode, int, "Future[Sampled]"]
 
 
 class LocalSampler:
-    """A `training.model.Sampler` over a transformers causal language model and its stop token."""
+    """A `training.model.Sampler` over a transformers causal language model and its stop token.
 
-    def __init__(self, model: Any, *, stop_id: int, suppressed_ids: Sequence[int], version: str) -> None:
+    Thread-safe: one batch runs at a time, and takes up to `batch_rows` of the turns that wait for it.
+    """
+
+    def __init__(
+        self, model: Any, *, stop_id: int, suppressed_ids: Sequence[int], version: str, batch_rows: int = 1
+    ) -> None:
         """`suppressed_ids` are never sampled; `version` names the weights."""
         self._model = model
         self._stop_id = stop_id
         self._suppressed = list(suppressed_ids)
         self._version = version
+        self._batch_rows = batch_rows
+        self._waiting: list[_Waiting] = []
+        self._queue, self._turn = threading.Lock(), threading.Lock()
 
     @property
     def version(self) -> str:
@@ -38,13 +53,36 @@ class LocalSampler:
         self._version = version
 
     def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> Sampled:
-        """One turn."""
-        return self.sample_all([prompt_ids], decode, [seed])[0]
+        """One turn, with whichever others wait at the same time. Raises GuardStopError for a model in training mode."""
+        mine: Future[Sampled] = Future()
+        with self._queue:
+            self._waiting.append((prompt_ids, decode, seed, mine))
+        with self._turn:
+            while not mine.done():
+                self._run_next()
+        return mine.result()
 
     def sample_all(self, prompts: Sequence[tuple[int, ...]], decode: Decode, seeds: Sequence[int]) -> list[Sampled]:
         """A turn for each prompt, in order. Prompts and seeds are of one length, and not empty."""
         with eval_mode(self._model), torch.no_grad():
-            return _Batch(self._model, prompts, decode, seeds, self._stop_id, self._suppressed).run()
+            sampled = _Batch(self._model, prompts, decode, seeds, self._stop_id, self._suppressed).run()
+            require_eval_mode(any(module.training for module in self._model.modules()))
+        return sampled
+
+    def _run_next(self) -> None:
+        """Run the turn that waits longest, and those that are decoded alike. Its caller holds `_turn`."""
+        with self._queue:
+            alike = [one for one in self._waiting if one[1] == self._waiting[0][1]][: self._batch_rows]
+            taken = {id(one[3]) for one in alike}
+            self._waiting = [one for one in self._waiting if id(one[3]) not in taken]
+        try:
+            drawn = self.sample_all([one[0] for one in alike], alike[0][1], [one[2] for one in alike])
+        except (ArenaError, RuntimeError) as error:  # whoever waits for one of these turns must hear of it
+            for *_, future in alike:
+                future.set_exception(error)
+        else:
+            for (*_, future), sampled in zip(alike, drawn, strict=True):
+                future.set_result(sampled)
 
 
 @contextlib.contextmanager

@@ -54,15 +54,15 @@ def rows_of_traces(traces: Sequence[Trace], codec: ChatCodec, recipe: Recipe) ->
     return Rows(rows=tuple(rows), buckets=tuple(buckets), dropped={"unfit": unfit, "mask": len(defects)})
 
 
-def rows_of_rollouts(rollouts: Sequence[Rollout], codec: ChatCodec, tokens_max: int) -> Rows:
-    """The tokens of rollouts as rows."""
+def rows_of_rollouts(rollouts: Sequence[Rollout], codec: ChatCodec, recipe: Recipe) -> Rows:
+    """The tokens of rollouts as rows. Raises GuardStopError when too many masks are inexact."""
     rows: list[TokenRow] = []
     buckets: list[Bucket | None] = []
     dropped: Counter[str] = Counter()
     for rollout in rollouts:
         length = len(rollout.prompt_ids) + len(rollout.completion_ids)
         runs = masked_runs(rollout.completion_ids, rollout.mask)
-        if length > tokens_max:
+        if length > recipe.data.tokens_max:
             dropped["unfit"] += 1
         elif not runs or any(run_defect(run, codec) for run in runs):
             dropped["mask"] += 1
@@ -76,6 +76,7 @@ def rows_of_rollouts(rollouts: Sequence[Rollout], codec: ChatCodec, tokens_max: 
                 )
             )
             buckets.append(rollout.result.bucket)
+    require_exact_masks(len(rollouts), ["a turn holds the template's tokens"] * dropped["mask"], recipe.guards)
     return Rows(rows=tuple(rows), buckets=tuple(buckets), dropped=dict(dropped))
 
 

@@ -1,7 +1,8 @@
 """What a run works with beside its recipe: problems by pool, catalogue, titles, policy, and who may be sampled on.
 
-Promise: a problem of another pool than `train` can't be sampled on or learnt from here: it is refused when the bench is
-made, again when a job is made, and its cluster when a row is (paper section 6, stage 2).
+Promise: a problem of another pool than `train`, or of a held-out problem's leak cluster, can't be sampled on or learnt
+from here: it is refused at launch, again when a job is made, and when another run's episodes are read (paper section 6,
+stage 2). Rows of a corpus were held against the partition when the corpus was written.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from harness.catalogue.port import Catalogue
 from harness.inference.port import Upstream
 from harness.tools.registry import profile_schemas
 from problems.canonical import text_hash
+from problems.clusters import find_clusters
 from problems.model import Problem
 from problems.titles import TitleMatcher
 from training.agents import distilled_source
 from training.episode_file import EpisodeLine
-from training.guards import require_train_pool
+from training.guards import GuardStopError, require_train_pool
 from training.hosted import HostedSandbox
 from training.model import ChatCodec, Decode, Sampler
 from training.rollout import Job, RolloutPorts, messages_of, read_result, read_rollout, rollout_policy, run_jobs
@@ -27,13 +29,14 @@ from training.rollout import Job, RolloutPorts, messages_of, read_result, read_r
 
 @dataclass(frozen=True, kw_only=True)
 class Workbench:
-    """Ports and problems of a run. `held_out` are ids that may never be sampled on; `progress` gets (done, of)."""
+    """Ports and problems of a run. `held_out` are never sampled on; `progress` gets (phase, done, of)."""
 
     policy: Policy
     catalogue: Catalogue
     titles: TitleMatcher
     problems: tuple[Problem, ...] = ()  # train
     dev: tuple[Problem, ...] = ()
+    held_out: tuple[Problem, ...] = ()  # evaluation sets and suites, as far as they are known here
     partition_sha256: str = ""
     code_commit: str = ""
     source: str = field(default_factory=distilled_source)
@@ -87,6 +90,18 @@ class Workbench:
             messages=messages_of(evaluation.body),
             tools=self.tools,
         )
+
+    def require_split(self) -> None:
+        """Raises GuardStopError for a train problem that shares a leak cluster with one of `dev` or `held_out`."""
+        kept_out = {problem.problem_id: problem for problem in (*self.dev, *self.held_out)}
+        both = self.train_ids & kept_out.keys()
+        if both:
+            raise GuardStopError("split", f"problem {min(both)} is held out, and a problem to train on")
+        for members in find_clusters((*self.problems, *kept_out.values())).problems_of.values():
+            inside = sorted(self.train_ids.intersection(members))
+            if inside and len(inside) < len(members):
+                outside = min(set(members) - self.train_ids)
+                raise GuardStopError("split", f"problem {inside[0]} shares a leak cluster with {outside}, held out")
 
     def require_train(self, jobs: Sequence[Job]) -> None:
         """Raises GuardStopError for a job on a problem that is not of the train pool."""

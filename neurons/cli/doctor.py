@@ -23,7 +23,8 @@ def doctor(
     """Check this host and print the fix for whatever is missing.
 
     Looks at Python, C library, cores, memory, disk, the jail for agents, Postgres, the model endpoint, the search
-    engine and the chain's keys. Changes no setting. `warn` means it runs with less; exit code 3 that something failed.
+    engine, the chain's keys, and on a real network this hotkey's place there. Changes no setting. `warn` means it runs
+    with less; exit code 3 that something failed.
     """
     import msgspec
 

@@ -25,6 +25,8 @@ from neurons.cli.problems_reading import (
     json_line,
     read_classes,
     read_files,
+    read_release,
+    refuse_existing,
 )
 from neurons.cli.progress import show_progress
 from neurons.cli.store_reading import DsnOption, StateDirOption, run_on_store
@@ -52,6 +54,9 @@ def seal(
     partition: Annotated[
         Path | None, typer.Option(help="The bank's private partition file; the problems are entered into it.")
     ] = None,
+    titles: Annotated[
+        Path | None, typer.Option(help="Title release of these problems; each batch takes its own part inside.")
+    ] = None,
     documents: DocumentsOption = None,
     catalogue: CatalogueOption = None,
     wallet_name: WalletNameOption = "",
@@ -65,7 +70,7 @@ def seal(
     Writes one NAME.sealed.json (for validators: whoever holds it can read it once the round is out) and one
     NAME.notice.json (public: commitments, random ids, round, signature) a race. Nobody can read a sealed file before
     its round, you included; keep the problem files apart, or delete them. On the network `local` the beacon is the
-    twin, and there is no secret. Run it again to continue where the folder ends. A validator uses the files from
+    twin, and there is no secret; elsewhere --partition and --titles have to be given. Run it again to continue where the folder ends. A validator uses the files from
     STATE_DIR/bank when its setting bank_hotkey names your key. Next: `arena problems stock`.
     """
     from arena.bank.sealed_file import notice_bytes, write_sealed
@@ -86,6 +91,9 @@ def seal(
         )
     if partition is None and settings.network != LOCAL_NETWORK:
         raise typer.BadParameter("a real network's batches name their pools", param_hint="--partition")
+    if titles is None and settings.network != LOCAL_NETWORK:
+        raise typer.BadParameter("a real network's batches hold their accepted titles", param_hint="--titles")
+    accepted = read_release(titles) if titles else None
     signer = open_bank_key(wallet_name, wallet_hotkey, wallet_path, network)
     timelock, beacon = open_timelock(settings.network), open_beacon(settings.network, unix_ms)
     before = SealedStock(out, signer.hotkey, verify, timelock, beacon).notices()
@@ -97,7 +105,13 @@ def seal(
     out.mkdir(parents=True, exist_ok=True)
     made: list[BatchNotice] = []
     locked = lock_all(
-        dealt, timelock=timelock, beacon=beacon, signer=signer, random_bytes=secrets.token_bytes, now_ms=unix_ms
+        dealt,
+        timelock=timelock,
+        beacon=beacon,
+        signer=signer,
+        random_bytes=secrets.token_bytes,
+        now_ms=unix_ms,
+        titles=accepted,
     )
     with show_progress() as progress:
         for sealed in locked:
@@ -159,6 +173,9 @@ def release(
     race: Annotated[str, typer.Argument(help="The race, e.g. race-000001.")],
     dsn: DsnOption = "",
     state_dir: StateDirOption = None,
+    titles_out: Annotated[
+        Path | None, typer.Option("--titles", help="Write the batch's accepted titles here, to publish them.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check what a race's release opened against what the race committed to when it opened, and print it.

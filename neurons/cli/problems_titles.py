@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,35 +43,28 @@ def titles(
     vectors: Annotated[
         Path | None, typer.Option(help="With --embeddings: folder that keeps vectors, to go on after a break.")
     ] = None,
-    decoys: Annotated[
-        int, typer.Option(min=0, help="Titles nobody asks for, per reward title, so that the file names no answers.")
-    ] = 20,
     as_json: JsonOption = False,
 ) -> None:
-    """Build the title release of a bank: per reward title, the products that pass it.
+    """Build a title release: per reward title, the products that pass it.
 
-    Scoring is then membership in a list, the same on every validator. Put the file as titles.json beside the index of
-    the catalogue. It has to cover everything that is scored: give the suite and all problems that are sealed. It is
-    written for its owner only, and goes to validators only, for it narrows down what the sealed problems ask for;
-    --decoys makes that as many times harder. Shows how pairs lie around the threshold of 0.70: the nearer, the less
-    certain the verdict.
+    Scoring is then membership in a list, the same on every validator. Make one for the suite, which is public as the
+    suite is (`arena problems sign-suite --titles`), and another one for the problems that will be sealed: it names
+    their answers, stays with you (mode 0600), and goes into the batches themselves (`arena problems seal --titles`; a
+    stock of your own: STATE_DIR/bank/titles.json). Shows how pairs lie around the threshold of 0.70: the nearer, the
+    less certain the verdict.
     """
     from arena.bank.private_file import write_private
-    from arena.bank.title_release import draw_decoys
-    from problems.shipped_suites import encode_accepted
+    from problems.titles import encode_accepted
 
     refuse_existing(out)
     problems, products = read_files(paths), tuple(read_products(documents, catalogue))
-    hidden = draw_decoys(problems, products, decoys, Random(secrets.randbits(256)))
     if embeddings:
-        made = _embedded(
-            problems, products, hidden, name, embeddings, model, api_key, vectors or out.parent / "vectors"
-        )
+        made = _embedded(problems, products, name, embeddings, model, api_key, vectors or out.parent / "vectors")
     else:
         from arena.bank.title_release import build_lexical
         from problems.shelf import Shelf
 
-        made = build_lexical(problems, Shelf(products), name, hidden)
+        made = build_lexical(problems, Shelf(products), name)
     write_private(out, encode_accepted(made.titles))
     typer.echo(json_line({"path": str(out), "report": made.report}) if as_json else _text(out, made.report))
 
@@ -81,7 +72,6 @@ def titles(
 def _embedded(
     problems: list[Problem],
     products: tuple[Product, ...],
-    decoys: tuple[Product, ...],
     name: str,
     base_url: str,
     model: str,
@@ -100,7 +90,6 @@ def _embedded(
                 endpoint,
                 VectorFolder(folder),
                 name=f"{model}@{name}",
-                decoys=decoys,
                 on_progress=lambda done, total: progress("embed", done, total),
             )
     finally:
@@ -120,5 +109,5 @@ def _text(out: Path, report: ReleaseReport) -> str:
         bar = "#" * -(-_BAR_CHARS * near.pairs // most) if most else ""
         lines.append(f"  {near.from_e4 / 10_000:.2f}  {near.pairs:>9,}  {bar}".rstrip())
     lines.append(f"{report.within_a_hundredth:,} pairs lie within 0.01 of the threshold")
-    lines.append(f"written to {out}: put it as titles.json into the index folder of each validator, and nowhere else")
+    lines.append(f"written to {out}: next: arena problems seal --titles {out}, or sign-suite --titles for a suite")
     return "\n".join(lines)

@@ -1,8 +1,8 @@
-"""V2095-V2099: reading trajectories for a corpus."""
+"""V2095-V2099, V2146-V2148: reading trajectories for a corpus, and building one."""
 
 from __future__ import annotations
 
-from problems.codes.row import row
+from problems.codes.row import STOPS, row
 
 ROWS = (
     row(
@@ -34,5 +34,24 @@ ROWS = (
         "held-out problem among training rows",
         "exit code 4; nothing is written",
         "run the leak guard on every source before it is joined; the places are named here",
+    ),
+    row(
+        "V2146",
+        "rules of the filter cannot be read",
+        STOPS,
+        "give a TOML or JSON file with the fields of `Rules` (training/corpus/model.py), or flags; "
+        "`arena corpus build --help` names both",
+    ),
+    row(
+        "V2147",
+        "no trace passed the filter",
+        "exit code 1; no corpus is written",
+        "read the funnel above: the code that removed most is the one to look at",
+    ),
+    row(
+        "V2148",
+        "quality oracle would cost more than allowed",
+        "nothing more is asked; answers already paid for stay and are used again",
+        "`arena corpus trac --dry-run` shows calls, tokens and price; raise --price-max or give --rows",
     ),
 )

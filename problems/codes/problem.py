@@ -84,6 +84,13 @@ ROWS = (
         "seal with `--partition`; own stock: `arena problems partition --out STATE_DIR/bank/partition.json`",
         True,
     ),
+    row(
+        "P4031",
+        "batch of a real network holds no accepted titles",
+        "no race can open with it; submissions still qualify",
+        "seal with `--titles`; own stock: `arena problems titles ... --out STATE_DIR/bank/titles.json`",
+        True,
+    ),
     # -- problem: clusters and pools
     row(
         "P4020",

@@ -9,7 +9,7 @@ ROWS = (
         "V2120",
         "recipe can't be read",
         STOPS,
-        "correct the key or value named here; `arena train --help` shows a recipe",
+        "correct the key or value named here; training/recipes/ has examples",
     ),
     row("V2121", "tokenizer can't be used", STOPS, "use the folder of a Qwen3 tokenizer with its own chat template"),
     row(

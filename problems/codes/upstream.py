@@ -124,4 +124,16 @@ ROWS = (
         "it counts as it stands now; what was settled before stays",
         "ask its operator why; both signed notes are kept",
     ),
+    row(
+        "U3050",
+        "annotator gave no usable annotation",
+        "the trace is not accepted, and counted as such",
+        "name a model that cites verbatim; the refused replies stand in the oracle's answers",
+    ),
+    row(
+        "U3051",
+        "model gave no usable tasklet",
+        "the trace makes no training row, and is counted as such",
+        "name a stronger author; the refused replies stand in the oracle's answers",
+    ),
 )

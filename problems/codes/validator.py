@@ -105,7 +105,7 @@ ROWS = (
         "V2066",
         "policy cannot be settled by this validator alone",
         "no race would end with a result; the validator does not start",
-        "choose a policy that needs the results of one validator; records are not exchanged between validators yet",
+        "choose a policy that needs the results of one validator, or race with the others (`share`)",
     ),
     row(
         "V2026",

@@ -18,7 +18,7 @@ TRACE_VERSION = 1
 TOKENS_MAX = 14_336  # paper A.2, rule 4 and B.1
 COEFFICIENT_E4_MIN = 9_000
 
-SourceKind = Literal["arena", "sn15", "react", "hermes", "openai"]
+SourceKind = Literal["arena", "sn15", "react", "hermes", "openai", "output_tools"]
 Role = Literal["system", "user", "assistant", "tool"]
 
 
@@ -115,6 +115,7 @@ RejectCode = Literal[
     "duplicate",  # equal after normalisation to a trace kept
     "near_duplicate",  # MinHash neighbour of a trace kept
     "ranked_out",  # A.3: better traces of the same problem were taken
+    "sampled_out",  # Rules.rows: the seeded draw of a size-matched corpus took others
 ]
 
 

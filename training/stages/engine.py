@@ -6,6 +6,7 @@ with its reason. A loss or gradient norm that is no number ends the run as a gua
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from transformers import TrainerCallback
 
 from training.guards import GuardStopError, require_finite
 from training.recipe import Recipe
-from training.stages.run import RunFolder
+from training.stages.run import LOG, RunFolder
 
 
 def engine_arguments(recipe: Recipe, engine: Path, *, lr: float) -> dict[str, Any]:
@@ -41,6 +42,7 @@ def engine_arguments(recipe: Recipe, engine: Path, *, lr: float) -> dict[str, An
         "save_steps": optim.save_every_steps,
         "save_total_limit": 2,
         "logging_steps": 1,
+        "logging_nan_inf_filter": False,  # it would show the average in the place of a loss that is no number
         "report_to": [],
         "disable_tqdm": True,
         "dataloader_pin_memory": is_cuda,
@@ -50,17 +52,31 @@ def engine_arguments(recipe: Recipe, engine: Path, *, lr: float) -> dict[str, An
 class Watch(TrainerCallback):  # type: ignore[misc]
     """Logs each step to the run's folder and stops on a number that is none. `stopped_by` names a guard that fired."""
 
-    def __init__(self, folder: RunFolder) -> None:
-        self._folder = folder
+    def __init__(self, folder: RunFolder, log: str = LOG) -> None:
+        self._folder, self._log = folder, log
         self.stopped_by = ""
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> Any:
+        """Lines of steps that a resumed run takes again are dropped from the log."""
+        self._folder.rewind(int(state.global_step), self._log)
+        return control
+
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **rest: Any) -> Any:
-        """Keep the numbers of a step, and look at loss and gradient norm."""
+        """Keep the numbers of a step, and look at its loss."""
         numbers = {name: float(value) for name, value in (logs or {}).items() if isinstance(value, int | float)}
-        self._folder.log({"step": state.global_step} | numbers)
-        for name in ("loss", "grad_norm"):
-            if name in numbers:
-                self.guard(control, lambda name=name: require_finite(name, numbers[name]))
+        self._folder.log({"step": state.global_step} | numbers, self._log)
+        if "loss" in numbers:
+            self.guard(control, lambda: require_finite("loss", numbers["loss"]))
+        return control
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any) -> Any:
+        """A gradient that is no number is thrown away before it gets into the weights."""
+        gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        if gradients:
+            norm = float(torch.nn.utils.get_total_norm(gradients))
+            self.guard(control, lambda: require_finite("gradient norm", norm))
+            if not math.isfinite(norm):
+                model.zero_grad(set_to_none=True)
         return control
 
     def guard(self, control: Any, check: Any) -> None:
@@ -68,5 +84,7 @@ class Watch(TrainerCallback):  # type: ignore[misc]
         try:
             check()
         except GuardStopError as stop:
-            self.stopped_by = str(stop)
+            self.stopped_by = (
+                self.stopped_by or stop.failure.detail
+            )  # the first one; what follows may be its consequence
             control.should_training_stop = True

@@ -22,7 +22,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from problems.errors import ArenaError
 from problems.model import Problem
 from training.credit import token_advantages
-from training.guards import require_context, require_same_policy, require_small_kl
+from training.guards import require_context, require_exact_masks, require_same_policy, require_small_kl
 from training.mask import masked_runs, run_defect
 from training.model import ChatCodec, EpisodeResult, Rollout
 from training.models import lora_config, open_parent
@@ -69,6 +69,10 @@ def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts, *, save: Cal
     if group_rows % recipe.optim.batch_rows:
         raise ArenaError("V2124", f"batch_rows must divide {group_rows}, the rollouts of a step")
     arguments["gradient_accumulation_steps"] = group_rows // recipe.optim.batch_rows
+    if rules.refresh_every_steps and recipe.optim.save_every_steps % rules.refresh_every_steps:
+        raise ArenaError(
+            "V2124", "save_every_steps must be a multiple of refresh_every_steps: a killed run resumes there"
+        )
     config = GRPOConfig(
         **arguments,
         num_generations=rules.samples,
@@ -98,6 +102,9 @@ def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts, *, save: Cal
         peft_config=lora_config(recipe.lora),
         callbacks=[watch],
     )
+    if trainer.ref_model is not None:
+        # All weights are trained: the engine took the base model's folder for the parent, whose adapters it can't see.
+        trainer.accelerator.unwrap_model(trainer.ref_model).load_state_dict(model.state_dict())
     trainer.prepare(recipe, ports, parent_sha256)
     try:
         result = trainer.train(resume_from_checkpoint=newest_checkpoint(folder.engine))
@@ -105,7 +112,7 @@ def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts, *, save: Cal
     except ArenaError as error:
         if error.failure.code != "V2123":
             raise
-        watch.stopped_by, steps = str(error), int(trainer.state.global_step)
+        watch.stopped_by, steps = error.failure.detail, int(trainer.state.global_step)
     save(trainer.model, folder.path / CHECKPOINT)
     return GrpoResult(
         parent_sha256=parent_sha256,
@@ -170,6 +177,7 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
         self._behaviour = Behaviour(self.model)
         self._renewed_at = 0
         self._batch: list[tuple[Rollout, Reward]] = []
+        self._sampled = 0
         self.dropped: Counter[str] = Counter()
         self.without_teacher = 0
 
@@ -189,7 +197,11 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
         )
         with self._behaviour.in_place(), eval_mode(model):
             found = self._ports.run_jobs(self._jobs(prompts, step), sampler)
+        self._sampled += len(found)
         self._batch = [self._kept(rollout, problem_id) for rollout, problem_id in zip(found, prompts, strict=True)]
+        require_exact_masks(
+            self._sampled, ["a turn holds the template's tokens"] * self.dropped["mask"], self._recipe.guards
+        )
         rollouts = [rollout for rollout, _ in self._batch]
         require_context(sum(rollout.result.is_overflow for rollout in rollouts), len(rollouts))
         return {

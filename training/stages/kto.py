@@ -66,6 +66,8 @@ def train_kto(
     if recipe.optim.batch_rows < 2:
         raise ArenaError("V2124", "KTO pairs the rows of a batch: batch_rows must be at least 2")
     model, parent_sha256 = open_parent(recipe)
+    # An adapter switched off is its own reference; else the engine would take the base model's folder for the parent.
+    reference = None if recipe.lora.r else open_parent(recipe)[0]
     watch = KtoWatch(folder, recipe, emission_rate)
     config = KTOConfig(
         **engine_arguments(recipe, folder.engine, lr=recipe.optim.lr),
@@ -80,6 +82,7 @@ def train_kto(
     )
     trainer = _MaskedTrainer(
         model=model,
+        ref_model=reference,
         args=config,
         train_dataset=_dataset(rows, recipe),
         processing_class=tokenizer,
@@ -100,7 +103,7 @@ class KtoWatch(Watch):
 
     def __init__(self, folder: RunFolder, recipe: Recipe, emission_rate: EmissionRate | None) -> None:
         super().__init__(folder)
-        self._log_folder, self._recipe, self._rate = folder, recipe, emission_rate
+        self._recipe, self._rate = recipe, emission_rate
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **rest: Any) -> Any:
         """As for every stage, and the KL of the step."""
@@ -115,7 +118,7 @@ class KtoWatch(Watch):
             return control
         with eval_mode(model):
             rate = self._rate(model)
-        self._log_folder.log({"step": state.global_step, "emission_rate": rate})
+        self._folder.log({"step": state.global_step, "emission_rate": rate})
         self.guard(control, lambda: require_emission(rate, self._recipe.guards))
         return control
 

@@ -6,6 +6,7 @@ that is finished is returned; a killed one goes on. A guard that fires leaves a 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -19,12 +20,13 @@ from problems.errors import ArenaError
 from training.corpus.corpus_files import read_lineage, read_rows
 from training.corpus.mix import Mix
 from training.episode_file import EpisodeFile, EpisodeLine
-from training.guards import emission_rate
-from training.model import RunLineage, Sampler, Stage
-from training.models import device_name, open_parent
+from training.guards import emission_rate, require_train_pool
+from training.model import ChatCodec, RunLineage, Sampler, Stage
+from training.models import copy_tokenizer, device_name, open_parent
 from training.recipe import Recipe
 from training.render import Qwen3Codec
 from training.rollout import Job, jobs_of
+from training.samplers import outside_sampler
 from training.sampling import LocalSampler
 from training.stages.rejection import EPISODES, keep_successes, sample_rejection
 from training.stages.run import RunFolder, open_checkpoint
@@ -42,7 +44,7 @@ PARENTS: dict[Stage, tuple[Stage | None, ...]] = {
 }
 
 OpenTeacher = Callable[[Recipe], AbstractContextManager[Upstream]]
-OpenSampler = Callable[[Recipe], Sampler | None]
+OpenSampler = Callable[[Recipe, ChatCodec], Sampler | None]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,14 +64,16 @@ def run_stage(
     bench: Workbench,
     *,
     open_teacher: OpenTeacher,
-    open_sampler: OpenSampler = lambda _: None,
+    open_sampler: OpenSampler = outside_sampler,
 ) -> RunLineage:
     """Run `recipe` (whose file is `text`) in `folder`; a finished run is returned as it is.
 
-    `open_sampler` gives a sampler outside this process, None for one in it. Raises ArenaError V2124 for a parent of
-    another stage, or a folder of another recipe; GuardStopError when nothing could be trained.
+    `open_sampler` gives a sampler other than the model itself, None for the model. Raises ArenaError V2124 for a parent
+    of another stage, a folder of another recipe, or nothing to learn from; GuardStopError when a guard fired before
+    anything was trained, a problem that shares a leak cluster with a held-out one among them.
     """
     require_parent(recipe)
+    bench.require_split()
     run = RunFolder(folder, recipe, text)
     done = run.finished()
     if done is not None:
@@ -144,18 +148,24 @@ class _StageRun:
     def _rejected(self) -> Rows:
         recipe, file = self._recipe, EpisodeFile(self._run.path / EPISODES)
         model, version = open_parent(recipe)
-        sampler = self._open_sampler(recipe) or self._local(model, version)
+        sampler = self._open_sampler(recipe, self._codec) or self._local(model, version)
         lines = sample_rejection(recipe, file, sampler, self._codec, self._bench)
-        return keep_successes(lines, self._codec, recipe.data.tokens_max)
+        return keep_successes(lines, self._codec, recipe)
 
     def _taught(self) -> Rows:
-        return stepwise_rows(self._teacher_lines(), self._codec, self._recipe)
+        lines = self._teacher_lines()
+        rows = stepwise_rows(lines, self._codec, self._recipe)
+        if not rows.rows:
+            raise ArenaError("V2124", f"none of the teacher's {len(lines)} episodes succeeded: nothing to learn from")
+        return rows
 
     def _teacher_lines(self) -> tuple[EpisodeLine, ...]:
         """The teacher's episodes: those of the folders the recipe names, else asked for here."""
         named = self._recipe.data.rollouts
         if named:
-            return tuple(line for name in named for line in EpisodeFile(Path(name) / EPISODES).lines())
+            lines = tuple(line for name in named for line in EpisodeFile(Path(name) / EPISODES).lines())
+            require_train_pool((line.result.problem_id for line in lines), self._bench.train_ids)
+            return lines
         with self._open_teacher(self._recipe) as upstream:
             return ask_teacher(self._recipe, EpisodeFile(self._run.path / EPISODES), upstream, self._bench)
 
@@ -163,7 +173,7 @@ class _StageRun:
     def _sft(self, rows: Rows) -> Outcome:
         dev = self._corpus(self._recipe.data.dev)
         pad_id = self._codec.tokenizer.pad_token_id
-        trained = train_sft(self._recipe, self._run, rows.rows, dev.rows, pad_id, save=_save)
+        trained = train_sft(self._recipe, self._run, rows.rows, dev.rows, pad_id, save=self._save)
         metrics = {"rows": float(len(rows.rows)), "lr": trained.lr}
         if trained.losses:
             metrics |= {"loss_first": trained.losses[0], "loss_last": trained.losses[-1]}
@@ -180,11 +190,16 @@ class _StageRun:
     def _kto(self) -> Outcome:
         from training.stages.kto import LabelledRow, train_kto
 
-        lines = self._teacher_lines()
-        wanted = {content_hash([list(line.messages), line.tools]): bool(line.result.is_success) for line in lines}
-        rows = rows_of_traces([trace_of(line) for line in lines], self._codec, self._recipe)
+        lines = [
+            line for line in self._teacher_lines() if line.result.is_success is not None
+        ]  # a fault of ours is no 0
+        traces = [trace_of(line) for line in lines]
+        wanted = {trace.trace_id: bool(trace.facts.is_success) for trace in traces}
+        rows = rows_of_traces(list({trace.trace_id: trace for trace in traces}.values()), self._codec, self._recipe)
         labelled = [LabelledRow(row=row, is_wanted=wanted[row.trace_id]) for row in rows.rows]
-        done = train_kto(self._recipe, self._run, labelled, self._codec.tokenizer, self._dev_emission(), save=_save)
+        done = train_kto(
+            self._recipe, self._run, labelled, self._codec.tokenizer, self._dev_emission(), save=self._save
+        )
         metrics = {"rows": float(len(labelled)), "wanted": float(sum(row.is_wanted for row in labelled))}
         return Outcome(
             parent_sha256=done.parent_sha256,
@@ -206,7 +221,7 @@ class _StageRun:
             return [line.rollout for line in lines]
 
         ports = GrpoPorts(problems=self._bench.problems, codec=self._codec, run_jobs=run_jobs, teachers=teachers)
-        done = train_grpo(recipe, self._run, ports, save=_save)
+        done = train_grpo(recipe, self._run, ports, save=self._save)
         return Outcome(
             parent_sha256=done.parent_sha256,
             steps=done.steps,
@@ -234,9 +249,12 @@ class _StageRun:
             stop_id=self._codec.stop_id,
             suppressed_ids=self._codec.template_only_ids,
             version=version,
+            batch_rows=self._recipe.sample_rows,
         )
 
-
-def _save(model: Any, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(str(folder))
+    def _save(self, model: Any, folder: Path) -> None:
+        """Weights, and the tokenizer as it is beside the base model."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        model.save_pretrained(str(folder))
+        copy_tokenizer(Path(self._recipe.tokenizer or self._recipe.model), folder)

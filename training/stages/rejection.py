@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from problems.errors import ArenaError
 from training.episode_file import EpisodeFile, EpisodeLine
+from training.guards import require_context
 from training.model import ChatCodec, Sampler
 from training.recipe import Recipe
 from training.rollout import jobs_of
@@ -37,7 +39,21 @@ def sample_rejection(
     return file.lines()
 
 
-def keep_successes(lines: Sequence[EpisodeLine], codec: ChatCodec, tokens_max: int) -> Rows:
-    """Rows of the rollouts with full reward."""
+def keep_successes(lines: Sequence[EpisodeLine], codec: ChatCodec, recipe: Recipe) -> Rows:
+    """Rows of the rollouts with full reward.
+
+    Raises ArenaError V2124 when there is none to learn from, GuardStopError when too many masks are inexact or too many
+    conversations outgrew the context.
+    """
+    require_context(sum(line.result.is_overflow for line in lines), len(lines))
     kept = [line.rollout for line in lines if line.rollout is not None and line.result.reward == 1.0]
-    return rows_of_rollouts(kept, codec, tokens_max)
+    rows = rows_of_rollouts(kept, codec, recipe)
+    if not rows.rows:
+        best = max((line.result.reward or 0.0 for line in lines), default=0.0)
+        raise ArenaError(
+            "V2124",
+            f"none of {len(lines)} rollouts can be learnt from: {len(kept)} have full reward, the best has {best:.2f}, "
+            f"{rows.dropped.get('unfit', 0)} are over {recipe.data.tokens_max} tokens; train the parent further, or "
+            "raise `samples`",
+        )
+    return rows

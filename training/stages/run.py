@@ -3,7 +3,7 @@
 ```
 recipe.toml          what the run was told; another recipe is refused in the same folder
 trainer/             the engine's own checkpoints, for resuming
-log.jsonl            one line a logged step: loss, gradient norm, and what the stage adds
+log.jsonl            one line a logged step: loss, gradient norm, and what the stage adds (one file a swept rate)
 checkpoint/          weights and tokenizer, once finished
 lineage.json         written last: without it the run is not finished
 ```
@@ -59,10 +59,18 @@ class RunFolder:
         except msgspec.DecodeError as error:
             raise ArenaError("V2124", f"{path}: {error}") from error
 
-    def log(self, line: Mapping[str, float]) -> None:
-        """Add a line to the log."""
-        with (self.path / LOG).open("ab") as file:
+    def log(self, line: Mapping[str, float], name: str = LOG) -> None:
+        """Add a line to a log of this run."""
+        with (self.path / name).open("ab") as file:
             file.write(msgspec.json.encode(dict(line)) + b"\n")
+
+    def rewind(self, step: int, name: str = LOG) -> None:
+        """Drop the lines of steps after `step`, and one that a kill cut short."""
+        path = self.path / name
+        if path.exists():
+            lines = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+            kept = [line for line in lines if msgspec.json.decode(line)["step"] <= step]
+            path.write_bytes(b"".join(kept))
 
     def finish(
         self,
@@ -124,14 +132,9 @@ def open_checkpoint(folder: Path) -> tuple[Checkpoint, RunLineage]:
     weights = folder / CHECKPOINT
     if weights_sha256(weights) != lineage.weights_sha256:
         raise ArenaError("V2124", f"{weights} does not hold the weights its lineage names")
-    is_adapter = (weights / "adapter_config.json").exists()
-    base = ""
-    if is_adapter:
-        base = msgspec.json.decode((weights / "adapter_config.json").read_bytes())["base_model_name_or_path"]
     checkpoint = Checkpoint(
         folder=str(weights),
-        kind="adapter" if is_adapter else "full",
-        base=base,
+        kind="adapter" if (weights / "adapter_config.json").exists() else "full",
         lineage_sha256=lineage_sha256(lineage),
     )
     return checkpoint, lineage

@@ -19,7 +19,7 @@ from training.model import TokenRow
 from training.models import lora_config, open_parent
 from training.recipe import Recipe
 from training.stages.engine import Watch, engine_arguments
-from training.stages.run import CHECKPOINT, RunFolder, newest_checkpoint
+from training.stages.run import CHECKPOINT, LOG, RunFolder, newest_checkpoint
 
 IGNORED = -100  # the label of a token that is not learnt
 
@@ -81,7 +81,7 @@ def _train(
     model, parent_sha256 = open_parent(recipe)
     engine = folder.engine / f"lr-{rate:g}" if is_swept else folder.engine
     arguments = engine_arguments(recipe, engine, lr=rate)
-    watch = Watch(folder)
+    watch = Watch(folder, f"log-lr-{rate:g}.jsonl" if is_swept else LOG)
     config = SFTConfig(
         **arguments,
         max_length=None,  # rows are whole, and long ones were refused

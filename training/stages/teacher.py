@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from harness.inference.port import Upstream
-from problems.canonical import content_hash
+from training.corpus.assembly import assemble_trace
 from training.corpus.model import Facts, Source, Trace
 from training.episode_file import EpisodeFile, EpisodeLine
 from training.model import ChatCodec
@@ -47,12 +47,10 @@ def stepwise_rows(lines: Sequence[EpisodeLine], codec: ChatCodec, recipe: Recipe
 def trace_of(line: EpisodeLine) -> Trace:
     """An episode as a canonical trace."""
     result = line.result
-    return Trace(
-        trace_id=content_hash([[message for message in line.messages], line.tools]),
-        source=Source(
-            kind="arena", place=f"{result.problem_id}/{result.sample}", sha256=result.body_sha256, is_verified=True
-        ),
-        messages=line.messages,
+    place = f"{result.problem_id}/{result.sample}"
+    return assemble_trace(
+        Source(kind="arena", place=place, sha256=result.body_sha256, is_verified=True),
+        line.messages,
         tools=line.tools,
         query=line.query,
         facts=Facts(problem_id=result.problem_id, bucket=result.bucket, is_success=result.is_success),

@@ -1,0 +1,136 @@
+"""What a node opens to race together with the network's other validators, and the loop that keeps it fed.
+
+Promise: only permit holders of the metagraph seen last are answered; the address published on chain is the one the
+settings name; sources that the chain knows and this node does not are asked of peers and handed to the inbox, as if
+their miners had brought them. A peer that is away or lying costs its answer and a log line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+
+from arena.chain.auth import HttpAuth
+from arena.chain.keys import verify
+from arena.chain.port import Metagraph, Signer
+from arena.exchange.held import HeldFolder
+from arena.exchange.http_peers import HttpPeers
+from arena.exchange.port import Peer
+from arena.exchange.pull import Puller
+from arena.exchange.sources import SourceRelay, SourceShelf
+from arena.race.assign import permitted_validators
+from neurons.node import Node, SharingPorts
+from neurons.node_file import PeerSeen
+from neurons.settings import Settings
+from neurons.turns import Drain, take_turns
+from neurons.wiring import held_path
+from problems.errors import ArenaError
+
+TURN_S = 12.0  # one block
+PUBLISH_PAUSE_MS = 1_200_000  # a hundred blocks
+PROGRESS_EVERY_MS = 300_000
+
+
+@contextlib.asynccontextmanager
+async def open_sharing(settings: Settings, signer: Signer) -> AsyncIterator[SharingPorts | None]:
+    """The ports of a node that shares races, None for one that does not.
+
+    Raises ArenaError V2030 when it has no port to answer on, or no address that others reach; V2114 (folders).
+    """
+    if not settings.share:
+        yield None
+        return
+    if not settings.serve_port or not settings.public_endpoint:
+        raise ArenaError("V2030", "share: others must reach this node, so serve_port and public_endpoint are needed")
+    auth = HttpAuth(signer, time.time_ns)
+    auth.sign("GET", "/", signer.hotkey)  # the SDK is imported before the loops run
+    held = HeldFolder(held_path(settings.state_dir))
+    async with HttpPeers(auth) as peers:
+        yield SharingPorts(
+            auth=auth,
+            peers=peers,
+            held=held,
+            puller=Puller(peers, held, verify),
+            shelf=SourceShelf(settings.state_dir / "shelf"),
+            endpoint=settings.public_endpoint,
+        )
+
+
+class SharingLoop:
+    """Keeps the permit list, the published address, the sources and what is heard of others up to date."""
+
+    def __init__(self, node: Node, ports: SharingPorts, race_id: Callable[[], str]) -> None:
+        """`race_id` is the race this node is at."""
+        self._node, self._ports, self._race_id = node, ports, race_id
+        self._metagraph: Metagraph | None = None
+        self._permitted: frozenset[str] = frozenset()
+        self._publish_not_before_ms = self._progress_not_before_ms = 0
+        self._seen: dict[str, PeerSeen] = {}
+        self._relay = SourceRelay(ports.peers, ports.shelf, verify, node.inbox.put, now_ms=node.now_ms)
+
+    async def run(self, drain: Drain) -> None:
+        """Turn until drained. Raises what no retry can mend."""
+        await take_turns("sharing", self.turn, drain, self._node.log, every_s=TURN_S)
+
+    def has_permit(self, hotkey: str) -> bool:
+        """Whether a hotkey held a permit when the chain was last asked."""
+        return hotkey in self._permitted
+
+    def peers_seen(self) -> tuple[PeerSeen, ...]:
+        """The others that answered, and under which rules they run."""
+        return tuple(self._seen[hotkey] for hotkey in sorted(self._seen))
+
+    async def turn(self) -> None:
+        """Look at the chain once, and do what follows. Raises ArenaError U3030 while it is away."""
+        chain, now_ms = self._node.chain, self._node.now_ms()
+        finalized = await chain.finalized_block()
+        self._metagraph = await chain.metagraph(finalized)
+        self._permitted = frozenset(permitted_validators(self._metagraph))
+        await self._publish(now_ms)
+        peers = self._peers()
+        miners = [neuron.hotkey for neuron in self._metagraph.neurons if neuron.hotkey not in self._permitted]
+        commitments = await chain.commitments(miners, finalized)
+        fetched = await self._relay.fetch(tuple(commitments.values()), peers)
+        for complaint in fetched.complaints:
+            code, detail = complaint.failure.code, complaint.failure.detail
+            self._node.log.warning("peer", peer=complaint.peer, code=code, detail=detail)
+        if fetched.delivered:
+            self._node.log.info("sources relayed", count=len(fetched.delivered))
+        if now_ms >= self._progress_not_before_ms:
+            self._progress_not_before_ms = now_ms + PROGRESS_EVERY_MS
+            await self._hear(peers, now_ms)
+
+    def _peers(self) -> list[Peer]:
+        neurons = self._metagraph.neurons if self._metagraph else ()
+        own = self._node.signer.hotkey
+        return [
+            Peer(hotkey=neuron.hotkey, endpoint=neuron.endpoint)
+            for neuron in neurons
+            if neuron.hotkey in self._permitted and neuron.hotkey != own and neuron.endpoint
+        ]
+
+    async def _publish(self, now_ms: int) -> None:
+        own, neurons = self._node.signer.hotkey, self._metagraph.neurons if self._metagraph else ()
+        published = next((neuron.endpoint for neuron in neurons if neuron.hotkey == own), None)
+        if published in (None, self._ports.endpoint) or now_ms < self._publish_not_before_ms:
+            return
+        self._publish_not_before_ms = now_ms + PUBLISH_PAUSE_MS
+        result = await self._node.chain.publish(self._node.signer, self._ports.endpoint)
+        self._node.log.info("address published", endpoint=self._ports.endpoint, status=result.status)
+
+    async def _hear(self, peers: list[Peer], now_ms: int) -> None:
+        race_id = self._race_id()
+        for peer in peers:
+            try:
+                said = await self._ports.peers.progress(peer, race_id)
+            except ArenaError as error:
+                self._node.log.info("peer", peer=peer.hotkey, code=error.failure.code, detail=error.failure.detail)
+                continue
+            if said is not None:
+                self._seen[peer.hotkey] = PeerSeen(
+                    hotkey=peer.hotkey,
+                    policy_sha256=said.policy_sha256,
+                    guest_sha256=said.guest_sha256,
+                    seen_ms=now_ms,
+                )

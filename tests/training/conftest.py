@@ -1,0 +1,33 @@
+"""What the tests of this room share: real episodes once a session, and a small export of records made from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.training.firehose import Episode, Firehose, real_episodes
+from tests.training.firehose_export import write_day
+
+DAY = 60  # trajectories
+
+
+@pytest.fixture(scope="session")
+def episodes(tmp_path_factory: pytest.TempPathFactory) -> list[Episode]:
+    """Every agent of the firehose on three problems of each bucket, run for real."""
+    folder = tmp_path_factory.mktemp("arena")
+    return real_episodes(folder, counts={"product": 3, "shop": 2, "voucher": 2})
+
+
+@pytest.fixture(scope="session")
+def firehose(episodes: list[Episode]) -> Firehose:
+    """The firehose over these episodes."""
+    return Firehose(episodes)
+
+
+@pytest.fixture(scope="session")
+def day(firehose: Firehose, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A signed export of 60 trajectories in three shards, log and Parquet view. Copy it before changing it."""
+    folder = tmp_path_factory.mktemp("day") / "export"
+    write_day(firehose, folder, DAY, formats=("jsonl", "parquet"), rows_per_shard=25)
+    return folder

@@ -1,0 +1,333 @@
+"""A day of the subnet: the shipped agents on synthetic problems, then any number of distinct records made from them.
+
+`real_episodes` runs agents through `arena.evaluate` with the scripted model and judge. `Firehose` makes records of a
+wanted size from these by seeded mutation: product ids other than the answers' become others, and product titles grow,
+everywhere in an episode at once, so that conversation, pairing, emitters, surfaced ids and citations still fit.
+`firehose_export` writes such records, signed, into an export folder. What a record is, is known by construction:
+`Made.agent` names the agent, `TRUTH` says what its traces are.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from arena.evaluate import EvaluatePorts, Evaluation, evaluate
+from arena.export.model import Trajectory
+from arena.policies import DEMO
+from arena.records.model import Conditions, Context, EvaluationRecord, HostFacts, RecordContent, Subject
+from harness.agents.registry import baseline_source, reference_agent, reference_sha256s
+from harness.catalogue.documents import write_documents
+from harness.catalogue.engine import open_catalogue
+from harness.catalogue.index import build_index
+from harness.catalogue.synthetic import generate
+from harness.inference.client import read_reply
+from harness.inference.port import ModelReply
+from harness.inference.scripted.model import complete
+from harness.sandbox.port import SandboxLevel
+from harness.sandbox.probe import open_sandbox
+from harness.trace import Completion, EvaluationBody, ToolCall
+from judge.scripted import ScriptedJudge
+from judge.verdict import Verdict
+from problems.canonical import canonical_bytes, text_hash
+from problems.clusters import find_clusters
+from problems.model import Bucket, Pool, Problem
+from problems.outcome import OutcomeScore
+from problems.synthesis import synthesize
+from problems.titles import LexicalTitles
+
+START_MS = 1_790_000_000_000  # 2026-09-21 13:33 UTC
+MACHINE = HostFacts(machine="test", cores=2)
+SIZES = (30_000, 60_000)  # bytes of a record's body
+
+_EXPERT = "baseline:scripted-expert"
+_SEARCH = 'tools.find_product(q=problem["query"][:80], page=1)'
+_LOOP = "    for _ in range(MAX_STEPS):\n"
+_ASK = "llm.chat(messages, "
+# Two agents of our own beside the shipped ones: Python searches once and the model goes on; and one that forgets.
+_MIXED = baseline_source("scripted-expert").replace(_LOOP, f"    {_SEARCH}\n{_LOOP}")
+_PRUNER = baseline_source("scripted-expert").replace(_ASK, "llm.chat([*messages[:2], *messages[4:]], ")
+
+AGENTS: Mapping[str, int] = {  # name -> how many of a day's records in a hundred are its
+    _EXPERT: 40,
+    "baseline:scripted-careful": 18,
+    "baseline:scripted-hasty": 10,
+    "subtask": 18,
+    "mixed": 6,
+    "pruner": 4,
+    "echoer": 4,
+}
+TRUTH: Mapping[str, str] = {
+    _EXPERT: "agentic",
+    "baseline:scripted-careful": "agentic",
+    "baseline:scripted-hasty": "agentic",
+    "pruner": "agentic",  # and not one path
+    "subtask": "subtask",
+    "mixed": "mixed",
+    "echoer": "echoed",
+}
+COUNTS: Mapping[Bucket, int] = {"product": 4, "shop": 3, "voucher": 3}
+
+_ROOM_BYTES_MIN = 10  # what a title grows by at least
+_PLAIN_TITLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ,.()'-]{11,}")
+
+
+class Episode(msgspec.Struct, frozen=True, kw_only=True):
+    """One real episode."""
+
+    agent: str
+    problem: Problem
+    cluster_id: str
+    evaluation: Evaluation
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """One record to be: the canonical bytes of its body, and what stands around it."""
+
+    agent: str
+    problem_id: str
+    cluster_id: str
+    body: bytes
+    evaluation: EvaluationRecord
+    verdict: Verdict | None
+
+
+class ScriptedUpstream:
+    """The scripted model without its server."""
+
+    name = "scripted"
+
+    def complete(self, request: str) -> ModelReply:
+        return read_reply(msgspec.json.encode(complete(msgspec.json.decode(request))))
+
+    def probe(self) -> bool:
+        return True
+
+
+def real_episodes(
+    folder: Path,
+    *,
+    counts: Mapping[Bucket, int] = COUNTS,
+    agents: Sequence[str] = tuple(AGENTS),
+    seed: int = 3,
+    documents: int = 3_000,
+) -> list[Episode]:
+    """Every agent once on each of `counts` synthetic problems. `folder` takes catalogue and guest; 0.1 s an episode."""
+    products = list(generate(documents, 7))
+    with (folder / "documents.jsonl").open("wb") as stream:
+        write_documents(products, stream)
+    build_index(folder / "documents.jsonl", folder / "index")
+    sources = {name: agent_source(name) for name in agents}
+    admitted = reference_sha256s() | {text_hash(source) for source in sources.values()}
+    ports = EvaluatePorts(
+        policy=DEMO,
+        catalogue=open_catalogue(folder / "index"),
+        titles=LexicalTitles(),
+        sandbox=open_sandbox(folder, reference_sha256s=admitted, slots=1, wanted="reference-agents-only"),
+        upstreams=[ScriptedUpstream()],
+        judges=[ScriptedJudge()],
+    )
+    problems = synthesize(products, seed=seed, counts=counts)
+    cluster_of = find_clusters(problems).name_of
+    return [
+        Episode(
+            agent=name,
+            problem=problem,
+            cluster_id=cluster_of[problem.problem_id],
+            evaluation=evaluate(source, problem, ports),
+        )
+        for problem in problems
+        for name, source in sources.items()
+    ]
+
+
+def agent_source(name: str) -> str:
+    """The source of an agent of `AGENTS`."""
+    return {"mixed": _MIXED, "pruner": _PRUNER}.get(name) or reference_agent(name).source
+
+
+class Firehose:
+    """Records made from real episodes. Equal seeds and numbers give equal records."""
+
+    def __init__(self, episodes: Sequence[Episode], *, seed: int = 0, sizes: tuple[int, int] = SIZES) -> None:
+        self._templates: dict[str, list[_Template]] = {}
+        for episode in episodes:
+            template = _Template(episode)
+            if template.can_grow(sizes[1]):
+                self._templates.setdefault(episode.agent, []).append(template)
+        words = {word for one in episodes for word in one.problem.query.split()}
+        self._words = sorted(word for word in words if word.isascii() and word.isalpha())
+        self._seed, self._sizes = seed, sizes
+
+    def make(self, count: int) -> Iterator[Made]:
+        """`count` records, agents in their shares, problems drawn; an agent version meets a problem once."""
+        names = [name for name in AGENTS if name in self._templates]
+        shares = [AGENTS[name] for name in names]
+        used: Counter[int] = Counter()  # by template
+        for number in range(count):
+            rng = random.Random(f"firehose {self._seed} {number}")
+            agent = rng.choices(names, shares)[0]
+            template = rng.choice(self._templates[agent])
+            used[id(template)] += 1
+            size_bytes = rng.randint(*self._sizes)
+            yield template.mutated(rng, f"{self._seed}-{number}:1", used[id(template)], size_bytes, self._words)
+
+    def as_recorded(self) -> Iterator[Made]:
+        """The real episodes themselves, each once, unchanged."""
+        templates = [one for group in self._templates.values() for one in group]
+        for number, template in enumerate(templates):
+            yield template.unchanged(f"real-{number}:1")
+
+
+def trajectory_of(made: Made, seq: int = 1, pool: Pool = "train") -> Trajectory:
+    """A made record as an export's views see it; its signature is none."""
+    return Trajectory(
+        validator="5validator",
+        seq=seq,
+        content_sha256=hashlib.sha256(made.body).hexdigest(),
+        signature="00" * 64,
+        content=RecordContent(recorded_ms=START_MS + seq, host=MACHINE, payload=made.evaluation),
+        evaluation=made.evaluation,
+        body=msgspec.json.decode(made.body, type=EvaluationBody),
+        verdict=made.verdict,
+        verdict_seq=seq + 1 if made.verdict else 0,
+        pool=pool,
+        cluster_id=made.cluster_id,
+    )
+
+
+def dialogue_of(made: Made) -> dict[str, object]:
+    """A made record as its agent would have told SN15 of it: the envelope, one step a completion.
+
+    Calls that Python made stand beside the model's, as SN15's agents write them: who made which is lost.
+    """
+    body = msgspec.json.decode(made.body, type=EvaluationBody)
+    steps: dict[int, dict[str, list[object]]] = {}
+    for event in body.events:
+        message = steps.setdefault(getattr(event, "step", 0), {})
+        if isinstance(event, Completion):
+            message["think"] = event.reasoning or event.content
+        elif isinstance(event, ToolCall):
+            parameters = msgspec.json.decode(event.arguments)
+            own_id = base64.urlsafe_b64encode(hashlib.md5(f"{event.name}\n{parameters}".encode()).digest())[:8].decode()
+            result = msgspec.json.decode(event.result)
+            row = {"name": event.name, "parameters": parameters, "tool_call_id": own_id, "result": result}
+            message.setdefault("tool_call", []).append(row)
+    return {
+        "problem_id": made.problem_id,
+        "status": "SUCCESS",
+        "dialogue": [
+            {
+                "completion": {"reasoning_content": "", "content": "", "message": message},
+                "extra_info": {"step": number, "query": body.query, "timestamp": START_MS + number},
+            }
+            for number, (_, message) in enumerate(sorted(steps.items()), 1)
+        ],
+    }
+
+
+class _Template:
+    """One real episode, cut at every place where a mutation puts something else."""
+
+    def __init__(self, episode: Episode) -> None:
+        self._episode = episode
+        evaluation = episode.evaluation
+        body = canonical_bytes(evaluation.body).decode()
+        answers = {item.product_id for item in episode.problem.rewards}
+        self._ids = sorted(_surfaced(evaluation.body) - answers)
+        self._titles = sorted(_titles(evaluation.body))
+        marks = "|".join(re.escape(mark) for mark in sorted({*self._ids, *self._titles}, key=len, reverse=True))
+        self._cut = re.compile(f"({marks})") if marks else None
+        self._texts = [self._parts(body), self._parts(_encoded(evaluation.outcome)), self._parts(_judged(evaluation))]
+        titles = set(self._titles)
+        self._size, self._growing = len(body), sum(part in titles for part in self._texts[0])
+
+    def can_grow(self, size_bytes_max: int) -> bool:
+        """Whether mutated episodes of a wanted size, up to this one, can be made from it."""
+        return self._growing > 0 and self._size + _ROOM_BYTES_MIN * self._growing < size_bytes_max
+
+    def unchanged(self, attempt_id: str) -> Made:
+        """The episode as it was."""
+        return self._made(attempt_id, 0, ["".join(parts) for parts in self._texts])
+
+    def mutated(self, rng: random.Random, attempt_id: str, miner: int, size_bytes: int, words: Sequence[str]) -> Made:
+        """The episode with other ids and longer titles, of about `size_bytes`."""
+        put = {one: f"{rng.randrange(10**9, 10**10)}" for one in self._ids}
+        room_bytes = max(_ROOM_BYTES_MIN, (size_bytes - self._size) // self._growing)
+        for title in self._titles:
+            longer = f"{title} {' '.join(rng.choices(words, k=room_bytes))}"
+            put[title] = longer[: len(title) + room_bytes].rstrip()
+        texts = ["".join([put.get(part, part) for part in parts]) for parts in self._texts]
+        return self._made(attempt_id, miner, texts)
+
+    def _parts(self, text: str) -> list[str]:
+        return self._cut.split(text) if self._cut else [text]
+
+    def _made(self, attempt_id: str, miner: int, texts: Sequence[str]) -> Made:
+        episode, original = self._episode, self._episode.evaluation
+        body = texts[0].encode()
+        body_sha256 = hashlib.sha256(body).hexdigest()
+        evaluation = EvaluationRecord(
+            attempt_id=attempt_id,
+            subject=Subject(
+                agent_version_id=text_hash(f"{episode.agent} {miner}"),
+                miner_hotkey=f"5Miner{miner:03d}",
+                agent_sha256=original.body.agent_sha256,
+            ),
+            context=Context(stage="race", race_id="race-1", problem_id=episode.problem.problem_id, batch_sha256="77"),
+            conditions=Conditions(
+                policy_sha256=original.body.policy_sha256,
+                scoring_pipeline="scoring/1",
+                code_commit="f6",
+                sandbox=SandboxLevel(
+                    name="bubblewrap", layers=(), guest_sha256="d4", python_version="3.11", may_race=True
+                ),
+            ),
+            body_sha256=body_sha256,
+            stop=original.body.stop,
+            failure=original.body.failure,
+            is_agentic=original.body.is_agentic,
+            totals=original.body.totals,
+            outcome=msgspec.json.decode(texts[1], type=OutcomeScore),
+        )
+        verdict = msgspec.json.decode(texts[2], type=Verdict) if texts[2] else None
+        return Made(
+            agent=episode.agent,
+            problem_id=episode.problem.problem_id,
+            cluster_id=episode.cluster_id,
+            body=body,
+            evaluation=evaluation,
+            verdict=msgspec.structs.replace(verdict, body_sha256=body_sha256) if verdict else None,
+        )
+
+
+def _surfaced(body: EvaluationBody) -> set[str]:
+    calls = [event for event in body.events if isinstance(event, ToolCall)]
+    return {one.product_id for call in calls for one in call.surfaced}
+
+
+def _titles(body: EvaluationBody) -> set[str]:
+    """Titles in search results that read the same at any depth of JSON, and that nobody asked for by name."""
+    found = set()
+    for event in body.events:
+        hits = msgspec.json.decode(event.result) if isinstance(event, ToolCall) and event.result[:1] == "[" else []
+        for hit in hits:
+            title = hit.get("title", "") if isinstance(hit, dict) else ""
+            if _PLAIN_TITLE.fullmatch(title) and title.lower() not in body.query.lower():
+                found.add(title)
+    return found
+
+
+def _encoded(outcome: object) -> str:
+    return msgspec.json.encode(outcome).decode()
+
+
+def _judged(evaluation: Evaluation) -> str:
+    return _encoded(evaluation.verdict) if isinstance(evaluation.verdict, Verdict) else ""

@@ -1,0 +1,160 @@
+"""A small shop to train in: 300 synthetic documents, problems in three pools, a random Qwen3 of 0.2 M weights.
+
+`open_stock(folder)` makes it once a session, in seconds; everything is seeded. `corpus_of` writes a corpus of the
+scripted expert's episodes, as the filter would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from arena.policies import DEMO
+from harness.catalogue.documents import write_documents
+from harness.catalogue.engine import open_catalogue
+from harness.catalogue.index import build_index
+from harness.catalogue.synthetic import generate
+from harness.inference.client import read_reply
+from harness.inference.port import ModelReply
+from harness.inference.scripted.model import complete
+from problems.clusters import find_clusters
+from problems.model import Problem
+from problems.suites import write_problems
+from problems.synthesis import synthesize
+from problems.titles import LexicalTitles
+from training.corpus.appraisal import Task
+from training.corpus.corpus_files import write_corpus
+from training.corpus.gates import NEVER_OFF
+from training.corpus.model import Lineage, Rules, Trace
+from training.corpus.selection import kept_rows, select
+from training.corpus.tallies import CODES
+from training.model import Decode
+from training.recipe import Recipe, parse_recipe
+from training.render import Qwen3Codec
+from training.rollout import jobs_of
+from training.sampling import LocalSampler
+from training.scripted_sampler import EXPERT
+from training.stages.teacher import trace_of
+from training.tiny_model import TinyShape, build_tiny_model
+from training.workbench import Workbench
+
+TOKENIZER = Path(__file__).parents[2] / "training" / "recipes" / "smoke" / "tokenizer"
+RECIPES = TOKENIZER.parent
+POLICY = msgspec.structs.replace(DEMO, tool_profile="paper4")
+DOCUMENTS = 300
+RULES = Rules(off=tuple(code for code in CODES if code not in NEVER_OFF))  # the filter has tests of its own
+EPISODE = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=512, turns_max=12, context_tokens_max=32_768)
+
+
+class ScriptedUpstream:
+    """The scripted model without its server."""
+
+    name = "scripted"
+
+    def complete(self, request: str) -> ModelReply:
+        return read_reply(msgspec.json.encode(complete(msgspec.json.decode(request))))
+
+    def probe(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stock:
+    """What tests of training share. `bench` has train and dev problems; `held` are held out."""
+
+    folder: Path
+    model: Path
+    codec: Qwen3Codec
+    bench: Workbench
+    held: tuple[Problem, ...]
+
+    def load(self) -> Any:
+        """The random model, fresh."""
+        from transformers import AutoModelForCausalLM
+
+        return AutoModelForCausalLM.from_pretrained(self.model, dtype=torch.float32)
+
+    def sampler(self, model: Any, version: str = "tiny-0", batch_rows: int = 1) -> LocalSampler:
+        """A sampler over a model."""
+        return LocalSampler(
+            model,
+            stop_id=self.codec.stop_id,
+            suppressed_ids=self.codec.template_only_ids,
+            version=version,
+            batch_rows=batch_rows,
+        )
+
+    def traces(self) -> list[Trace]:
+        """The scripted expert's episodes on the train problems, as traces of the arena."""
+        lines = [self.bench.ask(job, ScriptedUpstream(), EXPERT, EPISODE) for job in jobs_of(self.bench.problems, 1, 0)]
+        return [with_pool(trace_of(line)) for line in lines if line.result.is_success]
+
+    def recipe(self, stage: str, more: str = "") -> Recipe:
+        """A small recipe of one stage."""
+        return parse_recipe(self.recipe_text(stage, more))
+
+    def recipe_text(self, stage: str, more: str = "") -> str:
+        """Its TOML."""
+        return f'name = "test"\nstage = "{stage}"\nmodel = "{self.model}"\nparallel = 2\n{more}\n'
+
+
+def open_stock(folder: Path) -> Stock:
+    """Make the shop, its problems and its model in `folder`."""
+    torch.set_num_threads(1)
+    products = list(generate(DOCUMENTS, 7))
+    with (folder / "documents.jsonl").open("wb") as stream:
+        write_documents(products, stream)
+    build_index(folder / "documents.jsonl", folder / "index")
+    pools = split(synthesize(products, seed=3, counts={"product": 12, "shop": 6, "voucher": 6}))
+    for name, problems in pools.items():
+        lines = "".join(f"{line}\n" for line in write_problems(problems))
+        (folder / f"{name}.jsonl").write_text(lines, encoding="utf-8")
+    build_tiny_model(TOKENIZER, folder / "model", TinyShape(), 0)
+    bench = Workbench(
+        policy=POLICY,
+        catalogue=open_catalogue(folder / "index"),
+        titles=LexicalTitles(),
+        problems=pools["train"],
+        dev=pools["dev"],
+        held_out=pools["eval"],
+    )
+    codec = Qwen3Codec(folder / "model")
+    return Stock(folder=folder, model=folder / "model", codec=codec, bench=bench, held=pools["eval"])
+
+
+def split(problems: Sequence[Problem]) -> dict[str, tuple[Problem, ...]]:
+    """Whole leak clusters, dealt in turn to the pools: half of them to `train`."""
+    pools: dict[str, list[Problem]] = {"train": [], "dev": [], "eval": []}
+    by_id = {problem.problem_id: problem for problem in problems}
+    clusters = find_clusters(problems).problems_of
+    for place, name in enumerate(sorted(clusters)):
+        pools[("train", "dev", "train", "eval")[place % 4]] += [by_id[one] for one in clusters[name]]
+    return {name: tuple(members) for name, members in pools.items()}
+
+
+def with_pool(trace: Trace) -> Trace:
+    """The trace as a release of the train pool would have it."""
+    facts = msgspec.structs.replace(trace.facts, pool="train", cluster_id=trace.facts.problem_id)
+    return msgspec.structs.replace(trace, facts=facts)
+
+
+def corpus_of(traces: Iterable[Trace], folder: Path) -> None:
+    """Write a corpus of these traces."""
+    traces = list(traces)
+    found = select([lambda: traces], Task(arms=(RULES,)), lambda _: ())
+    lineage = Lineage(
+        rules=RULES,
+        sources=(),
+        is_trusted_unsigned=False,
+        tokenizer_sha256="",
+        partition_sha256="",
+        code_commit="",
+        rows_sha256="",
+    )
+    rows = kept_rows([lambda: traces], found.appraised.traces, found.decision)
+    write_corpus(folder, rows, lineage=lineage, funnel=found.funnel, rejected=(), guard=lambda _: ())

@@ -1,0 +1,100 @@
+"""There and back: a trace as an OpenAI row and as Hermes text is the same trace again."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from problems.errors import ArenaError
+from tests.training.firehose import Firehose, trajectory_of
+from tests.training.test_corpus_convert import without_ids
+from tests.training.test_corpus_reader import as_trace
+from training.corpus.assembly import assemble_trace
+from training.corpus.convert.hermes import read_chat, write_chat
+from training.corpus.convert.openai import write_row
+from training.corpus.foreign import convert_row
+from training.corpus.model import Call, Facts, Message, Source, Trace
+
+SOURCE = Source(kind="openai", place="rows.jsonl:1", sha256="00" * 32, is_verified=False)
+TEXT = st.text(st.characters(exclude_characters="<", exclude_categories=["Cs"]), max_size=30)
+PLAIN = TEXT.map(str.strip)
+NAMES = st.sampled_from(["find_product", "view_product_information", "recommend_product", "terminate"])
+OBJECTS = st.dictionaries(
+    TEXT, TEXT | st.integers() | st.booleans() | st.none() | st.lists(TEXT, max_size=2), max_size=3
+)
+ARGUMENTS = OBJECTS.map(lambda value: msgspec.json.encode(value).decode()) | TEXT
+TOOLS = st.lists(
+    st.builds(lambda name, text: {"type": "function", "function": {"name": name, "description": text}}, NAMES, TEXT),
+    max_size=3,
+)
+
+
+@st.composite
+def conversations(draw: st.DrawFn, text: st.SearchStrategy[str] = TEXT) -> tuple[Message, ...]:
+    """Conversations whose calls are all answered, in order, each under an id of its own."""
+    messages = [Message(role="system", content=draw(text.filter(bool)))] if draw(st.booleans()) else []
+    messages.append(Message(role="user", content=draw(text)))
+    number = 0
+    for _ in range(draw(st.integers(0, 4))):
+        calls = [
+            Call(id=f"call_{number + place}", name=draw(NAMES), arguments=draw(ARGUMENTS))
+            for place in range(1, 1 + draw(st.integers(0, 3)))
+        ]
+        number += len(calls)
+        messages.append(Message(role="assistant", content=draw(text), reasoning=draw(text), calls=tuple(calls)))
+        messages += [Message(role="tool", content=draw(text), call_id=call.id) for call in calls]
+    return tuple(messages)
+
+
+def trace_of(messages: tuple[Message, ...], tools: list[object]) -> Trace:
+    return assemble_trace(SOURCE, messages, tools=msgspec.json.encode(tools).decode(), facts=Facts())
+
+
+def back(trace: Trace) -> Trace:
+    """By way of an OpenAI row, as bytes."""
+    row = msgspec.json.decode(msgspec.json.encode(write_row(trace)))
+    return convert_row(row, SOURCE.place, SOURCE.sha256)
+
+
+@given(conversations(), TOOLS)
+def test_a_trace_comes_back_from_an_openai_row(messages: tuple[Message, ...], tools: list[object]) -> None:
+    trace = trace_of(messages, tools)
+    assert back(trace).messages == trace.messages
+    assert back(trace).trace_id == trace.trace_id
+
+
+@given(conversations(PLAIN), TOOLS)
+def test_a_trace_comes_back_from_hermes_text(messages: tuple[Message, ...], tools: list[object]) -> None:
+    trace = trace_of(messages, tools)
+    read, read_tools = read_chat(write_chat(trace))
+    assert without_ids(trace_of(tuple(read), msgspec.json.decode(read_tools))) == without_ids(trace)
+    assert read_tools == trace.tools
+
+
+@given(conversations(PLAIN))
+def test_hermes_text_of_hermes_text_is_the_same_text(messages: tuple[Message, ...]) -> None:
+    text = write_chat(trace_of(messages, []))
+    assert write_chat(trace_of(tuple(read_chat(text)[0]), [])) == text
+
+
+@pytest.mark.parametrize("tag", ["<|im_end|>", "</tool_call>", "</tool_response>", "<think>"])
+@pytest.mark.parametrize("field", ["content", "reasoning"])
+def test_what_hermes_text_can_not_hold_is_refused(tag: str, field: str) -> None:
+    with pytest.raises(ArenaError) as raised:
+        write_chat(trace_of((Message(role="assistant", **{field: f"a {tag} b"}),), []))
+    assert raised.value.failure.code == "V2097"
+
+
+def test_recorded_traces_come_back_with_their_facts(firehose: Firehose) -> None:
+    for made in firehose.make(20):
+        trace = as_trace(trajectory_of(made).body)
+        again = back(trace)
+        assert again.trace_id == trace.trace_id
+        assert again.query == trace.query
+        assert [message.is_model for message in again.messages] == [message.is_model for message in trace.messages]
+        assert msgspec.structs.replace(again.facts, surfaced=trace.facts.surfaced) == trace.facts
+        assert set(again.missing) - set(trace.missing) <= {"emitters", "surfaced", "results"}
+        read, tools = read_chat(write_chat(trace))
+        assert without_ids(trace_of(tuple(read), msgspec.json.decode(tools))) == without_ids(trace)

@@ -1,0 +1,376 @@
+"""Rows of every known format become the same kind of trace, and nothing but a code comes of the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from problems.errors import ArenaError
+from tests.training.firehose import Firehose, dialogue_of, trajectory_of
+from training.corpus.convert.detect import detect
+from training.corpus.convert.openai import write_row
+from training.corpus.foreign import convert_row, read_foreign
+from training.corpus.model import Call, Message, Quarantined, Trace
+
+REAL = Path(__file__).parents[2].parent / "shared" / "data" / "trajectories"
+QUERY = "a red lamp"
+SEARCH = {"q": "red lamp", "page": 1}
+HITS = [{"product_id": "1000000001", "title": "Red Lamp"}]
+FLAT = {"type": "function", "name": "find_product", "description": "Search.", "parameters": {"type": "object"}}
+WRAPPED = {"type": "function", "function": {key: value for key, value in FLAT.items() if key != "type"}}
+
+
+def step(number: int = 1, **message: object) -> dict[str, object]:
+    return {
+        "completion": {"reasoning_content": "", "content": "", "message": message},
+        "extra_info": {"step": number, "query": QUERY, "timestamp": 1_767_225_600_000},
+    }
+
+
+STEPS = [
+    step(
+        1,
+        think="I search.",
+        tool_call=[{"name": "find_product", "parameters": SEARCH, "tool_call_id": "a1B2c3D4", "result": HITS}],
+    ),
+    step(2, think="It fits.", response="Take this one."),
+]
+REACT = (
+    "<think>I search.</think>\n"
+    '<tool_call>[{"name": "find_product", "parameters": {"q":"red lamp","page":1}}]</tool_call>'
+    '<obs>[{"product_id":"1000000001","title":"Red Lamp"}]</obs>'
+    "<think>It fits.</think><response>Take this one.</response>"
+)
+HERMES = (
+    "<|im_start|>user\na red lamp<|im_end|>\n"
+    "<|im_start|>assistant\n<think>\nI search.\n</think>\n\n<tool_call>\n"
+    '{"name": "find_product", "arguments": {"q":"red lamp","page":1}}\n</tool_call><|im_end|>\n'
+    '<|im_start|>user\n<tool_response>\n[{"product_id":"1000000001","title":"Red Lamp"}]\n</tool_response><|im_end|>\n'
+    "<|im_start|>assistant\n<think>\nIt fits.\n</think>\n\nTake this one.<|im_end|>\n"
+)
+CHAT = {
+    "messages": [
+        {"role": "user", "content": QUERY},
+        {
+            "role": "assistant",
+            "content": None,
+            "reasoning_content": "I search.",
+            "tool_calls": [
+                {"id": "a1B2c3D4", "type": "function", "function": {"name": "find_product", "arguments": SEARCH}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": "a1B2c3D4", "content": HITS},
+        {"role": "assistant", "reasoning_content": "It fits.", "content": "Take this one."},
+    ],
+    "tools": [FLAT],
+}
+FORMATS = {
+    "sn15": STEPS,
+    "react": {"text": REACT, "query": QUERY},
+    "hermes": {"text": HERMES},
+    "openai": CHAT,
+}
+
+
+def converted(row: object) -> Trace:
+    return convert_row(row, "rows.jsonl:1", "00" * 32)
+
+
+def refusal(row: object) -> str:
+    with pytest.raises(ArenaError) as raised:
+        converted(row)
+    return raised.value.failure.code
+
+
+def without_ids(trace: Trace) -> list[tuple[object, ...]]:
+    """The conversation, with calls numbered in order."""
+    names: dict[str, int] = {}
+    number = [
+        [names.setdefault(call.id, len(names)) for call in message.calls] + [names.get(message.call_id, -1)]
+        for message in trace.messages
+    ]
+    return [
+        (one.role, one.content, one.reasoning, [(call.name, call.arguments) for call in one.calls], ids)
+        for one, ids in zip(trace.messages, number, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_one_conversation_is_the_same_trace_from_every_format(kind: str) -> None:
+    trace = converted(FORMATS[kind])
+    assert trace.source.kind == detect(FORMATS[kind]) == kind
+    assert trace.query == QUERY
+    assert without_ids(trace) == [
+        ("user", QUERY, "", [], [-1]),
+        ("assistant", "", "I search.", [("find_product", '{"q":"red lamp","page":1}')], [0, -1]),
+        ("tool", '[{"product_id":"1000000001","title":"Red Lamp"}]', "", [], [0]),
+        ("assistant", "Take this one.", "It fits.", [], [-1]),
+    ]
+    assert {"emitters", "coefficient_e4", "cluster_id", "surfaced"} <= set(trace.missing)
+    assert not {"results", "prompt"} & set(trace.missing)
+    assert not trace.source.is_verified
+
+
+def test_ids_of_the_source_are_kept_and_equal_ones_of_a_step_told_apart() -> None:
+    call = {"name": "find_product", "parameters": SEARCH, "tool_call_id": "a1B2c3D4", "result": []}
+    trace = converted(
+        {"problem_id": "p-1", "status": "SUCCESS", "dialogue": [step(1, think="x", tool_call=[call, call])]}
+    )
+    assert [one.id for message in trace.messages for one in message.calls] == ["a1B2c3D4", "a1B2c3D4#2"]
+    assert [message.call_id for message in trace.messages[2:]] == ["a1B2c3D4", "a1B2c3D4#2"]
+    assert trace.facts.problem_id == "p-1"
+
+
+def test_a_step_without_a_message_is_read_from_its_tagged_text() -> None:
+    row = [{"completion": {"content": '<think>T</think><tool_call>[{"name":"terminate","parameters":{}}]</tool_call>'}}]
+    trace = converted(row)
+    assert [(one.reasoning, [call.name for call in one.calls]) for one in trace.messages] == [("T", ["terminate"])]
+    assert {"prompt", "results"} <= set(trace.missing)
+
+
+def test_arguments_keep_the_text_they_were_written_in() -> None:
+    text = '{ "q": "caf\\u00e9",\n "price": 1e2 }'
+    row = {"raw_text": f'<tool_call>{{"name": "find_product", "arguments": {text}}}</tool_call>'}
+    assert converted(row).messages[0].calls == (Call(id="call_1", name="find_product", arguments=text),)
+    quoted = {"messages": [{"role": "assistant", "tool_calls": [{"name": "find_product", "arguments": text}]}]}
+    assert converted(quoted).messages[0].calls[0].arguments == text
+
+
+@pytest.mark.parametrize("tools", [[FLAT], [WRAPPED], msgspec.json.encode([FLAT]).decode()])
+def test_flat_and_wrapped_tools_are_the_same_tools(tools: object) -> None:
+    trace = converted(CHAT | {"tools": tools})
+    assert msgspec.json.decode(trace.tools) == [WRAPPED]
+    assert "tools" not in trace.missing
+    assert "tools" in converted({"messages": CHAT["messages"]}).missing
+
+
+def test_developer_is_the_system_and_text_parts_are_one_text() -> None:
+    parts = [{"type": "text", "text": "a "}, {"type": "text", "text": "lamp"}]
+    rows = [{"role": "developer", "content": "You sell."}, {"role": "user", "content": parts}]
+    assert [(one.role, one.content) for one in converted(rows).messages] == [
+        ("system", "You sell."),
+        ("user", "a lamp"),
+    ]
+
+
+def test_output_tools_rows_are_calls_without_results() -> None:
+    row = {
+        "query": QUERY,
+        "output_tools": [
+            {"function": {"name": "find_product", "arguments": SEARCH}},
+            {"function": {"name": "recommend_product", "arguments": {"product_ids": "1,2"}}},
+        ],
+        "recommended_product_ids": ["1", "2"],
+        "terminated": True,
+    }
+    trace = converted(row)
+    assert trace.source.kind == "output_tools"
+    assert [[call.name for call in one.calls] for one in trace.messages] == [
+        [],
+        ["find_product"],
+        ["recommend_product"],
+    ]
+    assert (trace.facts.recommended, trace.facts.stop) == (("1", "2"), "terminated")
+    assert "results" in trace.missing
+
+
+def test_a_folded_state_is_kept_and_said() -> None:
+    trace = converted({"text": f'<state>{{"seen": 3}}</state>{REACT}', "query": QUERY})
+    assert trace.facts.is_linear is False
+    assert '<state>{"seen": 3}</state>' in trace.messages[1].content
+
+
+def test_several_results_in_one_observation_go_to_their_calls() -> None:
+    calls = '[{"name": "a", "parameters": {}}, {"name": "b", "parameters": {}}]'
+    trace = converted({"text": f"<tool_call>{calls}</tool_call><obs>[[1], [2]]</obs>", "query": QUERY})
+    assert [(one.call_id, one.content) for one in trace.messages if one.role == "tool"] == [
+        ("call_1", "[1]"),
+        ("call_2", "[2]"),
+    ]
+
+
+@pytest.mark.parametrize("key", ["result", "results"])
+def test_results_that_name_their_calls_give_them_their_ids(key: str) -> None:
+    told = msgspec.json.encode([{"tool_call_id": "x1", key: HITS}, {"tool_call_id": "x2", key: "Done."}]).decode()
+    calls = '[{"name": "a", "parameters": {}}, {"name": "b", "parameters": {}}]'
+    trace = converted({"text": f"<tool_call>{calls}</tool_call><obs>{told}</obs>", "query": QUERY})
+    assert [call.id for one in trace.messages for call in one.calls] == ["x1", "x2"]
+    assert [(one.call_id, one.content) for one in trace.messages if one.role == "tool"] == [
+        ("x1", msgspec.json.encode(HITS).decode()),
+        ("x2", "Done."),
+    ]
+
+
+def test_thinking_that_was_cut_off_is_reasoning_and_no_call() -> None:
+    trace = converted({"raw_text": '<think>\nI will call <tool_call>{"name": "find', "error": None})
+    assert [(one.content, one.calls) for one in trace.messages] == [("", ())]
+    assert trace.messages[0].reasoning.startswith("I will call")
+
+
+def test_an_answer_comes_behind_the_prompt_it_was_given() -> None:
+    row = {"messages": [{"role": "user", "content": QUERY}], "raw_text": "<think>T</think>Yes."}
+    assert [(one.role, one.content, one.reasoning) for one in converted(row).messages] == [
+        ("user", QUERY, ""),
+        ("assistant", "Yes.", "T"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        [{"completion": None, "extra_info": {}}],
+        [step(tool_call=[{"parameters": {}}])],
+        [step(tool_call="find_product")],
+        {"dialogue": []},
+        {"text": "<tool_call>[{]</tool_call><obs></obs>"},
+        {"text": '<tool_call>{"name": "find_product"'},
+        {"text": "<|im_start|>narrator\nOnce<|im_end|>"},
+        {"messages": [{"role": "narrator", "content": "Once"}]},
+        {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+        {"messages": [{"role": "assistant", "tool_calls": [{"function": {}}]}]},
+        {"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function"}]},
+        {"messages": [{"role": "user", "content": "x"}], "metadata": {"coefficient_e4": "high"}},
+        {"output_tools": [7]},
+    ],
+)
+def test_a_row_that_is_not_what_its_format_says_is_refused_by_code(row: object) -> None:
+    assert refusal(row) == "V2097"
+
+
+@pytest.mark.parametrize("row", [None, 7, [], {}, [7], {"rows": 1}, "a lamp", {"text": "a lamp"}])
+def test_a_row_of_no_known_format_is_told_what_is_known(row: object) -> None:
+    with pytest.raises(ArenaError) as raised:
+        converted(row)
+    assert raised.value.failure.code == "V2098"
+    assert "output_tools" in raised.value.failure.detail
+
+
+def test_a_file_is_read_row_by_row_and_bad_rows_are_kept_out_by_place(tmp_path: Path) -> None:
+    lines = [msgspec.json.encode(row) for row in FORMATS.values()]
+    broken = [b"{", b'"a lamp"']
+    content = b"\n".join([*lines, *broken]) + b"\n\n"
+    (tmp_path / "rows.jsonl").write_bytes(content)
+    (tmp_path / "rows.jsonl.zst").write_bytes(zstandard.compress(content))
+    rows = list(read_foreign(tmp_path / "rows.jsonl"))
+    assert [row.source.kind if isinstance(row, Trace) else (row.place, row.code) for row in rows] == [
+        *FORMATS,
+        ("rows.jsonl:5", "V2097"),
+        ("rows.jsonl:6", "V2098"),
+    ]
+    again = list(read_foreign(tmp_path / "rows.jsonl.zst"))
+    assert [row.trace_id for row in again if isinstance(row, Trace)] == [
+        row.trace_id for row in rows if isinstance(row, Trace)
+    ]
+
+
+@pytest.mark.parametrize(("content", "count"), [(STEPS, 1), (CHAT["messages"], 1), ([STEPS, CHAT], 2), (CHAT, 1)])
+def test_a_json_file_is_one_row_or_a_list_of_rows(tmp_path: Path, content: object, count: int) -> None:
+    (tmp_path / "rows.json").write_bytes(msgspec.json.encode(content))
+    assert sum(isinstance(row, Trace) for row in read_foreign(tmp_path / "rows.json")) == count
+
+
+def test_a_file_without_any_known_row_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(b'{"a": 1}\n{"b": 2}\n')
+    with pytest.raises(ArenaError) as raised:
+        list(read_foreign(tmp_path / "rows.jsonl"))
+    assert raised.value.failure.code == "V2098"
+
+
+@pytest.mark.skipif(not REAL.exists(), reason=f"no real rows under {REAL}")
+def test_real_rows_convert() -> None:
+    rows = [row for path in sorted(REAL.glob("*.jsonl")) for row in read_foreign(path)]
+    assert len(rows) == 6
+    assert not [row for row in rows if isinstance(row, Quarantined)]
+    outputs, prompts = rows[:3], rows[3:]
+    for row in outputs:
+        assert isinstance(row, Trace)
+        assert [call.name for message in row.messages for call in message.calls] == ["find_product"]
+        assert {"prompt", "results"} <= set(row.missing)
+    for row in prompts:
+        assert isinstance(row, Trace)
+        assert [message.role for message in row.messages] == ["system", "user"]
+        assert len(msgspec.json.decode(row.tools)) == 4
+
+
+def test_an_sn15_dialogue_tells_the_calls_and_results_of_the_record(firehose: Firehose) -> None:
+    for made in firehose.make(20):
+        trace = converted(dialogue_of(made))
+        assert trace.source.kind == "sn15"
+        assert trace.facts.problem_id == made.problem_id
+        events = [event for event in trajectory_of(made).body.events if hasattr(event, "emitter")]
+        told = [(call.name, msgspec.json.decode(call.arguments)) for one in trace.messages for call in one.calls]
+        assert told == [(event.name, msgspec.json.decode(event.arguments)) for event in events]
+        results = [
+            msgspec.json.decode(one.content) for one in trace.messages if one.role == "tool" and one.content[:1] in "[{"
+        ]
+        assert results == [msgspec.json.decode(event.result) for event in events if event.result[:1] in "[{"]
+
+
+def _value(text: str) -> object:
+    """The value a result stood for: a text that is no JSON stands for itself."""
+    return msgspec.json.decode(text) if text[:1] in ("[", "{") else text
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+_KEYS = ("messages", "role", "content", "tool_calls", "function", "name", "arguments", "dialogue", "completion")
+_MORE_KEYS = (
+    "message",
+    "tool_call",
+    "parameters",
+    "result",
+    "output_tools",
+    "text",
+    "tools",
+    "metadata",
+    "id",
+    "think",
+)
+_WORDS = st.sampled_from(["user", "assistant", "tool", REACT, HERMES, "<think>", "<tool_call>[", "{}", "<obs>"])
+_ROW = st.recursive(
+    _WORDS | st.none() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(_KEYS + _MORE_KEYS), inner, max_size=5),
+    max_leaves=20,
+)
+
+
+@given(_JSON | _ROW)
+def test_any_json_is_a_trace_or_a_code(row: object) -> None:
+    try:
+        trace = converted(row)
+    except ArenaError as error:
+        assert error.failure.code in ("V2097", "V2098")
+    else:
+        assert isinstance(trace, Trace)
+
+
+@given(_ROW)
+def test_a_known_format_does_not_depend_on_the_order_of_keys(row: object) -> None:
+    def turned(value: object) -> object:
+        if isinstance(value, dict):
+            return {key: turned(one) for key, one in reversed(value.items())}
+        return [turned(one) for one in value] if isinstance(value, list) else value
+
+    try:
+        kind = detect(row)
+    except ArenaError:
+        return
+    assert detect(turned(row)) == kind
+
+
+def test_a_message_of_weight_zero_is_not_the_models() -> None:
+    row = {"messages": [*CHAT["messages"], {"role": "assistant", "content": "Canned.", "weight": 0}]}
+    assert [one.is_model for one in converted(row).messages] == [True, True, True, True, False]
+    assert write_row(converted(row))["messages"][-1] == row["messages"][-1]
+
+
+def test_a_message_is_only_what_it_says() -> None:
+    assert converted([{"role": "tool", "content": "x"}]).messages == (Message(role="tool", content="x"),)

@@ -1,0 +1,176 @@
+"""A corpus on disk: the same bytes, the same rows back, and nothing half-written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import datasets
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from problems.errors import ArenaError
+from tests.training.labelled import Maker, make_labelled, stand_guard
+from training.corpus.appraisal import Task
+from training.corpus.corpus_card import MEANING, render_card
+from training.corpus.corpus_files import DATA, FUNNEL, LINEAGE, REJECTED, read_lineage, read_rows, write_corpus
+from training.corpus.corpus_rows import chat_json, columns_of, messages_of, row_of
+from training.corpus.funnel import Funnel
+from training.corpus.model import CorpusRow, Lineage, Rejection, Rules, Trace
+from training.corpus.selection import Selection, kept_rows, rejections, select
+from training.corpus.tallies import CODES
+
+LINEAGE_VALUE = Lineage(
+    rules=Rules(),
+    sources=("ab" * 32,),
+    is_trusted_unsigned=False,
+    tokenizer_sha256="stand-in/1",
+    partition_sha256="cd" * 32,
+    code_commit="f6",
+    rows_sha256="",
+)
+
+
+@pytest.fixture(scope="module")
+def filtered() -> tuple[list[CorpusRow], list[Rejection], Selection]:
+    traces = [one.trace for one in make_labelled(400, seed=7)]
+    found = select([lambda: traces], Task(arms=(Rules(),)), stand_guard)
+    rows = list(kept_rows([lambda: traces], found.appraised.traces, found.decision))
+    return rows, list(rejections(found.appraised.traces, found.decision)), found
+
+
+def write(
+    folder: Path, filtered: tuple[list[CorpusRow], list[Rejection], Selection], *, is_reversed: bool = False
+) -> Lineage:
+    rows, left, found = filtered
+    step = -1 if is_reversed else 1
+    return write_corpus(
+        folder, rows[::step], lineage=LINEAGE_VALUE, funnel=found.funnel, rejected=left[::step], guard=stand_guard
+    )
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_the_same_rows_in_any_order_are_the_same_bytes(tmp_path: Path, filtered: tuple) -> None:
+    one, other = write(tmp_path / "a", filtered), write(tmp_path / "b", filtered, is_reversed=True)
+    assert one == other
+    assert digests(tmp_path / "a") == digests(tmp_path / "b")
+    assert sorted(digests(tmp_path / "a")) == sorted([DATA, "README.md", LINEAGE, FUNNEL, REJECTED])
+
+
+def test_rows_come_back_as_they_were(tmp_path: Path, filtered: tuple) -> None:
+    write(tmp_path / "a", filtered)
+    wanted = sorted(filtered[0], key=lambda row: (row.trace.trace_id, row.trace.source.place))
+    assert list(read_rows(tmp_path / "a")) == wanted
+    assert read_lineage(tmp_path / "a").rows_sha256
+
+
+def test_every_rejection_and_the_funnel_stand_beside_the_rows(tmp_path: Path, filtered: tuple) -> None:
+    write(tmp_path / "a", filtered)
+    lines = zstandard.decompress((tmp_path / "a" / REJECTED).read_bytes(), 1 << 24).splitlines()
+    left = [msgspec.json.decode(line, type=Rejection) for line in lines]
+    assert left == sorted(filtered[1], key=lambda one: (one.place, one.trace_id))
+    assert msgspec.json.decode((tmp_path / "a" / FUNNEL).read_bytes(), type=Funnel) == filtered[2].funnel
+
+
+def test_the_folder_loads_as_a_dataset_with_messages_as_text(tmp_path: Path, filtered: tuple) -> None:
+    write(tmp_path / "a", filtered)
+    loaded = datasets.load_dataset(str(tmp_path / "a"), split="train", cache_dir=str(tmp_path / "cache"))
+    assert loaded.num_rows == len(filtered[0])
+    calls = [call for message in json.loads(loaded[0]["messages"]) for call in message.get("tool_calls", ())]
+    assert all(isinstance(call["function"]["arguments"], str) and call["type"] == "function" for call in calls)
+    assert loaded.features["coefficient_e4"].dtype == "int64"
+
+
+def test_no_column_is_nested(tmp_path: Path, filtered: tuple) -> None:
+    write(tmp_path / "a", filtered)
+    assert {str(field.type) for field in pq.read_schema(tmp_path / "a" / DATA)} == {"string", "int64", "bool"}
+
+
+def test_a_held_out_row_stops_the_writer_and_leaves_nothing(tmp_path: Path, filtered: tuple) -> None:
+    rows, left, found = filtered
+    leak = Maker(3).malformed("pool").trace
+    bad = msgspec.structs.replace(rows[0], trace=leak)
+    with pytest.raises(ArenaError, match=leak.source.place) as caught:
+        write_corpus(
+            tmp_path / "a", [*rows, bad], lineage=LINEAGE_VALUE, funnel=found.funnel, rejected=left, guard=stand_guard
+        )
+    assert caught.value.failure.code == "V2099"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_source_that_fails_leaves_nothing(tmp_path: Path, filtered: tuple) -> None:
+    def rows() -> object:
+        yield filtered[0][0]
+        raise ArenaError("V2142", "gone")
+
+    with pytest.raises(ArenaError, match="gone"):
+        write_corpus(
+            tmp_path / "a", rows(), lineage=LINEAGE_VALUE, funnel=filtered[2].funnel, rejected=(), guard=stand_guard
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_corpus_is_never_written_over(tmp_path: Path, filtered: tuple) -> None:
+    write(tmp_path / "a", filtered)
+    before = digests(tmp_path / "a")
+    with pytest.raises(ArenaError) as caught:
+        write(tmp_path / "a", filtered)
+    assert caught.value.failure.code == "V2144"
+    assert digests(tmp_path / "a") == before
+
+
+def test_rows_that_are_not_the_lineages_are_noticed(tmp_path: Path, filtered: tuple) -> None:
+    write(tmp_path / "a", filtered)
+    write(tmp_path / "b", (filtered[0][1:], *filtered[1:]))
+    (tmp_path / "b" / DATA).replace(tmp_path / "a" / DATA)
+    with pytest.raises(ArenaError, match="lineage"):
+        list(read_rows(tmp_path / "a"))
+
+
+def test_a_corpus_of_no_rows_is_one(tmp_path: Path, filtered: tuple) -> None:
+    write(tmp_path / "a", ([], *filtered[1:]))
+    assert list(read_rows(tmp_path / "a")) == []
+
+
+def test_facts_nobody_knows_come_back_unknown() -> None:
+    trace = Maker(1).good("silent").trace
+    bare = msgspec.structs.replace(trace, facts=type(trace.facts)(), missing=("agent",))
+    row = CorpusRow(trace=bare, signals=_signals(trace), tokens=None, rank=1)
+    assert row_of(columns_of(row)) == row
+
+
+def test_messages_are_plain_chat_and_what_departs_from_it_is_marked() -> None:
+    trace = Maker(2).good("parallel calls").trace
+    turn = next(message for message in trace.messages if message.calls)
+    made_up = msgspec.structs.replace(turn, is_model=False)
+    (chat,) = json.loads(chat_json([made_up]))
+    assert chat["weight"] == 0
+    assert set(chat) == {"role", "content", "reasoning_content", "tool_calls", "weight"}
+    assert chat["tool_calls"][0]["emitter"] == "llm"
+    assert messages_of(chat_json([made_up])) == (made_up,)
+    assert "weight" not in json.loads(chat_json([turn]))[0]
+
+
+def test_the_card_names_every_code_and_says_when_sources_were_only_trusted(filtered: tuple) -> None:
+    assert set(MEANING) == set(CODES)
+    trusted = msgspec.structs.replace(LINEAGE_VALUE, is_trusted_unsigned=True)
+    card = render_card(trusted, filtered[2].funnel, len(filtered[0]))
+    assert "unsigned" in card
+    assert "unsigned" not in render_card(LINEAGE_VALUE, filtered[2].funnel, 1)
+    assert all(f"| {one.code} | {one.count:,} |" in card for one in filtered[2].funnel.codes)
+
+
+def _signals(trace: Trace) -> object:
+    from training.corpus.ranking import signals_of
+
+    return signals_of(trace)

@@ -1,0 +1,182 @@
+"""The per-trace rules: precise and complete on traces whose faults are known by construction."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arena.chain.keys import verify
+from tests.training.firehose import TRUTH, Firehose
+from tests.training.labelled import FACTS, MALFORMED, Labelled, Maker, make_labelled, stand_guard
+from training.corpus.appraisal import Task, codes_under
+from training.corpus.gates import NEVER_OFF, codes_of, gates, recommended_ids, visible_text
+from training.corpus.model import Message, RejectCode, Rules, Trace
+from training.corpus.reader import export_shards
+from training.corpus.selection import Appraised, appraise
+from training.corpus.verified import open_export
+
+PER_TRACE: tuple[RejectCode, ...] = get_args(RejectCode)[:11]
+
+
+@pytest.fixture(scope="module")
+def labelled() -> list[Labelled]:
+    return make_labelled(2_400)
+
+
+@pytest.fixture(scope="module")
+def appraised(labelled: list[Labelled]) -> Appraised:
+    return appraise([lambda: [one.trace for one in labelled]], Task(arms=(Rules(),)), stand_guard)
+
+
+def test_every_trace_is_rejected_for_exactly_what_is_wrong_with_it(
+    labelled: list[Labelled], appraised: Appraised
+) -> None:
+    assert len(labelled) >= 2_000
+    found = [codes_under(one, Rules()) for one in appraised.traces]
+    wrong = {(one.kind, one.codes, codes) for one, codes in zip(labelled, found, strict=True) if codes != one.codes}
+    assert not wrong
+
+
+@pytest.mark.parametrize("code", [code for code in PER_TRACE if code != "subtask_guess"])
+def test_each_code_is_precise_and_complete_on_the_labelled_set(
+    code: RejectCode, labelled: list[Labelled], appraised: Appraised
+) -> None:
+    meant = {one.trace.source.place for one in labelled if code in one.codes}
+    found = {one.place for one in appraised.traces if code in codes_under(one, Rules())}
+    assert len(meant) >= 40
+    assert found == meant
+
+
+def test_the_agentic_split_is_exact_where_emitters_or_the_record_tell(labelled: list[Labelled]) -> None:
+    every = gates()
+    wrong = [
+        one.kind
+        for one in labelled
+        if ("subtask" in codes_of(one.trace, Rules(), every)) is not (one.truth == "subtask")
+    ]
+    assert not wrong
+
+
+def test_the_agentic_split_is_exact_on_records_of_the_arena(firehose: Firehose, day: Path) -> None:
+    """Every agent of the firehose is what its construction says, read back from a signed export."""
+    export = open_export(day, verify)
+    made = list(firehose.make(export.manifest.trajectories))
+    is_agentic = {one.evaluation.subject.agent_version_id: TRUTH[one.agent] == "agentic" for one in made}
+    assert {TRUTH[one.agent] for one in made} == set(TRUTH.values())
+    rows = [row for shard in export_shards(export) for row in shard()]
+    assert len(rows) == len(made)
+    for row in rows:
+        assert isinstance(row, Trace)
+        assert ("subtask" not in codes_of(row, Rules(), gates())) is is_agentic[row.facts.agent or ""]
+
+
+def test_a_rejection_does_not_depend_on_the_order_of_the_gates(labelled: list[Labelled]) -> None:
+    every = gates()
+    for one in labelled[:200]:
+        assert codes_of(one.trace, Rules(), every) == codes_of(one.trace, Rules(), every[::-1])
+
+
+def test_a_gate_that_is_off_rejects_nothing_and_changes_no_other(labelled: list[Labelled]) -> None:
+    every = gates()
+    for one in labelled[:200]:
+        for code in set(PER_TRACE) - NEVER_OFF:
+            expected = tuple(found for found in codes_of(one.trace, Rules(), every) if found != code)
+            assert codes_of(one.trace, Rules(off=(code,)), every) == expected
+
+
+@pytest.mark.parametrize("code", sorted(NEVER_OFF))
+def test_the_leak_guard_cannot_be_switched_off(code: RejectCode) -> None:
+    with pytest.raises(ValueError, match=code):
+        codes_of(Maker(1).good("silent").trace, Rules(off=(code,)), gates())
+    with pytest.raises(ValueError, match=code):
+        Task(arms=(Rules(), Rules(off=(code,))))
+
+
+def test_the_threshold_is_inclusive_and_moves_with_the_rules() -> None:
+    trace = Maker(1).malformed("below the threshold").trace
+    assert codes_of(trace, Rules(), gates()) == ("coefficient",)
+    assert codes_of(trace, Rules(coefficient_e4_min=8_999), gates()) == ()
+
+
+def test_ids_of_a_trace_that_records_none_are_held_against_the_callers() -> None:
+    one = Maker(2).malformed("nothing known to surface")
+    ids = frozenset(one.trace.facts.recommended or ())
+    assert codes_of(one.trace, Rules(), gates()) == ("recommend_arguments",)
+    assert codes_of(one.trace, Rules(), gates(ids)) == ()
+    assert codes_of(one.trace, Rules(), gates(frozenset({"77"}))) == ("recommend_arguments",)
+
+
+def test_ids_that_were_recorded_go_before_the_callers() -> None:
+    one = Maker(2).malformed("invented id")
+    assert codes_of(one.trace, Rules(), gates(frozenset({"77"}))) == ("recommend_arguments",)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "strict", "lenient"),
+    [
+        ('{"product_ids": "1, 2,,1"}', ("1", "2"), ("1", "2")),
+        ('{"product_ids": ["1", "2"]}', (), ("1", "2")),
+        ('{"product_id": "1"}', (), ("1",)),
+        ('{"product_ids": ["1", 2]}', (), ()),
+        ('{"product_ids": null}', (), ()),
+        ("[" * 5_000, (), ()),
+        ('"1"', (), ()),
+    ],
+)
+def test_the_forms_of_a_recommendation_that_are_read(
+    arguments: str, strict: tuple[str, ...], lenient: tuple[str, ...]
+) -> None:
+    assert recommended_ids(arguments, is_strict=True) == strict
+    assert recommended_ids(arguments, is_strict=False) == lenient
+
+
+@pytest.mark.parametrize(
+    ("content", "visible"),
+    [
+        ("<think>a</think>b", "b"),
+        ("<think>a", ""),
+        ("<think>a</think>", ""),
+        ("b", "b"),
+        ("a</think>b<think>c", "b"),
+    ],
+)
+def test_thinking_is_no_visible_text(content: str, visible: str) -> None:
+    assert visible_text(Message(role="assistant", content=content)) == visible
+
+
+@given(st.data())
+def test_answers_of_parallel_calls_may_come_in_any_order(data: st.DataObject) -> None:
+    one = Maker(data.draw(st.integers(0, 99))).good("parallel calls").trace
+    at = next(i for i, message in enumerate(one.messages) if len(message.calls) == 2)
+    swapped = [*one.messages[: at + 1], one.messages[at + 2], one.messages[at + 1], *one.messages[at + 3 :]]
+    trace = msgspec.structs.replace(one, messages=tuple(swapped))
+    assert codes_of(trace, Rules(), gates()) == ()
+
+
+@given(st.lists(st.sampled_from(sorted({*MALFORMED, *FACTS} - {"too long"})), max_size=4), st.integers(0, 99))
+def test_no_heap_of_faults_raises_and_those_of_the_facts_are_all_found(kinds: list[str], seed: int) -> None:
+    """Faults of messages may undo each other, cutting off what another added; those of facts can't."""
+    try:
+        trace = Maker(seed).malformed(*kinds).trace
+    except (IndexError, ValueError):  # one fault took away what another would change
+        return
+    found = {*codes_of(trace, Rules(), gates()), *stand_guard(trace)}
+    meant = {code for kind in kinds if kind in FACTS for code in FACTS[kind][1]} - {"recommend_arguments"}
+    assert meant <= found
+
+
+def _json(inner: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
+    names = st.sampled_from(["product_ids", "product_id", "x"])
+    return st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3)
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=8), _json, max_leaves=8))
+def test_any_json_has_ids_or_none(value: object) -> None:
+    for is_strict in (True, False):
+        assert all(isinstance(one, str) and one for one in recommended_ids(json.dumps(value), is_strict=is_strict))

@@ -1,0 +1,222 @@
+"""Nothing held out gets past the guard, whatever it looks like and whatever it says of itself; training rows do."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+
+from arena.chain.keys import verify
+from problems.disguises import disguises
+from problems.errors import ArenaError
+from problems.model import BUCKETS, Pool, Problem
+from problems.partition import DEV_COUNTS, EVAL_COUNTS, OpenPartition, freeze
+from problems.review_net import content_words
+from problems.shipped_suites import SUITES, load_shipped
+from problems.synthesis import synthesize
+from tests.training.firehose import Firehose
+from tests.training.firehose_export import write_day
+from training.corpus.foreign import convert_row
+from training.corpus.guard import Guard, answered
+from training.corpus.model import Facts, Trace
+from training.corpus.reader import read_traces
+from training.corpus.verified import open_export
+
+replace = msgspec.structs.replace
+KEY = bytes(range(32))
+
+
+@pytest.fixture(scope="module")
+def bank() -> tuple[Problem, ...]:
+    from harness.catalogue.synthetic import generate
+
+    return synthesize(list(generate(4_000, 5)), seed=9, counts={"product": 105, "shop": 100, "voucher": 100})
+
+
+@pytest.fixture(scope="module")
+def partition(bank: Sequence[Problem]) -> OpenPartition:
+    """The bank in its four pools: 75 to evaluate on, 60 for `dev`, 90 in the suites, the rest to train on."""
+    suites = [problem for bucket in BUCKETS for problem in bank if problem.bucket == bucket][::3][:90]
+    return OpenPartition(freeze(bank, suites, seed=4, key=KEY), KEY)
+
+
+@pytest.fixture(scope="module")
+def by_pool(bank: Sequence[Problem], partition: OpenPartition) -> dict[Pool, list[Problem]]:
+    pools: dict[Pool, list[Problem]] = {"never_touch": [], "eval": [], "dev": [], "train": []}
+    for problem in bank:
+        row = partition.row_of(partition.token(f"problem {problem.problem_id}"))
+        assert row is not None
+        pools[row.pool].append(problem)
+    return pools
+
+
+@pytest.fixture(scope="module")
+def held_out(by_pool: dict[Pool, list[Problem]]) -> dict[Pool, list[Problem]]:
+    return {pool: problems for pool, problems in by_pool.items() if pool != "train"}
+
+
+@pytest.fixture(scope="module")
+def guard(partition: OpenPartition, held_out: dict[Pool, list[Problem]]) -> Guard:
+    return Guard(partition.manifest, held_out)
+
+
+def foreign(problem: Problem, *, query: str = "", ids: Sequence[str] = (), titles: Sequence[str] = ()) -> Trace:
+    """A chat row somebody made of a problem; it recommends `ids`, which a search listed under `titles`."""
+    hits = [{"product_id": one, "title": title} for one, title in zip(ids, titles, strict=False)]
+    call = {"id": "c1", "function": {"name": "find_product", "arguments": "{}"}}
+    last = {"id": "c2", "function": {"name": "recommend_product", "arguments": {"product_ids": ",".join(ids)}}}
+    messages = [
+        {"role": "user", "content": query or problem.query},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": hits},
+        {"role": "assistant", "tool_calls": [last]},
+    ]
+    return convert_row({"messages": messages, "metadata": {"pool": "train"}}, "rows.jsonl:1", "00" * 32)
+
+
+def arena(trace: Trace, **facts: object) -> Trace:
+    """The same as a row of an export, with these facts of its release."""
+    return replace(trace, source=replace(trace.source, kind="arena"), facts=replace(Facts(), **facts))
+
+
+def test_the_pools_are_those_of_the_design(by_pool: dict[Pool, list[Problem]]) -> None:
+    assert Counter(problem.bucket for problem in by_pool["eval"]) == EVAL_COUNTS
+    assert Counter(problem.bucket for problem in by_pool["dev"]) == DEV_COUNTS
+    assert len(by_pool["never_touch"]) >= 90
+    assert by_pool["train"]
+
+
+def test_a_released_row_enters_by_its_pool_and_cluster(
+    guard: Guard, partition: OpenPartition, by_pool: dict[Pool, list[Problem]]
+) -> None:
+    for pool, problems in by_pool.items():
+        for problem in problems:
+            row = partition.row_of(partition.token(f"problem {problem.problem_id}"))
+            assert row is not None
+            trace = arena(foreign(problem), pool=pool, cluster_id=row.cluster)
+            assert guard(trace) == (() if pool == "train" else ("pool",))
+            mislabelled = arena(foreign(problem), pool="train", cluster_id=row.cluster)
+            assert guard(mislabelled) == (() if pool == "train" else ("leak",))
+
+
+@pytest.mark.parametrize("facts", [{"suite": "v1", "pool": "train", "cluster_id": "c"}, {"cluster_id": "c"}])
+def test_a_row_of_a_suite_or_of_no_release_does_not_enter(
+    guard: Guard, bank: Sequence[Problem], facts: dict[str, object]
+) -> None:
+    assert guard(arena(foreign(bank[-1]), **facts)) == ("pool",)
+
+
+@pytest.mark.parametrize("is_keyed", [False, True])
+def test_no_held_out_problem_enters_from_elsewhere(
+    partition: OpenPartition,
+    held_out: dict[Pool, list[Problem]],
+    is_keyed: bool,
+) -> None:
+    """By its query alone, by its answer alone, and by its answer's title under another id; with the key alone too."""
+    guard = Guard(partition=partition) if is_keyed else Guard(partition.manifest, held_out)
+    for problems in held_out.values():
+        for problem in problems:
+            ids = [item.product_id for item in problem.rewards]
+            titles = [item.title[0] for item in problem.rewards]
+            others = [f"9{one}" for one in ids]
+            assert guard(foreign(problem)) == ("leak",)
+            assert guard(foreign(problem, query="something else entirely", ids=ids)) == ("leak",)
+            assert guard(foreign(problem, query="something else entirely", ids=others, titles=titles)) == ("leak",)
+
+
+def test_no_disguise_of_a_held_out_problem_enters_with_its_answer(
+    guard: Guard, held_out: dict[Pool, list[Problem]]
+) -> None:
+    """Paraphrase, other order, synonyms, another retailer, other units, another voucher; under ids of their own."""
+    rng, made = Random(1), 0
+    for problem in held_out["eval"]:
+        for disguised in disguises(problem, rng, None).values():
+            titles = [item.title[0] for item in disguised.rewards]
+            ids = [f"9{number}" for number in range(len(titles))]
+            assert guard(foreign(disguised, ids=ids, titles=titles)) == ("leak",)
+            made += 1
+    assert made >= 5 * len(held_out["eval"])
+
+
+def test_training_rows_from_elsewhere_enter(guard: Guard, by_pool: dict[Pool, list[Problem]]) -> None:
+    entered = [
+        problem
+        for problem in by_pool["train"]
+        if not guard(foreign(problem, ids=[item.product_id for item in problem.rewards]))
+    ]
+    assert entered == by_pool["train"]
+
+
+def test_where_nothing_is_known_nothing_enters(guard: Guard, bank: Sequence[Problem]) -> None:
+    assert Guard()(foreign(bank[-1])) == ("leak",)
+    unasked = convert_row({"raw_text": "<think>x</think>"}, "rows.jsonl:1", "00" * 32)
+    assert guard(unasked) == ("leak",)
+
+
+def test_what_a_foreign_row_says_of_its_pool_can_only_keep_it_out(
+    guard: Guard, held_out: dict[Pool, list[Problem]]
+) -> None:
+    trace = foreign(held_out["eval"][0])
+    assert trace.facts.pool == "train"
+    assert guard(trace) == ("leak",)
+    assert guard(replace(trace, facts=replace(trace.facts, pool="eval"))) == ("pool",)
+
+
+def test_the_shipped_suites_are_held_out_by_their_own_queries_and_answers() -> None:
+    suites = [problem for name in SUITES for problem in load_shipped(name).problems]
+    guard = Guard(None, {"never_touch": suites})
+    assert all(guard(foreign(problem)) == ("leak",) for problem in suites)
+
+
+def test_a_join_stops_at_the_first_leak_and_names_places(guard: Guard, by_pool: dict[Pool, list[Problem]]) -> None:
+    clean = [arena(foreign(problem), pool="train", cluster_id="ab" * 32) for problem in by_pool["train"][:3]]
+    guard.require_clean(clean)
+    with pytest.raises(ArenaError) as raised:
+        guard.require_clean([*clean, foreign(by_pool["eval"][0]), foreign(by_pool["dev"][0])])
+    assert raised.value.failure.code == "V2099"
+    assert raised.value.failure.detail.startswith("2 in all; rows.jsonl:1")
+
+
+def test_problems_of_the_training_pool_can_not_be_held_out(bank: Sequence[Problem]) -> None:
+    with pytest.raises(ValueError, match="training pool"):
+        Guard(None, {"train": bank})
+
+
+def test_the_guard_is_the_same_in_another_process(guard: Guard, held_out: dict[Pool, list[Problem]]) -> None:
+    again = pickle.loads(pickle.dumps(guard))
+    assert again.partition_sha256 == guard.partition_sha256
+    assert again(foreign(held_out["dev"][0])) == ("leak",)
+
+
+def test_rows_of_a_dev_race_are_kept_out_of_a_read_export(firehose: Firehose, tmp_path: Path) -> None:
+    problem_ids = sorted({made.problem_id for made in firehose.make(30)})
+    pools: dict[str, Pool] = {problem_ids[0]: "dev", problem_ids[1]: "eval"}
+    write_day(firehose, tmp_path / "export", 30, pool_of=pools, pools=("train", "dev", "eval"))
+    guard = Guard()
+    for trace in read_traces(open_export(tmp_path / "export", verify)):
+        assert isinstance(trace, Trace)
+        assert guard(trace) == (("pool",) if trace.facts.problem_id in pools else ())
+
+
+def test_an_answer_is_every_id_a_row_names_or_recommends(bank: Sequence[Problem]) -> None:
+    trace = foreign(bank[0], ids=["1", "2"])
+    assert answered(trace) == ("1", "2")
+    assert answered(replace(trace, facts=replace(trace.facts, recommended=("3", "1")))) == ("3", "1", "2")
+    assert answered(replace(trace, messages=trace.messages[:1])) == ()
+
+
+def test_a_query_is_found_behind_another_and_among_other_text(
+    guard: Guard, held_out: dict[Pool, list[Problem]], by_pool: dict[Pool, list[Problem]]
+) -> None:
+    other = by_pool["train"][0]
+    for problem in held_out["eval"]:
+        trace = foreign(problem)
+        assert guard(replace(trace, query=other.query)) == ("leak",)
+        if len(content_words(problem.query)) >= 4:
+            told = f"You are a careful assistant and answer in tags. <user>{problem.query}</user> <think>So.</think>"
+            assert guard(foreign(other, query=told)) == ("leak",)

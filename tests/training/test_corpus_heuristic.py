@@ -1,0 +1,63 @@
+"""The guess at who wrote the calls, held against what was recorded and against what was constructed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.training.firehose import TRUTH, Firehose, dialogue_of
+from tests.training.foreign_agents import STYLES, make_dialogue
+from tests.training.labelled import Maker
+from training.corpus.assembly import EMITTERS
+from training.corpus.foreign import convert_row
+from training.corpus.gates import subtask
+from training.corpus.heuristic import looks_subtask, signs_of
+from training.corpus.model import Call, Facts, Message, Rules, Source, Trace
+
+EACH = 40
+MISTAKEN = {"speaks in forms", "searches first", "prose on demand"}  # what no reader of the text could tell, by design
+PRECISION_E4_MIN, RECALL_E4_MIN = 8_500, 7_500  # one of six agentic styles is taken for subtask, two of eight pass
+
+
+def test_on_recorded_episodes_told_as_sn15_does_the_guess_is_what_was_recorded(firehose: Firehose) -> None:
+    """The record knows who wrote each call; the dialogue its agent would have told SN15 of has lost it."""
+    made = list(firehose.as_recorded())
+    told = [convert_row(dialogue_of(one), "told:1", "00") for one in made]
+    assert {one.agent for one in made} == set(TRUTH)
+    assert all(trace.facts.is_agentic is None and EMITTERS in trace.missing for trace in told)
+    wrong = [
+        (one.agent, signs_of(trace))
+        for one, trace in zip(made, told, strict=True)
+        if looks_subtask(trace) is one.evaluation.is_agentic
+    ]
+    assert not wrong
+
+
+def test_precision_and_recall_on_constructed_styles_stay_above_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    maker = Maker(11)
+    guesses = {style: sum(looks_subtask(make_dialogue(maker, style)) for _ in range(EACH)) for style in STYLES}
+    caught = sum(count for style, count in guesses.items() if STYLES[style] == "subtask")
+    accused = sum(guesses.values())
+    subtasks = EACH * sum(truth == "subtask" for truth in STYLES.values())
+    precision_e4, recall_e4 = 10_000 * caught // accused, 10_000 * caught // subtasks
+    with capsys.disabled():
+        print(f"\nheuristic split: precision {precision_e4 / 100} %, recall {recall_e4 / 100} %, {guesses}")
+    assert precision_e4 >= PRECISION_E4_MIN
+    assert recall_e4 >= RECALL_E4_MIN
+    right = {style: EACH if truth == "subtask" else 0 for style, truth in STYLES.items()}
+    assert {style for style in STYLES if abs(guesses[style] - right[style]) > EACH // 20} <= MISTAKEN
+
+
+def test_a_guess_is_made_only_where_nothing_was_recorded() -> None:
+    maker = Maker(3)
+    guessed = make_dialogue(maker, "narrator")
+    assert subtask(guessed, Rules()) == "subtask_guess"
+    assert subtask(maker.good("silent").trace, Rules()) is None
+    assert subtask(maker.emitted("code").trace, Rules()) == "subtask"
+
+
+def test_signs_of_a_trace_that_is_hardly_one_are_listed_without_an_exception() -> None:
+    odd = Message(role="assistant", calls=(Call(id="1", name="find_product", arguments="[1"),))
+    source = Source(kind="openai", place="x", sha256="", is_verified=False)
+    for messages in ((), (odd,), (Message(role="tool"), odd, odd, odd)):
+        trace = Trace(trace_id="0", source=source, messages=messages, tools="[]", query="", facts=Facts())
+        assert isinstance(looks_subtask(trace), bool)

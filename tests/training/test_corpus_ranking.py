@@ -1,0 +1,116 @@
+"""Ranking within a problem: A.3's signals, and shapes where they tie."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.training.labelled import Maker
+from training.corpus.model import Signals
+from training.corpus.ranking import Candidate, choose, merit, shape_distance_e4, signals_of
+
+_NAMES = st.sampled_from(["find_product", "view_product_information", "recommend_product", "terminate"])
+_SHAPES = st.lists(_NAMES, max_size=6).map(tuple)
+_SIGNALS = st.builds(
+    Signals,
+    depth=st.integers(1, 3),
+    reformulations=st.integers(0, 2),
+    has_verification=st.booleans(),
+    longest_repeat=st.integers(1, 4),
+    shape=_SHAPES,
+)
+
+
+def candidate(name: str, **signals: object) -> Candidate:
+    known = {"depth": 5, "reformulations": 2, "has_verification": True, "longest_repeat": 1, "shape": ("a",), **signals}
+    return Candidate(signals=Signals(**known), identity=(name, ""))
+
+
+def test_signals_of_a_good_trace() -> None:
+    trace = Maker(1).good("on the threshold").trace
+    signals = signals_of(trace)
+    thoughts = sum(bool(message.reasoning) for message in trace.messages)
+    assert signals.shape[-3:] == ("view_product_information", "recommend_product", "terminate")
+    assert signals.depth == thoughts + len(signals.shape)
+    assert signals.reformulations == len(signals.shape) - 3
+    assert signals.has_verification
+    assert signals.longest_repeat == 1
+
+
+def test_a_loop_is_deep_and_still_comes_last() -> None:
+    maker = Maker(2)
+    loop, good = signals_of(maker.loop().trace), signals_of(maker.good("silent").trace)
+    assert loop.longest_repeat == 9
+    assert loop.depth > good.depth
+    assert merit(good) < merit(loop)
+
+
+def test_each_signal_ranks_as_the_paper_says() -> None:
+    plain = candidate("p")
+    better = [candidate("b", depth=6), candidate("b", reformulations=3)]
+    worse = [candidate("w", has_verification=False), candidate("w", longest_repeat=3), candidate("w", depth=4)]
+    assert all(merit(one.signals) < merit(plain.signals) for one in better)
+    assert all(merit(one.signals) > merit(plain.signals) for one in worse)
+    assert merit(candidate("x", longest_repeat=2).signals) == merit(plain.signals)
+
+
+def test_looking_after_the_recommendation_is_no_verification() -> None:
+    maker = Maker(3)
+    trace = maker.good("silent").trace
+    calls = [call for message in trace.messages for call in message.calls]
+    assert calls[-3].name == "view_product_information"
+    assert signals_of(trace).has_verification
+    assert not signals_of(maker.loop().trace).has_verification
+
+
+def test_of_ties_the_two_most_different_shapes_are_taken() -> None:
+    tied = [
+        candidate("1", shape=("f", "f", "v", "r")),
+        candidate("2", shape=("f", "v", "r")),
+        candidate("3", shape=("f", "v", "r")),
+        candidate("4", shape=("s", "m", "s", "t")),
+    ]
+    taken = {tied[i].identity[0] for i in choose(tied, 2)}
+    distances = {
+        (a.identity[0], b.identity[0]): shape_distance_e4(a.signals.shape, b.signals.shape)
+        for a, b in itertools.combinations(tied, 2)
+    }
+    assert tuple(sorted(taken)) in {pair for pair, one in distances.items() if one == max(distances.values())}
+    assert "4" in taken
+
+
+def test_a_better_trace_goes_before_a_different_one() -> None:
+    best = [candidate("1", depth=9), candidate("2", depth=8), candidate("3", depth=1, shape=("z", "z"))]
+    assert choose(best, 2) == [0, 1]
+
+
+def test_the_second_place_differs_from_the_first_where_several_tie_for_it() -> None:
+    field = [candidate("1", depth=9), candidate("2", shape=("a",)), candidate("3", shape=("a", "b"))]
+    assert choose(field, 2) == [0, 2]
+
+
+@given(st.lists(_SIGNALS, max_size=7), st.integers(0, 3), st.randoms(use_true_random=False))
+def test_the_choice_does_not_depend_on_the_order_of_the_candidates(
+    signals: list[Signals], most: int, rng: object
+) -> None:
+    field = [Candidate(signals=one, identity=(str(number), "")) for number, one in enumerate(signals)]
+    shuffled = field[:]
+    rng.shuffle(shuffled)
+    assert [field[i] for i in choose(field, most)] == [shuffled[i] for i in choose(shuffled, most)]
+
+
+@given(st.lists(_SIGNALS, max_size=7), st.integers(0, 7))
+def test_nothing_better_is_left_out_and_none_is_taken_twice(signals: list[Signals], most: int) -> None:
+    field = [Candidate(signals=one, identity=(str(number), "")) for number, one in enumerate(signals)]
+    taken = choose(field, most)
+    assert len(set(taken)) == len(taken) == min(most, len(field))
+    merits = [merit(field[i].signals) for i in taken]
+    assert merits == sorted(merit(one.signals) for one in field)[: len(taken)]
+
+
+@given(_SHAPES, _SHAPES)
+def test_the_distance_of_shapes_is_one(left: tuple[str, ...], right: tuple[str, ...]) -> None:
+    assert shape_distance_e4(left, left) == 0
+    assert 0 <= shape_distance_e4(left, right) == shape_distance_e4(right, left) <= 10_000

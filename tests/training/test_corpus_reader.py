@@ -1,0 +1,245 @@
+"""An export is read whole, once, in order, the same from log and view; and not at all unless it verifies."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from arena.chain.keys import verify
+from arena.export.manifest import read_manifest
+from arena.export.row import row_of
+from problems.errors import ArenaError
+from tests.arena.trajectory_stand import Episode as Run
+from tests.arena.trajectory_stand import says, trajectory
+from tests.training.conftest import DAY
+from tests.training.firehose import TRUTH, Firehose, Made
+from tests.training.firehose_export import write_day, write_records
+from training.corpus.arena_rows import ROW_FACTS, RowFacts, trace_of_row
+from training.corpus.model import Quarantined, Trace
+from training.corpus.reader import export_shards, read_traces
+from training.corpus.verified import Export, open_export
+
+
+def refusal(work: Callable[[], object]) -> str:
+    with pytest.raises(ArenaError) as raised:
+        work()
+    return raised.value.failure.code
+
+
+def as_trace(made: object) -> Trace:
+    """The trace of a body, by way of its row."""
+    row = row_of(trajectory(made=made))  # type: ignore[arg-type]
+    facts = RowFacts(**{name: getattr(row.facts, name) for name in ROW_FACTS})
+    return trace_of_row(facts, row.conversation.messages, row.conversation.calls, row.tools, is_verified=True)
+
+
+@pytest.fixture(scope="module")
+def opened(day: Path) -> Export:
+    return open_export(day, verify)
+
+
+@pytest.fixture(scope="module")
+def traces(opened: Export) -> list[Trace]:
+    return [row for row in read_traces(opened) if isinstance(row, Trace)]
+
+
+def test_every_trajectory_comes_out_once_and_in_order(opened: Export, traces: list[Trace]) -> None:
+    numbers = [int(trace.source.place.rpartition(":")[2]) for trace in traces]
+    assert len(numbers) == DAY == opened.manifest.trajectories
+    assert numbers == sorted(set(numbers))
+    assert all(trace.source.is_verified for trace in traces)
+
+
+def test_the_log_and_the_view_give_the_same_traces(opened: Export, traces: list[Trace]) -> None:
+    assert list(read_traces(opened, use_log=True)) == traces
+
+
+def test_shards_can_be_read_again_and_in_another_process(opened: Export, traces: list[Trace]) -> None:
+    for use_log in (False, True):
+        shards = pickle.loads(pickle.dumps(export_shards(opened, use_log=use_log)))
+        assert len(shards) >= 3
+        for _ in range(2):
+            assert [row for shard in shards for row in shard()] == traces
+
+
+def test_progress_ends_with_everything_done(opened: Export) -> None:
+    steps: list[tuple[int, int]] = []
+    assert len(list(read_traces(opened, progress=lambda done, total: steps.append((done, total))))) == DAY
+    assert steps[-1] == (DAY, DAY)
+
+
+def test_facts_are_those_of_record_release_and_verdict(day: Path, firehose: Firehose, traces: list[Trace]) -> None:
+    for made, trace in zip(firehose.make(DAY), traces, strict=True):
+        facts, record = trace.facts, made.evaluation
+        assert (facts.problem_id, facts.cluster_id, facts.pool) == (made.problem_id, made.cluster_id, "train")
+        assert facts.coefficient_e4 == (made.verdict.coefficient_e4 if made.verdict else None)
+        assert facts.is_agentic == (TRUTH[made.agent] == "agentic") == record.is_agentic
+        assert facts.is_success == record.outcome.is_success
+        assert (facts.agent, facts.team) == (record.subject.agent_version_id, record.subject.miner_hotkey)
+        assert trace.missing == ("suite",)
+
+
+def test_an_agentic_trace_is_the_whole_episode_and_its_calls_are_the_models(traces: list[Trace]) -> None:
+    agentic = [trace for trace in traces if trace.facts.is_agentic and trace.facts.is_linear]
+    assert agentic
+    for trace in agentic:
+        calls = [call for message in trace.messages for call in message.calls]
+        answered = [message.call_id for message in trace.messages if message.role == "tool"]
+        assert [call.id for call in calls] == answered
+        assert {call.emitter for call in calls} == {"llm"}
+        assert calls[-1].name == "terminate"
+        assert set(trace.facts.recommended or ()) <= set(trace.facts.surfaced or ())
+
+
+def test_calls_written_as_text_become_calls_with_what_the_host_answered() -> None:
+    text = '<think>A lamp.</think>I search.<tool_call>{"name": "find_product", "arguments": {"q": "lamp"}}</tool_call>'
+    run = Run([says(content=text), says(content="The first.")])
+    messages = [{"role": "user", "content": "a red lamp"}]
+    messages.append(run.chat(*messages))
+    result = run.tool("find_product", {"q": "lamp"})
+    messages.append({"role": "user", "content": f"<tool_response>\n{result}\n</tool_response>"})
+    run.chat(*messages)
+    trace = as_trace(run.body())
+    user, first, tool, last = trace.messages
+    assert (first.content, first.reasoning) == ("I search.", "A lamp.")
+    assert [(call.name, call.arguments, call.emitter) for call in first.calls] == [
+        ("find_product", '{"q": "lamp"}', "llm")
+    ]
+    assert (tool.role, tool.content, tool.call_id, tool.is_model) == ("tool", result, first.calls[0].id, True)
+    assert (user.role, last.content) == ("user", "The first.")
+
+
+def test_a_result_that_the_agent_made_up_is_marked() -> None:
+    text = '<tool_call>{"name": "find_product", "arguments": {"q": "lamp"}}</tool_call>'
+    run = Run([says(content=text), says(content="The first.")])
+    messages = [{"role": "user", "content": "a red lamp"}]
+    messages.append(run.chat(*messages))
+    run.tool("find_product", {"q": "lamp"})
+    run.chat(*messages, {"role": "user", "content": "<obs>[]</obs>"})
+    assert [message.is_model for message in as_trace(run.body()).messages] == [True, True, False, True]
+
+
+def test_a_turn_that_no_completion_wrote_is_marked() -> None:
+    run = Run([says(content="Yes.")])
+    run.chat({"role": "user", "content": "a lamp"}, {"role": "assistant", "content": "Of course."})
+    assert [message.is_model for message in as_trace(run.body()).messages if message.role == "assistant"] == [
+        False,
+        True,
+    ]
+
+
+def test_a_message_of_no_known_role_is_refused_by_code() -> None:
+    run = Run([says(content="Yes.")])
+    run.chat({"role": "narrator", "content": "Once."})
+    assert refusal(lambda: as_trace(run.body())) == "V2097"
+
+
+def changed(made: Made, old: bytes, new: bytes) -> Made:
+    """A made record with other bytes in its body, everything about it still fitting."""
+    body = made.body.replace(old, new)
+    assert body != made.body
+    digest = hashlib.sha256(body).hexdigest()
+    replace = msgspec.structs.replace
+    assert made.verdict is not None
+    return replace(
+        made,
+        body=body,
+        evaluation=replace(made.evaluation, body_sha256=digest),
+        verdict=replace(made.verdict, body_sha256=digest),
+    )
+
+
+def test_one_broken_row_is_quarantined_and_the_others_are_read(firehose: Firehose, tmp_path: Path) -> None:
+    made = list(firehose.make(3))
+    made[1] = changed(made[1], b'\\"role\\":\\"user\\"', b'\\"role\\":\\"narrator\\"')
+    write_records(made, tmp_path / "export", formats=("jsonl", "parquet"))
+    export = open_export(tmp_path / "export", verify)
+    for use_log in (False, True):
+        rows = list(read_traces(export, use_log=use_log))
+        assert [isinstance(row, Quarantined) for row in rows] == [False, True, False]
+        assert isinstance(rows[1], Quarantined)
+        assert rows[1].code == "V2097"
+        assert "narrator" in rows[1].detail
+
+
+def test_a_row_with_a_credential_is_read_scrubbed_and_keeps_its_verdict(firehose: Firehose, tmp_path: Path) -> None:
+    made = list(firehose.make(3))
+    query = msgspec.json.decode(made[1].body)["query"].encode()
+    made[1] = changed(made[1], query, query + b" AKIAIOSFODNN7EXAMPLE")
+    manifest = write_records(made, tmp_path / "export", formats=("jsonl", "parquet"))
+    assert manifest.scrubbed == 1
+    export = open_export(tmp_path / "export", verify)
+    rows = list(read_traces(export))
+    assert rows == list(read_traces(export, use_log=True))
+    assert isinstance(rows[1], Trace)
+    assert "AKIA" not in msgspec.json.encode(rows[1]).decode()
+    assert "[REDACTED:" in rows[1].query
+    assert made[1].verdict is not None
+    assert rows[1].facts.coefficient_e4 == made[1].verdict.coefficient_e4
+
+
+def test_an_unsigned_export_is_refused_unless_it_is_trusted_and_said(firehose: Firehose, tmp_path: Path) -> None:
+    folder = tmp_path / "export"
+    write_day(firehose, folder, 4)
+    (folder / "manifest.sig").unlink()
+    assert refusal(lambda: open_export(folder, verify)) == "V2096"
+    trusted = open_export(folder, verify, trust_unsigned=True)
+    assert not trusted.is_verified
+    assert not any(row.source.is_verified for row in read_traces(trusted) if isinstance(row, Trace))
+
+
+def test_an_export_of_another_validator_is_refused(day: Path, opened: Export) -> None:
+    own = opened.manifest.log.validator
+    assert refusal(lambda: open_export(day, verify, validators=["5Other"])) == "V2096"
+    assert refusal(lambda: open_export(day, verify, validators=["5Other"], trust_unsigned=True)) == "V2096"
+    assert open_export(day, verify, validators=["5Other", own]) == opened
+
+
+def test_a_folder_without_a_manifest_is_refused(tmp_path: Path) -> None:
+    assert refusal(lambda: open_export(tmp_path, verify)) == "V2074"
+
+
+@pytest.mark.parametrize("trust", [False, True])
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_changed_byte_in_any_file_is_refused(day: Path, tmp_path: Path, trust: bool, is_sealed: bool) -> None:
+    seals = tmp_path / "seals"
+    if is_sealed:
+        open_export(day, verify, seals=seals)
+    for file in read_manifest(day).files:
+        copy = tmp_path / "copy"
+        shutil.copytree(day, copy)
+        content = bytearray((copy / file.path).read_bytes())
+        content[len(content) // 2] ^= 1
+        (copy / file.path).write_bytes(content)
+        assert refusal(lambda copy=copy: open_export(copy, verify, trust_unsigned=trust, seals=seals)) == "V2095"
+        shutil.rmtree(copy)
+
+
+def test_a_sealed_export_is_not_verified_again(day: Path, tmp_path: Path, opened: Export) -> None:
+    asked: list[str] = []
+
+    def counted(hotkey: str, message: bytes, signature: bytes) -> bool:
+        asked.append(hotkey)
+        return verify(hotkey, message, signature)
+
+    assert open_export(day, counted, seals=tmp_path) == opened
+    first = len(asked)
+    assert open_export(day, counted, seals=tmp_path) == opened
+    assert first > DAY
+    assert len(asked) - first == 1  # the manifest's own
+
+
+def test_verification_on_several_processes_comes_to_the_same(day: Path, opened: Export) -> None:
+    assert open_export(day, verify, processes=2) == opened
+
+
+def test_a_seal_that_was_cut_short_counts_for_nothing(day: Path, tmp_path: Path, opened: Export) -> None:
+    (tmp_path / f"{opened.manifest_sha256}.json").write_text('{"version":1')
+    assert open_export(day, verify, seals=tmp_path) == opened
+    assert msgspec.json.decode((tmp_path / f"{opened.manifest_sha256}.json").read_bytes())["version"] == 1

@@ -1,0 +1,270 @@
+"""The whole filter: one answer for one set of traces, whatever order, shards and processes it comes in."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from problems.errors import ArenaError
+from tests.training.labelled import Labelled, Maker, make_labelled, stand_guard
+from training.corpus.ablations import ablations
+from training.corpus.appraisal import Task, codes_under
+from training.corpus.gates import codes_of, gates
+from training.corpus.model import CorpusRow, Quarantined, RejectCode, Rejection, Rules, Trace
+from training.corpus.selection import Selection, appraise, decide, funnel, kept_rows, rejections, select
+
+TASK = Task(arms=(Rules(),))
+
+
+class Stored:
+    """A shard in memory that a process can be sent."""
+
+    def __init__(self, rows: Sequence[Trace | Quarantined]) -> None:
+        self._rows = tuple(rows)
+
+    def __call__(self) -> tuple[Trace | Quarantined, ...]:
+        return self._rows
+
+
+class Dying:
+    """A shard whose reader dies."""
+
+    def __call__(self) -> tuple[Trace, ...]:
+        os._exit(3)
+
+
+class Failing(Stored):
+    """A shard that ends in an error of its own."""
+
+    def __call__(self) -> Iterator[Trace | Quarantined]:
+        yield from super().__call__()
+        raise ArenaError("V2050", "cut off")
+
+
+@pytest.fixture(scope="module")
+def labelled() -> list[Labelled]:
+    return make_labelled(420, seed=5)
+
+
+@pytest.fixture(scope="module")
+def traces(labelled: list[Labelled]) -> list[Trace]:
+    return [one.trace for one in labelled]
+
+
+@pytest.fixture(scope="module")
+def selection(traces: list[Trace]) -> Selection:
+    return select([Stored(traces)], TASK, stand_guard)
+
+
+def rows_of(shards: Sequence[Stored], found: Selection, workers: int = 1) -> list[CorpusRow]:
+    rows = kept_rows(shards, found.appraised.traces, found.decision, workers=workers)
+    return sorted(rows, key=lambda row: (row.trace.trace_id, row.trace.source.place))
+
+
+def rejected(found: Selection) -> list[Rejection]:
+    return sorted(rejections(found.appraised.traces, found.decision), key=lambda one: one.place)
+
+
+def test_shuffled_and_dealt_to_shards_the_same_corpus_comes_out(traces: list[Trace], selection: Selection) -> None:
+    shuffled = traces[:]
+    random.Random(3).shuffle(shuffled)
+    shards = [Stored(shuffled[start::7]) for start in range(7)]
+    other = select(shards, TASK, stand_guard)
+    assert rows_of(shards, other) == rows_of([Stored(traces)], selection)
+    assert rejected(other) == rejected(selection)
+    assert other.funnel == selection.funnel
+
+
+def test_two_processes_give_what_one_gives(traces: list[Trace], selection: Selection) -> None:
+    shards = [Stored(traces[start::3]) for start in range(3)]
+    other = select(shards, TASK, stand_guard, workers=2)
+    assert other.funnel == selection.funnel
+    assert rows_of(shards, other, workers=2) == rows_of([Stored(traces)], selection)
+
+
+def test_of_copies_exactly_one_stays_and_of_variants_both(labelled: list[Labelled], selection: Selection) -> None:
+    kept: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for one, rank in zip(labelled, selection.decision.ranks, strict=True):
+        if one.group:
+            kept[one.relation, one.group].append(rank)
+    assert {sum(rank > 0 for rank in ranks) for (kind, _), ranks in kept.items() if kind == "repeats"} == {1}
+    assert {tuple(sorted(ranks)) for (kind, _), ranks in kept.items() if kind == "variants"} == {(1, 2)}
+
+
+def test_the_duplicate_codes_are_precise_and_complete(labelled: list[Labelled], selection: Selection) -> None:
+    repeated = {"duplicate", "near_duplicate"}
+    for one, codes in zip(labelled, selection.decision.codes, strict=True):
+        if one.relation != "repeats":
+            assert not repeated.intersection(codes), one.kind
+        else:
+            assert repeated.issuperset(codes)
+    outs = Counter(
+        codes for one, codes in zip(labelled, selection.decision.codes, strict=True) if one.relation == "repeats"
+    )
+    groups = outs[()]
+    assert sum(outs.values()) == 4 * groups
+
+
+def test_a_kept_trace_breaks_no_rule_and_a_rejection_lists_all_it_breaks(
+    traces: list[Trace], selection: Selection
+) -> None:
+    every = gates()
+    for trace, codes, rank in zip(traces, selection.decision.codes, selection.decision.ranks, strict=True):
+        alone = {*codes_of(trace, Rules(), every), *stand_guard(trace)}
+        assert bool(rank) is not bool(codes)
+        if alone:
+            assert set(codes) == alone
+
+
+def test_a_loop_gives_way_to_better_runs_at_its_problem() -> None:
+    maker = Maker(8)
+    loop, goods = maker.loop().trace, maker.good("silent").trace
+    better = [maker.good("linear unknown").trace, maker.good("parallel calls").trace]
+    same = [msgspec.structs.replace(t, facts=msgspec.structs.replace(t.facts, problem_id="p")) for t in (loop, *better)]
+    found = select([Stored([*same, goods])], TASK, stand_guard)
+    assert found.decision.codes[0] == ("ranked_out",)
+    assert sorted(found.decision.ranks) == [0, 1, 1, 2]
+
+
+def test_without_a_problem_id_the_query_is_the_problem() -> None:
+    maker = Maker(9)
+    goods = maker.goods()
+    traces = [maker.good("silent").trace for _ in range(3)]
+    bare = [
+        msgspec.structs.replace(
+            t, query=f" Find  {goods.words[0]}", facts=msgspec.structs.replace(t.facts, problem_id=None)
+        )
+        for t in traces
+    ]
+    assert select([Stored(bare)], TASK, stand_guard).decision.kept == 2
+
+
+def test_the_funnel_adds_up(traces: list[Trace], selection: Selection) -> None:
+    one = selection.funnel
+    assert one.traces == len(traces)
+    assert one.kept == selection.decision.kept
+    assert sum(count for _, count in one.removed) == one.traces - one.kept
+    for parts in (one.days, one.buckets, one.agents):
+        assert sum(part.traces for part in parts) == one.traces
+        assert sum(part.kept for part in parts) == one.kept
+        for code in one.codes:
+            assert sum(dict(part.codes).get(code.code, 0) for part in parts) == code.count
+    for code in one.codes:
+        places = {
+            trace.source.place
+            for trace, codes in zip(traces, selection.decision.codes, strict=True)
+            if code.code in codes
+        }
+        assert code.count == len(places)
+        assert 0 < len(code.examples) <= 5
+        assert places.issuperset(code.examples)
+    assert one.before.turns.traces == one.traces
+    assert one.after.turns.traces == one.kept
+    assert one.after.tokens.missing == 0
+    assert one.queries.after <= one.queries.before
+    assert one.queries.rare_after <= one.queries.rare_before <= one.queries.before
+    assert one.tools.after == 4
+    assert one.categories is None
+    assert one.diversity_after.teams == 5
+    assert one.diversity_before.shape_entropy_mbit > 0
+
+
+def test_categories_are_counted_where_the_caller_knows_them(traces: list[Trace]) -> None:
+    category_of = {one: f"cat {number % 9}" for number, t in enumerate(traces) for one in t.facts.recommended or ()}
+    found = select([Stored(traces)], msgspec.structs.replace(TASK, category_of=category_of), stand_guard)
+    assert found.funnel.categories is not None
+    assert found.funnel.categories.before == 9
+
+
+def test_quarantined_rows_are_counted_and_shift_nothing(traces: list[Trace], selection: Selection) -> None:
+    broken = Quarantined(place="x:1", code="V2097", detail="")
+    mixed = [row for trace in traces for row in (broken, trace)]
+    found = select([Stored(mixed)], TASK, stand_guard)
+    assert found.appraised.quarantined == {"V2097": len(traces)}
+    assert found.funnel.quarantined == len(traces)
+    assert rows_of([Stored(mixed)], found) == rows_of([Stored(traces)], selection)
+
+
+def test_one_reading_serves_every_ablation(traces: list[Trace], tmp_path: Path) -> None:
+    arms = ablations(Rules())
+    shard = Stored(traces[:110])
+    read_once = appraise([shard], Task(arms=tuple(arm.rules for arm in arms), cache=tmp_path), stand_guard)
+    for arm in arms:
+        alone = select([shard], Task(arms=(arm.rules,), cache=tmp_path), stand_guard)
+        decision = decide(read_once.traces, arm.rules)
+        assert decision.codes == alone.decision.codes
+        assert funnel(read_once, decision).kept == alone.funnel.kept
+        assert "leak" in {code.code for code in alone.funnel.codes}
+
+
+def test_a_size_matched_corpus_is_a_seeded_part_of_the_whole(traces: list[Trace], selection: Selection) -> None:
+    read_once = selection.appraised.traces
+    whole = {i for i, rank in enumerate(selection.decision.ranks) if rank}
+    draws = []
+    for seed in (1, 1, 2):
+        decision = decide(read_once, Rules(rows=30, seed=seed))
+        draws.append({i for i, rank in enumerate(decision.ranks) if rank})
+        assert Counter(decision.codes)["sampled_out",] == len(whole) - 30
+    assert draws[0] == draws[1] != draws[2]
+    assert all(len(drawn) == 30 and drawn < whole for drawn in draws)
+    assert decide(read_once, Rules(rows=10_000)).kept == len(whole)
+
+
+def test_a_smaller_draw_is_a_part_of_a_larger_one(selection: Selection) -> None:
+    def drawn(rows: int) -> set[int]:
+        return {i for i, rank in enumerate(decide(selection.appraised.traces, Rules(rows=rows)).ranks) if rank}
+
+    assert drawn(10) < drawn(20) < drawn(40)
+
+
+def test_a_source_that_changed_between_the_readings_is_noticed(traces: list[Trace], selection: Selection) -> None:
+    for changed in (traces[1:], traces[:1]):
+        with pytest.raises(ArenaError) as caught:
+            list(kept_rows([Stored(changed)], selection.appraised.traces, selection.decision))
+        assert caught.value.failure.code == "V2142"
+
+
+def test_a_process_that_dies_is_named_and_nothing_is_decided() -> None:
+    with pytest.raises(ArenaError) as caught:
+        appraise([Dying(), Dying()], TASK, stand_guard, workers=2)
+    assert caught.value.failure.code == "V2145"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_of_a_shard_is_raised_and_tokens_counted_before_it_stay(
+    workers: int, traces: list[Trace], tmp_path: Path
+) -> None:
+    task = msgspec.structs.replace(TASK, cache=tmp_path)
+    with pytest.raises(ArenaError, match="cut off"):
+        appraise([Stored(traces[:40]), Failing(traces[40:60])], task, stand_guard, workers=workers)
+    assert appraise([Stored(traces[:40])], task, stand_guard).work.counted == 0
+
+
+def test_a_budget_without_a_counter_is_refused() -> None:
+    with pytest.raises(ValueError, match="tokens"):
+        Task(arms=(Rules(),), counts_tokens=False)
+    with pytest.raises(ValueError, match="no rules"):
+        Task(arms=())
+
+
+@pytest.mark.parametrize("tokens_max", [0, 500, 14_336])
+def test_the_token_budget_is_applied_last(traces: list[Trace], tokens_max: int) -> None:
+    rules = Rules(tokens_max=tokens_max)
+    found = appraise([Stored(traces[:80])], Task(arms=(rules,)), stand_guard)
+    for one in found.traces:
+        codes: tuple[RejectCode, ...] = codes_under(one, Rules(off=("tokens",)))
+        expected = codes or (("tokens",) if (one.tokens or 0) > tokens_max else ())
+        assert codes_under(one, rules) == expected
+
+
+def test_an_empty_set_gives_an_empty_corpus() -> None:
+    found = select([Stored([])], TASK, stand_guard)
+    assert (found.funnel.traces, found.funnel.kept, found.funnel.codes) == (0, 0, ())
+    assert found.funnel.before.turns.quantile(5_000) is None
+    assert list(kept_rows([Stored([])], found.appraised.traces, found.decision)) == []

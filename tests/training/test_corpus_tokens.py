@@ -1,0 +1,188 @@
+"""Token counts: the text that is counted, the counters, and the file counts are kept in."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from problems.errors import ArenaError
+from tests.training.labelled import Maker, stand_guard
+from training.corpus.appraisal import Task
+from training.corpus.funnel import Distribution
+from training.corpus.model import Facts, Message, Rules, Source, Trace
+from training.corpus.qwen3_text import render
+from training.corpus.selection import appraise
+from training.corpus.tokens import (
+    STAND_IN,
+    FileCounter,
+    StandInCounter,
+    add_counts,
+    cache_path,
+    lengths_of,
+    open_counter,
+    read_counts,
+    text_key,
+)
+
+GOLDEN = [json.loads(line) for line in (Path(__file__).parent / "qwen3_rendered.jsonl").read_text("utf-8").splitlines()]
+needs_library = pytest.mark.skipif(
+    importlib.util.find_spec("tokenizers") is None, reason="the library `tokenizers` comes with the extra `train`"
+)
+
+
+def trace_of(messages: object, tools: str) -> Trace:
+    return Trace(
+        trace_id="0",
+        source=Source(kind="openai", place="golden", sha256="", is_verified=False),
+        messages=msgspec.convert(messages, tuple[Message, ...]),
+        tools=tools,
+        query="",
+        facts=Facts(),
+    )
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: golden["name"])
+def test_the_text_is_what_the_chat_template_of_qwen3_renders(golden: dict[str, str]) -> None:
+    assert render(trace_of(golden["messages"], golden["tools"])) == golden["text"]
+
+
+def test_tools_that_are_no_array_are_refused() -> None:
+    with pytest.raises(ValueError, match="array"):
+        render(trace_of([{"role": "user", "content": "q"}], "{}"))
+
+
+def tokenizer_json(folder: Path, *, has_marks: bool = True) -> Path:
+    """A tokenizer.json as Qwen3's is built, trimmed to bytes: BPE over byte-level text, its marks as added tokens."""
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    vocabulary = {sign: number for number, sign in enumerate(sorted(ByteLevel.alphabet()))}
+    marks = ["<|im_start|>", "<|im_end|>", "<think>", "</think>"] if has_marks else []
+    added = [
+        {"id": 256 + number, "content": mark, "single_word": False, "lstrip": False, "rstrip": False,
+         "normalized": False, "special": True}
+        for number, mark in enumerate(marks)
+    ]  # fmt: skip
+    steps = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
+    model = {"type": "BPE", "vocab": {**vocabulary, "he": 300, "hel": 301}, "merges": ["h e", "he l"]}
+    path = folder / "tokenizer.json"
+    whole = {"version": "1.0", "added_tokens": added, "pre_tokenizer": steps, "decoder": steps, "model": model}
+    path.write_text(json.dumps(whole), "utf-8")
+    return path
+
+
+@needs_library
+def test_a_tokenizer_file_counts_merges_bytes_and_marks(tmp_path: Path) -> None:
+    counter = FileCounter(tokenizer_json(tmp_path))
+    assert counter.count("<|im_start|>") == 1
+    assert counter.count("hello") == 3
+    assert counter.count("日") == 3
+    assert counter.count("") == 0
+    assert len(counter.identity) == 64
+
+
+@needs_library
+def test_a_file_that_is_no_chat_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArenaError, match="im_start"):
+        FileCounter(tokenizer_json(tmp_path, has_marks=False))
+    (tmp_path / "wrong.json").write_text("{}", "utf-8")
+    for path in (tmp_path / "wrong.json", tmp_path / "absent.json"):
+        with pytest.raises(ArenaError) as caught:
+            FileCounter(path)
+        assert caught.value.failure.code == "V2141"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tokenizers") is not None, reason="the library is installed")
+def test_without_the_library_a_tokenizer_file_names_what_to_install(tmp_path: Path) -> None:
+    with pytest.raises(ArenaError, match="train") as caught:
+        FileCounter(tmp_path / "tokenizer.json")
+    assert caught.value.failure.code == "V2140"
+
+
+@needs_library
+def test_the_real_counter_works_in_other_processes_and_gives_the_same(tmp_path: Path) -> None:
+    traces = [Maker(seed).good("silent").trace for seed in range(4)]
+    task = Task(arms=(Rules(tokens_max=1_000_000),), tokenizer=tokenizer_json(tmp_path))
+    shards = [_Stored(tuple(traces[:2])), _Stored(tuple(traces[2:]))]
+    one, two = (appraise(shards, task, stand_guard, workers=workers).traces for workers in (1, 2))
+    assert one == two
+    assert all(found.tokens for found in one)
+
+
+class _Stored:
+    def __init__(self, traces: tuple[Trace, ...]) -> None:
+        self._traces = traces
+
+    def __call__(self) -> tuple[Trace, ...]:
+        return self._traces
+
+
+def test_the_stand_in_says_that_it_is_one_and_counts_marks_once() -> None:
+    counter = open_counter(None)
+    assert counter.identity == STAND_IN
+    assert counter.count("<|im_start|>user\nhello 123<|im_end|>\n") == 1 + 1 + 1 + 1 + 3 + 1 + 1
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_the_stand_in_never_counts_a_longer_text_as_much_shorter(one: str, other: str) -> None:
+    count = StandInCounter().count
+    assert count(one + " " + other) >= max(count(one), count(other)) - 1
+
+
+def test_counts_are_kept_by_text_and_read_again(tmp_path: Path) -> None:
+    path = cache_path(tmp_path / "deep", STAND_IN)
+    assert read_counts(path) == {}
+    add_counts(path, {text_key("b"): 2})
+    add_counts(path, {text_key("a"): 1})
+    assert read_counts(path) == {text_key("a"): 1, text_key("b"): 2}
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    assert cache_path(tmp_path, "x") != cache_path(tmp_path, "y")
+
+
+def test_a_damaged_line_costs_a_recount_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "c.counts"
+    add_counts(path, {text_key("a"): 1, text_key("b"): 2})
+    path.write_bytes(path.read_bytes() + b"\xff\xfe half a line\n" + text_key("c").encode())
+    assert read_counts(path) == {text_key("a"): 1, text_key("b"): 2}
+
+
+def test_a_second_run_counts_nothing(tmp_path: Path) -> None:
+    traces = [Maker(seed).good("silent").trace for seed in range(3)]
+    task = Task(arms=(Rules(),), cache=tmp_path)
+    first, second = (appraise([lambda: traces], task, stand_guard) for _ in range(2))
+    assert (first.work.counted, first.work.from_cache) == (3, 0)
+    assert (second.work.counted, second.work.from_cache) == (0, 3)
+    assert first.traces == second.traces
+
+
+def test_only_traces_that_pass_everything_else_are_counted() -> None:
+    maker = Maker(1)
+    made = [maker.good("silent"), maker.malformed("pool"), maker.malformed("orphan"), maker.malformed("too long")]
+    clock = iter(range(0, 10**9, 5_000_000))
+    found = appraise([lambda: [one.trace for one in made]], Task(arms=(Rules(),)), stand_guard, clock_ns=clock.__next__)
+    assert [one.tokens is not None for one in found.traces] == [True, False, False, True]
+    assert (found.work.counted, found.work.elapsed_ms, found.work.traces_per_s) == (2, 10, 200)
+    assert found.work.counter == STAND_IN
+
+
+@given(st.lists(st.tuples(st.integers(0, 40_000), st.integers(1, 5)), max_size=20))
+def test_the_length_histogram_holds_every_trace_once(tokens: list[tuple[int, int]]) -> None:
+    lengths = lengths_of(tokens, 14_336)
+    assert sum(one.traces for one in lengths.bins) == lengths.counted == sum(count for _, count in tokens)
+    assert lengths.over == sum(count for value, count in tokens if value > 14_336)
+    assert lengths.bins[0].from_tokens == 0
+    assert all(a.to_tokens == b.from_tokens for a, b in zip(lengths.bins, lengths.bins[1:], strict=False))
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=30), st.integers(1, 10_000))
+def test_a_quantile_is_the_smallest_value_that_covers_its_share(values: list[int], share_e4: int) -> None:
+    counts = {value: values.count(value) for value in values}
+    found = Distribution(counts=tuple(sorted(counts.items()))).quantile(share_e4)
+    assert found is not None
+    assert sum(value <= found for value in values) * 10_000 >= share_e4 * len(values)
+    assert sum(value < found for value in values) * 10_000 < max(share_e4, 1) * len(values)

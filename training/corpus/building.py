@@ -1,0 +1,222 @@
+"""From exports and foreign files to corpus folders: the whole way, for one filter or for several to compare.
+
+Promise: sources are read once, whatever the number of filters; every corpus of a comparison has the same number of
+rows, drawn by seed; nothing is written before every filter has kept something. An export is verified before a row of it
+is read. What a source is stands in the lineage by its hash, and that somebody trusted an unsigned or foreign one, too.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import tomllib
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+import msgspec
+
+from arena.chain.port import Verifier
+from problems.errors import ArenaError
+from training.corpus.ablations import Arm, ablations, matched
+from training.corpus.appraisal import Guard, Task
+from training.corpus.corpus_files import write_corpus
+from training.corpus.foreign import read_foreign
+from training.corpus.funnel import Funnel, TokenWork
+from training.corpus.model import Lineage, Rules
+from training.corpus.reader import export_shards
+from training.corpus.selection import Appraised, Decision, Shard, appraise, decide, funnel, kept_rows, rejections
+from training.corpus.tokens import open_counter
+from training.corpus.verified import open_export
+
+FULL = "full"  # the arm that is the corpus' own rules
+
+Progress = Callable[[str, int, int], None]  # phase, done, total
+Draw = Callable[[Lineage, Funnel], str]
+
+
+class Sources(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read. `hashes` are of the manifests and foreign files, sorted."""
+
+    shards: tuple[Shard, ...]
+    hashes: tuple[str, ...]
+    is_trusted_unsigned: bool
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """What a lineage says beside rules, sources and rows."""
+
+    partition_sha256: str
+    code_commit: str
+
+
+class Filtered(msgspec.Struct, frozen=True, kw_only=True):
+    """Sources under some filters, before anything is written. `arms` and `decisions` stand side by side."""
+
+    sources: Sources
+    task: Task
+    appraised: Appraised
+    arms: tuple[Arm, ...]
+    decisions: tuple[Decision, ...]
+    funnels: tuple[Funnel, ...]
+
+    @property
+    def work(self) -> TokenWork:
+        """What counting tokens cost."""
+        return self.appraised.work
+
+
+class Built(msgspec.Struct, frozen=True, kw_only=True):
+    """One corpus on disk."""
+
+    name: str
+    folder: str
+    lineage: Lineage
+    funnel: Funnel
+
+
+def read_rules(path: Path) -> Rules:
+    """The rules in a TOML or JSON file; what it leaves out is the paper's. Raises ArenaError V2146."""
+    try:
+        text = path.read_text("utf-8")
+        values = msgspec.json.decode(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError, tomllib.TOMLDecodeError) as wrong:
+        raise ArenaError("V2146", f"{path}: {wrong}") from None
+    return rules_of(values, str(path))
+
+
+def rules_of(values: object, place: str) -> Rules:
+    """Rules from plain values. Raises ArenaError V2146 naming an unknown key, or a value that is not allowed."""
+    known = {field.name for field in msgspec.structs.fields(Rules)}
+    if isinstance(values, dict) and (unknown := sorted(values.keys() - known)):
+        raise ArenaError("V2146", f"{place}: no rule is called {unknown[0]!r}; there are {', '.join(sorted(known))}")
+    try:
+        rules = msgspec.convert(values, Rules)
+        Task(arms=(rules,))
+    except (msgspec.ValidationError, ValueError) as wrong:
+        raise ArenaError("V2146", f"{place}: {wrong}") from None
+    if not 0 <= rules.coefficient_e4_min <= 10_000 or not 0 < rules.near_duplicate_e4 <= 10_000:
+        raise ArenaError("V2146", f"{place}: a share lies between 0 and 10000")
+    if min(rules.tokens_max, rules.per_problem_max, 1 if rules.rows is None else rules.rows) < 1:
+        raise ArenaError("V2146", f"{place}: tokens_max, per_problem_max and rows are at least 1")
+    return rules
+
+
+def arms_of(rules: Rules, names: Collection[str]) -> tuple[Arm, ...]:
+    """The filters to compare: the corpus' own first, then those named. Raises ArenaError V2146 for an unknown name."""
+    every = {arm.name: arm for arm in ablations(rules)}
+    if unknown := sorted(set(names) - every.keys()):
+        raise ArenaError("V2146", f"no ablation is called {unknown[0]!r}; there are {', '.join(every)}")
+    return tuple(arm for name, arm in every.items() if name == FULL or name in names)
+
+
+def open_sources(
+    exports: Sequence[Path],
+    foreign: Sequence[Path],
+    verify_signature: Verifier,
+    *,
+    trust_unsigned: bool = False,
+    seals: Path | None = None,
+    progress: Progress | None = None,
+) -> Sources:
+    """Verify every export and hash every foreign file. Raises ArenaError V2074, V2095, V2096, V2027."""
+    shards: list[Shard] = []
+    hashes: set[str] = set()
+    is_trusted = bool(foreign)
+    for folder in exports:
+        report = functools.partial(progress, f"verify {folder.name}"[:24]) if progress else None
+        export = open_export(folder, verify_signature, trust_unsigned=trust_unsigned, seals=seals, progress=report)
+        if export.manifest_sha256 not in hashes:  # named twice: read once
+            shards += export_shards(export)
+        hashes.add(export.manifest_sha256)
+        is_trusted |= not export.is_verified
+    for path in foreign:
+        try:
+            with path.open("rb") as file:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as wrong:
+            raise ArenaError("V2027", f"{path}: {wrong.strerror}") from None
+        if sha256 not in hashes:
+            shards.append(functools.partial(read_foreign, path))
+        hashes.add(sha256)
+    return Sources(shards=tuple(shards), hashes=tuple(sorted(hashes)), is_trusted_unsigned=is_trusted)
+
+
+def filter_sources(
+    sources: Sources,
+    task: Task,
+    arms: Sequence[Arm],
+    guard: Guard,
+    *,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> Filtered:
+    """Read everything once and decide for every arm; several arms are cut to the rows of the smallest.
+
+    An arm that keeps nothing is left as it is: `Filtered.funnels` shows it, `write_filtered` refuses it. Raises what
+    reading a shard raises, and ArenaError V2140, V2141, V2145.
+    """
+    task = msgspec.structs.replace(task, arms=tuple(arm.rules for arm in arms))
+    report = functools.partial(progress, "filter") if progress else None
+    appraised = appraise(sources.shards, task, guard, workers=workers, progress=report)
+    decisions = [decide(appraised.traces, arm.rules) for arm in arms]
+    if len(arms) > 1 and all(one.kept for one in decisions):
+        kept = {arm.name: one.kept for arm, one in zip(arms, decisions, strict=True)}
+        arms = matched(arms, kept)
+        decisions = [decide(appraised.traces, arm.rules) for arm in arms]
+    return Filtered(
+        sources=sources,
+        task=task,
+        appraised=appraised,
+        arms=tuple(arms),
+        decisions=tuple(decisions),
+        funnels=tuple(funnel(appraised, one) for one in decisions),
+    )
+
+
+def write_filtered(
+    filtered: Filtered,
+    out: Path,
+    guard: Guard,
+    origin: Origin,
+    *,
+    draw: Draw | None = None,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> tuple[Built, ...]:
+    """Write the corpus to `out`, or for several arms each to a folder of its name in `out`.
+
+    Raises ArenaError V2147 when an arm kept nothing (before anything is written), V2144, V2099, V2142, V2027.
+    """
+    empty = [arm.name for arm, one in zip(filtered.arms, filtered.decisions, strict=True) if not one.kept]
+    if empty:
+        raise ArenaError("V2147", "" if len(filtered.arms) == 1 else f"under {', '.join(empty)}")
+    folders = [out] if len(filtered.arms) == 1 else [out / arm.name for arm in filtered.arms]
+    for folder in folders:
+        if folder.exists():
+            raise ArenaError("V2144", str(folder))
+    traces, shards = filtered.appraised.traces, filtered.sources.shards
+    tokenizer = open_counter(filtered.task.tokenizer).identity if filtered.task.counts_tokens else ""
+    built: list[Built] = []
+    for arm, decision, found, folder in zip(filtered.arms, filtered.decisions, filtered.funnels, folders, strict=True):
+        lineage = Lineage(
+            rules=arm.rules,
+            sources=filtered.sources.hashes,
+            is_trusted_unsigned=filtered.sources.is_trusted_unsigned,
+            tokenizer_sha256=tokenizer,
+            partition_sha256=origin.partition_sha256,
+            code_commit=origin.code_commit,
+            rows_sha256="",
+        )
+        written = write_corpus(
+            folder,
+            kept_rows(shards, traces, decision, workers=workers),
+            lineage=lineage,
+            funnel=found,
+            rejected=rejections(traces, decision),
+            guard=guard,
+            draw=draw,
+        )
+        built.append(Built(name=arm.name, folder=str(folder), lineage=written, funnel=found))
+        if progress:
+            progress("write", len(built), len(folders))
+    return tuple(built)

@@ -1,0 +1,81 @@
+"""Which format a foreign row is in.
+
+Promise: pure and total; the answer depends on the row alone. A row of no known format raises ArenaError V2098 that says
+what was looked for and what was found.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from problems.errors import ArenaError
+from training.corpus.convert.hermes import is_chat
+from training.corpus.convert.react import is_react
+from training.corpus.convert.spoken import is_spoken
+from training.corpus.model import SourceKind
+
+OUTPUT_KEY = "raw_text"  # what a model answered; `messages` beside it are what it was asked
+TEXT_KEYS = ("text", "trajectory", "response")
+_KNOWN = (
+    "known are SN15 steps (a list of `completion`, or `dialogue`), chat (`messages`, or a list of `role`), "
+    f"`output_tools`, and ReAct, Hermes or ChatML text (a string, or one under {OUTPUT_KEY}, {', '.join(TEXT_KEYS)})"
+)
+
+
+def detect(row: object) -> SourceKind:
+    """The format of a decoded JSON row. Raises ArenaError V2098."""
+    if isinstance(row, str):
+        return _of_text(row)
+    if isinstance(row, list) and row:
+        return _of_list(row)
+    if isinstance(row, dict):
+        if isinstance(row.get("dialogue"), list):
+            return "sn15"
+        if isinstance(row.get("output_tools"), list):
+            return "output_tools"
+        if (text := text_of(row)) is not None:
+            return _of_text(text)
+        if isinstance(row.get("messages"), list) and row["messages"]:
+            return _of_messages(row["messages"])
+        raise ArenaError("V2098", f"an object of {', '.join(sorted(map(str, row))[:12]) or 'nothing'}; {_KNOWN}")
+    raise ArenaError("V2098", f"a {type(row).__name__} with nothing in it; {_KNOWN}")
+
+
+def text_of(row: dict[str, Any]) -> str | None:
+    """The text of a row that is one; beside `messages`, a rendering of these is not."""
+    keys = (OUTPUT_KEY,) if row.get("messages") else (OUTPUT_KEY, *TEXT_KEYS)
+    return next((row[key] for key in keys if isinstance(row.get(key), str)), None)
+
+
+def _of_list(row: list[Any]) -> SourceKind:
+    first = row[0]
+    if isinstance(first, dict) and "role" in first:
+        return _of_messages(row)
+    if isinstance(first, dict) and ("completion" in first or "extra_info" in first):
+        return "sn15"
+    raise ArenaError("V2098", f"a list that begins with {type(first).__name__}; {_KNOWN}")
+
+
+def _of_messages(messages: list[Any]) -> SourceKind:
+    """Chat whose assistant writes calls as text is of that text's format."""
+    texts = [
+        message["content"]
+        for message in messages
+        if isinstance(message, dict)
+        and message.get("role") in ("assistant", "user", "tool")
+        and isinstance(message.get("content"), str)
+        and not message.get("tool_calls")
+    ]
+    if any(("<tool_call>" in text and is_react(text)) or text.lstrip().startswith("<obs>") for text in texts):
+        return "react"
+    return "hermes" if any("<tool_call>" in text for text in texts) else "openai"
+
+
+def _of_text(text: str) -> SourceKind:
+    if is_chat(text):
+        return "hermes"
+    if is_react(text):
+        return "react"
+    if is_spoken(text):
+        return "hermes"
+    raise ArenaError("V2098", f"text without a tag, {len(text)} characters; {_KNOWN}")

@@ -1,0 +1,54 @@
+"""One function over many jobs, in this process or in several fresh ones.
+
+Promise: results come in the order of the jobs, the same on any number of processes. The function travels once to each
+process, whatever it holds (a catalogue's ids, a guard), and a job each time. A process that dies ends the work with
+V2145; processes end with their parent.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+from arena.records.workers import begin_process
+from problems.errors import ArenaError, Failure
+
+_Job = TypeVar("_Job")
+_Result = TypeVar("_Result")
+
+_work: Callable[[Any], Any] | None = None  # of a process that `spread` started
+
+
+def spread(work: Callable[[_Job], _Result], jobs: Sequence[_Job], workers: int) -> Iterator[_Result]:
+    """The results of `work`, which has to be picklable for more than one worker. Raises what it raises, or V2145."""
+    if workers <= 1 or len(jobs) <= 1:
+        yield from map(work, jobs)
+        return
+    context = multiprocessing.get_context("spawn")  # a fork would copy the threads and locks of whoever calls
+    try:
+        with ProcessPoolExecutor(min(workers, len(jobs)), context, initializer=_begin, initargs=(work,)) as pool:
+            for result in pool.map(_run, jobs):
+                if isinstance(result, Failure):
+                    raise ArenaError(result.code, result.detail)
+                yield result
+    except BrokenProcessPool as error:
+        raise ArenaError("V2145", str(error)) from error
+
+
+def _begin(work: Callable[[Any], Any]) -> None:
+    global _work
+    begin_process()
+    _work = work
+
+
+def _run(job: Any) -> Any:
+    """What the work gives; an error with a code as the failure it is, since an exception may not survive the way."""
+    if _work is None:
+        raise RuntimeError("this process was started without its work")
+    try:
+        return _work(job)
+    except ArenaError as error:
+        return error.failure

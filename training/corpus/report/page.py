@@ -1,0 +1,222 @@
+"""The funnel report as one HTML page: all of it in one file, drawn here, nothing fetched, no script.
+
+Promise: pure and deterministic; the same funnel and lineage give the same bytes. The page holds counts and places,
+never a trace's text.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib.resources import files
+
+import msgspec
+from jinja2 import Environment, StrictUndefined, Template
+from markupsafe import Markup
+
+from problems.canonical import content_hash
+from training.corpus.corpus_card import MEANING
+from training.corpus.funnel import Funnel, Slice
+from training.corpus.model import Lineage
+from training.corpus.report.measures import (
+    MEASURES,
+    Measure,
+    coverages,
+    groups,
+    has_split,
+    largest_first,
+    main_loss,
+    percent,
+    share_e4,
+    split_of,
+    steps,
+)
+from training.corpus.report.plots import Bar, Column, Mark, bars, histogram
+
+SLICES_MAX = 40
+_NAME_CHARS = 16
+_UNNAMED = "not recorded"
+
+
+def render_page(lineage: Lineage, funnel: Funnel) -> str:
+    """The page of a corpus."""
+    return _template().render(
+        funnel=funnel,
+        lineage=lineage,
+        identity=content_hash(lineage),
+        percent=percent,
+        lengths=_lengths(funnel),
+        lengths_text=_lengths_text(funnel),
+        steps=_steps(funnel),
+        meaning=MEANING,
+        measures=[
+            (measure, _measure(measure, funnel), _quantiles(measure, funnel), _missing(measure, funnel))
+            for measure in MEASURES
+        ],
+        slices=[
+            _slices("day", funnel.days),
+            _slices("bucket", funnel.buckets),
+            _slices("agent version", funnel.agents),
+        ],
+        split=_split(funnel) if has_split(funnel) else None,
+        split_counts=split_of(funnel),
+        coverages=coverages(funnel),
+        coverage_plot=_coverage(funnel),
+        diversity=_diversity(funnel),
+        rules=msgspec.json.format(msgspec.json.encode(funnel.rules), indent=2).decode(),
+    )
+
+
+@functools.cache
+def _template() -> Template:
+    text = files("training.corpus").joinpath("page.html.j2").read_text("utf-8")
+    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True).from_string(
+        text
+    )
+
+
+def _lengths(funnel: Funnel) -> Markup:
+    found = funnel.lengths
+    columns = [
+        Column(
+            low=one.from_tokens,
+            high=one.to_tokens,
+            heights=(one.traces,),
+            kinds=("over" if one.from_tokens >= found.tokens_max else "after",),
+            title=f"{one.from_tokens:,} to {one.to_tokens:,} tokens: {one.traces:,} traces",
+        )
+        for one in found.bins
+    ]
+    mark = Mark(at=found.tokens_max, label=f"budget {found.tokens_max:,}")
+    name = "traces by length in tokens"
+    return Markup(histogram(columns, name=name, text_x=_plain, text_y=_plain, mark=mark))
+
+
+def _lengths_text(funnel: Funnel) -> str:
+    found, counts = funnel.lengths, funnel.before.tokens
+    if not found.counted:
+        return "No trace was counted: none passed every other rule, or nothing counts tokens."
+    near = sum(count for value, count in counts.counts if found.tokens_max * 8 <= value * 10 <= found.tokens_max * 10)
+    return (
+        f"{found.counted:,} traces that no other rule rejects were counted. Half of them have at most "
+        f"{counts.quantile(5_000):,} tokens, 95 % at most {counts.quantile(9_500):,}, the longest "
+        f"{counts.counts[-1][0]:,}. {found.over:,} ({percent(found.over, found.counted)}) are over the budget; {near:,} "
+        f"({percent(near, found.counted)}) use more than four fifths of it."
+    )
+
+
+def _steps(funnel: Funnel) -> Markup:
+    total = funnel.traces
+    rows = [Bar(label="read", parts=(("after", total),), numbers=f"{total:,}", title=f"{total:,} traces read")]
+    for one in steps(funnel):
+        numbers = f"{one.left:,}   −{one.removed:,}"
+        title = f"{one.code}: {one.meaning}; {one.removed:,} removed here, {one.left:,} left"
+        rows.append(
+            Bar(label=one.code, parts=(("after", one.left), ("lost", one.removed)), numbers=numbers, title=title)
+        )
+    return Markup(bars(rows, name="traces left after each rule", whole=total))
+
+
+def _measure(measure: Measure, funnel: Funnel) -> Markup | None:
+    found = groups(getattr(funnel.before, measure.name), getattr(funnel.after, measure.name))
+    if not found:
+        return None
+    columns = []
+    for one in found:
+        width = one.high - one.low
+        span = measure.text(one.low) if width == 1 else f"{measure.text(one.low)} to {measure.text(one.high)}"
+        title = f"{span}: {one.before:,} before ({one.before_e4 / 100:.1f} %), {one.after:,} after ({one.after_e4 / 100:.1f} %)"
+        heights = (one.before_e4, one.after_e4)
+        columns.append(Column(low=one.low, high=one.high, heights=heights, kinds=("before", "after"), title=title))
+    name = f"{measure.title}, before and after the filter"
+    return Markup(
+        histogram(columns, name=name, text_x=measure.text, text_y=lambda value: f"{value / 100:g} %", height=190)
+    )
+
+
+def _quantiles(measure: Measure, funnel: Funnel) -> list[tuple[str, list[str]]]:
+    shares = (500, 5_000, 9_500)
+    return [
+        (name, [measure.text(getattr(one, measure.name).quantile(share)) for share in shares])
+        for name, one in (("before", funnel.before), ("after", funnel.after))
+    ]
+
+
+def _missing(measure: Measure, funnel: Funnel) -> int:
+    missing: int = getattr(funnel.before, measure.name).missing
+    return missing
+
+
+def _slices(title: str, slices: tuple[Slice, ...]) -> dict[str, object]:
+    """The largest slices as bars, all of them as rows; days stay in their order."""
+    shown, others = largest_first(slices, SLICES_MAX)
+    if title == "day":
+        shown = tuple(sorted(shown, key=lambda one: one.name))
+    rows = [
+        Bar(
+            label=_short(one.name),
+            parts=(("after", one.kept), ("lost", one.traces - one.kept)),
+            numbers=f"{one.kept:,} of {one.traces:,}, {percent(one.kept, one.traces)}",
+            title=f"{one.name or _UNNAMED}: {one.kept:,} of {one.traces:,} kept; most broken rule: {main_loss(one) or 'none'}",
+        )
+        for one in shown
+    ]
+    return {
+        "title": title,
+        "plot": Markup(bars(rows, name=f"kept and rejected by {title}")) if rows else None,
+        "others": others,
+        "rows": [
+            (one.name or _UNNAMED, one.traces, one.kept, ", ".join(f"{code} {count:,}" for code, count in one.codes))
+            for one in shown
+        ],
+    }
+
+
+def _split(funnel: Funnel) -> Markup:
+    rows = []
+    for label, one in (("all", funnel), *((_short(one.name), one) for one in funnel.buckets)):
+        model, recorded, guessed = split_of(one)
+        numbers = f"{percent(model, one.traces)} agentic"
+        title = f"{label}: {model:,} by the model, {recorded:,} sub-task by record, {guessed:,} sub-task by the guess"
+        parts = (("after", model), ("lost", recorded), ("guess", guessed))
+        rows.append(Bar(label=label, parts=_scaled(parts, one.traces), numbers=numbers, title=title))
+    return Markup(bars(rows, name="agentic and sub-task traces", whole=10_000))
+
+
+def _coverage(funnel: Funnel) -> Markup:
+    rows = []
+    for name, one in coverages(funnel):
+        for label, after, before in (
+            (name, one.after, one.before),
+            (f"rare {name}", one.rare_after, one.rare_before),
+        ):
+            parts = (("after", share_e4(after, before)), ("before", 10_000 - share_e4(after, before) if before else 0))
+            numbers = f"{after:,} of {before:,}, {percent(after, before)}"
+            rows.append(Bar(label=label, parts=parts, numbers=numbers, title=f"{label}: {numbers} still there"))
+    return Markup(bars(rows, name="distinct values still there after the filter", whole=10_000))
+
+
+def _diversity(funnel: Funnel) -> list[tuple[str, str, str]]:
+    before, after = funnel.diversity_before, funnel.diversity_after
+    rows = [
+        (title, f"{getattr(before, name):,}", f"{getattr(after, name):,}")
+        for title, name in (("teams", "teams"), ("agent versions", "agents"), ("problems", "problems"))
+    ]
+    shares = (f"{one.top_agent_share_e4 / 100:.1f} %" for one in (before, after))
+    rows.append(("share of the most frequent agent version", *shares))  # type: ignore[arg-type]
+    bits = (f"{one.shape_entropy_mbit / 1_000:.2f} bit" for one in (before, after))
+    rows.append(("entropy of tool-call shapes", *bits))  # type: ignore[arg-type]
+    return rows
+
+
+def _scaled(parts: tuple[tuple[str, int], ...], whole: int) -> tuple[tuple[str, int], ...]:
+    return tuple((kind, share_e4(count, whole)) for kind, count in parts)
+
+
+def _short(name: str) -> str:
+    if not name:
+        return _UNNAMED
+    return name if len(name) <= _NAME_CHARS + 4 else f"{name[:_NAME_CHARS]}…"
+
+
+def _plain(value: int) -> str:
+    return f"{value:,}"
