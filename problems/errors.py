@@ -67,10 +67,21 @@ class ArenaError(Exception):
         self.failure = Failure(code=code, detail=detail)
         super().__init__(render(self.entry, detail))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled by what it says, whatever a subclass takes, so that it can cross a process pool."""
+        return _restored, (type(self), self.failure, vars(self))
+
     @property
     def owner(self) -> Owner:
         """Whose fault it is."""
         return self.entry.owner
+
+
+def _restored(kind: type[ArenaError], failure: Failure, fields: dict[str, object]) -> ArenaError:
+    error = kind.__new__(kind)
+    ArenaError.__init__(error, failure.code, failure.detail)
+    vars(error).update(fields)
+    return error
 
 
 _WHOSE = {

@@ -26,9 +26,9 @@ from problems.review_net import SIMILARITY_MIN_E4, content_words
 from problems.title_keys import title_key
 from problems.titles import title_words
 from training.corpus.gates import RECOMMEND, calls_of, recommended_ids
-from training.corpus.model import RejectCode, Trace
+from training.corpus.model import CorpusPool, RejectCode, Trace
 
-TRAINED: Pool = "train"
+TRAINED: CorpusPool = "train"
 WITHIN_MIN_E4 = 9_000  # of a held-out query's content words, the share that a longer text has to hold
 _WORDS_MIN = 4  # a shorter query stands in too many texts
 TITLE_MIN_E4 = 7_000  # from which two titles count as one product: `lexical/1`, the matcher that decides rewards
@@ -52,14 +52,15 @@ class Guard:
         *,
         partition: OpenPartition | None = None,
         classes: ProductClasses = NO_CATALOGUE,
+        admits: CorpusPool = TRAINED,
     ) -> None:
-        """`manifest` is the bank's public one; `partition` the same with its key, where the operator has it.
+        """`admits` is the pool whose traces may enter: `train`, or `dev` for a corpus that is never learnt. `manifest` is the bank's public one; `partition` the same with its key, where the operator has it.
 
         `held_out` are the problems of `eval`, `dev` and `never_touch` (the second set among them) that are known;
         without them and without the key no trace from outside the arena is let in. `classes` are the catalogue's.
         """
         self._manifest = partition.manifest if partition is not None and manifest is None else manifest
-        self._partition, self._classes = partition, classes
+        self._partition, self._classes, self._admits = partition, classes, admits
         self._pool_of_cluster = _clusters(self._manifest)
         self._ids: dict[str, Pool] = {}
         self._marks: dict[str, Pool] = {}
@@ -86,14 +87,14 @@ class Guard:
     def find(self, trace: Trace) -> Leak | None:
         """Why a trace may not enter, None for one that may."""
         facts = trace.facts
-        if facts.pool not in (None, TRAINED) or facts.suite is not None:
+        if facts.pool not in (None, self._admits) or facts.suite is not None:
             return Leak(code="pool", reason=f"it is of {facts.pool or facts.suite}")
         if trace.source.kind == "arena" and facts.pool is None:
             return Leak(code="pool", reason="no release says which pool it is of")
         if (pool := self._ids.get(facts.problem_id or "")) is not None:
             return Leak(code="leak", reason=f"its problem is held out for {pool}")
         pool = self._pool_of_cluster.get(facts.cluster_id or "")
-        if pool not in (None, TRAINED):
+        if pool not in (None, self._admits):
             return Leak(code="leak", reason=f"its cluster is held out for {pool}")
         if trace.source.kind == "arena" and facts.cluster_id is not None:
             return None
@@ -127,7 +128,7 @@ class Guard:
         if self._partition is not None:
             touched = contaminated(self._partition, titles=titles, product_ids=ids, classes=self._classes)
             asked_in = (self._partition.query_pools(text) for text in _asked(trace))
-            pools.update({*touched}.union(*asked_in) - {TRAINED})
+            pools.update({*touched}.union(*asked_in) - {self._admits})
         if pools:
             return Leak(code="leak", reason=f"its answer or query is held out for {min(pools)}")
         asked = [content_words(text) for text in _asked(trace)]

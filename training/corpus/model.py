@@ -19,6 +19,7 @@ TOKENS_MAX = 14_336  # paper A.2, rule 4 and B.1
 COEFFICIENT_E4_MIN = 9_000
 
 SourceKind = Literal["arena", "sn15", "react", "hermes", "openai", "output_tools"]
+CorpusPool = Literal["train", "dev"]
 Role = Literal["system", "user", "assistant", "tool"]
 
 
@@ -132,7 +133,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     coefficient_e4_min: int = COEFFICIENT_E4_MIN
     tokens_max: int = TOKENS_MAX
-    pools: tuple[Pool, ...] = ("train",)
+    pool: CorpusPool = "train"  # or `dev`: for learning rates and guards, never learnt
     per_problem_max: int = 2
     near_duplicate_e4: int = 7_000  # Jaccard of normalised traces
     off: tuple[RejectCode, ...] = ()

@@ -19,8 +19,9 @@ from problems.canonical import content_hash
 from problems.errors import ArenaError
 from training.corpus.corpus_files import read_lineage, read_rows
 from training.corpus.mix import Mix
+from training.corpus.model import CorpusPool
 from training.episode_file import EpisodeFile, EpisodeLine
-from training.guards import emission_rate, require_train_pool
+from training.guards import GuardStopError, emission_rate, require_train_pool
 from training.model import ChatCodec, RunLineage, Sampler, Stage
 from training.models import copy_tokenizer, device_name, open_parent
 from training.recipe import Recipe
@@ -134,7 +135,10 @@ class _StageRun:
                 return self._grpo()
 
     # -- rows
-    def _corpus(self, folders: Sequence[str]) -> Rows:
+    def _corpus(self, folders: Sequence[str], pool: CorpusPool = "train") -> Rows:
+        for name in folders:
+            if read_lineage(Path(name)).rules.pool != pool:
+                raise GuardStopError("split", f"{name} is no corpus of the {pool} pool")
         traces = [row.trace for name in folders for row in read_rows(Path(name))]
         return rows_of_traces(traces, self._codec, self._recipe)
 
@@ -171,7 +175,7 @@ class _StageRun:
 
     # -- training
     def _sft(self, rows: Rows) -> Outcome:
-        dev = self._corpus(self._recipe.data.dev)
+        dev = self._corpus(self._recipe.data.dev, "dev")
         pad_id = self._codec.tokenizer.pad_token_id
         trained = train_sft(self._recipe, self._run, rows.rows, dev.rows, pad_id, save=self._save)
         metrics = {"rows": float(len(rows.rows)), "lr": trained.lr}

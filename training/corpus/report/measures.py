@@ -5,8 +5,6 @@ Promise: one derivation for every form of the report, so the terminal, the JSON 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 from training.corpus.corpus_card import MEANING
@@ -133,12 +131,12 @@ def largest_first(slices: tuple[Slice, ...], most: int) -> tuple[tuple[Slice, ..
     return tuple(ordered[:most]), max(0, len(ordered) - most)
 
 
-def main_loss(one: Slice, text: Callable[[str, int], str] = lambda code, count: f"{code} {count:,}") -> str:
-    """The rule most of a slice's traces break; "" where none does."""
+def main_loss(one: Slice) -> str:
+    """The rule most of a slice's traces break, with how many; "" where none does."""
     if not one.codes:
         return ""
     code, count = max(one.codes, key=lambda pair: pair[1])
-    return text(code, count)
+    return f"{code} {count:,}"
 
 
 def _binned(distribution: Distribution, width: int) -> dict[int, int]:

@@ -99,8 +99,8 @@ def _lengths_text(funnel: Funnel) -> str:
     return (
         f"{found.counted:,} traces that no other rule rejects were counted. Half of them have at most "
         f"{counts.quantile(5_000):,} tokens, 95 % at most {counts.quantile(9_500):,}, the longest "
-        f"{counts.counts[-1][0]:,}. {found.over:,} ({percent(found.over, found.counted)}) are over the budget; {near:,} "
-        f"({percent(near, found.counted)}) use more than four fifths of it."
+        f"{counts.counts[-1][0]:,}. {found.over:,} ({percent(found.over, found.counted)}) are over the budget; "
+        f"{near:,} ({percent(near, found.counted)}) use more than four fifths of it."
     )
 
 
@@ -124,7 +124,8 @@ def _measure(measure: Measure, funnel: Funnel) -> Markup | None:
     for one in found:
         width = one.high - one.low
         span = measure.text(one.low) if width == 1 else f"{measure.text(one.low)} to {measure.text(one.high)}"
-        title = f"{span}: {one.before:,} before ({one.before_e4 / 100:.1f} %), {one.after:,} after ({one.after_e4 / 100:.1f} %)"
+        shares = [f"{share / 100:.1f} %" for share in (one.before_e4, one.after_e4)]
+        title = f"{span}: {one.before:,} before ({shares[0]}), {one.after:,} after ({shares[1]})"
         heights = (one.before_e4, one.after_e4)
         columns.append(Column(low=one.low, high=one.high, heights=heights, kinds=("before", "after"), title=title))
     name = f"{measure.title}, before and after the filter"
@@ -156,7 +157,7 @@ def _slices(title: str, slices: tuple[Slice, ...]) -> dict[str, object]:
             label=_short(one.name),
             parts=(("after", one.kept), ("lost", one.traces - one.kept)),
             numbers=f"{one.kept:,} of {one.traces:,}, {percent(one.kept, one.traces)}",
-            title=f"{one.name or _UNNAMED}: {one.kept:,} of {one.traces:,} kept; most broken rule: {main_loss(one) or 'none'}",
+            title=f"{one.name or _UNNAMED}: {one.kept:,} of {one.traces:,}; broken most: {main_loss(one) or 'none'}",
         )
         for one in shown
     ]
@@ -173,7 +174,8 @@ def _slices(title: str, slices: tuple[Slice, ...]) -> dict[str, object]:
 
 def _split(funnel: Funnel) -> Markup:
     rows = []
-    for label, one in (("all", funnel), *((_short(one.name), one) for one in funnel.buckets)):
+    counted: list[tuple[str, Funnel | Slice]] = [("all", funnel)]
+    for label, one in counted + [(_short(one.name), one) for one in funnel.buckets]:
         model, recorded, guessed = split_of(one)
         numbers = f"{percent(model, one.traces)} agentic"
         title = f"{label}: {model:,} by the model, {recorded:,} sub-task by record, {guessed:,} sub-task by the guess"
@@ -201,10 +203,10 @@ def _diversity(funnel: Funnel) -> list[tuple[str, str, str]]:
         (title, f"{getattr(before, name):,}", f"{getattr(after, name):,}")
         for title, name in (("teams", "teams"), ("agent versions", "agents"), ("problems", "problems"))
     ]
-    shares = (f"{one.top_agent_share_e4 / 100:.1f} %" for one in (before, after))
-    rows.append(("share of the most frequent agent version", *shares))  # type: ignore[arg-type]
-    bits = (f"{one.shape_entropy_mbit / 1_000:.2f} bit" for one in (before, after))
-    rows.append(("entropy of tool-call shapes", *bits))  # type: ignore[arg-type]
+    shares = [f"{one.top_agent_share_e4 / 100:.1f} %" for one in (before, after)]
+    bits = [f"{one.shape_entropy_mbit / 1_000:.2f} bit" for one in (before, after)]
+    rows.append(("share of the most frequent agent version", shares[0], shares[1]))
+    rows.append(("entropy of tool-call shapes", bits[0], bits[1]))
     return rows
 
 

@@ -1,0 +1,200 @@
+"""The funnel report for a terminal: sections of rows, as plain lines or as tables of `rich`.
+
+Promise: both show the same rows, and no row is left out of the plain form but by the limits that a section names. What
+a source calls itself (an agent, a day) is shown on one line, without control characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from judge.neutral import neutral_name
+from training.corpus.corpus_card import MEANING
+from training.corpus.funnel import Funnel, Slice, TokenWork
+from training.corpus.report.measures import (
+    MEASURES,
+    coverages,
+    has_split,
+    largest_first,
+    main_loss,
+    percent,
+    split_of,
+    steps,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+AGENTS_MAX = 12
+_BAR_CHARS = 30
+_NAME_CHARS = 24
+_UNNAMED = "not recorded"
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """A table: `rows` have as many cells as `header`; a header that starts with ">" names a column of numbers."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def sections(funnel: Funnel, work: TokenWork | None = None) -> tuple[Section, ...]:
+    """The report, the lengths first: a budget is believed after they were looked at."""
+    found = [_lengths(funnel, work), _steps(funnel), _codes(funnel)]
+    if has_split(funnel):
+        found.append(_split(funnel))
+    found += [_measures(funnel), _variety(funnel), *_slices(funnel)]
+    return tuple(one for one in found if one.rows)
+
+
+def plain_text(found: Sequence[Section]) -> str:
+    """Aligned lines without any mark-up."""
+    blocks = []
+    for section in found:
+        is_number = [name.startswith(">") for name in section.header]
+        header = tuple(name.removeprefix(">") for name in section.header)
+        widths = [max(len(row[index]) for row in (header, *section.rows)) for index in range(len(header))]
+        lines = [section.title]
+        for row in (header, *section.rows) if any(header) else section.rows:
+            cells = [
+                cell.rjust(width) if right else cell.ljust(width)
+                for cell, width, right in zip(row, widths, is_number, strict=True)
+            ]
+            lines.append(f"  {'  '.join(cells)}".rstrip())
+        if section.note:
+            lines.append(f"  {section.note}")
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def rich_tables(found: Sequence[Section]) -> Group:
+    """The same for a terminal."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    tables = []
+    for section in found:
+        table = Table(
+            box=SIMPLE_HEAD,
+            title=Text(section.title, style="bold"),
+            title_justify="left",
+            caption=Text(section.note, style="dim") if section.note else None,
+            caption_justify="left",
+            show_header=any(section.header),
+            pad_edge=False,
+        )
+        for name in section.header:
+            is_number = name.startswith(">")
+            table.add_column(name.removeprefix(">"), justify="right" if is_number else "left", no_wrap=is_number)
+        for row in section.rows:
+            table.add_row(*(Text(cell, style="cyan" if "█" in cell else "") for cell in row))
+        tables.append(table)
+    return Group(*tables)
+
+
+def _lengths(funnel: Funnel, work: TokenWork | None) -> Section:
+    found = funnel.lengths
+    most = max([1, *(one.traces for one in found.bins)])
+    rows = [
+        (
+            f"{one.from_tokens:,}",
+            f"{one.traces:,}",
+            "█" * -(-one.traces * _BAR_CHARS // most) + (" over" if one.from_tokens >= found.tokens_max else ""),
+        )
+        for one in found.bins
+    ]
+    note = f"{found.counted:,} counted, {found.over:,} over the budget of {found.tokens_max:,}"
+    if work is not None and work.counter:
+        note += f"; {work.counted:,} by {work.counter[:16]}, {work.from_cache:,} from the cache"
+        note += f"; {work.traces_per_s:,} traces/s a process" if work.counted else ""
+    rows = rows if found.counted else []
+    return Section(title="Length in tokens", header=(">from", ">traces", ""), rows=tuple(rows), note=note)
+
+
+def _steps(funnel: Funnel) -> Section:
+    rows = [("read", f"{funnel.traces:,}", "", percent(funnel.traces, funnel.traces))]
+    rows += [
+        (one.code, f"{one.left:,}", f"-{one.removed:,}", percent(one.left, funnel.traces)) for one in steps(funnel)
+    ]
+    note = f"{funnel.quarantined:,} further rows could not be read" if funnel.quarantined else ""
+    header = ("after", ">left", ">removed", ">of all")
+    return Section(title="Funnel, in the order rules are applied", header=header, rows=tuple(rows), note=note)
+
+
+def _codes(funnel: Funnel) -> Section:
+    rows = [
+        (one.code, f"{one.count:,}", f"{one.alone:,}", MEANING[one.code], " ".join(map(_name, one.examples[:2])))
+        for one in funnel.codes
+    ]
+    header = ("code", ">broke it", ">only that", "why", "for example")
+    return Section(title="Why traces are out; one may break several rules", header=header, rows=tuple(rows))
+
+
+def _split(funnel: Funnel) -> Section:
+    rows = []
+    counted: list[tuple[str, Funnel | Slice]] = [("all", funnel)]
+    for name, one in counted + [(_name(one.name), one) for one in funnel.buckets]:
+        model, recorded, guessed = split_of(one)
+        rows.append((name, percent(model, one.traces), f"{model:,}", f"{recorded:,}", f"{guessed:,}"))
+    header = ("bucket", ">agentic", ">by the model", ">sub-task", ">guessed sub-task")
+    return Section(title="Who wrote the calls", header=header, rows=tuple(rows))
+
+
+def _measures(funnel: Funnel) -> Section:
+    rows = []
+    for measure in MEASURES:
+        before, after = (getattr(one, measure.name) for one in (funnel.before, funnel.after))
+        quantiles = [one.quantile(share) for share in (5_000, 9_500) for one in (before, after)]
+        rows.append((measure.title, *map(measure.text, quantiles)))
+    header = ("measure", ">median before", ">after", ">95 % before", ">after ")
+    return Section(title="Before and after", header=header, rows=tuple(rows))
+
+
+def _variety(funnel: Funnel) -> Section:
+    before, after = funnel.diversity_before, funnel.diversity_after
+    rows = [
+        (title, f"{getattr(before, name):,}", f"{getattr(after, name):,}")
+        for title, name in (("teams", "teams"), ("agent versions", "agents"), ("problems", "problems"))
+    ]
+    both = (before, after)
+    top, bits = (
+        [f"{one.top_agent_share_e4 / 100:.1f} %" for one in both],
+        [f"{one.shape_entropy_mbit / 1_000:.2f}" for one in both],
+    )
+    rows += [("share of the top agent", top[0], top[1]), ("shape entropy, bit", bits[0], bits[1])]
+    for name, one in coverages(funnel):
+        rows.append((f"distinct {name}", f"{one.before:,}", f"{one.after:,}"))
+        rows.append((f"rare {name}", f"{one.rare_before:,}", f"{one.rare_after:,}"))
+    return Section(title="Variety and the long tail", header=("", ">before", ">after"), rows=tuple(rows))
+
+
+def _slices(funnel: Funnel) -> list[Section]:
+    found = []
+    for title, slices, most in (
+        ("By day", funnel.days, len(funnel.days)),
+        ("By bucket", funnel.buckets, len(funnel.buckets)),
+        ("By agent version", funnel.agents, AGENTS_MAX),
+    ):
+        shown, others = largest_first(slices, most)
+        rows = [
+            (_name(one.name), f"{one.traces:,}", f"{one.kept:,}", percent(one.kept, one.traces), main_loss(one))
+            for one in (shown if title == "By agent version" else slices)
+        ]
+        note = f"{others:,} more in funnel.json" if others else ""
+        header = ("name", ">traces", ">kept", ">share", "broken most")
+        found.append(Section(title=title, header=header, rows=tuple(rows), note=note))
+    return found
+
+
+def _name(name: str) -> str:
+    shown = neutral_name(name)
+    if len(shown) <= _NAME_CHARS:
+        return shown or _UNNAMED
+    return f"{shown[:10]}…{shown[-12:]}"

@@ -1,0 +1,132 @@
+"""A blind sheet of traces for people to read: did the model decide, or did a program speak through it?
+
+Promise: the sheet shows what was asked, said, called and answered, and nothing that tells who wrote it or how it was
+judged: no agent, team, coefficient, outcome, emitter, trace id or place. Which item is which stands in the key, a file
+apart. The draw depends on the seed and the trace alone, so a second reader gets the same sheet. Cells that a table
+program would run as a formula are kept from it by an apostrophe.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import hashlib
+import heapq
+import io
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+
+import msgspec
+from jinja2 import Environment, StrictUndefined, Template
+
+from judge.neutral import neutral_text
+from training.corpus.model import CorpusRow, Message, Trace
+
+RESULT_CHARS = 600
+SHEET_COLUMNS = ("item", "query", "conversation", "who_decided", "note")
+ANSWERS = ("model", "program", "cannot tell")  # what `who_decided` is to hold
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """One trace of the sheet: `turns` are (who, text)."""
+
+    name: str
+    query: str
+    turns: tuple[tuple[str, str], ...]
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """What an item of the sheet is."""
+
+    item: str
+    trace_id: str
+    place: str
+    agent: str | None
+    team: str | None
+    coefficient_e4: int | None
+    is_success: bool | None
+    is_agentic: bool | None
+    emitters: tuple[tuple[str, int], ...]  # calls by who made them, where it was recorded
+
+
+def draw_sample(rows: Iterable[CorpusRow], count: int, seed: int) -> tuple[tuple[Item, ...], tuple[Key, ...]]:
+    """`count` rows by lot, named in the order of the lots. Memory: the rows drawn."""
+    drawn = heapq.nsmallest(count, rows, key=lambda row: _lot(row.trace, seed))
+    named = [(f"S{number:03d}", row.trace) for number, row in enumerate(drawn, 1)]
+    return tuple(_item(name, trace) for name, trace in named), tuple(_key(name, trace) for name, trace in named)
+
+
+def sheet_csv(items: Sequence[Item]) -> str:
+    """The sheet for a table program; `who_decided` and `note` are to be filled in."""
+    text = io.StringIO()
+    table = csv.writer(text)
+    table.writerow(SHEET_COLUMNS)
+    for item in items:
+        talk = "\n".join(f"[{who}] {said}" for who, said in item.turns)
+        table.writerow([item.name, _cell(item.query), _cell(talk), "", ""])
+    return text.getvalue()
+
+
+def sheet_html(items: Sequence[Item]) -> str:
+    """The sheet for reading: one file, no script; answers go into the CSV, or onto paper."""
+    return _template().render(items=items, answers=ANSWERS)
+
+
+def key_json(keys: Sequence[Key]) -> bytes:
+    """The key, one object a line."""
+    return b"".join(msgspec.json.encode(key) + b"\n" for key in keys)
+
+
+def _item(name: str, trace: Trace) -> Item:
+    turns = [turn for message in trace.messages if message.role != "system" for turn in _turns(message)]
+    return Item(name=name, query=neutral_text(trace.query), turns=tuple(turns))
+
+
+def _turns(message: Message) -> list[tuple[str, str]]:
+    content = neutral_text(message.content)
+    if message.role == "user":
+        return [("user", content)]
+    if message.role == "tool":
+        cut = len(content) - RESULT_CHARS
+        return [("result", f"{content[:RESULT_CHARS]} … {cut:,} characters more" if cut > 0 else content)]
+    turns = [("thought", neutral_text(message.reasoning))] if message.reasoning.strip() else []
+    if content.strip():
+        turns.append(("said", content))
+    return turns + [("call", neutral_text(f"{call.name} {call.arguments}")) for call in message.calls]
+
+
+def _key(name: str, trace: Trace) -> Key:
+    emitters: dict[str, int] = {}
+    for message in trace.messages:
+        for call in message.calls:
+            who = call.emitter or "not recorded"
+            emitters[who] = emitters.get(who, 0) + 1
+    facts = trace.facts
+    return Key(
+        item=name,
+        trace_id=trace.trace_id,
+        place=trace.source.place,
+        agent=facts.agent,
+        team=facts.team,
+        coefficient_e4=facts.coefficient_e4,
+        is_success=facts.is_success,
+        is_agentic=facts.is_agentic,
+        emitters=tuple(sorted(emitters.items())),
+    )
+
+
+def _lot(trace: Trace, seed: int) -> bytes:
+    return hashlib.sha256(f"sheet {seed} {trace.trace_id} {trace.source.place}".encode()).digest()
+
+
+def _cell(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+@functools.cache
+def _template() -> Template:
+    text = files("training.corpus").joinpath("sheet.html.j2").read_text("utf-8")
+    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True).from_string(
+        text
+    )

@@ -1,0 +1,105 @@
+"""Curves of a run: what its log says by step, as named series.
+
+Promise: a line that a kill cut short is passed over, a number that is none breaks the curve, and no step is invented or
+smoothed away. It reads the folder of a run (`training.stages.run`) and changes nothing in it.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import msgspec
+
+from problems.errors import ArenaError
+from training.stages.run import LINEAGE, RECIPE
+
+METRICS: dict[str, str] = {  # key in the log -> what it is called
+    "loss": "loss",
+    "reward": "reward",
+    "kl": "KL to the parent",
+    "emission_rate": "emission on dev",
+    "logprob_gap": "sampler to trainer, mean |Δ logprob|",
+    "grad_norm": "gradient norm",
+}
+_LOGS = "log*.jsonl"
+_Line = dict[str, float | None]
+
+
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric by step; `values` holds None where the log holds no number."""
+
+    metric: str
+    steps: tuple[int, ...]
+    values: tuple[float | None, ...]
+
+
+class RunCurves(msgspec.Struct, frozen=True, kw_only=True):
+    """The curves of one run. `stopped_by` names the guard that ended it, "" for none or an unfinished run."""
+
+    label: str
+    series: tuple[Series, ...]
+    steps: int
+    is_finished: bool
+    stopped_by: str = ""
+
+
+def read_curves(folder: Path, label: str = "") -> tuple[RunCurves, ...]:
+    """The curves of a run's folder; a swept run has one for each learning rate.
+
+    Raises ArenaError V2124 for a folder that is no run.
+    """
+    if not (folder / RECIPE).exists():
+        raise ArenaError("V2124", f"{folder} is no folder of a run")
+    name = label or folder.name
+    steps, is_finished, stopped_by = _end(folder)
+    logs = sorted(folder.glob(_LOGS))
+    return tuple(
+        RunCurves(
+            label=name if len(logs) == 1 else f"{name} {log.stem.removeprefix('log').strip('-_')}".strip(),
+            series=_series(log),
+            steps=steps,
+            is_finished=is_finished,
+            stopped_by=stopped_by,
+        )
+        for log in logs
+    )
+
+
+def _end(folder: Path) -> tuple[int, bool, str]:
+    path = folder / LINEAGE
+    if not path.exists():
+        return 0, False, ""
+    try:
+        lineage = msgspec.json.decode(path.read_bytes(), type=_End)
+    except msgspec.DecodeError as error:
+        raise ArenaError("V2124", f"{path}: {error}") from error
+    return lineage.steps, True, lineage.stopped_by
+
+
+class _End(msgspec.Struct):
+    steps: int = 0
+    stopped_by: str = ""
+
+
+def _series(log: Path) -> tuple[Series, ...]:
+    rows = list(_lines(log))
+    found = []
+    for metric in METRICS:
+        points = [(int(row["step"] or 0), row[metric]) for row in rows if metric in row]
+        if points:
+            values = tuple(value if value is not None and math.isfinite(value) else None for _, value in points)
+            found.append(Series(metric=metric, steps=tuple(step for step, _ in points), values=values))
+    return tuple(found)
+
+
+def _lines(log: Path) -> list[_Line]:
+    rows: list[_Line] = []
+    for line in log.read_bytes().splitlines():
+        try:
+            row = msgspec.json.decode(line, type=_Line)
+        except msgspec.DecodeError:
+            continue  # cut by a kill; the run writes it again
+        if "step" in row:
+            rows.append(row)
+    return rows
