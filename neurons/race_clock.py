@@ -100,6 +100,11 @@ class RaceClock:
         """Whether this hotkey's slot on chain belongs to a race at that moment (unix ms)."""
         return self._plan is not None and self._plan.is_quiet(now_ms)
 
+    async def rest(self) -> None:
+        """Wait for what the last turn began and did not wait for: logs that are pulled."""
+        if self._effects.shared is not None:
+            await self._effects.shared.rest()
+
     def current(self) -> RaceState | None:
         """The race of the last turn; None before the first."""
         return self._latest[-1] if self._latest else None

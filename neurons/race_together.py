@@ -81,6 +81,11 @@ class SharedEffects:
         self._pause_ms = self._not_before_ms = 0
         self._unfit: set[AnchoredLog] = set()  # what no peer can mend is not asked for again
 
+    async def rest(self) -> None:
+        """Wait for the pull under way, if there is one. How it ended is said at the next turn that asks for logs."""
+        if self._pulling is not None:
+            await asyncio.wait([self._pulling])
+
     async def close(self) -> None:
         """End a pull that is under way: what it held already stays held."""
         if self._pulling is not None:

@@ -6,12 +6,15 @@ same. Source: DESIGN section 9.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from arena.chain.port import Metagraph
 from arena.race.draw import seeded_order
+
+_QUALIFYING_DOMAIN = b"agent-arena/qualifying/1\n"
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +40,39 @@ def assign(seed: str, agent_version_id: str, problem_id: str, validators: Iterab
         set(validators), key=lambda hotkey: (seeded_order(seed, "assign", agent_version_id, problem_id, hotkey), hotkey)
     )
     return Assignment(assigned=tuple(ordered[:copies]), stand_ins=tuple(ordered[copies:]))
+
+
+def qualifying_order(agent_version_id: str, validators: Iterable[str]) -> tuple[str, ...]:
+    """In which order validators qualify an agent: the first `validators_asked` are asked, the others stand in.
+
+    The seed is the agent's id: it is known when the agent is, and a miner who picks an id for its validators must pick
+    its source for it. AGREEMENT.md, "Work".
+    """
+    seed = hashlib.sha256(_QUALIFYING_DOMAIN + agent_version_id.encode()).hexdigest()
+    return assign(seed, agent_version_id, "", validators, 1).order
+
+
+def is_work_due(
+    order: tuple[str, ...],
+    validator: str,
+    asked: int,
+    needed: int,
+    done: Mapping[str, bool],
+    waited_ms: int,
+    step_ms: int,
+) -> bool:
+    """Whether a validator should do a piece of work now: at once when it is among the first `asked` of `order`; as the
+    n-th stand-in once `n x step_ms` have passed and fewer than `needed` of those before it say that they are done.
+
+    `done` holds who says so; nobody believes it further than this. False for one that is not in the order.
+    """
+    if validator not in order:
+        return False
+    place = order.index(validator)
+    if place < asked:
+        return True
+    before = sum(done.get(other, False) for other in order[:place])
+    return before < needed and waited_ms >= step_ms * (place - asked + 1)
 
 
 def permitted_validators(metagraph: Metagraph) -> tuple[str, ...]:

@@ -6,11 +6,15 @@ are answers of `decide`: each says which event the driver appends once it is don
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
-from arena.chain.port import BeaconRound
+from arena.chain.port import BeaconRound, Commitment, Metagraph
 from arena.policy import Policy
 from arena.race.model import Batch, Candidate, Top
+from arena.race.roll import AnchoredLog
+from arena.race.timeline import Moment, Roll
 from arena.records.model import SettlementRecord
 from arena.store.port import WorkItem
 
@@ -36,6 +40,29 @@ class RaceClosed(msgspec.Struct, frozen=True, kw_only=True, tag="closed", tag_fi
     closing_block: int
     beacon_network: str
     beacon_round: int
+
+
+class ChainRead(msgspec.Struct, frozen=True, kw_only=True, tag="read", tag_field="event"):
+    """What the chain held at a moment of the race, read once its block was final: nodes forget old state, this stays.
+
+    `metagraph` at the closing and the settling block; `commitments` of every hotkey at the closing block, of the race's
+    validators at the others.
+    """
+
+    moment: Moment
+    block: int
+    commitments: tuple[Commitment, ...]
+    metagraph: Metagraph | None = None
+
+
+class Committed(msgspec.Struct, frozen=True, kw_only=True, tag="committed", tag_field="event"):
+    """This validator's slot holds what it states at a moment of the race. An anchor: with its checkpoint's size and
+    root."""
+
+    moment: Moment
+    sha256: str
+    size: int = 0
+    root: str = ""
 
 
 class FieldFixed(msgspec.Struct, frozen=True, kw_only=True, tag="field", tag_field="event"):
@@ -68,10 +95,22 @@ class SettlementDue(msgspec.Struct, frozen=True, kw_only=True, tag="settling", t
     why: str
 
 
-class RaceSettled(msgspec.Struct, frozen=True, kw_only=True, tag="settled", tag_field="event"):
-    """The settlement record stands in the log; it may say cancelled."""
+class SettlementProposed(msgspec.Struct, frozen=True, kw_only=True, tag="proposed", tag_field="event"):
+    """The settlement record stands in this validator's log; whether others settled alike is not known yet."""
 
     settlement: SettlementRecord
+
+
+class RaceSettled(msgspec.Struct, frozen=True, kw_only=True, tag="settled", tag_field="event"):
+    """How the race ended; it may say cancelled. One validator alone: the settlement record stands in its log.
+
+    `is_adopted`: the settlement has the quorum and is not this validator's own. The races to come follow from it, and
+    from `history`, which it names; this validator's weights do not.
+    """
+
+    settlement: SettlementRecord
+    is_adopted: bool = False
+    history: tuple[SettlementRecord, ...] = ()
 
 
 class BatchReleased(msgspec.Struct, frozen=True, kw_only=True, tag="released", tag_field="event"):
@@ -81,7 +120,17 @@ class BatchReleased(msgspec.Struct, frozen=True, kw_only=True, tag="released", t
 
 
 Event = (
-    RaceOpened | RaceClosed | FieldFixed | ProblemsDrawn | ItemsEnqueued | SettlementDue | RaceSettled | BatchReleased
+    RaceOpened
+    | RaceClosed
+    | ChainRead
+    | Committed
+    | FieldFixed
+    | ProblemsDrawn
+    | ItemsEnqueued
+    | SettlementDue
+    | SettlementProposed
+    | RaceSettled
+    | BatchReleased
 )
 
 
@@ -90,9 +139,13 @@ class SealBatch(msgspec.Struct, frozen=True, kw_only=True, tag="seal_batch", tag
 
 
 class FixField(msgspec.Struct, frozen=True, kw_only=True, tag="fix_field", tag_field="effect"):
-    """Read qualified agents, the incumbent and permits at `closing_block`, then append FieldFixed."""
+    """Read qualified agents, the incumbent and permits at `closing_block`, then append FieldFixed.
+
+    `logs`: the logs that the field roll counted, all of them held; None where one validator fixes it from its own.
+    """
 
     closing_block: int
+    logs: tuple[AnchoredLog, ...] | None = None
 
 
 class FetchBeacon(msgspec.Struct, frozen=True, kw_only=True, tag="fetch_beacon", tag_field="effect"):
@@ -110,9 +163,10 @@ class EnqueueItems(msgspec.Struct, frozen=True, kw_only=True, tag="enqueue_items
 
 class Settle(msgspec.Struct, frozen=True, kw_only=True, tag="settle", tag_field="effect"):
     """Close the race's work items, settle from the records, append the settlement record unless the log holds one, then
-    append RaceSettled."""
+    append RaceSettled; with `logs` (those that the results roll counted, all held) SettlementProposed."""
 
     settling_block: int
+    logs: tuple[AnchoredLog, ...] | None = None
 
 
 class ReleaseBatch(msgspec.Struct, frozen=True, kw_only=True, tag="release_batch", tag_field="effect"):
@@ -121,7 +175,63 @@ class ReleaseBatch(msgspec.Struct, frozen=True, kw_only=True, tag="release_batch
     batch_sha256: str
 
 
-Effect = SealBatch | FixField | FetchBeacon | EnqueueItems | Settle | ReleaseBatch
+class ReadChain(msgspec.Struct, frozen=True, kw_only=True, tag="read_chain", tag_field="effect"):
+    """Read the block of `at_ms` once it is final, then append ChainRead. `hotkeys`: whose commitments; None: all."""
+
+    moment: Moment
+    at_ms: int
+    hotkeys: tuple[str, ...] | None
+
+
+class AnchorLog(msgspec.Struct, frozen=True, kw_only=True, tag="anchor_log", tag_field="effect"):
+    """Sign a checkpoint of the log as it is, with the tally of what counts in this roll, and commit it, then append
+    Committed. One that this node committed for this moment already is not replaced."""
+
+    moment: Moment
+    roll: Roll
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True, tag="commit", tag_field="effect"):
+    """Commit these 32 bytes unless the slot holds them, then append Committed."""
+
+    moment: Moment
+    sha256: str
+
+
+class PullLogs(msgspec.Struct, frozen=True, kw_only=True, tag="pull_logs", tag_field="effect"):
+    """Ask the other validators for these logs; what is held then stands in `Facts.held`. Appends nothing."""
+
+    roll: Roll
+    logs: tuple[AnchoredLog, ...]
+
+
+class EnqueueStandIns(msgspec.Struct, frozen=True, kw_only=True, tag="enqueue_stand_ins", tag_field="effect"):
+    """Enqueue pairs of validators that gave nothing (idempotent by item id). Appends nothing."""
+
+    items: tuple[WorkItem, ...]
+
+
+class AdoptSettlement(msgspec.Struct, frozen=True, kw_only=True, tag="adopt", tag_field="effect"):
+    """Ask the other validators for the settlement that `value` countersigns, and those it names, check both by their
+    hashes, then append RaceSettled as adopted."""
+
+    value: str
+
+
+Effect = (
+    SealBatch
+    | FixField
+    | FetchBeacon
+    | EnqueueItems
+    | Settle
+    | ReleaseBatch
+    | ReadChain
+    | AnchorLog
+    | Commit
+    | PullLogs
+    | EnqueueStandIns
+    | AdoptSettlement
+)
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +239,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     `closing_block` is the last block not later than the close, None while it is not known; one validator alone may
     take the block it sees first after the close. `beacon_network` and `beacon_round` are those of
-    `Beacon.round_after(closes_ms)`; `beacon` is that round once fetched and verified.
+    `Beacon.round_after(closes_ms)`; `beacon` is that round once fetched and verified, and the batch opened with it;
+    `batch_failure` is the code with which the batch did not open although the round is out. `is_alone`: this node can
+    ask nobody, and races by itself. `held` names the logs of others that it holds whole; `done` says which (agent,
+    problem) pairs the others say they have done, None while they were not asked.
     """
 
     now_ms: int
@@ -139,10 +252,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     beacon_network: str = ""
     beacon_round: int = 0
     beacon: BeaconRound | None = None
+    batch_failure: str = ""
     pending_qualifying: int = 0  # agents committed since the race before, by the close, and not decided yet
     open_race_items: int = 0
     owed_verdicts: int = 0  # race evaluations whose success has no verdict yet, and may still get one
     is_previous_settled: bool = True
+    is_alone: bool = True
+    held: tuple[AnchoredLog, ...] = ()
+    done: Mapping[str, frozenset[tuple[str, str]]] | None = None
 
 
 _DECODER = msgspec.json.Decoder(Event)

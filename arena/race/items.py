@@ -6,10 +6,10 @@ nothing that may change in a retry. Queues are per validator: these are the item
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from arena.policy import Policy, RaceRules
-from arena.race.assign import assign
+from arena.race.assign import Assignment, assign, is_work_due
 from arena.race.model import Batch, Candidate
 from arena.records.model import Context, Subject
 from arena.store.port import WorkItem
@@ -58,10 +58,59 @@ def race_items(
     `validators` hold a permit at the closing block; each pair goes to k of them, or to all where these are fewer.
     Raises KeyError for a drawn problem that is not in the batch.
     """
+    pairs = _pairs(race_id, field, drawn, batch, rules, seed, validators)
+    return tuple(item for item, assignment in pairs if validator in assignment.assigned)
+
+
+def stand_in_items(
+    race_id: str,
+    field: Iterable[Candidate],
+    drawn: Iterable[str],
+    batch: Batch,
+    rules: RaceRules,
+    *,
+    seed: str,
+    validators: Iterable[str],
+    validator: str,
+    done: Mapping[str, frozenset[tuple[str, str]]],
+    waited_ms: int,
+) -> tuple[WorkItem, ...]:
+    """The items of pairs for which `validator` stands in `waited_ms` after the draw.
+
+    The n-th stand-in of a pair takes it once `n x stand_in_ms` have passed and fewer than `results_required` of those
+    before it say that they did it; `done` holds the (agent, problem) pairs that each of the others says it did.
+    """
+    if waited_ms < rules.stand_in_ms:
+        return ()
+    items = []
+    for item, assignment in _pairs(race_id, field, drawn, batch, rules, seed, validators):
+        pair = (item.subject.agent_version_id, item.context.problem_id)
+        if validator in assignment.stand_ins and is_work_due(
+            assignment.order,
+            validator,
+            asked=len(assignment.assigned),
+            needed=rules.results_required,
+            done={other: pair in pairs for other, pairs in done.items()},
+            waited_ms=waited_ms,
+            step_ms=rules.stand_in_ms,
+        ):
+            items.append(item)
+    return tuple(items)
+
+
+def _pairs(
+    race_id: str,
+    field: Iterable[Candidate],
+    drawn: Iterable[str],
+    batch: Batch,
+    rules: RaceRules,
+    seed: str,
+    validators: Iterable[str],
+) -> Iterator[tuple[WorkItem, Assignment]]:
+    """Every (problem, agent) of a race as a work item, problem by problem, with whose work it is."""
     sealed = {problem.problem_id: problem for problem in batch.problems}
     agents = sorted((candidate.subject for candidate in field), key=lambda subject: subject.agent_version_id)
     permitted = frozenset(validators)
-    items = []
     for problem_id in drawn:
         context = Context(
             stage="race",
@@ -73,6 +122,5 @@ def race_items(
         )
         for subject in agents:
             agent = subject.agent_version_id
-            if validator in assign(seed, agent, problem_id, permitted, rules.validators_per_problem).assigned:
-                items.append(WorkItem(item_id=item_id(context, agent), subject=subject, context=context))
-    return tuple(items)
+            item = WorkItem(item_id=item_id(context, agent), subject=subject, context=context)
+            yield item, assign(seed, agent, problem_id, permitted, rules.validators_per_problem)

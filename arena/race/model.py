@@ -14,7 +14,29 @@ from arena.bank.batch import SealedBatch
 from arena.bank.notice import BatchNotice
 from arena.chain.port import BeaconRound, Metagraph
 from arena.policy import Policy
-from arena.records.model import EvaluationRecord, SettlementRecord, Subject, VerdictRecord
+from arena.records.model import (
+    Candidate,
+    CountedLog,
+    EvaluationRecord,
+    SettlementRecord,
+    Top,
+    VerdictRecord,
+)
+
+__all__ = [
+    "NO_BEACON",
+    "AgentScore",
+    "Batch",
+    "Candidate",
+    "CountedEvaluation",
+    "CountedVerdict",
+    "ProblemScore",
+    "SealedProblem",
+    "SettlementInputs",
+    "Top",
+    "TrajectoryResult",
+    "describe_batch",
+]
 
 
 class SealedProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,22 +67,6 @@ def describe_batch(sealed: SealedBatch | BatchNotice) -> Batch:
     )
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent version that wants to race. `qualifying_score_e4` is its lower median over validators."""
-
-    subject: Subject
-    qualifying_score_e4: int
-    is_incumbent: bool = False
-
-
-class Top(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent at the top, and since when (the close of the race that promoted it)."""
-
-    agent_version_id: str
-    miner_hotkey: str
-    promoted_ms: int
-
-
 class CountedEvaluation(msgspec.Struct, frozen=True, kw_only=True):
     """An evaluation record as it stands in a validator's log."""
 
@@ -79,11 +85,16 @@ class CountedVerdict(msgspec.Struct, frozen=True, kw_only=True):
     record: VerdictRecord
 
 
+NO_BEACON = "the beacon did not come"
+
+
 class SettlementInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a settlement depends on. Order of the tuples never matters.
 
     `validators` hold a permit at the closing block; `metagraph` is the subnet at the settling block. `beacon` is None
-    when it never came; `history` holds earlier settlements, newest last.
+    when nothing was drawn; `undrawn_why` then says why: it never came, or the batch did not open with it. `history`
+    holds earlier settlements, newest last; `eliminated` the agents that had left the races before this one; `logs` is
+    what the evaluations and verdicts were read from, empty where one validator settles from its own log alone.
     """
 
     race_id: str
@@ -95,11 +106,15 @@ class SettlementInputs(msgspec.Struct, frozen=True, kw_only=True):
     field: tuple[Candidate, ...]
     validators: tuple[str, ...]
     beacon: BeaconRound | None
+    undrawn_why: str = NO_BEACON
     evaluations: tuple[CountedEvaluation, ...]
     verdicts: tuple[CountedVerdict, ...]
     metagraph: Metagraph
     incumbent: Top | None = None
     history: tuple[SettlementRecord, ...] = ()
+    eliminated: tuple[str, ...] = ()
+    logs: tuple[CountedLog, ...] = ()
+    recorded_under: str = ""  # hash of the policy the records were written under; "": of `policy`
 
 
 class TrajectoryResult(msgspec.Struct, frozen=True, kw_only=True):

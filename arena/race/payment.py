@@ -19,8 +19,10 @@ WAIT_BLOCKS_MAX = 25
 
 
 def paid_race(states: Iterable[RaceState]) -> RaceState | None:
-    """The latest race that was settled, of races in their order; a cancelled one changes no weights."""
-    return next((state for state in reversed(list(states)) if state.stage == "settled"), None)
+    """The latest race that this validator settled, of races in their order. A cancelled one changes no weights, nor
+    does a settlement that was adopted from others."""
+    mine = (state for state in reversed(list(states)) if state.stage == "settled" and not state.is_adopted)
+    return next(mine, None)
 
 
 def vector_at(state: RaceState, metagraph: Metagraph) -> WeightVector:

@@ -44,7 +44,8 @@ def _results_by_validator(
     inputs: SettlementInputs, drawn: frozenset[str]
 ) -> dict[tuple[str, str], dict[str, TrajectoryResult]]:
     verdicts = _first_verdicts(inputs)
-    permitted, policy_sha256 = frozenset(inputs.validators), inputs.policy.policy_sha256
+    permitted = frozenset(inputs.validators)
+    policy_sha256 = inputs.recorded_under or inputs.policy.policy_sha256
     agents = frozenset(candidate.subject.agent_version_id for candidate in inputs.field)
     found: dict[tuple[str, str], dict[str, TrajectoryResult]] = {}
     for row in sorted(inputs.evaluations, key=lambda row: (row.validator, row.seq)):

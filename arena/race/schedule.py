@@ -6,12 +6,15 @@ change of clocks, so a race may last 23 or 25 hours. Sources: paper section 4; D
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, time, timedelta
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from arena.policy import EmbargoRules, RaceRules
+from arena.race.timeline import timeline
 
 _SATURDAY = 5
+_DAY_0 = date(2000, 1, 1).toordinal()
 
 
 def closing_ms(opened_ms: int, rules: RaceRules) -> int:
@@ -27,6 +30,32 @@ def coming_closes_ms(now_ms: int, rules: RaceRules, count: int) -> tuple[int, ..
     while len(closes) < count:
         closes.append(closing_ms(closes[-1], rules))
     return tuple(closes[:count])
+
+
+def shared_closes_ms(after_ms: int, rules: RaceRules) -> Iterator[int]:
+    """The closes (unix ms) after a moment that validators have in common, soonest first, without end.
+
+    The daily ones; where a race closes some time after it opens, the multiples of that time and of a whole race after
+    it: no validator's own opening moves them.
+    """
+    while True:
+        if rules.closes_after_ms is None:
+            after_ms = closing_ms(after_ms, rules)
+        else:
+            period_ms = _period_ms(rules.closes_after_ms, rules)
+            after_ms = (after_ms // period_ms + 1) * period_ms
+        yield after_ms
+
+
+def race_number(closes_ms: int, rules: RaceRules) -> int:
+    """The number of a shared race that closes then: days since the year 2000 where it closes, or periods."""
+    if rules.closes_after_ms is not None:
+        return closes_ms // _period_ms(rules.closes_after_ms, rules)
+    return datetime.fromtimestamp(closes_ms / 1000, ZoneInfo(rules.timezone)).date().toordinal() - _DAY_0
+
+
+def _period_ms(closes_after_ms: int, rules: RaceRules) -> int:
+    return closes_after_ms + timeline(0, rules).abandon_ms
 
 
 def embargo_ends_ms(promoted_ms: int, rules: EmbargoRules) -> int:

@@ -36,6 +36,7 @@ from arena.race.scores import (
     score_field,
     success_e4,
 )
+from arena.race.statement import state_inputs
 from arena.race.weights import chain_vector
 from arena.records.model import SettlementRecord, Standing
 
@@ -50,7 +51,7 @@ def settle(inputs: SettlementInputs) -> SettlementRecord:
     if not inputs.validators:
         return msgspec.structs.replace(blank, reason="no validator holds a permit")
     if inputs.beacon is None:
-        return msgspec.structs.replace(blank, reason="the beacon did not come")
+        return msgspec.structs.replace(blank, reason=inputs.undrawn_why)
     seed = race_seed(inputs.race_id, inputs.batch.batch_sha256, inputs.beacon)
     drawn = draw_problems(seed, (problem.problem_id for problem in inputs.batch.problems), inputs.policy.race.problems)
     blank = msgspec.structs.replace(blank, seed=seed, beacon_round=inputs.beacon.round, drawn=drawn)
@@ -83,6 +84,7 @@ def _blank(inputs: SettlementInputs) -> SettlementRecord:
         is_promotion=False,
         uids=(),
         weights_u16=(),
+        inputs=state_inputs(inputs),
     )
 
 

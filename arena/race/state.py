@@ -19,6 +19,8 @@ from arena.policy import Policy, RaceRules
 from arena.race.draw import draw_problems, race_seed
 from arena.race.events import (
     BatchReleased,
+    ChainRead,
+    Committed,
     Effect,
     EnqueueItems,
     Event,
@@ -35,12 +37,23 @@ from arena.race.events import (
     SealBatch,
     Settle,
     SettlementDue,
+    SettlementProposed,
     decode_event,
 )
 from arena.race.items import race_items
-from arena.race.model import Batch, Candidate, CountedEvaluation, CountedVerdict, SettlementInputs, Top
+from arena.race.model import (
+    NO_BEACON,
+    Batch,
+    Candidate,
+    CountedEvaluation,
+    CountedVerdict,
+    SettlementInputs,
+    Top,
+)
 from arena.race.schedule import closing_ms
-from arena.records.model import SettlementRecord
+from arena.race.timeline import Moment
+from arena.race.together import due_together
+from arena.records.model import CountedLog, SettlementRecord
 from problems.errors import ArenaError
 
 Stage = Literal["new", "open", "closed", "running", "settling", "settled", "cancelled"]
@@ -64,6 +77,19 @@ class RaceState(msgspec.Struct, frozen=True, kw_only=True):
     due: SettlementDue | None = None
     settlement: SettlementRecord | None = None
     is_released: bool = False
+    reads: tuple[ChainRead, ...] = ()  # a race that several validators share: what the chain held, moment by moment
+    committed: tuple[Committed, ...] = ()  # what this validator said on chain, moment by moment
+    proposed: SettlementRecord | None = None  # this validator's own settlement, before it is known who settled alike
+    is_adopted: bool = False
+    adopted_history: tuple[SettlementRecord, ...] = ()
+
+    def read(self, moment: Moment) -> ChainRead | None:
+        """What the chain held at a moment, or None while it was not read."""
+        return next((read for read in self.reads if read.moment == moment), None)
+
+    def stated(self, moment: Moment) -> Committed | None:
+        """What this validator said on chain at a moment, or None."""
+        return next((each for each in self.committed if each.moment == moment), None)
 
     @property
     def is_finished(self) -> bool:
@@ -81,8 +107,10 @@ def stream_of(race_id: str) -> str:
     return f"race/{race_id}"
 
 
-def open_race(race_id: str, policy: Policy, batch: Batch, now_ms: int) -> RaceOpened:
+def open_race(race_id: str, policy: Policy, batch: Batch, now_ms: int, *, closes_ms: int | None = None) -> RaceOpened:
     """The first event of a race, and the one that puts another policy in force before it closes.
+
+    `closes_ms`: the close of a race that several validators share; None: the policy's next one.
 
     Raises ArenaError P4015 when the batch can't serve the policy's draw.
     """
@@ -96,7 +124,7 @@ def open_race(race_id: str, policy: Policy, batch: Batch, now_ms: int) -> RaceOp
         policy_sha256=policy.policy_sha256,
         batch=batch,
         opened_ms=now_ms,
-        closes_ms=closing_ms(now_ms, policy.race),
+        closes_ms=closing_ms(now_ms, policy.race) if closes_ms is None else closes_ms,
     )
 
 
@@ -142,11 +170,29 @@ def _moved(state: RaceState, event: Event) -> RaceState:
             return replace(state, items=event.items)
         case "closed" | "running", SettlementDue():
             return replace(state, stage="settling", due=event)
-        case "settling", RaceSettled() if event.settlement.race_id == state.race_id:
-            return replace(state, stage=event.settlement.state, settlement=event.settlement)
+        case "closed" | "running" | "settling", ChainRead() if state.read(event.moment) is None:
+            return replace(state, reads=(*state.reads, event))
+        case "closed" | "running" | "settling", Committed() if state.stated(event.moment) is None:
+            return replace(state, committed=(*state.committed, event))
+        case "settling", SettlementProposed() if state.proposed is None and event.settlement.race_id == state.race_id:
+            return replace(state, proposed=event.settlement)
+        case "closed" | "running" | "settling", RaceSettled() if _may_end(state, event):
+            return replace(
+                state,
+                stage=event.settlement.state,
+                settlement=event.settlement,
+                is_adopted=event.is_adopted,
+                adopted_history=event.history,
+            )
         case "settled" | "cancelled", BatchReleased() if not state.is_released:
             return replace(state, is_released=True)
     raise IllegalEventError(f"{type(event).__name__} can't happen to {state.race_id} while it is {state.stage}")
+
+
+def _may_end(state: RaceState, event: RaceSettled) -> bool:
+    """A race ends while it settles; cancelled for want of time to agree, at any time after its close."""
+    is_settling = state.stage == "settling" or event.settlement.state == "cancelled"
+    return is_settling and event.settlement.race_id == state.race_id
 
 
 def _is_opened_anew(state: RaceState, event: RaceOpened) -> bool:
@@ -175,6 +221,10 @@ def decide(state: RaceState, facts: Facts) -> tuple[Event | Effect, ...]:
                 beacon_round=facts.beacon_round,
             ),
         )
+    if not facts.is_alone and state.closed is not None and state.settlement is None:
+        due = due_together(state, facts, opened, state.closed)
+        if due is not None:
+            return due
     if state.stage == "closed" and state.closed is not None:
         return _while_closed(state, opened, state.closed, facts)
     if state.stage == "running" and state.draw is not None and state.field is not None:
@@ -203,7 +253,8 @@ def _while_closed(state: RaceState, opened: RaceOpened, closed: RaceClosed, fact
         return (SettlementDue(settling_block=facts.finalized_block, why="no validator holds a permit"),)
     if beacon is None:
         if facts.now_ms >= opened.closes_ms + rules.beacon_grace_ms:
-            return (SettlementDue(settling_block=facts.finalized_block, why="the beacon did not come"),)
+            why = f"the batch did not open ({facts.batch_failure})" if facts.batch_failure else NO_BEACON
+            return (SettlementDue(settling_block=facts.finalized_block, why=why),)
         return tuple(effects)
     seed = race_seed(state.race_id, opened.batch.batch_sha256, beacon)
     drawn = draw_problems(seed, (problem.problem_id for problem in opened.batch.problems), rules.problems)
@@ -238,6 +289,8 @@ def settlement_inputs(
     evaluations: Iterable[CountedEvaluation],
     verdicts: Iterable[CountedVerdict],
     history: tuple[SettlementRecord, ...] = (),
+    eliminated: tuple[str, ...] = (),
+    logs: tuple[CountedLog, ...] = (),
 ) -> SettlementInputs:
     """The inputs of `settle` for a race in stage `settling`, under the policy it was opened under.
 
@@ -257,11 +310,14 @@ def settlement_inputs(
         field=field,
         validators=state.field.validators if state.field else (),
         beacon=beacon,
+        undrawn_why=state.due.why,
         evaluations=tuple(evaluations),
         verdicts=tuple(verdicts),
         metagraph=metagraph,
         incumbent=state.field.incumbent if state.field else None,
         history=history,
+        eliminated=eliminated,
+        logs=logs,
     )
 
 

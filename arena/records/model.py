@@ -110,8 +110,70 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     losses: int = 0
 
 
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent version that wants to race. `qualifying_score_e4` is its lower median over validators."""
+
+    subject: Subject
+    qualifying_score_e4: int
+    is_incumbent: bool = False
+
+
+class Top(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent at the top, and since when (the close of the race that promoted it)."""
+
+    agent_version_id: str
+    miner_hotkey: str
+    promoted_ms: int
+
+
+class SettlingNeuron(msgspec.Struct, frozen=True, kw_only=True):
+    """A hotkey that matters to a race (of its field, its top or its validators) as registered at the settling block."""
+
+    uid: int
+    hotkey: str
+    stake_rao: int
+
+
+class CountedLog(msgspec.Struct, frozen=True, kw_only=True):
+    """A log whose records count, up to the checkpoint that the chain held at the settling block."""
+
+    validator: str
+    note_sha256: str
+    size: int
+    root: str
+
+
+class PastSettlement(msgspec.Struct, frozen=True, kw_only=True):
+    """An earlier settlement that this one depends on, by the hash of its canonical bytes."""
+
+    race_id: str
+    settlement_sha256: str
+
+
+class RaceInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """What a settlement follows from, beside the records of the counted logs: enough to compute it again from records
+    alone. Every tuple is sorted, so that equal inputs are equal bytes."""
+
+    policy: str  # canonical JSON of the whole policy, whose hash the settlement names
+    problem_ids: tuple[str, ...]  # of the sealed batch
+    closes_ms: int
+    field: tuple[Candidate, ...]
+    validators: tuple[str, ...]
+    neurons: tuple[SettlingNeuron, ...]
+    incumbent: Top | None
+    history: tuple[PastSettlement, ...]  # oldest first
+    eliminated: tuple[str, ...]  # agents that left the races before this one
+    logs: tuple[CountedLog, ...]
+    beacon_network: str
+    beacon_signature: str  # hex; "" where nothing was drawn
+    undrawn_why: str
+
+
 class SettlementRecord(msgspec.Struct, frozen=True, kw_only=True, tag="settlement", tag_field="kind"):
-    """The settled race: inputs by hash, standings, promotion and the weights that follow."""
+    """The settled race: inputs by hash, standings, promotion and the weights that follow.
+
+    `inputs` is None in records of releases that did not state them.
+    """
 
     race_id: str
     policy_sha256: str
@@ -130,6 +192,7 @@ class SettlementRecord(msgspec.Struct, frozen=True, kw_only=True, tag="settlemen
     is_promotion: bool
     uids: tuple[int, ...]
     weights_u16: tuple[int, ...]
+    inputs: RaceInputs | None = None
 
 
 class ReleasedProblem(msgspec.Struct, frozen=True, kw_only=True):

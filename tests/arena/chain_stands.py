@@ -42,12 +42,21 @@ class ChainStand(Protocol):
 
     async def advance(self, blocks: int = 1) -> None: ...
 
+    async def time_of(self, block: int) -> int:
+        """The block's timestamp, unix milliseconds."""
+        ...
+
+    async def reorg(self, depth: int) -> None:
+        """Replace the newest blocks by empty ones."""
+        ...
+
 
 class LocalStand:
     """The local twin."""
 
     def __init__(self, path: Path) -> None:
         self.clock = Clock()
+        self._born_ms = self.clock.now_ms
         self.chain = LocalSubtensor(path, now_ms=self.clock, netuid=NETUID, block_ms=BLOCK_MS)
 
     async def enrol(self, signer: Signer) -> None:
@@ -60,6 +69,12 @@ class LocalStand:
 
     async def advance(self, blocks: int = 1) -> None:
         self.clock.now_ms += blocks * BLOCK_MS
+
+    async def time_of(self, block: int) -> int:
+        return self._born_ms + (block - 1) * BLOCK_MS
+
+    async def reorg(self, depth: int) -> None:
+        await self.chain.reorg(depth)
 
 
 class NodeStand:
@@ -80,6 +95,12 @@ class NodeStand:
     async def advance(self, blocks: int = 1) -> None:
         self.node.advance(blocks)
 
+    async def time_of(self, block: int) -> int:
+        return self.node.time_of(block)
+
+    async def reorg(self, depth: int) -> None:
+        self.node.reorg(depth)
+
 
 def make_node() -> Any:
     """A fake node, or a skip where the runtime's metadata is not there."""
@@ -91,13 +112,13 @@ def make_node() -> Any:
 
 
 @asynccontextmanager
-async def node_stand(node: Any, port: int = 0) -> AsyncIterator[NodeStand]:
+async def node_stand(node: Any, port: int = 0, *, timeout_s: float = 120.0) -> AsyncIterator[NodeStand]:
     """Serve a node on loopback and connect the real adapter to it."""
     from arena.chain.real import BittensorSubtensor
 
     async with node.start(port) as server:
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        chain = BittensorSubtensor(url, netuid=NETUID, make_client=make_client)
+        chain = BittensorSubtensor(url, netuid=NETUID, make_client=make_client, timeout_s=timeout_s)
         try:
             yield NodeStand(node, chain)
         finally:

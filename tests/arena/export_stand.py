@@ -10,8 +10,9 @@ import msgspec
 import zstandard
 
 from arena.chain.keys import generate_signer, verify
+from arena.export.cursor import Walk, first_cursor
 from arena.export.exporter import export_records
-from arena.export.model import Filters, LogRow, Manifest, Request
+from arena.export.model import Cursor, Filters, LogRow, Manifest, Request
 from arena.export.reading import read_rows
 from arena.records.body import decode_content
 from arena.records.chain import signing_message
@@ -40,6 +41,13 @@ class ExportLog(MemoryLog):
     def add_episode(self, problem: int, race_id: str = "r1", **options) -> None:
         payloads, body = episode(problem, race_id=race_id, **options)
         self.add(payloads, [body])
+
+    def cursor_at(self, after_seq: int) -> Cursor:
+        """The cursor behind a record, of an export that nothing waited for."""
+        walk = Walk(first_cursor(self.validator))
+        for record in self.log[:after_seq]:
+            walk.take(record.seq, record.prev, record.content_sha256)
+        return walk.cursor()
 
     def checkpoint(self) -> None:
         """Sign the log as it stands."""
@@ -81,7 +89,7 @@ def request_of(log: ExportLog, **fields) -> Request:
     return Request(validator=log.validator, filters=Filters(**filters), **fields)
 
 
-def export(log: ExportLog, folder: Path, *, start=None, signer=None, store=None, **fields) -> Manifest:
+def export(log: ExportLog, folder: Path, *, start=None, signer=None, store=None, processes=1, **fields) -> Manifest:
     return asyncio.run(
         export_records(
             store or log,
@@ -91,6 +99,7 @@ def export(log: ExportLog, folder: Path, *, start=None, signer=None, store=None,
             software="agent-arena test",
             start=start,
             signer=signer,
+            processes=processes,
         )
     )
 
@@ -109,5 +118,5 @@ def released_race(log: ExportLog, race_id: str, problems: Sequence[int] = (1, 2,
 def _kind(content: bytes) -> str:
     try:
         return str(msgspec.json.decode(content)["payload"]["kind"])
-    except (msgspec.DecodeError, KeyError, TypeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError):
         return ""

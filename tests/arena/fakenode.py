@@ -1,7 +1,8 @@
 """A Substrate node for tests: a real websocket and real runtime metadata over storage kept in memory, block by block.
 
 It decodes every extrinsic with the runtime's own types, checks its signature, applies the few calls this software
-makes with the chain's own errors, and answers reads at any past block. It has no consensus and emits nothing.
+makes with the chain's own errors, and answers reads at any past block that it has not pruned. It has no consensus and
+emits nothing. A test can make it reorganise, stand still, prune, or hang up in the middle of a call.
 """
 
 from __future__ import annotations
@@ -28,14 +29,23 @@ SUBNET_DEFAULTS = {
     "CommitRevealWeightsEnabled": False,
     "RevealPeriodEpochs": 1,
     "BlocksSinceLastStep": 0,
+    "ServingRateLimit": 50,
 }
 BAD_PROOF = "Transaction has a bad signature"
 _INFO = {"weight": {"ref_time": 1, "proof_size": 1}, "class": "Normal", "pays_fee": "No"}
 
 
-def block_hash(number: int) -> str:
-    """Block hashes of this node are padded block numbers."""
-    return GENESIS if number == 0 else f"0x{number:064x}"
+BLOCK_MS = 12_000
+FIRST_MS = 1_700_000_000_000  # block 1's timestamp where no block was skipped
+_NUMBER_BITS = 64
+
+
+class PrunedError(Exception):
+    """The node's own words for state that it no longer keeps."""
+
+
+class HangUpError(Exception):
+    """The node closes the connection instead of answering."""
 
 
 class FakeNode:
@@ -52,17 +62,24 @@ class FakeNode:
             ss58_format=42,
         )
         self.netuid = netuid
-        self.block = block
+        self.block = 0
         self.finality = 2
+        self.pruned_before = 0  # the state of older blocks is gone
+        self.refuses_commitments = False
+        self.hangs_up_on: set[str] = set()  # methods at which the connection is closed
         self.extrinsics: list[dict[str, Any]] = []
+        self._forks: dict[int, int] = {}  # how often a height was replaced
+        self._now_ms = FIRST_MS
         self._storage: dict[str, list[tuple[int, str | None]]] = {}
         self._blocks: dict[int, list[str]] = {}
         self._subscriptions = itertools.count(1)
         self._uids: dict[str, int] = {}
         self._permits: dict[str, bool] = {}
         self._updates: dict[str, int] = {}
+        self._served: dict[str, int] = {}
         for item, value in SUBNET_DEFAULTS.items():
             self.write("SubtensorModule", item, [netuid], value)
+        self.advance(block)
 
     # -- storage, kept by block
     def write(self, pallet: str, item: str, parameters: list[Any], value: Any) -> None:
@@ -78,9 +95,36 @@ class FakeNode:
         return history[place - 1][1] if place else None
 
     # -- what the network does
-    def advance(self, blocks: int = 1) -> None:
-        """Seal `blocks` empty blocks."""
-        self.block += blocks
+    def advance(self, blocks: int = 1, *, block_ms: int = BLOCK_MS) -> None:
+        """Seal `blocks` empty blocks, so far apart."""
+        for _ in range(blocks):
+            self.block += 1
+            self._now_ms += block_ms
+            self.write("Timestamp", "Now", [], self._now_ms)
+
+    def time_of(self, block: int) -> int:
+        """The timestamp of a block, unix milliseconds."""
+        entry = self._codec.storage_entry("Timestamp", "Now")
+        raw = self._read("0x" + self._codec.storage_key(entry, []).hex(), block)
+        assert raw is not None
+        return int(self._codec.decode(entry.value_type, bytes.fromhex(raw[2:])))
+
+    def reorg(self, depth: int) -> None:
+        """Replace the newest `depth` blocks by empty ones: what they held is gone, and their hashes change."""
+        assert 0 < depth <= self.finality, "a final block is never replaced"
+        first = self.block - depth + 1
+        for key, history in self._storage.items():
+            self._storage[key] = [(block, value) for block, value in history if block < first]
+        for number in range(first, self.block + 1):
+            self._forks[number] = self._forks.get(number, 0) + 1
+            self._blocks.pop(number, None)
+        for number in range(first, self.block + 1):
+            self.block = number
+            self.write("Timestamp", "Now", [], self._now_ms - (depth - 1 - (number - first)) * BLOCK_MS)
+
+    def block_hash(self, number: int) -> str:
+        """Block hashes of this node are the block's number, and how often it was replaced."""
+        return GENESIS if number == 0 else f"0x{(self._forks.get(number, 0) << _NUMBER_BITS) + number:064x}"
 
     def enrol(self, hotkey: str) -> int:
         """Give a hotkey the next uid."""
@@ -108,7 +152,7 @@ class FakeNode:
     def _include(self, raw: str, decoded: dict[str, Any]) -> None:
         """Seal a block with one extrinsic and its outcome."""
         self.extrinsics.append(decoded)
-        self.block += 1
+        self.advance()
         self._blocks[self.block] = [raw]
         error = self._dispatch(decoded)
         if error is None:
@@ -129,13 +173,29 @@ class FakeNode:
                 return self._set_weights(hotkey, arguments)
             case "commit_timelocked_mechanism_weights":
                 return self._weights_refusal(hotkey)
+            case "serve_axon":
+                return self._serve_axon(hotkey, arguments)
         return "System", "CallFiltered"
 
     def _set_commitment(self, hotkey: str, arguments: dict[str, Any]) -> tuple[str, str] | None:
         if hotkey not in self._uids:
             return "Commitments", "AccountNotAllowedCommit"
+        if self.refuses_commitments:
+            return "Commitments", "SpaceLimitExceeded"
         record = {"deposit": 0, "block": self.block, "info": arguments["info"]}
         self.write("Commitments", "CommitmentOf", [self.netuid, hotkey], record)
+        return None
+
+    def _serve_axon(self, hotkey: str, arguments: dict[str, Any]) -> tuple[str, str] | None:
+        if hotkey not in self._uids:
+            return "SubtensorModule", "HotKeyNotRegisteredInNetwork"
+        if self.block - self._served.get(hotkey, -(10**9)) < SUBNET_DEFAULTS["ServingRateLimit"]:
+            return "SubtensorModule", "ServingRateLimitExceeded"
+        if arguments["ip_type"] not in (4, 6) or not arguments["ip"]:
+            return "SubtensorModule", "InvalidIpAddress"
+        self._served[hotkey] = self.block
+        kept = {name: value for name, value in arguments.items() if name != "netuid"}
+        self.write("SubtensorModule", "Axons", [self.netuid, hotkey], {"block": self.block, **kept})
         return None
 
     def _set_weights(self, hotkey: str, arguments: dict[str, Any]) -> tuple[str, str] | None:
@@ -173,7 +233,7 @@ class FakeNode:
             tip=decoded["tip"],
             tip_asset_id=None,
             genesis_hash=GENESIS,
-            era_block_hash=block_hash(birth),
+            era_block_hash=self.block_hash(birth),
         )
         signature = bytes.fromhex(decoded["signature"]["Sr25519"].removeprefix("0x"))
         return bool(bittensor_core.verify(payload, signature, decoded["address"], bittensor_core.CRYPTO_SR25519))
@@ -188,7 +248,11 @@ class FakeNode:
             frame = json.loads(message)
             answers, notices = [], []
             for request in frame if isinstance(frame, list) else [frame]:
-                answer, following = self._answer(request)
+                try:
+                    answer, following = self._answer(request)
+                except HangUpError:
+                    await connection.close()
+                    return
                 answers.append(answer)
                 notices += following
             for out in [answers if isinstance(frame, list) else answers[0], *notices]:
@@ -197,6 +261,8 @@ class FakeNode:
     def _answer(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         method, parameters = request["method"], request.get("params", [])
         head = {"jsonrpc": "2.0", "id": request["id"]}
+        if method in self.hangs_up_on:
+            raise HangUpError
         if method == "author_submitAndWatchExtrinsic":
             decoded = self._codec.decode_extrinsic(parameters[0])
             if not self._is_signed(decoded):
@@ -207,11 +273,14 @@ class FakeNode:
             return {**head, "result": self._handle(method, parameters)}, []
         except LookupError as error:
             return {**head, "error": {"code": -32601, "message": str(error)}}, []
+        except PrunedError as error:
+            return {**head, "error": {"code": 4003, "message": str(error)}}, []
 
     def _submit_and_watch(self, raw: str, decoded: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
         self._include(raw, decoded)
         subscription = f"s{next(self._subscriptions)}"
-        states: list[Any] = ["ready", {"inBlock": block_hash(self.block)}, {"finalized": block_hash(self.block)}]
+        included = self.block_hash(self.block)
+        states: list[Any] = ["ready", {"inBlock": included}, {"finalized": included}]
         return subscription, [
             {
                 "jsonrpc": "2.0",
@@ -224,12 +293,12 @@ class FakeNode:
     def _handle(self, method: str, p: list[Any]) -> Any:
         match method:
             case "chain_getHead":
-                return block_hash(self.block)
+                return self.block_hash(self.block)
             case "chain_getFinalizedHead":
-                return block_hash(self.block - self.finality)
+                return self.block_hash(self.block - self.finality)
             case "chain_getBlockHash":
                 number = self.block if not p or p[0] is None else int(p[0])
-                return block_hash(number) if number <= self.block else None
+                return self.block_hash(number) if number <= self.block else None
             case "chain_getHeader":
                 return self._header(self._number(p, 0))
             case "chain_getBlock":
@@ -245,12 +314,12 @@ class FakeNode:
             case "state_call" if p[0] == "Metadata_metadata_at_version":
                 return self._metadata_hex
             case "state_getStorageAt" | "state_getStorage":
-                return self._read(p[0], self._number(p, 1))
+                return self._read(p[0], self._kept(p, 1))
             case "state_queryStorageAt":
-                at = self._number(p, 1)
-                return [{"block": block_hash(at), "changes": [[key, self._read(key, at)] for key in p[0]]}]
+                at = self._kept(p, 1)
+                return [{"block": self.block_hash(at), "changes": [[key, self._read(key, at)] for key in p[0]]}]
             case "state_getKeysPaged":
-                at = self._number(p, 3)
+                at = self._kept(p, 3)
                 known = (key for key in self._storage if key.startswith(p[0]) and self._read(key, at) is not None)
                 return sorted(key for key in known if key > (p[2] or ""))[: p[1]]
             case "account_nextIndex":
@@ -262,7 +331,7 @@ class FakeNode:
     def _header(self, number: int) -> dict[str, Any]:
         return {
             "number": hex(number),
-            "parentHash": block_hash(number - 1) if number else "0x" + "00" * 32,
+            "parentHash": self.block_hash(number - 1) if number else "0x" + "00" * 32,
             "stateRoot": GENESIS,
             "extrinsicsRoot": "0x" + blake2b(str(number).encode(), digest_size=32).hexdigest(),
             "digest": {"logs": []},
@@ -272,4 +341,11 @@ class FakeNode:
         value = parameters[index] if len(parameters) > index else None
         if value is None:
             return self.block
-        return 0 if value == GENESIS else int(value, 16)
+        return 0 if value == GENESIS else int(value, 16) & ((1 << _NUMBER_BITS) - 1)
+
+    def _kept(self, parameters: list[Any], index: int) -> int:
+        """The block whose state is asked for, unless it was pruned."""
+        number = self._number(parameters, index)
+        if number < self.pruned_before:
+            raise PrunedError(f"Client error: UnknownBlock: State already discarded for {self.block_hash(number)}")
+        return number

@@ -43,6 +43,7 @@ class World:
         self.now_ms, self.block, self.lag = OPENED_MS, 40, 2
         self.field, self.incumbent, self.validators = field, incumbent, validators
         self.beacon: BeaconRound | None = BEACON
+        self.batch_failure = ""
         self.pending_qualifying = self.open_items = self.owed_verdicts = 0
         self.is_previous_settled = True
         self.stream: list[str] = []
@@ -61,6 +62,7 @@ class World:
             beacon_network=BEACON.network,
             beacon_round=BEACON.round,
             beacon=self.beacon,
+            batch_failure=self.batch_failure,
             pending_qualifying=self.pending_qualifying,
             open_race_items=self.open_items,
             owed_verdicts=self.owed_verdicts,

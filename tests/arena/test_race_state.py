@@ -104,6 +104,17 @@ def test_a_driver_that_dies_between_effect_and_event_asks_for_the_same_again(tur
         world.open_items = 0
 
 
+def test_a_stream_that_an_earlier_release_wrote_replays():
+    texts = []
+    for text in finished().stream:
+        event = msgspec.json.decode(text)
+        if event["event"] == "settled":
+            del event["is_adopted"], event["history"], event["settlement"]["inputs"]  # that release had none of these
+        texts.append(msgspec.json.encode(event).decode())
+    state = replay(RACE, texts)
+    assert state.is_finished and not state.is_adopted and state.settlement.inputs is None
+
+
 # -- the close
 def test_nothing_is_due_before_the_close():
     world = World()
@@ -170,6 +181,17 @@ def test_a_late_beacon_delays_the_draw_and_then_cancels_by_settlement():
     assert world.state.stage == "cancelled"
     assert world.state.settlement.reason == "the beacon did not come"
     assert top_after(world.state) == top
+
+
+def test_a_batch_that_did_not_open_with_its_round_cancels_under_a_reason_of_its_own():
+    world = at_close()
+    world.beacon, world.batch_failure = None, "P4010"
+    for _ in range(4):
+        world.turn()
+    world.later(RULES.race.beacon_grace_ms)
+    for _ in range(3):
+        world.turn()
+    assert world.state.due.why == world.state.settlement.reason == "the batch did not open (P4010)"
 
 
 def test_a_round_other_than_the_named_one_draws_nothing():

@@ -21,12 +21,11 @@ from arena.exchange.desk import Desk as ExchangeDesk
 from arena.exchange.desk import RaceTerms
 from arena.exchange.held import HeldFolder
 from arena.exchange.local_peers import LocalPeers
-from arena.exchange.port import Peer
 from arena.exchange.pull import Puller
 from arena.exchange.sources import SourceShelf
 from arena.race.items import qualifying_items
 from arena.race.state import RaceState
-from arena.records.model import SettlementRecord, Subject
+from arena.records.model import Subject
 from arena.store.port import Lease, Store, StoredSubmission
 from arena.submissions.model import SignedSubmission, make_submission
 from neurons.anchoring import AnchorLoop
@@ -58,19 +57,6 @@ CLOSES_MS = START_MS + 12 * HOUR_MS  # noon of the first day, in Los Angeles
 RULES = CheckpointRules(every_s=1_800, anchor_every_s=3_600)
 
 
-class SharedPeers(LocalPeers):
-    """Desks within this process, and the settlements that their clocks hold."""
-
-    def __init__(self, caller: str) -> None:
-        super().__init__(caller)
-        self.clocks: dict[str, RaceClock] = {}
-
-    async def settlement(self, peer: Peer, race_id: str) -> SettlementRecord | None:
-        """As `Peers.settlement`."""
-        await self._reach(peer)
-        return self.clocks[peer.hotkey].settlement(race_id)
-
-
 class LyingChain(LocalSubtensor):
     """Says on chain that its validator settled something else."""
 
@@ -99,7 +85,7 @@ class SharedDesk(Desk):
         self.stock = BatchStock(folder / "bank", os.urandom)
         super().start(policy)
         self.held = HeldFolder(self._own / "held")
-        self.peers = SharedPeers(self.signer.hotkey)
+        self.peers = LocalPeers(self.signer.hotkey)
         self.checkpoints = CheckpointLoop(self.node, RULES)
         sharing = Sharing(
             peers=self.peers,
@@ -117,6 +103,7 @@ class SharedDesk(Desk):
             has_permit=lambda _: True,
             gate=self.clock.reveal_gate,
             terms=lambda _: RaceTerms(policy_sha256=policy.policy_sha256, guest_sha256=""),
+            settled=self.clock.settlement,
         )
 
     async def take(self, submission: SignedSubmission, block: int) -> None:
@@ -141,6 +128,7 @@ class SharedDesk(Desk):
             return
         for _ in range(6):  # what follows at once from what was done
             before = await self.clock.turn()
+            await self.clock.rest()
             await self.work(self.solves)
             if before == await self.clock.turn():
                 break
@@ -170,7 +158,6 @@ async def enrol(desks: Sequence[SharedDesk], stakes: Sequence[int], folder: Path
         await desk.checkpoints.open()
     for desk in desks:
         desk.peers.desks = {other.signer.hotkey: other.door for other in desks}
-        desk.peers.clocks = {other.signer.hotkey: other.clock for other in desks}
     for number in range(3):
         desks[0].stock.add(str(number), synthesize(CATALOGUE, seed=number, counts={"product": 3}))
 

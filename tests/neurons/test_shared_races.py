@@ -123,7 +123,7 @@ async def replays(desk: SharedDesk, settled: SettlementRecord, history: tuple[Se
     state = await desk.race(2)
     effects = desk.clock._effects.shared  # the reader of counted logs is what is under test
     own = AnchoredLog(validator=desk.signer.hotkey, note_sha256=state.stated("settling").sha256)
-    _, records = await effects._counted([*effects.held(state), own], "results", state)
+    _, records = await effects._counted([*effects.held(state, "results"), own], "results", state)
     again = settle(inputs_again(record, records.evaluations, records.verdicts, history))
     assert canonical_bytes(again) == canonical_bytes(record)
 

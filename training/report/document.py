@@ -9,7 +9,7 @@ pooled into one interval: several of a label are listed, and summed up by their 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -112,7 +112,7 @@ def make_document(
         title=title,
         published=TABLE_1,
         rows=tuple(_row(report, letters[_key(report.conditions)]) for report in reports),
-        tests=_tests(reports, letters),
+        tests=_tests(reports, letters, {one.lineage_sha256: one.parent_sha256 for one in curves if one.is_finished}),
         seeds=_seeds(reports),
         conditions=names,
         curves=tuple(curves),
@@ -183,13 +183,20 @@ def _row(report: EvalReport, letter: str) -> Row:
     )
 
 
-def _tests(reports: Sequence[EvalReport], letters: dict[bytes, str]) -> tuple[Test, ...]:
-    """Each report against the first of its conditions, and against the one before it."""
+def _tests(
+    reports: Sequence[EvalReport], letters: Mapping[bytes, str], parents: Mapping[str, str]
+) -> tuple[Test, ...]:
+    """Each report against the first of its conditions; and against its parent's, where no lineage tells the one before."""
     pairs: list[tuple[EvalReport, EvalReport]] = []
     for key in letters:
         alike = [report for report in reports if _key(report.conditions) == key]
+        of_lineage = {report.lineage_sha256: report for report in alike}
         pairs += [(alike[0], other) for other in alike[1:]]
-        pairs += [pair for pair in itertools.pairwise(alike) if pair[0] is not alike[0]]
+        for before, report in itertools.pairwise(alike):
+            known = parents.get(report.lineage_sha256)
+            above = before if known is None else of_lineage.get(known)
+            if above is not None and above is not alike[0]:
+                pairs.append((above, report))
     pairs = [pair for pair in pairs if _shares_problems(*pair)]
     paired = [compare(*pair) for pair in pairs]
     corrected = holm([one.p_value for one in paired])

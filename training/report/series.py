@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from problems.errors import ArenaError
-from training.stages.run import LINEAGE, RECIPE
+from training.model import RunLineage
+from training.stages.run import LINEAGE, RECIPE, lineage_sha256
 
 METRICS: dict[str, str] = {  # key in the log -> what it is called
     "loss": "loss",
@@ -35,13 +37,19 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunCurves(msgspec.Struct, frozen=True, kw_only=True):
-    """The curves of one run. `stopped_by` names the guard that ended it, "" for none or an unfinished run."""
+    """The curves of one run. `lineage_sha256` is "" for one that is not finished."""
 
     label: str
     series: tuple[Series, ...]
-    steps: int
-    is_finished: bool
-    stopped_by: str = ""
+    steps: int = 0
+    stopped_by: str = ""  # the guard that ended it
+    lineage_sha256: str = ""
+    parent_sha256: str = ""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is a checkpoint."""
+        return bool(self.lineage_sha256)
 
 
 def read_curves(folder: Path, label: str = "") -> tuple[RunCurves, ...]:
@@ -52,34 +60,33 @@ def read_curves(folder: Path, label: str = "") -> tuple[RunCurves, ...]:
     if not (folder / RECIPE).exists():
         raise ArenaError("V2124", f"{folder} is no folder of a run")
     name = label or folder.name
-    steps, is_finished, stopped_by = _end(folder)
+    end = _end(folder)
     logs = sorted(folder.glob(_LOGS))
     return tuple(
         RunCurves(
             label=name if len(logs) == 1 else f"{name} {log.stem.removeprefix('log').strip('-_')}".strip(),
             series=_series(log),
-            steps=steps,
-            is_finished=is_finished,
-            stopped_by=stopped_by,
+            **end,
         )
         for log in logs
     )
 
 
-def _end(folder: Path) -> tuple[int, bool, str]:
+def _end(folder: Path) -> dict[str, Any]:
+    """What the lineage says of a finished run."""
     path = folder / LINEAGE
     if not path.exists():
-        return 0, False, ""
+        return {}
     try:
-        lineage = msgspec.json.decode(path.read_bytes(), type=_End)
+        lineage = msgspec.json.decode(path.read_bytes(), type=RunLineage)
     except msgspec.DecodeError as error:
         raise ArenaError("V2124", f"{path}: {error}") from error
-    return lineage.steps, True, lineage.stopped_by
-
-
-class _End(msgspec.Struct):
-    steps: int = 0
-    stopped_by: str = ""
+    return {
+        "steps": lineage.steps,
+        "stopped_by": lineage.stopped_by,
+        "lineage_sha256": lineage_sha256(lineage),
+        "parent_sha256": lineage.parent_sha256,
+    }
 
 
 def _series(log: Path) -> tuple[Series, ...]:

@@ -7,11 +7,16 @@ with its reason. A loss or gradient norm that is no number ends the run as a gua
 from __future__ import annotations
 
 import math
+import os
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import datasets
 import torch
-from transformers import TrainerCallback
+import transformers
+from transformers import PrinterCallback, TrainerCallback
 
 from training.guards import GuardStopError, require_finite
 from training.recipe import Recipe
@@ -49,6 +54,14 @@ def engine_arguments(recipe: Recipe, engine: Path, *, lr: float) -> dict[str, An
     }
 
 
+def quiet_engine() -> None:
+    """No bars and notes of the libraries: progress is reported by the stage, once."""
+    datasets.disable_progress_bars()
+    transformers.utils.logging.disable_progress_bar()
+    os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # rollout_func is experimental; its contract has a test here
+    warnings.filterwarnings("ignore", message=".*gradient_checkpointing` is deprecated.*", category=FutureWarning)
+
+
 class Watch(TrainerCallback):  # type: ignore[misc]
     """Logs each step to the run's folder and stops on a number that is none. `stopped_by` names a guard that fired."""
 
@@ -79,7 +92,13 @@ class Watch(TrainerCallback):  # type: ignore[misc]
                 model.zero_grad(set_to_none=True)
         return control
 
-    def guard(self, control: Any, check: Any) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> Any:
+        """Report progress."""
+        if self._folder.progress:
+            self._folder.progress("train", int(state.global_step), int(state.max_steps))
+        return control
+
+    def guard(self, control: Any, check: Callable[[], None]) -> None:
         """Ask a guard; one that fires ends the training after this step."""
         try:
             check()
@@ -88,3 +107,9 @@ class Watch(TrainerCallback):  # type: ignore[misc]
                 self.stopped_by or stop.failure.detail
             )  # the first one; what follows may be its consequence
             control.should_training_stop = True
+
+
+def attend(trainer: Any) -> Any:
+    """The trainer without the engine's own printing: standard output is the command's."""
+    trainer.remove_callback(PrinterCallback)
+    return trainer

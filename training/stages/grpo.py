@@ -30,7 +30,7 @@ from training.recipe import Recipe
 from training.rewards import Reward, Step, reward_of
 from training.rollout import Job, jobs_of
 from training.sampling import LocalSampler, eval_mode
-from training.stages.engine import Watch, engine_arguments
+from training.stages.engine import Watch, attend, engine_arguments
 from training.stages.run import CHECKPOINT, RunFolder, newest_checkpoint
 
 RunJobs = Callable[[Sequence[Job], LocalSampler], Sequence[Rollout | None]]
@@ -107,7 +107,7 @@ def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts, *, save: Cal
         trainer.accelerator.unwrap_model(trainer.ref_model).load_state_dict(model.state_dict())
     trainer.prepare(recipe, ports, parent_sha256)
     try:
-        result = trainer.train(resume_from_checkpoint=newest_checkpoint(folder.engine))
+        result = attend(trainer).train(resume_from_checkpoint=newest_checkpoint(folder.engine))
         steps = int(result.global_step)
     except ArenaError as error:
         if error.failure.code != "V2123":
@@ -264,6 +264,20 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
         if self.state.global_step == 0:
             self._compare_logprobs(output)
         return output
+
+    def _get_per_token_logps_and_entropies(self, *given: Any, **named: Any) -> Any:
+        found = super()._get_per_token_logps_and_entropies(*given, **named)
+        self._scored = found[0].detach()
+        return found
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
+        """The engine's loss, and in the log the importance ratio it was taken with: 1 on policy."""
+        loss = super()._compute_loss(model, inputs)
+        mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
+        ratios = torch.exp(self._scored - inputs["old_per_token_logps"])[mask]
+        if ratios.numel():
+            self._metrics["train"]["importance_ratio"].append(float(ratios.mean()))
+        return loss
 
     @torch.no_grad()
     def _compare_logprobs(self, output: dict[str, Any]) -> None:

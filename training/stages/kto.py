@@ -25,7 +25,7 @@ from training.model import TokenRow
 from training.models import lora_config, open_parent
 from training.recipe import Recipe
 from training.sampling import eval_mode
-from training.stages.engine import Watch, engine_arguments
+from training.stages.engine import Watch, attend, engine_arguments
 from training.stages.run import CHECKPOINT, RunFolder, newest_checkpoint
 
 MASK = "completion_loss_mask"
@@ -90,7 +90,7 @@ def train_kto(
         data_collator=_MaskedCollator(pad_token_id=tokenizer.pad_token_id, max_length=recipe.data.tokens_max),
         callbacks=[watch],
     )
-    result = trainer.train(resume_from_checkpoint=newest_checkpoint(folder.engine))
+    result = attend(trainer).train(resume_from_checkpoint=newest_checkpoint(folder.engine))
     save(trainer.model, folder.path / CHECKPOINT)
     losses = tuple(float(line["loss"]) for line in trainer.state.log_history if "loss" in line)
     return KtoResult(
@@ -114,6 +114,7 @@ class KtoWatch(Watch):
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any) -> Any:
         """Sample `dev` with the policy as it is."""
+        super().on_step_end(args, state, control, **rest)
         if self._rate is None or state.global_step % self._recipe.kto.emission_every_steps:
             return control
         with eval_mode(model):

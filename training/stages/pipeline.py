@@ -29,6 +29,7 @@ from training.render import Qwen3Codec
 from training.rollout import Job, jobs_of
 from training.samplers import outside_sampler
 from training.sampling import LocalSampler
+from training.stages.engine import quiet_engine
 from training.stages.rejection import EPISODES, keep_successes, sample_rejection
 from training.stages.run import RunFolder, open_checkpoint
 from training.stages.sft import train_sft
@@ -75,10 +76,11 @@ def run_stage(
     """
     require_parent(recipe)
     bench.require_split()
-    run = RunFolder(folder, recipe, text)
+    run = RunFolder(folder, recipe, text, bench.progress)
     done = run.finished()
     if done is not None:
         return done
+    quiet_engine()
     codec = Qwen3Codec(Path(recipe.tokenizer or recipe.model))
     stage = _StageRun(recipe, run, bench, codec, open_teacher, open_sampler)
     outcome = stage.train()

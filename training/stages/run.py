@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -28,6 +28,8 @@ from problems.errors import ArenaError
 from training.model import Checkpoint, RunLineage, Versions
 from training.recipe import Recipe
 
+Progress = Callable[[str, int, int], None]  # phase, done, of
+
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "renderers", "tokenizers", "datasets")
 RECIPE, LINEAGE, LOG, CHECKPOINT, ENGINE = "recipe.toml", "lineage.json", "log.jsonl", "checkpoint", "trainer"
 
@@ -35,8 +37,8 @@ RECIPE, LINEAGE, LOG, CHECKPOINT, ENGINE = "recipe.toml", "lineage.json", "log.j
 class RunFolder:
     """A run's folder. Raises ArenaError V2124 when it belongs to another recipe."""
 
-    def __init__(self, folder: Path, recipe: Recipe, recipe_text: str) -> None:
-        self.path, self.recipe = folder, recipe
+    def __init__(self, folder: Path, recipe: Recipe, recipe_text: str, progress: Progress | None = None) -> None:
+        self.path, self.recipe, self.progress = folder, recipe, progress
         self._text = recipe_text
         folder.mkdir(parents=True, exist_ok=True)
         kept = folder / RECIPE

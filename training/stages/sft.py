@@ -18,7 +18,7 @@ from problems.errors import ArenaError
 from training.model import TokenRow
 from training.models import lora_config, open_parent
 from training.recipe import Recipe
-from training.stages.engine import Watch, engine_arguments
+from training.stages.engine import Watch, attend, engine_arguments
 from training.stages.run import CHECKPOINT, LOG, RunFolder, newest_checkpoint
 
 IGNORED = -100  # the label of a token that is not learnt
@@ -103,7 +103,7 @@ def _train(
         peft_config=lora_config(recipe.lora),
         callbacks=[watch],
     )
-    result = trainer.train(resume_from_checkpoint=newest_checkpoint(engine))
+    result = attend(trainer).train(resume_from_checkpoint=newest_checkpoint(engine))
     eval_loss = float(trainer.evaluate()["eval_loss"]) if dev else None
     losses = tuple(float(line["loss"]) for line in trainer.state.log_history if "loss" in line)
     trained = Trained(

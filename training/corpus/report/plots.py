@@ -12,8 +12,8 @@ from html import escape
 import msgspec
 
 WIDTH, HEIGHT = 720, 230
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 22, 34
-_TICKS_X, _TICKS_Y = 8, 4
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 28, 22, 34
+_TICKS_X, _TICKS_Y = 8, 5
 _ROW, _BAR = 26, 16
 _LABEL, _NUMBERS = 170, 170
 
@@ -55,8 +55,10 @@ def histogram(
 ) -> str:
     """Columns over a linear axis. Series stand one before the other, each narrower than the one behind it."""
     low, high = columns[0].low, columns[-1].high
-    step_y = _round_step(max([1, *(one for column in columns for one in column.heights)]), _TICKS_Y)
-    top = step_y * _TICKS_Y
+    most = max([1, *(one for column in columns for one in column.heights)])
+    step_y = _round_step(most, _TICKS_Y)
+    ticks_y = -(-most // step_y)
+    top = step_y * ticks_y
     bottom = height - _BOTTOM
 
     def x(value: int) -> float:
@@ -66,15 +68,14 @@ def histogram(
         return bottom - value * (bottom - _TOP) / top
 
     parts = [_open(WIDTH, height, name)]
-    for tick in range(_TICKS_Y + 1):
+    for tick in range(ticks_y + 1):
         at = y(tick * step_y)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
         parts.append(f'<text class="tick end" x="{_LEFT - 6}" y="{at + 4:.1f}">{escape(text_y(tick * step_y))}</text>')
     for column in columns:
         parts += _column(column, x, y, bottom)
-    edges = [columns[0].low, *(column.high for column in columns)]
-    for edge in edges[:: max(1, -(-len(edges) // _TICKS_X))]:
-        parts.append(f'<text class="tick middle" x="{x(edge):.1f}" y="{bottom + 17}">{escape(text_x(edge))}</text>')
+    for at, value in _ticks(columns, x):
+        parts.append(f'<text class="tick middle" x="{at:.1f}" y="{bottom + 17}">{escape(text_x(value))}</text>')
     parts.append(f'<line class="axis" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{bottom}" y2="{bottom}"/>')
     if mark is not None and low <= mark.at <= high:
         at = x(mark.at)
@@ -119,12 +120,21 @@ def _column(column: Column, x: Callable[[int], float], y: Callable[[int], float]
     return [*parts, "</g>"]
 
 
+def _ticks(columns: Sequence[Column], x: Callable[[int], float]) -> list[tuple[float, int]]:
+    """Where the axis says a value: below a column that is one value, at the edges of columns that are ranges."""
+    if all(column.high - column.low == 1 for column in columns):
+        every = [((x(column.low) + x(column.high)) / 2, column.low) for column in columns]
+        return every[:: max(1, -(-len(every) // (2 * _TICKS_X)))]
+    every = [(x(edge), edge) for edge in [columns[0].low, *(column.high for column in columns)]]
+    return every[:: max(1, -(-len(every) // _TICKS_X))]
+
+
 def _open(width: int, height: int, name: str) -> str:
     return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(name)}">'
 
 
 def _round_step(most: int, ticks: int) -> int:
-    """The least of 1, 2, 5, 10, 20, ... of which `ticks` reach `most`."""
+    """The least of 1, 2, 5, 10, 20, ... of which at most `ticks` reach `most`."""
     step = 1
     while True:
         for factor in (1, 2, 5):

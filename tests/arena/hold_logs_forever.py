@@ -1,0 +1,51 @@
+"""A process to be killed: holds one made-up log after another in a folder and says which, until it is stopped."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+
+import msgspec
+
+from arena.exchange.held import HeldFolder
+from arena.exchange.port import Count, Tally
+from arena.export.model import LogRow
+from arena.records.checkpoint import Checkpoint
+from arena.records.log_check import LogStart
+
+VALIDATOR = "5Author"
+ROWS = 40
+
+
+def row(race_id: str, seq: int) -> LogRow:
+    content = msgspec.json.encode({"race": race_id, "seq": seq, "filling": "x" * 2_000})
+    return LogRow(
+        validator=VALIDATOR,
+        seq=seq,
+        prev="00" * 32,
+        content_sha256="11" * 32,
+        signature="22" * 64,
+        content=msgspec.Raw(content),
+    )
+
+
+def hold(held: HeldFolder, race_id: str) -> None:
+    """Hold one log of ROWS rows."""
+    writer = held.writer()
+    for first in range(1, ROWS, 10):
+        writer.write([row(race_id, seq) for seq in range(first, first + 10)])
+    held.put(
+        writer,
+        point=Checkpoint(validator=VALIDATOR, size=ROWS, root="33" * 32),
+        note=f"note of {race_id}",
+        tally=Tally(race_id=race_id, count=Count(rows=ROWS), start=LogStart(validator=VALIDATOR)),
+        end=LogStart(validator=VALIDATOR, after_seq=ROWS, head="44" * 32, peaks=("55" * 32, "66" * 32)),
+    )
+
+
+if __name__ == "__main__":
+    folder = HeldFolder(Path(sys.argv[1]), races_kept=5)
+    for number in itertools.count():
+        hold(folder, f"{sys.argv[2]}-{number}")
+        print(f"{sys.argv[2]}-{number}", flush=True)

@@ -1,0 +1,185 @@
+"""Rolls, receipts, quorum and the timeline: the same for every reader, and nobody's word but the stake's."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arena.chain.port import Commitment, Metagraph, Neuron
+from arena.policies import POLICIES
+from arena.race.assign import is_work_due, qualifying_order
+from arena.race.quorum import countersign_value, quorum_value, stakes_by_value
+from arena.race.roll import (
+    VALIDATORS_MAX,
+    RollName,
+    anchored_logs,
+    count_roll,
+    race_validators,
+    read_receipt,
+    receipt,
+)
+from arena.race.timeline import timeline, timeline_refusal
+from tests.arena.race_stand import digest, policy
+
+VALIDATORS = tuple(sorted(f"val-{n:03}" for n in range(5)))
+NAME = RollName(roll="results", race_id="race-000001", policy_sha256="e5" * 32, validators=VALIDATORS)
+
+
+def slot(hotkey: str, sha256: str) -> Commitment:
+    return Commitment(hotkey=hotkey, sha256=sha256, block=7)
+
+
+@given(st.sets(st.sampled_from(VALIDATORS)))
+def test_a_receipt_says_which_logs_are_held_and_reads_back(held):
+    written = receipt(NAME, held)
+    assert len(written) == 64 and bytes.fromhex(written)
+    assert read_receipt(NAME, written) == held
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"roll": "field"},
+        {"race_id": "race-000002"},
+        {"policy_sha256": "aa" * 32},
+        {"validators": VALIDATORS[:-1]},
+    ],
+)
+def test_a_receipt_of_another_roll_race_policy_or_field_of_validators_is_none(other):
+    fields = {name: getattr(NAME, name) for name in NAME.__struct_fields__} | other
+    assert read_receipt(NAME, receipt(RollName(**fields), VALIDATORS[:2])) is None
+
+
+@pytest.mark.parametrize("text", ["", "zz", "ab" * 31, "ab" * 33, "ab" * 32, "é" * 64])
+def test_what_is_no_receipt_takes_no_part(text):
+    assert read_receipt(NAME, text) is None
+
+
+def test_a_mask_that_names_validators_who_are_none_is_no_receipt():
+    whole = bytearray(bytes.fromhex(receipt(NAME, VALIDATORS)))
+    whole[-1] |= 0x80
+    assert read_receipt(NAME, bytes(whole).hex()) is None
+
+
+def test_more_validators_than_bits_are_refused_and_never_asked_for():
+    neurons = tuple(
+        Neuron(uid=uid, hotkey=f"hk-{uid:04}", has_validator_permit=True, stake_rao=uid) for uid in range(300)
+    )
+    chosen = race_validators(Metagraph(netuid=1, block=1, tempo=1, neurons=neurons))
+    assert len(chosen) == VALIDATORS_MAX and list(chosen) == sorted(chosen)
+    assert min(int(hotkey[3:]) for hotkey in chosen) == 300 - VALIDATORS_MAX  # the most stake
+    name = RollName(roll="field", race_id="r", policy_sha256="", validators=tuple(f"v{n:03}" for n in range(129)))
+    with pytest.raises(ValueError, match="129 validators"):
+        receipt(name, [])
+
+
+@given(st.integers(0, 2**32))
+def test_counting_does_not_depend_on_the_order_of_anything(seed):
+    chance = random.Random(seed)
+    anchors = [slot(hotkey, digest(hotkey)) for hotkey in VALIDATORS if chance.random() < 0.8]
+    receipts = [slot(h, receipt(NAME, chance.sample(VALIDATORS, 3))) for h in VALIDATORS if chance.random() < 0.8]
+    stakes = {hotkey: chance.randint(0, 10) for hotkey in VALIDATORS}
+    counted = count_roll(NAME, anchors, receipts, stakes)
+    assert counted == count_roll(
+        NAME, chance.sample(anchors, len(anchors)), chance.sample(receipts, len(receipts)), stakes
+    )
+    assert {log.validator for log in counted.logs} <= {anchor.hotkey for anchor in anchors}
+
+
+@given(st.lists(st.integers(1, 50), min_size=5, max_size=5), st.integers(0, 2**32))
+def test_a_log_that_counts_is_held_by_somebody_honest_while_these_have_more_than_half(weights, seed):
+    chance = random.Random(seed)
+    stakes = dict(zip(VALIDATORS, weights, strict=True))
+    liars: set[str] = set()
+    for hotkey in chance.sample(VALIDATORS, 5):
+        if 2 * (stakes[hotkey] + sum(stakes[liar] for liar in liars)) < sum(weights):
+            liars.add(hotkey)
+    holders = {hotkey: set(chance.sample(VALIDATORS, chance.randint(0, 5))) for hotkey in VALIDATORS}
+    receipts = [slot(h, receipt(NAME, VALIDATORS if h in liars else holders[h])) for h in VALIDATORS]
+    counted = count_roll(NAME, [slot(h, digest(h)) for h in VALIDATORS], receipts, stakes)
+    for log in counted.logs:
+        assert any(log.validator in holders[hotkey] for hotkey in VALIDATORS if hotkey not in liars)
+
+
+def test_exactly_half_of_the_stake_is_no_majority_and_strangers_and_the_stakeless_do_not_count():
+    anchors = [slot(VALIDATORS[0], digest("log"))]
+    stakes = {VALIDATORS[0]: 10, VALIDATORS[1]: 10, VALIDATORS[2]: 0}
+    yes, no = receipt(NAME, VALIDATORS[:1]), receipt(NAME, [])
+    half = [slot(VALIDATORS[0], yes), slot(VALIDATORS[1], no), slot(VALIDATORS[2], yes), slot("stranger", yes)]
+    counted = count_roll(NAME, anchors, half, {**stakes, "stranger": 99})
+    assert counted.logs == () and counted.participating_rao == 20
+    assert counted.participants == VALIDATORS[:2]
+    assert count_roll(NAME, anchors, [slot(VALIDATORS[0], yes)], stakes).logs == anchored_logs(NAME, anchors)
+    assert count_roll(NAME, anchors, [], stakes).logs == ()
+
+
+def test_a_quorum_needs_more_than_half_of_those_who_took_part():
+    receipts = [slot(hotkey, receipt(NAME, [])) for hotkey in VALIDATORS[:4]]
+    stakes = dict.fromkeys(VALIDATORS, 10)
+    roll = count_roll(NAME, [], receipts, stakes)
+    value, other = countersign_value("race-000001", "aa" * 32), countersign_value("race-000001", "bb" * 32)
+    half = [slot(VALIDATORS[0], value), slot(VALIDATORS[1], value), slot(VALIDATORS[2], other)]
+    assert quorum_value(roll, half, stakes) is None
+    assert quorum_value(roll, [*half, slot(VALIDATORS[3], value)], stakes) == value
+    assert quorum_value(roll, [*half, slot(VALIDATORS[4], value)], stakes) is None  # it took no part in the roll
+    assert stakes_by_value(roll, half, stakes) == {value: 20, other: 10}
+
+
+def test_a_countersignature_is_of_one_race_and_one_settlement():
+    values = {countersign_value(race, made) for race in ("r1", "r2") for made in ("aa" * 32, "bb" * 32)}
+    assert len(values) == 4 and all(len(value) == 64 for value in values)
+
+
+# -- when
+@pytest.mark.parametrize("name", ["paper", "sn15-2026-08", "agentic", "evidence", "winner"])
+def test_every_shipped_policy_leaves_time_to_agree_before_the_next_close(name):
+    rules = POLICIES[name].race
+    assert timeline_refusal(rules) is None
+    plan = timeline(0, rules)
+    moments = [
+        plan.closing_ms,
+        plan.field_anchor_ms,
+        plan.field_receipt_ms,
+        plan.settling_ms,
+        plan.results_receipt_ms,
+        plan.countersign_ms,
+    ]
+    assert moments == sorted(set(moments))
+    assert plan.countersign_ms < 23 * 3_600_000  # the day that is an hour short
+    commitment_limit_ms = 100 * 12_000
+    # anchor, receipt and countersignature each find the slot free: no two windows lie nearer than the chain's limit
+    assert plan.field_receipt_ms - 2 * plan.lead_ms - (plan.field_anchor_ms - plan.lead_ms) >= commitment_limit_ms
+    assert plan.is_quiet(plan.settling_ms - plan.lead_ms - commitment_limit_ms)
+    assert not plan.is_quiet(plan.closing_ms) and not plan.is_quiet(plan.countersign_ms)
+
+
+def test_a_policy_that_leaves_no_time_to_agree_is_refused_with_the_reason():
+    assert "run_ms is 5" in timeline_refusal(policy(run_ms=5).race)
+
+
+# -- whose work
+def test_the_agent_itself_says_in_which_order_validators_qualify_it():
+    order = qualifying_order("aa" * 32, VALIDATORS)
+    assert sorted(order) == list(VALIDATORS)
+    assert order == qualifying_order("aa" * 32, reversed(VALIDATORS))
+    orders = {qualifying_order(digest(n), VALIDATORS)[0] for n in range(60)}
+    assert orders == set(VALIDATORS)  # each comes first for some agent
+    without = tuple(hotkey for hotkey in order if hotkey != order[1])
+    assert qualifying_order("aa" * 32, without) == without  # one that leaves moves nobody else's place
+
+
+@given(st.permutations(VALIDATORS), st.integers(0, 5), st.sets(st.sampled_from(VALIDATORS)), st.integers(0, 40))
+def test_a_stand_in_comes_later_the_further_back_it_stands_and_never_where_enough_is_done(order, asked, done, waited):
+    order = tuple(order)
+    said = dict.fromkeys(done, True)
+    for place, validator in enumerate(order):
+        due = is_work_due(order, validator, asked, 2, said, waited, 10)
+        if place < asked:
+            assert due
+        else:
+            before = sum(hotkey in done for hotkey in order[:place])
+            assert due == (before < 2 and waited >= 10 * (place - asked + 1))
+    assert not is_work_due(order, "stranger", asked, 2, said, 10**9, 10)

@@ -1,0 +1,212 @@
+"""Several validators and one race: whatever a minority does, honest ones end alike, or say that there is no quorum."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from arena.race.assign import assign
+from arena.race.events import EnqueueStandIns, RaceSettled
+from arena.race.explanation import explain_end
+from arena.race.items import race_items
+from arena.race.payment import paid_race
+from arena.race.state import apply, decide, replay
+from arena.race.together import NO_QUORUM, counted_roll
+from tests.arena.agreement_world import PLAN, RULES, STEP_MS, Member, Network, run
+from tests.arena.race_stand import RACE
+
+HONEST = {"val-a": 40, "val-b": 35, "val-c": 25}
+STAKES = st.lists(st.integers(1, 100), min_size=2, max_size=5)
+
+
+def outcomes(network) -> dict[str, str]:
+    return {hotkey: member.outcome for hotkey, member in network.members.items()}
+
+
+def own(network) -> set[str]:
+    """What honest validators settled themselves."""
+    return {m.outcome for m in network.members.values() if m.outcome and not m.state.is_adopted}
+
+
+def test_honest_validators_settle_alike_from_everybodys_logs():
+    network = run(HONEST, {}, seed=1)
+    (outcome,) = set(outcomes(network).values())
+    assert outcome
+    for member in network.members.values():
+        assert not member.state.is_adopted
+        assert len(member.has) == 2 * len(HONEST)
+        assert network.now_ms > PLAN.countersign_ms
+
+
+@settings(max_examples=120, deadline=None)
+@given(STAKES, st.lists(st.integers(1, 100), max_size=3), st.integers(0, 2**32), st.sampled_from([0.0, 0.3, 0.8]))
+def test_a_lying_minority_cannot_split_honest_validators(honest, lies, seed, loss):
+    total, liars = sum(honest), []
+    for stake in lies:  # up to just under half of the stake
+        if sum(liars) + stake < total:
+            liars.append(stake)
+    network = run(
+        {f"val-{n}": stake for n, stake in enumerate(honest)},
+        {f"liar-{n}": stake for n, stake in enumerate(liars)},
+        seed,
+        loss=loss,
+    )
+    assert len(own(network)) <= 1
+    assert len({outcome for outcome in outcomes(network).values() if outcome}) <= 1
+    for member in network.members.values():
+        assert member.state.stage in ("settled", "cancelled")
+        assert member.state.stage == "settled" or "no quorum" in member.state.settlement.reason
+
+
+@settings(max_examples=25, deadline=None)
+@given(STAKES, st.integers(0, 2**32), st.sampled_from([0.2, 0.6, 0.9]))
+def test_validators_that_come_and_go_end_alike_or_without_a_quorum(stakes, seed, away):
+    network = run({f"val-{n}": stake for n, stake in enumerate(stakes)}, {"liar": 1}, seed, away=away)
+    assert len({outcome for outcome in outcomes(network).values() if outcome}) <= 1
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=15, deadline=None)
+def test_liars_cost_no_quorum_while_honest_validators_are_there_and_hear_each_other(seed):
+    network = run({"val-a": 30, "val-b": 25, "val-c": 20}, {"liar-a": 40, "liar-b": 33}, seed)
+    (outcome,) = set(outcomes(network).values())
+    assert outcome
+    assert not any(member.state.is_adopted for member in network.members.values())
+
+
+def test_a_log_that_was_shown_to_a_few_counts_for_all_or_for_none():
+    """Whatever the liar's timing and whatever it says it holds."""
+    seen = set()
+    for seed in range(25):
+        network = run(HONEST, {"liar": 60}, seed)
+        assert len(set(outcomes(network).values())) == 1
+        (counted,) = {counted_roll(member.state, "results").logs for member in network.members.values()}
+        seen.add("liar" in {log.validator for log in counted})
+    assert seen == {True, False}
+
+
+def test_a_stream_of_a_shared_race_replays_to_its_state():
+    network = run(HONEST, {"liar": 50}, seed=7, loss=0.3)
+    for member in network.members.values():
+        assert replay(RACE, member.texts) == member.state
+        for count in range(1, len(member.texts)):
+            assert replay(RACE, member.texts[:count]).events == count
+
+
+def test_nobody_at_all_taking_part_ends_without_a_quorum():
+    network = run(HONEST, {}, seed=3, away=1.0)
+    for member in network.members.values():
+        member.is_away = False
+        member.turn()
+        assert member.state.stage == "cancelled"
+        assert "no quorum" in member.state.settlement.reason
+
+
+def test_a_validator_that_slept_through_the_race_goes_on_from_what_the_others_settled():
+    network = run(HONEST, {}, seed=5, wakes_ms={"val-c": PLAN.countersign_ms + 3_600_000})
+    late = network.members["val-c"].state
+    assert late.stage == "settled" and late.is_adopted
+    assert len(set(outcomes(network).values())) == 1
+    assert paid_race([late]) is None  # but nobody is paid on others' word
+
+
+def test_a_validator_that_wakes_with_the_settling_block_still_settles_for_itself():
+    """It slept through field roll and draw, and reads from chain and peers what the others fixed without it."""
+    network = run({"val-a": 10, "val-b": 5, "val-c": 80}, {}, seed=5, wakes_ms={"val-c": PLAN.settling_ms})
+    assert len(set(outcomes(network).values())) == 1
+    late = network.members["val-c"].state
+    assert late.stage == "settled" and not late.is_adopted
+    assert counted_roll(late, "field").participants == ("val-a", "val-b")
+
+
+def test_a_validator_that_loses_its_registration_has_no_say_and_costs_nobody_the_race():
+    leaves = {"val-a": PLAN.field_receipt_ms}  # most of the stake, after the field was fixed
+    network = run({"val-a": 80, "val-b": 20, "val-c": 15}, {}, seed=5, leaves_ms=leaves)
+    assert len(set(outcomes(network).values())) == 1 and outcomes(network)["val-b"]
+    roll = counted_roll(network.members["val-b"].state, "results")
+    assert roll.participants == ("val-b", "val-c") and roll.participating_rao == 35
+    assert not network.members["val-a"].state.is_adopted  # it still computes what the others do
+
+
+def test_no_quorum_is_said_with_the_figures_and_a_lacking_log_by_its_name():
+    nobody = run(
+        {"val-a": 10, "val-b": 10}, {}, seed=1, wakes_ms=dict.fromkeys(("val-a", "val-b"), PLAN.settling_ms * 2)
+    )
+    member = nobody.members["val-a"]
+    (closes,) = decide(member.state, member.facts())
+    before = apply(member.state, closes)
+    (end,) = decide(before, member.facts())
+    assert explain_end(before, end, {"field": (), "results": ()}).detail == "the closing block could not be read"
+    split = run(
+        {"val-a": 10, "val-b": 10}, {}, seed=1, wakes_ms={"val-a": PLAN.countersign_ms, "val-b": PLAN.countersign_ms}
+    )
+    state = split.members["val-b"].state
+    assert state.settlement.reason == NO_QUORUM
+    failure = explain_end(state, RaceSettled(settlement=state.settlement), {"field": (), "results": ()})
+    assert failure.code == "V2100" and "0 of 2 validators took part" in failure.detail
+
+
+def running(hotkey: str):
+    """A validator's state while the race runs, and its facts at that moment."""
+    network = Network(HONEST, random.Random(1))
+    members = [Member(name, network) for name in HONEST]
+    network.now_ms = PLAN.closing_ms
+    while network.members[hotkey].state.items is None:
+        for member in members:
+            member.turn()
+        network.now_ms += STEP_MS
+    return network.members[hotkey].state, network.members[hotkey].facts()
+
+
+def test_stand_ins_take_over_what_nobody_says_is_done_each_in_its_turn():
+    work: dict[int, set[str]] = {0: set(), 1: set(), 2: set()}
+    for hotkey in HONEST:
+        state, facts = running(hotkey)
+        enqueued = race_items_of(state, hotkey)
+        work[0] |= enqueued
+        for place in (1, 2):
+            later = replace(facts, now_ms=state.draw.drawn_ms + place * RULES.race.stand_in_ms - 1, done={})
+            assert len(stand_ins(state, later)) == (0 if place == 1 else len(work_of(state, hotkey, 1)))
+            due = stand_ins(state, replace(later, now_ms=later.now_ms + 1))
+            assert not due & enqueued
+            work[place] |= due
+    every = {item for items in work.values() for item in items}
+    assert work[0] == every and work[1] == every  # each pair has one validator and a first stand-in
+    state, facts = running("val-a")
+    pairs = frozenset(
+        (who.subject.agent_version_id, problem) for who in state.field.field for problem in state.draw.drawn
+    )
+    done = {name: pairs for name in HONEST if name != "val-a"}
+    late = replace(facts, now_ms=state.draw.drawn_ms + 2 * RULES.race.stand_in_ms, done=done)
+    assert stand_ins(state, late) == set()
+
+
+def stand_ins(state, facts) -> set[str]:
+    return {item.item_id for due in decide(state, facts) if isinstance(due, EnqueueStandIns) for item in due.items}
+
+
+def work_of(state, hotkey: str, place: int) -> set[str]:
+    """The pairs for which a validator stands at a place of the order; 0: it is assigned."""
+    return {
+        f"{who.subject.agent_version_id} {problem}"
+        for who in state.field.field
+        for problem in state.draw.drawn
+        if assign(state.draw.seed, who.subject.agent_version_id, problem, HONEST, 1).order[place] == hotkey
+    }
+
+
+def race_items_of(state, hotkey: str) -> set[str]:
+    items = race_items(
+        RACE,
+        state.field.field,
+        state.draw.drawn,
+        state.opened.batch,
+        RULES.race,
+        seed=state.draw.seed,
+        validators=HONEST,
+        validator=hotkey,
+    )
+    return {item.item_id for item in items}

@@ -1,0 +1,205 @@
+"""Validators as real processes on one host: a state folder, an embedded Postgres and a port each, one chain for all.
+
+The chain is one file: each state folder's `chain` is a link to the same directory. Problems come from an operator's
+sealed batches, copied into every node's bank; agents go to the inbox of one node and reach the others by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from arena.bank.partition_file import unpartitioned
+from arena.bank.sealed_file import write_sealed
+from arena.bank.sealing import deal, lock_all
+from arena.chain.beacon import LocalBeacon
+from arena.chain.keys import keypair_signer
+from arena.chain.local import LocalSubtensor
+from arena.chain.local_state import LocalRules
+from arena.chain.opening import OWNER_URI, local_chain_path
+from arena.chain.timelock import LocalTimelock
+from arena.policies import DEMO
+from arena.policy import Policy
+from arena.race.schedule import shared_closes_ms
+from arena.submissions.flow import submit
+from arena.submissions.inbox import Inbox
+from harness.catalogue.engine import open_catalogue
+from neurons.demo import BLOCK_MS, DemoAgent, stop_process
+from neurons.wiring import unix_ms
+from problems.synthesis import synthesize
+
+ROOT = Path(__file__).resolve().parents[2]
+OPERATOR = keypair_signer("//Operator")
+TAO_RAO = 1_000_000_000
+PERIOD_MS = 50_000  # about: from one close to the next
+
+
+def shared_policy(closes_in_ms: int) -> Policy:
+    """A policy whose shared races take less than a minute, and whose next close is about `closes_in_ms` from now.
+
+    Shared closes stand at the multiples of a race's period: a period a little longer or shorter moves them anywhere.
+    """
+    now_ms = unix_ms()
+    for longer_ms in range(PERIOD_MS // 5):
+        policy = _policy(longer_ms)
+        if 0 <= next(shared_closes_ms(now_ms, policy.race)) - now_ms - closes_in_ms < 1_000:
+            return policy
+    raise AssertionError("no period has a close then")
+
+
+def _policy(longer_ms: int) -> Policy:
+    race = replace(
+        DEMO.race,
+        closes_after_ms=10_000 + longer_ms,
+        qualifying_grace_ms=6_000,
+        reveal_ms=6_000,
+        run_ms=24_000,
+        agree_ms=4_000,
+        beacon_grace_ms=20_000,
+        stand_in_ms=3_000,
+        problems=3,
+        batch_problems=4,
+        validators_per_problem=2,
+        results_required=1,
+        cancel_void_e4=10_000,
+        lease_ms=6_000,
+    )
+    return replace(DEMO, name="shared", qualifying=replace(DEMO.qualifying, problems=2), race=race)
+
+
+class Network:
+    """The chain, the operator's batches and the policy that the nodes of one test have in common."""
+
+    def __init__(self, base: Path, catalogue_dir: Path, closes_in_ms: int) -> None:
+        self.base, self.catalogue_dir = base, catalogue_dir
+        self.policy = shared_policy(closes_in_ms)
+        self.closes_ms = next(shared_closes_ms(unix_ms(), self.policy.race))
+        self.policy_path = base / "policy.json"
+        self.policy_path.write_bytes(msgspec.json.encode(self.policy))
+        rules = LocalRules(block_ms=BLOCK_MS, weights_rate_limit_blocks=4, commitment_rate_limit_blocks=4)
+        owner = keypair_signer(OWNER_URI).hotkey
+        local_chain_path(base).parent.mkdir(parents=True, exist_ok=True)
+        self.chain = LocalSubtensor(local_chain_path(base), now_ms=unix_ms, rules=rules, owner=owner)
+        self._seal()
+
+    def _seal(self, races: int = 2) -> None:
+        closes = shared_closes_ms(unix_ms(), self.policy.race)
+        problems = synthesize(
+            tuple(open_catalogue(self.catalogue_dir).products()),
+            seed=secrets.randbits(64),
+            counts={"product": 4 * races},
+        )
+        dealt = deal(unpartitioned(problems), [next(closes) for _ in range(races)], 4)
+        beacon, timelock = LocalBeacon(unix_ms), LocalTimelock()
+        locked = lock_all(
+            dealt,
+            timelock=timelock,
+            beacon=beacon,
+            signer=OPERATOR,
+            random_bytes=secrets.token_bytes,
+            now_ms=unix_ms,
+        )
+        folder = self.base / "sealed"
+        folder.mkdir()
+        for sealed in locked:
+            write_sealed(folder / f"{sealed.notice.race_id}.sealed.json", sealed)
+
+
+class SharedNode:
+    """One validator process."""
+
+    def __init__(self, network: Network, uri: str, stake_tao: int, *, is_shadow: bool = False) -> None:
+        self.network, self.signer, self.is_shadow = network, keypair_signer(uri), is_shadow
+        self.folder = network.base / uri.strip("/").lower()
+        (self.folder / "bank").mkdir(parents=True)
+        (self.folder / "chain").symlink_to(local_chain_path(network.base).parent)
+        for path in (network.base / "sealed").iterdir():
+            (self.folder / "bank" / path.name).write_bytes(path.read_bytes())
+        self.port = free_port()
+        self._uri = uri
+        asyncio.run(self._enrol(stake_tao))
+
+    async def _enrol(self, stake_tao: int) -> None:
+        await self.network.chain.register(self.signer)
+        await self.network.chain.set_stake(self.signer.hotkey, stake_tao * TAO_RAO)
+
+    def submit(self, agent: DemoAgent) -> str:
+        """A registered miner's agent, put into this node's inbox alone; its version id."""
+        miner, chain = keypair_signer(agent.uri), self.network.chain
+        inbox = Inbox(self.folder / "inbox")
+
+        async def hand_in() -> str:
+            await chain.register(miner)
+            done = await submit(miner, agent.name, agent.source, subtensor=chain, inbox=inbox, now_ms=unix_ms())
+            return done.agent_version_id
+
+        return asyncio.run(hand_in())
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[subprocess.Popen[bytes]]:
+        """The process, its log in `validator.log`; stopped on leaving, by its id."""
+        flags = {
+            "--wallet.hotkey": self._uri,
+            "--policy": self.network.policy_path,
+            "--state-dir": self.folder,
+            "--catalogue-dir": self.network.catalogue_dir,
+            "--guest-dir": self.network.base,
+            "--bank-hotkey": OPERATOR.hotkey,
+            "--bank-days-min": 0,
+            "--workers": 1,
+            "--log-format": "json",
+            "--parent-pid": os.getpid(),
+            "--serve-port": self.port,
+            "--public-endpoint": f"http://127.0.0.1:{self.port}",
+        }
+        arguments = [str(part) for flag, value in flags.items() for part in (flag, value)]
+        arguments += ["--share", *(["--shadow"] if self.is_shadow else [])]
+        with (self.folder / "validator.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, str(ROOT / "neurons" / "validator.py"), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+            try:
+                yield process
+            finally:
+                stop_process(process)
+
+    def log(self) -> str:
+        """What the process has said so far."""
+        return (self.folder / "validator.log").read_text(encoding="utf-8", errors="replace")
+
+    def shelved(self) -> int:
+        """How many agents' sources this node has."""
+        return len(list((self.folder / "shelf").glob("*.json")))
+
+
+def free_port() -> int:
+    """A port nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def wait_for(
+    what: str, is_so: Callable[[], bool], node: SharedNode, process: subprocess.Popen[bytes], timeout_s: float
+) -> None:
+    """Wait until it is so. Fails with the end of the node's log when its process ends first, or time runs out."""
+    end_s = time.monotonic() + timeout_s
+    while not is_so():
+        assert process.poll() is None, f"{what}: ended\n{node.log()[-3_000:]}"
+        assert time.monotonic() < end_s, f"{what}: not within {timeout_s} s\n{node.log()[-6_000:]}"
+        time.sleep(0.2)

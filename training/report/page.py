@@ -1,0 +1,71 @@
+"""A document as one self-contained HTML file.
+
+Promise: one file, no script, nothing loaded from anywhere; all text is escaped. The same document gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from training.report.document import Document
+from training.report.figures import make_figures
+from training.report.published import BENCHMARK_HARNESS, OWN_HARNESS
+from training.statistics import Estimate
+
+TEMPLATE = "page.html.j2"
+
+
+def render_page(document: Document) -> str:
+    """The HTML of a document."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters.update(
+        share=_share, interval=_interval, thousandths=_thousandths, p=p_text, points=_points, short=_short
+    )
+    template = environment.from_string(files("training.report").joinpath(TEMPLATE).read_text("utf-8"))
+    return template.render(
+        document=document,
+        figures=[(figure, Markup(figure.svg)) for figure in make_figures(document)],  # made by us, escaped there
+        groups=_groups(document),
+        harnesses=(BENCHMARK_HARNESS, OWN_HARNESS),
+    )
+
+
+def p_text(value: float) -> str:
+    """A p value as it is printed: three decimals, or that it is below .001."""
+    return "< .001" if value < 0.001 else f"{value:.3f}".removeprefix("0")
+
+
+def _groups(document: Document) -> Mapping[str, list[Any]]:
+    groups: dict[str, list[Any]] = {}
+    for row in document.published:
+        groups.setdefault(row.group, []).append(row)
+    return groups
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
+
+
+def _interval(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "–"
+    return Markup("{}<small>[{}, {}]</small>").format(*map(_share, (estimate.value, estimate.low, estimate.high)))
+
+
+def _points(estimate: Estimate) -> str:
+    """A difference in percentage points."""
+    value, low, high = (100 * one for one in (estimate.value, estimate.low, estimate.high))
+    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
+
+
+def _thousandths(value: int | None) -> str:
+    return "–" if value is None else f"{value / 10:.1f}%"
+
+
+def _short(text: str) -> str:
+    return text[:12]
