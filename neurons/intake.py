@@ -12,10 +12,12 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from arena.chain.block_times import BLOCK_MS
 from arena.chain.keys import verify
 from arena.gate.isolation import inspect_isolated
 from arena.gate.report import GateReport
 from arena.gate.similarity import Neighbour, Shingles, fingerprint
+from arena.race.assign import is_work_due, qualifying_order
 from arena.race.items import qualifying_items
 from arena.records.model import Subject
 from arena.store.port import StoredSubmission, SubmissionState
@@ -155,8 +157,27 @@ class Intake:
 
     async def _enqueue_accepted(self) -> None:
         suite = [problem.problem_id for problem in self._node.suite]
-        for submission in await self._node.store.submissions(("accepted",)):
-            await self._node.store.enqueue(qualifying_items(submission.subject, suite, self._node.policy))
+        accepted = await self._node.store.submissions(("accepted",))
+        block = await self._node.chain.block() if self._node.sharing and accepted else 0
+        for submission in accepted:
+            if self._is_asked(submission, block):
+                await self._node.store.enqueue(qualifying_items(submission.subject, suite, self._node.policy))
+
+    def _is_asked(self, submission: StoredSubmission, block: int) -> bool:
+        """Whether this validator qualifies the agent: always alone; of several the first in the agent's own order, and
+        the others one after another, the longer nobody has decided it (AGREEMENT.md, "Work")."""
+        sharing, rules = self._node.sharing, self._node.policy
+        if sharing is None:
+            return True
+        return is_work_due(
+            qualifying_order(submission.subject.agent_version_id, sharing.permits.hotkeys),
+            self._node.signer.hotkey,
+            rules.qualifying.validators_asked,
+            rules.qualifying.validators_required,
+            {},
+            (block - submission.submitted_block) * BLOCK_MS,
+            rules.race.stand_in_ms,
+        )
 
     async def _decide_qualifying(self) -> None:
         waiting = await self._node.store.submissions(("accepted",))

@@ -26,6 +26,13 @@ from neurons.pool import WorkerPool
 from problems.model import Problem
 
 
+@dataclass
+class Permits:
+    """Who held a validator permit when the chain was last asked; empty before it was."""
+
+    hotkeys: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, kw_only=True)
 class SharingPorts:
     """What a node that shares races has beside its own ports. `endpoint` is the address it publishes."""
@@ -36,6 +43,7 @@ class SharingPorts:
     puller: Puller
     shelf: SourceShelf
     endpoint: str
+    permits: Permits
 
 
 @dataclass(frozen=True, kw_only=True)

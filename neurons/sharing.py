@@ -20,14 +20,14 @@ from arena.exchange.port import Peer
 from arena.exchange.pull import Puller
 from arena.exchange.sources import SourceRelay, SourceShelf
 from arena.race.assign import permitted_validators
-from neurons.node import Node, SharingPorts
+from neurons.node import Node, Permits, SharingPorts
 from neurons.node_file import PeerSeen
 from neurons.settings import Settings
 from neurons.turns import Drain, take_turns
 from neurons.wiring import held_path
 from problems.errors import ArenaError
 
-TURN_S = 12.0  # one block
+TURN_S = 1.0  # the chain is looked at once a final block
 PUBLISH_PAUSE_MS = 1_200_000  # a hundred blocks
 PROGRESS_EVERY_MS = 300_000
 
@@ -54,6 +54,7 @@ async def open_sharing(settings: Settings, signer: Signer) -> AsyncIterator[Shar
             puller=Puller(peers, held, verify),
             shelf=SourceShelf(settings.state_dir / "shelf"),
             endpoint=settings.public_endpoint,
+            permits=Permits(),
         )
 
 
@@ -66,6 +67,7 @@ class SharingLoop:
         self._metagraph: Metagraph | None = None
         self._permitted: frozenset[str] = frozenset()
         self._publish_not_before_ms = self._progress_not_before_ms = 0
+        self._block = -1  # the final block looked at last
         self._seen: dict[str, PeerSeen] = {}
         self._relay = SourceRelay(ports.peers, ports.shelf, verify, node.inbox.put, now_ms=node.now_ms)
 
@@ -82,24 +84,31 @@ class SharingLoop:
         return tuple(self._seen[hotkey] for hotkey in sorted(self._seen))
 
     async def turn(self) -> None:
-        """Look at the chain once, and do what follows. Raises ArenaError U3030 while it is away."""
+        """Look at the next final block, if there is one, and do what follows. Raises ArenaError U3030 while the chain is
+        away."""
         chain, now_ms = self._node.chain, self._node.now_ms()
         finalized = await chain.finalized_block()
+        if finalized == self._block:
+            return
         self._metagraph = await chain.metagraph(finalized)
-        self._permitted = frozenset(permitted_validators(self._metagraph))
+        self._permitted = self._ports.permits.hotkeys = frozenset(permitted_validators(self._metagraph))
         await self._publish(now_ms)
-        peers = self._peers()
-        miners = [neuron.hotkey for neuron in self._metagraph.neurons if neuron.hotkey not in self._permitted]
-        commitments = await chain.commitments(miners, finalized)
+        if peers := self._peers():  # what nobody could be asked for was not asked for
+            await self._relay_sources(self._metagraph, peers)
+        if peers and now_ms >= self._progress_not_before_ms:
+            self._progress_not_before_ms = now_ms + PROGRESS_EVERY_MS
+            await self._hear(peers, now_ms)
+        self._block = finalized
+
+    async def _relay_sources(self, metagraph: Metagraph, peers: list[Peer]) -> None:
+        miners = [neuron.hotkey for neuron in metagraph.neurons if neuron.hotkey not in self._permitted]
+        commitments = await self._node.chain.commitments(miners, metagraph.block)
         fetched = await self._relay.fetch(tuple(commitments.values()), peers)
         for complaint in fetched.complaints:
             code, detail = complaint.failure.code, complaint.failure.detail
             self._node.log.warning("peer", peer=complaint.peer, code=code, detail=detail)
         if fetched.delivered:
             self._node.log.info("sources relayed", count=len(fetched.delivered))
-        if now_ms >= self._progress_not_before_ms:
-            self._progress_not_before_ms = now_ms + PROGRESS_EVERY_MS
-            await self._hear(peers, now_ms)
 
     def _peers(self) -> list[Peer]:
         neurons = self._metagraph.neurons if self._metagraph else ()

@@ -1,19 +1,19 @@
 """Evaluation of a checkpoint on a frozen set: success by bucket and axis, pass@k, intervals, all named.
 
 Promise: the episodes are the arena's own; the report says on which set, with which decoding, seeds, tools, prompt and
-weights its numbers were taken; an unscored episode is counted beside them and never in them. Nothing is evaluated on a
-set it was trained on: the lineage is asked first.
+weights its numbers were taken; an unscored episode is counted beside them and never in them. Whether anything was
+trained on the set is asked of the lineage first (`training.contamination`), and the report says what could be asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from problems.canonical import content_hash, text_hash
+from problems.errors import ArenaError
 from problems.model import BUCKETS, Problem
-from training.guards import GuardStopError
 from training.model import Decode, EpisodeResult
 from training.rollout import AXES
 from training.statistics import Estimate, Paired, compare_paired, mean_estimate, pass_at_k
@@ -35,8 +35,8 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
 
     set: SetName
     decode: Decode
-    samples: int
-    seed: int
+    samples: int  # of each problem and seed
+    seeds: tuple[int, ...]
     tool_profile: str
     agent_sha256: str
     prompt_sha256: str
@@ -64,6 +64,7 @@ class EvalReport(msgspec.Struct, frozen=True, kw_only=True):
     lineage_sha256: str
     conditions: Conditions
     asr: Estimate  # pass@1: mean over problems of the share of scored samples that succeed
+    asr_by_seed: tuple[float, ...]  # in the order of the conditions' seeds: how much of it is the draw
     gt_exact: Estimate
     by_bucket: dict[str, Estimate]
     axes: dict[str, float | None]
@@ -75,6 +76,7 @@ class EvalReport(msgspec.Struct, frozen=True, kw_only=True):
     episodes: int
     unscored: int
     overflows: int
+    contamination: str  # what the set was held against
     problems: tuple[ProblemResult, ...]
 
 
@@ -90,37 +92,32 @@ def prompt_sha256(source: str) -> str:
     return text_hash(source[start : source.find('"""', start + 12)]) if start >= 0 else text_hash(source)
 
 
-def require_unseen(problems: Sequence[Problem], trained: frozenset[str], cluster_of: Callable[[Problem], str]) -> None:
-    """The contamination check: no problem of the set shares a leak cluster with the training data.
-
-    Raises GuardStopError with the first that does.
-    """
-    for problem in problems:
-        if cluster_of(problem) in trained:
-            raise GuardStopError("contamination", f"problem {problem.problem_id} was trained on, by its leak cluster")
-
-
 def make_report(
     label: str,
     results: Sequence[EpisodeResult],
     conditions: Conditions,
     *,
     lineage_sha256: str,
+    contamination: str,
 ) -> EvalReport:
-    """The report of these episodes. Raises ValueError when none was scored."""
+    """The report of these episodes. Raises ArenaError V2124 when none was scored."""
     scored = [result for result in results if result.is_success is not None]
     problems = _by_problem(results)
     counted = [problem for problem in problems if problem.scored]
+    if not counted:
+        raise ArenaError("V2124", f"none of {len(results)} episodes was scored")
     shares = [problem.successes / problem.scored for problem in counted]
+    seed = conditions.seeds[0]  # of the bootstrap's draws too
     return EvalReport(
         label=label,
         weights=results[0].version,
         lineage_sha256=lineage_sha256,
         conditions=conditions,
-        asr=mean_estimate(shares, conditions.seed),
-        gt_exact=mean_estimate([problem.exact / problem.scored for problem in counted], conditions.seed),
+        asr=mean_estimate(shares, seed),
+        asr_by_seed=tuple(_asr_of_seed(scored, place, conditions.samples) for place in range(len(conditions.seeds))),
+        gt_exact=mean_estimate([problem.exact / problem.scored for problem in counted], seed),
         by_bucket={
-            bucket: mean_estimate(values, conditions.seed)
+            bucket: mean_estimate(values, seed)
             for bucket in BUCKETS
             if (values := [p.successes / p.scored for p in counted if p.bucket == bucket])
         },
@@ -133,6 +130,7 @@ def make_report(
         episodes=len(results),
         unscored=len(results) - len(scored),
         overflows=sum(result.is_overflow for result in results),
+        contamination=contamination,
         problems=tuple(problems),
     )
 
@@ -168,15 +166,20 @@ def _by_problem(results: Sequence[EpisodeResult]) -> list[ProblemResult]:
 
 
 def _pass_at(problems: Sequence[ProblemResult], conditions: Conditions) -> dict[str, Estimate]:
-    """pass@k for powers of two up to the number of samples, over problems that have as many."""
+    """pass@k for powers of two up to the number of samples of all seeds, over problems that have as many."""
     found = {}
     k = 1
-    while k <= conditions.samples:
+    while k <= conditions.samples * len(conditions.seeds):
         values = [pass_at_k(p.scored, p.successes, k) for p in problems if p.scored >= k]
         if values:
-            found[str(k)] = mean_estimate(values, conditions.seed)
+            found[str(k)] = mean_estimate(values, conditions.seeds[0])
         k *= 2
     return found
+
+
+def _asr_of_seed(scored: Sequence[EpisodeResult], place: int, samples: int) -> float:
+    """The success rate of one seed's episodes: its samples are numbered on from those of the seeds before."""
+    return _mean([float(bool(result.is_success)) for result in scored if result.sample // samples == place])
 
 
 def _axis_share(axis: str, results: Sequence[EpisodeResult]) -> float | None:

@@ -19,12 +19,13 @@ from training.recipe import LoraRules, Recipe, parse_recipe
 from training.stages.run import open_checkpoint, weights_sha256
 
 
-def open_parent(recipe: Recipe) -> tuple[Any, str]:
+def open_parent(recipe: Recipe, dtype: torch.dtype | None = None) -> tuple[Any, str]:
     """(model, sha256 of what it comes from: the parent's lineage, or the base's weights).
 
-    Raises ArenaError V2124 when either can't be opened.
+    `dtype` None: as the recipe trains it. Raises ArenaError V2124 when either can't be opened.
     """
-    dtype = torch.bfloat16 if recipe.optim.is_bf16 and recipe.lora.r else torch.float32
+    if dtype is None:
+        dtype = torch.bfloat16 if recipe.optim.is_bf16 and recipe.lora.r else torch.float32
     if not recipe.parent:
         return open_model(recipe.model, dtype), weights_sha256(Path(recipe.model))
     checkpoint, _ = open_checkpoint(Path(recipe.parent))
@@ -38,13 +39,9 @@ def open_run(folder: Path, dtype: torch.dtype) -> Any:
         return open_model(checkpoint.folder, dtype)
     from peft import PeftModel
 
-    recipe = parse_recipe(lineage.recipe, str(folder))
-    if recipe.parent:
-        below, found = open_run(Path(recipe.parent), dtype), open_checkpoint(Path(recipe.parent))[0].lineage_sha256
-    else:
-        below, found = open_model(recipe.model, dtype), weights_sha256(Path(recipe.model))
+    below, found = open_parent(parse_recipe(lineage.recipe, str(folder)), dtype)
     if found != lineage.parent_sha256:
-        raise ArenaError("V2124", f"{recipe.parent or recipe.model} is not what {folder} was trained on")
+        raise ArenaError("V2124", f"what lies under {folder} is not what it was trained on")
     return PeftModel.from_pretrained(below, checkpoint.folder).merge_and_unload()
 
 
@@ -58,6 +55,20 @@ def open_model(name: str, dtype: torch.dtype) -> Any:
         )
     except (OSError, ValueError) as error:
         raise ArenaError("V2124", f"{name}: {error}") from error
+
+
+def save_served(run: Path, target: Path, *, is_bf16: bool) -> str:
+    """Write what a server loads of a finished run: all adapters merged, and the tokenizer. The weights' sha256.
+
+    Raises ArenaError V2124 for a run that can't be opened or a target that exists.
+    """
+    if target.exists():
+        raise ArenaError("V2124", f"{target} exists; served weights are written once")
+    model = open_run(run, torch.bfloat16 if is_bf16 else torch.float32)
+    target.mkdir(parents=True)
+    model.save_pretrained(str(target))
+    copy_tokenizer(Path(open_checkpoint(run)[0].folder), target)
+    return weights_sha256(target)
 
 
 def copy_tokenizer(source: Path, target: Path) -> None:

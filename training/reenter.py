@@ -1,8 +1,8 @@
 """Re-entry: a distilled model races again, as an allow-listed model and an agent file that asks for it.
 
-Promise: the model's id carries the hash of its weights, so a record that names it names them; the agent file is the one
-rollouts and evaluation ran, with the model's id filled in. An endpoint serves the model; an arbitrary URL never races
-(DESIGN section 7).
+Promise: the model's id carries the hash of the weights that are served, all adapters merged, so a record that names it
+names them; the agent file is the one rollouts and evaluation ran, with the model's id filled in. An endpoint serves the
+model; an arbitrary URL never races (DESIGN section 7).
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ import msgspec
 
 from arena.policy import Policy
 from training.agents import distilled_source
-from training.model import RunLineage
 
 _BLANK = 'MODEL = ""'
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,40}")
 
 
 class ReEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator allow-lists and a miner submits.."""
+    """What an operator allow-lists and a miner submits. `weights_sha256` is of the served weights."""
 
     model_id: str
     weights_sha256: str
@@ -29,21 +28,21 @@ class ReEntry(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy
 
 
-def make_reentry(name: str, lineage: RunLineage, lineage_sha256: str, policy: Policy) -> ReEntry:
+def make_reentry(name: str, weights_sha256: str, lineage_sha256: str, policy: Policy) -> ReEntry:
     """The agent file of a checkpoint, and `policy` with its model allow-listed (another policy, by hash).
 
     `name` is letters, digits, dot, dash and underscore. Raises ValueError for another.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no model name: letters, digits, dot, dash, underscore, at most 41")
-    model_id = f"{name}@{lineage.weights_sha256[:16]}"
+    model_id = f"{name}@{weights_sha256[:16]}"
     source = distilled_source()
     if source.count(_BLANK) != 1:
         raise ValueError("the agent file has no place for its model")
     models = (*policy.inference.models, model_id)
     return ReEntry(
         model_id=model_id,
-        weights_sha256=lineage.weights_sha256,
+        weights_sha256=weights_sha256,
         lineage_sha256=lineage_sha256,
         source=source.replace(_BLANK, f'MODEL = "{model_id}"'),
         policy=msgspec.structs.replace(

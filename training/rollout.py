@@ -52,10 +52,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
 
 
-def jobs_of(problems: Iterable[Problem], samples: int, seed: int) -> list[Job]:
-    """`samples` jobs a problem; each has a seed of its own, which follows from run seed, problem and sample."""
+def jobs_of(problems: Iterable[Problem], samples: int, seed: int, *, first: int = 0) -> list[Job]:
+    """`samples` jobs a problem; each has a seed of its own, which follows from run seed, problem and sample.
+
+    Samples are numbered from `first`, so that jobs of several run seeds can stand side by side.
+    """
     return [
-        Job(problem=problem, sample=sample, seed=_seed(f"{seed}/{problem.problem_id}/{sample}"))
+        Job(problem=problem, sample=first + sample, seed=_seed(f"{seed}/{problem.problem_id}/{sample}"))
         for problem in problems
         for sample in range(samples)
     ]

@@ -7,7 +7,8 @@ stage 2). Rows of a corpus were held against the partition when the corpus was w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from arena.evaluate import EvaluatePorts, evaluate
@@ -90,6 +91,15 @@ class Workbench:
             messages=messages_of(evaluation.body),
             tools=self.tools,
         )
+
+    def ask_all(
+        self, jobs: Sequence[Job], upstream: Upstream, model: str, decode: Decode, parallel: int
+    ) -> Iterator[EpisodeLine]:
+        """Such an episode for each job, in their order, `parallel` at a time."""
+        with ThreadPoolExecutor(parallel) as pool:
+            running = [pool.submit(self.ask, job, upstream, model, decode) for job in jobs]
+            for future in running:
+                yield future.result()
 
     def require_split(self) -> None:
         """Raises GuardStopError for a train problem that shares a leak cluster with one of `dev` or `held_out`."""

@@ -54,7 +54,8 @@ class Guard:
         classes: ProductClasses = NO_CATALOGUE,
         admits: CorpusPool = TRAINED,
     ) -> None:
-        """`admits` is the pool whose traces may enter: `train`, or `dev` for a corpus that is never learnt. `manifest` is the bank's public one; `partition` the same with its key, where the operator has it.
+        """`admits` is the pool whose traces may enter: `train`, or `dev` for a corpus that is never learnt. `manifest`
+        is the bank's public one; `partition` the same with its key, where the operator has it.
 
         `held_out` are the problems of `eval`, `dev` and `never_touch` (the second set among them) that are known;
         without them and without the key no trace from outside the arena is let in. `classes` are the catalogue's.

@@ -44,7 +44,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a trace comes from: one row of one file, by its bytes. `place` is `<file>:<line>` or `<validator>:<seq>`."""
+    """Where a trace comes from: one row of one file. `place` is `<file>:<line>` or `<validator>:<seq>`."""
 
     kind: SourceKind
     place: str

@@ -35,7 +35,6 @@ class Dot(msgspec.Struct, frozen=True, kw_only=True):
     value: float
     low: float
     high: float
-    note: str = ""  # shown behind it: what it stands on
 
 
 def nice_ticks(low: float, high: float, count: int = _TICKS) -> list[float]:
@@ -78,7 +77,7 @@ def dot_chart(dots: Sequence[Dot], *, x_name: str) -> str:
     """One row for each share, with its interval; "" without any. The axis is 0 to 100 %."""
     if not dots:
         return ""
-    left, right = 210, 150
+    left, right = 200, 140
     width = _WIDTH - left - right
     bottom = _TOP + _ROW * len(dots)
     drawn = [_share_axis(left, width, bottom, x_name)]
@@ -86,10 +85,14 @@ def dot_chart(dots: Sequence[Dot], *, x_name: str) -> str:
         y = _at(_TOP + _ROW * (number + 0.5))
         low, value, high = (_at(left + min(1.0, max(0.0, one)) * width) for one in (dot.low, dot.value, dot.high))
         colour = _colour(0)
-        drawn.append(f'<text x="{left - 10}" y="{_at(float(y) + 4)}" text-anchor="end">{escape(_short(dot.label))}</text>')
-        drawn.append(f'<line x1="{low}" y1="{y}" x2="{high}" y2="{y}" stroke="{colour}" stroke-width="3" opacity=".45"/>')
+        drawn.append(
+            f'<text x="{left - 10}" y="{_at(float(y) + 4)}" text-anchor="end">{escape(_short(dot.label))}</text>'
+        )
+        drawn.append(
+            f'<line x1="{low}" y1="{y}" x2="{high}" y2="{y}" stroke="{colour}" stroke-width="3" opacity=".45"/>'
+        )
         drawn.append(f'<circle cx="{value}" cy="{y}" r="4.5" fill="{colour}"/>')
-        said = f"{dot.value:.1%} [{dot.low:.1%}, {dot.high:.1%}]{dot.note}"
+        said = f"{dot.value:.1%} [{dot.low:.1%}, {dot.high:.1%}]"
         drawn.append(f'<text x="{left + width + 10}" y="{_at(float(y) + 4)}">{escape(said)}</text>')
     return _svg(bottom + 42, drawn, f"{x_name}: " + "; ".join(f"{dot.label} {dot.value:.1%}" for dot in dots))
 

@@ -183,9 +183,7 @@ def _row(report: EvalReport, letter: str) -> Row:
     )
 
 
-def _tests(
-    reports: Sequence[EvalReport], letters: Mapping[bytes, str], parents: Mapping[str, str]
-) -> tuple[Test, ...]:
+def _tests(reports: Sequence[EvalReport], letters: Mapping[bytes, str], parents: Mapping[str, str]) -> tuple[Test, ...]:
     """Each report against the first of its conditions; and against its parent's, where no lineage tells the one before."""
     pairs: list[tuple[EvalReport, EvalReport]] = []
     for key in letters:

@@ -30,6 +30,8 @@ def make_figures(document: Document) -> tuple[Figure, ...]:
     for named in document.conditions:
         rows = [row for row in document.rows if row.conditions == named.letter]
         where = f"Conditions {named.letter}: {named.conditions.set.name}, {named.conditions.set.problems} problems"
+        if len(rows) < 2 and len(document.rows) > 1:
+            continue  # nothing to compare: its numbers stand in the tables
         for draw in (_asr, _pass_at_k, _buckets, _axes):
             figures += draw(rows, where)
     figures += [_curve(document, metric) for metric in METRICS]
@@ -37,10 +39,7 @@ def make_figures(document: Document) -> tuple[Figure, ...]:
 
 
 def _asr(rows: Sequence[Row], where: str) -> list[Figure]:
-    dots = [
-        Dot(label=row.label, value=row.asr.value, low=row.asr.low, high=row.asr.high, note=f" n={row.asr.n}")
-        for row in rows
-    ]
+    dots = [Dot(label=row.label, value=row.asr.value, low=row.asr.low, high=row.asr.high) for row in rows]
     caption = f"{where}. Mean over problems, with 95 % bootstrap intervals over problems."
     return [Figure(title="ASR by stage", caption=caption, svg=dot_chart(dots, x_name="ASR, pass@1"))]
 
@@ -52,7 +51,7 @@ def _pass_at_k(rows: Sequence[Row], where: str) -> list[Figure]:
         if len(row.pass_at) > 1
     ]
     svg = line_chart(lines, x_name="k", y_name="pass@k", y_range=(0.0, 1.0))
-    return [Figure(title="pass@k", caption=f"{where}. Unbiased estimator; intervals stand in the table.", svg=svg)]
+    return [Figure(title="pass@k", caption=f"{where}. Unbiased estimator; intervals stand in the JSON form.", svg=svg)]
 
 
 def _buckets(rows: Sequence[Row], where: str) -> list[Figure]:

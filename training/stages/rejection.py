@@ -6,14 +6,14 @@ and is learnt as it was sampled. Episodes stand on disk as they end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from problems.errors import ArenaError
-from training.episode_file import EpisodeFile, EpisodeLine
+from training.episode_file import EpisodeFile, EpisodeLine, collect
 from training.guards import require_context
 from training.model import ChatCodec, Sampler
 from training.recipe import Recipe
-from training.rollout import jobs_of
+from training.rollout import Job, jobs_of
 from training.token_rows import Rows, rows_of_rollouts
 from training.workbench import Workbench
 
@@ -29,13 +29,14 @@ def sample_rejection(
     """
     jobs = jobs_of(bench.problems, recipe.samples, recipe.seed)
     bench.require_train(jobs)
-    missing = file.missing(jobs)
-    for start in range(0, len(missing), recipe.parallel):
-        part = missing[start : start + recipe.parallel]
-        for line in bench.sample(part, sampler, codec, recipe.decode, recipe.parallel):
-            file.add(line)
-        if bench.progress:
-            bench.progress("sample", len(jobs) - len(missing) + start + len(part), len(jobs))
+
+    def sample(missing: Sequence[Job]) -> Iterable[EpisodeLine]:
+        for start in range(0, len(missing), recipe.parallel):
+            part = missing[start : start + recipe.parallel]
+            yield from bench.sample(part, sampler, codec, recipe.decode, recipe.parallel)
+
+    report = bench.progress
+    collect(jobs, file, sample, None if report is None else lambda done, of: report("sample", done, of))
     return file.lines()
 
 

@@ -26,7 +26,7 @@ import msgspec
 from problems.canonical import content_hash
 from problems.errors import ArenaError
 from training.model import Checkpoint, RunLineage, Versions
-from training.recipe import Recipe
+from training.recipe import Recipe, parse_recipe
 
 Progress = Callable[[str, int, int], None]  # phase, done, of
 
@@ -140,6 +140,20 @@ def open_checkpoint(folder: Path) -> tuple[Checkpoint, RunLineage]:
         lineage_sha256=lineage_sha256(lineage),
     )
     return checkpoint, lineage
+
+
+def lineage_chain(folder: Path) -> list[tuple[Path, Checkpoint, RunLineage]]:
+    """A finished run and the runs it comes from, back to the base model.
+
+    Raises ArenaError V2124 where one is missing, was changed, or is not what its child was trained from.
+    """
+    chain = [(folder, *open_checkpoint(folder))]
+    while parent := parse_recipe(chain[-1][2].recipe, str(chain[-1][0])).parent:
+        checkpoint, lineage = open_checkpoint(Path(parent))
+        if chain[-1][2].parent_sha256 != checkpoint.lineage_sha256:
+            raise ArenaError("V2124", f"{parent} is not what {chain[-1][0]} was trained from")
+        chain.append((Path(parent), checkpoint, lineage))
+    return chain
 
 
 def weights_sha256(folder: Path) -> str:

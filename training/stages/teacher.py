@@ -7,17 +7,16 @@ KTO's labels, and the successes GRPO's tool-match reference. Nothing of a proble
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 
 from harness.inference.port import Upstream
 from training.corpus.assembly import assemble_trace
 from training.corpus.model import Facts, Source, Trace
-from training.episode_file import EpisodeFile, EpisodeLine
+from training.episode_file import EpisodeFile, EpisodeLine, collect
 from training.model import ChatCodec
 from training.recipe import Recipe
 from training.rewards import Step
-from training.rollout import jobs_of
+from training.rollout import Job, jobs_of
 from training.token_rows import Rows, by_step, rows_of_traces
 from training.workbench import Workbench
 
@@ -29,13 +28,12 @@ def ask_teacher(recipe: Recipe, file: EpisodeFile, upstream: Upstream, bench: Wo
     """
     jobs = jobs_of(bench.problems, 1, recipe.seed)
     bench.require_train(jobs)
-    missing = file.missing(jobs)
-    with ThreadPoolExecutor(recipe.parallel) as pool:
-        running = [pool.submit(bench.ask, job, upstream, recipe.teacher_model, recipe.decode) for job in missing]
-        for number, future in enumerate(running, len(jobs) - len(missing) + 1):
-            file.add(future.result())
-            if bench.progress:
-                bench.progress("teacher", number, len(jobs))
+
+    def ask(missing: Sequence[Job]) -> Iterable[EpisodeLine]:
+        return bench.ask_all(missing, upstream, recipe.teacher_model, recipe.decode, recipe.parallel)
+
+    report = bench.progress
+    collect(jobs, file, ask, None if report is None else lambda done, of: report("teacher", done, of))
     return file.lines()
 
 

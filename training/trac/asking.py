@@ -1,0 +1,132 @@
+"""The one way from the oracle to a model: answers kept, faults retried, tokens counted, a limit of cost held.
+
+Promise: nothing is asked that was answered before; nothing is asked that could take the run over its limit (V2148). An
+endpoint's fault is tried again while its code says that this may help, and then ends the run: what was answered stays.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from harness.inference.port import ModelReply, RetryLaterError, Upstream
+from problems.errors import ArenaError
+from training.trac.answers import Answers
+from training.trac.model import Price, Trial, Usage
+
+ATTEMPTS = 4
+_BACKOFF_MS, _PAUSE_MS_MAX = 1_000, 60_000
+_BYTES_PER_TOKEN = 3  # fewer than any tokenizer needs for plain text: a bound from above
+_FREE = Price()
+
+Chat = tuple[tuple[str, str], ...]  # (role, text)
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of a reply."""
+
+    text: str
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class Asker:
+    """Asks models and keeps the answers. Thread-safe. `micro_usd_max` None: no limit."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        answers: Answers,
+        prices: Mapping[str, Price],
+        *,
+        micro_usd_max: int | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._upstream, self._answers, self._prices = upstream, answers, prices
+        self._micro_usd_max, self._sleep = micro_usd_max, sleep
+        self._usage: dict[str, Usage] = {}
+        self._reserved_micro_usd = 0
+        self._lock = threading.Lock()
+
+    def ask(self, model: str, chat: Chat, tokens_max: int) -> str:
+        """The reply's text. Raises ArenaError V2148 before a call that could break the limit, else what the endpoint
+        raises after its retries: A1040, U3001 to U3004."""
+        messages = [{"role": role, "content": text} for role, text in chat]
+        question = {"model": model, "messages": messages, "temperature": 0, "max_tokens": tokens_max}
+        kept = self._answers.find(question, Kept)
+        if kept is None:
+            reply = self._paid(
+                model, prompt_tokens_bound(chat), tokens_max, lambda: self._complete(msgspec.json.encode(question))
+            )
+            kept = Kept(
+                text=reply.content, prompt_tokens=reply.prompt_tokens, completion_tokens=reply.completion_tokens
+            )
+            self._answers.keep(question, kept)
+            self._count(model, kept.prompt_tokens, kept.completion_tokens)
+        else:
+            self._count(model, 0, 0, kept=1)
+        return kept.text
+
+    def trial(self, model: str, question: object, tokens_max: tuple[int, int], run: Callable[[], Trial]) -> Trial:
+        """A trial that was run before, or is run now; `tokens_max` are its bounds: prompt and completion tokens."""
+        found = self._answers.find(question, Trial)
+        if found is not None:
+            self._count(model, 0, 0, kept=1)
+            return found
+        trial = self._paid(model, *tokens_max, run)
+        self._answers.keep(question, trial)
+        self._count(model, trial.prompt_tokens, trial.completion_tokens)
+        return trial
+
+    def usage(self) -> tuple[Usage, ...]:
+        """What every model was asked for so far, by name."""
+        with self._lock:
+            return tuple(self._usage[model] for model in sorted(self._usage))
+
+    def _paid[Result](
+        self, model: str, prompt_tokens: int, completion_tokens: int, work: Callable[[], Result]
+    ) -> Result:
+        """Do the work while its highest price is set aside. Raises ArenaError V2148 where it does not fit."""
+        bound = self._prices.get(model, _FREE).micro_usd(prompt_tokens, completion_tokens)
+        with self._lock:
+            spent = sum(one.micro_usd for one in self._usage.values())
+            if self._micro_usd_max is not None and spent + self._reserved_micro_usd + bound > self._micro_usd_max:
+                raise ArenaError("V2148", f"${spent / 1e6:.2f} of ${self._micro_usd_max / 1e6:.2f} are spent")
+            self._reserved_micro_usd += bound
+        try:
+            return work()
+        finally:
+            with self._lock:
+                self._reserved_micro_usd -= bound
+
+    def _count(self, model: str, prompt_tokens: int, completion_tokens: int, *, kept: int = 0) -> None:
+        price = self._prices.get(model, _FREE)
+        with self._lock:
+            one = self._usage.get(model, Usage(model=model))
+            self._usage[model] = Usage(
+                model=model,
+                calls=one.calls + 1,
+                kept=one.kept + kept,
+                prompt_tokens=one.prompt_tokens + prompt_tokens,
+                completion_tokens=one.completion_tokens + completion_tokens,
+                micro_usd=one.micro_usd + price.micro_usd(prompt_tokens, completion_tokens),
+            )
+
+    def _complete(self, request: bytes) -> ModelReply:
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return self._upstream.complete(request.decode())
+            except ArenaError as error:
+                if not error.entry.is_retryable or attempt == ATTEMPTS:
+                    raise
+                asked = error.retry_after_ms if isinstance(error, RetryLaterError) else 0
+                self._sleep(min(_PAUSE_MS_MAX, max(asked, _BACKOFF_MS << (attempt - 1))) / 1_000)
+        raise AssertionError("the last attempt returns or raises")
+
+
+def prompt_tokens_bound(chat: Sequence[tuple[str, str]]) -> int:
+    """More tokens than the conversation has."""
+    return sum(len(text.encode()) // _BYTES_PER_TOKEN + 8 for _, text in chat)
