@@ -16,7 +16,7 @@ from arena.bank.partition_file import PARTITION_FILE, Assignment, PartitionFile,
 from arena.bank.port import Bank
 from arena.bank.sealed_stock import SealedStock
 from arena.bank.stock import BatchStock
-from arena.bank.suite_signature import open_shipped
+from arena.bank.suite_signature import open_shipped, read_suite
 from arena.chain.keys import verify
 from arena.chain.local import LocalSubtensor
 from arena.chain.opening import open_beacon, open_timelock
@@ -29,7 +29,7 @@ from arena.race.schedule import coming_closes_ms
 from harness.agents.registry import reference_agents
 from harness.catalogue.engine import open_catalogue
 from neurons.settings import Settings
-from neurons.wiring import LOCAL_NETWORK, catalogue_path, policy_of, prepare_catalogue
+from neurons.wiring import LOCAL_NETWORK, catalogue_path, policy_of, prepare_catalogue, suite_folder
 from problems.canonical import text_hash
 from problems.errors import ArenaError
 from problems.model import BUCKETS, Bucket, Problem
@@ -39,28 +39,32 @@ from problems.shelf import Shelf
 from problems.shipped_suites import SUITES, products_sha256, shipped_answers
 from problems.suites import read_problems, write_problems
 from problems.synthesis import ProblemMaker, synthesize
+from problems.titles import AcceptedTitles, cut_titles, decode_accepted
+
+BANK_TITLES = "titles.json"  # accepted titles of the node's own problems, in the folder of its bank
 
 
-def prepare_suite(settings: Settings, policy: Policy) -> tuple[Problem, ...]:
-    """The active public suite of `policy`: the operator's file, else the shipped suite of that name.
+def prepare_suite(settings: Settings, policy: Policy, own_hotkey: str = "") -> tuple[Problem, ...]:
+    """The active public suite of `policy`: on a real network the one that the operator signed.
 
-    On the local network the shipped suite serves where the catalogue is the one it is asked of, and its signature is
-    checked each time; over any other catalogue a suite of that name is made, and kept as a file.
+    The operator is the key that the setting `bank_hotkey` names; where it names none, the node itself (`own_hotkey`,
+    ss58). On the local network the shipped suite serves where the catalogue is the one it is asked of, and its
+    signature is checked each time; over any other catalogue a suite of that name is made, and kept as a file.
 
-    Raises ArenaError P4001 when a real network's node has none, P4015 when there are fewer problems than the policy
-    asks for, P4018 when the shipped suite is not what the operator signed, V2064 when a suite made here can't be
-    written.
+    Raises ArenaError P4001 when a real network's node has none, P4006 when its answers are not in the catalogue, P4015
+    when there are fewer problems than the policy asks for, P4018 when the suite is not what the operator signed, or no
+    operator is known, V2064 when a suite made here can't be written.
     """
     name, count = policy.qualifying.suite, policy.qualifying.problems
-    path = settings.state_dir / "suites" / f"{name}-{count}.jsonl"
+    if settings.network != LOCAL_NETWORK:
+        return _first_of_each(_signed_suite(settings, name, settings.bank_hotkey or own_hotkey), count)
+    path = suite_folder(settings) / f"{name}-{count}.jsonl"
     if path.exists():
         with path.open(encoding="utf-8") as lines:
             found = read_problems(lines)
         if len(found) < count:
             raise ArenaError("P4015", f"{path} holds {len(found)} problems of {count}")
         return found
-    if settings.network != LOCAL_NETWORK:
-        raise ArenaError("P4001", f"no suite at {path}")
     shipped = _shipped_suite(settings, name)
     if shipped is not None:
         return _first_of_each(shipped, count)
@@ -131,14 +135,23 @@ def open_bank(
     """The node's bank: the sealed batches of the key that the settings name, or a stock of its own.
 
     A real network's batches stand under a partition: sealed ones name its manifest, and for problems of its own a node
-    keeps `bank/partition.json`; without them no race opens (P4030). New problems enter there by answers, near-identical
-    products counted as one, so no batch joins two pools. On the local network the partition may be missing; an empty
-    stock makes problems nobody has seen, and none of their answers is an answer of a public suite or of an earlier
-    batch. Without a `signer` the bank can only be looked at.
+    keeps `bank/partition.json`; without them no race opens (P4030). Nor does one without the batch's accepted titles:
+    sealed ones hold them, and those of one's own problems stand in `bank/titles.json` (P4031). New problems enter there
+    by answers, near-identical products counted as one, so no batch joins two pools. On the local network the partition
+    may be missing; an empty stock makes problems nobody has seen, and none of their answers is an answer of a public
+    suite or of an earlier batch. Without a `signer` the bank can only be looked at.
     """
     folder, is_real = settings.state_dir / "bank", settings.network != LOCAL_NETWORK
     if settings.bank_hotkey:
-        return SealedStock(folder, settings.bank_hotkey, verify, timelock, beacon, is_partition_required=is_real)
+        return SealedStock(
+            folder,
+            settings.bank_hotkey,
+            verify,
+            timelock,
+            beacon,
+            is_partition_required=is_real,
+            are_titles_required=is_real,
+        )
     path = folder / PARTITION_FILE
     public = shipped_answers().union(reward.product_id for problem in suite for reward in problem.rewards)
     maker = Replenisher(lambda: catalogue_products(settings), public, policy.race.batch_problems)
@@ -150,7 +163,15 @@ def open_bank(
             raise ArenaError("P4030", f"no partition at {path}, and the setting bank_hotkey is empty")
         return unpartitioned(problems)
 
-    return BatchStock(folder, secrets.token_bytes, None if is_real else maker, assign)
+    def titles_of(problems: Sequence[Problem]) -> AcceptedTitles | None:
+        release = folder / BANK_TITLES
+        if release.exists():
+            return cut_titles(decode_accepted(release.read_bytes()), problems)
+        if is_real:
+            raise ArenaError("P4031", f"no title release at {release}, and the setting bank_hotkey is empty")
+        return None
+
+    return BatchStock(folder, secrets.token_bytes, None if is_real else maker, assign, titles_of)
 
 
 def measure_stock(settings: Settings, now_ms: int) -> StockLevel:
@@ -168,6 +189,24 @@ def practice_problems(settings: Settings, name: str, count: int) -> tuple[Proble
     """`count` problems over the catalogue, seeded by `name`: the same for everybody who asks for that name."""
     seed = int(text_hash(f"agent-arena/suite/{name}")[:15], 16)
     return synthesize(catalogue_products(settings), seed=seed, counts=_counts(count))
+
+
+def _signed_suite(settings: Settings, name: str, operator: str) -> tuple[Problem, ...]:
+    """The suite in the state folder that `operator` signed, over a catalogue that can answer it.
+
+    The catalogue's products are counted, not hashed: over millions that takes minutes, and a start should not.
+    """
+    if not operator:
+        raise ArenaError("P4018", f"{name}: set bank_hotkey to the operator's key, which signs the suite")
+    suite = read_suite(suite_folder(settings), name, verify, operator)
+    catalogue, documents = open_catalogue(catalogue_path(settings)), suite.manifest.catalogue.documents
+    if len(catalogue) != documents:
+        raise ArenaError("P4018", f"{name} is asked of {documents} documents, this catalogue holds {len(catalogue)}")
+    for problem in suite.problems:
+        for item in problem.rewards:
+            if catalogue.product(item.product_id) is None:
+                raise ArenaError("P4006", f"{problem.problem_id} of suite {name}: {item.product_id}")
+    return suite.problems
 
 
 def _shipped_suite(settings: Settings, name: str) -> tuple[Problem, ...] | None:
@@ -192,7 +231,7 @@ def _first_of_each(problems: Sequence[Problem], count: int) -> tuple[Problem, ..
         for problem in [problem for problem in problems if problem.bucket == bucket][: wanted[bucket]]
     )
     if len(chosen) < count:
-        raise ArenaError("P4015", f"the shipped suite holds {len(problems)} problems, the policy asks for {count}")
+        raise ArenaError("P4015", f"the suite holds {len(problems)} problems, the policy asks for {count}")
     return chosen
 
 

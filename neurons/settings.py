@@ -34,6 +34,7 @@ _FLAG_ALIASES = {
     "--subtensor.chain_endpoint": "network",
 }
 _FLAG_CONSTANTS = {"--logging.debug": ("log_level", "debug"), "--logging.info": ("log_level", "info")}
+_SWITCHES = frozenset({"share", "shadow"})  # flags that stand alone, too: `--share` is `--share true`
 _PLAIN_ENVIRONMENT = {"OPENAI_BASE_URL": "openai_base_url", "OPENAI_API_KEY": "openai_api_key"}
 
 
@@ -70,7 +71,9 @@ class Settings(BaseSettings):
         " with AWS_* in the environment; empty: in Postgres",
     )
     bank_hotkey: str = Field(
-        default="", description="whose sealed batches are raced, ss58; empty: batches from this node's own stock"
+        default="",
+        description="the operator's key, ss58: whose sealed batches are raced, and on a real network whose suite agents"
+        " qualify on; empty: this node's own",
     )
     bank_days_min: int = Field(default=30, ge=0, description="warn when the bank's stock lasts for fewer days")
     workers: int = Field(
@@ -196,7 +199,9 @@ def split_flags(argv: Sequence[str]) -> tuple[dict[str, str], Path | None, list[
             name, constant = _FLAG_CONSTANTS[flag]
             flags[name] = constant
         elif flag in spellings or flag == "--config":
-            if not has_value:
+            if not has_value and spellings.get(flag) in _SWITCHES and waiting[:1] not in (["true"], ["false"]):
+                value = "true"
+            elif not has_value:
                 if not waiting or waiting[0].startswith("--"):
                     raise ArenaError("V2030", f"{flag} needs a value")
                 value = waiting.pop(0)

@@ -161,17 +161,25 @@ def held_path(state_dir: Path) -> Path:
     return state_dir / "held"
 
 
-def titles_file(settings: Settings) -> str:
-    """The accepted titles of the bank release beside the index, or "" for `lexical/1` on the local network.
+def suite_folder(settings: Settings) -> Path:
+    """Where suites stand: on a real network as the operator signed them (`arena problems sign-suite`)."""
+    return settings.state_dir / "suites"
 
-    Raises ArenaError V2040 on a real network without a release: its scores would not be other validators' scores.
+
+def titles_file(settings: Settings) -> str:
+    """The accepted titles of the suite, or "" for `lexical/1` on the local network. A race's batch brings its own.
+
+    On a real network they stand beside the suite and are signed with it. The local network takes a release beside the
+    index, which also serves batches that were sealed without titles. Raises ArenaError V2040 on a real network without
+    them: its scores would not be other validators' scores.
     """
-    release = catalogue_path(settings) / "titles.json"
-    if release.exists():
-        return str(release)
-    if settings.network != LOCAL_NETWORK:
-        raise ArenaError("V2040", f"no title release at {release}")
-    return ""
+    if settings.network == LOCAL_NETWORK:
+        release = catalogue_path(settings) / "titles.json"
+        return str(release) if release.exists() else ""
+    release = suite_folder(settings) / f"{policy_of(settings).qualifying.suite}.titles.json"
+    if not release.exists():
+        raise ArenaError("V2040", f"no accepted titles at {release}")
+    return str(release)
 
 
 def open_titles(path: str) -> TitleMatcher:
@@ -179,6 +187,16 @@ def open_titles(path: str) -> TitleMatcher:
     from problems.titles import LexicalTitles, decode_accepted
 
     return decode_accepted(Path(path).read_bytes()) if path else LexicalTitles()
+
+
+def open_released_titles(settings: Settings) -> TitleMatcher:
+    """The accepted titles of everything public: `titles*.json` beside the index (a suite's, and those of released
+    batches), or `lexical/1` where there are none. Raises ArenaError P4012 for a malformed release."""
+    from problems.titles import JoinedTitles, LexicalTitles, decode_accepted
+
+    paths = sorted(catalogue_path(settings).glob("titles*.json"))
+    releases = tuple(decode_accepted(path.read_bytes()) for path in paths)
+    return JoinedTitles(releases) if releases else LexicalTitles()
 
 
 def open_judges(rubric: Rubric, endpoint: Endpoint | None) -> tuple[Judge, ...]:

@@ -33,7 +33,8 @@ _FOLDER = "shipped"
 
 
 class CatalogueRecipe(msgspec.Struct, frozen=True, kw_only=True):
-    """How to make the catalogue a suite is asked of: `harness.catalogue.synthetic.generate(documents, seed)`."""
+    """The catalogue a suite is asked of: `harness.catalogue.synthetic.generate(documents, seed)` makes it, or, where
+    the generator is `given`, nobody does, and it is told by its products."""
 
     generator: str = "synthetic"
     documents: int
@@ -47,7 +48,7 @@ class SuiteManifest(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     version: int
     catalogue: CatalogueRecipe
-    seed: str  # decimal text: canonical integers end at 2^53
+    seed: str  # decimal text: canonical integers end at 2^53; "": the problems follow from no seed
     after: tuple[str, ...]  # suites whose answers are kept out of this one, in the order they were made
     counts: dict[str, int]
     problems_sha256: str  # of the problem file's bytes

@@ -20,6 +20,7 @@ from problems.errors import ArenaError
 from problems.model import Pool, Problem
 from problems.soundness import check_problem
 from problems.suites import problem_bytes
+from problems.titles import AcceptedTitles, encode_accepted, reward_titles
 
 SALT_BYTES = 32
 
@@ -32,6 +33,7 @@ class SealedBatch(msgspec.Struct, frozen=True, kw_only=True):
     pools: tuple[Pool, ...]  # of each problem, under the partition manifest of `partition_sha256`
     cluster_ids: tuple[str, ...]  # of each problem, under the same manifest
     partition_sha256: str = ""
+    titles: AcceptedTitles | None = None  # of its problems' reward titles alone; None: the nodes' own matcher scores
     salt: str  # 32 bytes, hex
 
     @property
@@ -49,13 +51,19 @@ class SealedBatch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def batch_sha256(self) -> str:
-        """Keyed commitment (hex) to the race, the partition and every problem with its answer, pool and cluster, in
-        order."""
-        leaves = [
+        """Keyed commitment (hex) to the race, the partition, the accepted titles and every problem with its answer,
+        pool and cluster, in order."""
+        leaves: list[str] = [
             commitment(self.salt, _labelled("problem", f"{pool}\n{cluster}\n".encode() + problem_bytes(problem)))
             for problem, pool, cluster in zip(self.problems, self.pools, self.cluster_ids, strict=True)
         ]
-        root = {"race_id": self.race_id, "partition_sha256": self.partition_sha256, "problems": leaves}
+        root: dict[str, str | list[str]] = {
+            "race_id": self.race_id,
+            "partition_sha256": self.partition_sha256,
+            "problems": leaves,
+        }
+        if self.titles is not None:
+            root["titles"] = commitment(self.salt, _labelled("titles", encode_accepted(self.titles)))
         return commitment(self.salt, _labelled("batch", canonical_bytes(root)))
 
     @property
@@ -82,14 +90,17 @@ def seal(
     pools: Sequence[Pool] = (),
     cluster_ids: Sequence[str] = (),
     partition_sha256: str = "",
+    titles: AcceptedTitles | None = None,
 ) -> SealedBatch:
     """A batch for one race. `salt` is 32 random bytes, fresh for each batch.
 
     Pools and clusters are those of a partition manifest; without one every problem is `train`, and its cluster is the
-    set of its own answers' product classes.
+    set of its own answers' product classes. `titles` lists the reward titles of these problems and no others, so that
+    an opened batch says nothing of one that is still sealed (`problems.titles.cut_titles`).
 
     Raises ArenaError P4002 to P4004 for an unsound problem, P4007 when two problems share an id, P4029 for one that is
-    never to be raced, ValueError for a salt of another length or another number of pools or clusters than of problems.
+    never to be raced, P4012 for titles of other problems or too few, ValueError for a salt of another length or another
+    number of pools or clusters than of problems.
     """
     if len(salt) != SALT_BYTES:
         raise ValueError(f"a salt has {SALT_BYTES} bytes, not {len(salt)}")
@@ -104,6 +115,8 @@ def seal(
         if pool == "never_touch":
             raise ArenaError("P4029", f"{problem.problem_id} shares a cluster with a suite")
         seen.add(problem.problem_id)
+    if titles is not None and (odd := reward_titles(problems) ^ titles.accepted.keys()):
+        raise ArenaError("P4012", f"{race_id}: {titles.name} and the problems differ in the title {min(odd)!r}")
     clusters = tuple(cluster_ids) or tuple(cluster_id(problem) for problem in problems)
     if len(clusters) != len(problems):
         raise ValueError(f"{len(problems)} problems and {len(clusters)} clusters")
@@ -113,6 +126,7 @@ def seal(
         pools=assigned,
         cluster_ids=clusters,
         partition_sha256=partition_sha256,
+        titles=titles,
         salt=salt.hex(),
     )
 

@@ -16,11 +16,19 @@ from arena.bank.batch import SealedBatch, seal
 from arena.bank.private_file import write_private
 from problems.errors import ArenaError
 from problems.model import Pool, Problem
+from problems.titles import AcceptedTitles
 
-_VERSION = 2
+_VERSION, _VERSION_WITHOUT_TITLES = 3, 2
 
 
-class _BatchFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Titles(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Accepted titles, titles and ids sorted."""
+
+    name: str
+    accepted: dict[str, tuple[str, ...]]
+
+
+class _BatchFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The file's shape."""
 
     version: int
@@ -31,6 +39,7 @@ class _BatchFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     pools: tuple[Pool, ...]
     cluster_ids: tuple[str, ...]
     partition_sha256: str
+    titles: _Titles | None = None
 
 
 def write_batch(path: Path, batch: SealedBatch) -> None:
@@ -50,7 +59,7 @@ def read_batch(path: Path) -> SealedBatch:
 def encode_batch(batch: SealedBatch) -> bytes:
     """The batch as JSON, salt and answers included."""
     held = _BatchFile(
-        version=_VERSION,
+        version=_VERSION if batch.titles else _VERSION_WITHOUT_TITLES,
         race_id=batch.race_id,
         salt=batch.salt,
         batch_sha256=batch.batch_sha256,
@@ -58,6 +67,7 @@ def encode_batch(batch: SealedBatch) -> bytes:
         pools=batch.pools,
         cluster_ids=batch.cluster_ids,
         partition_sha256=batch.partition_sha256,
+        titles=_written(batch.titles),
     )
     typed = msgspec.convert(msgspec.to_builtins(held), _BatchFile)  # an amount given as an integer becomes a float
     return msgspec.json.encode(typed)
@@ -67,7 +77,7 @@ def decode_batch(content: bytes, place: str) -> SealedBatch:
     """The batch in these bytes; `place` names them in errors.
 
     Raises ArenaError P4001 for bytes that are no JSON, P4010 for another shape, spelling or hash, and what `seal`
-    raises for unsound problems.
+    raises for unsound problems and titles.
     """
     try:
         held = msgspec.json.decode(content, type=_BatchFile)
@@ -75,8 +85,9 @@ def decode_batch(content: bytes, place: str) -> SealedBatch:
         raise ArenaError("P4010", f"{place}: {error}") from error
     except (msgspec.DecodeError, UnicodeError) as error:
         raise ArenaError("P4001", f"{place}: {error}") from error
-    if held.version != _VERSION:
-        raise ArenaError("P4010", f"{place}: format {held.version} is not {_VERSION}")
+    expected = _VERSION if held.titles else _VERSION_WITHOUT_TITLES
+    if held.version != expected:
+        raise ArenaError("P4010", f"{place}: format {held.version} is not {expected}")
     try:
         batch = seal(
             held.race_id,
@@ -85,6 +96,7 @@ def decode_batch(content: bytes, place: str) -> SealedBatch:
             pools=held.pools,
             cluster_ids=held.cluster_ids,
             partition_sha256=held.partition_sha256,
+            titles=_read(held.titles),
         )
     except ValueError as error:
         raise ArenaError("P4010", f"{place}: {error}") from error
@@ -93,3 +105,16 @@ def decode_batch(content: bytes, place: str) -> SealedBatch:
     if encode_batch(batch) != content:
         raise ArenaError("P4010", f"{place}: it was written again by another program")
     return batch
+
+
+def _written(titles: AcceptedTitles | None) -> _Titles | None:
+    if titles is None:
+        return None
+    accepted = {title: tuple(sorted(ids)) for title, ids in sorted(titles.accepted.items())}
+    return _Titles(name=titles.name, accepted=accepted)
+
+
+def _read(held: _Titles | None) -> AcceptedTitles | None:
+    if held is None:
+        return None
+    return AcceptedTitles(name=held.name, accepted={title: frozenset(ids) for title, ids in held.accepted.items()})

@@ -26,10 +26,10 @@ class NoticedProblem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     cluster_commitment: str
 
 
-class BatchNotice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BatchNotice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What is public of a sealed batch. `race_id` is the bank's name for the race that closes before `round`."""
 
-    version: int = NOTICE_VERSION
+    version: int
     race_id: str
     network: str  # the beacon
     round: int  # the first round after the race's close
@@ -39,6 +39,7 @@ class BatchNotice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ciphertext_sha256: str
     made_ms: int  # unix milliseconds, by the bank's clock
     signer: str  # hotkey, ss58
+    titles: str = ""  # name of the matcher whose verdicts lie inside; "": none lie there
 
     @property
     def problem_ids(self) -> tuple[str, ...]:

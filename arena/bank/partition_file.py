@@ -2,8 +2,9 @@
 
 Promise: a manifest read from here is the one its signer signed, byte for byte (P4028 otherwise), and disjoint as every
 manifest is. The private file (mode 0600) tells the pool of any problem and grows by `assign`; each manifest it ever was
-is kept beside it in public form, `partitions/<sha256>.json`, since batches and records name manifests by hash. The
-public form holds keyed tokens only: it says nothing of a problem before that problem's tokens are opened.
+is kept beside it in public form, since batches and records name manifests by hash: `partitions/<sha256>.json` whole, or
+`<sha256>.change.json` with what the manifest before it did not say, so that a race costs what entered with it and not
+the bank. The public form holds keyed tokens only: it says nothing of a problem before that problem's tokens are opened.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from arena.chain.port import Signer, Verifier
 from problems.clusters import answer_marks, cluster_id
 from problems.errors import ArenaError
 from problems.manifest import PartitionManifest, manifest_bytes
+from problems.manifest_change import ManifestChange, apply_changes, change_between
 from problems.model import Pool, Problem
 from problems.partition import OpenPartition, extend
 from problems.product_classes import NO_CATALOGUE, ProductClasses
 
 _DOMAIN = b"agent-arena/partition-manifest/1\n"
 
+_CHANGE = ".change.json"
 PARTITION_FILE = "partition.json"  # the private form, in the folder of a bank
 
 _Shape = TypeVar("_Shape")
@@ -36,6 +39,14 @@ class SignedManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     manifest: PartitionManifest
     signer: str  # hotkey, ss58
+    signature: str
+
+
+class SignedChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The public form of a manifest by its difference from the one before; the signature is that of the whole one."""
+
+    change: ManifestChange
+    signer: str
     signature: str
 
 
@@ -69,16 +80,24 @@ def sign_manifest(manifest: PartitionManifest, signer: Signer) -> SignedManifest
     return SignedManifest(manifest=manifest, signer=signer.hotkey, signature=signer.sign(_message(manifest)).hex())
 
 
-def write_partition(path: Path, manifest: PartitionManifest, key: bytes, signer: Signer) -> Path:
+def write_partition(
+    path: Path, manifest: PartitionManifest, key: bytes, signer: Signer, before: PartitionManifest | None = None
+) -> Path:
     """Write the private file and the public form beside it, whose path is returned.
 
-    Raises OSError when the folder can't be written, ArenaError P4023 when the key is another manifest's.
+    Where the public form of `before`, the manifest that this one follows, stands there, the change alone is written.
+    Raises OSError when the folder can't be written, ArenaError P4023 when the key is another manifest's, P4021 when the
+    manifest does not follow `before`.
     """
     OpenPartition(manifest, key)
     signed = sign_manifest(manifest, signer)
-    public = path.parent / "partitions" / f"{manifest.sha256}.json"
-    public.parent.mkdir(parents=True, exist_ok=True)
-    write_private(public, msgspec.json.encode(signed))
+    folder = path.parent / "partitions"
+    folder.mkdir(parents=True, exist_ok=True)
+    public, content = _whole(folder, manifest.sha256), msgspec.json.encode(signed)
+    if before is not None and any(form(folder, before.sha256).exists() for form in (_whole, _changed)):
+        change = SignedChange(change=change_between(before, manifest), signer=signed.signer, signature=signed.signature)
+        public, content = _changed(folder, manifest.sha256), msgspec.json.encode(change)
+    write_private(public, content)
     write_private(path, msgspec.json.encode(_PrivateFile(signed=signed, key=key.hex())))
     return public
 
@@ -90,10 +109,28 @@ def read_partition(path: Path, verify: Verifier) -> OpenPartition:
 
 
 def read_public_manifest(path: Path, bank_hotkey: str, verify: Verifier) -> PartitionManifest:
-    """The manifest of a public form. Raises ArenaError P4028 unless that bank signed it as it stands, P4001."""
-    signed = _decoded(path, SignedManifest)
-    _check(signed, bank_hotkey, verify, path)
-    return signed.manifest
+    """The manifest of a public form, whole or by its changes; a change needs those before it in the same folder.
+
+    Raises ArenaError P4028 unless that bank signed it as it stands, P4001 naming a file that is missing.
+    """
+    if not path.name.endswith(_CHANGE):
+        signed = _decoded(path, SignedManifest)
+        _check(signed, bank_hotkey, verify, path)
+        return signed.manifest
+    last = _decoded(path, SignedChange)
+    changes, whole = [last.change], _whole(path.parent, last.change.previous_sha256)
+    while not whole.exists():
+        earlier = _decoded(_changed(path.parent, changes[-1].previous_sha256), SignedChange).change
+        if earlier.serial != changes[-1].serial - 1:  # serials go down, so files that name one another end
+            raise ArenaError("P4028", f"{path}: {changes[-1].serial} does not follow {earlier.serial}")
+        changes.append(earlier)
+        whole = _whole(path.parent, earlier.previous_sha256)
+    try:
+        manifest = apply_changes(_decoded(whole, SignedManifest).manifest, changes[::-1])
+    except ArenaError as error:
+        raise ArenaError("P4028", f"{path}: {error.failure.detail}") from error
+    _check(SignedManifest(manifest=manifest, signer=last.signer, signature=last.signature), bank_hotkey, verify, path)
+    return manifest
 
 
 class PartitionFile:
@@ -121,7 +158,7 @@ class PartitionFile:
         extension = extend(partition, problems, classes)
         if extension.manifest is not partition.manifest:
             try:
-                write_partition(self._path, extension.manifest, key, self._signer)
+                write_partition(self._path, extension.manifest, key, self._signer, before=partition.manifest)
             except OSError as error:
                 raise ArenaError("V2064", f"{self._path}: {error.strerror or error}") from error
             partition = OpenPartition(extension.manifest, key)
@@ -143,6 +180,14 @@ def _cluster(partition: OpenPartition, problem: Problem) -> str:
     row = partition.row_of(partition.token(min(answer_marks(problem))))
     assert row is not None, "a problem that was entered stands in a row"
     return row.cluster
+
+
+def _whole(folder: Path, sha256: str) -> Path:
+    return folder / f"{sha256}.json"
+
+
+def _changed(folder: Path, sha256: str) -> Path:
+    return folder / f"{sha256}{_CHANGE}"
 
 
 def _read_private(path: Path, verify: Verifier) -> tuple[OpenPartition, bytes]:

@@ -25,7 +25,8 @@ class Bank(Protocol):
         """What the race's batch commits to: of at least `problems_min` problems, for a race whose close is followed by
         that round. Asking again gives the same batch. `undrawn` names earlier races that ended before their draw.
 
-        Raises ArenaError P4014, P4015 or P4027 when there is none, P4010, P4025 or P4029 for one that may not be used.
+        Raises ArenaError P4014, P4015 or P4027 when there is none, P4010, P4025 or P4029 to P4031 for one that may not
+        be used.
         """
         ...
 

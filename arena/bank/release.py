@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Literal
 
-from arena.records.model import Context, ReleasedProblem
+from arena.records.model import Context, ReleasedProblem, SettlementRecord
 from problems.model import Pool
 
 # of a batch, by its race: sealed until its draw, released when the drawn race is over, settled or cancelled. One that
@@ -20,7 +20,7 @@ Audience = Literal["validators", "public"]
 Matter = Literal[
     "counts",  # how many of anything: names no problem
     "release",  # the release record itself: what it says is public by being said
-    "settlement",  # names the drawn problems of a race
+    "settlement",  # names the drawn problems of a race; of a batch that stays sealed, its public ids alone
     "problem",  # anything about one problem: evaluation, verdict, attempt, task, score
 ]
 Reason = Literal["", "unreleased", "pool"]
@@ -46,16 +46,26 @@ def reason_withheld(
 ) -> Reason:
     """Why something may not go out, or "" when it may. DESIGN section 5.
 
-    `pool` is the problem's, None where no released manifest gives it one; `pools` are those asked for by name. To the
-    public a problem goes out of a pool that was asked for and of no other; among validators pools keep nothing back.
+    The settlement of a race that was cancelled before its draw has nothing to wait for: no release will come, and it
+    tells of no problem but the random ids that the batch's notice names anyway. `pool` is the problem's, None where no
+    released manifest gives it one; `pools` are those asked for by name. To the public a problem goes out of a pool that
+    was asked for and of no other; among validators pools keep nothing back.
     """
-    if matter in ("counts", "release"):
+    if matter in ("counts", "release") or (matter, state) == ("settlement", "sealed"):
         return ""
     if not may_leave(state, audience):
         return "unreleased"
     if matter == "problem" and audience == "public" and (pool is None or pool not in pools):
         return "pool"
     return ""
+
+
+def settled_state(record: SettlementRecord, *, is_released: bool) -> BatchState:
+    """State of the batch of a settled race, by what its settlement says. What was never drawn from stays sealed."""
+    if is_released:
+        return "released"
+    is_beacon_out = record.inputs is not None and record.inputs.beacon_signature != ""
+    return "drawn" if record.state == "settled" or record.drawn or is_beacon_out else "sealed"
 
 
 def standing_of(

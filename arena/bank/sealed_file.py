@@ -1,9 +1,9 @@
 """Sealed batch files: a batch encrypted to its race's beacon round, with its signed notice.
 
-Promise: before the round nobody reads the problems or the salt, its holder included; after it the round's published
-signature opens the file offline. A file in which any byte was changed is refused before anything is decrypted, and what
-comes out is compared with everything the notice committed to. Whoever holds a file can read it once the round is out,
-so files go to validators; what may be published before the release is `notice_bytes`.
+Promise: before the round nobody reads the problems, their accepted titles or the salt, its holder included; after it
+the round's published signature opens the file offline. A file in which any byte was changed is refused before anything
+is decrypted, and what comes out is compared with everything the notice committed to. Whoever holds a file can read it
+once the round is out, so files go to validators; what may be published before the release is `notice_bytes`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from arena.bank.batch import SealedBatch
 from arena.bank.batch_file import decode_batch, encode_batch
-from arena.bank.notice import BatchNotice, NoticedProblem, SignedNotice, check_notice, sign_notice
+from arena.bank.notice import NOTICE_VERSION, BatchNotice, NoticedProblem, SignedNotice, check_notice, sign_notice
 from arena.bank.private_file import write_private
 from arena.chain.port import BeaconRound, Signer, Timelock, Verifier
 from problems.errors import ArenaError
@@ -41,6 +41,7 @@ def lock_batch(
     ciphertext = timelock.encrypt(encode_batch(batch), round_number)
     clusters = batch.cluster_commitments
     notice = BatchNotice(
+        version=NOTICE_VERSION,
         race_id=batch.race_id,
         network=timelock.network,
         round=round_number,
@@ -53,6 +54,7 @@ def lock_batch(
         ciphertext_sha256=hashlib.sha256(ciphertext).hexdigest(),
         made_ms=made_ms,
         signer=signer.hotkey,
+        titles=batch.titles.name if batch.titles else "",
     )
     return SealedFile(signed=sign_notice(notice, signer), ciphertext=ciphertext)
 
@@ -79,6 +81,7 @@ def check_opened(notice: BatchNotice, batch: SealedBatch) -> None:
         "race_id": notice.race_id == batch.race_id,
         "batch_sha256": notice.batch_sha256 == batch.batch_sha256,
         "partition_sha256": notice.partition_sha256 == batch.partition_sha256,
+        "titles": notice.titles == (batch.titles.name if batch.titles else ""),
         "problem ids": notice.problem_ids == batch.problem_ids,
         "cluster commitments": notice.cluster_commitments == batch.cluster_commitments,
     }

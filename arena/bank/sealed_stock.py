@@ -41,15 +41,18 @@ class SealedStock:
         beacon: Beacon,
         *,
         is_partition_required: bool = False,
+        are_titles_required: bool = False,
     ) -> None:
         """`bank_hotkey` is the key that signs this subnet's batches; `timelock` goes with `beacon`. With
-        `is_partition_required` a batch that was sealed without a partition manifest serves no race."""
+        `is_partition_required` a batch that was sealed without a partition manifest serves no race, with
+        `are_titles_required` none without its accepted titles inside."""
         self._folder = folder
         self._bank_hotkey = bank_hotkey
         self._verify = verify
         self._timelock = timelock
         self._beacon = beacon
         self._is_partition_required = is_partition_required
+        self._are_titles_required = are_titles_required
         self._index = FileIndex(folder, _describe)
 
     def seal_for(
@@ -59,12 +62,14 @@ class SealedStock:
         can be read by whoever holds it.
 
         Raises ArenaError P4027 when there is no such file, or more than one; P4025 when the bank did not sign it; P4030
-        when it was sealed without the partition it needs; P4015 when it holds too few problems; P4029 when one of its
-        ids stood in an earlier race's batch.
+        when it was sealed without the partition it needs, P4031 without the titles; P4015 when it holds too few
+        problems; P4029 when one of its ids stood in an earlier race's batch.
         """
         notice = self._file_for(round_number).notice
         if self._is_partition_required and not notice.partition_sha256:
             raise ArenaError("P4030", f"{notice.race_id} of {notice.signer} names no partition manifest")
+        if self._are_titles_required and not notice.titles:
+            raise ArenaError("P4031", f"{notice.race_id} of {notice.signer} holds no accepted titles")
         if len(notice.problems) < problems_min:
             raise ArenaError(
                 "P4015", f"{notice.race_id} holds {len(notice.problems)} problems, a race draws {problems_min}"

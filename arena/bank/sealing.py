@@ -19,6 +19,7 @@ from arena.bank.sealed_file import SealedFile, lock_batch
 from arena.chain.port import Beacon, Signer, Timelock
 from problems.errors import ArenaError
 from problems.model import BUCKETS
+from problems.titles import AcceptedTitles, cut_titles
 
 
 class Dealt(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,8 +78,12 @@ def lock_all(
     signer: Signer,
     random_bytes: Callable[[int], bytes],
     now_ms: Callable[[], int],
+    titles: AcceptedTitles | None = None,
 ) -> Iterator[SealedFile]:
-    """Each batch under a salt of its own, sealed to the first round after its race's close, and signed."""
+    """Each batch under a salt of its own, sealed to the first round after its race's close, and signed.
+
+    Of `titles` each batch takes those of its own problems inside. Raises ArenaError P4012 when one is missing.
+    """
     for one in dealt:
         batch = seal(
             race_named(one.closes_ms),
@@ -87,6 +92,7 @@ def lock_all(
             pools=one.assigned.pools,
             cluster_ids=one.assigned.cluster_ids,
             partition_sha256=one.assigned.partition_sha256,
+            titles=cut_titles(titles, one.assigned.problems) if titles else None,
         )
         opens_with = beacon.round_after(one.closes_ms)
         yield lock_batch(batch, opens_with, timelock=timelock, signer=signer, made_ms=now_ms())

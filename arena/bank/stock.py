@@ -25,6 +25,7 @@ from arena.chain.port import BeaconRound
 from problems.errors import ArenaError
 from problems.model import Problem
 from problems.suites import read_problems, write_problems
+from problems.titles import AcceptedTitles
 
 _BATCH = ".batch.json"
 
@@ -38,14 +39,17 @@ class BatchStock:
         random_bytes: Callable[[int], bytes],
         replenish: Callable[[frozenset[str]], Sequence[Problem]] | None = None,
         assign: Callable[[Sequence[Problem]], Assignment] | None = None,
+        titles_of: Callable[[Sequence[Problem]], AcceptedTitles | None] | None = None,
     ) -> None:
         """`replenish` makes problems for one more race when the stock is empty, none of whose answers may be among the
         product ids it is given (the answers of earlier batches). A real bank has none. `assign` says which pool and
-        cluster each problem belongs to; without it every problem is `train`."""
+        cluster each problem belongs to; without it every problem is `train`. `titles_of` gives the accepted titles of a
+        batch's problems, which go inside it; without it, or where it has none, the node's own matcher scores them."""
         self._folder = folder
         self._random_bytes = random_bytes
         self._replenish = replenish
         self._assign = assign
+        self._titles_of = titles_of
         self._index = FileIndex(folder, self._describe)
 
     def add(self, name: str, problems: Sequence[Problem]) -> Path:
@@ -90,8 +94,8 @@ class BatchStock:
 
         `undrawn` names earlier races that ended before their draw: nobody saw their problems, which may be sealed
         again, under a new salt. The round changes nothing here. Raises ArenaError P4014 when the stock is empty, P4015
-        when all that is left holds too few problems, P4001 to P4007 for an unsound file, V2064 when the folder can't be
-        written.
+        when all that is left holds too few problems, P4001 to P4007 for an unsound file, what `titles_of` raises, V2064
+        when the folder can't be written.
         """
         if self._batch_file(race_id).exists():
             return self.batch(race_id)
@@ -129,6 +133,7 @@ class BatchStock:
             pools=assigned.pools,
             cluster_ids=assigned.cluster_ids,
             partition_sha256=assigned.partition_sha256,
+            titles=self._titles_of(assigned.problems) if self._titles_of else None,
         )
         path = self._batch_file(race_id)
         try:

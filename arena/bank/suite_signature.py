@@ -4,20 +4,41 @@ Promise: a signature covers a domain tag and the manifest's canonical bytes, so 
 catalogue recipe, problem file and title release, and for nothing else; `check_suite` raises P4018 unless the key is
 the one expected. The suites that come with the code are signed with the **well-known development key** `//Owner`,
 whose secret everybody can derive: that proves which files belong together, not who made them. An operator of a real
-network signs suites of its own.
+network signs suites of its own: `write_suite` and `read_suite`, four files in one folder.
 """
 
 from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
 from arena.chain.port import Signer, Verifier
 from problems.errors import ArenaError
-from problems.shipped_suites import ShippedSuite, SuiteManifest, load_shipped, manifest_bytes, shipped_bytes
+from problems.model import Problem
+from problems.shipped_suites import (
+    SUITE_VERSION,
+    CatalogueRecipe,
+    ShippedSuite,
+    SuiteManifest,
+    decode_manifest,
+    load_shipped,
+    manifest_bytes,
+    open_suite,
+    shipped_bytes,
+)
+from problems.suites import write_problems
+from problems.titles import AcceptedTitles, cut_titles, encode_accepted
 
 _DOMAIN = b"agent-arena/suite/1\n"
 DEVELOPMENT_KEY_URI = "//Owner"  # the local subnet's owner
 DEVELOPMENT_HOTKEY = "5FTyuyEQQZs8tCcPTUFqotkm2SYfDnpefn9FitRgmTHnFDBD"  # its address; a test derives it
+
+
+_PROBLEMS, TITLES, _MANIFEST, _SIGNATURE = ".jsonl", ".titles.json", ".manifest.json", ".signature.json"
 
 
 class SuiteSignature(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +74,64 @@ def open_shipped(name: str, verify: Verifier, operator: str = DEVELOPMENT_HOTKEY
     suite = load_shipped(name)
     check_suite(suite.manifest, decode_signature(shipped_bytes(f"{name}.signature.json")), verify, operator)
     return suite
+
+
+def write_suite(
+    folder: Path,
+    name: str,
+    problems: Sequence[Problem],
+    titles: AcceptedTitles,
+    catalogue: CatalogueRecipe,
+    signer: Signer,
+) -> SuiteManifest:
+    """Write a suite of one's own, signed: problems, their accepted titles, manifest and signature.
+
+    Raises ArenaError P4012 when `titles` lacks one that the suite asks for, OSError when the folder can't be written.
+    """
+    problem_file = "".join(f"{line}\n" for line in write_problems(problems)).encode()
+    title_file = encode_accepted(cut_titles(titles, problems))
+    manifest = SuiteManifest(
+        name=name,
+        version=SUITE_VERSION,
+        catalogue=catalogue,
+        seed="",
+        after=(),
+        counts={str(bucket): count for bucket, count in Counter(problem.bucket for problem in problems).items()},
+        problems_sha256=hashlib.sha256(problem_file).hexdigest(),
+        titles=titles.name,
+        titles_sha256=hashlib.sha256(title_file).hexdigest(),
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind, content in (
+        (_PROBLEMS, problem_file),
+        (TITLES, title_file),
+        (_MANIFEST, manifest_bytes(manifest)),
+        (_SIGNATURE, msgspec.json.encode(sign_suite(manifest, signer))),
+    ):
+        (folder / f"{name}{kind}").write_bytes(content)
+    return manifest
+
+
+def read_suite(folder: Path, name: str, verify: Verifier, operator: str) -> ShippedSuite:
+    """The suite of that name which the operator (ss58) signed. The catalogue is not looked at.
+
+    Raises ArenaError P4001 naming a file that is not there, P4018 for files that are not the ones `operator` signed.
+    """
+    manifest_file, signature, problem_file, title_file = (
+        _content(folder / f"{name}{kind}") for kind in (_MANIFEST, _SIGNATURE, _PROBLEMS, TITLES)
+    )
+    manifest = decode_manifest(manifest_file)
+    if manifest.name != name:
+        raise ArenaError("P4018", f"{folder / name}{_MANIFEST}: it is of {manifest.name!r}")
+    check_suite(manifest, decode_signature(signature), verify, operator)
+    return open_suite(manifest, problem_file, title_file)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ArenaError("P4001", f"{path}: {error.strerror or error}") from error
 
 
 def decode_signature(content: bytes) -> SuiteSignature:

@@ -1,11 +1,12 @@
 """Title releases: per reward title, the ids of the products whose title passes, built once and shipped with a bank.
 
 Promise: the release is a pure function of reward titles, catalogue and vectors; building it is resumable, since the
-vectors of every finished piece of the catalogue stay in a folder and are used again, by the next release too. Cosine
-at least 0.7 passes (DESIGN section 5); an answer always passes its own title. Beside the release stands a report of
-how pairs lie around the threshold: what would change if the model's last digits did. `build_lexical` does the same for
-`lexical/1`, in integers. A release must not point at its answers, for nodes hold it before their races: `draw_decoys`
-gives products whose titles it covers as well, and which nobody asks for. Nothing here runs in a validator.
+vectors of every finished piece of the catalogue stay in a folder and are used again, by the next release too. Cosine at
+least 0.7 passes (DESIGN section 5); an answer always passes its own title. Beside the release stands a report of how
+pairs lie around the threshold: what would change if the model's last digits did. `build_lexical` does the same for
+`lexical/1`, in integers. A release names its answers: that of a suite is public as the suite is, that of a bank stays
+with the bank, and each batch takes its own part inside (`problems.titles.cut_titles`). Nothing here runs in a
+validator.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from random import Random
 
 import msgspec
 import numpy as np
@@ -26,7 +26,6 @@ from problems.model import Problem
 from problems.product import Product
 from problems.shelf import Shelf
 from problems.shipped_suites import accept_lexically
-from problems.synthesis import is_askable
 from problems.titles import AcceptedTitles
 
 THRESHOLD_E4 = 7_000
@@ -47,7 +46,7 @@ class ReleaseReport(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     threshold_e4: int
-    reward_titles: int  # decoys included
+    reward_titles: int
     products: int
     pairs_accepted: int
     accepted_alone: int  # reward titles that a single product passes
@@ -62,27 +61,10 @@ class ReleaseReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TitleRelease(msgspec.Struct, frozen=True, kw_only=True):
-    """The release and its report. `problems.shipped_suites.encode_accepted` gives its bytes."""
+    """The release and its report. `problems.titles.encode_accepted` gives its bytes."""
 
     titles: AcceptedTitles
     report: ReleaseReport
-
-
-def draw_decoys(
-    problems: Iterable[Problem], products: Iterable[Product], per_title: int, rng: Random
-) -> tuple[Product, ...]:
-    """`per_title` products for each reward title, or as many as there are: none is an answer, each could be one.
-
-    `rng` is seeded from secret randomness: whoever can repeat it can take the decoys out again.
-    """
-    answers_of = _answers_of(problems)
-    by_title = {
-        product.title: product
-        for product in sorted(products, key=lambda one: one.product_id)
-        if product.title not in answers_of and is_askable(product)
-    }
-    candidates = list(by_title.values())
-    return tuple(rng.sample(candidates, min(len(candidates), per_title * len(answers_of))))
 
 
 class VectorFolder:
@@ -123,22 +105,18 @@ def build_release(
     folder: VectorFolder,
     *,
     name: str,
-    decoys: Iterable[Product] = (),
     threshold_e4: int = THRESHOLD_E4,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> TitleRelease:
     """The release of these problems' titles over a catalogue.
 
-    `name` is what outcomes carry; `decoys` are covered as if they were answers; `on_progress` is told catalogue titles
-    done, and all of them. Repeat the call after an interruption: finished pieces are not embedded again. Raises
-    ArenaError U3001 to U3004 when the endpoint fails, V2064 when the folder can't be written, P4012 for a name without
-    the embedder's in it.
+    `name` is what outcomes carry; `on_progress` is told catalogue titles done, and all of them. Repeat the call after
+    an interruption: finished pieces are not embedded again. Raises ArenaError U3001 to U3004 when the endpoint fails,
+    V2064 when the folder can't be written, P4012 for a name without the embedder's in it.
     """
     if embedder.name not in name:
         raise ArenaError("P4012", f"{name!r} does not name its model {embedder.name!r}")
     answers_of = _answers_of(problems)
-    for decoy in decoys:
-        answers_of.setdefault(decoy.title, set()).add(decoy.product_id)
     rewards = sorted(answers_of)
     ids_of: dict[str, list[str]] = {}
     for product in products:
@@ -164,11 +142,9 @@ def build_release(
     )
 
 
-def build_lexical(
-    problems: Iterable[Problem], shelf: Shelf, catalogue: str, decoys: Iterable[Product] = ()
-) -> TitleRelease:
+def build_lexical(problems: Iterable[Problem], shelf: Shelf, catalogue: str) -> TitleRelease:
     """The release of `lexical/1` over a shelf, named `lexical/1@<catalogue>`; similarities are shares of words."""
-    release = accept_lexically(problems, shelf, catalogue, (decoy.title for decoy in decoys))
+    release = accept_lexically(problems, shelf, catalogue)
     near = [0] * ((NEAR_TO_E4 - NEAR_FROM_E4) // NEAR_STEP_E4)
     for reward in release.accepted:
         for other in shelf.likenesses(reward, NEAR_FROM_E4):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time, timedelta
 
-from arena.bank.release import BatchState, reason_withheld, standing_of
+from arena.bank.release import reason_withheld, settled_state, standing_of
 from arena.export.model import Cursor, Filters, Request, Withheld
 from arena.records.model import (
     AttemptRecord,
@@ -48,7 +48,7 @@ class Selection:
         if isinstance(payload, ReleaseRecord):
             return None
         if isinstance(payload, SettlementRecord):
-            state: BatchState = "released" if payload.race_id in self._releases else "drawn"
+            state = settled_state(payload, is_released=payload.race_id in self._releases)
             withheld = reason_withheld("settlement", audience="public", state=state)
             is_asked = not self._request.filters.races or payload.race_id in self._request.filters.races
         else:

@@ -48,8 +48,14 @@ _EXIT_BY_CODE = {
     "V2099": EXIT_INTEGRITY,
     "V2120": EXIT_USAGE,
     "V2123": EXIT_FAILED,
+    "V2141": EXIT_USAGE,
+    "V2144": EXIT_USAGE,
+    "V2146": EXIT_USAGE,
+    "V2147": EXIT_FAILED,
+    "V2148": EXIT_FAILED,
     "V2143": EXIT_INTEGRITY,
     "P4010": EXIT_INTEGRITY,
+    "P4018": EXIT_INTEGRITY,
     "P4025": EXIT_INTEGRITY,
     "P4028": EXIT_INTEGRITY,
 }
@@ -83,7 +89,11 @@ COMMANDS = (
     CommandEntry("records", "neurons.cli.records", _DATA, "Read and verify the signed log."),
     CommandEntry("problems", "neurons.cli.problems", _DATA, "List, check, score, make, sort and seal problems."),
     CommandEntry("catalogue", "neurons.cli.catalogue", _DATA, "Make, build, serve and measure product catalogues."),
+    CommandEntry(
+        "corpus", "neurons.cli.corpus", _TRAINING, "Filter exports into a training corpus, and see what was dropped."
+    ),
     CommandEntry("train", "neurons.cli.train", _TRAINING, "Train one stage of a model from a recipe."),
+    CommandEntry("eval", "neurons.cli.evaluate_model", _TRAINING, "Evaluate a model on a frozen set of problems."),
     CommandEntry(
         "lineage",
         "neurons.cli.train",
@@ -96,6 +106,8 @@ COMMANDS = (
         _TRAINING,
         "Make a checkpoint race again.",
     ),
+    CommandEntry("report", "neurons.cli.report", _TRAINING, "Lay evaluations beside the paper's Table 1."),
+    CommandEntry("study", "neurons.cli.study", _TRAINING, "Run the small study from nothing to its report."),
 )
 _ENTRY_BY_NAME = {entry.name: entry for entry in COMMANDS}
 

@@ -26,6 +26,7 @@ from neurons.cli.problems_reading import (
     refuse_existing,
 )
 from neurons.cli.problems_stats import stats
+from neurons.cli.problems_suite import sign_suite
 from neurons.cli.problems_titles import titles
 from neurons.cli.progress import show_progress
 
@@ -183,7 +184,7 @@ def synthesize(
     typer.echo(json_line(summary) if as_json else f"{len(made)} problems written to {out}")
 
 
-for _command in (cluster, partition, titles, seal, stock, release, stats):
+for _command in (cluster, partition, titles, seal, stock, release, sign_suite, stats):
     app.command()(_command)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from arena.bank.level import StockLevel
     from arena.bank.notice import BatchNotice
     from arena.bank.partition_file import Assignment
+    from arena.bank.sealed_file import SealedFile
     from arena.chain.port import Signer, Timelock
     from arena.store.postgres import PostgresStore
     from problems.model import Problem
@@ -70,17 +71,18 @@ def seal(
     Writes one NAME.sealed.json (for validators: whoever holds it can read it once the round is out) and one
     NAME.notice.json (public: commitments, random ids, round, signature) a race. Nobody can read a sealed file before
     its round, you included; keep the problem files apart, or delete them. On the network `local` the beacon is the
-    twin, and there is no secret; elsewhere --partition and --titles have to be given. Run it again to continue where the folder ends. A validator uses the files from
-    STATE_DIR/bank when its setting bank_hotkey names your key. Next: `arena problems stock`.
+    twin, and there is no secret; elsewhere --partition and --titles have to be given. Run it again to continue where
+    the folder ends. A validator uses the files from STATE_DIR/bank when its setting bank_hotkey names your key. Next:
+    `arena problems stock`.
     """
-    from arena.bank.sealed_file import notice_bytes, write_sealed
-    from arena.bank.sealed_stock import SUFFIX, SealedStock
+    from arena.bank.sealed_stock import SealedStock
     from arena.bank.sealing import deal, lock_all
     from arena.chain.keys import verify
     from arena.chain.opening import open_beacon, open_timelock
     from arena.race.schedule import coming_closes_ms
     from neurons.settings import resolve
     from neurons.wiring import LOCAL_NETWORK, policy_of, unix_ms
+    from problems.titles import cut_titles
 
     settings = resolve({"policy": policy, "network": network}).settings
     rules = policy_of(settings)
@@ -89,21 +91,18 @@ def seal(
             f"races of policy {rules.name} close some time after they open: no round can be known ahead",
             param_hint="--policy",
         )
-    if partition is None and settings.network != LOCAL_NETWORK:
-        raise typer.BadParameter("a real network's batches name their pools", param_hint="--partition")
-    if titles is None and settings.network != LOCAL_NETWORK:
-        raise typer.BadParameter("a real network's batches hold their accepted titles", param_hint="--titles")
-    accepted = read_release(titles) if titles else None
+    if settings.network != LOCAL_NETWORK:
+        _require_whole(partition, titles)
+    problems = read_files(paths)
+    accepted = cut_titles(read_release(titles), problems) if titles else None
     signer = open_bank_key(wallet_name, wallet_hotkey, wallet_path, network)
     timelock, beacon = open_timelock(settings.network), open_beacon(settings.network, unix_ms)
     before = SealedStock(out, signer.hotkey, verify, timelock, beacon).notices()
     start_ms = max([unix_ms(), *(timelock.opens_ms(notice.round) for notice in before)])
     closes_ms = coming_closes_ms(start_ms, rules.race, races)
-    assigned = _assigned(read_files(paths), partition, signer, documents, catalogue)
+    assigned = _assigned(problems, partition, signer, documents, catalogue)
     used = frozenset(problem_id for notice in before for problem_id in notice.problem_ids)
     dealt = deal(assigned, closes_ms, size or rules.race.batch_problems, used)
-    out.mkdir(parents=True, exist_ok=True)
-    made: list[BatchNotice] = []
     locked = lock_all(
         dealt,
         timelock=timelock,
@@ -113,12 +112,7 @@ def seal(
         now_ms=unix_ms,
         titles=accepted,
     )
-    with show_progress() as progress:
-        for sealed in locked:
-            write_sealed(out / f"{sealed.notice.race_id}{SUFFIX}", sealed)
-            (out / f"{sealed.notice.race_id}.notice.json").write_bytes(notice_bytes(sealed))
-            made.append(sealed.notice)
-            progress("seal", len(made), races)
+    made = _write_sealed(out, locked, races)
     _show_sealed(made, assigned, timelock, as_json)
     if not as_json:
         typer.echo(
@@ -183,10 +177,13 @@ def release(
     With the salt of the release record every cluster commitment is computed again; where the batch stands in
     STATE_DIR/bank, its problems, answers, pools and hash too. Nothing is released by this command: a race does that by
     itself once it is over, and until then there is nothing to print (exit code 1). Exit code 4 when a commitment was
-    broken.
+    broken. With --titles the titles that the batch accepted are written for everybody to score it again, or to train on
+    it: put them as titles-RACE.json beside the index.
     """
     from arena.store.location import default_state_dir
 
+    if titles_out is not None:
+        refuse_existing(titles_out)
     folder = (state_dir or default_state_dir()) / "bank"
     found = run_on_store(dsn, state_dir, lambda store: _disclosure(store, race, folder))
     if isinstance(found, str):
@@ -204,7 +201,24 @@ def release(
         typer.echo(
             f"{len(found.problems)} problems, {'every commitment is kept' if found.is_ok else 'NOT as committed'}"
         )
-    raise typer.Exit(0 if found.is_ok else _EXIT_INTEGRITY)
+    if not found.is_ok:
+        raise typer.Exit(_EXIT_INTEGRITY)
+    if titles_out is not None:
+        _publish_titles(found, folder, titles_out)
+
+
+def _publish_titles(found: Disclosure, folder: Path, out: Path) -> None:
+    """Write the accepted titles of a batch that was released and is the one committed to."""
+    from arena.bank.batch_file import read_batch
+    from problems.titles import encode_accepted
+
+    path = folder / f"{found.race_id}.batch.json"
+    released = read_batch(path).titles if found.batch == "kept" else None
+    if released is None:
+        held = "holds no titles of its own" if found.batch == "kept" else "does not stand there"
+        raise typer.BadParameter(f"{path} {held}", param_hint="--titles")
+    out.write_bytes(encode_accepted(released))
+    typer.echo(f"{out}: {len(released.accepted)} titles of {released.name}", err=True)
 
 
 def _assigned(
@@ -222,6 +236,30 @@ def _assigned(
         return read_classes(documents, catalogue)
 
     return PartitionFile(partition, signer, verify, classes).assign(problems)
+
+
+def _require_whole(partition: Path | None, titles: Path | None) -> None:
+    """What a validator of a real network will ask of every batch. Raises typer.BadParameter for what is missing."""
+    if partition is None:
+        raise typer.BadParameter("a real network's batches name their pools", param_hint="--partition")
+    if titles is None:
+        raise typer.BadParameter("a real network's batches hold their accepted titles", param_hint="--titles")
+
+
+def _write_sealed(out: Path, locked: Iterable[SealedFile], total: int) -> list[BatchNotice]:
+    """Write each file with its public notice beside it, as it is made."""
+    from arena.bank.sealed_file import notice_bytes, write_sealed
+    from arena.bank.sealed_stock import SUFFIX
+
+    out.mkdir(parents=True, exist_ok=True)
+    made: list[BatchNotice] = []
+    with show_progress() as progress:
+        for sealed in locked:
+            write_sealed(out / f"{sealed.notice.race_id}{SUFFIX}", sealed)
+            (out / f"{sealed.notice.race_id}.notice.json").write_bytes(notice_bytes(sealed))
+            made.append(sealed.notice)
+            progress("seal", len(made), total)
+    return made
 
 
 def _show_sealed(made: Collection[BatchNotice], assigned: Assignment, timelock: Timelock, as_json: bool) -> None:

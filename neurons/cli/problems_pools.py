@@ -103,9 +103,10 @@ def partition(
     Suites are never_touch; eval (75 problems by default) and dev are drawn by seed and key over whole clusters; the
     rest is train. What is frozen never moves: with --extend new problems go where their answers already are, and those
     that would join two pools are refused, named, and give exit code 1. OUT holds the key that finds every answer: it
-    stays with the bank. Beside it, partitions/SHA256.json is the public form, with keyed tokens only. It names no
-    problem, but two of them side by side show which clusters grew: publish each when the problems that entered with it
-    are released. Next: `arena problems seal --partition OUT`.
+    stays with the bank. Beside it, partitions/SHA256.json is the public form, with keyed tokens only; --extend adds
+    SHA256.change.json, which is read with the files before it. It names no problem, but two of them side by side show
+    which clusters grew: publish each when the problems that entered with it are released. Next: `arena problems seal
+    --partition OUT`.
     """
     from problems.model import BUCKETS
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from problems.product import Product
     from problems.product_classes import ProductClasses
     from problems.shelf import Shelf
-    from problems.titles import TitleMatcher
+    from problems.titles import AcceptedTitles, TitleMatcher
 
 ProblemFile = Annotated[
     Path, typer.Argument(help="Problem file (upstream test set, SN15 suite, or ours), or s1, s2, s3.")
@@ -101,6 +101,15 @@ def read_matcher(name: str) -> TitleMatcher:
 
     path = Path(name)
     return decode_accepted(path.read_bytes()) if path.is_file() else matcher_named(name)
+
+
+def read_release(path: Path) -> AcceptedTitles:
+    """The title release in a file. Raises ArenaError P4012 when it is none, typer.BadParameter for an unreadable
+    one."""
+    from problems.titles import decode_accepted
+
+    with opened(path) as stream:
+        return decode_accepted(stream.read())
 
 
 @contextmanager

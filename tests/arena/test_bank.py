@@ -16,10 +16,15 @@ from arena.bank.release import may_leave
 from problems.clusters import cluster_id
 from problems.errors import ArenaError
 from problems.suites import problem_bytes
+from problems.titles import AcceptedTitles, reward_titles
 from tests.problems.stand import PROBLEMS
 
 SALT = bytes(range(32))
 BATCH = seal("race-1", PROBLEMS, SALT)
+TITLES = AcceptedTitles(
+    name="qwen@bank-1", accepted={title: frozenset({"7", "101"}) for title in sorted(reward_titles(PROBLEMS))}
+)
+TITLED = seal("race-1", PROBLEMS, SALT, titles=TITLES)
 replace = msgspec.structs.replace
 
 
@@ -34,6 +39,9 @@ def test_the_batch_hash_changes_with_race_salt_order_and_any_field():
         seal("race-1", PROBLEMS[:2], SALT),
         seal("race-1", (other_query, *PROBLEMS[1:]), SALT),
         seal("race-1", (other_answer, *PROBLEMS[1:]), SALT),
+        TITLED,
+        seal("race-1", PROBLEMS, SALT, titles=replace(TITLES, name="qwen@bank-2")),
+        seal("race-1", PROBLEMS, SALT, titles=replace(TITLES, accepted=dict.fromkeys(TITLES.accepted, frozenset("7")))),
     ]
     assert len({batch.batch_sha256 for batch in batches}) == len(batches)
     assert seal("race-1", PROBLEMS, SALT).batch_sha256 == BATCH.batch_sha256
@@ -87,7 +95,33 @@ def test_a_batch_refuses_repeated_ids_unsound_problems_and_short_salts():
         seal("race-1", PROBLEMS, b"short")
 
 
+@pytest.mark.parametrize("titles", [{}, {**TITLES.accepted, "Kettle": frozenset({"9"})}])
+def test_a_batch_holds_the_accepted_titles_of_its_own_problems_all_of_them_and_no_others(titles):
+    with pytest.raises(ArenaError, match=r"P4012.*race-1"):
+        seal("race-1", PROBLEMS, SALT, titles=replace(TITLES, accepted=titles))
+
+
 # -- on disk
+
+
+def test_a_batch_with_titles_is_read_back_equal_and_one_without_is_written_as_before(tmp_path):
+    path = tmp_path / "batch.json"
+    write_batch(path, TITLED)
+    assert read_batch(path) == TITLED and read_batch(path).titles == TITLES
+    write_batch(path, BATCH)
+    plain = msgspec.json.decode(path.read_bytes())
+    assert plain["version"] == 2 and "titles" not in plain and read_batch(path).titles is None
+
+
+@pytest.mark.parametrize(
+    "change", [{"version": 2}, {"titles": None}, {"titles": {"name": "other", "accepted": {}}}, {"titles": "none"}]
+)
+def test_a_batch_whose_titles_were_edited_is_refused(tmp_path, change):
+    path = tmp_path / "batch.json"
+    write_batch(path, TITLED)
+    path.write_bytes(msgspec.json.encode(msgspec.json.decode(path.read_bytes()) | change))
+    with pytest.raises(ArenaError, match=r"P4010|P4012"):
+        read_batch(path)
 
 
 def test_a_batch_file_is_read_back_equal_and_only_its_owner_may_read_it(tmp_path):

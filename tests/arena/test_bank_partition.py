@@ -16,6 +16,7 @@ from arena.bank.batch import seal
 from arena.bank.disclosure import check_release
 from arena.bank.partition_file import (
     PartitionFile,
+    SignedChange,
     read_partition,
     read_public_manifest,
     unpartitioned,
@@ -114,10 +115,63 @@ def test_a_problem_that_would_join_two_pools_is_refused(path):
 
 def test_the_successor_follows_the_frozen_manifest_and_every_one_is_kept(path):
     assigned = PartitionFile(path, OPERATOR, verify).assign(FRESH)
-    public = path.parent / "partitions" / f"{assigned.partition_sha256}.json"
+    public = path.parent / "partitions" / f"{assigned.partition_sha256}.change.json"
     check_extends(MANIFEST, read_public_manifest(public, OPERATOR.hotkey, verify))
     assert PartitionFile(path, OPERATOR, verify).assign(FRESH) == assigned
     assert len(list((path.parent / "partitions").iterdir())) == 2
+
+
+def test_each_race_costs_what_entered_with_it_and_every_manifest_is_read_back_from_its_changes(path):
+    folder, manifests, made = path.parent / "partitions", [MANIFEST], []
+    for problem in FRESH[:6]:
+        assigned = PartitionFile(path, OPERATOR, verify).assign([problem])
+        manifests.append(read_partition(path, verify).manifest)
+        made.append(folder / f"{assigned.partition_sha256}.change.json")
+    assert {one.name for one in folder.iterdir()} == {f"{MANIFEST.sha256}.json", *(one.name for one in made)}
+    assert all(4 * one.stat().st_size < (folder / f"{MANIFEST.sha256}.json").stat().st_size for one in made)
+    for change, manifest in zip(made, manifests[1:], strict=True):
+        assert read_public_manifest(change, OPERATOR.hotkey, verify) == manifest
+    with pytest.raises(ArenaError, match="P4028"):
+        read_public_manifest(made[0], STRANGER.hotkey, verify)
+    made[2].unlink()
+    with pytest.raises(ArenaError, match=rf"P4001.*{made[2].name}"):
+        read_public_manifest(made[4], OPERATOR.hotkey, verify)
+
+
+def test_a_flipped_byte_in_a_change_or_in_one_before_it_is_refused(path):
+    names = [
+        f"{PartitionFile(path, OPERATOR, verify).assign([problem]).partition_sha256}.change.json"
+        for problem in FRESH[:2]
+    ]
+    first, last = (path.parent / "partitions" / name for name in names)
+    for file in (first, last):
+        content = file.read_bytes()
+        end = content.index(b'"signer":') if file is first else len(content)  # the last one's signature covers it all
+        for place in range(0, end, 31):
+            damaged = bytearray(content)
+            damaged[place] ^= 1
+            file.write_bytes(damaged)
+            with pytest.raises(ArenaError) as caught:
+                read_public_manifest(last, OPERATOR.hotkey, verify)
+            assert caught.value.failure.code in {"P4028", "P4021", "P4001"}
+        file.write_bytes(content)
+
+
+def test_without_the_public_form_of_the_manifest_before_it_one_is_kept_whole(path):
+    (path.parent / "partitions" / f"{MANIFEST.sha256}.json").unlink()
+    assigned = PartitionFile(path, OPERATOR, verify).assign(FRESH[:1])
+    whole = path.parent / "partitions" / f"{assigned.partition_sha256}.json"
+    assert read_public_manifest(whole, OPERATOR.hotkey, verify) == read_partition(path, verify).manifest
+
+
+def test_changes_that_name_one_another_are_refused_and_not_followed_for_ever(path):
+    assigned = PartitionFile(path, OPERATOR, verify).assign(FRESH[:1])
+    file = path.parent / "partitions" / f"{assigned.partition_sha256}.change.json"
+    signed = msgspec.json.decode(file.read_bytes(), type=SignedChange)
+    looped = replace(signed, change=replace(signed.change, previous_sha256=assigned.partition_sha256))
+    file.write_bytes(msgspec.json.encode(looped))
+    with pytest.raises(ArenaError, match="P4028"):
+        read_public_manifest(file, OPERATOR.hotkey, verify)
 
 
 def test_a_disguise_keeps_its_sources_cluster_token(path):

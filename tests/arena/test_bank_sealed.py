@@ -33,11 +33,16 @@ from problems.clusters import answer_marks, cluster_id
 from problems.errors import ArenaError
 from problems.partition import freeze
 from problems.suites import problem_bytes
+from problems.titles import AcceptedTitles, reward_titles
 from tests.arena.test_chain_timelock import STANDS, Stand
 from tests.problems.stand import PROBLEMS
 
 OPERATOR, STRANGER = keypair_signer("//Operator"), keypair_signer("//Stranger")
 BATCH = seal("race-1", PROBLEMS, bytes(range(32)), pools=("train", "eval", "dev"), partition_sha256="ab" * 32)
+TITLES = AcceptedTitles(
+    name="qwen@bank-1", accepted={title: frozenset({"31415926"}) for title in sorted(reward_titles(PROBLEMS))}
+)
+TITLED = seal("race-1", PROBLEMS, bytes(range(32)), titles=TITLES)
 ROUND = 1
 replace = msgspec.structs.replace
 
@@ -69,6 +74,25 @@ def test_with_its_rounds_signature_it_gives_the_batch_whole(stand):
     assert opened.released_problems == BATCH.released_problems
 
 
+def test_accepted_titles_lie_inside_and_cannot_be_read_before_the_round(stand):
+    sealed = locked(stand, TITLED)
+    held, public = encode_sealed(sealed), notice_bytes(sealed)
+    assert sealed.notice.titles == "qwen@bank-1"  # the matcher's name alone
+    for secret in (b"31415926", *(title.encode() for title in TITLES.accepted)):
+        assert secret in msgspec.json.encode(TITLES)
+        assert secret not in sealed.ciphertext and secret not in held and secret not in public
+    with pytest.raises(ArenaError, match="V2085"):
+        open_batch(sealed, None, timelock=stand.timelock)
+    assert open_batch(sealed, stand.published, timelock=stand.timelock).titles == TITLES
+
+
+def test_a_batch_without_titles_is_noticed_as_it_always_was(stand):
+    sealed = locked(stand)
+    public = notice_bytes(sealed)
+    assert b"titles" not in public and b'"version":1' in public
+    assert read_notice(public, OPERATOR.hotkey, verify, "n") == sealed.notice
+
+
 def test_another_rounds_signature_is_refused(stand):
     sealed = locked(stand)
     for other in stand.others:
@@ -85,6 +109,7 @@ def test_a_content_other_than_the_notice_committed_to_is_refused(stand):
         seal("race-1", PROBLEMS, bytes(range(32)), pools=("train",) * 3, partition_sha256="ab" * 32),
         seal("race-1", PROBLEMS, bytes(range(32)), pools=BATCH.pools, partition_sha256="cd" * 32),
         seal("race-1", PROBLEMS[:2], bytes(range(32)), pools=BATCH.pools[:2], partition_sha256="ab" * 32),
+        replace(BATCH, titles=TITLES),
     ):
         swapped = SealedFile(signed=promised.signed, ciphertext=locked(stand, batch).ciphertext)
         with pytest.raises(ArenaError) as caught:

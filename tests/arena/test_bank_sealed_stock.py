@@ -25,7 +25,10 @@ from arena.policies import PAPER
 from arena.race.schedule import coming_closes_ms
 from problems.errors import ArenaError
 from problems.model import Problem
+from problems.shelf import Shelf
+from problems.shipped_suites import accept_lexically
 from problems.synthesis import synthesize
+from problems.titles import AcceptedTitles
 from tests.arena.test_chain_beacon import ROUND_1
 from tests.problems.stand import make_catalogue
 
@@ -46,9 +49,10 @@ def put(
     round_number: int,
     signer=OPERATOR,
     partition_sha256: str = "",
+    titles: AcceptedTitles | None = None,
 ) -> Path:
     """A sealed file of the operator in a node's folder."""
-    batch = seal(name, problems, os.urandom(32), partition_sha256=partition_sha256)
+    batch = seal(name, problems, os.urandom(32), partition_sha256=partition_sha256, titles=titles)
     sealed = lock_batch(batch, round_number, timelock=TIMELOCK, signer=signer, made_ms=5_000)
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}.sealed.json"
@@ -192,6 +196,19 @@ def test_where_a_partition_is_required_a_batch_without_one_serves_no_race(tmp_pa
     with pytest.raises(ArenaError, match=r"P4030.*bare"):
         bank.seal_for("race-1", 3, round_number=101)
     assert bank.seal_for("race-1", 3, round_number=102).race_id == "dealt"
+
+
+def test_where_titles_are_required_a_batch_without_them_serves_no_race(tmp_path):
+    folder = tmp_path / "bank"
+    titles = accept_lexically(SETS[1], Shelf(CATALOGUE), "test")
+    put(folder, "bare", SETS[0], 101)
+    put(folder, "titled", SETS[1], 102, titles=titles)
+    bank = SealedStock(folder, OPERATOR.hotkey, verify, TIMELOCK, BEACON, are_titles_required=True)
+    with pytest.raises(ArenaError, match=r"P4031.*bare"):
+        bank.seal_for("race-1", 3, round_number=101)
+    assert bank.seal_for("race-1", 3, round_number=102).titles == titles.name
+    bank.open("race-1", local_round(102))
+    assert bank.batch("race-1").titles == titles
 
 
 def test_a_file_of_another_key_serves_no_race_and_hides_no_good_one(tmp_path):

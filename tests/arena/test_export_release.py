@@ -94,3 +94,16 @@ def test_a_verdict_appended_late_does_not_open_its_race(tmp_path):
     found = everything(tmp_path / "out")
     assert b"p3301" not in found and WAITING.encode() not in found and secrets[-2] not in found
     assert manifest.withheld["unreleased"] == 5
+
+
+def test_the_settlement_of_a_race_that_was_never_drawn_goes_out_and_holds_up_no_cursor(tmp_path):
+    """No release will ever come for it: it used to wait for one, and every later export began there again."""
+    log = ExportLog()
+    log.add([replace(settlement("r-undrawn"), state="cancelled", drawn=(), reason="the beacon did not come")])
+    released_race(log, "r-open", [1])
+    log.add([settlement("r-open")])
+    log.checkpoint()
+    first = export(log, tmp_path / "first", formats=FORMATS, pools=POOLS)
+    assert "unreleased" not in first.withheld and b"r-undrawn" in everything(tmp_path / "first")
+    assert first.cursor.after_seq == first.cursor.exported_to  # nothing waits
+    assert verify_export(tmp_path / "first", verify).is_ok

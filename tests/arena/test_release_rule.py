@@ -6,10 +6,12 @@ import itertools
 from typing import get_args
 
 import pytest
+from msgspec.structs import replace
 
-from arena.bank.release import Audience, BatchState, Matter, reason_withheld, standing_of
-from arena.records.model import Context, ReleasedProblem
+from arena.bank.release import Audience, BatchState, Matter, reason_withheld, settled_state, standing_of
+from arena.records.model import Context, RaceInputs, ReleasedProblem
 from problems.model import POOLS
+from tests.arena.log_stand import settlement
 
 STATES = ("sealed", "drawn", "released")
 
@@ -38,22 +40,23 @@ def test_validators_see_problems_from_the_draw_on_whatever_their_pool(state, poo
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_settlement_names_problems_and_waits_for_their_release(state):
+def test_a_settlement_names_drawn_problems_and_waits_for_their_release_if_there_are_any(state):
     reason = reason_withheld("settlement", audience="public", state=state)
-    assert reason == ("" if state == "released" else "unreleased")
+    assert reason == ("unreleased" if state == "drawn" else "")
 
 
 # DESIGN section 5, spelled out: who asks, for what, in which state of the batch, and what is asked of pools.
-# . goes out, u waits for the release, p needs its pool asked for by name.
+# . goes out, u waits for the release, p needs its pool asked for by name. The settlement of a sealed batch is that of a
+# race which was cancelled before its draw: no release will come.
 MATRIX = """
                           sealed drawn released
 public     counts           .     .     .
 public     release          .     .     .
-public     settlement       u     u     .
+public     settlement       .     u     .
 public     problem          u     u     p
 validators counts           .     .     .
 validators release          .     .     .
-validators settlement       u     .     .
+validators settlement       .     .     .
 validators problem          u     .     .
 """
 ANSWERS = {".": "", "u": "unreleased", "p": "pool"}
@@ -87,3 +90,36 @@ def test_a_record_stands_where_its_races_release_puts_it():
     assert about("race", "r2", "p1") == ("drawn", None)
     assert about("qualifying", "r2", "p1") == ("released", "never_touch")
     assert about("qualifying", "r1", "p1") == ("released", "never_touch")
+
+
+INPUTS = RaceInputs(
+    policy="{}",
+    problem_ids=("p1", "p2"),
+    closes_ms=0,
+    field=(),
+    validators=(),
+    neurons=(),
+    incumbent=None,
+    history=(),
+    eliminated=(),
+    logs=(),
+    beacon_network="",
+    beacon_signature="",
+    undrawn_why="the beacon did not come",
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "unreleased"),
+    [
+        ({"state": "cancelled", "drawn": ()}, "sealed"),
+        ({"state": "cancelled", "drawn": (), "inputs": INPUTS}, "sealed"),
+        ({"state": "cancelled", "drawn": (), "inputs": replace(INPUTS, beacon_signature="ab")}, "drawn"),
+        ({"state": "cancelled", "drawn": ("p1",)}, "drawn"),
+        ({"state": "settled", "drawn": ("p1",)}, "drawn"),
+    ],
+)
+def test_a_settlement_says_itself_whether_its_batch_was_drawn_from(change, unreleased):
+    record = replace(settlement("r1"), **change)
+    assert settled_state(record, is_released=False) == unreleased
+    assert settled_state(record, is_released=True) == "released"

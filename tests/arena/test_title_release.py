@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,16 +13,15 @@ from msgspec.structs import replace
 
 from arena.bank.embeddings import EmbeddingsEndpoint, HashedWords, Vectors
 from arena.bank.scripted_embeddings import ScriptedEmbeddings
-from arena.bank.title_release import THRESHOLD_E4, VectorFolder, build_lexical, build_release, draw_decoys
+from arena.bank.title_release import THRESHOLD_E4, VectorFolder, build_lexical, build_release
 from harness.catalogue.synthetic import generate
 from problems.ambiguity import measure_ambiguity
 from problems.errors import ArenaError
 from problems.model import BUCKETS
 from problems.scoring import score
 from problems.shelf import Shelf
-from problems.shipped_suites import encode_accepted
-from problems.synthesis import is_askable, synthesize
-from problems.titles import LexicalTitles, decode_accepted, title_words
+from problems.synthesis import synthesize
+from problems.titles import LexicalTitles, decode_accepted, encode_accepted, title_words
 from tests.harness.inference_stand import OtherServer, raw, status
 
 PRODUCTS = tuple(generate(3_000, seed=5))
@@ -199,26 +197,3 @@ def test_vectors_of_changing_length_are_refused(tmp_path: Path):
         endpoint = EmbeddingsEndpoint(server.base_url, "m", batch=1)
         with pytest.raises(ArenaError, match="U3003"):
             endpoint.embed(["a", "b"])
-
-
-def test_decoys_are_no_answers_and_the_release_covers_them_as_it_does_answers(tmp_path):
-    decoys = draw_decoys(PROBLEMS, PRODUCTS, 5, random.Random(1))
-    assert len(decoys) == len({decoy.title for decoy in decoys}) == 5 * len(REWARDS)
-    assert not {decoy.title for decoy in decoys} & set(REWARDS)
-    assert decoys != draw_decoys(PROBLEMS, PRODUCTS, 5, random.Random(2))
-    assert draw_decoys(PROBLEMS, PRODUCTS[::-1], 5, random.Random(1)) == decoys
-    for made in (
-        build_lexical(PROBLEMS, SHELF, "test", decoys),
-        build_release(PROBLEMS, PRODUCTS, HashedWords(), VectorFolder(tmp_path), name=NAME, decoys=decoys),
-    ):
-        accepted = made.titles.accepted
-        assert set(accepted) == {*REWARDS, *(decoy.title for decoy in decoys)}
-        assert all(decoy.product_id in accepted[decoy.title] for decoy in decoys)
-        for problem in PROBLEMS:
-            assert score(problem, [i.product_id for i in problem.rewards], SHELF.product, made.titles).is_success
-
-
-def test_there_are_as_many_decoys_as_the_catalogue_has_products_that_could_answer():
-    decoys = draw_decoys(PROBLEMS, PRODUCTS, 10_000, random.Random(1))
-    titles = {product.title for product in PRODUCTS if is_askable(product)} - set(REWARDS)
-    assert {decoy.title for decoy in decoys} == titles

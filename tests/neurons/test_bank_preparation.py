@@ -11,25 +11,30 @@ from msgspec.structs import replace
 from arena.bank.partition_file import PARTITION_FILE, write_partition
 from arena.bank.sealed_stock import SealedStock
 from arena.bank.stock import BatchStock
+from arena.bank.suite_signature import write_suite
 from arena.chain.beacon import LocalBeacon
 from arena.chain.keys import keypair_signer
 from arena.chain.timelock import LocalTimelock
 from arena.policies import DEMO, PAPER
 from harness.catalogue.engine import open_catalogue
-from neurons.bank_preparation import Replenisher, open_bank, prepare_suite
+from neurons.bank_preparation import BANK_TITLES, Replenisher, open_bank, prepare_suite
+from neurons.cli.app import exit_code
 from neurons.settings import Settings, resolve
-from neurons.wiring import prepare_catalogue
+from neurons.wiring import open_released_titles, open_titles, prepare_catalogue, titles_file
 from problems.clusters import find_clusters
 from problems.errors import ArenaError
-from problems.model import Problem
+from problems.model import BUCKETS, Problem
 from problems.partition import OpenPartition, freeze, pool_of
 from problems.product_classes import find_classes
-from problems.shipped_suites import load_shipped
+from problems.shelf import Shelf
+from problems.shipped_suites import CatalogueRecipe, accept_lexically, load_shipped, products_sha256
+from problems.synthesis import synthesize
 from problems.title_keys import title_key
+from problems.titles import AcceptedTitles, encode_accepted, reward_titles
 from tests.problems.leak_stand import problem_of
 from tests.problems.stand import make_catalogue
 
-NODE = keypair_signer("//Validator")
+NODE, OPERATOR = keypair_signer("//Validator"), keypair_signer("//Operator")
 BEACON, TIMELOCK = LocalBeacon(lambda: 10**12), LocalTimelock()
 KEY = bytes(range(32))
 FOREIGN = "ws://127.0.0.1:9"  # any network that is not the local twin; nothing here connects
@@ -71,12 +76,82 @@ def test_over_another_catalogue_the_suite_is_made_once_and_is_the_same_on_every_
 
 def test_a_real_network_gets_its_suite_from_the_operator_and_makes_none(tmp_path, small_catalogue):
     settings = settings_of(tmp_path, catalogue_dir=small_catalogue, network=FOREIGN)
-    with pytest.raises(ArenaError, match=r"P4001.*s1-12\.jsonl"):
+    with pytest.raises(ArenaError, match=r"P4001.*s1\.manifest\.json"):
+        prepare_suite(settings, DEMO, NODE.hotkey)
+    with pytest.raises(ArenaError, match=r"V2040.*s1\.titles\.json"):
+        titles_file(settings)
+
+
+def signed_suite(settings: Settings, catalogue: Path, signer=OPERATOR, documents: int = 0) -> tuple[Problem, ...]:
+    """A suite of the operator over that catalogue, in the node's folder."""
+    products = tuple(open_catalogue(catalogue).products())
+    problems = synthesize(products, seed=5, counts=dict.fromkeys(BUCKETS, 4))
+    recipe = CatalogueRecipe(
+        generator="given", documents=documents or len(products), seed=0, products_sha256=products_sha256(products)
+    )
+    titles = accept_lexically(problems, Shelf(products), "operator")
+    write_suite(settings.state_dir / "suites", "s1", problems, titles, recipe, signer)
+    return problems
+
+
+def test_a_real_network_qualifies_on_the_suite_that_the_operator_signed_with_its_own_titles(tmp_path, small_catalogue):
+    flags = {"catalogue_dir": small_catalogue, "network": FOREIGN, "policy": "demo"}
+    settings = settings_of(tmp_path, bank_hotkey=OPERATOR.hotkey, **flags)
+    problems = signed_suite(settings, small_catalogue)
+    assert prepare_suite(settings, DEMO) == problems
+    assert open_titles(titles_file(settings)).name == "lexical/1@operator"
+    signed_suite(settings, small_catalogue, signer=NODE)
+    with pytest.raises(ArenaError, match=rf"P4018.*signed by {NODE.hotkey}, not by {OPERATOR.hotkey}") as caught:
+        prepare_suite(settings, DEMO, NODE.hotkey)
+    assert exit_code(caught.value) == 4
+    alone = settings_of(tmp_path, **flags)  # its own operator
+    assert prepare_suite(alone, DEMO, NODE.hotkey) == problems
+    with pytest.raises(ArenaError, match=r"P4018.*set bank_hotkey"):
+        prepare_suite(alone, DEMO)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "titles.json", "manifest.json", "signature.json"])
+def test_a_signed_suite_with_any_file_changed_or_missing_stops_the_start(tmp_path, small_catalogue, kind):
+    settings = settings_of(tmp_path, catalogue_dir=small_catalogue, network=FOREIGN, bank_hotkey=OPERATOR.hotkey)
+    signed_suite(settings, small_catalogue)
+    path = tmp_path / "suites" / f"s1.{kind}"
+    content = path.read_bytes()
+    for place in range(0, len(content), 97):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(ArenaError, match="P4018"):
+            prepare_suite(settings, DEMO)
+    path.unlink()
+    with pytest.raises(ArenaError, match=rf"P4001.*s1\.{kind}"):
         prepare_suite(settings, DEMO)
 
 
+def test_a_signed_suite_of_another_catalogue_stops_the_start(tmp_path, small_catalogue):
+    settings = settings_of(tmp_path, catalogue_dir=small_catalogue, network=FOREIGN, bank_hotkey=OPERATOR.hotkey)
+    signed_suite(settings, small_catalogue, documents=17)
+    with pytest.raises(ArenaError, match=r"P4018.*asked of 17 documents"):
+        prepare_suite(settings, DEMO)
+    products = tuple(open_catalogue(small_catalogue).products())
+    elsewhere = problem_of("p_1", "product", [replace(products[0], product_id="999999999")])
+    recipe = CatalogueRecipe(generator="given", documents=len(products), seed=0, products_sha256="")
+    titles = AcceptedTitles(name="t/1", accepted={title: frozenset() for title in reward_titles([elsewhere])})
+    write_suite(tmp_path / "suites", "s1", [elsewhere], titles, recipe, OPERATOR)
+    with pytest.raises(ArenaError, match=r"P4006.*p_1 of suite s1: 999999999"):
+        prepare_suite(settings, DEMO)
+
+
+def test_training_takes_every_published_release_beside_the_index(tmp_path):
+    settings = settings_of(tmp_path)
+    assert open_released_titles(settings).name == "lexical/1"
+    folder = prepare_catalogue(settings)
+    for name in ("titles", "titles-race-000001", "titles-race-000002"):
+        release = AcceptedTitles(name=name.replace("titles", "t"), accepted={name: frozenset({"1"})})
+        (folder / f"{name}.json").write_bytes(encode_accepted(release))
+    assert open_released_titles(settings).name == "t-race-000001 + t-race-000002 + t"
+    open_catalogue(folder)  # which they don't disturb
+
+
 # -- the bank
-def test_a_real_network_races_no_problem_of_ones_own_without_a_partition(tmp_path, small_catalogue):
+def test_a_real_network_races_no_problem_of_ones_own_without_a_partition_and_titles(tmp_path, small_catalogue):
     settings = settings_of(tmp_path, catalogue_dir=small_catalogue, network=FOREIGN)
     stock, problem = bank_of(settings), problem_of("p_1", "product", make_catalogue(3)[:1])
     assert isinstance(stock, BatchStock)
@@ -85,7 +160,13 @@ def test_a_real_network_races_no_problem_of_ones_own_without_a_partition(tmp_pat
         stock.seal_for("race-1", 1)
     manifest = freeze([problem], (), seed=1, key=KEY, eval_counts={"product": 1}, dev_counts={})
     write_partition(tmp_path / "bank" / PARTITION_FILE, manifest, KEY, NODE)
-    assert stock.seal_for("race-1", 1).partition_sha256 == manifest.sha256  # it came while the node ran
+    with pytest.raises(ArenaError, match=r"P4031.*titles\.json"):
+        stock.seal_for("race-1", 1)
+    titles = {title: frozenset({"101"}) for title in (*reward_titles([problem]), "a title of a later batch")}
+    (tmp_path / "bank" / BANK_TITLES).write_bytes(encode_accepted(AcceptedTitles(name="qwen@mine", accepted=titles)))
+    batch = stock.seal_for("race-1", 1)  # they came while the node ran
+    assert batch.partition_sha256 == manifest.sha256
+    assert batch.titles is not None and batch.titles.accepted.keys() == reward_titles([problem])
     sealed = settings.model_copy(update={"bank_hotkey": NODE.hotkey})
     assert isinstance(bank_of(sealed), SealedStock)
 

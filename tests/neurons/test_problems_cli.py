@@ -14,14 +14,16 @@ from arena.bank.embeddings import HashedWords
 from arena.bank.partition_file import read_partition
 from arena.bank.scripted_embeddings import ScriptedEmbeddings
 from arena.bank.sealed_file import open_batch, read_notice, read_sealed
+from arena.bank.suite_signature import read_suite
 from arena.chain.beacon import local_round
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.timelock import LocalTimelock
 from neurons.cli.problems import app
 from neurons.settings import Settings
 from problems.errors import ArenaError
+from problems.shipped_suites import load_shipped
 from problems.suites import read_problems, write_problems
-from problems.titles import decode_accepted
+from problems.titles import cut_titles, decode_accepted, reward_titles
 from tests.problems.stand import PROBLEMS, make_catalogue
 from tests.problems.test_cases_cli import write_documents
 
@@ -245,26 +247,64 @@ def test_files_that_serve_no_race_are_told_from_an_empty_folder(tmp_path, bank):
     assert "1 sealed files stand there" in run(*stock, "--subtensor.network", "finney").output
 
 
-def test_a_title_release_is_built_with_decoys_and_scores_the_bank(tmp_path, bank, documents):
+def test_a_title_release_names_the_banks_answers_for_its_owner_alone_and_scores_it(tmp_path, bank, documents):
     out = tmp_path / "titles.json"
     made = run("titles", bank, "s1", "--documents", documents, "--name", "test", "--out", out)
     assert made.exit_code == 0 and "lexical/1@test" in made.stdout and "0.70" in made.stdout
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
-    bare = run("titles", bank, "--documents", documents, "--name", "bare", "--out", tmp_path / "b.json", "--decoys", 0)
-    assert bare.exit_code == 0
-    answers = {
-        title for problem in read_problems(bank.read_bytes().splitlines()) for i in problem.rewards for title in i.title
-    }
-    covered = set(decode_accepted(out.read_bytes()).accepted)
-    assert answers < covered and set(decode_accepted((tmp_path / "b.json").read_bytes()).accepted) == answers
+    problems = read_problems(bank.read_bytes().splitlines())
+    assert decode_accepted(out.read_bytes()).accepted.keys() == reward_titles((*problems, *load_shipped("s1").problems))
     assert run("check", bank, "--documents", documents, "--titles", out).exit_code == 0
     assert run("titles", bank, "--documents", documents, "--name", "again", "--out", out).exit_code == 2
 
 
 def test_a_title_release_comes_from_an_embeddings_endpoint_as_well(tmp_path, bank, documents):
     with ScriptedEmbeddings() as server:
-        asked = ["--embeddings", server.base_url, "--model", HashedWords.name, "--decoys", 1, "--json"]
+        asked = ["--embeddings", server.base_url, "--model", HashedWords.name, "--json"]
         made = run("titles", bank, "--documents", documents, "--name", "test", "--out", tmp_path / "t.json", *asked)
     assert made.exit_code == 0, made.output
     (row,) = rows(made)
     assert row["report"]["name"] == f"{HashedWords.name}@test" and row["report"]["products"] == 900
+
+
+def test_sealed_batches_take_their_own_part_of_the_accepted_titles_inside(tmp_path, bank, documents):
+    titles, folder = tmp_path / "titles.json", tmp_path / "bank"
+    assert run("titles", bank, "--documents", documents, "--name", "test", "--out", titles).exit_code == 0
+    asked = ["--races", 2, "--size", 10, "--policy", "paper", "--titles", titles, "--json", *KEY]
+    sealed = run("seal", bank, "--out", folder, *asked)
+    assert sealed.exit_code == 0, sealed.output
+    release = decode_accepted(titles.read_bytes())
+    for shown in rows(sealed):
+        file = read_sealed(folder / f"{shown['race_id']}.sealed.json", OPERATOR.hotkey, verify)
+        batch = open_batch(file, local_round(shown["round"]), timelock=LocalTimelock())
+        assert file.notice.titles == "lexical/1@test"
+        assert batch.titles == cut_titles(release, batch.problems)
+    short = tmp_path / "short.json"
+    assert run("titles", "s1", "--documents", documents, "--name", "short", "--out", short).exit_code == 0
+    refused = run("seal", bank, "--out", tmp_path / "no", "--races", 1, "--size", 3, "--titles", short, *KEY)
+    assert isinstance(refused.exception, ArenaError) and refused.exception.failure.code == "P4012"
+
+
+def test_batches_of_a_real_network_are_not_sealed_without_their_titles(tmp_path, bank):
+    partition_file, _ = partition(tmp_path, bank)
+    asked = ["--policy", "paper", "--partition", partition_file, "--subtensor.network", "finney", *KEY]
+    refused = run("seal", bank, "--out", tmp_path / "out", *asked)
+    assert refused.exit_code == 2 and "titles" in refused.output and not (tmp_path / "out").exists()
+
+
+def test_a_suite_is_signed_with_its_titles_and_one_that_cannot_be_solved_is_not(tmp_path, bank, documents):
+    titles, folder = tmp_path / "titles.json", tmp_path / "suites"
+    assert run("titles", bank, "--documents", documents, "--name", "test", "--out", titles).exit_code == 0
+    asked = ["--titles", titles, "--documents", documents, "--out", folder, *KEY]
+    signed = run("sign-suite", bank, *asked, "--name", "s7", "--json")
+    assert signed.exit_code == 0, signed.output
+    (row,) = rows(signed)
+    suite = read_suite(folder, "s7", verify, OPERATOR.hotkey)
+    assert row["signer"] == OPERATOR.hotkey and suite.manifest.catalogue.documents == 900
+    assert suite.problems == read_problems(bank.read_bytes().splitlines())
+    assert suite.titles.accepted.keys() == reward_titles(suite.problems)
+    assert run("sign-suite", bank, *asked, "--name", "s7").exit_code == 2  # it stands there already
+    elsewhere = write_documents(tmp_path / "few.jsonl", make_catalogue(5))
+    unsolvable = run("sign-suite", bank, *asked[:2], "--documents", elsewhere, *asked[4:], "--name", "s8")
+    assert unsolvable.exit_code == 1 and "P4006" in unsolvable.output
+    assert not list(folder.glob("s8*"))

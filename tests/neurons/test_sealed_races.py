@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 from collections.abc import AsyncIterator
@@ -18,16 +19,22 @@ from arena.bank.sealed_file import lock_batch, write_sealed
 from arena.bank.sealed_stock import SealedStock
 from arena.chain.keys import generate_signer, keypair_signer, verify
 from arena.chain.timelock import LocalTimelock
+from arena.race.items import qualifying_items
 from arena.race.schedule import closing_ms
 from arena.records.body import decode_content
 from arena.records.model import ReleaseRecord
 from arena.store.embedded import EmbeddedServer, start_embedded
 from arena.store.postgres import PostgresStore
 from neurons.cli.problems import app
-from problems.errors import ArenaError
+from neurons.episodes import EpisodeLoop
+from neurons.worker_protocol import LENGTH_BYTES, EvaluateJob, Faulted, decode_request, encode_frame
+from problems.errors import ArenaError, Failure
+from problems.shelf import Shelf
+from problems.shipped_suites import accept_lexically
 from problems.synthesis import synthesize
+from problems.titles import decode_accepted, reward_titles
 from tests.neurons.arena_stand import short_folder
-from tests.neurons.clock_stand import CATALOGUE, POLICY, Desk, Time
+from tests.neurons.clock_stand import CATALOGUE, POLICY, SUITE, Desk, Time
 
 OPERATOR = keypair_signer("//Operator")
 TIMELOCK = LocalTimelock()
@@ -56,10 +63,12 @@ async def desk(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Desk]:
     await store.close()
 
 
-def deliver(desk: Desk, seed: int = 1) -> Path:
+def deliver(desk: Desk, seed: int = 1, *, is_titled: bool = False) -> Path:
     """The operator's batch for a race that opens now."""
     opens_with = desk.beacon.round_after(closing_ms(desk.time.ms, desk.policy.race))
-    batch = seal(f"slot-{seed}", synthesize(CATALOGUE, seed=seed, counts={"product": 3}), os.urandom(32))
+    problems = synthesize(CATALOGUE, seed=seed, counts={"product": 3})
+    titles = accept_lexically(problems, Shelf(CATALOGUE), f"bank-{seed}") if is_titled else None
+    batch = seal(f"slot-{seed}", problems, os.urandom(32), titles=titles)
     sealed = lock_batch(batch, opens_with, timelock=TIMELOCK, signer=OPERATOR, made_ms=desk.time.ms)
     path = desk.folder / "bank" / f"slot-{seed}.sealed.json"
     write_sealed(path, sealed)
@@ -82,6 +91,68 @@ async def test_a_sealed_batch_is_drawn_raced_settled_and_released_with_its_salt(
     (release,) = [decode_content(record.content).payload async for record in desk.store.records(kinds=("release",))]
     assert isinstance(release, ReleaseRecord)
     assert (release.salt, release.problems) == (batch.salt, batch.released_problems)
+
+
+class Recorder:
+    """In place of the workers: takes the jobs down and runs none."""
+
+    def __init__(self) -> None:
+        self.jobs: list[EvaluateJob] = []
+
+    async def run(self, job: EvaluateJob) -> Faulted:
+        self.jobs.append(job)
+        return Faulted(job_id=job.job_id, failure=Failure(code="V2005"))
+
+
+async def jobs_of(desk: Desk, count: int) -> list[EvaluateJob]:
+    """What the episode loop sends to its workers next."""
+    recorder = Recorder()
+    loop = EpisodeLoop(dataclasses.replace(desk.node, pool=recorder), asyncio.Event())  # type: ignore[arg-type]
+    for _ in range(count):
+        await loop.turn()
+    return recorder.jobs
+
+
+@pytest.mark.parametrize("is_titled", [True, False])
+async def test_an_episode_of_a_race_goes_out_with_the_titles_that_its_own_batch_held(desk, is_titled):
+    """Without titles in the batch, which real networks refuse, the worker's own matcher is left to decide."""
+    deliver(desk, is_titled=is_titled)
+    await desk.submit("good")
+    await desk.turn_until("running")
+    await desk.clock.turn()
+    jobs = await jobs_of(desk, POLICY.race.problems)
+    assert len(jobs) == POLICY.race.problems
+    for job in jobs:
+        if is_titled:
+            assert job.titles is not None and job.titles.name == "lexical/1@bank-1"
+            assert job.titles.accepted.keys() == reward_titles((job.problem,))
+            assert decode_request(encode_frame(job)[LENGTH_BYTES:]) == job
+        else:
+            assert job.titles is None
+
+
+async def test_an_episode_of_qualifying_is_scored_with_the_suites_own_titles(desk):
+    subject = await desk.submit("new", state="accepted")
+    await desk.store.enqueue(qualifying_items(subject, [problem.problem_id for problem in SUITE], POLICY))
+    jobs = await jobs_of(desk, 1)
+    assert [(job.problem in SUITE, job.titles) for job in jobs] == [(True, None)]
+
+
+async def test_accepted_titles_are_published_once_the_race_is_released_and_not_before(desk, server, tmp_path):
+    dsn, out = server.dsn_for(desk.signer.hotkey), tmp_path / "titles-race-000001.json"
+    deliver(desk, is_titled=True)
+    await desk.submit("good")
+    await desk.turn_until("running")
+    early = await asyncio.to_thread(released, desk, dsn, "race-000001", "--titles", str(out))
+    assert early.exit_code == 1 and not out.exists()
+    await desk.clock.turn()
+    await desk.work()
+    await desk.turn_until("settled")
+    await desk.clock.turn()
+    shown = await asyncio.to_thread(released, desk, dsn, "race-000001", "--titles", str(out))
+    assert shown.exit_code == 0, shown.output
+    assert decode_accepted(out.read_bytes()) == desk.stock.batch("race-000001").titles
+    assert (await asyncio.to_thread(released, desk, dsn, "race-000001", "--titles", str(out))).exit_code == 2
 
 
 def released(desk: Desk, dsn: str, race: str = "race-000001", *more: str):

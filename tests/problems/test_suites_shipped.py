@@ -29,7 +29,6 @@ from problems.shipped_suites import (
     SUITES,
     TITLES_FILE,
     decode_manifest,
-    encode_accepted,
     load_shipped,
     make_suites,
     manifest_bytes,
@@ -37,7 +36,7 @@ from problems.shipped_suites import (
     shipped_answers,
     shipped_bytes,
 )
-from problems.titles import LexicalTitles, decode_accepted
+from problems.titles import LexicalTitles, decode_accepted, encode_accepted
 from problems.wording import check_wording
 
 replace = msgspec.structs.replace

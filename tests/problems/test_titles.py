@@ -8,8 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from problems.errors import ArenaError
-from problems.titles import LexicalTitles, decode_accepted, matcher_named, title_words
-from tests.problems.stand import LAMP, TWIN
+from problems.titles import (
+    AcceptedTitles,
+    JoinedTitles,
+    LexicalTitles,
+    cut_titles,
+    decode_accepted,
+    matcher_named,
+    reward_titles,
+    title_words,
+)
+from tests.problems.stand import LAMP, PROBLEMS, TWIN
 
 LEXICAL = LexicalTitles()
 
@@ -52,6 +61,25 @@ def test_a_release_is_read_back_and_decides_by_membership():
 def test_a_malformed_release_is_refused(text):
     with pytest.raises(ArenaError, match="P4012"):
         decode_accepted(text)
+
+
+def test_a_release_is_cut_to_the_titles_of_some_problems_and_says_nothing_of_others():
+    wanted = reward_titles(PROBLEMS)
+    release = AcceptedTitles(name="qwen/1", accepted={title: frozenset({"101"}) for title in (*wanted, "Kettle")})
+    cut = cut_titles(release, PROBLEMS)
+    assert cut.name == "qwen/1" and cut.accepted.keys() == wanted and "Kettle" not in cut.accepted
+    with pytest.raises(ArenaError, match=r"P4012.*qwen/1 does not list"):
+        cut_titles(AcceptedTitles(name="qwen/1", accepted={"Kettle": frozenset()}), PROBLEMS)
+
+
+def test_joined_releases_decide_each_title_by_the_first_that_lists_it_and_are_named_once():
+    first = AcceptedTitles(name="suite/1", accepted={"Lamp": frozenset({"101"})})
+    second = AcceptedTitles(name="bank/1", accepted={"Lamp": frozenset(), "Kettle": frozenset({"101"})})
+    joined = JoinedTitles((first, second, second))
+    assert joined.name == "suite/1 + bank/1"
+    assert joined.matches(LAMP, "Lamp") and joined.matches(LAMP, "Kettle") and not joined.matches(TWIN, "Kettle")
+    with pytest.raises(ArenaError, match=r"V2040.*suite/1 \+ bank/1"):
+        joined.matches(LAMP, "Pan")
 
 
 def test_an_unknown_matcher_is_named():
