@@ -87,6 +87,8 @@ def export(
 
     arena records export --out day2 --format parquet --since-cursor day1
     """
+    from problems.errors import ArenaError
+
     request = _request(
         formats=formats or ["jsonl"],
         pools=pool or ["train"],
@@ -102,6 +104,8 @@ def export(
             "is_agentic_only": agentic,
         },
     )
+    if since_cursor is not None and not since_cursor.exists():
+        raise ArenaError("V2072", f"{since_cursor} does not exist")
     manifest = run_on_store(dsn, state_dir, lambda store: _export(store, request, out, validator, since_cursor))
     if as_json:
         import msgspec

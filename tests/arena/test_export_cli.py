@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer
@@ -19,9 +20,10 @@ from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer
 from arena.store.port import StoredCheckpoint
 from arena.store.postgres import PostgresStore
-from neurons.cli.app import main
+from neurons.cli.app import exit_code, main
 from neurons.cli.records import app
 from neurons.cli.records_export import verify_folder
+from problems.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, episode, release
 
 
@@ -49,7 +51,12 @@ async def dsn(postgres: EmbeddedServer) -> str:
 
 
 def records(*arguments: object):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    """As `arena records` ends: a coded failure is its text and its exit code."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if isinstance(result.exception, ArenaError):
+        told = str(result.exception)
+        return SimpleNamespace(exit_code=exit_code(result.exception), output=told, stdout="", stderr=told)
+    return result
 
 
 def test_a_store_is_exported_and_the_folder_verifies(dsn, tmp_path: Path):
@@ -76,7 +83,7 @@ def test_json_is_the_manifest_and_the_next_export_goes_on_from_it(dsn, tmp_path:
         (["--pool", "test"], "V2073"),
         (["--bucket", "shoes"], "V2073"),
         (["--from-day", "yesterday"], "V2073"),
-        (["--since-cursor", "nowhere"], "V2074"),
+        (["--since-cursor", "nowhere"], "V2072"),
     ],
 )
 def test_bad_input_is_told_and_writes_nothing(dsn, tmp_path: Path, arguments, said):
