@@ -62,11 +62,16 @@ class RaceEffects:
         self._log_of = log_of
         self._suite = tuple(problem.problem_id for problem in node.suite)
         self._beacon: BeaconRound | None = None
+        self._asked_round = 0  # the round that was asked for last and is not out
         self._shut: tuple[int, str] = (0, "")  # a round that is out, and the code with which no batch opened with it
 
     def beacon(self, round_number: int) -> BeaconRound | None:
         """The round, once it was fetched."""
         return self._beacon if self._beacon is not None and self._beacon.round == round_number else None
+
+    def is_beacon_asked(self, round_number: int) -> bool:
+        """Whether this process asked for the round and was told that it is not out."""
+        return self._asked_round == round_number
 
     def batch_failure(self, round_number: int) -> str:
         """The code with which the batch did not open although its round is out; "" while nothing failed."""
@@ -148,6 +153,7 @@ class RaceEffects:
         """Fetch the round and open the batch with it: a race whose batch does not open is never drawn."""
         beacon = await self._node.beacon.fetch(effect.round)
         if beacon is None:
+            self._asked_round = effect.round
             return
         try:
             await asyncio.to_thread(self._node.stock.open, state.race_id, beacon)

@@ -237,12 +237,13 @@ Effect = (
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What the driver sees at one moment.
 
-    `closing_block` is the last block not later than the close, None while it is not known; one validator alone may
-    take the block it sees first after the close. `beacon_network` and `beacon_round` are those of
+    `closing_block` is the last block not later than the close, None while it is not known; one validator alone may take
+    the block it sees first after the close. `beacon_network` and `beacon_round` are those of
     `Beacon.round_after(closes_ms)`; `beacon` is that round once fetched and verified, and the batch opened with it;
-    `batch_failure` is the code with which the batch did not open although the round is out. `is_alone`: this node can
-    ask nobody, and races by itself. `held` names the logs of others that it holds whole; `done` says which (agent,
-    problem) pairs the others say they have done, None while they were not asked.
+    `batch_failure` is the code with which the batch did not open although the round is out. `is_beacon_asked`: this
+    process asked for the round and was told that it is not there; one that was down has asked nobody yet. `is_alone`:
+    this node can ask nobody, and races by itself. `held` names the logs of others that it holds whole; `done` says
+    which (agent, problem) pairs the others say they have done, None while they were not asked.
     """
 
     now_ms: int
@@ -253,6 +254,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     beacon_round: int = 0
     beacon: BeaconRound | None = None
     batch_failure: str = ""
+    is_beacon_asked: bool = True
     pending_qualifying: int = 0  # agents committed since the race before, by the close, and not decided yet
     open_race_items: int = 0
     owed_verdicts: int = 0  # race evaluations whose success has no verdict yet, and may still get one

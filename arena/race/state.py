@@ -252,7 +252,8 @@ def _while_closed(state: RaceState, opened: RaceOpened, closed: RaceClosed, fact
     if not state.field.validators:
         return (SettlementDue(settling_block=facts.finalized_block, why="no validator holds a permit"),)
     if beacon is None:
-        if facts.now_ms >= opened.closes_ms + rules.beacon_grace_ms:
+        is_answered = facts.is_beacon_asked or facts.batch_failure
+        if is_answered and facts.now_ms >= opened.closes_ms + rules.beacon_grace_ms:
             why = f"the batch did not open ({facts.batch_failure})" if facts.batch_failure else NO_BEACON
             return (SettlementDue(settling_block=facts.finalized_block, why=why),)
         return tuple(effects)

@@ -44,6 +44,7 @@ class World:
         self.field, self.incumbent, self.validators = field, incumbent, validators
         self.beacon: BeaconRound | None = BEACON
         self.batch_failure = ""
+        self.is_beacon_asked = True
         self.pending_qualifying = self.open_items = self.owed_verdicts = 0
         self.is_previous_settled = True
         self.stream: list[str] = []
@@ -63,6 +64,7 @@ class World:
             beacon_round=BEACON.round,
             beacon=self.beacon,
             batch_failure=self.batch_failure,
+            is_beacon_asked=self.is_beacon_asked,
             pending_qualifying=self.pending_qualifying,
             open_race_items=self.open_items,
             owed_verdicts=self.owed_verdicts,

@@ -183,6 +183,19 @@ def test_a_late_beacon_delays_the_draw_and_then_cancels_by_settlement():
     assert top_after(world.state) == top
 
 
+def test_a_node_that_was_down_past_the_grace_asks_for_the_round_before_it_cancels():
+    world = at_close()
+    world.turn()
+    round_, world.beacon, world.is_beacon_asked = world.beacon, None, False
+    world.later(RULES.race.beacon_grace_ms)
+    world.turn()
+    world.turn()
+    assert world.state.stage == "closed" and world.done[-1] == "FetchBeacon"
+    world.beacon = round_
+    world.turn()
+    assert world.state.draw is not None
+
+
 def test_a_batch_that_did_not_open_with_its_round_cancels_under_a_reason_of_its_own():
     world = at_close()
     world.beacon, world.batch_failure = None, "P4010"
