@@ -61,7 +61,7 @@ class RenderedTrace(msgspec.Struct, frozen=True, kw_only=True):
 def render(body: EvaluationBody, caps: RenderCaps = DEFAULT_CAPS) -> RenderedTrace:
     """Render a body. Deterministic: the same body gives the same text."""
     echo = echo_shares(body)
-    spans = [_span(1, "query", body.query, caps.query)]
+    spans = [cut_span(1, "query", body.query, caps.query)]
     for event in body.events:
         number = len(spans) + 1
         if isinstance(event, Completion):
@@ -74,26 +74,24 @@ def render(body: EvaluationBody, caps: RenderCaps = DEFAULT_CAPS) -> RenderedTra
         if len(spans) >= caps.spans:
             break
     shown = tuple(spans[: caps.spans])
-    return RenderedTrace(
-        body_sha256=body.body_hash(), spans=shown, text="\n\n".join(_paragraph(span) for span in shown)
-    )
+    return RenderedTrace(body_sha256=body.body_hash(), spans=shown, text="\n\n".join(span_text(span) for span in shown))
 
 
 def _completion(number: int, event: Completion, echo_e4: int, caps: RenderCaps) -> Span:
     prose = "\n".join(part for part in (event.reasoning, event.content) if part.strip())
-    span = _span(number, "completion", prose, caps.completion)
+    span = cut_span(number, "completion", prose, caps.completion)
     return msgspec.structs.replace(
         span, step=event.step, model=neutral_name(event.model), tokens=event.completion_tokens, echo_e4=echo_e4
     )
 
 
 def _call(number: int, event: ToolCall, caps: RenderCaps) -> Span:
-    span = _span(number, "call", event.arguments, caps.arguments)
+    span = cut_span(number, "call", event.arguments, caps.arguments)
     return msgspec.structs.replace(span, step=event.step, tool=neutral_name(event.name), emitter=event.emitter)
 
 
 def _result(number: int, event: ToolCall, caps: RenderCaps) -> Span:
-    span = _span(number, "result", event.result, caps.result)
+    span = cut_span(number, "result", event.result, caps.result)
     return msgspec.structs.replace(
         span,
         step=event.step,
@@ -103,7 +101,8 @@ def _result(number: int, event: ToolCall, caps: RenderCaps) -> Span:
     )
 
 
-def _span(number: int, kind: SpanKind, text: str, limit: int) -> Span:
+def cut_span(number: int, kind: SpanKind, text: str, limit: int) -> Span:
+    """A span of neutral text, at most about `limit` characters of it shown."""
     content = neutral_text(text).strip()
     if len(content) <= limit:
         return Span(number=number, kind=kind, content=content, whole=content)
@@ -113,11 +112,12 @@ def _span(number: int, kind: SpanKind, text: str, limit: int) -> Span:
     return Span(number=number, kind=kind, content=kept, whole=content, cut=len(content) - limit)
 
 
-def _paragraph(span: Span) -> str:
+def span_text(span: Span) -> str:
+    """A span as a judge reads it: the host's header, then the content, every line of it marked."""
     facts = [f"span {span.number}", span.kind]
     if span.kind != "query":
         facts.append(f"step {span.step}")
-    if span.kind == "completion":
+    if span.kind == "completion" and (span.model or span.tokens):  # a converted trace has recorded neither
         facts += [f"model {span.model}", f"{span.tokens} tokens", f"echo {span.echo_e4 // 100 / 100:.2f}"]
     if span.tool:
         facts.append(span.tool)

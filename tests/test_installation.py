@@ -132,7 +132,7 @@ def test_a_second_demo_installs_nothing(clone: Path) -> None:
 
 @needs_make
 def test_a_demo_after_the_development_install_installs_nothing(clone: Path) -> None:
-    assert [call for call in make(clone, "install") if call.endswith("--editable .[dev]")]
+    assert [call for call in make(clone, "install") if call.endswith("--editable .[dev,train]")]
     assert make(clone, "demo") == ["-m neurons.cli.app demo"]
 
 

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 
 from tests.training.firehose import Episode, Firehose, real_episodes
 from tests.training.firehose_export import write_day
+from tests.training.qwen3_tokenizer import packed_tokenizer
+
+if TYPE_CHECKING:
+    from tests.training.stock import Stock
 
 DAY = 60  # trajectories
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """A command sends logs to the stderr of its test; the next test has another."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +46,18 @@ def day(firehose: Firehose, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("day") / "export"
     write_day(firehose, folder, DAY, formats=("jsonl", "parquet"), rows_per_shard=25)
     return folder
+
+
+@pytest.fixture(scope="session")
+def stock(tmp_path_factory: pytest.TempPathFactory) -> Stock:
+    """A small shop, its problems in three pools, and a random model."""
+    from tests.training.stock import open_stock  # torch: not for the tests of the corpus
+
+    return open_stock(tmp_path_factory.mktemp("stock"))
+
+
+@pytest.fixture(scope="session")
+def qwen3(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of Qwen3's own tokenizer: ARENA_QWEN3_TOKENIZER, or npm's copy where npm and a registry can be reached."""
+    named = os.environ.get("ARENA_QWEN3_TOKENIZER")
+    return Path(named) if named else packed_tokenizer(tmp_path_factory.mktemp("qwen3"))

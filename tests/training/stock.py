@@ -30,7 +30,7 @@ from problems.titles import LexicalTitles
 from training.corpus.appraisal import Task
 from training.corpus.corpus_files import write_corpus
 from training.corpus.gates import NEVER_OFF
-from training.corpus.model import Lineage, Rules, Trace
+from training.corpus.model import CorpusPool, Lineage, Rules, Trace
 from training.corpus.selection import kept_rows, select
 from training.corpus.tallies import CODES
 from training.model import Decode
@@ -48,7 +48,7 @@ RECIPES = TOKENIZER.parent
 POLICY = msgspec.structs.replace(DEMO, tool_profile="paper4")
 DOCUMENTS = 300
 RULES = Rules(off=tuple(code for code in CODES if code not in NEVER_OFF))  # the filter has tests of its own
-EPISODE = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=512, turns_max=12, context_tokens_max=32_768)
+EPISODE = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=2_048, turns_max=12, context_tokens_max=32_768)
 
 
 class ScriptedUpstream:
@@ -89,10 +89,11 @@ class Stock:
             batch_rows=batch_rows,
         )
 
-    def traces(self) -> list[Trace]:
-        """The scripted expert's episodes on the train problems, as traces of the arena."""
-        lines = [self.bench.ask(job, ScriptedUpstream(), EXPERT, EPISODE) for job in jobs_of(self.bench.problems, 1, 0)]
-        return [with_pool(trace_of(line)) for line in lines if line.result.is_success]
+    def traces(self, pool: CorpusPool = "train") -> list[Trace]:
+        """The scripted expert's successes on the problems of a pool, as traces of the arena."""
+        problems = self.bench.problems if pool == "train" else self.bench.dev
+        lines = [self.bench.ask(job, ScriptedUpstream(), EXPERT, EPISODE) for job in jobs_of(problems, 1, 0)]
+        return [with_pool(trace_of(line), pool) for line in lines if line.result.is_success]
 
     def recipe(self, stage: str, more: str = "") -> Recipe:
         """A small recipe of one stage."""
@@ -137,18 +138,19 @@ def split(problems: Sequence[Problem]) -> dict[str, tuple[Problem, ...]]:
     return {name: tuple(members) for name, members in pools.items()}
 
 
-def with_pool(trace: Trace) -> Trace:
-    """The trace as a release of the train pool would have it."""
-    facts = msgspec.structs.replace(trace.facts, pool="train", cluster_id=trace.facts.problem_id)
+def with_pool(trace: Trace, pool: CorpusPool = "train") -> Trace:
+    """The trace as a release of that pool would have it."""
+    facts = msgspec.structs.replace(trace.facts, pool=pool, cluster_id=trace.facts.problem_id)
     return msgspec.structs.replace(trace, facts=facts)
 
 
-def corpus_of(traces: Iterable[Trace], folder: Path) -> None:
+def corpus_of(traces: Iterable[Trace], folder: Path, pool: CorpusPool = "train") -> None:
     """Write a corpus of these traces."""
+    rules = msgspec.structs.replace(RULES, pool=pool)
     traces = list(traces)
-    found = select([lambda: traces], Task(arms=(RULES,)), lambda _: ())
+    found = select([lambda: traces], Task(arms=(rules,)), lambda _: ())
     lineage = Lineage(
-        rules=RULES,
+        rules=rules,
         sources=(),
         is_trusted_unsigned=False,
         tokenizer_sha256="",

@@ -157,3 +157,17 @@ def test_more_are_kept_than_room_was_made_for() -> None:
         assert not kept.is_near(one)
         kept.add(one)
     assert all(kept.is_exact(one) and kept.is_near(one) for one in prints)
+
+
+def test_a_crowded_band_forgets_the_late_and_never_the_first() -> None:
+    rng = random.Random(2)
+    band, word = rng.randbytes(16), rng.randbytes(4)
+    crowd = [Fingerprint(rng.randbytes(16), band + rng.randbytes(496), word + rng.randbytes(124)) for _ in range(100)]
+    kept = Kept(NEAR_E4)
+    for one in crowd:
+        assert not kept.is_near(one)
+        kept.add(one)
+    copies = [msgspec.structs.replace(one, normal_sha=rng.randbytes(16)) for one in crowd]
+    assert all(map(kept.is_near, copies))  # the other 31 bands are not crowded
+    shared = [msgspec.structs.replace(one, phrases=band * 32, searched=word * 32) for one in copies]
+    assert not kept.is_near(shared[0])

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from arena.chain.port import Verifier
+from arena.export.manifest import read_manifest
 from problems.errors import ArenaError
 from training.corpus.ablations import Arm, ablations, matched
 from training.corpus.appraisal import Guard, Task
@@ -109,6 +110,11 @@ def arms_of(rules: Rules, names: Collection[str]) -> tuple[Arm, ...]:
     return tuple(arm for name, arm in every.items() if name == FULL or name in names)
 
 
+def trajectories_in(exports: Sequence[Path]) -> int:
+    """How many trajectories exports say they hold. Raises ArenaError V2074."""
+    return sum(read_manifest(folder).trajectories for folder in exports)
+
+
 def open_sources(
     exports: Sequence[Path],
     foreign: Sequence[Path],
@@ -116,6 +122,7 @@ def open_sources(
     *,
     trust_unsigned: bool = False,
     seals: Path | None = None,
+    workers: int = 1,
     progress: Progress | None = None,
 ) -> Sources:
     """Verify every export and hash every foreign file. Raises ArenaError V2074, V2095, V2096, V2027."""
@@ -124,7 +131,14 @@ def open_sources(
     is_trusted = bool(foreign)
     for folder in exports:
         report = functools.partial(progress, f"verify {folder.name}"[:24]) if progress else None
-        export = open_export(folder, verify_signature, trust_unsigned=trust_unsigned, seals=seals, progress=report)
+        export = open_export(
+            folder,
+            verify_signature,
+            trust_unsigned=trust_unsigned,
+            seals=seals,
+            processes=workers if workers > 1 else 0,
+            progress=report,
+        )
         if export.manifest_sha256 not in hashes:  # named twice: read once
             shards += export_shards(export)
         hashes.add(export.manifest_sha256)

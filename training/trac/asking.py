@@ -6,13 +6,16 @@ endpoint's fault is tried again while its code says that this may help, and then
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from harness.inference.port import ModelReply, RetryLaterError, Upstream
+from problems.canonical import content_hash
 from problems.errors import ArenaError
 from training.trac.answers import Answers
 from training.trac.model import Price, Trial, Usage
@@ -50,46 +53,56 @@ class Asker:
         self._usage: dict[str, Usage] = {}
         self._reserved_micro_usd = 0
         self._lock = threading.Lock()
+        self._asking: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def ask(self, model: str, chat: Chat, tokens_max: int) -> str:
         """The reply's text. Raises ArenaError V2148 before a call that could break the limit, else what the endpoint
         raises after its retries: A1040, U3001 to U3004."""
         messages = [{"role": role, "content": text} for role, text in chat]
         question = {"model": model, "messages": messages, "temperature": 0, "max_tokens": tokens_max}
-        kept = self._answers.find(question, Kept)
-        if kept is None:
-            reply = self._paid(
-                model, prompt_tokens_bound(chat), tokens_max, lambda: self._complete(msgspec.json.encode(question))
-            )
-            kept = Kept(
-                text=reply.content, prompt_tokens=reply.prompt_tokens, completion_tokens=reply.completion_tokens
-            )
-            self._answers.keep(question, kept)
-            self._count(model, kept.prompt_tokens, kept.completion_tokens)
-        else:
-            self._count(model, 0, 0, kept=1)
-        return kept.text
+        with self._alone(question):
+            kept = self._answers.find(question, Kept)
+            if kept is not None:
+                self._count(model, 0, 0, kept=1)
+                return kept.text
+            with self._reserved(model, prompt_tokens_bound(chat), tokens_max):
+                reply = self._complete(msgspec.json.encode(question).decode())
+                kept = Kept(
+                    text=reply.content, prompt_tokens=reply.prompt_tokens, completion_tokens=reply.completion_tokens
+                )
+                self._answers.keep(question, kept)
+                self._count(model, kept.prompt_tokens, kept.completion_tokens)
+            return kept.text
 
     def trial(self, model: str, question: object, tokens_max: tuple[int, int], run: Callable[[], Trial]) -> Trial:
         """A trial that was run before, or is run now; `tokens_max` are its bounds: prompt and completion tokens."""
-        found = self._answers.find(question, Trial)
-        if found is not None:
-            self._count(model, 0, 0, kept=1)
-            return found
-        trial = self._paid(model, *tokens_max, run)
-        self._answers.keep(question, trial)
-        self._count(model, trial.prompt_tokens, trial.completion_tokens)
-        return trial
+        with self._alone(question):
+            found = self._answers.find(question, Trial)
+            if found is not None:
+                self._count(model, 0, 0, kept=1)
+                return found
+            with self._reserved(model, *tokens_max):
+                trial = run()
+                self._answers.keep(question, trial)
+                self._count(model, trial.prompt_tokens, trial.completion_tokens)
+            return trial
 
     def usage(self) -> tuple[Usage, ...]:
         """What every model was asked for so far, by name."""
         with self._lock:
             return tuple(self._usage[model] for model in sorted(self._usage))
 
-    def _paid[Result](
-        self, model: str, prompt_tokens: int, completion_tokens: int, work: Callable[[], Result]
-    ) -> Result:
-        """Do the work while its highest price is set aside. Raises ArenaError V2148 where it does not fit."""
+    @contextlib.contextmanager
+    def _alone(self, question: object) -> Iterator[None]:
+        """Two threads with one question: the second waits, and finds the answer of the first."""
+        with self._lock:
+            lock = self._asking[content_hash(question)]
+        with lock:
+            yield
+
+    @contextlib.contextmanager
+    def _reserved(self, model: str, prompt_tokens: int, completion_tokens: int) -> Iterator[None]:
+        """Set the highest price of a call aside while it runs. Raises ArenaError V2148 where it does not fit."""
         bound = self._prices.get(model, _FREE).micro_usd(prompt_tokens, completion_tokens)
         with self._lock:
             spent = sum(one.micro_usd for one in self._usage.values())
@@ -97,7 +110,7 @@ class Asker:
                 raise ArenaError("V2148", f"${spent / 1e6:.2f} of ${self._micro_usd_max / 1e6:.2f} are spent")
             self._reserved_micro_usd += bound
         try:
-            return work()
+            yield
         finally:
             with self._lock:
                 self._reserved_micro_usd -= bound
@@ -115,10 +128,10 @@ class Asker:
                 micro_usd=one.micro_usd + price.micro_usd(prompt_tokens, completion_tokens),
             )
 
-    def _complete(self, request: bytes) -> ModelReply:
+    def _complete(self, request: str) -> ModelReply:
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return self._upstream.complete(request.decode())
+                return self._upstream.complete(request)
             except ArenaError as error:
                 if not error.entry.is_retryable or attempt == ATTEMPTS:
                     raise

@@ -15,17 +15,21 @@ STRUCTURE_CODES = ("subtask", "subtask_guess")  # axis-B: by recorded emitters, 
 
 
 class Measure(msgspec.Struct, frozen=True, kw_only=True):
-    """One measure of `Distributions`. `divisor` turns its integers into what is shown."""
+    """One measure of `Distributions`. `divisor` turns its integers into what is shown; no bin is below `width_min`."""
 
     name: str
     title: str
     divisor: int = 1
+    width_min: int = 1
 
     def text(self, value: int | None) -> str:
         """A value as people read it; "-" for none."""
         if value is None:
             return "-"
-        return f"{value:,}" if self.divisor == 1 else f"{value / self.divisor:.2f}"
+        if self.divisor == 1:
+            return f"{value:,}"
+        digits = 2 if value * 100 % self.divisor == 0 else 4  # never rounded past a threshold
+        return f"{value / self.divisor:.{digits}f}"
 
 
 MEASURES = (
@@ -33,7 +37,7 @@ MEASURES = (
     Measure(name="tool_calls", title="tool calls"),
     Measure(name="queries", title="distinct search queries"),
     Measure(name="tokens", title="tokens"),
-    Measure(name="coefficient_e4", title="reasoning coefficient", divisor=10_000),
+    Measure(name="coefficient_e4", title="reasoning coefficient", divisor=10_000, width_min=100),
 )
 
 
@@ -57,13 +61,13 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     left: int
 
 
-def groups(before: Distribution, after: Distribution) -> tuple[Group, ...]:
+def groups(before: Distribution, after: Distribution, width_min: int = 1) -> tuple[Group, ...]:
     """Both distributions over the same bins of a round width, at most `BINS_MAX` of them; none for no values."""
     values = [value for value, _ in (*before.counts, *after.counts)]
     if not values:
         return ()
     low, high = min(values), max(values)
-    width = _round_width(high - low + 1)
+    width = max(width_min, _round_width(high - low + 1))
     first, last = low // width, high // width
     sums = [_binned(one, width) for one in (before, after)]
     return tuple(

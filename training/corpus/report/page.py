@@ -96,12 +96,13 @@ def _lengths_text(funnel: Funnel) -> str:
     if not found.counted:
         return "No trace was counted: none passed every other rule, or nothing counts tokens."
     near = sum(count for value, count in counts.counts if found.tokens_max * 8 <= value * 10 <= found.tokens_max * 10)
-    return (
+    text = (
         f"{found.counted:,} traces that no other rule rejects were counted. Half of them have at most "
         f"{counts.quantile(5_000):,} tokens, 95 % at most {counts.quantile(9_500):,}, the longest "
         f"{counts.counts[-1][0]:,}. {found.over:,} ({percent(found.over, found.counted)}) are over the budget; "
         f"{near:,} ({percent(near, found.counted)}) use more than four fifths of it."
     )
+    return text.replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def _steps(funnel: Funnel) -> Markup:
@@ -117,7 +118,7 @@ def _steps(funnel: Funnel) -> Markup:
 
 
 def _measure(measure: Measure, funnel: Funnel) -> Markup | None:
-    found = groups(getattr(funnel.before, measure.name), getattr(funnel.after, measure.name))
+    found = groups(getattr(funnel.before, measure.name), getattr(funnel.after, measure.name), measure.width_min)
     if not found:
         return None
     columns = []

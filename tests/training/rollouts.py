@@ -1,0 +1,67 @@
+"""Rollouts made by hand: each turn is two sampled tokens, followed by one token of the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from training.model import EpisodeResult, Rollout, RolloutTurn
+
+TURN, BETWEEN = 2, 1
+
+
+def make_rollout(
+    calls: Sequence[tuple[str, str] | None],
+    *,
+    reward: float | None,
+    problem_id: str = "p",
+    sample: int = 0,
+    prompt_ids: tuple[int, ...] = (1, 2, 3),
+    token: int = 5,
+) -> Rollout:
+    """A rollout with one turn for each of `calls` (None: a turn without a call)."""
+    ids: list[int] = []
+    mask: list[int] = []
+    turns: list[RolloutTurn] = []
+    for place, call in enumerate(calls):
+        if place:
+            ids += [9] * BETWEEN
+            mask += [0] * BETWEEN
+        turns.append(RolloutTurn(first=len(ids), last=len(ids) + TURN, tools=(call,) if call else ()))
+        ids += [token] * TURN
+        mask += [1] * TURN
+    return Rollout(
+        result=make_result(problem_id=problem_id, sample=sample, reward=reward),
+        prompt_ids=prompt_ids,
+        completion_ids=tuple(ids),
+        mask=tuple(mask),
+        logprobs=tuple(-1.0 * bit for bit in mask),
+        turns=tuple(turns),
+    )
+
+
+def make_result(
+    *,
+    problem_id: str = "p",
+    sample: int = 0,
+    reward: float | None = 0.0,
+    is_recommending: bool = True,
+    is_overflow: bool = False,
+    bucket: str = "product",
+) -> EpisodeResult:
+    """An episode's result; a success where the reward is 1."""
+    return EpisodeResult(
+        problem_id=problem_id,
+        bucket=bucket,  # type: ignore[arg-type]
+        sample=sample,
+        seed=sample,
+        version="v",
+        stop="terminate",
+        steps=2,
+        is_overflow=is_overflow,
+        is_recommending=is_recommending,
+        reward=reward,
+        is_success=None if reward is None else reward == 1.0,
+        is_gt_exact=None if reward is None else False,
+        rule=reward,
+        axes={} if reward is None else {"title": (int(reward == 1.0), 1)},
+    )

@@ -1,0 +1,89 @@
+"""Short conversations as token rows: what tests of the training stages learn, in milliseconds a step."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from training.corpus.model import Call, Message
+from training.model import TokenRow
+from training.recipe import Recipe, parse_recipe
+from training.render import Qwen3Codec
+from training.stages.run import RunFolder
+from training.stages.sft import Trained, train_sft
+
+ROOM = 1_000
+SFT = """
+[lora]
+r = {r}
+[optim]
+lr = 1e-2
+steps_max = 6
+batch_rows = 2
+accumulation = 1
+warmup_share = 0.0
+is_bf16 = false
+is_checkpointing = false
+save_every_steps = 2
+"""
+
+
+def short_rows(codec: Qwen3Codec, count: int = 12, said: str = "It is") -> list[TokenRow]:
+    """Rows of two turns each: a call, and what is said to its result."""
+    return [
+        codec.row(
+            f"{number:04d}",
+            (
+                Message(role="user", content=f"Find {number}."),
+                Message(
+                    role="assistant",
+                    content="I search.",
+                    calls=(Call(id="1", name="find_product", arguments=f'{{"q": "{number}"}}'),),
+                ),
+                Message(role="tool", content=f"[{number}]" * (1 + number % 3), call_id="1"),
+                Message(role="assistant", content=f"{said} {number}."),
+            ),
+            "[]",
+            ROOM,
+        )
+        for number in range(count)
+    ]
+
+
+def sft_recipe(model: Path, more: str = "", r: int = 0) -> tuple[Recipe, str]:
+    """A recipe and its text."""
+    text = f'name = "short"\nstage = "sft"\nmodel = "{model}"\n{SFT.format(r=r)}{more}'
+    return parse_recipe(text), text
+
+
+def run_sft(
+    model: Path, out: Path, *, more: str = "", r: int = 0, dev: int = 0, progress: Callable[..., None] | None = None
+) -> Trained:
+    """Train on short rows in `out`."""
+    codec = Qwen3Codec(model)
+    recipe, text = sft_recipe(model, more, r)
+    folder = RunFolder(out, recipe, text, progress)
+    rows = short_rows(codec)
+    return train_sft(recipe, folder, rows, rows[:dev], codec.tokenizer.pad_token_id, save=save)
+
+
+def save(model: Any, folder: Path) -> None:
+    """Keep the weights."""
+    model.save_pretrained(str(folder))
+
+
+if __name__ == "__main__":  # a run that dies, by kill -9, in the step named last
+    import os
+    import signal
+
+    import torch
+
+    torch.set_num_threads(1)  # as in the tests: sums are taken in the same order
+
+    def die(phase: str, done: int, of: int) -> None:
+        if done == int(sys.argv[3]):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    run_sft(Path(sys.argv[1]), Path(sys.argv[2]), progress=die)

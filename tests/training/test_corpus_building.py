@@ -1,0 +1,152 @@
+"""From sources to corpora: read once, one size for a comparison, and nothing written before it is sure to be whole."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from arena.chain.keys import verify
+from problems.errors import ArenaError
+from training.corpus.ablations import ablations
+from training.corpus.appraisal import Task
+from training.corpus.building import (
+    FULL,
+    Filtered,
+    Origin,
+    arms_of,
+    filter_sources,
+    open_sources,
+    read_rules,
+    rules_of,
+    write_filtered,
+)
+from training.corpus.corpus_files import read_rows
+from training.corpus.guard import Guard
+from training.corpus.model import Rules
+from training.corpus.verified import open_export
+
+ORIGIN = Origin(partition_sha256="cd" * 32, code_commit="f6")
+LOOSE = Rules(coefficient_e4_min=5_000)
+
+
+def filtered(day: Path, rules: Rules = LOOSE, names: tuple[str, ...] = (), workers: int = 1) -> Filtered:
+    sources = open_sources([day], [], verify)
+    return filter_sources(sources, Task(arms=(rules,)), arms_of(rules, names), Guard(), workers=workers)
+
+
+def code_of(caught: pytest.ExceptionInfo[ArenaError]) -> str:
+    return caught.value.failure.code
+
+
+def test_a_rules_file_is_the_paper_where_it_says_nothing(tmp_path: Path) -> None:
+    toml, plain = tmp_path / "a.toml", tmp_path / "a.json"
+    toml.write_text('coefficient_e4_min = 8000\noff = ["near_duplicate"]\n')
+    plain.write_text('{"coefficient_e4_min": 8000, "off": ["near_duplicate"]}')
+    wanted = Rules(coefficient_e4_min=8_000, off=("near_duplicate",))
+    assert read_rules(toml) == read_rules(plain) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("coefficient = 1", "no rule is called 'coefficient'"),
+        ("coefficient_e4_min = 'high'", "coefficient_e4_min"),
+        ("coefficient_e4_min = 10001", "between 0 and 10000"),
+        ("per_problem_max = 0", "at least 1"),
+        ('off = ["leak"]', "cannot be switched off"),
+        ('off = ["lek"]', "off"),
+        ("= 3", "line 1"),
+    ],
+)
+def test_a_rule_that_cannot_be_is_named(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "a.toml").write_text(text)
+    with pytest.raises(ArenaError, match=said) as caught:
+        read_rules(tmp_path / "a.toml")
+    assert code_of(caught) == "V2146"
+
+
+def test_a_rules_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ArenaError, match=r"none\.toml") as caught:
+        read_rules(tmp_path / "none.toml")
+    assert code_of(caught) == "V2146"
+
+
+def test_rules_are_an_object() -> None:
+    with pytest.raises(ArenaError) as caught:
+        rules_of([], "flags")
+    assert code_of(caught) == "V2146"
+
+
+def test_an_unknown_ablation_names_those_there_are() -> None:
+    with pytest.raises(ArenaError, match="no_structural_filter") as caught:
+        arms_of(Rules(), ["no_filter"])
+    assert code_of(caught) == "V2146"
+    assert [arm.name for arm in arms_of(Rules(), [])] == [FULL]
+    assert len(arms_of(Rules(), [arm.name for arm in ablations(Rules())])) == len(ablations(Rules()))
+
+
+def test_the_corpora_of_a_comparison_have_one_size_and_one_source(day: Path, tmp_path: Path) -> None:
+    found = filtered(day, names=("no_structural_filter", "no_ranking"))
+    built = write_filtered(found, tmp_path / "study", Guard(), ORIGIN)
+    assert [one.name for one in built] == [FULL, "no_structural_filter", "no_ranking"]
+    assert len({one.funnel.kept for one in built}) == 1
+    assert len({one.lineage.sources for one in built}) == 1
+    assert len({one.lineage.rows_sha256 for one in built}) > 1
+    for one in built:
+        assert len(list(read_rows(Path(one.folder)))) == one.funnel.kept > 0
+
+
+def test_one_corpus_is_the_folder_itself_and_the_same_from_two_processes(day: Path, tmp_path: Path) -> None:
+    (one,) = write_filtered(filtered(day), tmp_path / "a", Guard(), ORIGIN)
+    (other,) = write_filtered(filtered(day, workers=2), tmp_path / "b", Guard(), ORIGIN, workers=2)
+    assert one.folder == str(tmp_path / "a")
+    assert one.lineage == other.lineage and one.funnel == other.funnel
+
+
+def test_an_export_that_is_named_twice_is_read_once(day: Path) -> None:
+    once, twice = open_sources([day], [], verify), open_sources([day, day], [], verify)
+    assert len(twice.shards) == len(once.shards) and twice.hashes == once.hashes
+
+
+def test_an_arm_that_keeps_nothing_stops_all_of_them_before_a_byte(day: Path, tmp_path: Path) -> None:
+    found = filtered(day, Rules(tokens_max=1), names=("no_tokens",))
+    assert [one.kept > 0 for one in found.funnels] == [False, True]
+    with pytest.raises(ArenaError, match="under full") as caught:
+        write_filtered(found, tmp_path / "study", Guard(), ORIGIN)
+    assert code_of(caught) == "V2147"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_exists_is_found_before_the_first_is_written(day: Path, tmp_path: Path) -> None:
+    (tmp_path / "study" / "no_ranking").mkdir(parents=True)
+    with pytest.raises(ArenaError) as caught:
+        write_filtered(filtered(day, names=("no_ranking",)), tmp_path / "study", Guard(), ORIGIN)
+    assert code_of(caught) == "V2144"
+    assert [one.name for one in (tmp_path / "study").iterdir()] == ["no_ranking"]
+
+
+def test_a_changed_export_is_refused_and_a_seal_does_not_hide_it(day: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(day, copy)
+    open_export(copy, verify, seals=tmp_path / "seals")
+    shard = next((copy / "log").iterdir())
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(ArenaError) as caught:
+        open_sources([copy], [], verify, seals=tmp_path / "seals")
+    assert code_of(caught) == "V2095"
+
+
+def test_a_foreign_file_stands_in_the_lineage_as_not_vouched_for(tmp_path: Path) -> None:
+    row = {"messages": [{"role": "user", "content": "a lamp"}, {"role": "assistant", "content": "none"}]}
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(msgspec.json.encode(row) + b"\n")
+    sources = open_sources([], [path], verify)
+    assert sources.is_trusted_unsigned
+    found = filter_sources(sources, Task(arms=(Rules(),)), arms_of(Rules(), ()), Guard())
+    assert found.funnels[0].traces == 1 and found.funnels[0].kept == 0  # nothing is known of what is held out
+    with pytest.raises(ArenaError) as caught:
+        open_sources([], [tmp_path / "none.jsonl"], verify)
+    assert code_of(caught) == "V2027"

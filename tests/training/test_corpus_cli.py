@@ -1,0 +1,216 @@
+"""`arena corpus`: the whole way from a signed export to a corpus, and a clear answer to every bad input."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from neurons.cli.app import main
+from problems.canonical import content_hash
+from tests.training.firehose import Firehose
+from tests.training.firehose_export import write_day
+from training.corpus.corpus_files import read_lineage, read_rows
+from training.corpus.funnel import Funnel
+from training.corpus.model import Lineage
+
+Run = Callable[..., tuple[int, str, str]]
+LOOSE = ("--coefficient", "0.5")
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `arena corpus` with words; exit code, stdout, stderr."""
+
+    def run_words(*words: object) -> tuple[int, str, str]:
+        takes_state = words[0] in ("build", "trac")
+        state = ["--state-dir", str(tmp_path / "state")] if takes_state else []
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(["corpus", *map(str, words), *state])
+        shown = capsys.readouterr()
+        return int(ended.value.code or 0), shown.out, shown.err
+
+    return run_words
+
+
+@pytest.fixture(scope="module")
+def corpus(day: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus built by the command."""
+    folder = tmp_path_factory.mktemp("built")
+    with pytest.raises(SystemExit) as ended:
+        main(["corpus", "build", str(day), "--out", str(folder / "corpus"), *LOOSE, "--state-dir", str(folder / "s")])
+    assert not ended.value.code
+    return folder / "corpus"
+
+
+def test_an_export_becomes_a_corpus_with_its_lineage_and_page(day: Path, corpus: Path) -> None:
+    rows, lineage = list(read_rows(corpus)), read_lineage(corpus)
+    assert rows and all(row.trace.source.is_verified for row in rows)
+    assert all((row.trace.facts.coefficient_e4 or 0) >= 5_000 for row in rows)
+    assert not lineage.is_trusted_unsigned and len(lineage.sources) == 1
+    assert lineage.rules.coefficient_e4_min == 5_000
+    assert content_hash(lineage) in (corpus / "report.html").read_text("utf-8")
+
+
+def test_json_is_what_lies_in_the_folder(run: Run, day: Path, tmp_path: Path) -> None:
+    code, out, _ = run("build", day, "--out", tmp_path / "c", *LOOSE, "--json")
+    assert code == 0
+    (built,) = json.loads(out)["built"]
+    assert msgspec.convert(built["lineage"], Lineage) == read_lineage(tmp_path / "c")
+    funnel = msgspec.convert(built["funnel"], Funnel)
+    assert funnel == msgspec.json.decode((tmp_path / "c" / "funnel.json").read_bytes(), type=Funnel)
+    assert json.loads(out)["tokens"]["counted"] > 0
+
+
+def test_tokens_and_verification_are_not_done_twice(run: Run, day: Path, tmp_path: Path) -> None:
+    run("build", day, "--out", tmp_path / "a", *LOOSE, "--json")
+    _, out, _ = run("build", day, "--out", tmp_path / "b", *LOOSE, "--json")
+    tokens = json.loads(out)["tokens"]
+    assert tokens["counted"] == 0 and tokens["from_cache"] > 0
+    assert read_lineage(tmp_path / "a") == read_lineage(tmp_path / "b")
+
+
+def test_a_comparison_has_a_folder_for_each_filter(run: Run, day: Path, tmp_path: Path) -> None:
+    words = ("--ablation", "no_structural_filter", "--ablation", "no_ranking", "--json")
+    code, out, _ = run("build", day, "--out", tmp_path / "study", *LOOSE, *words)
+    assert code == 0
+    built = json.loads(out)["built"]
+    assert sorted(path.name for path in (tmp_path / "study").iterdir()) == [
+        "full",
+        "no_ranking",
+        "no_structural_filter",
+    ]
+    assert len({one["funnel"]["kept"] for one in built}) == 1
+
+
+def test_rules_from_a_file_give_way_to_flags(run: Run, day: Path, tmp_path: Path) -> None:
+    (tmp_path / "rules.toml").write_text("coefficient_e4_min = 9900\nper_problem_max = 1\n")
+    run("build", day, "--out", tmp_path / "c", "--rules", tmp_path / "rules.toml", "--coefficient", "0.4")
+    rules = read_lineage(tmp_path / "c").rules
+    assert (rules.coefficient_e4_min, rules.per_problem_max) == (4_000, 1)
+
+
+def test_nothing_that_passes_is_exit_code_1_with_the_funnel(run: Run, day: Path, tmp_path: Path) -> None:
+    code, out, err = run("build", day, "--out", tmp_path / "c", "--tokens-max", 1)
+    assert code == 1
+    assert "Funnel, in the order rules are applied" in out and "tokens" in out
+    assert "V2147" in err
+    assert not (tmp_path / "c").exists()
+    code, out, _ = run("build", day, "--out", tmp_path / "c", "--tokens-max", 1, "--json")
+    assert code == 1
+    assert msgspec.convert(json.loads(out)["funnels"]["full"], Funnel).kept == 0
+
+
+def test_an_export_that_nobody_signed_needs_the_word(run: Run, firehose: Firehose, tmp_path: Path) -> None:
+    write_day(firehose, tmp_path / "export", 30)
+    (tmp_path / "export" / "manifest.sig").unlink()
+    code, _, err = run("build", tmp_path / "export", "--out", tmp_path / "c", *LOOSE)
+    assert code == 4 and "V2096" in err and "--trust-unsigned" in err
+    assert not (tmp_path / "c").exists()
+    code, _, _ = run("build", tmp_path / "export", "--out", tmp_path / "c", *LOOSE, "--trust-unsigned")
+    assert code == 0
+    assert read_lineage(tmp_path / "c").is_trusted_unsigned
+    assert "somebody said to trust them" in run("show", tmp_path / "c")[1].replace("\n", " ")
+
+
+def test_an_export_that_was_changed_is_refused_whatever_is_asked_for(run: Run, day: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(day, copy)
+    shard = next((copy / "log").iterdir())
+    shard.write_bytes(shard.read_bytes()[:-1])
+    code, _, err = run("build", copy, "--out", tmp_path / "c", "--trust-unsigned")
+    assert code == 4 and "V2095" in err and "arena records verify" in err
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_code", "said"),
+    [
+        ((), 2, "name at least one export"),
+        (("{tmp}/none",), 4, "V2074"),
+        (("{day}", "--off", "leak"), 2, "cannot be switched off"),
+        (("{day}", "--off", "nonsense"), 2, "V2146"),
+        (("{day}", "--rules", "{tmp}/none.toml"), 2, "V2146"),
+        (("{day}", "--ablation", "nonsense"), 2, "no_structural_filter"),
+        (("{day}", "--coefficient", "1.5"), 2, "--coefficient"),
+        (("{day}", "--tokenizer", "{tmp}/none.json"), (2, 3), "none.json"),
+        (("{day}", "--held-out", "{tmp}/none"), 2, "none"),
+        (("{day}", "--partition", "{tmp}/none"), 2, "none"),
+        (("{day}", "--catalogue", "{tmp}/none"), (2, 3, 4), "none"),
+        (("{day}", "--foreign", "{tmp}/none.jsonl"), 2, "V2027"),
+    ],
+)
+def test_every_bad_input_is_named_and_nothing_is_written(
+    run: Run, day: Path, tmp_path: Path, words: tuple[str, ...], exit_code: int | tuple[int, ...], said: str
+) -> None:
+    given = [word.format(day=day, tmp=tmp_path) for word in words]
+    code, _, err = run("build", *given, "--out", tmp_path / "c", *(LOOSE if "--coefficient" not in words else ()))
+    assert code in (exit_code if isinstance(exit_code, tuple) else (exit_code,))
+    assert said in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "c").exists()
+
+
+def test_an_existing_folder_is_refused_before_anything_is_read(run: Run, tmp_path: Path) -> None:
+    code, _, err = run("build", tmp_path / "none", "--out", tmp_path)
+    assert code == 2 and "V2144" in err
+
+
+def test_foreign_rows_are_read_beside_an_export_and_kept_out_while_nothing_is_known(
+    run: Run, day: Path, tmp_path: Path
+) -> None:
+    row = {"messages": [{"role": "user", "content": "a lamp"}, {"role": "assistant", "content": "none"}]}
+    (tmp_path / "rows.jsonl").write_text(f"{json.dumps(row)}\nnot json\n")
+    code, out, _ = run("build", day, "--foreign", tmp_path / "rows.jsonl", "--out", tmp_path / "c", *LOOSE, "--json")
+    funnel = json.loads(out)["built"][0]["funnel"]
+    assert code == 0
+    assert "leak" in {one["code"] for one in funnel["codes"]}
+    assert funnel["quarantined"] == 1
+    assert len(read_lineage(tmp_path / "c").sources) == 2
+
+
+def test_show_gives_the_report_as_lines_json_and_page(run: Run, corpus: Path, tmp_path: Path) -> None:
+    code, out, _ = run("show", corpus, "--html", tmp_path / "page.html")
+    assert code == 0
+    assert out.index("Length in tokens") < out.index("Funnel") < out.index("By agent version")
+    assert content_hash(read_lineage(corpus)) in out
+    assert (tmp_path / "page.html").read_bytes() == (corpus / "report.html").read_bytes()
+    _, out, _ = run("show", corpus, "--json")
+    value = json.loads(out)
+    assert value["identity"] == content_hash(read_lineage(corpus))
+    assert msgspec.convert(value["funnel"], Funnel).kept == len(list(read_rows(corpus)))
+
+
+def test_show_of_a_folder_that_is_no_corpus_says_so(run: Run, tmp_path: Path) -> None:
+    code, _, err = run("show", tmp_path)
+    assert code == 2 and "V2027" in err
+
+
+def test_sample_writes_a_blind_sheet_and_the_key_beside_it(run: Run, corpus: Path, tmp_path: Path) -> None:
+    code, _, _ = run("sample", corpus, "--out", tmp_path / "sheet", "--rows", 3)
+    assert code == 0
+    assert sorted(path.name for path in (tmp_path / "sheet").iterdir()) == ["sheet.csv", "sheet.html"]
+    keys = [json.loads(line) for line in (tmp_path / "sheet.key.jsonl").read_text().splitlines()]
+    with (tmp_path / "sheet" / "sheet.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["item"] for row in rows] == [key["item"] for key in keys]
+    everything = "".join(path.read_text() for path in (tmp_path / "sheet").iterdir())
+    assert not any(key[name] in everything for key in keys for name in ("agent", "team", "trace_id", "place"))
+    code, _, err = run("sample", corpus, "--out", tmp_path / "sheet")
+    assert code == 2 and "V2144" in err
+
+
+def test_sample_tells_where_a_corpus_was_changed(run: Run, corpus: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(corpus, copy)
+    lineage = json.loads((copy / "lineage.json").read_bytes())
+    (copy / "lineage.json").write_text(json.dumps(lineage | {"rows_sha256": "00" * 32}))
+    code, _, err = run("sample", copy, "--out", tmp_path / "sheet")
+    assert code == 2 and "not those of the lineage" in err
+    assert not (tmp_path / "sheet").exists()

@@ -1,0 +1,219 @@
+"""The funnel report: one funnel, three forms that agree, and a page that needs nothing but itself."""
+
+from __future__ import annotations
+
+import html.parser
+import itertools
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.training.labelled import make_labelled, stand_guard
+from training.corpus.appraisal import Task
+from training.corpus.corpus_card import MEANING
+from training.corpus.funnel import Distribution, Funnel
+from training.corpus.model import Lineage, Rules
+from training.corpus.report.lines import AGENTS_MAX, plain_text, rich_tables, sections
+from training.corpus.report.measures import BINS_MAX, groups, percent, split_of, steps
+from training.corpus.report.page import render_page
+from training.corpus.report.plots import Bar, bars
+from training.corpus.selection import select
+
+SCHEMA = Path(__file__).with_name("funnel_schema.json")
+LINEAGE = Lineage(
+    rules=Rules(),
+    sources=("ab" * 32,),
+    is_trusted_unsigned=False,
+    tokenizer_sha256="stand-in/1",
+    partition_sha256="cd" * 32,
+    code_commit="f6",
+    rows_sha256="ef" * 32,
+)
+HOSTILE = '<script>alert(1)</script>"\n\x1b[31m'
+COUNTS = st.dictionaries(st.integers(0, 2_000_000), st.integers(1, 50), max_size=60)
+
+
+def funnel_under(rules: Rules, count: int = 300) -> Funnel:
+    traces = [one.trace for one in make_labelled(count, seed=11)]
+    return select([lambda: traces], Task(arms=(rules,)), stand_guard).funnel
+
+
+@pytest.fixture(scope="module")
+def funnel() -> Funnel:
+    return funnel_under(Rules())
+
+
+@pytest.fixture(scope="module")
+def page(funnel: Funnel) -> str:
+    return render_page(LINEAGE, funnel)
+
+
+def distribution(counts: dict[int, int]) -> Distribution:
+    return Distribution(counts=tuple(sorted(counts.items())))
+
+
+def svgs(text: str) -> list[ElementTree.Element]:
+    return [ElementTree.fromstring(one) for one in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
+
+
+def without_prose(schema: object) -> object:
+    """A schema as plain JSON, descriptions left out: words may be mended, fields may not."""
+    if isinstance(schema, dict):
+        return {name: without_prose(value) for name, value in schema.items() if name != "description"}
+    return [without_prose(value) for value in schema] if isinstance(schema, list | tuple) else schema
+
+
+def with_agent_named(funnel: Funnel, name: str) -> Funnel:
+    first = msgspec.structs.replace(funnel.agents[0], name=name, traces=10**6)
+    return msgspec.structs.replace(funnel, agents=(first, *funnel.agents[1:]))
+
+
+def test_the_funnel_json_is_of_the_schema_that_readers_were_given() -> None:
+    assert without_prose(msgspec.json.schema(Funnel)) == json.loads(SCHEMA.read_bytes())
+
+
+def test_the_steps_go_from_all_traces_to_the_kept_ones(funnel: Funnel) -> None:
+    found = steps(funnel)
+    assert found[-1].left == funnel.kept
+    assert [one.left for one in found] == sorted((one.left for one in found), reverse=True)
+    assert all(one.meaning == MEANING[one.code] for one in found)
+
+
+@given(COUNTS, COUNTS)
+def test_bins_hold_every_trace_and_are_few(before: dict[int, int], after: dict[int, int]) -> None:
+    found = groups(distribution(before), distribution(after))
+    assert sum(one.before for one in found) == sum(before.values())
+    assert sum(one.after for one in found) == sum(after.values())
+    assert len(found) <= BINS_MAX
+    assert all(one.high == other.low for one, other in itertools.pairwise(found))
+    if before:
+        assert found[0].low <= min(before) and max(before) < found[-1].high
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "text"),
+    [(0, 0, "-"), (0, 5, "0.0 %"), (1, 3, "33.3 %"), (1, 5_000, "<0.1 %"), (5, 5, "100.0 %")],
+)
+def test_a_share_says_when_it_is_small_or_of_nothing(part: int, whole: int, text: str) -> None:
+    assert percent(part, whole) == text
+
+
+def test_the_agentic_split_adds_up(funnel: Funnel) -> None:
+    assert sum(split_of(funnel)) == funnel.traces
+    for one in funnel.buckets:
+        assert sum(split_of(one)) == one.traces
+    assert sum(split_of(one)[1] for one in funnel.buckets) == split_of(funnel)[1]
+
+
+def test_lengths_come_first_and_every_code_has_its_line(funnel: Funnel) -> None:
+    text = plain_text(sections(funnel))
+    assert text.startswith("Length in tokens")
+    assert "14,336" in text
+    assert all(re.search(rf"^  {one.code} ", text, re.MULTILINE) for one in funnel.codes)
+    assert not re.search(r"[ \t]$", text, re.MULTILINE)
+
+
+def test_the_terminal_shows_the_rows_of_the_plain_form(funnel: Funnel) -> None:
+    from rich.console import Console
+
+    found = sections(funnel)
+    console = Console(width=240, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    console.print(rich_tables(found))
+    shown = console.export_text()
+    for section in found:
+        assert section.title in shown
+        assert all(cell in shown for row in section.rows for cell in row)
+
+
+def test_a_name_of_a_source_stays_on_its_line_and_is_no_markup(funnel: Funnel) -> None:
+    found = with_agent_named(funnel, HOSTILE)
+    assert "\x1b" not in plain_text(sections(found))
+    text = render_page(LINEAGE, found)
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_smaller_agents_are_counted_where_they_are_not_shown(funnel: Funnel) -> None:
+    one = funnel.agents[0]
+    many = tuple(msgspec.structs.replace(one, name=f"a{number}") for number in range(AGENTS_MAX + 7))
+    assert "7 more in funnel.json" in plain_text(sections(msgspec.structs.replace(funnel, agents=many)))
+
+
+def test_the_page_needs_nothing_but_itself(page: str) -> None:
+    class Tags(html.parser.HTMLParser):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[tuple[str, dict[str, str | None]]] = []
+
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            self.seen.append((tag, dict(attrs)))
+
+    tags = Tags()
+    tags.feed(page)
+    names = {tag for tag, _ in tags.seen}
+    assert not names & {"script", "link", "img", "iframe", "object", "embed", "base"}
+    assert not any({"src", "href", "srcset", "onload", "onclick"} & set(attributes) for _, attributes in tags.seen)
+    assert "://" not in page and "@import" not in page and "url(" not in page
+
+
+def test_every_plot_is_sound_and_says_what_it_is(page: str) -> None:
+    found = svgs(page)
+    assert len(found) >= 10
+    for svg in found:
+        assert svg.get("role") == "img" and svg.get("aria-label")
+        width = float((svg.get("viewBox") or "").split()[2])
+        for shape in svg.iter("rect"):
+            assert float(shape.get("width") or 0) >= 0 and float(shape.get("height") or 0) >= 0
+            assert float(shape.get("x") or 0) + float(shape.get("width") or 0) <= width
+
+
+def test_the_length_plot_comes_first_and_marks_the_budget(page: str, funnel: Funnel) -> None:
+    first = svgs(page)[0]
+    assert "length in tokens" in (first.get("aria-label") or "")
+    assert any("budget 14,336" in (text.text or "") for text in first.iter("text"))
+    assert len(list(first.iter("title"))) == len(funnel.lengths.bins)
+
+
+def test_the_page_names_every_code_with_count_meaning_and_places(page: str, funnel: Funnel) -> None:
+    for one in funnel.codes:
+        assert f"<code>{one.code}</code>" in page and f"{one.count:,}" in page
+        assert all(place in page for place in one.examples)
+
+
+def test_equal_funnels_give_equal_pages(page: str, funnel: Funnel) -> None:
+    again = msgspec.json.decode(msgspec.json.encode(funnel), type=Funnel)
+    assert render_page(LINEAGE, again) == page
+
+
+def test_a_funnel_that_kept_nothing_has_a_page_too() -> None:
+    found = funnel_under(Rules(coefficient_e4_min=10_000, tokens_max=1), count=60)
+    assert found.kept == 0
+    assert f"0 of {found.traces} traces are in the corpus" in render_page(LINEAGE, found)
+    assert plain_text(sections(found))
+
+
+def test_no_split_is_shown_where_none_was_made() -> None:
+    found = funnel_under(Rules(off=("subtask", "subtask_guess")), count=60)
+    assert "was switched off" in render_page(LINEAGE, found)
+    assert "Who wrote the calls" not in plain_text(sections(found))
+
+
+def test_an_untrusted_source_is_said_on_the_page(funnel: Funnel) -> None:
+    said = "somebody said to trust them"
+    assert said not in render_page(LINEAGE, funnel)
+    assert said in render_page(msgspec.structs.replace(LINEAGE, is_trusted_unsigned=True), funnel)
+
+
+def test_bars_are_in_proportion() -> None:
+    svg = ElementTree.fromstring(
+        bars([Bar(label="a", parts=(("after", 30), ("lost", 10)), numbers="", title="t")], name="n", whole=80)
+    )
+    wide = {one.get("class"): float(one.get("width") or 0) for one in svg.iter("rect")}
+    assert wide["after"] == pytest.approx(wide["rail"] * 30 / 80, abs=0.1)
+    assert wide["lost"] == pytest.approx(wide["rail"] * 10 / 80, abs=0.1)

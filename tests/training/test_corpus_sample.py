@@ -1,0 +1,90 @@
+"""The blind sheet: what people may see, and what they must not."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import msgspec
+import pytest
+
+from tests.training.labelled import make_labelled, stand_guard
+from training.corpus.appraisal import Task
+from training.corpus.model import CorpusRow, Message, Rules
+from training.corpus.report.sampling import (
+    RESULT_CHARS,
+    SHEET_COLUMNS,
+    Key,
+    draw_sample,
+    key_json,
+    sheet_csv,
+    sheet_html,
+)
+from training.corpus.selection import kept_rows, select
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[CorpusRow]:
+    traces = [one.trace for one in make_labelled(300, seed=13)]
+    found = select([lambda: traces], Task(arms=(Rules(),)), stand_guard)
+    kept = kept_rows([lambda: traces], found.appraised.traces, found.decision)
+    secret = {"agent": "agent-secret", "team": "team-secret", "reward_e4": 7_531, "race_id": "race-secret"}
+    return [
+        msgspec.structs.replace(
+            row, trace=msgspec.structs.replace(row.trace, facts=msgspec.structs.replace(row.trace.facts, **secret))
+        )
+        for row in kept
+    ]
+
+
+def test_neither_sheet_tells_who_wrote_a_trace_or_how_it_was_judged(rows: list[CorpusRow]) -> None:
+    items, keys = draw_sample(rows, 20, seed=1)
+    for sheet in (sheet_csv(items), sheet_html(items)):
+        assert "secret" not in sheet and "7531" not in sheet and "emitter" not in sheet
+        assert all(key.trace_id not in sheet and key.place not in sheet for key in keys)
+
+
+def test_the_sheet_shows_every_call_with_its_arguments(rows: list[CorpusRow]) -> None:
+    items, keys = draw_sample(rows, 10, seed=1)
+    traces = {row.trace.trace_id: row.trace for row in rows}
+    for item, key in zip(items, keys, strict=True):
+        calls = [text for who, text in item.turns if who == "call"]
+        wanted = [call for message in traces[key.trace_id].messages for call in message.calls]
+        assert calls == [f"{call.name} {call.arguments}" for call in wanted]
+        assert item.query == traces[key.trace_id].query
+
+
+def test_the_draw_depends_on_the_seed_and_not_on_the_order(rows: list[CorpusRow]) -> None:
+    assert draw_sample(rows, 8, seed=1) == draw_sample(rows[::-1], 8, seed=1)
+    assert draw_sample(rows, 8, seed=1) != draw_sample(rows, 8, seed=2)
+
+
+def test_a_small_corpus_gives_what_it_has(rows: list[CorpusRow]) -> None:
+    items, keys = draw_sample(rows[:3], 50, seed=1)
+    assert len(items) == len(keys) == 3
+
+
+def test_the_key_says_what_each_item_is(rows: list[CorpusRow]) -> None:
+    _, keys = draw_sample(rows, 5, seed=1)
+    lines = [msgspec.json.decode(line, type=Key) for line in key_json(keys).splitlines()]
+    assert lines == list(keys)
+    assert {one.agent for one in lines} == {"agent-secret"}
+    assert all(sum(count for _, count in one.emitters) for one in lines)
+
+
+def test_the_csv_has_empty_answers_and_runs_no_formula(rows: list[CorpusRow]) -> None:
+    one = msgspec.structs.replace(rows[0].trace, query='=HYPERLINK("x")')
+    items, _ = draw_sample([msgspec.structs.replace(rows[0], trace=one)], 1, seed=1)
+    header, row = csv.reader(io.StringIO(sheet_csv(items)))
+    assert tuple(header) == SHEET_COLUMNS
+    assert row[1].startswith("'=") and row[3:] == ["", ""]
+
+
+def test_a_long_result_is_cut_and_says_so(rows: list[CorpusRow]) -> None:
+    trace = rows[0].trace
+    talk = [*trace.messages, Message(role="tool", content="<b>" + "y" * 5_000, call_id="z")]
+    changed = msgspec.structs.replace(rows[0], trace=msgspec.structs.replace(trace, messages=tuple(talk)))
+    items, _ = draw_sample([changed], 1, seed=1)
+    who, text = items[0].turns[-1]
+    assert who == "result" and len(text) < RESULT_CHARS + 60 and "4,403 characters more" in text
+    assert "<b>" not in sheet_html(items)

@@ -1,0 +1,167 @@
+"""Reports: what is counted, what is kept apart, and which two may be compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from problems.errors import ArenaError
+from tests.training.rollouts import make_result
+from tests.training.stock import EPISODE, ScriptedUpstream, Stock
+from training.agents import distilled_source
+from training.contamination import Learnt, require_unseen
+from training.episode_file import EpisodeFile
+from training.evaluate import Conditions, EvalReport, compare, make_report, name_set, prompt_sha256
+from training.examination import Plan, by_endpoint, by_tokens, examine
+from training.guards import GuardStopError
+from training.model import Decode, EpisodeResult
+from training.scripted_sampler import EXPERT, ScriptedSampler
+
+GREEDY = Decode(temperature=0.0, top_p=1.0, turns_max=12)
+
+
+def conditions(samples: int = 2, seeds: tuple[int, ...] = (0,)) -> Conditions:
+    return Conditions(
+        set=name_set("held", ()),
+        decode=GREEDY,
+        samples=samples,
+        seeds=seeds,
+        tool_profile="paper4",
+        agent_sha256="",
+        prompt_sha256="",
+        catalogue_sha256="",
+        policy_sha256="",
+    )
+
+
+def report(results: list[EpisodeResult], samples: int = 2, seeds: tuple[int, ...] = (0,)) -> EvalReport:
+    return make_report("m", results, conditions(samples, seeds), lineage_sha256="", contamination="")
+
+
+def test_an_unscored_episode_is_counted_beside_the_numbers_and_never_in_them() -> None:
+    scored = [make_result(problem_id="a", sample=0, reward=1.0), make_result(problem_id="b", sample=0, reward=0.0)]
+    failed = [make_result(problem_id="a", sample=1, reward=None), make_result(problem_id="c", sample=0, reward=None)]
+    found = report(scored + failed)
+    assert found.asr.value == 0.5 and found.asr.n == 2
+    assert (found.episodes, found.unscored) == (4, 2)
+    assert found.rule == 0.5 and found.axes["title"] == 0.5 and found.axes["price"] is None
+    with pytest.raises(ArenaError) as wrong:
+        report(failed)
+    assert wrong.value.failure.code == "V2124"
+
+
+def test_samples_of_a_problem_count_as_one_problem() -> None:
+    results = [make_result(problem_id="a", sample=n, reward=float(n == 0)) for n in range(4)]
+    results += [make_result(problem_id="b", sample=n, reward=0.0) for n in range(4)]
+    found = report(results, samples=4)
+    assert found.asr.value == pytest.approx(0.125) and found.asr.n == 2
+    assert {k: one.value for k, one in found.pass_at.items()} == pytest.approx({"1": 0.125, "2": 0.25, "4": 0.5})
+
+
+def test_each_seeds_own_rate_is_shown() -> None:
+    rewards = {0: 1.0, 1: 1.0, 2: 0.0, 3: 1.0, 4: 0.0, 5: 0.0}  # two samples for each of three seeds
+    results = [make_result(problem_id="a", sample=n, reward=value) for n, value in rewards.items()]
+    assert report(results, samples=2, seeds=(7, 8, 9)).asr_by_seed == (1.0, 0.5, 0.0)
+
+
+def test_buckets_add_up_to_the_whole() -> None:
+    results = [
+        make_result(problem_id=str(n), reward=float(n % 3 == 0), bucket=("product", "shop")[n % 2]) for n in range(8)
+    ]
+    found = report(results, samples=1)
+    assert sum(one.value * one.n for one in found.by_bucket.values()) == pytest.approx(found.asr.value * found.asr.n)
+    assert set(found.by_bucket) == {"product", "shop"}
+
+
+def test_only_reports_of_equal_conditions_are_compared() -> None:
+    better = report([make_result(problem_id=str(n), reward=1.0) for n in range(8)], samples=1)
+    worse = report([make_result(problem_id=str(n), reward=0.0) for n in range(8)], samples=1)
+    assert compare(better, worse).first_only == 8 and compare(better, worse).p_value < 0.01
+    other = msgspec.structs.replace(worse, conditions=msgspec.structs.replace(worse.conditions, tool_profile="sn15"))
+    with pytest.raises(ValueError, match="same conditions"):
+        compare(better, other)
+
+
+def test_a_report_survives_its_file() -> None:
+    found = report([make_result(reward=1.0)], samples=1)
+    assert msgspec.json.decode(msgspec.json.encode(found), type=EvalReport) == found
+
+
+def test_a_set_is_named_by_its_content_in_any_order(stock: Stock) -> None:
+    forth, back = name_set("a", stock.held), name_set("b", stock.held[::-1])
+    assert forth.sha256 == back.sha256 != name_set("a", stock.held[1:]).sha256
+
+
+def test_another_system_prompt_is_another_condition_and_nothing_else_of_the_agent() -> None:
+    plain, terse = distilled_source(), distilled_source("Be brief.")
+    assert 'PROMPT = """Be brief."""' in terse
+    assert plain.partition('PROMPT = """')[0] == terse.partition('PROMPT = """')[0]
+    assert plain.rpartition('"""\n\n\n')[2] == terse.rpartition('"""\n\n\n')[2]
+    assert prompt_sha256(plain) != prompt_sha256(terse)
+    compile(terse, "agent.py", "exec")
+    for wrong in ('"""', "a\\n", 'ends with "', "  "):
+        with pytest.raises(ValueError, match="system prompt"):
+            distilled_source(wrong)
+
+
+def test_a_learnt_problem_or_answer_is_contamination(stock: Stock) -> None:
+    from problems.clusters import answer_marks
+
+    held = stock.held
+    require_unseen(held, Learnt())
+    for learnt in (
+        Learnt(problem_ids=frozenset([held[1].problem_id])),
+        Learnt(marks=frozenset([min(answer_marks(held[1]))])),
+        Learnt(marks=frozenset([f"id {held[1].rewards[0].product_id}"])),
+    ):
+        with pytest.raises(GuardStopError) as stop:
+            require_unseen(held, learnt)
+        assert stop.value.guard == "contamination" and held[1].problem_id in stop.value.failure.detail
+
+
+def plan(stock: Stock, **changes: object) -> Plan:
+    rest = {"label": "x", "set": name_set("held", stock.held), "decode": GREEDY, "parallel": 2} | changes
+    return Plan(**rest)  # type: ignore[arg-type]
+
+
+def test_the_scripted_expert_is_examined_alike_by_tokens_and_by_messages(stock: Stock, tmp_path: Path) -> None:
+    found = []
+    for name, run in (
+        ("tokens", by_tokens(plan(stock), ScriptedSampler(stock.codec), stock.codec, stock.bench)),
+        ("messages", by_endpoint(plan(stock), ScriptedUpstream(), EXPERT, stock.bench)),
+    ):
+        file = EpisodeFile(tmp_path / name)
+        found.append(examine(plan(stock), stock.held, file, run, stock.bench, lineage_sha256="", contamination=""))
+    assert found[0].asr == found[1].asr and found[0].asr.value > 0.5
+    assert [p.is_success for p in found[0].problems] == [p.is_success for p in found[1].problems]
+    assert found[0].conditions.tool_profile == "paper4" and found[0].hallucinated == 0
+
+
+def test_an_evaluation_that_was_cut_short_goes_on_and_comes_to_the_same(stock: Stock, tmp_path: Path) -> None:
+    asked: list[int] = []
+    tokens = by_tokens(plan(stock), ScriptedSampler(stock.codec), stock.codec, stock.bench)
+
+    def run(jobs):
+        asked.append(len(jobs))
+        return tokens(jobs)
+
+    def take(path: Path) -> EvalReport:
+        return examine(
+            plan(stock), stock.held, EpisodeFile(path), run, stock.bench, lineage_sha256="", contamination=""
+        )
+
+    whole = take(tmp_path / "a")
+    lines = (tmp_path / "a").read_bytes().splitlines(keepends=True)
+    (tmp_path / "b").write_bytes(b"".join(lines[:2]) + lines[2][:20])  # as a kill leaves it
+    assert take(tmp_path / "b") == whole
+    assert asked == [len(stock.held), len(stock.held) - 2]
+
+
+def test_greedy_draws_are_not_counted_twice(stock: Stock) -> None:
+    for wrong in ({"samples": 2}, {"seeds": (0, 1)}, {"samples": 0}, {"seeds": ()}):
+        with pytest.raises(ArenaError) as refused:
+            plan(stock, **wrong)
+        assert refused.value.failure.code == "V2120"
+    assert plan(stock, decode=EPISODE, samples=2, seeds=(0, 1)).samples == 2

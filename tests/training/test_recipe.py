@@ -1,0 +1,115 @@
+"""Recipes: every key has a name, a misspelt one is told its nearest, and the hash says what a run was told to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from problems.errors import ArenaError
+from tests.training.stock import RECIPES
+from training.estimate import count_adapter, count_parameters, estimate_run
+from training.recipe import ATTENTION, Recipe, parse_recipe, read_recipe
+
+BASE = 'name = "x"\nstage = "sft"\nmodel = "m"\n'
+QWEN3_4B = {
+    "hidden_size": 2_560,
+    "num_hidden_layers": 36,
+    "vocab_size": 151_936,
+    "intermediate_size": 9_728,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "tie_word_embeddings": True,
+}
+
+
+def test_defaults_are_the_papers() -> None:
+    recipe = parse_recipe(BASE)
+    assert recipe.data.tokens_max == 14_336  # B.1
+    assert (recipe.samples, recipe.decode.temperature, recipe.decode.top_p, recipe.decode.turns_max) == (
+        8,
+        0.9,
+        0.95,
+        8,
+    )
+    assert recipe.data.rollout_share == 0.5  # B.3
+    assert recipe.kto.beta == 0.02 and recipe.guards.emission_min == 0.9  # B.5
+    assert (recipe.grpo.problems_per_step, recipe.grpo.samples, recipe.grpo.beta) == (8, 6, 0.2)  # B.6, v18
+    assert recipe.decode.context_tokens_max == 32_768
+    assert recipe.lora.dropout == 0.0
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_smoke_recipe_is_one_of_its_stage(path: Path) -> None:
+    assert read_recipe(path).stage == path.stem
+
+
+@pytest.mark.parametrize(
+    ("text", "nearest"),
+    [
+        (BASE + "[optim]\nlearning_rate = 1.0\n", ""),
+        (BASE + "[optim]\nstep_max = 1\n", "steps_max"),
+        (BASE + "[data]\ntoken_max = 1\n", "tokens_max"),
+        (BASE + 'parrent = "x"\n', "parent"),
+    ],
+)
+def test_an_unknown_key_is_an_error_that_names_the_nearest(text: str, nearest: str) -> None:
+    with pytest.raises(ArenaError) as wrong:
+        parse_recipe(text, "r.toml")
+    assert wrong.value.failure.code == "V2120" and "r.toml" in wrong.value.failure.detail
+    assert (f"did you mean {nearest!r}" in wrong.value.failure.detail) == bool(nearest)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["name = ", BASE.replace("sft", "distil"), BASE + "samples = 1.5\n", 'name = "x"\n', BASE + "[lora]\nr = true\n"],
+)
+def test_what_is_no_recipe_is_refused_with_its_code(text: str, tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text(text, "utf-8")
+    with pytest.raises(ArenaError) as wrong:
+        read_recipe(tmp_path / "r.toml")
+    assert wrong.value.failure.code == "V2120"
+
+
+def test_a_missing_file_and_one_that_is_no_text_are_refused_alike(tmp_path: Path) -> None:
+    (tmp_path / "b.toml").write_bytes(b"\xff\xfe")
+    for name in ("b.toml", "absent.toml"):
+        with pytest.raises(ArenaError) as wrong:
+            read_recipe(tmp_path / name)
+        assert wrong.value.failure.code == "V2120"
+
+
+def test_the_hash_is_of_what_is_said_and_not_of_how() -> None:
+    one, spaced, other = (
+        parse_recipe(BASE),
+        parse_recipe(f"# note\n{BASE}\nseed = 0\n"),
+        parse_recipe(BASE + "seed = 1\n"),
+    )
+    assert one.recipe_sha256 == spaced.recipe_sha256 != other.recipe_sha256
+
+
+def test_parameters_of_qwen3_4b_are_counted_to_a_thousandth() -> None:
+    assert count_parameters(QWEN3_4B) == pytest.approx(4.022e9, rel=1e-3)  # the published count
+
+
+def test_an_adapter_is_counted_by_its_targets() -> None:
+    recipe = parse_recipe(BASE + f"[lora]\nr = 16\ntargets = {list(ATTENTION)}\n".replace("'", '"'))
+    queries, keys = 32 * 128, 8 * 128
+    per_layer = 16 * ((2_560 + queries) + 2 * (2_560 + keys) + (queries + 2_560))
+    assert count_adapter(QWEN3_4B, recipe) == 36 * per_layer
+
+
+def test_an_estimate_grows_with_tokens_and_needs_a_config(tmp_path: Path) -> None:
+    import json
+
+    (tmp_path / "config.json").write_text(json.dumps(QWEN3_4B), "utf-8")
+    recipe = parse_recipe(BASE.replace('"m"', f'"{tmp_path}"'))
+    small, large = estimate_run(recipe, 1_000_000), estimate_run(recipe, 2_000_000)
+    assert large.hours["NVIDIA H100"] == pytest.approx(2 * small.hours["NVIDIA H100"])
+    assert 8 < small.memory_gb < 80  # the paper's stages ran on one H100
+    full = parse_recipe(BASE.replace('"m"', f'"{tmp_path}"') + "[lora]\nr = 0\n")
+    assert estimate_run(full, 1).memory_gb > 4.0 * 16  # weights, gradients and both moments of Adam in fp32
+    with pytest.raises(ArenaError) as wrong:
+        estimate_run(Recipe(name="x", stage="sft", model=str(tmp_path / "absent")), 1)
+    assert wrong.value.failure.code == "V2124"

@@ -1,0 +1,136 @@
+"""The shipped recipes parse, say where each value comes from, and say what the paper says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from training.recipe import ALL_LINEAR, ATTENTION, read_recipe
+from training.study.parts import recipe_text
+from training.study.plan import read_plan
+
+RECIPES = Path(__file__).parents[2] / "training" / "recipes"
+PAPER = sorted((RECIPES / "paper").glob("*.toml"))
+
+_SFT = {  # B.1
+    "lora.targets": ALL_LINEAR,
+    "optim.epochs": 1.0,
+    "optim.lr_sweep": (1e-5, 3e-5, 1e-4),
+    "optim.is_checkpointing": True,
+    "data.tokens_max": 14_336,
+}
+_REJECTION = {  # B.3
+    **_SFT,
+    "stage": "rejection",
+    "parent": "runs/paper/sft",
+    "samples": 8,
+    "decode.temperature": 0.9,
+    "decode.top_p": 0.95,
+    "decode.turns_max": 8,
+}
+_KTO = {  # B.5
+    "stage": "kto",
+    "parent": "runs/paper/teacher",
+    "optim.lr": 5e-6,
+    "lora.r": 16,
+    "lora.targets": ATTENTION,
+    "data.tokens_max": 16_384,
+    "guards.emission_min": 0.9,
+}
+_GRPO = {  # B.6
+    "stage": "grpo",
+    "parent": "runs/paper/teacher",
+    "grpo.samples": 6,
+    "grpo.is_blended_per_turn": False,
+    "decode.context_tokens_max": 32_768,
+}
+_V18 = {"grpo.problems_per_step": 8, "optim.lr": 5e-7, "grpo.beta": 0.2}
+_V19 = {**_V18, "grpo.tool_weight": 0.5, "decode.turns_max": 25}
+OF_THE_PAPER: dict[str, dict[str, object]] = {
+    "sft": {**_SFT, "stage": "sft", "parent": ""},
+    "rejection": {**_REJECTION, "data.rollout_share": 0.5},
+    "rejection_70_30": {**_REJECTION, "data.rollout_share": 0.3},
+    "teacher": {**_SFT, "stage": "teacher", "parent": "runs/paper/rejection", "data.voucher_times": 3},
+    "kto": {**_KTO, "kto.beta": 0.02, "optim.epochs": 1.0},
+    "kto_tight": {**_KTO, "kto.beta": 0.01, "optim.epochs": 2.0},
+    "grpo_v17": {
+        **_GRPO,
+        "grpo.preset": "v17",
+        "grpo.problems_per_step": 3,
+        "optim.lr": 1e-6,
+        "grpo.beta": 0.1,
+        "grpo.tool_weight": 0.0,
+        "grpo.refresh_every_steps": 0,
+        "decode.turns_max": 15,
+    },
+    "grpo_v18": {
+        **_GRPO,
+        **_V18,
+        "grpo.preset": "v18",
+        "grpo.tool_weight": 0.0,
+        "grpo.refresh_every_steps": 0,
+        "decode.turns_max": 15,
+    },
+    "grpo_v19": {**_GRPO, **_V19, "grpo.preset": "v19", "grpo.refresh_every_steps": 0, "optim.steps_max": 30},
+    "grpo_refresh": {**_GRPO, **_V19, "grpo.preset": "refresh", "optim.steps_max": 60},
+}
+
+
+def _at(recipe: object, path: str) -> Any:
+    for name in path.split("."):
+        recipe = getattr(recipe, name)
+    return recipe
+
+
+def test_every_recipe_of_the_paper_is_held_to_it() -> None:
+    assert {path.stem for path in PAPER} == OF_THE_PAPER.keys()
+
+
+@pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
+def test_a_value_that_the_paper_gives_is_the_papers(path: Path) -> None:
+    recipe = read_recipe(path)
+    assert {name: _at(recipe, name) for name in OF_THE_PAPER[path.stem]} == OF_THE_PAPER[path.stem]
+
+
+@pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
+def test_every_value_of_the_paper_recipes_names_its_source(path: Path) -> None:
+    values = [line for line in path.read_text("utf-8").splitlines() if re.match(r"\w+ = ", line)]
+    unnamed = [line for line in values if not re.search(r"#.*(\b[AB]\.\d|section \d|\bours\b)", line)]
+    assert [line for line in unnamed if not line.startswith(("name = ", "stage = "))] == []
+
+
+def test_only_the_refreshed_preset_renews_its_behaviour_policy() -> None:
+    assert read_recipe(RECIPES / "paper" / "grpo_refresh.toml").grpo.refresh_every_steps > 0
+
+
+def test_v18_differs_from_v17_in_nothing_but_the_stability_fix() -> None:
+    first, second = (read_recipe(RECIPES / "paper" / f"grpo_{name}.toml") for name in ("v17", "v18"))
+    plain = [msgspec.to_builtins(one) for one in (first, second)]
+    for one in plain:
+        del one["name"], one["optim"]["lr"]
+        for name in ("preset", "problems_per_step", "beta"):
+            del one["grpo"][name]
+    assert plain[0] == plain[1]
+
+
+def test_the_study_names_recipes_that_parse_and_parents_that_it_runs_before(tmp_path: Path) -> None:
+    plan = read_plan(RECIPES / "study" / "study.toml")
+    ran = {str(tmp_path / "runs" / "base")}
+    for name in plan.recipes:
+        file = tmp_path / f"{name}.toml"
+        file.write_text(recipe_text((RECIPES / "study" / f"{name}.toml").read_text("utf-8"), tmp_path), "utf-8")
+        recipe = read_recipe(file)
+        assert not recipe.parent or recipe.parent in ran
+        assert all(folder in ran for folder in recipe.data.rollouts)
+        ran.add(str(tmp_path / "runs" / name))
+
+
+def test_the_studys_presets_are_the_papers() -> None:
+    for name in ("v17", "v18", "v19"):
+        ours, papers = (read_recipe(RECIPES / where / f"grpo_{name}.toml").grpo for where in ("study", "paper"))
+        for field in ("preset", "problems_per_step", "samples", "beta", "tool_weight", "refresh_every_steps"):
+            assert getattr(ours, field) == getattr(papers, field), (name, field)

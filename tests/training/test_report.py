@@ -1,0 +1,231 @@
+"""The report: published rows as printed, ours under their conditions, tests where they may be made, one safe page."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from neurons.cli.report import app
+from problems.model import BUCKETS
+from training.evaluate import Conditions, EvalReport, SetName, make_report
+from training.model import Decode, EpisodeResult, RunLineage, Versions
+from training.report.chart import Dot, Line, dot_chart, line_chart, nice_ticks
+from training.report.document import holm, make_document, share_difference
+from training.report.page import p_text, render_page
+from training.report.published import TABLE_1
+from training.report.series import RunCurves, Series, read_curves
+from training.stages.run import lineage_sha256
+
+PAPER = Path(__file__).parents[2].parent / "shared" / "reference" / "paper.txt"
+SHARE = st.floats(0, 1, allow_nan=False)
+
+
+def make(label: str, solved: int, *, samples: int = 2, set_name: str = "eval", lineage: str = "") -> EvalReport:
+    """A report in which the first `solved` of 12 problems are solved by every sample."""
+    results = [
+        EpisodeResult(
+            problem_id=f"p{number:02d}",
+            bucket=BUCKETS[number % 3],
+            sample=sample,
+            seed=sample,
+            version="w" * 64,
+            stop="terminated",
+            steps=3,
+            is_recommending=True,
+            reward=float(number < solved),
+            is_success=number < solved,
+            is_gt_exact=number < solved,
+            rule=0.5,
+            axes={"price": (1, 2)},
+        )
+        for number in range(12)
+        for sample in range(samples)
+    ]
+    conditions = Conditions(
+        set=SetName(name=set_name, sha256="s" * 64, problems=12),
+        decode=Decode(),
+        samples=samples,
+        seeds=(0,),
+        tool_profile="paper4",
+        agent_sha256="a" * 64,
+        prompt_sha256="prompthash" + "b" * 54,
+        catalogue_sha256="c" * 64,
+        policy_sha256="d" * 64,
+    )
+    return make_report(label, results, conditions, lineage_sha256=lineage, contamination="held against nothing")
+
+
+def write_run(folder: Path, *, parent: str = "") -> str:
+    """A finished run with a log that a kill cut; its lineage's hash."""
+    folder.mkdir()
+    (folder / "recipe.toml").write_text("", "utf-8")
+    rows = [
+        {"step": step, "loss": 1 / step, "reward": step / 10, "kl": None if step == 2 else 0.5} for step in (1, 2, 3)
+    ]
+    (folder / "log.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows) + '{"step": 4, "lo', "utf-8")
+    lineage = RunLineage(
+        stage="grpo", recipe_sha256="r", recipe="", parent_sha256=parent, corpus_sha256s=(), codec_sha256="c",
+        partition_sha256="p", seed=0, versions=Versions(code_commit="", packages={}, device="cpu"),
+        weights_sha256=folder.name, steps=3, stopped_by="KL",
+    )  # fmt: skip
+    (folder / "lineage.json").write_bytes(msgspec.json.encode(lineage))
+    return lineage_sha256(lineage)
+
+
+@pytest.mark.skipif(not PAPER.exists(), reason="the paper's text is not beside this checkout")
+def test_every_published_number_stands_in_the_papers_own_row() -> None:
+    lines = [re.sub(r"</?b>|\$", "", line) for line in PAPER.read_text("utf-8").splitlines() if line.startswith("|")]
+    for row in TABLE_1:
+        label = row.label.split("(")[0].replace("β", "").strip()
+        of_row = [line for line in lines if label in line.replace("\\", "")]
+        shares = [row.asr_e3, row.second_e3, row.pass_at_1_e3, row.pass_at_8_e3]
+        for share in [one for one in shares if one is not None]:
+            assert any(f"{share / 10:.1f}%" in line for line in of_row), (row.label, share)
+
+
+def test_tests_are_made_between_equal_conditions_alone() -> None:
+    reports = [make("base", 2), make("sft", 8), make("base", 2, set_name="second"), make("sft", 9, set_name="second")]
+    document = make_document(reports, [], title="t")
+    assert [(one.first, one.second, one.conditions) for one in document.tests] == [
+        ("base", "sft", "A"),
+        ("base", "sft", "B"),
+    ]
+    assert [row.conditions for row in document.rows] == ["A", "A", "B", "B"]
+
+
+def test_a_stage_is_tested_against_the_parent_that_its_lineage_names(tmp_path: Path) -> None:
+    teacher = write_run(tmp_path / "teacher")
+    kto, grpo = (write_run(tmp_path / name, parent=teacher) for name in ("kto", "grpo"))
+    reports = [
+        make("base", 1),
+        make("teacher", 5, lineage=teacher),
+        make("kto", 6, lineage=kto),
+        make("grpo", 7, lineage=grpo),
+    ]
+    curves = [one for name in ("teacher", "kto", "grpo") for one in read_curves(tmp_path / name)]
+    pairs = {(one.first, one.second) for one in make_document(reports, curves, title="t").tests}
+    assert pairs == {("base", "teacher"), ("base", "kto"), ("base", "grpo"), ("teacher", "kto"), ("teacher", "grpo")}
+
+
+def test_one_label_twice_under_one_set_of_conditions_is_refused() -> None:
+    with pytest.raises(ValueError, match="stands twice"):
+        make_document([make("sft", 1), make("sft", 2)], [], title="t")
+
+
+def test_a_difference_has_its_sign_and_its_interval() -> None:
+    worse = share_difference(make("sft", 8), make("kto", 5))
+    assert (worse.value, worse.n) == (-0.25, 12)
+    assert worse.low <= worse.value <= worse.high < 0.0 or worse.high == 0.0
+
+
+@given(st.lists(SHARE, max_size=12))
+def test_holm_never_makes_a_test_look_better_and_keeps_the_order(p_values: list[float]) -> None:
+    adjusted = holm(p_values)
+    assert all(one <= other <= 1 for one, other in zip(p_values, adjusted, strict=True))
+    ranked = [adjusted[place] for place in sorted(range(len(p_values)), key=lambda index: p_values[index])]
+    assert ranked == sorted(ranked)
+
+
+def test_holm_is_the_textbooks() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+
+
+@given(st.floats(-1e6, 1e6), st.floats(0, 1e6))
+def test_ticks_enclose_what_is_drawn(low: float, width: float) -> None:
+    ticks = nice_ticks(low, low + width)
+    slack = 1e-6 * max(1.0, abs(low), width)
+    assert ticks[0] <= low + slack and ticks[-1] >= low + width - slack and len(ticks) < 20
+    assert ticks == sorted(set(ticks))
+
+
+@given(st.text(min_size=1, max_size=30), st.lists(st.tuples(SHARE, st.one_of(st.none(), SHARE)), max_size=8))
+def test_charts_are_well_formed_whatever_they_are_called(label: str, points: list[tuple[float, float | None]]) -> None:
+    printable = "".join(letter for letter in label if letter.isprintable())
+    for svg in (
+        line_chart([Line(label=printable, points=tuple(points))], x_name="x", y_name="y"),
+        dot_chart([Dot(label=printable, value=0.5, low=0.2, high=0.7)], x_name="x"),
+    ):
+        assert svg == "" or ET.fromstring(svg).tag.endswith("svg")
+
+
+def test_a_missing_value_breaks_the_curve() -> None:
+    svg = line_chart(
+        [Line(label="a", points=((1, 1.0), (2, 2.0), (3, None), (4, 3.0), (5, 4.0)))], x_name="x", y_name="y"
+    )
+    assert svg.count("<polyline") == 2
+
+
+def test_a_log_is_read_up_to_where_a_kill_cut_it(tmp_path: Path) -> None:
+    write_run(tmp_path / "grpo")
+    (run,) = read_curves(tmp_path / "grpo")
+    assert (run.label, run.steps, run.stopped_by, run.is_finished) == ("grpo", 3, "KL", True)
+    assert {one.metric: one.values for one in run.series}["kl"] == (0.5, None, 0.5)
+
+
+class _Page(html.parser.HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+def test_the_page_needs_nothing_else_and_escapes_what_it_is_given() -> None:
+    curves = [RunCurves(label="<script>x</script>", series=(Series(metric="kl", steps=(1, 2), values=(0.1, 0.2)),))]
+    reports = [make("base", 1, samples=8), make("<b>bad</b>", 9, samples=8)]
+    text = render_page(make_document(reports, curves, title="<i>t", notes=("<u>n",)))
+    page = _Page()
+    page.feed(text)
+    assert page.links == [] and "url(" not in text and "@import" not in text
+    assert not {"script", "b", "i", "u", "link", "img"} & set(page.tags)
+    assert page.tags.count("svg") >= 5  # ASR, pass@k, buckets, axes, KL
+
+
+def test_every_row_of_ours_shows_its_conditions() -> None:
+    text = render_page(make_document([make("base", 1), make("sft", 6)], [], title="t"))
+    for said in (
+        "temperature 0.9",
+        "top_p 0.95",
+        "paper4",
+        "prompthash",
+        "unscored 0 of 24",
+        "held against nothing",
+        "n 12",
+    ):
+        assert said in text, said
+    assert "published, Table 1" in text and "42.7%" in text
+
+
+def test_a_small_p_is_not_printed_as_zero() -> None:
+    assert [p_text(one) for one in (0.0, 0.0004, 0.05, 1.0)] == ["< .001", "< .001", ".050", "1.000"]
+
+
+def test_the_command_writes_page_table_and_json(tmp_path: Path) -> None:
+    for name, solved in (("base", 1), ("sft", 9)):
+        (tmp_path / f"{name}.json").write_bytes(msgspec.json.encode(make(name, solved)))
+    write_run(tmp_path / "run")
+    files = [str(tmp_path / "base.json"), str(tmp_path / "sft.json"), "--run", str(tmp_path / "run")]
+    shown = CliRunner().invoke(app, [*files, "--out", str(tmp_path / "page" / "report.html")])
+    assert shown.exit_code == 0, shown.output
+    assert "sft against base" in shown.output and "published" in shown.output
+    assert (tmp_path / "page" / "report.html").read_text("utf-8").startswith("<!doctype html>")
+    plain = json.loads(CliRunner().invoke(app, [*files, "--json"]).stdout)
+    assert [row["label"] for row in plain["rows"]] == ["base", "sft"] and plain["tests"][0]["paired"]["n"] == 12
+
+
+def test_what_is_no_report_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "odd.json").write_text("{}", "utf-8")
+    assert CliRunner().invoke(app, [str(tmp_path / "odd.json")]).exit_code == 2
+    assert CliRunner().invoke(app, ["--title", "t"]).exit_code == 2

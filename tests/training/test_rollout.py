@@ -1,0 +1,210 @@
+"""Rollouts are evaluations, as tokens: ids appended and never made again, breaches counted, results as scored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.sandbox.port import GuestJob
+from harness.trace import Completion
+from problems.errors import ArenaError
+from tests.training.rollouts import make_rollout
+from tests.training.stock import EPISODE, Stock
+from training.agents import distilled_source
+from training.credit import token_advantages
+from training.episode_file import EpisodeFile, EpisodeLine, collect
+from training.hosted import HostedSandbox
+from training.mask import masked_runs
+from training.model import Decode, Sampled
+from training.prime_rl import PrimeSample, prime_lines
+from training.rewards import reward_of
+from training.rollout import RolloutPorts, jobs_of, messages_of, read_result, read_rollout, run_job
+from training.scripted_sampler import ScriptedSampler
+from training.token_upstream import CONTEXT_FULL
+
+
+class Told:
+    """A sampler that says what it is told, turn by turn; its logprobs are -0.5."""
+
+    version = "told"
+
+    def __init__(self, stock: Stock, *texts: str) -> None:
+        self._codec, self._texts = stock.codec, list(texts)
+        self.prompts: list[tuple[int, ...]] = []
+
+    def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> Sampled:
+        self.prompts.append(prompt_ids)
+        ids = (*self._codec.tokenizer.encode(self._texts[len(self.prompts) - 1]), self._codec.stop_id)
+        return Sampled(token_ids=ids, logprobs=(-0.5,) * len(ids), finish="stop")
+
+
+def ports(stock: Stock, source: str | None = None) -> RolloutPorts:
+    bench = stock.bench
+    return RolloutPorts(
+        policy=bench.policy,
+        catalogue=bench.catalogue,
+        titles=bench.titles,
+        codec=stock.codec,
+        source=source or bench.source,
+    )
+
+
+def call(name: str, arguments: str) -> str:
+    # spacing of its own: rendered anew these would be other ids
+    return f'<tool_call>\n{{"name":"{name}","arguments":{arguments}}}\n</tool_call>'
+
+
+def test_every_prompt_is_the_last_one_and_what_was_sampled_and_what_the_tools_said(stock: Stock) -> None:
+    (job,) = jobs_of(stock.bench.problems[:1], 1, 0)
+    sampler = Told(
+        stock,
+        "Looking.\n" + call("find_product", '{"q":"tee","page":1}'),
+        call("find_product", '{"q":"lamp"}') + "\n" + call("find_product", '{"q":"shelf"}'),
+        call("terminate", '{"status":"success"}'),
+    )
+    evaluation = run_job(job, sampler, EPISODE, ports(stock))
+    rollout = read_rollout(job, evaluation)
+    assert rollout is not None
+    whole = rollout.prompt_ids + rollout.completion_ids
+    for before, after in zip(sampler.prompts, sampler.prompts[1:], strict=False):
+        assert after[: len(before)] == before and whole[: len(after)] == after
+    said = masked_runs(rollout.completion_ids, rollout.mask)
+    assert [stock.codec.decode(run) for run in said] == [f"{text}<|im_end|>" for text in sampler._texts]
+    assert rollout.turns[0].first == 0
+    for turn, run in zip(rollout.turns, said, strict=True):
+        assert rollout.completion_ids[turn.first : turn.last] == run
+    assert [len(turn.tools) for turn in rollout.turns] == [1, 2, 1]
+    assert {p for p, bit in zip(rollout.logprobs, rollout.mask, strict=True) if bit} == {-0.5}
+    assert {p for p, bit in zip(rollout.logprobs, rollout.mask, strict=True) if not bit} == {0.0}
+    assert rollout.result.reward == 0.0 and rollout.result.steps == 3
+
+
+def test_the_last_turn_of_a_rollout_is_sampled_and_nothing_follows_that_the_policy_did_not_read(stock: Stock) -> None:
+    (job,) = jobs_of(stock.bench.problems[:1], 1, 0)
+    for texts in (["Enough."], [call("terminate", "{}")]):
+        rollout = read_rollout(job, run_job(job, Told(stock, *texts), EPISODE, ports(stock)))
+        assert rollout is not None and all(rollout.mask)
+
+
+def test_a_malformed_call_is_counted_and_ends_nothing_by_itself(stock: Stock) -> None:
+    (job,) = jobs_of(stock.bench.problems[:1], 1, 0)
+    broken = "<tool_call>\n{broken\n</tool_call>\n" + call("find_product", '{"q":"tee"}')
+    rollout = read_rollout(job, run_job(job, Told(stock, broken, "Done."), EPISODE, ports(stock)))
+    assert rollout is not None and [turn.malformed for turn in rollout.turns] == [1, 0]
+
+
+def test_a_conversation_that_outgrows_the_context_is_counted_and_is_no_crash(stock: Stock) -> None:
+    (job,) = jobs_of(stock.bench.problems[:1], 1, 0)
+    first = Told(stock, "x")
+    run_job(job, first, EPISODE, ports(stock))
+    room = len(first.prompts[0]) + 200
+    sampler = Told(stock, *[call("find_product", '{"q":"tee"}')] * 8)
+    decode = msgspec.structs.replace(EPISODE, context_tokens_max=room)
+    evaluation = run_job(job, sampler, decode, ports(stock))
+    result = read_result(job, evaluation)
+    assert result.is_overflow and result.reward == 0.0 and len(sampler.prompts) < 8
+    assert read_rollout(job, evaluation) is not None
+    assert not read_result(job, run_job(job, Told(stock, "x"), EPISODE, ports(stock))).is_overflow
+    assert CONTEXT_FULL
+
+
+def test_a_prompt_that_an_agent_rewrites_is_rendered_afresh_and_is_no_rollout(stock: Stock) -> None:
+    forgetful = distilled_source().replace("llm.chat(messages,", "llm.chat(messages[:2],")
+    (job,) = jobs_of(stock.bench.problems[:1], 1, 0)
+    sampler = Told(stock, call("find_product", '{"q":"tee"}'), "Done.")
+    evaluation = run_job(job, sampler, EPISODE, ports(stock, forgetful))
+    assert read_rollout(job, evaluation) is None
+    assert read_result(job, evaluation).reward == 0.0
+    assert sampler.prompts[0] == sampler.prompts[1]
+
+
+def test_ids_that_no_search_showed_are_counted_as_invented(stock: Stock) -> None:
+    (job,) = jobs_of(stock.bench.problems[:1], 1, 0)
+    sampler = Told(stock, call("recommend_product", '{"product_ids":"12345678,87654321"}'), call("terminate", "{}"))
+    result = read_result(job, run_job(job, sampler, EPISODE, ports(stock)))
+    assert result.hallucinated == 2 and result.is_recommending and result.is_success is False
+    (line,) = stock.bench.sample(
+        jobs_of(stock.bench.problems[:1], 1, 0), ScriptedSampler(stock.codec), stock.codec, EPISODE, 1
+    )
+    assert line.result.hallucinated == 0
+
+
+def test_a_rollouts_conversation_is_what_its_tokens_say(stock: Stock) -> None:
+    (job,) = jobs_of(stock.bench.problems[:1], 1, 0)
+    evaluation = run_job(job, ScriptedSampler(stock.codec), EPISODE, ports(stock))
+    rollout = read_rollout(job, evaluation)
+    assert rollout is not None
+    messages = messages_of(evaluation.body)
+    turns = [message for message in messages if message.role == "assistant"]
+    for run, turn in zip(masked_runs(rollout.completion_ids, rollout.mask), turns, strict=True):
+        read = stock.codec.parse(run).message
+        assert (read.content, [c.name for c in read.calls]) == (turn.content, [c.name for c in turn.calls])
+    tokens = sum(event.completion_tokens for event in evaluation.body.events if isinstance(event, Completion))
+    assert tokens == sum(rollout.mask)
+
+
+def test_jobs_have_seeds_of_their_own_that_follow_from_run_problem_and_sample(stock: Stock) -> None:
+    problems = stock.bench.problems[:3]
+    jobs = jobs_of(problems, 4, 0)
+    assert len({job.seed for job in jobs}) == 12
+    assert jobs_of(problems[1:2], 4, 0) == [job for job in jobs if job.problem == problems[1]]
+    assert {job.seed for job in jobs_of(problems, 4, 1)}.isdisjoint(job.seed for job in jobs)
+    shifted = jobs_of(problems, 4, 0, first=4)
+    assert [job.sample for job in shifted] == [4, 5, 6, 7] * 3
+    assert [job.seed for job in shifted] == [job.seed for job in jobs]
+
+
+def test_only_agents_of_ours_run_outside_a_jail(stock: Stock) -> None:
+    sandbox = HostedSandbox(frozenset(["0" * 64]))
+    assert sandbox.level.may_race is False
+    guest = GuestJob(source="boom", problem="{}", limits=stock.bench.policy.limits, tools="[]", models=())
+
+    class Nobody:
+        def call(self, method: str, params: object) -> object:
+            raise AssertionError(method)
+
+    with pytest.raises(ArenaError) as refused:
+        sandbox.run(guest, Nobody())  # type: ignore[arg-type]
+    assert refused.value.failure.code == "V2003"
+
+
+def test_a_file_of_episodes_keeps_whole_lines_and_runs_only_what_is_missing(stock: Stock, tmp_path: Path) -> None:
+    jobs = jobs_of(stock.bench.problems[:2], 2, 0)
+    lines = [
+        EpisodeLine(
+            result=msgspec.structs.replace(
+                make_rollout([None], reward=0.0, problem_id=job.problem.problem_id, sample=job.sample).result,
+                seed=job.seed,
+            ),
+            query="",
+            messages=(),
+            tools="[]",
+            rollout=make_rollout([None], reward=0.0),
+        )
+        for job in jobs
+    ]
+    path = tmp_path / "episodes.jsonl"
+    collect(jobs[:3], EpisodeFile(path), lambda missing: lines[: len(missing)])
+    path.write_bytes(path.read_bytes()[:-30])  # as a kill leaves it
+    opened = EpisodeFile(path)
+    assert [job.seed for job in opened.missing(jobs)] == [jobs[2].seed, jobs[3].seed]
+    told: list[tuple[int, int]] = []
+    collect(jobs, opened, lambda missing: lines[2:], lambda done, of: told.append((done, of)))
+    assert told == [(3, 4), (4, 4)]
+    key = {(line.result.problem_id, line.result.sample): line for line in lines}
+    assert EpisodeFile(path).lines() == tuple(key[place] for place in sorted(key))
+
+
+def test_prime_rl_samples_are_the_rollouts_tokens_with_their_groups_advantages() -> None:
+    group = [make_rollout([None, None], reward=1.0), make_rollout([None], reward=0.0, sample=1)]
+    lost = make_rollout([None], reward=None, sample=2)
+    rollouts = [lost, *group]
+    rewards = [reward_of(one, {}, 0.0) for one in rollouts]
+    found = [msgspec.json.decode(line, type=PrimeSample) for line in prime_lines(rollouts, rewards)]
+    wanted = token_advantages(group, rewards[1:])
+    assert [list(one.advantages) for one in found] == wanted and [one.reward for one in found] == [1.0, 0.0]
+    for one, rollout in zip(found, group, strict=True):
+        assert one.completion_ids == rollout.completion_ids and one.completion_logprobs == rollout.logprobs
+        assert [int(bit) for bit in one.completion_mask] == list(rollout.mask) and not any(one.prompt_mask)

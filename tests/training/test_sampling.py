@@ -1,0 +1,156 @@
+"""Sampling in this process: eval mode, logprobs a trainer agrees with, draws that depend on their own seed alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.training.stock import Stock
+from training.guards import GuardStopError
+from training.model import Decode
+from training.sampling import LocalSampler, draw_nucleus, eval_mode
+
+SHORT = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=12)
+
+
+@pytest.fixture(scope="module")
+def model(stock: Stock) -> Any:
+    return stock.load()
+
+
+@pytest.fixture(scope="module")
+def prompts(stock: Stock) -> list[tuple[int, ...]]:
+    texts = ("Find a red tee.", "A much longer request, for a lamp and a shelf of light wood.", "x")
+    return [tuple(stock.codec.tokenizer.encode(text)) for text in texts]
+
+
+def trained_logprobs(model: Any, prompt: tuple[int, ...], drawn: tuple[int, ...], temperature: float) -> torch.Tensor:
+    """What a trainer computes of a turn: one forward pass over the whole sequence."""
+    ids = torch.tensor([prompt + drawn])
+    with torch.no_grad():
+        logits = model(ids).logits[0, len(prompt) - 1 : -1] / temperature
+    return torch.log_softmax(logits.float(), -1).gather(-1, torch.tensor(drawn)[:, None])[:, 0]
+
+
+def leave_eval_mode(model: Any) -> None:
+    """As if another thread trained the model: a module is in training mode again after each step."""
+
+    def train(module: Any, *_: Any) -> None:
+        module.train()
+
+    model.model.layers[0].mlp.register_forward_hook(train)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.9])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_sampler_and_trainer_agree_on_every_logprob(
+    stock: Stock, model: Any, prompts: list[tuple[int, ...]], temperature: float, rows: int
+) -> None:
+    decode = Decode(temperature=temperature, top_p=0.95, turn_tokens_max=12)
+    sampler = stock.sampler(model)
+    taken = prompts[:rows]
+    for prompt, sampled in zip(taken, sampler.sample_all(taken, decode, range(rows)), strict=True):
+        wanted = trained_logprobs(model, prompt, sampled.token_ids, temperature)
+        assert (wanted - torch.tensor(sampled.logprobs)).abs().max() < 1e-4
+
+
+def test_a_turn_depends_on_its_own_seed_and_prompt_alone(
+    stock: Stock, model: Any, prompts: list[tuple[int, ...]]
+) -> None:
+    sampler = stock.sampler(model)
+    together = sampler.sample_all(prompts, SHORT, [5, 6, 7])
+    alone = [sampler.sample(prompt, SHORT, seed) for prompt, seed in zip(prompts, [5, 6, 7], strict=True)]
+    assert [one.token_ids for one in together] == [one.token_ids for one in alone]
+    assert sampler.sample(prompts[0], SHORT, 5) == alone[0]
+    assert sampler.sample(prompts[0], SHORT, 8).token_ids != alone[0].token_ids
+
+
+def test_turns_asked_for_by_many_threads_are_those_asked_for_one_by_one(
+    stock: Stock, model: Any, prompts: list[tuple[int, ...]]
+) -> None:
+    jobs = [(prompt, seed) for prompt in prompts for seed in range(4)]
+    alone = [stock.sampler(model).sample(prompt, SHORT, seed).token_ids for prompt, seed in jobs]
+    for rows in (1, 4):
+        sampler = stock.sampler(model, batch_rows=rows)
+        with ThreadPoolExecutor(6) as pool:
+            found = list(pool.map(lambda job, s=sampler: s.sample(job[0], SHORT, job[1]).token_ids, jobs))
+        assert found == alone
+
+
+def test_dropout_is_off_while_sampling_and_the_former_mode_comes_back(
+    stock: Stock, model: Any, prompts: list[tuple[int, ...]]
+) -> None:
+    seen: list[bool] = []
+    hook = model.register_forward_hook(lambda module, *_: seen.append(module.training))
+    try:
+        for mode in (True, False):
+            model.train(mode)
+            stock.sampler(model).sample(prompts[0], SHORT, 0)
+            assert model.training is mode
+    finally:
+        hook.remove()
+        model.eval()
+    assert seen and not any(seen)
+
+
+def test_a_model_that_is_put_back_into_training_mode_while_sampling_ends_the_run(
+    stock: Stock, prompts: list[tuple[int, ...]]
+) -> None:
+    model = stock.load()
+    leave_eval_mode(model)
+    with pytest.raises(GuardStopError) as stop:
+        stock.sampler(model).sample(prompts[0], SHORT, 0)
+    assert stop.value.guard == "dropout"
+
+
+def test_every_waiting_thread_hears_of_a_failure(stock: Stock, prompts: list[tuple[int, ...]]) -> None:
+    model = stock.load()
+    leave_eval_mode(model)
+    sampler = stock.sampler(model, batch_rows=8)
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(sampler.sample, prompts[0], SHORT, seed) for seed in range(4)]
+        assert all(isinstance(one.exception(timeout=60), GuardStopError) for one in asked)
+
+
+def test_eval_mode_is_left_by_an_error_too() -> None:
+    model = torch.nn.Dropout()
+    with pytest.raises(RuntimeError), eval_mode(model):
+        raise RuntimeError
+    assert model.training
+
+
+def test_suppressed_tokens_are_never_drawn_and_the_stop_token_ends_a_turn(
+    stock: Stock, model: Any, prompts: list[tuple[int, ...]]
+) -> None:
+    greedy = Decode(temperature=0.0, turn_tokens_max=6)
+    first = stock.sampler(model).sample(prompts[0], greedy, 0).token_ids[0]
+    barred = LocalSampler(model, stop_id=stock.codec.stop_id, suppressed_ids=[first], version="v")
+    assert first not in barred.sample(prompts[0], greedy, 0).token_ids
+    stopping = LocalSampler(model, stop_id=first, suppressed_ids=[], version="v").sample(prompts[0], greedy, 0)
+    assert stopping.token_ids == (first,) and stopping.finish == "stop"
+    cut = stock.sampler(model).sample(prompts[0], greedy, 0)
+    assert len(cut.token_ids) == 6 and cut.finish == "length"
+
+
+def test_the_nucleus_holds_the_least_tokens_of_its_mass() -> None:
+    chances = torch.tensor([[0.5, 0.3, 0.15, 0.05]])
+    points = torch.linspace(0, 0.999, 400)
+    drawn = draw_nucleus(chances.log().repeat(400, 1), 0.8, points)
+    counts = Counter(drawn.tolist())
+    assert set(counts) == {0, 1}
+    assert counts[0] / 400 == pytest.approx(0.5 / 0.8, abs=0.02)
+
+
+@given(point=st.floats(0, 0.9999), top_p=st.floats(0.01, 1.0))
+def test_some_token_is_always_drawn_and_never_one_outside_the_nucleus(point: float, top_p: float) -> None:
+    scores = torch.log_softmax(torch.tensor([[2.0, 1.0, 0.0, -torch.inf]]), -1)
+    drawn = int(draw_nucleus(scores, top_p, torch.tensor([point]))[0])
+    assert drawn in (0, 1, 2)
+    if top_p < float(scores[0, 0].exp()):
+        assert drawn == 0

@@ -1,0 +1,288 @@
+"""Everything from a corpus to a checkpoint that races again, on a processor with a random model, by the commands.
+
+The smoke recipes run as they are shipped, in a working directory whose `smoke/` holds what they name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+from arena.evaluate import EvaluatePorts, evaluate
+from arena.gate.inspection import inspect
+from arena.gate.knowledge import make_knowledge
+from arena.policy import Policy
+from harness.inference.port import Upstream
+from harness.sandbox.probe import open_sandbox
+from neurons.cli import evaluate_model, train
+from problems.canonical import text_hash
+from problems.errors import ArenaError
+from tests.training.stock import POLICY, RECIPES, Stock, corpus_of
+from training.contamination import learnt_by
+from training.evaluate import EvalReport
+from training.guards import GuardStopError
+from training.model import RunLineage
+from training.models import open_model, open_run
+from training.recipe import Recipe, parse_recipe
+from training.stages.pipeline import run_stage
+from training.stages.run import lineage_chain, open_checkpoint, weights_sha256
+from training.token_upstream import TokenUpstream
+
+LEVEL = "reference-agents-only"
+STAGES = ("sft", "rejection", "teacher", "kto", "grpo")
+
+
+@pytest.fixture(scope="module")
+def place(stock: Stock, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The working directory of the recipes, with every stage run by its command."""
+    place = tmp_path_factory.mktemp("smoke")
+    before = Path.cwd()
+    os.chdir(place)
+    torch.set_num_threads(1)
+    try:
+        (place / "smoke").mkdir()
+        for name in ("model", "index"):
+            shutil.copytree(stock.folder / name, place / "smoke" / name)
+        for name in ("train.jsonl", "dev.jsonl", "eval.jsonl"):
+            shutil.copyfile(stock.folder / name, place / "smoke" / name)
+        (place / "policy.json").write_bytes(msgspec.json.encode(POLICY))
+        corpus_of(stock.traces(), place / "smoke" / "corpus")
+        corpus_of(stock.traces("dev"), place / "smoke" / "dev-corpus", "dev")
+        yield place
+    finally:
+        os.chdir(before)
+
+
+def arena(place: Path, command: str, *words: str) -> Result:
+    """Run a command of `arena`, which comes to a good end or raises."""
+    node = ("--policy", str(place / "policy.json"))
+    if command in ("train", "eval"):
+        node += ("--catalogue", str(place / "smoke" / "index"), "--state-dir", str(place / "state"))
+    if command == "lineage":
+        node = ()
+    alone = command == "eval"
+    app = evaluate_model.app if alone else train.app
+    result = CliRunner().invoke(app, [*(() if alone else (command,)), *words, *node], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+@contextmanager
+def no_teacher(plan: Recipe) -> Iterator[Upstream]:
+    """Nobody is asked in these runs."""
+    raise AssertionError(f"{plan.name} asks its teacher")
+    yield
+
+
+def run_of(place: Path, stage: str) -> Path:
+    """The folder of a stage, which is run by its command, after those it starts from, where it was not yet."""
+    out = place / "smoke" / stage
+    if not (out / "lineage.json").exists():
+        recipe = parse_recipe((RECIPES / f"{stage}.toml").read_text("utf-8"))
+        if recipe.parent:
+            run_of(place, Path(recipe.parent).name)
+        words = ("--recipe", str(RECIPES / f"{stage}.toml"), "--out", str(out), "--held-out", "smoke/eval.jsonl")
+        arena(place, "train", stage, *words, "--json")
+    return out
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_runs_by_its_command_and_is_not_run_again(place: Path, stage: str) -> None:
+    out = run_of(place, stage)
+    lineage = msgspec.json.decode((out / "lineage.json").read_bytes(), type=RunLineage)
+    assert lineage.stage == stage and lineage.steps > 0 and not lineage.stopped_by
+    assert lineage.weights_sha256 == weights_sha256(out / "checkpoint")
+    assert (out / "checkpoint" / "tokenizer.json").exists() and not (out / "trainer").exists()
+    again = arena(place, "train", stage, "--recipe", str(RECIPES / f"{stage}.toml"), "--out", str(out), "--json")
+    assert msgspec.json.decode(again.stdout.strip().splitlines()[-1].encode(), type=RunLineage) == lineage
+
+
+def test_the_loss_falls(place: Path) -> None:
+    metrics = open_checkpoint(run_of(place, "sft"))[1].metrics
+    assert metrics["loss_last"] < metrics["loss_first"] - 0.3
+    assert metrics["lr"] == 1e-2  # of the two that were swept
+
+
+def test_what_is_learnt_and_left_out_is_counted(place: Path) -> None:
+    rejection = open_checkpoint(run_of(place, "rejection"))[1]
+    assert rejection.metrics["rows"] > 0 and rejection.dropped["unfit"] > 0
+    kto = open_checkpoint(run_of(place, "kto"))[1]
+    assert 0 < kto.metrics["wanted"] < kto.metrics["rows"]
+
+
+def test_lineage_goes_back_to_the_base_model(place: Path) -> None:
+    shown = json.loads(arena(place, "lineage", str(run_of(place, "kto")), "--json").stdout)
+    assert [one["stage"] for one in shown] == ["kto", "teacher", "rejection", "sft"]
+    assert shown[-1]["parent_sha256"] == weights_sha256(place / "smoke" / "model")
+    chain = lineage_chain(run_of(place, "kto"))
+    assert [child[2].parent_sha256 for child in chain[:-1]] == [parent[1].lineage_sha256 for parent in chain[1:]]
+    assert "base" in arena(place, "lineage", str(run_of(place, "kto"))).stdout
+
+
+def test_weights_that_were_changed_and_a_parent_that_was_exchanged_are_found(place: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "teacher"
+    shutil.copytree(run_of(place, "teacher"), copy)
+    weights = next((copy / "checkpoint").glob("*.safetensors"))
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(ArenaError) as wrong:
+        lineage_chain(copy)
+    assert wrong.value.failure.code == "V2124" and "weights" in wrong.value.failure.detail
+    other = tmp_path / "kto"
+    shutil.copytree(run_of(place, "kto"), other)
+    told = msgspec.json.decode((other / "lineage.json").read_bytes(), type=RunLineage)
+    recipe = told.recipe.replace('parent = "smoke/teacher"', 'parent = "smoke/sft"')
+    (other / "lineage.json").write_bytes(msgspec.json.encode(msgspec.structs.replace(told, recipe=recipe)))
+    for opening in (lineage_chain, lambda run: open_run(run, torch.float32)):
+        with pytest.raises(ArenaError, match="trained"):
+            opening(other)
+
+
+def test_a_checkpoint_holds_the_adapters_of_all_its_stages(place: Path) -> None:
+    """Each stage's adapter sits on the merged stages before it, not on the base model its file names."""
+    teacher, below = run_of(place, "teacher"), run_of(place, "rejection")
+    from peft import PeftModel
+
+    wanted = PeftModel.from_pretrained(open_run(below, torch.float32), teacher / "checkpoint").merge_and_unload()
+    found = open_run(teacher, torch.float32)
+    base = open_model(str(place / "smoke" / "model"), torch.float32)
+    assert all(torch.equal(one, other) for one, other in zip(wanted.parameters(), found.parameters(), strict=True))
+    alone = PeftModel.from_pretrained(base, teacher / "checkpoint").merge_and_unload()
+    assert any(not torch.equal(one, other) for one, other in zip(alone.parameters(), found.parameters(), strict=True))
+
+
+def test_a_stage_starts_from_its_own_parents_only(place: Path, stock: Stock, tmp_path: Path) -> None:
+    text = (RECIPES / "kto.toml").read_text("utf-8").replace('"smoke/teacher"\nparallel', '"smoke/sft"\nparallel')
+    run_of(place, "sft")
+    with pytest.raises(ArenaError, match="kto starts from teacher, not from sft"):
+        run_stage(parse_recipe(text), text, tmp_path / "k", stock.bench, open_teacher=no_teacher)
+
+
+def test_a_folder_keeps_to_its_recipe(place: Path) -> None:
+    changed = place / "changed.toml"
+    changed.write_text((RECIPES / "sft.toml").read_text("utf-8") + "\n# another\n", "utf-8")
+    with pytest.raises(ArenaError) as wrong:
+        arena(place, "train", "sft", "--recipe", str(changed), "--out", str(run_of(place, "sft")))
+    assert wrong.value.failure.code == "V2124"
+
+
+def test_a_policy_that_solves_nothing_is_told_that_it_has_no_rejection_set(
+    place: Path, stock: Stock, tmp_path: Path
+) -> None:
+    run_of(place, "sft")
+    text = (RECIPES / "rejection.toml").read_text("utf-8").replace('sampler = "scripted"\n', "")
+    text = text.replace("samples = 2", "samples = 1") + "\n[decode]\nturn_tokens_max = 8\nturns_max = 2\n"
+    bench = replace(stock.bench, problems=stock.bench.problems[:2])
+    with pytest.raises(ArenaError) as empty:
+        run_stage(parse_recipe(text), text, tmp_path / "r", bench, open_teacher=no_teacher)
+    assert empty.value.failure.code == "V2124"
+    assert "none of 2 rollouts can be learnt from: 0 have full reward" in empty.value.failure.detail
+
+
+def test_a_leaked_problem_stops_a_stage_before_it_samples(place: Path, stock: Stock, tmp_path: Path) -> None:
+    run_of(place, "sft")
+    text = (RECIPES / "rejection.toml").read_text("utf-8")
+    bench = replace(stock.bench, problems=(*stock.bench.problems, stock.held[0]))
+    with pytest.raises(GuardStopError, match="split"):
+        run_stage(parse_recipe(text), text, tmp_path / "r", bench, open_teacher=no_teacher)
+    assert not (tmp_path / "r").exists()
+
+
+def test_episodes_of_another_pool_are_not_taken_over_from_another_run(
+    place: Path, stock: Stock, tmp_path: Path
+) -> None:
+    run_of(place, "teacher")
+    text = (RECIPES / "kto.toml").read_text("utf-8")
+    bench = replace(stock.bench, problems=stock.bench.problems[:1])
+    with pytest.raises(GuardStopError, match="not of the train pool"):
+        run_stage(parse_recipe(text), text, tmp_path / "k", bench, open_teacher=no_teacher)
+
+
+def test_a_plan_is_shown_and_nothing_is_run(place: Path) -> None:
+    words = ("sft", "--recipe", str(RECIPES / "sft.toml"), "--out", str(place / "absent"), "--dry-run")
+    shown = json.loads(arena(place, "train", *words, "--json").stdout)
+    assert shown["recipe"]["name"] == "smoke-sft" and shown["rows"] > 0
+    estimate = shown["estimate"]
+    assert estimate["memory_gb"] > 0 and estimate["trained_parameters"] == estimate["parameters"]
+    assert "training time" in arena(place, "train", *words).stdout
+    assert not (place / "absent").exists()
+
+
+def test_a_checkpoint_is_examined_greedily_and_sampled_and_compared_with_its_base(place: Path) -> None:
+    short = ("--turn-tokens", "8", "--turns", "2", "--parallel", "2", "--problems", "smoke/eval.jsonl")
+    teacher = run_of(place, "teacher")
+    arena(place, "eval", "smoke/model", *short, "--out", "base.json", "--label", "base")
+    words = (*short, "--out", "teacher.json", "--label", "teacher", "--against", "base.json")
+    table = arena(place, "eval", str(teacher), *words).stdout
+    assert "exact McNemar" in table and "pass@1" in table and "held against" in table
+    report = msgspec.json.decode(Path("teacher.json").read_bytes(), type=EvalReport)
+    assert report.conditions.tool_profile == "paper4" and report.conditions.decode.temperature == 0
+    assert report.lineage_sha256 == open_checkpoint(teacher)[0].lineage_sha256
+    sampled = arena(place, "eval", str(teacher), *short, "--sampled", "--samples", "2", "--seeds", "0,1", "--json")
+    found = msgspec.convert(json.loads(sampled.stdout)["report"], EvalReport)
+    assert found.episodes == 4 * report.episodes and set(found.pass_at) == {"1", "2", "4"}
+    assert len(found.asr_by_seed) == 2
+    both = json.loads(arena(place, "eval", "teacher.json", "--against", "base.json", "--json").stdout)
+    assert both["paired"]["n"] == report.conditions.set.problems
+
+
+def test_tools_and_prompt_are_conditions_of_an_evaluation(place: Path) -> None:
+    Path("prompt.txt").write_text("Be brief.\n", "utf-8")
+    words = ("scripted", "--model", "scripted-expert", "--problems", "smoke/eval.jsonl", "--parallel", "2", "--json")
+    reports = [
+        msgspec.convert(json.loads(arena(place, "eval", *words, *more).stdout)["report"], EvalReport)
+        for more in ((), ("--profile", "sn15"), ("--prompt", "prompt.txt"))
+    ]
+    assert [one.conditions.tool_profile for one in reports] == ["paper4", "sn15", "paper4"]
+    assert len({one.conditions.prompt_sha256 for one in reports}) == 2
+    assert all(one.asr.value > 0.5 for one in reports)
+
+
+def test_nothing_is_examined_on_what_it_learnt(place: Path, stock: Stock) -> None:
+    teacher = run_of(place, "teacher")
+    learnt = learnt_by(teacher)
+    assert {problem.problem_id for problem in stock.bench.problems} <= learnt.problem_ids and not learnt.unread
+    with pytest.raises(GuardStopError, match="contamination"):
+        arena(place, "eval", str(teacher), "--problems", "smoke/train.jsonl")
+
+
+def test_a_checkpoint_races_again(place: Path, stock: Stock, tmp_path: Path) -> None:
+    """Its agent file passes the gate and is evaluated under the policy that lists it, on its served weights."""
+    arena(place, "reenter", str(run_of(place, "teacher")), "--name", "small", "--out", str(tmp_path / "e"), "--fp32")
+    source = (tmp_path / "e" / "agent.py").read_text("utf-8")
+    policy = msgspec.json.decode((tmp_path / "e" / "policy.json").read_bytes(), type=Policy)
+    model_id = policy.inference.models[-1]
+    served = tmp_path / "e" / "model"
+    assert model_id == f"small@{weights_sha256(served)[:16]}" and model_id in source
+    ids = [product.product_id for product in stock.bench.catalogue.products()]
+    texts = [problem.query for problem in (*stock.bench.problems, *stock.held)]
+    assert inspect(source, policy.gate, make_knowledge(ids, texts, [], policy.gate)).outcome == "accept"
+    model = open_model(str(served), torch.float32)
+    merged = open_run(run_of(place, "teacher"), torch.float32)
+    assert all(torch.equal(one, other) for one, other in zip(model.parameters(), merged.parameters(), strict=True))
+    sampler = stock.sampler(model, model_id)
+    decode = parse_recipe((RECIPES / "grpo.toml").read_text("utf-8")).decode
+    ports = EvaluatePorts(
+        policy=policy,
+        catalogue=stock.bench.catalogue,
+        titles=stock.bench.titles,
+        sandbox=open_sandbox(tmp_path, reference_sha256s=frozenset([text_hash(source)]), slots=1, wanted=LEVEL),
+        upstreams=[TokenUpstream(sampler, stock.codec, decode, 0)],
+        judges=(),
+    )
+    found = evaluate(source, stock.held[0], ports)
+    assert found.body.totals.completion_tokens > 0 and found.outcome.is_success is False
+    assert {event.model for event in found.body.events if hasattr(event, "model")} == {model_id}
+    with pytest.raises(ArenaError, match="written once"):
+        arena(place, "reenter", str(run_of(place, "teacher")), "--name", "small", "--out", str(tmp_path / "e"))

@@ -1,0 +1,235 @@
+"""KTO: only what the assistant wrote is scored, the KL rows' masks stay with their ids, and the guards end a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from problems.errors import ArenaError
+from tests.training.short_rows import run_sft, save, short_rows
+from tests.training.stock import TOKENIZER
+from training.guards import GuardStopError
+from training.mask import masked_runs
+from training.models import lora_config, open_parent
+from training.recipe import Recipe, parse_recipe
+from training.render import Qwen3Codec
+from training.stages.kto import LabelledRow, pair_rows, train_kto
+from training.stages.run import CHECKPOINT, RunFolder
+from training.tiny_model import TinyShape, build_tiny_model
+
+KTO = """
+parent = "{parent}"
+[data]
+tokens_max = 1000
+[lora]
+r = {r}
+alpha = 8
+targets = ["q_proj", "k_proj", "v_proj", "o_proj"]
+[optim]
+lr = 1e-2
+steps_max = 4
+batch_rows = 2
+accumulation = 1
+warmup_share = 0.0
+is_bf16 = false
+is_checkpointing = false
+[kto]
+beta = 0.5
+emission_every_steps = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model") / "m"
+    build_tiny_model(TOKENIZER, folder, TinyShape(hidden=32, layers=1), 0)
+    torch.set_num_threads(1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def parent(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run whose weights are an adapter."""
+    folder = tmp_path_factory.mktemp("parent") / "run"
+    run_sft(model, folder, r=8)
+    finish(folder, model)
+    return folder
+
+
+def finish(folder: Path, model: Path) -> None:
+    """Give a run its lineage, as the pipeline does."""
+    from tests.training.short_rows import sft_recipe
+    from training.stages.run import weights_sha256
+
+    recipe, text = sft_recipe(model, r=8)
+    RunFolder(folder, recipe, text).finish(
+        parent_sha256=weights_sha256(model),
+        corpus_sha256s=(),
+        codec_sha256="",
+        partition_sha256="",
+        code_commit="",
+        device="cpu",
+        steps=6,
+        metrics={},
+        dropped={},
+    )
+
+
+def recipe_of(model: Path, parent: Path | str = "", r: int = 4, more: str = "") -> tuple[Recipe, str]:
+    text = f'name = "k"\nstage = "kto"\nmodel = "{model}"\n' + KTO.format(parent=parent, r=r) + more
+    return parse_recipe(text), text
+
+
+def labelled(codec: Qwen3Codec, count: int = 8) -> list[LabelledRow]:
+    """Rows of both classes in turn, which end differently."""
+    rows = (short_rows(codec, count), short_rows(codec, count, said="Who knows about"))
+    return [LabelledRow(row=rows[place % 2][place], is_wanted=place % 2 == 0) for place in range(count)]
+
+
+def train(model: Path, out: Path, rate: Any = None, **changes: Any) -> Any:
+    codec = Qwen3Codec(model)
+    recipe, text = recipe_of(model, **changes)
+    return train_kto(recipe, RunFolder(out, recipe, text), labelled(codec), codec.tokenizer, rate, save=save)
+
+
+def lines(run: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run / "log.jsonl").read_text("utf-8").splitlines()]
+
+
+def test_wanted_rows_gain_on_unwanted_ones(model: Path, tmp_path: Path) -> None:
+    done = train(model, tmp_path / "run", r=0)
+    assert done.steps == 4 and not done.stopped_by
+    gains = {
+        name: [line[f"rewards/{name}"] for line in lines(tmp_path / "run") if f"rewards/{name}" in line]
+        for name in ("chosen", "rejected")
+    }
+    assert gains["chosen"][-1] > gains["rejected"][-1]
+
+
+def test_the_attention_alone_is_trained(model: Path, tmp_path: Path) -> None:
+    train(model, tmp_path / "run")
+    config = json.loads((tmp_path / "run" / CHECKPOINT / "adapter_config.json").read_text("utf-8"))
+    assert sorted(config["target_modules"]) == ["k_proj", "o_proj", "q_proj", "v_proj"]
+
+
+def test_masks_of_policy_and_kl_rows_mark_the_turns_of_their_own_ids(model: Path) -> None:
+    """The engine's own mask marks tool results too; ours travels with the ids it was made for."""
+    from datasets import Dataset
+
+    from training.stages import kto
+
+    codec = Qwen3Codec(model)
+    recipe, _ = recipe_of(model)
+    rows = kto._dataset(labelled(codec, 4), recipe)
+
+    class Arguments:
+        per_device_train_batch_size = 2
+
+    trainer = kto._MaskedTrainer.__new__(kto._MaskedTrainer)
+    trainer.calculate_KL = True
+    prepared: Dataset = trainer._prepare_dataset(rows, None, Arguments(), "train")
+    collate = kto._MaskedCollator(pad_token_id=codec.tokenizer.pad_token_id, max_length=1_000)
+    first = collate.torch_call([prepared[0], prepared[1]])
+    for prefix, wanted in (("", [0, 1]), ("KL_", [1, 0])):
+        for place, source in enumerate(wanted):
+            mask = first[f"{prefix}completion_mask"][place].bool()
+            learnt = first[f"{prefix}input_ids" if f"{prefix}input_ids" in first else f"{prefix}completion_input_ids"]
+            text = codec.decode(learnt[place][mask].tolist())
+            answer = codec.decode(
+                [t for t, bit in zip(rows[source]["completion_ids"], rows[source][kto.MASK], strict=True) if bit]
+            )
+            assert text == answer
+            assert "tool_response" not in text and text.count("<|im_end|>") == 2
+
+
+def test_no_batch_pairs_a_row_with_itself(model: Path) -> None:
+    rows = labelled(Qwen3Codec(model), 9)
+    for batch in (2, 4):
+        paired = pair_rows(rows, batch, seed=1)
+        assert len(paired) % batch != 1 and len(paired) >= 8
+        assert pair_rows(rows[::-1], batch, seed=1) == paired
+    assert pair_rows(rows, 2, seed=1) != pair_rows(rows, 2, seed=2)
+
+
+def test_one_class_and_a_batch_of_one_are_refused(model: Path, tmp_path: Path) -> None:
+    codec = Qwen3Codec(model)
+    recipe, text = recipe_of(model)
+    wanted = [msgspec.structs.replace(row, is_wanted=True) for row in labelled(codec)]
+    with pytest.raises(GuardStopError) as stop:
+        train_kto(recipe, RunFolder(tmp_path / "a", recipe, text), wanted, codec.tokenizer, None, save=save)
+    assert stop.value.guard == "one class"
+    single = msgspec.structs.replace(recipe, optim=msgspec.structs.replace(recipe.optim, batch_rows=1))
+    with pytest.raises(ArenaError, match="batch_rows"):
+        train_kto(single, RunFolder(tmp_path / "b", single, text), labelled(codec), codec.tokenizer, None, save=save)
+
+
+def test_a_policy_that_stops_recommending_ends_the_run_and_is_sampled_with_dropout_off(
+    model: Path, tmp_path: Path
+) -> None:
+    modes: list[bool] = []
+
+    def rate(policy: Any) -> float:
+        modes.append(policy.training)
+        return 0.95 if len(modes) == 1 else 0.5
+
+    done = train(model, tmp_path / "run", rate)
+    assert done.stopped_by.startswith("emission: 0.500") and done.steps == 4
+    assert modes == [False, False]
+    assert [line["emission_rate"] for line in lines(tmp_path / "run") if "emission_rate" in line] == [0.95, 0.5]
+
+
+def test_a_run_ends_in_the_step_whose_emission_is_too_low(model: Path, tmp_path: Path) -> None:
+    done = train(model, tmp_path / "run", lambda policy: 0.0)
+    assert done.steps == 2 and done.stopped_by.startswith("emission")
+    assert (tmp_path / "run" / CHECKPOINT / "adapter_model.safetensors").exists()
+
+
+def test_a_kl_spike_ends_the_run(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from training.stages import kto
+
+    def spike(self: Any, *given: Any, **named: Any) -> Any:
+        found = real(self, *given, **named)
+        self._metrics["train"]["kl"].append(100.0)  # the engine logs the mean of a step
+        return found
+
+    real = kto._MaskedTrainer._compute_loss
+    monkeypatch.setattr(kto._MaskedTrainer, "_compute_loss", spike)
+    done = train(model, tmp_path / "run")
+    assert done.stopped_by.startswith("kl: ") and done.steps == 1
+
+
+def test_where_all_weights_are_trained_the_reference_is_the_parent_and_not_its_base(
+    model: Path, parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from training.stages import kto
+
+    taken: list[Any] = []
+
+    class Kept(kto._MaskedTrainer):  # type: ignore[misc]
+        def __init__(self, *given: Any, **named: Any) -> None:
+            taken.append({name: weight.clone() for name, weight in named["ref_model"].state_dict().items()})
+            super().__init__(*given, **named)
+
+    monkeypatch.setattr(kto, "_MaskedTrainer", Kept)
+    train(model, tmp_path / "run", parent=parent, r=0)
+    base = {name: weight for name, weight in open_parent(recipe_of(model)[0])[0].state_dict().items()}
+    merged = open_parent(recipe_of(model, parent)[0])[0].state_dict()
+    assert all(torch.equal(taken[0][name], merged[name]) for name in merged)
+    assert any(not torch.equal(merged[name], base[name]) for name in merged)
+    assert lines(tmp_path / "run")[0]["rewards/chosen"] == pytest.approx(
+        0, abs=1e-4
+    )  # the policy starts as its reference
+
+
+def test_no_adapter_where_the_recipe_asks_for_none() -> None:
+    assert lora_config(parse_recipe('name="x"\nstage="sft"\nmodel="m"\n[lora]\nr = 0\n').lora) is None
+
+
+def test_runs_of_masks_are_the_two_turns(model: Path) -> None:
+    row = short_rows(Qwen3Codec(model), 1)[0]
+    assert len(masked_runs(row.token_ids, row.mask)) == 2

@@ -1,0 +1,215 @@
+"""Supervised stage: it learns exactly the labels, goes on after a kill, and stops on numbers that are none."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from problems.errors import ArenaError
+from tests.training.short_rows import run_sft, save, sft_recipe, short_rows
+from tests.training.stock import TOKENIZER, Stock
+from training.mask import masked_runs
+from training.model import TokenRow
+from training.recipe import parse_recipe
+from training.render import Qwen3Codec
+from training.stages.run import CHECKPOINT, RunFolder
+from training.stages.sft import IGNORED, train_sft
+from training.tiny_model import TinyShape, build_tiny_model
+from training.token_rows import by_step, rows_of_traces
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model") / "m"
+    build_tiny_model(TOKENIZER, folder, TinyShape(hidden=32, layers=1), 0)
+    torch.set_num_threads(1)
+    return folder
+
+
+def log_lines(run: Path, name: str = "log.jsonl") -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run / name).read_text("utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("r", [0, 8])
+def test_the_loss_falls(model: Path, tmp_path: Path, r: int) -> None:
+    trained = run_sft(model, tmp_path / "run", r=r, more="")
+    assert trained.steps == 6 and len(trained.losses) == 6
+    assert trained.losses[-1] < trained.losses[0] - (0.5 if r == 0 else 0.0)
+    assert not trained.stopped_by
+    weights = "model.safetensors" if r == 0 else "adapter_model.safetensors"
+    assert (tmp_path / "run" / CHECKPOINT / weights).exists()
+
+
+def test_a_run_killed_with_9_goes_on_to_the_same_losses_and_the_same_weights(model: Path, tmp_path: Path) -> None:
+    whole = run_sft(model, tmp_path / "whole")
+    killed = subprocess.run(
+        [sys.executable, "-m", "tests.training.short_rows", str(model), str(tmp_path / "killed"), "5"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+        timeout=300,
+    )
+    assert killed.returncode == -9, killed.stderr.decode()[-2_000:]
+    assert not (tmp_path / "killed" / CHECKPOINT).exists()
+    again = run_sft(model, tmp_path / "killed")
+    assert again.losses == whole.losses
+    assert [(line["step"], line.get("loss")) for line in log_lines(tmp_path / "killed")] == [
+        (line["step"], line.get("loss")) for line in log_lines(tmp_path / "whole")
+    ]
+    weights = [(tmp_path / name / CHECKPOINT / "model.safetensors").read_bytes() for name in ("whole", "killed")]
+    assert weights[0] == weights[1]
+
+
+def test_labels_are_the_masked_tokens_and_padding_is_neither_seen_nor_learnt(model: Path) -> None:
+    from training.stages.sft import _Collator, _dataset
+
+    codec = Qwen3Codec(model)
+    rows = short_rows(codec, 3)
+    pad = codec.tokenizer.pad_token_id
+    batch = _Collator(pad)([dict(one) for one in _dataset(rows)])
+    for place, row in enumerate(rows):
+        length = len(row.token_ids)
+        labels = batch["labels"][place].tolist()
+        assert batch["input_ids"][place].tolist() == list(row.token_ids) + [pad] * (len(labels) - length)
+        assert batch["attention_mask"][place].tolist() == [1] * length + [0] * (len(labels) - length)
+        learnt = tuple(label for label in labels if label != IGNORED)
+        assert learnt == tuple(token for run in masked_runs(row.token_ids, row.mask) for token in run)
+        assert codec.decode(learnt).count("<|im_end|>") == 2 and "user" not in codec.decode(learnt)
+
+
+def test_what_is_not_labelled_has_no_influence_on_the_gradient(model: Path, tmp_path: Path) -> None:
+    """Tokens after the last learnt one are context of nothing: changing them must change no loss."""
+    codec = Qwen3Codec(model)
+    recipe, text = sft_recipe(model)
+    rows = [row for row in short_rows(codec) if row.mask[-1] == 0]
+    assert rows
+    other = [
+        TokenRow(
+            trace_id=row.trace_id,
+            token_ids=(*row.token_ids[:-1], (row.token_ids[-1] + 1) % 100),
+            mask=row.mask,
+            prompt_length=row.prompt_length,
+        )
+        for row in rows
+    ]
+    pad = codec.tokenizer.pad_token_id
+    losses = [
+        train_sft(recipe, RunFolder(tmp_path / name, recipe, text), taken, [], pad, save=save).losses
+        for name, taken in (("a", rows), ("b", other))
+    ]
+    assert losses[0] == losses[1]
+
+
+def test_a_sweep_keeps_the_rate_with_the_least_dev_loss(model: Path, tmp_path: Path) -> None:
+    more = "lr_sweep = [1e-5, 1e-2]\n"
+    trained = run_sft(model, tmp_path / "sweep", more=more, dev=3)
+    alone = {
+        rate: run_sft(model, tmp_path / str(rate), more=f"lr_sweep = [{rate}]\n", dev=3).eval_loss
+        for rate in (1e-5, 1e-2)
+    }
+    assert trained.lr == min(alone, key=lambda rate: alone[rate] or math.inf) == 1e-2
+    assert trained.eval_loss == alone[1e-2]
+    assert len(log_lines(tmp_path / "sweep", "log-lr-1e-05.jsonl")) == len(log_lines(tmp_path / "1e-05"))
+
+
+def test_a_sweep_without_dev_rows_and_a_run_without_rows_are_refused(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArenaError, match="needs dev rows"):
+        run_sft(model, tmp_path / "a", more="lr_sweep = [1e-5, 1e-2]\n")
+    recipe, text = sft_recipe(model)
+    with pytest.raises(ArenaError, match="no row"):
+        train_sft(recipe, RunFolder(tmp_path / "b", recipe, text), [], [], 0, save=save)
+
+
+def test_a_gradient_that_is_no_number_ends_the_run_before_it_reaches_the_weights(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from training.stages import sft
+
+    opened: list[Any] = []
+
+    def open_with_a_fault(recipe: Any) -> tuple[Any, str]:
+        """A model whose third step has a gradient of NaN."""
+        found, sha256 = real(recipe)
+        steps = iter(range(100))
+
+        def poison(gradient: torch.Tensor) -> torch.Tensor:
+            return gradient * (math.nan if next(steps) == 2 else 1.0)
+
+        found.model.norm.weight.register_hook(poison)
+        opened.append(found)
+        return found, sha256
+
+    real = sft.open_parent
+    monkeypatch.setattr(sft, "open_parent", open_with_a_fault)
+    trained = run_sft(model, tmp_path / "run")
+    assert trained.stopped_by.startswith("non-finite: gradient norm")
+    assert trained.steps == 3
+    assert all(bool(weight.isfinite().all()) for weight in opened[0].parameters())
+
+
+def test_a_loss_that_is_no_number_ends_the_run(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from training.stages import sft
+
+    def open_broken(recipe: Any) -> tuple[Any, str]:
+        found, sha256 = real(recipe)
+        with torch.no_grad():
+            found.model.norm.weight.fill_(math.inf)
+        return found, sha256
+
+    real = sft.open_parent
+    monkeypatch.setattr(sft, "open_parent", open_broken)
+    trained = run_sft(model, tmp_path / "run")
+    assert trained.stopped_by.startswith("non-finite") and trained.steps == 1
+
+
+def test_over_long_traces_are_counted_and_never_cut(stock: Stock) -> None:
+    traces = stock.traces()
+    lengths = sorted(len(stock.codec.row("t", one.messages, one.tools, 1 << 20).token_ids) for one in traces)
+    middle = lengths[len(lengths) // 2]
+    recipe = parse_recipe(stock.recipe_text("sft", f"[data]\ntokens_max = {middle}\n"))
+    rows = rows_of_traces(traces, stock.codec, recipe)
+    assert sorted(len(row.token_ids) for row in rows.rows) == [one for one in lengths if one <= middle]
+    assert rows.dropped == {"unfit": sum(one > middle for one in lengths), "mask": 0}
+
+
+def test_steps_of_a_row_are_its_turns_each_with_everything_before_it(stock: Stock) -> None:
+    recipe = parse_recipe(stock.recipe_text("sft", "[data]\ntokens_max = 100000\n"))
+    whole = rows_of_traces(stock.traces()[:2], stock.codec, recipe)
+    steps = by_step(whole)
+    runs = [run for row in whole.rows for run in masked_runs(row.token_ids, row.mask)]
+    assert [masked_runs(step.token_ids, step.mask) for step in steps.rows] == [[run] for run in runs]
+    for step in steps.rows:
+        source = next(row for row in whole.rows if step.trace_id.startswith(row.trace_id))
+        assert source.token_ids[: len(step.token_ids)] == step.token_ids
+        assert step.mask.index(1) == step.prompt_length and step.mask[-1] == 1
+
+
+def test_too_many_wrong_masks_stop_a_run_before_it_trains(stock: Stock) -> None:
+    import msgspec
+
+    from training.guards import GuardStopError
+
+    class Drifting:
+        """A codec whose masks reach one token too far, as if the assistant boundary were missed."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(stock.codec, name)
+
+        def row(self, *given: Any) -> TokenRow:
+            row = stock.codec.row(*given)
+            end = row.mask.index(0, row.mask.index(1))
+            return msgspec.structs.replace(row, mask=(*row.mask[:end], 1, *row.mask[end + 1 :]))
+
+    recipe = parse_recipe(stock.recipe_text("sft", "[data]\ntokens_max = 100000\n"))
+    with pytest.raises(GuardStopError) as stop:
+        rows_of_traces(stock.traces(), Drifting(), recipe)  # type: ignore[arg-type]
+    assert stop.value.guard == "mask drift"

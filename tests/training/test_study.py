@@ -1,0 +1,191 @@
+"""The study: its market is frozen, its parts follow from the plan, and a kill does not keep it from its report."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from arena.chain.keys import verify
+from arena.export.verification import verify_export
+from arena.store.embedded import is_running, start_embedded
+from problems.clusters import find_clusters
+from problems.errors import ArenaError
+from problems.model import BUCKETS
+from tests.training.toy_study import SHIPPED, TOKENIZER, write_toy_study
+from training.corpus.corpus_files import read_rows
+from training.report.document import Document
+from training.stages.run import lineage_chain
+from training.study.market import make_market, open_partition, read_market, stock
+from training.study.parts import parts_of, recipe_text
+from training.study.plan import read_plan
+from training.study.policies import RandomCaller
+from training.study.study import Study
+
+STAGES = ["sft", "rejection", "teacher", "kto", "grpo_refresh"]
+ROOT = Path(__file__).parents[2]
+_WAIT_S = 240
+
+
+def open_study(plan: Path, folder: Path) -> Study:
+    """The toy study as the command opens it."""
+    return Study(
+        read_plan(plan), plan.read_text("utf-8"), plan.parent, TOKENIZER, folder, code_commit="test", now_ms=_now_ms
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def test_the_market_of_a_plan_is_the_same_whoever_makes_it(tmp_path: Path) -> None:
+    plan = read_plan(write_toy_study(tmp_path / "recipes"))
+    for name in ("one", "other"):
+        make_market(plan, tmp_path / name)
+    one, other = (
+        {path.name: path.read_bytes() for path in (tmp_path / name / "problems").iterdir()} for name in ("one", "other")
+    )
+    assert one == other and len(one["train.jsonl"]) > 0
+    manifests = {open_partition(tmp_path / name).manifest.sha256 for name in ("one", "other")}
+    assert len(manifests) == 1
+
+
+def test_the_studys_sets_have_the_papers_sizes_and_share_no_cluster(tmp_path: Path) -> None:
+    plan = read_plan(SHIPPED / "study.toml")
+    small = msgspec.structs.replace(plan.market, documents=4_000, train_counts={"product": 20, "shop": 5, "voucher": 5})
+    make_market(msgspec.structs.replace(plan, market=small), tmp_path)
+    market = read_market(tmp_path)
+    counts = {bucket: sum(one.bucket == bucket for one in market.eval) for bucket in BUCKETS}
+    assert counts == {"product": 28, "shop": 24, "voucher": 23} and len(market.second) == 200
+    pool_of = {one.problem_id: name for name in ("train", "eval", "second", "dev") for one in getattr(market, name)}
+    everything = [*market.train, *market.eval, *market.second, *market.dev]
+    for members in find_clusters(everything).problems_of.values():
+        assert len({pool_of[one] for one in members}) == 1
+
+
+def test_products_have_short_ids_and_short_titles() -> None:
+    rules = read_plan(SHIPPED / "study.toml").market
+    products = stock(msgspec.structs.replace(rules, documents=300), 5)
+    assert len({one.product_id for one in products}) == 300
+    assert all(len(one.product_id) <= 5 and len(one.title) <= 60 and not one.description for one in products)
+
+
+def test_the_random_tool_caller_names_only_what_a_search_showed_and_ends() -> None:
+    messages: list[dict[str, object]] = [{"role": "user", "content": "find a green garden hose with brand zuon"}]
+    made: list[str] = []
+    for _ in range(60):
+        reply = RandomCaller(3).complete(msgspec.json.encode({"model": "m", "messages": messages}).decode())
+        (call,) = reply.calls
+        made.append(call.name)
+        arguments = msgspec.json.decode(call.arguments)
+        if call.name == "terminate":
+            break
+        if call.name != "find_product":
+            assert set(str(arguments["product_ids"]).split(",")) <= {"101", "102"}
+        else:
+            assert all(word in str(messages[0]["content"]) for word in arguments["q"].split())
+        function = {"name": call.name, "arguments": call.arguments}
+        messages.append({"role": "assistant", "content": "", "tool_calls": [{"function": function}]})
+        messages.append({"role": "tool", "content": '[{"product_id":"101"},{"product_id":"102"}]'})
+    assert made[0] == "find_product" and made[-2:] == ["recommend_product", "terminate"]
+
+
+def test_an_ablation_trains_on_its_own_corpus_and_from_its_own_parents() -> None:
+    folder = Path("/study")
+    sft = recipe_text((SHIPPED / "sft.toml").read_text("utf-8"), folder, "no_pairing")
+    assert "/study/corpora/matched/no_pairing" in sft and "corpora/full" not in sft
+    teacher = recipe_text((SHIPPED / "teacher.toml").read_text("utf-8"), folder, "no_pairing")
+    assert 'parent = "/study/runs/sft@no_pairing"' in teacher
+    grpo = recipe_text((SHIPPED / "grpo_v19.toml").read_text("utf-8"), folder, "no_pairing")
+    assert 'parent = "/study/runs/teacher@no_pairing"' in grpo and 'rollouts = ["/study/runs/teacher"]' in grpo
+
+
+def test_parts_come_after_what_they_need_and_have_names_of_their_own() -> None:
+    parts = parts_of(read_plan(SHIPPED / "study.toml"), Path("/study"), with_ablations=True)
+    names = [part.name for part in parts]
+    assert len(set(names)) == len(names) and names[:4] == ["market", "records", "corpora", "base"]
+    assert names[-1] == "report"
+    stages = [name for name in names if name.startswith("stage ")]
+    for part in parts:
+        if part.measurement is not None and part.measurement.run is not None:
+            run = Path(part.measurement.run).name
+            assert run == "base" or names.index(f"stage {run}") < names.index(part.name)
+    assert stages.index("stage sft@no_structural_filter") < stages.index("stage grpo_v19@no_structural_filter")
+
+
+def test_a_folder_of_another_plan_is_refused(tmp_path: Path) -> None:
+    plan = write_toy_study(tmp_path / "recipes")
+    open_study(plan, tmp_path / "out")
+    plan.write_text(plan.read_text("utf-8").replace("seed = 11", "seed = 12"), "utf-8")
+    with pytest.raises(ArenaError, match="V2124"):
+        open_study(plan, tmp_path / "out")
+
+
+def test_a_misspelt_plan_and_an_arm_without_a_corpus_are_refused(tmp_path: Path) -> None:
+    plan = write_toy_study(tmp_path / "recipes")
+    text = plan.read_text("utf-8")
+    for odd in (text.replace("parallel =", "paralel ="), text.replace('headline_arms = ["', 'headline_arms = ["no_')):
+        plan.write_text(odd, "utf-8")
+        with pytest.raises(ArenaError, match="V2120"):
+            read_plan(plan)
+
+
+def test_the_study_runs_from_nothing_to_its_report_through_a_kill(tmp_path: Path) -> None:
+    plan = write_toy_study(tmp_path / "recipes")
+    out = tmp_path / "out"
+    try:
+        _start_and_kill(plan, out, out / "done" / "market")
+        study = open_study(plan, out)
+        assert study.is_done(study.parts()[0]) and not study.is_done(study.parts()[-1])
+        for part in study.parts():
+            study.run(part)
+    finally:
+        if is_running(out / "records" / "state"):  # a kill leaves the server up; the next run takes it over and ends it
+            start_embedded(out / "records" / "state").stop()
+
+    export = out / "records" / "export"
+    assert verify_export(export, verify).wrong == ()
+    market = read_market(out / "market")
+    trained = {one.problem_id for one in market.train}
+    rows = list(read_rows(out / "corpora" / "full"))
+    assert rows and {row.trace.facts.problem_id for row in rows} <= trained
+    assert all(row.trace.source.is_verified for row in rows)
+    sizes = {name: len(list(read_rows(out / "corpora" / "matched" / name))) for name in ("full", "no_agentic_split")}
+    assert len(set(sizes.values())) == 1
+    assert [found.stage for _, _, found in lineage_chain(out / "runs" / "grpo_refresh")] == [
+        "grpo",
+        "teacher",
+        "rejection",
+        "sft",
+    ]
+    document = msgspec.json.decode((out / "report.json").read_bytes(), type=Document)
+    labels = {row.label for row in document.rows}
+    assert labels == {"base", "random tool-caller", "scripted expert", *STAGES}
+    assert {row.set for row in document.rows} == {"frozen eval", "second set"}
+    expert = [row.asr.value for row in document.rows if row.label == "scripted expert"]
+    assert min(expert) > 0.5  # the control really shops
+    pages = (out / "report.html").read_text("utf-8")
+    assert "its numbers say nothing of ShoppingBench" in pages and "pre-trained from scratch" in pages
+    assert all(study.is_done(part) for part in study.parts() if part.kind != "report")
+
+
+def _start_and_kill(plan: Path, out: Path, mark: Path) -> None:
+    """Start the command and kill it a moment after `mark` appears: in the middle of what comes next."""
+    command = [sys.executable, "-m", "neurons.cli.app", "study", "--plan", str(plan), "--out", str(out)]
+    running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert running.stderr is not None
+    deadline = time.monotonic() + _WAIT_S
+    while not mark.exists():
+        assert running.poll() is None, running.stderr.read()[-2_000:]
+        assert time.monotonic() < deadline, "the study did not get as far"
+        time.sleep(0.05)
+    time.sleep(2)  # wherever it is now: nothing that follows depends on it
+    os.kill(running.pid, signal.SIGKILL)
+    running.wait()
+    running.stderr.close()

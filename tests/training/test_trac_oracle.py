@@ -1,0 +1,237 @@
+"""The oracle as a whole, with scripted models over a real catalogue: fates, resuming, costs, and the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from arena.chain.keys import verify
+from arena.policies import DEMO
+from harness.catalogue.engine import open_catalogue
+from harness.catalogue.port import Catalogue
+from harness.inference.port import ModelReply
+from harness.inference.scripted import start_scripted_server
+from neurons.cli.app import main
+from problems.errors import ArenaError
+from problems.titles import LexicalTitles
+from tests.training.firehose import Firehose, real_episodes
+from tests.training.firehose_export import write_records
+from training.corpus.model import Trace
+from training.corpus.reader import read_traces
+from training.corpus.verified import open_export
+from training.trac.answers import Answers
+from training.trac.asking import Asker
+from training.trac.estimate import estimate
+from training.trac.model import FATES, Judged, OracleReport, OracleRules, Price, Roles
+from training.trac.oracle import judge_traces, report
+from training.trac.scripted import ANNOTATOR, ScriptedOracle
+from training.trac.trials import Episodes, Stage
+
+ROLES = Roles(annotator=ANNOTATOR, author=ANNOTATOR, teacher="scripted-expert", student="scripted-hasty")
+PRICES = {name: Price(prompt_micro_usd=1_000_000, completion_micro_usd=1_000_000) for name in (ANNOTATOR,)}
+RULES = OracleRules()
+
+
+class Counting(ScriptedOracle):
+    """The scripted models, counted, with replies that a test changes."""
+
+    def __init__(self, change: tuple[str, str] = ("", ""), fails_after: int = 10**9) -> None:
+        self.calls = 0
+        self._change, self._fails_after = change, fails_after
+
+    def complete(self, request: str) -> ModelReply:
+        self.calls += 1
+        if self.calls > self._fails_after:
+            raise ArenaError("U3001", "the key is used up")
+        reply = super().complete(request)
+        return msgspec.structs.replace(reply, content=reply.content.replace(*self._change))
+
+
+@pytest.fixture(scope="module")
+def market(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a catalogue's `index` and an `export` of real episodes on it."""
+    folder = tmp_path_factory.mktemp("market")
+    agents = ("baseline:scripted-expert", "baseline:scripted-hasty")
+    episodes = real_episodes(folder, counts={"product": 3, "shop": 1}, agents=agents)
+    write_records(Firehose(episodes).as_recorded(), folder / "export")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def catalogue(market: Path) -> Catalogue:
+    return open_catalogue(market / "index")
+
+
+@pytest.fixture(scope="module")
+def traces(market: Path) -> list[Trace]:
+    return [row for row in read_traces(open_export(market / "export", verify)) if isinstance(row, Trace)]
+
+
+def run(
+    traces: list[Trace],
+    catalogue: Catalogue,
+    folder: Path,
+    upstream: ScriptedOracle,
+    rules: OracleRules = RULES,
+    parallel: int = 1,
+    **limits: int,
+) -> tuple[list[Judged], OracleReport]:
+    asker = Asker(upstream, Answers(folder), PRICES, sleep=lambda _: None, **limits)
+    stage = Stage(policy=DEMO, catalogue=catalogue, titles=LexicalTitles(), upstream=upstream)
+    attempt = Episodes(stage=stage, rules=rules, asker=asker)
+    found = list(judge_traces(traces, rules, ROLES, asker, catalogue, attempt, parallel=parallel))
+    return found, report(found, rules, ROLES, asker)
+
+
+def test_every_trace_has_one_fate_and_an_accepted_one_has_all_it_needs(
+    traces: list[Trace], catalogue: Catalogue, tmp_path: Path
+) -> None:
+    found, counted = run(traces, catalogue, tmp_path, ScriptedOracle())
+    assert [one.trace_id for one in found] == [trace.trace_id for trace in traces]
+    assert tuple(fate for fate, _ in counted.fates) == FATES
+    assert sum(count for _, count in counted.fates) == counted.traces == len(traces)
+    accepted = [one for one in found if one.fate == "accepted"]
+    assert accepted
+    for one in accepted:
+        assert len(one.annotations) == 5 and one.tasklet is not None
+        assert (one.teacher_successes or 0) - (one.student_successes or 0) >= counted.margin
+    by_id = {trace.trace_id: trace for trace in traces}
+    for one in found:
+        assert (one.fate == "not_admitted") is (by_id[one.trace_id].facts.is_success is not True)
+
+
+def test_failed_traces_enter_with_the_flag(traces: list[Trace], catalogue: Catalogue, tmp_path: Path) -> None:
+    found, _ = run(traces, catalogue, tmp_path, ScriptedOracle(), OracleRules(admits_failed=True))
+    assert all(one.fate != "not_admitted" for one in found)
+
+
+@pytest.mark.parametrize(
+    ("change", "fate"),
+    [
+        (('"quote":"', '"quote":"never said: '), "not_annotated"),
+        (('"train_use_decision":true', '"train_use_decision":false'), "not_accepted"),
+        (('"search_terms":["', '"search_terms":["unheardof '), "no_tasklet"),
+    ],
+)
+def test_a_model_that_does_not_deliver_stops_its_trace_and_not_the_run(
+    traces: list[Trace], catalogue: Catalogue, tmp_path: Path, change: tuple[str, str], fate: str
+) -> None:
+    found, _ = run(traces, catalogue, tmp_path, Counting(change))
+    assert {one.fate for one in found} == {"not_admitted", fate}
+
+
+def test_a_target_that_the_catalogue_does_not_have_is_not_grounded(
+    traces: list[Trace], catalogue: Catalogue, tmp_path: Path
+) -> None:
+    one = next(trace for trace in traces if trace.facts.is_success)
+    changed = msgspec.structs.replace(one, facts=msgspec.structs.replace(one.facts, recommended=("404404404",)))
+    found, _ = run([changed], catalogue, tmp_path, ScriptedOracle())
+    assert found[0].fate == "not_grounded" and "404404404" in found[0].detail
+
+
+def test_a_second_run_asks_nothing_and_says_the_same(traces: list[Trace], catalogue: Catalogue, tmp_path: Path) -> None:
+    first, paid = run(traces, catalogue, tmp_path, ScriptedOracle())
+    upstream = Counting()
+    again, free = run(traces, catalogue, tmp_path, upstream)
+    assert again == first and upstream.calls == 0
+    assert paid.micro_usd > 0 == free.micro_usd
+
+
+def test_a_run_that_broke_off_goes_on_where_it_was(traces: list[Trace], catalogue: Catalogue, tmp_path: Path) -> None:
+    whole, _ = run(traces, catalogue, tmp_path / "whole", in_one := Counting())
+    with pytest.raises(ArenaError, match="used up"):
+        run(traces, catalogue, tmp_path / "parts", Counting(fails_after=8))
+    found, _ = run(traces, catalogue, tmp_path / "parts", rest := Counting())
+    assert found == whole
+    assert rest.calls < in_one.calls
+
+
+def test_traces_side_by_side_meet_the_same_fates(traces: list[Trace], catalogue: Catalogue, tmp_path: Path) -> None:
+    one, _ = run(traces, catalogue, tmp_path / "a", ScriptedOracle())
+    other, _ = run([*traces, *traces], catalogue, tmp_path / "b", ScriptedOracle(), parallel=4)
+    assert other == [*one, *one]
+
+
+def test_the_estimate_bounds_what_is_then_paid(traces: list[Trace], catalogue: Catalogue, tmp_path: Path) -> None:
+    expected = estimate(traces, RULES, ROLES, PRICES, DEMO)
+    _, paid = run(traces, catalogue, tmp_path, ScriptedOracle())
+    calls = {one.model: one.calls for one in paid.usage}
+    assert expected.admitted == sum(trace.facts.is_success is True for trace in traces)
+    assert paid.micro_usd <= expected.most_micro_usd
+    assert expected.likely_micro_usd <= expected.most_micro_usd
+    assert calls[ANNOTATOR] <= sum(one.calls for one in expected.stages if one.model == ANNOTATOR)
+    assert [one.is_priced for one in expected.stages] == [True, True, False, False]
+
+
+@pytest.fixture
+def corpus(market: Path, tmp_path: Path) -> Path:
+    words = ["corpus", "build", market / "export", "--out", tmp_path / "corpus", "--coefficient", "0.1"]
+    with pytest.raises(SystemExit) as ended:
+        main([*map(str, words), "--state-dir", str(tmp_path / "state"), "--json"])
+    assert not ended.value.code
+    return tmp_path / "corpus"
+
+
+def command(corpus: Path, market: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    roles = ["--annotator", ANNOTATOR, "--teacher", ROLES.teacher, "--student", ROLES.student]
+    if "--base-url" not in words:
+        roles += ["--base-url", "scripted"]
+    places = ["--out", str(corpus.parent / "trac"), "--catalogue", str(market / "index")]
+    with pytest.raises(SystemExit) as ended:
+        main(["corpus", "trac", str(corpus), *places, *roles, "--state-dir", str(corpus.parent / "state"), *words])
+    shown = capsys.readouterr()
+    return int(ended.value.code or 0), shown.out, shown.err
+
+
+def test_the_command_writes_fates_and_tasklets(corpus: Path, market: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = command(corpus, market, capsys, "--json")
+    assert code == 0
+    counted = json.loads(out)
+    lines = (corpus.parent / "trac" / "judged.jsonl").read_bytes().splitlines()
+    judged = [msgspec.json.decode(line, type=Judged) for line in lines]
+    tasklets = (corpus.parent / "trac" / "tasklets.jsonl").read_bytes().splitlines()
+    assert counted["traces"] == len(judged) > 0
+    assert len(tasklets) == dict(counted["fates"])["accepted"] == sum(one.fate == "accepted" for one in judged)
+
+
+def test_a_dry_run_asks_nothing_and_leaves_nothing(
+    corpus: Path, market: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = command(corpus, market, capsys, "--dry-run", "--price", f"{ANNOTATOR}=3,15")
+    assert code == 0
+    assert all(stage in out for stage in ("annotate", "compile", "student", "teacher", "together"))
+    assert not (corpus.parent / "trac").exists()
+    _, out, _ = command(corpus, market, capsys, "--dry-run", "--json", "--price", f"{ANNOTATOR}=3,15")
+    value = json.loads(out)
+    assert value["most_micro_usd"] == sum(one["most"]["micro_usd"] for one in value["stages"]) > 0
+
+
+def test_a_limit_of_cost_needs_prices_and_ends_the_run(
+    corpus: Path, market: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = command(corpus, market, capsys, "--price-max", "1")
+    assert code == 2 and "needs the price of" in err
+    prices = [word for one in (ANNOTATOR, ROLES.teacher, ROLES.student) for word in ("--price", f"{one}=3,15")]
+    code, _, err = command(corpus, market, capsys, "--price-max", "0.05", *prices)
+    assert code == 1 and "V2148" in err
+    assert list((corpus.parent / "trac" / "answers").rglob("*.json"))
+
+
+@pytest.mark.parametrize("price", ["m", "m=1", "m=a,b", "=1,2", "m=-1,2", "m=nan,1"])
+def test_a_price_that_is_none_is_named(
+    corpus: Path, market: Path, capsys: pytest.CaptureFixture[str], price: str
+) -> None:
+    code, _, err = command(corpus, market, capsys, "--dry-run", "--price", price)
+    assert code == 2 and "MODEL=IN,OUT" in err
+
+
+def test_an_endpoint_without_the_model_is_the_upstream_s_fault(
+    corpus: Path, market: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with start_scripted_server() as server:  # it has the shoppers, not the annotator
+        code, _, err = command(corpus, market, capsys, "--base-url", server.base_url)
+    assert code == 3 and "U3001" in err and ANNOTATOR in err

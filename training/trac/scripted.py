@@ -1,0 +1,107 @@
+"""The oracle's models without an endpoint: annotators that quote what stands there, an author, and scripted shoppers.
+
+Promise: deterministic, and honest in form: every citation is copied from the rendered trace, so the same checks run as
+with a real model. It decides nothing worth knowing: the supervisor says yes to a run that compares before it commits.
+For tests, the demo, and trying the stages out before paying for them.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from harness.inference.client import read_reply
+from harness.inference.port import ModelReply
+from harness.inference.scripted.model import MODELS, complete
+from judge.citations import QUOTE_LENGTH_MIN
+
+ANNOTATOR = "scripted-annotator"
+_HEADER = re.compile(r"^\[\[span (\d+) \| (\w+)(.*)\]\]$")
+_KINDS = re.compile(r"of kind: ([a-z or]+)\.")
+_QUOTE_CHARS = 200
+_SEARCH = "find_product"
+
+
+class ScriptedOracle:
+    """An `Upstream` that plays every role. Thread-safe: it has no state."""
+
+    name = "scripted"
+
+    def complete(self, request: str) -> ModelReply:
+        """The reply to an annotator's or author's request under `ANNOTATOR`, else the scripted shopper's."""
+        fields = msgspec.json.decode(request)
+        if fields["model"] in MODELS:
+            return read_reply(msgspec.json.encode(complete(fields)))
+        system, shown = (message["content"] for message in fields["messages"][:2])
+        spans = _spans(shown)
+        reply = _annotation(system, spans) if "You annotate" in system else _tasklet(spans)
+        text = msgspec.json.encode(reply).decode()
+        return ModelReply(
+            model=fields["model"],
+            content=text,
+            prompt_tokens=sum(len(message["content"]) for message in fields["messages"]) // 4,
+            completion_tokens=len(text) // 4,
+            message=msgspec.json.encode({"role": "assistant", "content": text}).decode(),
+        )
+
+    def probe(self) -> bool:
+        """It always answers."""
+        return True
+
+
+def _spans(text: str) -> list[tuple[int, str, str, str]]:
+    """Number, kind, rest of the header and content of every span shown."""
+    found: list[tuple[int, str, str, list[str]]] = []
+    for line in text.split("\n"):
+        if header := _HEADER.match(line):
+            found.append((int(header[1]), header[2], header[3], []))
+        elif line.startswith("| ") and found:
+            found[-1][3].append(line[2:])
+    return [(number, kind, rest, "\n".join(lines)) for number, kind, rest, lines in found]
+
+
+def _annotation(system: str, spans: list[tuple[int, str, str, str]]) -> dict[str, object]:
+    asked = _KINDS.search(system)
+    kinds = asked[1].split(" or ") if asked else []
+    quotes = [
+        (number, line[:_QUOTE_CHARS].strip())
+        for number, kind, _, content in spans
+        if kind in kinds
+        for line in content.split("\n")
+        if len(" ".join(line[:_QUOTE_CHARS].split())) >= QUOTE_LENGTH_MIN
+    ]
+    number, quote = quotes[-1] if quotes else (1, spans[0][3][:_QUOTE_CHARS])
+    searches = sum(kind == "call" and _SEARCH in rest for _, kind, rest, _ in spans)
+    reply: dict[str, object] = {
+        "score": min(1.0, 0.4 + 0.2 * searches),
+        "citations": [{"span": number, "quote": quote}],
+        "explanation": f"{searches} searches; the passage cited is where it is decided.",
+    }
+    if '"train_use_decision"' in system:
+        reply["train_use_decision"] = searches > 0
+    return reply
+
+
+def _tasklet(spans: list[tuple[int, str, str, str]]) -> dict[str, object]:
+    """The request itself, with the searches that were made added where it lacks their words."""
+    query = spans[0][3]
+    terms = [
+        arguments["q"]
+        for _, kind, rest, content in spans
+        if kind == "call"
+        and _SEARCH in rest
+        and isinstance(arguments := _decoded(content), dict)
+        and arguments.get("q")
+    ]
+    known = set(re.findall(r"\w+", query.casefold()))
+    added = [term for term in terms if not set(re.findall(r"\w+", str(term).casefold())) <= known]
+    prompt = f"{query} Words that describe it: {'; '.join(map(str, added))}" if added else query
+    return {"prompt": prompt, "search_terms": [str(term) for term in terms] or [query]}
+
+
+def _decoded(content: str) -> object:
+    try:
+        return msgspec.json.decode(content)
+    except msgspec.DecodeError:
+        return None

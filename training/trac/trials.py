@@ -1,0 +1,123 @@
+"""A trial: a model solves a tasklet in an episode of the arena's own, over a catalogue, with the baseline agent.
+
+Promise: tools, budgets, surfaced rule and catalogue are the arena's, so a solved trial would count there as well. It is
+solved when exactly the tasklet's products are recommended. Draws differ by temperature and seed alone. A trial is kept
+with its question; what an endpoint did wrong ends the run and is no failed trial.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from arena.evaluate import EvaluatePorts, Evaluation, evaluate
+from arena.policy import Policy
+from harness.agents.registry import baseline_source
+from harness.catalogue.port import Catalogue
+from harness.inference.port import ModelReply, Upstream
+from problems.canonical import text_hash
+from problems.model import Problem, RewardItem
+from problems.titles import TitleMatcher
+from training.hosted import HostedSandbox
+from training.trac.asking import Asker
+from training.trac.model import OracleRules, Tasklet, Trial
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """What trials run on."""
+
+    policy: Policy
+    catalogue: Catalogue
+    titles: TitleMatcher
+    upstream: Upstream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Episodes:
+    """`training.trac.verification.Attempt` by episodes. Thread-safe."""
+
+    stage: Stage
+    rules: OracleRules
+    asker: Asker
+
+    def __call__(self, model: str, tasklet: Tasklet, number: int) -> bool:
+        """Whether the trial was solved. Raises ArenaError U3001 to U3004, V2xxx, V2148."""
+        policy, catalogue = self.stage.policy, self.stage.catalogue
+        source = baseline_source(model)
+        question = {
+            "tasklet": tasklet,
+            "model": model,
+            "number": number,
+            "temperature_e4": self.rules.temperature_e4,
+            "policy_sha256": policy.policy_sha256,
+            "catalogue_sha256": catalogue.content_sha256,
+            "agent_sha256": text_hash(source),
+        }
+        limits = policy.limits
+        bounds = limits.prompt_tokens, limits.completion_tokens
+        return self.asker.trial(model, question, bounds, lambda: self._run(model, source, tasklet, number)).is_solved
+
+    def _run(self, model: str, source: str, tasklet: Tasklet, number: int) -> Trial:
+        policy = self.stage.policy
+        inference = msgspec.structs.replace(policy.inference, models=(model,))
+        evaluation = evaluate(
+            source,
+            problem_of(tasklet, self.stage.catalogue),
+            EvaluatePorts(
+                policy=msgspec.structs.replace(policy, inference=inference),
+                catalogue=self.stage.catalogue,
+                titles=self.stage.titles,
+                sandbox=HostedSandbox(frozenset([text_hash(source)])),
+                upstreams=[_Drawn(self.stage.upstream, self.rules.temperature_e4, number)],
+                judges=(),
+            ),
+        )
+        totals = evaluation.body.totals
+        return Trial(
+            is_solved=is_solved(evaluation, tasklet),
+            prompt_tokens=totals.prompt_tokens,
+            completion_tokens=totals.completion_tokens,
+        )
+
+
+def problem_of(tasklet: Tasklet, catalogue: Catalogue) -> Problem:
+    """The tasklet as a problem; its answer's rules are the ids alone, which `is_solved` looks at."""
+    found = [(one, catalogue.product(one)) for one in tasklet.target_ids]
+    return Problem(
+        problem_id=text_hash(msgspec.json.encode(tasklet).decode())[:32],
+        bucket="product" if len(found) == 1 else "shop",
+        query=tasklet.prompt,
+        rewards=tuple(
+            RewardItem(product_id=one, title=(product.title,) if product is not None else (one,))
+            for one, product in found
+        ),
+    )
+
+
+def is_solved(evaluation: Evaluation, tasklet: Tasklet) -> bool:
+    """Exactly the tasklet's products were recommended, and the agent did not fail."""
+    body = evaluation.body
+    return body.failure is None and set(body.recommended or ()) == set(tasklet.target_ids) and not body.unsurfaced
+
+
+class _Drawn:
+    """An upstream that is asked at one temperature, with one seed."""
+
+    def __init__(self, upstream: Upstream, temperature_e4: int, seed: int) -> None:
+        self._upstream, self._temperature_e4, self._seed = upstream, temperature_e4, seed
+
+    @property
+    def name(self) -> str:
+        return self._upstream.name
+
+    def complete(self, request: str) -> ModelReply:
+        """One attempt. Raises what the upstream raises."""
+        fields: dict[str, object] = msgspec.json.decode(request)
+        drawn = {"temperature": self._temperature_e4 / 10_000, "seed": self._seed}
+        return self._upstream.complete(msgspec.json.encode(fields | drawn).decode())
+
+    def probe(self) -> bool:
+        """Whether the endpoint answers."""
+        return self._upstream.probe()
