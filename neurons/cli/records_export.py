@@ -14,6 +14,7 @@ import typer
 from neurons.cli.store_reading import DsnOption, JsonOption, StateDirOption, ValidatorOption, logs_of, run_on_store
 
 if TYPE_CHECKING:
+    from arena.chain.port import Signer
     from arena.export.model import Cursor, Manifest, Request
     from arena.store.postgres import PostgresStore
 
@@ -55,6 +56,11 @@ SinceOption = Annotated[
     Path | None, typer.Option("--since-cursor", help="Go on from this finished export: bring what is new since.")
 ]
 RowsOption = Annotated[int, typer.Option("--rows-per-shard", min=1, help="Trajectories in one shard.")]
+WalletNameOption = Annotated[str, typer.Option("--wallet.name", help="Coldkey's name of the wallet that signs.")]
+WalletHotkeyOption = Annotated[
+    str, typer.Option("--wallet.hotkey", help="Sign the manifest with this hotkey; //NAME: a development key.")
+]
+WalletPathOption = Annotated[str, typer.Option("--wallet.path", help="Folder of the wallets.")]
 BytesOption = Annotated[int, typer.Option("--max-bytes", min=1, help="Largest record with its body, in bytes.")]
 
 
@@ -75,13 +81,18 @@ def export(
     dsn: DsnOption = "",
     state_dir: StateDirOption = None,
     validator: ValidatorOption = "",
+    wallet_name: WalletNameOption = "default",
+    wallet_hotkey: WalletHotkeyOption = "",
+    wallet_path: WalletPathOption = "~/.bittensor/wallets",
     as_json: JsonOption = False,
 ) -> None:
     """Export released trajectories with the signed log they come from.
 
     Every record up to the newest signed checkpoint stands in OUT/log, whole or as a stub with its reason, so that
     `arena records verify --export OUT` can check the lot on any machine, without a store. Nothing of a race goes out
-    before its release. Killed half-way? Give the same command again: it goes on behind the last finished shard.
+    before its release. With --wallet.hotkey, the log's own, the manifest is signed too, and with it what was left out:
+    `arena corpus build` wants that. Killed half-way? Give the same command again: it goes on behind the last finished
+    shard.
 
     arena records export --out day1 --format parquet --format messages
 
@@ -106,7 +117,8 @@ def export(
     )
     if since_cursor is not None and not since_cursor.exists():
         raise ArenaError("V2072", f"{since_cursor} does not exist")
-    manifest = run_on_store(dsn, state_dir, lambda store: _export(store, request, out, validator, since_cursor))
+    signer = _signer(wallet_name, wallet_hotkey, wallet_path)
+    manifest = run_on_store(dsn, state_dir, lambda store: _export(store, request, out, validator, since_cursor, signer))
     if as_json:
         import msgspec
 
@@ -190,7 +202,20 @@ def _request(**fields: object) -> Request:
     return request
 
 
-async def _export(store: PostgresStore, request: Request, out: Path, validator: str, since: Path | None) -> Manifest:
+def _signer(name: str, hotkey: str, path: str) -> Signer | None:
+    """Who signs the manifest, None for nobody. Raises ArenaError V2031 when the wallet can't be read."""
+    from arena.chain.keys import keypair_signer, wallet_signer
+
+    if not hotkey:
+        return None
+    if hotkey.startswith("//"):
+        return keypair_signer(hotkey)
+    return wallet_signer(name, hotkey, Path(path).expanduser())
+
+
+async def _export(
+    store: PostgresStore, request: Request, out: Path, validator: str, since: Path | None, signer: Signer | None
+) -> Manifest:
     import msgspec
 
     from arena.chain.keys import verify as verify_signature
@@ -213,6 +238,7 @@ async def _export(store: PostgresStore, request: Request, out: Path, validator: 
             verify_signature=verify_signature,
             software=_software(),
             start=start,
+            signer=signer,
             processes=processes_for((await store.head(names[0])).seq - (start.after_seq if start else 0)),
             progress=lambda done, total: progress("export", done, total),
         )
