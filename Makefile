@@ -1,15 +1,20 @@
-# make demo | test | bench | prove | lint | install | clean. Settings: PYTHON=python3.12  VENV=/path/to/venv  ARGS="..."
+# make demo | test | bench | prove | lint | install | clean.
+# Settings: PYTHON=python3.12  VENV=/path/to/venv  TORCH_INDEX=https://mirror/whl/cpu  ARGS="..."
 # The stamps in $(VENV) make a second run start at once; a changed pyproject.toml or constraints.txt installs again.
 
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 PY = $(VENV)/bin/python
 RUN_STAMP = $(VENV)/.installed
 DEV_STAMP = $(VENV)/.installed-dev
 PINS = pyproject.toml constraints.txt
 PIP_INSTALL = PIP_ROOT_USER_ACTION=ignore $(PY) -m pip install --quiet --quiet --disable-pip-version-check \
 	--constraint constraints.txt --editable
+# torch for processors alone: its other dependencies come with the install that follows
+TORCH_CPU = PIP_ROOT_USER_ACTION=ignore $(PY) -m pip install --quiet --quiet --disable-pip-version-check \
+	--constraint constraints.txt --retries 1 --no-deps --index-url $(TORCH_INDEX) torch
 PIP_FAILED = { echo "pip could not install (its reason stands above)"; \
 	echo "      fix: check the network or set PIP_INDEX_URL to a mirror, then run the same command again"; exit 3; } >&2
 
@@ -17,7 +22,7 @@ PIP_FAILED = { echo "pip could not install (its reason stands above)"; \
 
 help:
 	@echo "make demo      install, then run the whole arena once on this machine"
-	@echo "make test      install with the development tools, lint, type-check, run every test"
+	@echo "make test      install with the development tools and the training engine, lint, type-check, run every test"
 	@echo "make bench     measure; prints a table and writes build/bench.json"
 	@echo "make prove     the long proofs (full simulation, kill loops, 2.7 M documents)"
 	@echo "make lint      ruff and mypy only"
@@ -63,6 +68,7 @@ $(RUN_STAMP): $(PINS) | $(VENV)/bin/pip
 	@touch $@
 
 $(DEV_STAMP): $(PINS) | $(VENV)/bin/pip
-	@echo "installing into $(VENV) with the development tools (about a minute) ..."
-	@$(PIP_INSTALL) '.[dev]' || $(PIP_FAILED)
+	@echo "installing into $(VENV) with the development tools and the training engine (2 GB, some minutes) ..."
+	@$(TORCH_CPU) || echo "no CPU build of torch at $(TORCH_INDEX): taking the default build, on x86_64 several GB with CUDA"
+	@$(PIP_INSTALL) '.[dev,train]' || $(PIP_FAILED)
 	@touch $(RUN_STAMP) $@

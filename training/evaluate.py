@@ -7,6 +7,7 @@ trained on the set is asked of the lineage first (`training.contamination`), and
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from problems.canonical import content_hash, text_hash
 from problems.errors import ArenaError
 from problems.model import BUCKETS, Problem
+from problems.suites import problem_bytes
 from training.model import Decode, EpisodeResult
 from training.rollout import AXES
 from training.statistics import Estimate, Paired, compare_paired, mean_estimate, pass_at_k
@@ -82,7 +84,7 @@ class EvalReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def name_set(name: str, problems: Sequence[Problem], *, is_reported: bool = True) -> SetName:
     """A set, by the content of its problems in any order."""
-    hashes = sorted(content_hash(problem) for problem in problems)
+    hashes = sorted(hashlib.sha256(problem_bytes(problem)).hexdigest() for problem in problems)
     return SetName(name=name, sha256=content_hash(hashes), problems=len(problems), is_reported=is_reported)
 
 

@@ -56,7 +56,7 @@ def require_small_kl(kl: float, rules: GuardRules) -> None:
     """The policy stays near its reference. Raises GuardStopError for a spike (v17 reached 17 to 21)."""
     require_finite("kl", kl)
     if kl > rules.kl_max:
-        raise GuardStopError("kl", f"{kl:.2f} in one step, {rules.kl_max} is allowed")
+        raise GuardStopError("kl", f"{kl:.4g} in one step, {rules.kl_max} is allowed")
 
 
 def require_same_policy(gap: float, rules: GuardRules) -> None:

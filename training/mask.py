@@ -6,10 +6,15 @@ the messages. Rows that fail are dropped and counted; too many stop the run (pap
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 
 from training.corpus.model import Message
 from training.model import ChatCodec, TokenRow
+
+_HEADER = "<|im_start|>assistant\n"
+_HEADER_TOKENS_MAX = 12  # a tokenizer may write the header's words in pieces
+_THOUGHT_END = "</think>"
 
 
 def masked_runs(token_ids: Sequence[int], mask: Sequence[int]) -> list[tuple[int, ...]]:
@@ -28,27 +33,65 @@ def masked_runs(token_ids: Sequence[int], mask: Sequence[int]) -> list[tuple[int
 
 
 def mask_defect(row: TokenRow, messages: Iterable[Message], codec: ChatCodec) -> str | None:
-    """What is wrong with a row's mask, or None. Each run must read back as its assistant turn."""
+    """What is wrong with a row's mask, or None.
+
+    Each run must begin right after the header of an assistant turn, end with the one stop token, and read back as its
+    turn: a token too many on either side would teach the template's own writing.
+    """
     turns = [message for message in messages if message.role == "assistant" and message.is_model]
     runs = masked_runs(row.token_ids, row.mask)
     if len(runs) != len(turns):
         return f"{len(runs)} masked runs for {len(turns)} assistant turns"
+    first = -1
     for number, (run, turn) in enumerate(zip(runs, turns, strict=True)):
-        defect = run_defect(run, codec)
+        first = _begin_of(row.mask, first)
+        before = codec.decode(row.token_ids[max(0, first - _HEADER_TOKENS_MAX) : first])
+        if not before.endswith(_HEADER):
+            return f"turn {number} does not begin after the header of an assistant turn"
+        if run.count(codec.stop_id) != 1 or run[-1] != codec.stop_id:
+            return f"turn {number} does not end with its stop token"
+        defect = run_defect(run, codec) or _reading_defect(run, turn, codec)
         if defect:
-            return f"turn {number}: {defect}"
-        read = codec.parse(run).message
-        # Earlier turns lose their reasoning where the template strips it; what is there must be the turn's own.
-        if read.content.strip() != turn.content.strip() or read.reasoning.strip() not in ("", turn.reasoning.strip()):
-            return f"turn {number} reads back as other text"
-        if [call.name for call in read.calls] != [call.name for call in turn.calls]:
-            return f"turn {number} reads back with other calls"
+            return f"turn {number} {defect}"
+        first += len(run) - 1
     return None
 
 
 def run_defect(run: Sequence[int], codec: ChatCodec) -> str | None:
     """What no sampled turn may be: empty, or holding a token that only the template writes."""
     if not run:
-        return "no token"
+        return "has no token"
     forged = set(codec.template_only_ids) & set(run)
-    return f"token {min(forged)} is the template's" if forged else None
+    return f"holds the template's token {min(forged)}" if forged else None
+
+
+def _begin_of(mask: Sequence[int], after: int) -> int:
+    """The place of the first 1 after place `after`."""
+    return next(place for place in range(after + 1, len(mask)) if mask[place])
+
+
+def _reading_defect(run: tuple[int, ...], turn: Message, codec: ChatCodec) -> str | None:
+    read = codec.parse(run)
+    thought, said = _thought_and_said(turn)
+    # Earlier turns lose their reasoning where the template strips it; what is there must be the turn's own.
+    if read.message.content.strip() != said or read.message.reasoning.strip() not in ("", thought):
+        return "reads back as other text"
+    names = [call.name for call in turn.calls if _is_object(call.arguments)]
+    if [call.name for call in read.message.calls] != names or len(names) + len(read.malformed) != len(turn.calls):
+        return "reads back with other calls"
+    return None
+
+
+def _thought_and_said(turn: Message) -> tuple[str, str]:
+    """Reasoning and text of a turn, as the template takes them apart where thinking stands inside the text."""
+    if turn.reasoning or _THOUGHT_END not in turn.content:
+        return turn.reasoning.strip(), turn.content.strip()
+    thought, _, said = turn.content.rpartition(_THOUGHT_END)
+    return thought.partition(_THOUGHT_END)[0].rpartition("<think>")[2].strip(), said.strip()
+
+
+def _is_object(arguments: str) -> bool:
+    try:
+        return isinstance(json.loads(arguments), dict)
+    except ValueError:
+        return False

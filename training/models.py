@@ -42,7 +42,8 @@ def open_run(folder: Path, dtype: torch.dtype) -> Any:
     below, found = open_parent(parse_recipe(lineage.recipe, str(folder)), dtype)
     if found != lineage.parent_sha256:
         raise ArenaError("V2124", f"what lies under {folder} is not what it was trained on")
-    return PeftModel.from_pretrained(below, checkpoint.folder).merge_and_unload()
+    merged = PeftModel.from_pretrained(below, checkpoint.folder).merge_and_unload()
+    return merged.requires_grad_(True)  # the adapter had frozen what is now a plain model, to be trained whole or not
 
 
 def open_model(name: str, dtype: torch.dtype) -> Any:
@@ -76,6 +77,11 @@ def copy_tokenizer(source: Path, target: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         if (source / name).exists():
             shutil.copyfile(source / name, target / name)
+
+
+def placed(model: Any) -> Any:
+    """The model where it is to compute: on the GPU where there is one. A trainer moves its model by itself."""
+    return model.to("cuda") if torch.cuda.is_available() else model
 
 
 def lora_config(rules: LoraRules) -> Any:

@@ -28,13 +28,18 @@ class ReEntry(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy
 
 
+def require_name(name: str) -> None:
+    """Raises ValueError for what can't be a model's name."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no model name: letters, digits, dot, dash, underscore, at most 41")
+
+
 def make_reentry(name: str, weights_sha256: str, lineage_sha256: str, policy: Policy) -> ReEntry:
     """The agent file of a checkpoint, and `policy` with its model allow-listed (another policy, by hash).
 
     `name` is letters, digits, dot, dash and underscore. Raises ValueError for another.
     """
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no model name: letters, digits, dot, dash, underscore, at most 41")
+    require_name(name)
     model_id = f"{name}@{weights_sha256[:16]}"
     source = distilled_source()
     if source.count(_BLANK) != 1:

@@ -19,6 +19,7 @@ import msgspec
 
 from problems.errors import ArenaError
 from training.model import ChatCodec, Decode, Sampled
+from training.stages.run import weights_sha256
 
 TIMEOUT_S = 600.0
 _SUPPRESSED = -100.0  # logit bias: the strongest the protocol allows
@@ -37,6 +38,14 @@ class _Choice(msgspec.Struct, frozen=True):
 
 class _Completion(msgspec.Struct, frozen=True):
     choices: tuple[_Choice, ...]
+
+
+class _Model(msgspec.Struct, frozen=True):
+    id: str
+
+
+class _Models(msgspec.Struct, frozen=True):
+    data: tuple[_Model, ...]
 
 
 class VllmSampler:
@@ -70,18 +79,31 @@ class VllmSampler:
         is_cut = choice.finish_reason == "length" and choice.token_ids[-1] != self._codec.stop_id
         return Sampled(token_ids=choice.token_ids, logprobs=logprobs, finish="length" if is_cut else "stop")
 
-    def load_adapter(self, name: str, folder: Path) -> None:
-        """Serve the adapter in `folder` as `name` from now on, and sample from it.
+    def load_adapter(self, folder: Path) -> None:
+        """Serve the adapter in `folder` from now on, by a name that carries its weights' hash, and sample from it.
 
-        `name` is one that was never used for other weights. The server reads `folder` itself, and has to be started
-        with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True. Raises ArenaError U3001 when it refuses.
+        A name that is served already holds these weights: a run that was killed finds its adapter. The server reads
+        `folder` itself, and has to be started with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True. Raises ArenaError U3001 when
+        it refuses, V2124 for a folder without weights.
         """
-        self._post("load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
+        name = f"adapter-{weights_sha256(folder)[:16]}"
+        if name == self._model:
+            return
+        if name not in self._served():
+            self._post("load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
         previous, self._model = self._model, name
         if previous in self._loaded:
             self._post("unload_lora_adapter", {"lora_name": previous})
             self._loaded.remove(previous)
         self._loaded.add(name)
+
+    def _served(self) -> set[str]:
+        """The names of all models and adapters that are served."""
+        try:
+            listed = msgspec.json.decode(self._ask("GET", "models", None), type=_Models)
+        except msgspec.DecodeError as error:
+            raise ArenaError("U3003", f"{error} in the list of models") from error
+        return {model.id for model in listed.data}
 
     def _request(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> dict[str, Any]:
         return {
@@ -100,8 +122,11 @@ class VllmSampler:
         }
 
     def _post(self, path: str, fields: dict[str, Any]) -> bytes:
+        return self._ask("POST", path, fields)
+
+    def _ask(self, method: str, path: str, fields: dict[str, Any] | None) -> bytes:
         try:
-            response = self._client.post(path, json=fields)
+            response = self._client.request(method, path, json=fields)
         except httpx.HTTPError as error:
             raise ArenaError("U3002", f"{self._client.base_url}{path}: {type(error).__name__}") from error
         if response.is_success:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from arena.race.fold import RaceRecords
     from arena.records.model import SettlementRecord
     from arena.store.postgres import PostgresStore
+    from neurons.race_reading import Settled
 
 EXIT_USAGE, EXIT_INTEGRITY = 2, 4
 
@@ -27,21 +28,28 @@ _Race = Annotated[str, typer.Argument(metavar="RACE", help="Id of a settled race
 def list_races(
     dsn: DsnOption = "", state_dir: StateDirOption = None, validator: ValidatorOption = "", as_json: JsonOption = False
 ) -> None:
-    """List settled races, oldest first: who raced, who is at the top, what was void."""
+    """List settled races, oldest first: who raced, who is at the top, what was void, and whose settlement is in force.
+
+    Validators that share races need a quorum: `own` means that this one settled as the quorum did, `adopted` that it
+    took over what others settled, `none` that there was no quorum, or none for what this one settled.
+    """
     import msgspec
 
-    rows = run_on_store(dsn, state_dir, lambda store: _settlements(store, validator))
+    settled = run_on_store(dsn, state_dir, lambda store: _settled(store, validator))
+    rows = [each.settlement for each in settled]
     if as_json:
         typer.echo(msgspec.json.encode(rows).decode())
         return
     if not rows:
         typer.echo("no race is settled yet; `arena validator status` shows the one that runs")
         return
-    typer.echo(f"{'race':<14} {'state':<10} {'agents':>6} {'void':>5}  {'top':<14} why")
-    for row in rows:
+    typer.echo(f"{'race':<14} {'state':<10} {'force':<8} {'agents':>6} {'void':>5}  {'top':<14} why")
+    for each in settled:
+        row = each.settlement
         top = row.top_agent_version_id[:12] + ("*" if row.is_promotion else "")
         typer.echo(
-            f"{row.race_id:<14} {row.state:<10} {len(row.standings):>6} {len(row.void):>5}  {top:<14} {row.reason}"
+            f"{row.race_id:<14} {row.state:<10} {each.force:<8} {len(row.standings):>6} {len(row.void):>5}  {top:<14}"
+            f" {row.reason}"
         )
     typer.echo("* promoted by this race")
 
@@ -56,7 +64,8 @@ def show_race(
     """Show one settled race: standings with their intervals, what counted, and its weights."""
     import msgspec
 
-    found = _of_race(run_on_store(dsn, state_dir, lambda store: _settlements(store, validator)), race)
+    settled = run_on_store(dsn, state_dir, lambda store: _settled(store, validator))
+    found = _of_race([each.settlement for each in settled], race)
     if as_json:
         typer.echo(msgspec.json.encode(found).decode())
         return
@@ -113,10 +122,10 @@ def replay(
         raise typer.Exit(EXIT_INTEGRITY)
 
 
-async def _settlements(store: PostgresStore, validator: str) -> list[SettlementRecord]:
-    from neurons.race_reading import read_settlements
+async def _settled(store: PostgresStore, validator: str) -> list[Settled]:
+    from neurons.race_reading import read_settled
 
-    return [row for name in await logs_of(store, validator) for row in await read_settlements(store, name)]
+    return [row for name in await logs_of(store, validator) for row in await read_settled(store, name)]
 
 
 async def _read(
@@ -124,7 +133,10 @@ async def _read(
 ) -> tuple[list[SettlementRecord], RaceRecords]:
     from neurons.race_reading import read_race
 
-    return await _settlements(store, validator), await read_race(store, _held(state_dir), race)
+    settled = await _settled(store, validator)
+    given = _of_race([each.settlement for each in settled], race)
+    history = [each.settlement for each in settled if each.force != "none" or each.settlement == given]
+    return history, await read_race(store, _held(state_dir), given)
 
 
 def _held(state_dir: Path | None) -> HeldLogs | None:

@@ -6,30 +6,30 @@ It opens what a recipe names and presents what came out; every decision stands i
 from __future__ import annotations
 
 import contextlib
-import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neurons.cli.training_bench import (
+    CatalogueOption,
+    PolicyOption,
+    StateDirOption,
+    open_bench,
+    open_settings,
+    open_teacher,
+)
+
 if TYPE_CHECKING:
-    from harness.inference.port import Upstream
-    from neurons.settings import Settings
+    from training.model import RunLineage
     from training.recipe import Recipe
-    from training.workbench import Workbench
 
 app = typer.Typer(help="Post-train a model, stage by stage.", no_args_is_help=True)
-
-SCRIPTED = "scripted"
 
 _RecipeFile = Annotated[Path, typer.Option("--recipe", help="TOML file of the run.", exists=True, dir_okay=False)]
 _Out = Annotated[Path, typer.Option("--out", help="Folder of the run; an unfinished one goes on.")]
 _Run = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a finished run.", exists=True)]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
-_Catalogue = Annotated[Path | None, typer.Option("--catalogue", help="Built index; else the synthetic one.")]
-_Policy = Annotated[str | None, typer.Option("--policy", help="Shipped policy or a JSON file.")]
-_StateDir = Annotated[Path | None, typer.Option("--state-dir", help="State folder. Default: ARENA_STATE_DIR.")]
 
 
 @app.command()
@@ -37,10 +37,16 @@ def train(
     stage: Annotated[str, typer.Argument(metavar="STAGE", help="sft, rejection, teacher, kto or grpo.")],
     recipe: _RecipeFile,
     out: _Out,
-    catalogue: _Catalogue = None,
-    policy: _Policy = None,
-    state_dir: _StateDir = None,
+    catalogue: CatalogueOption = None,
+    policy: PolicyOption = None,
+    state_dir: StateDirOption = None,
     partition: Annotated[str, typer.Option(help="Partition manifest hash the problems stand under.")] = "",
+    held_out: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--held-out", help="Problems kept out (evaluation sets, suites s1 to s3): none may share a cluster."
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, its memory and time.")] = False,
     as_json: _Json = False,
 ) -> None:
@@ -57,27 +63,23 @@ def train(
     if dry_run:
         _show_plan(plan, as_json=as_json)
         return
-    import msgspec
-
+    from neurons.cli.problems_reading import read_file, read_files
     from neurons.cli.progress import show_progress
     from training.stages.pipeline import run_stage
 
-    settings = _settings(catalogue, policy, state_dir)
+    pools = [read_file(Path(name)) if name else () for name in (plan.data.problems, plan.data.dev_problems)]
     with contextlib.nullcontext() if as_json else show_progress() as progress:
-        bench = _bench(plan, settings, partition, progress)
-        lineage = run_stage(plan, recipe.read_text("utf-8"), out, bench, open_teacher=_open_teacher)
-    if as_json:
-        typer.echo(msgspec.json.encode(lineage).decode())
-    else:
-        typer.echo(f"{out}: {lineage.stage}, {lineage.steps} steps, weights {lineage.weights_sha256[:16]}")
-        for name, value in {
-            **lineage.metrics,
-            **{f"dropped {k}": float(v) for k, v in lineage.dropped.items()},
-        }.items():
-            typer.echo(f"  {name:<20} {value:g}")
-        if lineage.stopped_by:
-            typer.echo(f"  stopped by {lineage.stopped_by}")
-    if lineage.stopped_by:
+        bench = open_bench(
+            open_settings(catalogue, policy, state_dir),
+            problems=pools[0],
+            dev=pools[1],
+            held_out=read_files(held_out or []),
+            partition_sha256=partition,
+            progress=progress,
+        )
+        done = run_stage(plan, recipe.read_text("utf-8"), out, bench, open_teacher=open_teacher)
+    _show_run(out, done, as_json=as_json)
+    if done.stopped_by:
         raise typer.Exit(1)
 
 
@@ -88,26 +90,11 @@ def lineage(run: _Run, as_json: _Json = False) -> None:
     Stage by stage, down to the base model. Weights are hashed again and each parent is compared with what its child
     names: exit code 3 names what differs.
     """
-    import tomllib
-
     import msgspec
 
-    from problems.errors import ArenaError
-    from training.recipe import Recipe
-    from training.stages.run import open_checkpoint
+    from training.stages.run import lineage_chain
 
-    chain, folder = [], run
-    while True:
-        checkpoint, found = open_checkpoint(folder)
-        chain.append((folder, checkpoint, found))
-
-        parent = msgspec.convert(tomllib.loads(found.recipe), Recipe).parent
-        if not parent:
-            break
-        folder = Path(parent)
-    for (_, _, child), (place, above, _) in itertools.pairwise(chain):
-        if child.parent_sha256 != above.lineage_sha256:
-            raise ArenaError("V2124", f"{place} is not the parent that its child was trained from")
+    chain = lineage_chain(run)
     if as_json:
         typer.echo(msgspec.json.encode([found for _, _, found in chain]).decode())
         return
@@ -120,77 +107,50 @@ def lineage(run: _Run, as_json: _Json = False) -> None:
 def reenter(
     run: _Run,
     name: Annotated[str, typer.Option(help="Name of the model.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder for agent.py and policy.json.")],
-    policy: _Policy = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder for model/, agent.py and policy.json.")],
+    policy: PolicyOption = None,
+    is_fp32: Annotated[bool, typer.Option("--fp32", help="Served weights in fp32 instead of bf16.")] = False,
 ) -> None:
     """Make a checkpoint race again.
 
-    An agent file that asks for it, and a policy that lists its model. Serve the weights under the printed id (`vllm
-    serve ... --served-model-name ID`), run a validator with the policy, and submit the agent file as any miner does.
-    The id carries the weights' hash, so records name the weights.
+    The weights to serve with all adapters merged, an agent file that asks for them, and a policy that lists the model.
+    Serve OUT/model under the printed id (`vllm serve OUT/model --served-model-name ID`), run a validator with the
+    policy, and submit the agent file as any miner does. The id carries the served weights' hash, so records name them.
     """
     import msgspec
 
     from neurons.wiring import policy_of
-    from training.reenter import make_reentry
+    from training.models import save_served
+    from training.reenter import make_reentry, require_name
     from training.stages.run import open_checkpoint
 
-    checkpoint, found = open_checkpoint(run)
     try:
-        entry = make_reentry(name, found, checkpoint.lineage_sha256, policy_of(_settings(None, policy, None)))
+        require_name(name)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    out.mkdir(parents=True, exist_ok=True)
+    checkpoint, _ = open_checkpoint(run)
+    rules = policy_of(open_settings(None, policy, None))
+    weights_sha256 = save_served(run, out / "model", is_bf16=not is_fp32)
+    entry = make_reentry(name, weights_sha256, checkpoint.lineage_sha256, rules)
     (out / "agent.py").write_text(entry.source, encoding="utf-8")
     (out / "policy.json").write_bytes(msgspec.json.format(msgspec.json.encode(entry.policy), indent=2))
     typer.echo(f"{entry.model_id}")
+    typer.echo(f"  {out / 'model'}: weights {weights_sha256}")
     typer.echo(f"  {out / 'agent.py'}: check it with `arena check`, then `arena submit`")
     typer.echo(f"  {out / 'policy.json'}: policy {entry.policy.policy_sha256[:16]}, for `arena validator --policy`")
 
 
-def _settings(catalogue: Path | None, policy: str | None, state_dir: Path | None) -> Settings:
-    from neurons.settings import resolve
+def _show_run(out: Path, done: RunLineage, *, as_json: bool) -> None:
+    import msgspec
 
-    return resolve({"catalogue_dir": catalogue, "policy": policy, "state_dir": state_dir}).settings
-
-
-def _bench(plan: Recipe, settings: Settings, partition: str, progress: object) -> Workbench:
-    from harness.catalogue.engine import open_catalogue
-    from neurons import wiring
-    from problems.suites import read_problems
-    from training.workbench import Workbench
-
-    wiring.prepare_catalogue(settings)
-    pools = [Path(name) if name else None for name in (plan.data.problems, plan.data.dev_problems)]
-    problems, dev = (read_problems(path.read_bytes().splitlines()) if path else () for path in pools)
-    return Workbench(
-        policy=wiring.policy_of(settings),
-        catalogue=open_catalogue(wiring.catalogue_path(settings)),
-        titles=wiring.open_titles(wiring.titles_file(settings)),
-        problems=problems,
-        dev=dev,
-        partition_sha256=partition,
-        code_commit=wiring.code_commit(),
-        progress=progress if callable(progress) else None,
-    )
-
-
-@contextlib.contextmanager
-def _open_teacher(plan: Recipe) -> Iterator[Upstream]:
-    """The recipe's teacher: an endpoint, or the scripted expert on loopback. Raises ArenaError U3001 for none."""
-    import os
-
-    from harness.inference.client import OpenAIUpstream
-    from harness.inference.scripted import start_scripted_server
-    from problems.errors import ArenaError
-
-    if not plan.teacher:
-        raise ArenaError("U3001", "the recipe names no teacher")
-    if plan.teacher != SCRIPTED:
-        yield OpenAIUpstream("teacher", plan.teacher, os.environ.get("OPENAI_API_KEY", ""), 120_000)
+    if as_json:
+        typer.echo(msgspec.json.encode(done).decode())
         return
-    with start_scripted_server() as server:
-        yield OpenAIUpstream("teacher", server.base_url, "", 120_000)
+    typer.echo(f"{out}: {done.stage}, {done.steps} steps, weights {done.weights_sha256[:16]}")
+    for name, value in (done.metrics | {f"dropped {reason}": float(n) for reason, n in done.dropped.items()}).items():
+        typer.echo(f"  {name:<20} {value:g}")
+    if done.stopped_by:
+        typer.echo(f"  stopped by {done.stopped_by}")
 
 
 def _show_plan(plan: Recipe, *, as_json: bool) -> None:

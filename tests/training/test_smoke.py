@@ -63,8 +63,8 @@ def place(stock: Stock, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
         os.chdir(before)
 
 
-def arena(place: Path, command: str, *words: str) -> Result:
-    """Run a command of `arena`, which comes to a good end or raises."""
+def arena(place: Path, command: str, *words: str, code: int = 0) -> Result:
+    """Run a command of `arena`, which ends with `code` or raises."""
     node = ("--policy", str(place / "policy.json"))
     if command in ("train", "eval"):
         node += ("--catalogue", str(place / "smoke" / "index"), "--state-dir", str(place / "state"))
@@ -73,7 +73,7 @@ def arena(place: Path, command: str, *words: str) -> Result:
     alone = command == "eval"
     app = evaluate_model.app if alone else train.app
     result = CliRunner().invoke(app, [*(() if alone else (command,)), *words, *node], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == code, result.output
     return result
 
 
@@ -118,6 +118,17 @@ def test_what_is_learnt_and_left_out_is_counted(place: Path) -> None:
     assert rejection.metrics["rows"] > 0 and rejection.dropped["unfit"] > 0
     kto = open_checkpoint(run_of(place, "kto"))[1]
     assert 0 < kto.metrics["wanted"] < kto.metrics["rows"]
+
+
+def test_a_guard_that_fires_stands_in_the_lineage_and_in_the_exit_code(place: Path) -> None:
+    run_of(place, "teacher")
+    text, found, _ = (RECIPES / "kto.toml").read_text("utf-8").partition("[guards]")
+    assert found
+    (place / "strict.toml").write_text(text, "utf-8")
+    shown = arena(place, "train", "kto", "--recipe", "strict.toml", "--out", "smoke/strict", code=1).stdout
+    lineage = open_checkpoint(Path("smoke/strict"))[1]
+    assert lineage.stopped_by == "emission: 0.000 of dev episodes recommend, 0.9 is the floor"
+    assert lineage.stopped_by in shown and lineage.steps == 2
 
 
 def test_lineage_goes_back_to_the_base_model(place: Path) -> None:

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from arena.chain.keys import verify
 from arena.export.verification import verify_export
 from arena.store.embedded import is_running, start_embedded
+from neurons.cli.study import app
 from problems.clusters import find_clusters
 from problems.errors import ArenaError
 from problems.model import BUCKETS
@@ -156,6 +158,8 @@ def test_the_study_runs_from_nothing_to_its_report_through_a_kill(tmp_path: Path
     rows = list(read_rows(out / "corpora" / "full"))
     assert rows and {row.trace.facts.problem_id for row in rows} <= trained
     assert all(row.trace.source.is_verified for row in rows)
+    held = {row.trace.facts.problem_id for row in read_rows(out / "corpora" / "dev")}
+    assert held and held <= {one.problem_id for one in market.dev}
     sizes = {name: len(list(read_rows(out / "corpora" / "matched" / name))) for name in ("full", "no_agentic_split")}
     assert len(set(sizes.values())) == 1
     assert [found.stage for _, _, found in lineage_chain(out / "runs" / "grpo_refresh")] == [
@@ -189,3 +193,23 @@ def _start_and_kill(plan: Path, out: Path, mark: Path) -> None:
     os.kill(running.pid, signal.SIGKILL)
     running.wait()
     running.stderr.close()
+
+
+def test_a_stage_that_cannot_be_trained_is_named_and_keeps_no_other_from_the_table(tmp_path: Path) -> None:
+    plan = write_toy_study(tmp_path / "recipes")
+    parts = open_study(plan, tmp_path / "out").parts()
+    make_market(read_plan(plan), tmp_path / "out" / "market")
+    for part in parts:
+        is_left = part.kind in ("stage", "report") or part.name.startswith("measure scripted_expert")
+        if not is_left or part.name == "stage sft":  # which left nothing behind: the stages after it have no parent
+            (tmp_path / "out" / "done" / part.name.replace(" ", "_")).touch()
+    asked = CliRunner().invoke(app, ["--plan", str(plan), "--out", str(tmp_path / "out")])
+    assert asked.exit_code == 1
+    assert "stage grpo_refresh: V2124" in asked.output
+    assert "scripted expert" in (tmp_path / "out" / "report.html").read_text("utf-8")
+
+
+def test_a_dry_run_lists_parts_and_makes_none(tmp_path: Path) -> None:
+    plan = write_toy_study(tmp_path / "recipes")
+    shown = CliRunner().invoke(app, ["--plan", str(plan), "--out", str(tmp_path / "out"), "--dry-run"])
+    assert shown.exit_code == 0 and "open  stage kto" in shown.output and not (tmp_path / "out" / "market").exists()

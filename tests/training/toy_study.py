@@ -31,6 +31,7 @@ _PLAN = {
     r'  "echoer",\n': "",
 }
 _RECIPE = {
+    r"lr_sweep = \[[^]]*\]": "lr_sweep = [5e-4]",
     r"steps_max = \d+": "steps_max = 1",
     r"turn_tokens_max = 512": "turn_tokens_max = 8",
     r"turns_max = 12": "turns_max = 3",

@@ -19,6 +19,7 @@ _WIDTH, _LEFT, _RIGHT, _TOP = 640, 64, 16, 14
 _PLOT_HEIGHT, _AXIS_HEIGHT, _LEGEND_ROW = 220, 44, 18
 _ROW = 26
 _TICKS = 5
+_FLAT, _LEAST = 1e-9, 1e-30
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,14 +40,14 @@ class Dot(msgspec.Struct, frozen=True, kw_only=True):
 
 def nice_ticks(low: float, high: float, count: int = _TICKS) -> list[float]:
     """Round numbers from at or below `low` to at or above `high`, about `count` of them."""
-    if high <= low:
-        high = low + (abs(low) or 1.0)
+    if high - low <= max(_FLAT * max(abs(low), abs(high)), _LEAST):  # a flat curve
+        high = low + (abs(low) if abs(low) > _LEAST else 1.0)
     raw = (high - low) / max(1, count - 1)
     size = 10.0 ** math.floor(math.log10(raw))
     step = next((size * one for one in (1, 2, 2.5, 5) if size * one >= raw), size * 10)
     first = math.floor(low / step + 1e-9)
     last = math.ceil(high / step - 1e-9)
-    return [round(number * step, 12) for number in range(first, last + 1)]
+    return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
 
 
 def line_chart(lines: Sequence[Line], *, x_name: str, y_name: str, y_range: tuple[float, float] | None = None) -> str:
@@ -77,7 +78,7 @@ def dot_chart(dots: Sequence[Dot], *, x_name: str) -> str:
     """One row for each share, with its interval; "" without any. The axis is 0 to 100 %."""
     if not dots:
         return ""
-    left, right = 200, 140
+    left, right = 200.0, 140.0
     width = _WIDTH - left - right
     bottom = _TOP + _ROW * len(dots)
     drawn = [_share_axis(left, width, bottom, x_name)]
@@ -101,17 +102,17 @@ def strip_chart(categories: Sequence[str], lines: Sequence[Line], *, x_name: str
     """One row for each category, one dot for each line: its x is the category's place, its y a share in [0, 1]."""
     if not categories or not any(y is not None for line in lines for _, y in line.points):
         return ""
-    left = 110
+    left = 110.0
     width, bottom = _WIDTH - left - _RIGHT, _TOP + _ROW * len(categories)
     drawn = [_share_axis(left, width, bottom, x_name)]
     for place, category in enumerate(categories):
         y = _at(_TOP + _ROW * (place + 0.5) + 4)
         drawn.append(f'<text x="{left - 10}" y="{y}" text-anchor="end">{escape(category)}</text>')
     for number, line in enumerate(lines):
-        for place, share in line.points:
+        for row, share in line.points:
             if share is not None:
                 lift = (number - (len(lines) - 1) / 2) * min(5.0, (_ROW - 8) / max(1, len(lines)))
-                y = _at(_TOP + _ROW * (place + 0.5) + lift)
+                y = _at(_TOP + _ROW * (row + 0.5) + lift)
                 drawn.append(f'<circle cx="{_at(left + share * width)}" cy="{y}" r="3.6" fill="{_colour(number)}"/>')
     drawn.append(_legend([line.label for line in lines], bottom + 46))
     said = f"{x_name}: {', '.join(line.label for line in lines)}"

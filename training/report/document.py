@@ -2,8 +2,8 @@
 
 Promise: pure; nothing is measured here. Every number of ours points to its conditions by a letter. Two results are
 tested against each other only where their conditions are equal; every test made is shown, with its p value as it is and
-corrected for their number (Holm 1979), and the difference with its interval whichever way it points. Seeds are never
-pooled into one interval: several of a label are listed, and summed up by their mean and range.
+corrected for their number (Holm 1979), and the difference with its interval whichever way it points. What each seed
+came to stands beside the rate of all of them.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     conditions: str  # letter
     set: str
     is_reported: bool
-    seed: int
-    asr: Estimate
+    seeds: tuple[int, ...]
+    asr: Estimate  # over all seeds
+    asr_by_seed: tuple[float, ...]  # in the order of `seeds`
     gt_exact: Estimate
     by_bucket: dict[str, Estimate]
     axes: dict[str, float | None]
@@ -49,6 +50,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     episodes: int
     unscored: int
     overflows: int
+    contamination: str
     weights: str
     lineage_sha256: str
 
@@ -68,17 +70,6 @@ class Test(msgspec.Struct, frozen=True, kw_only=True):
     holm: float
 
 
-class SeedGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """One label under conditions that differ in their seed alone."""
-
-    label: str
-    set: str
-    seeds: tuple[int, ...]
-    mean: float
-    low: float  # least and greatest over seeds: a range, no interval
-    high: float
-
-
 class Document(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a report shows."""
 
@@ -87,7 +78,6 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     published: tuple[Published, ...]
     rows: tuple[Row, ...]
     tests: tuple[Test, ...]
-    seeds: tuple[SeedGroup, ...]
     conditions: tuple[NamedConditions, ...]
     curves: tuple[RunCurves, ...]
     notes: tuple[str, ...] = ()
@@ -113,7 +103,6 @@ def make_document(
         published=TABLE_1,
         rows=tuple(_row(report, letters[_key(report.conditions)]) for report in reports),
         tests=_tests(reports, letters, {one.lineage_sha256: one.parent_sha256 for one in curves if one.is_finished}),
-        seeds=_seeds(reports),
         conditions=names,
         curves=tuple(curves),
         notes=tuple(notes),
@@ -138,7 +127,7 @@ def share_difference(first: EvalReport, second: EvalReport) -> Estimate:
     mine = {one.problem_id: one.successes / one.scored for one in first.problems if one.scored}
     other = {one.problem_id: one.successes / one.scored for one in second.problems if one.scored}
     shared = sorted(mine.keys() & other.keys())
-    return mean_estimate([other[name] - mine[name] for name in shared], first.conditions.seed)
+    return mean_estimate([other[name] - mine[name] for name in shared], first.conditions.seeds[0])
 
 
 def _named(reports: Sequence[EvalReport]) -> tuple[NamedConditions, ...]:
@@ -165,8 +154,9 @@ def _row(report: EvalReport, letter: str) -> Row:
         conditions=letter,
         set=report.conditions.set.name,
         is_reported=report.conditions.set.is_reported,
-        seed=report.conditions.seed,
+        seeds=report.conditions.seeds,
         asr=report.asr,
+        asr_by_seed=report.asr_by_seed,
         gt_exact=report.gt_exact,
         by_bucket=report.by_bucket,
         axes=report.axes,
@@ -178,13 +168,14 @@ def _row(report: EvalReport, letter: str) -> Row:
         episodes=report.episodes,
         unscored=report.unscored,
         overflows=report.overflows,
+        contamination=report.contamination,
         weights=report.weights,
         lineage_sha256=report.lineage_sha256,
     )
 
 
 def _tests(reports: Sequence[EvalReport], letters: Mapping[bytes, str], parents: Mapping[str, str]) -> tuple[Test, ...]:
-    """Each report against the first of its conditions; and against its parent's, where no lineage tells the one before."""
+    """Each report against the first of its conditions and its parent's; the one before it where no lineage tells."""
     pairs: list[tuple[EvalReport, EvalReport]] = []
     for key in letters:
         alike = [report for report in reports if _key(report.conditions) == key]
@@ -214,22 +205,3 @@ def _tests(reports: Sequence[EvalReport], letters: Mapping[bytes, str], parents:
 def _shares_problems(first: EvalReport, second: EvalReport) -> bool:
     scored = {one.problem_id for one in first.problems if one.scored}
     return any(one.scored and one.problem_id in scored for one in second.problems)
-
-
-def _seeds(reports: Sequence[EvalReport]) -> tuple[SeedGroup, ...]:
-    groups: dict[tuple[str, bytes], list[EvalReport]] = {}
-    for report in reports:
-        alike = _key(msgspec.structs.replace(report.conditions, seed=0))
-        groups.setdefault((report.label, alike), []).append(report)
-    return tuple(
-        SeedGroup(
-            label=label,
-            set=group[0].conditions.set.name,
-            seeds=tuple(one.conditions.seed for one in group),
-            mean=sum(one.asr.value for one in group) / len(group),
-            low=min(one.asr.value for one in group),
-            high=max(one.asr.value for one in group),
-        )
-        for (label, _), group in groups.items()
-        if len(group) > 1
-    )

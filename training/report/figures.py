@@ -58,7 +58,7 @@ def _buckets(rows: Sequence[Row], where: str) -> list[Figure]:
     return [
         Figure(
             title=f"ASR of the bucket {bucket}",
-            caption=f"{where}; of them {next((row.by_bucket[bucket].n for row in rows if bucket in row.by_bucket), 0)}.",
+            caption=f"{where}; those of the bucket alone.",
             svg=dot_chart(
                 [
                     Dot(label=row.label, value=one.value, low=one.low, high=one.high)

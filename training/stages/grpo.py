@@ -12,7 +12,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import torch
@@ -24,7 +24,7 @@ from problems.model import Problem
 from training.credit import token_advantages
 from training.guards import require_context, require_exact_masks, require_same_policy, require_small_kl
 from training.mask import masked_runs, run_defect
-from training.model import ChatCodec, EpisodeResult, Rollout
+from training.model import ChatCodec, EpisodeResult, Rollout, Sampler
 from training.models import lora_config, open_parent
 from training.recipe import Recipe
 from training.rewards import Reward, Step, reward_of
@@ -33,16 +33,28 @@ from training.sampling import LocalSampler, eval_mode
 from training.stages.engine import Watch, attend, engine_arguments
 from training.stages.run import CHECKPOINT, RunFolder, newest_checkpoint
 
-RunJobs = Callable[[Sequence[Job], LocalSampler], Sequence[Rollout | None]]
+RunJobs = Callable[[Sequence[Job], Sampler], Sequence[Rollout | None]]
+
+
+class AdapterServer(Sampler, Protocol):
+    """A sampler of the parent's weights elsewhere, which takes adapters on top of them."""
+
+    def load_adapter(self, folder: Path) -> None:
+        """Sample with this adapter from now on."""
+        ...
 
 
 class GrpoPorts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the stage samples with. `run_jobs` gives a rollout for each job, in order, None where there is none."""
+    """What the stage samples with. `run_jobs` gives a rollout for each job, in order, None where there is none.
+
+    `server` samples in the place of the model itself; it serves the parent.
+    """
 
     problems: tuple[Problem, ...]
     codec: Any  # ChatCodec with `tokenizer` and `stop_id`
     run_jobs: RunJobs
     teachers: Mapping[str, tuple[Step, ...]] = {}  # teacher trajectories by problem id
+    server: AdapterServer | None = None
 
 
 class GrpoResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +64,7 @@ class GrpoResult(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     dropped: dict[str, int]
     without_teacher: int  # rollouts rewarded by their outcome alone, where a tool match was asked for
+    metrics: dict[str, float]  # first and last of what was logged by step
     stopped_by: str = ""
 
 
@@ -69,6 +82,8 @@ def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts, *, save: Cal
     if group_rows % recipe.optim.batch_rows:
         raise ArenaError("V2124", f"batch_rows must divide {group_rows}, the rollouts of a step")
     arguments["gradient_accumulation_steps"] = group_rows // recipe.optim.batch_rows
+    if ports.server is not None and rules.refresh_every_steps and not recipe.lora.r:
+        raise ArenaError("V2124", "a server takes adapters: refresh_every_steps needs lora.r above 0")
     if rules.refresh_every_steps and recipe.optim.save_every_steps % rules.refresh_every_steps:
         raise ArenaError(
             "V2124", "save_every_steps must be a multiple of refresh_every_steps: a killed run resumes there"
@@ -119,6 +134,7 @@ def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts, *, save: Cal
         steps=steps,
         dropped=dict(trainer.dropped),
         without_teacher=trainer.without_teacher,
+        metrics=_ends(trainer.state.log_history),
         stopped_by=watch.stopped_by,
     )
 
@@ -187,16 +203,9 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
         if every and step - self._renewed_at >= every:
             self._behaviour.renew()
             self._renewed_at = step
-        codec = self._ports.codec
         model = self.accelerator.unwrap_model(self.model)
-        sampler = LocalSampler(
-            model,
-            stop_id=codec.stop_id,
-            suppressed_ids=codec.template_only_ids,
-            version=f"{self._version[:12]}-{self._renewed_at}",
-        )
         with self._behaviour.in_place(), eval_mode(model):
-            found = self._ports.run_jobs(self._jobs(prompts, step), sampler)
+            found = self._ports.run_jobs(self._jobs(prompts, step), self._sampler(model))
         self._sampled += len(found)
         self._batch = [self._kept(rollout, problem_id) for rollout, problem_id in zip(found, prompts, strict=True)]
         require_exact_masks(
@@ -211,6 +220,24 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
             "env_mask": [list(rollout.mask) for rollout in rollouts],
             "reward": [reward.value for _, reward in self._batch],
         }
+
+    def _sampler(self, model: Any) -> Sampler:
+        """The behaviour policy: the model, which holds its weights now, or the server with its adapter."""
+        server, codec = self._ports.server, self._ports.codec
+        if server is None:
+            return LocalSampler(
+                model,
+                stop_id=codec.stop_id,
+                suppressed_ids=codec.template_only_ids,
+                version=f"{self._version[:12]}-{self._renewed_at}",
+                batch_rows=self._recipe.sample_rows,
+            )
+        if self._renewed_at:  # until then it is the parent, which is served
+            adapter = Path(self.args.output_dir) / f"behaviour-{self._renewed_at}"
+            if not adapter.exists():
+                model.save_pretrained(str(adapter))
+            server.load_adapter(adapter)
+        return server
 
     def _jobs(self, prompts: Sequence[str], step: int) -> list[Job]:
         problems = {problem.problem_id: problem for problem in self._ports.problems}
@@ -293,6 +320,16 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
         gap = float(gaps.mean()) if gaps.numel() else 0.0
         self._metrics["train"]["logprob_gap"].append(gap)
         require_same_policy(gap, self._recipe.guards)
+
+
+def _ends(history: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Reward, KL and importance ratio in the first and the last step that logged them."""
+    found: dict[str, float] = {}
+    for name in ("reward", "kl", "importance_ratio"):
+        values = [float(line[name]) for line in history if name in line]
+        if values:
+            found |= {f"{name}_first": values[0], f"{name}_last": values[-1]}
+    return found
 
 
 def _defect(rollout: Rollout | None, codec: ChatCodec, tokens_max: int) -> str:

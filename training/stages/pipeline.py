@@ -23,7 +23,7 @@ from training.corpus.model import CorpusPool
 from training.episode_file import EpisodeFile, EpisodeLine
 from training.guards import GuardStopError, emission_rate, require_train_pool
 from training.model import ChatCodec, RunLineage, Sampler, Stage
-from training.models import copy_tokenizer, device_name, open_parent
+from training.models import copy_tokenizer, device_name, open_parent, placed
 from training.recipe import Recipe
 from training.render import Qwen3Codec
 from training.rollout import Job, jobs_of
@@ -35,6 +35,7 @@ from training.stages.run import RunFolder, open_checkpoint
 from training.stages.sft import train_sft
 from training.stages.teacher import ask_teacher, reference_steps, stepwise_rows, trace_of
 from training.token_rows import Rows, blend, rows_of_traces
+from training.vllm_sampler import VllmSampler
 from training.workbench import Workbench
 
 PARENTS: dict[Stage, tuple[Stage | None, ...]] = {
@@ -149,12 +150,17 @@ class _StageRun:
         data = self._recipe.data
         share_e4 = round(10_000 * (1 - data.rollout_share)) if data.corpus else 0
         mix = Mix(corpus_share_e4=share_e4, voucher_times=data.voucher_times, seed=self._recipe.seed)
-        return blend(self._corpus(data.corpus), rows, mix)
+        corpus = self._corpus(data.corpus)
+        if share_e4 and not corpus.rows:
+            raise ArenaError("V2124", f"no row of {', '.join(data.corpus)} can be learnt from: {corpus.dropped}")
+        return blend(corpus, rows, mix)
 
     def _rejected(self) -> Rows:
         recipe, file = self._recipe, EpisodeFile(self._run.path / EPISODES)
-        model, version = open_parent(recipe)
-        sampler = self._open_sampler(recipe, self._codec) or self._local(model, version)
+        sampler = self._open_sampler(recipe, self._codec)
+        if sampler is None:
+            model, version = open_parent(recipe)
+            sampler = self._local(placed(model), version)
         lines = sample_rejection(recipe, file, sampler, self._codec, self._bench)
         return keep_successes(lines, self._codec, recipe)
 
@@ -221,17 +227,22 @@ class _StageRun:
         recipe = self._recipe
         teachers = reference_steps(self._teacher_lines()) if recipe.grpo.tool_weight else {}
 
-        def run_jobs(jobs: Sequence[Job], sampler: LocalSampler) -> list[Any]:
+        def run_jobs(jobs: Sequence[Job], sampler: Sampler) -> list[Any]:
             self._bench.require_train(jobs)
             lines = self._bench.sample(jobs, sampler, self._codec, recipe.decode, recipe.parallel)
             return [line.rollout for line in lines]
 
-        ports = GrpoPorts(problems=self._bench.problems, codec=self._codec, run_jobs=run_jobs, teachers=teachers)
+        server = self._open_sampler(recipe, self._codec)
+        if server is not None and not isinstance(server, VllmSampler):
+            raise ArenaError("V2124", f"grpo samples from its own policy, or a server of it, not from {server.version}")
+        ports = GrpoPorts(
+            problems=self._bench.problems, codec=self._codec, run_jobs=run_jobs, teachers=teachers, server=server
+        )
         done = train_grpo(recipe, self._run, ports, save=self._save)
         return Outcome(
             parent_sha256=done.parent_sha256,
             steps=done.steps,
-            metrics={"without_teacher": float(done.without_teacher)},
+            metrics={"without_teacher": float(done.without_teacher)} | done.metrics,
             dropped=done.dropped,
             stopped_by=done.stopped_by,
         )

@@ -1,0 +1,63 @@
+"""A model from a folder as somebody to examine: weights, tokenizer, and what it may have seen of the set.
+
+Promise: a finished run is opened with the adapters of all its stages, and only after its lineage was held against the
+set. A plain model folder is a base, of whose training nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import torch
+
+from problems.model import Problem
+from training.contamination import learnt_by, require_unseen
+from training.model import Sampler
+from training.models import open_model, open_run, placed
+from training.render import Qwen3Codec
+from training.sampling import LocalSampler
+from training.stages.engine import quiet_engine
+from training.stages.run import LINEAGE, open_checkpoint, weights_sha256
+
+UNKNOWN = "nothing is known of its training"
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is examined. `version` is a run's lineage, or the hash of a base model's weights."""
+
+    sampler: Sampler
+    codec: Qwen3Codec
+    version: str
+    contamination: str
+
+
+def open_candidate(
+    folder: Path, problems: Sequence[Problem], *, tokenizer: Path | None = None, sample_rows: int = 1
+) -> Candidate:
+    """The model in `folder`, on the GPU in bf16 where there is one.
+
+    Raises GuardStopError when it was trained on one of `problems`, ArenaError V2121 or V2124 for a folder that can't be
+    opened.
+    """
+    quiet_engine()
+    dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    if (folder / LINEAGE).exists():
+        checkpoint, _ = open_checkpoint(folder)
+        learnt = learnt_by(folder)
+        require_unseen(problems, learnt)
+        model, words, version = open_run(folder, dtype), Path(checkpoint.folder), checkpoint.lineage_sha256
+        contamination = learnt.describe()
+    else:
+        model, words, version = open_model(str(folder), dtype), folder, weights_sha256(folder)
+        contamination = UNKNOWN
+    codec = Qwen3Codec(tokenizer or words)
+    sampler = LocalSampler(
+        placed(model),
+        stop_id=codec.stop_id,
+        suppressed_ids=codec.template_only_ids,
+        version=version,
+        batch_rows=sample_rows,
+    )
+    return Candidate(sampler=sampler, codec=codec, version=version, contamination=contamination)

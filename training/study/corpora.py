@@ -1,0 +1,59 @@
+"""From the study's export to its corpora: the filter's own, that of `dev`, and the ablations' of one size.
+
+Promise: the export is verified before a row is read, the leak guard is on in every arm, and a corpus that stands is not
+made again. What a kill left unfinished is thrown away and made anew.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from arena.chain.keys import verify
+from training.corpus.appraisal import Task
+from training.corpus.building import Origin, Progress, arms_of, filter_sources, open_sources, write_filtered
+from training.corpus.guard import Guard
+from training.corpus.model import CorpusPool, Rules
+from training.study.market import open_partition
+from training.study.plan import Plan
+
+FULL_CORPUS, DEV_CORPUS, MATCHED = "full", "dev", "matched"
+
+
+def build_corpora(
+    plan: Plan,
+    market_dir: Path,
+    export: Path,
+    folder: Path,
+    tokenizer: Path,
+    *,
+    code_commit: str,
+    progress: Progress | None,
+) -> None:
+    """Write `folder`/full, `folder`/dev, and `folder`/matched/ARM for the plan's ablations.
+
+    Raises ArenaError V2095, V2096 for an export that does not verify, V2146 for an unknown arm, V2147 when an arm keeps
+    nothing.
+    """
+    partition = open_partition(market_dir)
+    origin = Origin(partition_sha256=partition.manifest.sha256, code_commit=code_commit)
+    sources = open_sources([export], [], verify, seals=folder / "seals", progress=progress)
+    asked: tuple[tuple[str, CorpusPool, tuple[str, ...]], ...] = (
+        (FULL_CORPUS, "train", ()),
+        (DEV_CORPUS, "dev", ()),
+        (MATCHED, "train", plan.arms),
+    )
+    for name, pool, wanted in asked:
+        target = folder / name
+        if target.exists() or (name == MATCHED and not wanted):
+            continue
+        draft = folder / f"{name}.draft"
+        shutil.rmtree(draft, ignore_errors=True)
+        guard = Guard(partition.manifest, partition=partition, admits=pool)
+        rules = Rules(
+            coefficient_e4_min=plan.coefficient_e4_min, tokens_max=plan.corpus_tokens_max, seed=plan.seed, pool=pool
+        )
+        task = Task(arms=(rules,), tokenizer=tokenizer / "tokenizer.json")
+        filtered = filter_sources(sources, task, arms_of(rules, wanted), guard, progress=progress)
+        write_filtered(filtered, draft, guard, origin, progress=progress)
+        draft.rename(target)

@@ -1,0 +1,148 @@
+"""The study's market: a small catalogue with short ids, its problems, and their partition, frozen before anything runs.
+
+Promise: everything follows from the plan's seed, so two studies of one plan have the same market, and the same 75. The
+partition is the bank's own (`problems.partition`): the second set is `never_touch`, the 75 are `eval`, `dev` is drawn
+after them, the rest is `train`, by whole leak clusters. Its key follows from the seed too: nothing here is secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from arena.bank.partition_file import read_partition, write_partition
+from arena.chain.keys import keypair_signer, verify
+from harness.catalogue.documents import write_documents
+from harness.catalogue.index import build_index
+from harness.catalogue.synthetic import generate
+from problems.errors import ArenaError
+from problems.model import BUCKETS, Bucket, Pool, Problem
+from problems.partition import OpenPartition, freeze, pool_of
+from problems.product import Product
+from problems.product_classes import find_classes
+from problems.suites import read_problems, write_problems
+from problems.synthesis import synthesize
+from training.study.plan import MarketRules, Plan
+
+SIGNER = "//Study"  # a development key whose secret everybody can derive
+DOCUMENTS, INDEX, PARTITION, PROBLEMS = "documents.jsonl", "index", "partition.json", "problems"
+TRAIN = "train.jsonl"
+_POOLS: Mapping[str, Pool] = {"train": "train", "eval": "eval", "second": "never_touch", "dev": "dev"}
+_ID_LOW, _SHOP_LOW = 100, 10
+_DRAWN_TIMES = 8  # generated products looked at for each one taken, at most
+
+
+class Market(msgspec.Struct, frozen=True, kw_only=True):
+    """Problems by pool; `second` is the suite of `never_touch`."""
+
+    train: tuple[Problem, ...]
+    eval: tuple[Problem, ...]
+    second: tuple[Problem, ...]
+    dev: tuple[Problem, ...]
+
+    @property
+    def held_out(self) -> tuple[Problem, ...]:
+        """What may never be learnt from, `dev` aside."""
+        return (*self.eval, *self.second)
+
+
+def make_market(plan: Plan, folder: Path) -> None:
+    """Write catalogue, index, problems and partition to `folder`. Made again, it is the same.
+
+    Raises ArenaError P4011 for a catalogue too small for the problems, P4022 when the deal leaves a pool short.
+    """
+    rules = plan.market
+    folder.mkdir(parents=True, exist_ok=True)
+    products = stock(rules, plan.seed)
+    with (folder / DOCUMENTS).open("wb") as stream:
+        write_documents(products, stream)
+    build_index(folder / DOCUMENTS, folder / INDEX)
+    problems = synthesize(products, seed=plan.seed, counts=_all_counts(rules))
+    second = _drawn(problems, rules.second_counts, plan.seed)
+    key = hashlib.sha256(f"study partition {plan.seed}".encode()).digest()
+    manifest = freeze(
+        problems,
+        second,
+        seed=plan.seed,
+        key=key,
+        classes=find_classes(products),
+        eval_counts=rules.eval_counts,
+        dev_counts=rules.dev_counts,
+    )
+    write_partition(folder / PARTITION, manifest, key, keypair_signer(SIGNER))
+    pools = _dealt(problems, OpenPartition(manifest, key))
+    (folder / PROBLEMS).mkdir(exist_ok=True)
+    for name, pool in _POOLS.items():
+        lines = "".join(f"{line}\n" for line in write_problems(pools.get(pool, [])))
+        (folder / PROBLEMS / f"{name}.jsonl").write_text(lines, "utf-8")
+
+
+def read_market(folder: Path) -> Market:
+    """The problems of a market that was made. Raises ArenaError P4001 when they can't be read."""
+    found: dict[str, tuple[Problem, ...]] = {}
+    for name in _POOLS:
+        path = folder / PROBLEMS / f"{name}.jsonl"
+        try:
+            lines = path.read_bytes().splitlines()
+        except OSError as error:
+            raise ArenaError("P4001", f"{path}: {error.strerror}") from error
+        found[name] = read_problems(lines) if lines else ()
+    return Market(**found)
+
+
+def open_partition(folder: Path) -> OpenPartition:
+    """The market's partition with its key."""
+    return read_partition(folder / PARTITION, verify)
+
+
+def stock(rules: MarketRules, seed: int) -> list[Product]:
+    """The products: synthetic ones with short titles, without descriptions, under ids of three to five digits.
+
+    Raises ArenaError P4011 when the generator has too few short titles.
+    """
+    taken: list[Product] = []
+    shops: dict[str, str] = {}
+    for product in generate(rules.documents * _DRAWN_TIMES, seed):
+        if len(product.title) > rules.title_chars_max:
+            continue
+        shop_id = shops.setdefault(product.shop_id, str(_SHOP_LOW + len(shops)))
+        product_id = str(_ID_LOW + len(taken))
+        taken.append(
+            msgspec.structs.replace(
+                product,
+                product_id=product_id,
+                shop_id=shop_id,
+                short_description="",
+                description="",
+                specification="",
+            )
+        )
+        if len(taken) == rules.documents:
+            return taken
+    raise ArenaError("P4011", f"{len(taken)} titles of at most {rules.title_chars_max} characters")
+
+
+def _all_counts(rules: MarketRules) -> dict[Bucket, int]:
+    parts = (rules.train_counts, rules.eval_counts, rules.second_counts, rules.dev_counts)
+    return {bucket: sum(part.get(bucket, 0) for part in parts) for bucket in BUCKETS}
+
+
+def _drawn(problems: Iterable[Problem], counts: Mapping[Bucket, int], seed: int) -> list[Problem]:
+    """The second set, drawn by seed."""
+    dice = random.Random(f"second {seed}")
+    drawn: list[Problem] = []
+    every = sorted(problems, key=lambda problem: problem.problem_id)
+    for bucket in BUCKETS:
+        drawn += dice.sample([one for one in every if one.bucket == bucket], counts.get(bucket, 0))
+    return drawn
+
+
+def _dealt(problems: Iterable[Problem], partition: OpenPartition) -> dict[Pool, list[Problem]]:
+    pools: dict[Pool, list[Problem]] = {}
+    for problem in problems:
+        pools.setdefault(pool_of(problem, partition), []).append(problem)
+    return pools

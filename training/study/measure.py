@@ -1,0 +1,115 @@
+"""Measuring a study's policies: checkpoints and controls, under the same conditions on the same frozen sets.
+
+Promise: all of them are examined by `training.examination`, which goes on where a killed one was. Both controls
+are given the jobs a model is given. A checkpoint whose lineage touches the set is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from problems.model import Problem
+from training.episode_file import EpisodeFile, EpisodeLine
+from training.evaluate import EvalReport, name_set
+from training.examination import Plan as Examination
+from training.examination import RunJobs, by_tokens, episodes_path, examine
+from training.model import Decode
+from training.render import Qwen3Codec
+from training.rollout import Job
+from training.scripted_sampler import ScriptedSampler
+from training.study.plan import DecodeRules, Plan
+from training.study.policies import RANDOM, RandomCaller
+from training.workbench import Workbench
+
+EXPERT_LABEL, RANDOM_LABEL = "scripted expert", "random tool-caller"
+SET_NAMES = {"eval": "frozen eval", "second": "second set"}
+_NEVER_LEARNT = "a control: it learns nothing"
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """One policy on one set. `run` is the folder of a checkpoint, None for a control, which its label names."""
+
+    label: str
+    run: str | None
+    set: str
+    decode: DecodeRules
+
+    @property
+    def file_name(self) -> str:
+        """Of its report."""
+        return "-".join(word.replace(" ", "_") for word in (self.label, self.set, self.decode.name))
+
+
+def measure(
+    measurement: Measurement,
+    problems: Sequence[Problem],
+    plan: Plan,
+    tokenizer: Path,
+    bench: Workbench,
+    folder: Path,
+) -> EvalReport:
+    """Run what is missing, and write the report to `folder`/NAME.json.
+
+    Raises GuardStopError for a checkpoint that learnt from the set, ArenaError V2124 when no episode was scored.
+    """
+    rules = measurement.decode
+    examination = Examination(
+        label=measurement.label,
+        set=name_set(SET_NAMES[measurement.set], problems),
+        decode=Decode(
+            temperature=rules.temperature,
+            top_p=rules.top_p,
+            turn_tokens_max=plan.turn_tokens_max,
+            turns_max=plan.turns_max,
+            context_tokens_max=plan.base.context,
+        ),
+        samples=rules.samples,
+        seeds=rules.seeds,
+        parallel=plan.parallel,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{measurement.file_name}.json"
+    lineage_sha256, contamination, run = _examined(measurement, examination, problems, plan, tokenizer, bench)
+    report = examine(
+        examination,
+        problems,
+        EpisodeFile(episodes_path(path)),
+        run,
+        bench,
+        lineage_sha256=lineage_sha256,
+        contamination=contamination,
+    )
+    draft = path.with_suffix(".draft")
+    draft.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1))
+    draft.replace(path)
+    return report
+
+
+def _examined(
+    measurement: Measurement,
+    examination: Examination,
+    problems: Sequence[Problem],
+    plan: Plan,
+    tokenizer: Path,
+    bench: Workbench,
+) -> tuple[str, str, RunJobs]:
+    """Lineage, what is known of contamination, and what runs the jobs."""
+    if measurement.run is not None:
+        from training.candidate import open_candidate
+
+        found = open_candidate(Path(measurement.run), problems, sample_rows=plan.parallel)
+        return found.version, found.contamination, by_tokens(examination, found.sampler, found.codec, bench)
+    if measurement.label == EXPERT_LABEL:
+        codec = Qwen3Codec(tokenizer)
+        whole = msgspec.structs.replace(examination.decode, turn_tokens_max=plan.base.context)  # a control is not cut
+        uncut = msgspec.structs.replace(examination, decode=whole)
+        return "", _NEVER_LEARNT, by_tokens(uncut, ScriptedSampler(codec), codec, bench)
+
+    def random_jobs(jobs: Sequence[Job]) -> Iterator[EpisodeLine]:
+        for job in jobs:
+            yield bench.ask(job, RandomCaller(job.seed), RANDOM, examination.decode)
+
+    return "", _NEVER_LEARNT, random_jobs

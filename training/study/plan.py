@@ -1,0 +1,91 @@
+"""The plan of a study: one TOML file that says how large everything is. Its recipes, beside it, say what is trained.
+
+Promise: an unknown key is an error; the plan is kept in the study's folder, which goes on with its own plan alone. A
+plan names its recipes by file name, in the order they are run.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from problems.errors import ArenaError
+from problems.model import Bucket
+from training.corpus.building import FULL
+
+SetKey = Literal["eval", "second"]
+
+
+class MarketRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The catalogue and its problems. Ids are short and titles bounded: pages fill a context."""
+
+    documents: int = 2_000
+    title_chars_max: int = 60
+    train_counts: dict[Bucket, int]
+    eval_counts: dict[Bucket, int]
+    second_counts: dict[Bucket, int]
+    dev_counts: dict[Bucket, int]
+
+
+class BaseRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The base model: its shape, and what it learns before any stage: transcripts of the random tool-caller, whole."""
+
+    hidden: int = 256
+    layers: int = 6
+    context: int = 16_384
+    transcripts: int = 4  # of each train problem
+    lr: float = 1e-3
+    epochs: float = 1.0
+    batch_rows: int = 1
+    accumulation: int = 16
+    tokens_max: int = 8_192
+
+
+class DecodeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How evaluations are decoded, under a name. `sets`: where."""
+
+    name: str
+    sets: tuple[SetKey, ...]
+    temperature: float
+    top_p: float = 1.0
+    samples: int = 1
+    seeds: tuple[int, ...] = (0,)
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One study."""
+
+    name: str
+    seed: int = 0
+    tool_profile: Literal["paper4", "sn15", "extended"] = "paper4"
+    market: MarketRules
+    base: BaseRules = BaseRules()
+    agents: tuple[str, ...]  # shipped agents whose episodes are the records
+    recipes: tuple[str, ...]  # file stems, parents first
+    decodes: tuple[DecodeRules, ...]
+    turn_tokens_max: int = 512
+    turns_max: int = 10
+    parallel: int = 8
+    corpus_tokens_max: int = 8_192
+    coefficient_e4_min: int = 9_000
+    arms: tuple[str, ...] = ()  # ablations, by the names of `training.corpus.ablations`; `full` is always among them
+    arm_recipes: tuple[str, ...] = ("sft",)  # what each arm trains
+    headline_arms: tuple[str, ...] = ("full", "no_structural_filter")
+    headline_recipes: tuple[str, ...] = ()  # what the headline pair trains beyond that: through GRPO
+
+    def __post_init__(self) -> None:
+        """Refuse a headline arm that has no corpus."""
+        missing = set(self.headline_arms) - {FULL, *self.arms}
+        if self.arms and missing:
+            raise ValueError(f"headline_arms: {min(missing)!r} is not among the arms")
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in a TOML file. Raises ArenaError V2120."""
+    try:
+        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), Plan)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise ArenaError("V2120", f"{path}: {error}") from error

@@ -1,0 +1,102 @@
+"""Policies that no weight stands behind: the random tool-caller, and the scripted model without its server.
+
+Promise: pure functions of a request and a seed. The random tool-caller knows the tools' form and nothing else: it
+searches for words of the question, looks at and recommends ids that a search has shown, all drawn at random. It is the
+lower control of an evaluation, and its transcripts are what a base model learns language and form from.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+import msgspec
+
+from harness.inference.client import read_reply
+from harness.inference.port import ModelReply
+from harness.inference.scripted import complete
+
+RANDOM = "random-tool-caller"
+
+_WORD = re.compile(r"[a-z0-9]{3,}", re.IGNORECASE)
+_SHOWN = re.compile(r'"product_id":"([^"]+)"')
+_RECOMMEND, _FIND, _VIEW, _END = "recommend_product", "find_product", "view_product_information", "terminate"
+_WISHES_MAX = 3  # ids recommended at once, at most
+
+
+class ScriptedUpstream:
+    """The scripted model as an `Upstream`."""
+
+    name = "scripted"
+
+    def complete(self, request: str) -> ModelReply:
+        """The reply to `request`, JSON text. Raises RequestError for a model that does not exist."""
+        return read_reply(msgspec.json.encode(complete(msgspec.json.decode(request))))
+
+    def probe(self) -> bool:
+        """It is always there."""
+        return True
+
+
+class RandomCaller:
+    """The random tool-caller as an `Upstream`; equal seeds and requests give equal replies."""
+
+    name = RANDOM
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def complete(self, request: str) -> ModelReply:
+        """The reply to `request`, JSON text."""
+        fields: dict[str, Any] = msgspec.json.decode(request)
+        messages = fields["messages"]
+        dice = random.Random(f"{self._seed} {len(messages)}")
+        name, arguments = self._next(messages, dice)
+        call = {"name": name, "arguments": msgspec.json.encode(arguments).decode()}
+        return read_reply(
+            msgspec.json.encode(
+                {
+                    "model": str(fields.get("model", RANDOM)),
+                    "choices": [
+                        {
+                            "finish_reason": "tool_calls",
+                            "message": {
+                                "role": "assistant",
+                                "content": "",
+                                "tool_calls": [{"id": f"call_{len(messages)}", "type": "function", "function": call}],
+                            },
+                        }
+                    ],
+                    "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+                }
+            )
+        )
+
+    def probe(self) -> bool:
+        """It is always there."""
+        return True
+
+    def _next(self, messages: list[dict[str, Any]], dice: random.Random) -> tuple[str, dict[str, object]]:
+        made = [call["function"]["name"] for row in messages for call in row.get("tool_calls") or ()]
+        if _RECOMMEND in made:
+            return _END, {"status": "success"}
+        shown = sorted(
+            {one for row in messages if row["role"] == "tool" for one in _SHOWN.findall(str(row["content"]))}
+        )
+        if not shown:
+            return _FIND, self._search(messages, dice)
+        match dice.choice((_FIND, _VIEW, _RECOMMEND)):
+            case "find_product":
+                return _FIND, self._search(messages, dice)
+            case "view_product_information":
+                return _VIEW, {"product_ids": dice.choice(shown)}
+            case _:
+                ids = dice.sample(shown, min(len(shown), dice.randint(1, _WISHES_MAX)))
+                return _RECOMMEND, {"product_ids": ",".join(ids)}
+
+    def _search(self, messages: list[dict[str, Any]], dice: random.Random) -> dict[str, object]:
+        question = next(str(row["content"]) for row in messages if row["role"] == "user")
+        words = _WORD.findall(question)
+        start = dice.randrange(max(1, len(words) - 3))
+        return {"page": 1, "q": " ".join(words[start : start + dice.randint(2, 4)])}

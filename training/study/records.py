@@ -1,0 +1,259 @@
+"""The study's records: agents raced on its problems, recorded, released and exported, by the arena's own code.
+
+Promise: every episode goes through `arena.evaluate`, the sequencer and the store, and out through the exporter; the
+corpora are made from that export alone. The 75 are raced too, and stay behind: the request does not name their pool.
+A killed run finds what it has recorded in the log and goes on; nothing is recorded twice. Episodes run without a jail
+(`reference-agents-only`): all agents are shipped ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from arena.bank.batch import SealedBatch, seal
+from arena.chain.keys import keypair_signer, verify
+from arena.chain.port import Signer
+from arena.evaluate import EvaluatePorts, Evaluation, evaluate
+from arena.export.exporter import export_records
+from arena.export.model import Request
+from arena.policies import DEMO
+from arena.policy import Policy
+from arena.records.body import decode_content
+from arena.records.model import (
+    AttemptRecord,
+    Conditions,
+    Context,
+    EvaluationRecord,
+    HostFacts,
+    Payload,
+    ReleaseRecord,
+    Subject,
+    VerdictRecord,
+)
+from arena.records.sequencer import Sequencer
+from arena.store.embedded import start_embedded
+from arena.store.port import StoredBody
+from arena.store.postgres import PostgresStore
+from harness.agents.registry import reference_agents
+from harness.catalogue.engine import open_catalogue
+from harness.sandbox.port import Sandbox
+from harness.sandbox.probe import open_sandbox
+from judge.scripted import ScriptedJudge
+from problems.canonical import canonical_bytes, text_hash
+from problems.clusters import answer_marks
+from problems.model import Pool, Problem
+from problems.outcome import SCORING_PIPELINE
+from problems.partition import OpenPartition, pool_of
+from problems.titles import LexicalTitles
+from training.agents import distilled_source
+from training.study.market import INDEX, SIGNER, open_partition, read_market
+from training.study.plan import Plan
+from training.study.policies import ScriptedUpstream
+
+RACE = "study"
+EXPORT = "export"
+POOLS: tuple[Pool, ...] = ("train", "dev")  # what the export is asked for
+_DISTILLED = "distilled:"  # training's own agent file with a scripted model behind it
+
+Progress = Callable[[str, int, int], None]  # phase, done, of
+
+
+def study_policy(plan: Plan) -> Policy:
+    """The demo's policy with the plan's tools."""
+    return msgspec.structs.replace(DEMO, tool_profile=plan.tool_profile)
+
+
+def agent_sources(names: Sequence[str]) -> dict[str, str]:
+    """Sources of shipped agents by name; `distilled:MODEL` is training's agent file with that scripted model.
+
+    Raises KeyError for an agent that is not shipped.
+    """
+    shipped = {agent.name: agent.source for agent in reference_agents()}
+    sources = {}
+    for name in names:
+        if name.startswith(_DISTILLED):
+            model = name.removeprefix(_DISTILLED)
+            sources[name] = distilled_source().replace('MODEL = ""', f'MODEL = "{model}"', 1)
+        else:
+            sources[name] = shipped[name]
+    return sources
+
+
+def record_study(
+    plan: Plan,
+    market_dir: Path,
+    folder: Path,
+    *,
+    code_commit: str,
+    now_ms: Callable[[], int],
+    progress: Progress | None,
+) -> None:
+    """Race every agent on every problem but the suite's, release, and export `train` and `dev` to `folder`/export.
+
+    Raises ArenaError V2020 when no server can be started, and what `evaluate` and the exporter raise.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    server = start_embedded(folder / "state")
+    signer = keypair_signer(SIGNER)
+    try:
+        dsn = server.dsn_for(signer.hotkey)
+        asyncio.run(_Recording(plan, market_dir, folder, signer, code_commit, progress).run(dsn, now_ms))
+    finally:
+        server.stop()
+
+
+class _Recording:
+    def __init__(
+        self,
+        plan: Plan,
+        market_dir: Path,
+        folder: Path,
+        signer: Signer,
+        code_commit: str,
+        progress: Progress | None,
+    ) -> None:
+        self._plan, self._folder, self._signer, self._progress = plan, folder, signer, progress
+        self._commit = code_commit
+        self._sources = agent_sources(plan.agents)
+        market, partition = read_market(market_dir), open_partition(market_dir)
+        self._problems = (*market.train, *market.dev, *market.eval)
+        self._batch = seal_study(plan, self._problems, partition)
+        self._ports = EvaluatePorts(
+            policy=study_policy(plan),
+            catalogue=open_catalogue(market_dir / INDEX),
+            titles=LexicalTitles(),
+            sandbox=_sandbox(folder, self._sources),
+            upstreams=[ScriptedUpstream()],
+            judges=[ScriptedJudge()],
+        )
+
+    async def run(self, dsn: str, now_ms: Callable[[], int]) -> None:
+        store = await PostgresStore.open(dsn, self._signer.hotkey, is_exclusive=True)
+        try:
+            sequencer = Sequencer(store, self._signer, now_ms, HostFacts(machine="study", cores=1))
+            done, is_released = await _recorded(store)
+            for number, problem in enumerate(self._problems, 1):
+                await self._record(problem, sequencer, done)
+                if self._progress:
+                    self._progress("race", number, len(self._problems))
+            if not is_released:
+                await sequencer.append([self._release()], [])
+            request = Request(validator=self._signer.hotkey, formats=("jsonl", "parquet"), pools=POOLS)
+            await export_records(
+                store,
+                request,
+                self._folder / EXPORT,
+                verify_signature=verify,
+                software=self._commit,
+                signer=self._signer,
+            )
+        finally:
+            await store.close()
+
+    async def _record(self, problem: Problem, sequencer: Sequencer, done: frozenset[str]) -> None:
+        payloads: list[Payload] = []
+        bodies: list[StoredBody] = []
+        for name, source in self._sources.items():
+            attempt_id = f"{text_hash(f'{name} {problem.problem_id}')[:24]}:1"
+            if attempt_id not in done:
+                evaluation = await asyncio.to_thread(evaluate, source, problem, self._ports)
+                body = canonical_bytes(evaluation.body)
+                stored = StoredBody(body_sha256=hashlib.sha256(body).hexdigest(), content=body)
+                payloads += self._payloads(name, source, problem, attempt_id, evaluation, stored.body_sha256)
+                bodies.append(stored)
+        if payloads:
+            await sequencer.append(payloads, bodies)
+
+    def _payloads(
+        self, name: str, source: str, problem: Problem, attempt_id: str, evaluation: Evaluation, body_sha256: str
+    ) -> list[Payload]:
+        subject = Subject(
+            agent_version_id=text_hash(f"study {name}"),
+            miner_hotkey=self._signer.hotkey,
+            agent_sha256=text_hash(source),
+        )
+        context = Context(
+            stage="race",
+            race_id=RACE,
+            problem_id=problem.problem_id,
+            batch_sha256=self._batch.batch_sha256,
+            partition_sha256=self._batch.partition_sha256,
+            cluster_commitment=self._batch.cluster_commitments[problem.problem_id],
+        )
+        body = evaluation.body
+        record = EvaluationRecord(
+            attempt_id=attempt_id,
+            subject=subject,
+            context=context,
+            conditions=Conditions(
+                policy_sha256=body.policy_sha256,
+                scoring_pipeline=SCORING_PIPELINE,
+                code_commit=self._commit,
+                sandbox=evaluation.sandbox,
+            ),
+            body_sha256=body_sha256,
+            stop=body.stop,
+            failure=body.failure,
+            is_agentic=body.is_agentic,
+            totals=body.totals,
+            outcome=evaluation.outcome,
+        )
+        attempt = AttemptRecord(
+            attempt_id=attempt_id, subject=subject, context=context, ended="evaluated", body_sha256=body_sha256
+        )
+        verdicts = (
+            [VerdictRecord(subject=subject, context=context, verdict=evaluation.verdict)] if evaluation.verdict else []
+        )
+        return [attempt, record, *verdicts]
+
+    def _release(self) -> ReleaseRecord:
+        batch = self._batch
+        return ReleaseRecord(
+            race_id=RACE,
+            batch_sha256=batch.batch_sha256,
+            partition_sha256=batch.partition_sha256,
+            problems=batch.released_problems,
+            salt=batch.salt,
+        )
+
+
+def seal_study(plan: Plan, problems: Sequence[Problem], partition: OpenPartition) -> SealedBatch:
+    """All raced problems as one sealed batch, with their pools and clusters under the partition."""
+    return seal(
+        RACE,
+        problems,
+        hashlib.sha256(f"study salt {plan.seed}".encode()).digest(),
+        pools=[pool_of(problem, partition) for problem in problems],
+        cluster_ids=[cluster_of(problem, partition) for problem in problems],
+        partition_sha256=partition.manifest.sha256,
+    )
+
+
+def cluster_of(problem: Problem, partition: OpenPartition) -> str:
+    """The frozen cluster of a problem that stands in the partition. Raises ValueError for one that does not."""
+    name = partition.row_name(partition.token(min(answer_marks(problem))))
+    if name is None:
+        raise ValueError(f"problem {problem.problem_id} stands in no cluster of the partition")
+    return name
+
+
+async def _recorded(store: PostgresStore) -> tuple[frozenset[str], bool]:
+    """Attempts that stand in the log, and whether the release does."""
+    attempts: set[str] = set()
+    is_released = False
+    async for record in store.records(kinds=("attempt", "release")):
+        payload = decode_content(record.content).payload
+        if isinstance(payload, AttemptRecord):
+            attempts.add(payload.attempt_id)
+        is_released |= isinstance(payload, ReleaseRecord)
+    return frozenset(attempts), is_released
+
+
+def _sandbox(folder: Path, sources: Mapping[str, str]) -> Sandbox:
+    admitted = frozenset(text_hash(source) for source in sources.values())
+    return open_sandbox(folder / "state", reference_sha256s=admitted, slots=1, wanted="reference-agents-only")

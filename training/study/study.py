@@ -1,0 +1,199 @@
+"""A study in its folder: runs its parts in order, each once, and goes on after any kill.
+
+```
+plan.toml             what it was told; another plan is refused in the same folder
+market/               catalogue, problems, partition
+records/              the arena's log of its episodes, and the export
+corpora/              what the filter made of the export; `matched/` for ablations
+runs/NAME/            base and stages (`training.stages.run`)
+reports/              episodes and evaluation reports
+report.html, report.json
+done/                 one empty file a finished part
+```
+
+Promise: it does nothing itself but open what parts work with; each of them is the code everybody else runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from harness.catalogue.engine import open_catalogue
+from harness.inference.port import Upstream
+from problems.errors import ArenaError
+from problems.titles import LexicalTitles
+from training.evaluate import EvalReport
+from training.recipe import Recipe, parse_recipe
+from training.report.document import Document, make_document
+from training.report.page import render_page
+from training.report.series import read_curves
+from training.stages.pipeline import run_stage
+from training.study.base_model import build_base
+from training.study.corpora import build_corpora
+from training.study.market import INDEX, Market, make_market, open_partition, read_market
+from training.study.measure import measure
+from training.study.parts import BASE, Part, parts_of, recipe_text, run_folder, run_name
+from training.study.plan import Plan
+from training.study.policies import ScriptedUpstream
+from training.study.records import EXPORT, record_study, study_policy
+from training.workbench import Workbench
+
+PLAN, HTML, JSON = "plan.toml", "report.html", "report.json"
+_SAID = (
+    "A study on a synthetic catalogue of {documents} products with short ids, titles of at most {title_chars_max}"
+    " characters and no descriptions: its numbers say nothing of ShoppingBench.",
+    "The base was pre-trained from scratch on transcripts of the random tool-caller alone; it is no Qwen3 checkpoint.",
+    "Teacher and expert are the scripted model, which uses the tools alone. Tools: {tools}.",
+)
+
+Progress = Callable[[str, int, int], None]  # phase, done, of
+
+
+class Study:
+    """One study. Raises ArenaError V2124 for a folder that holds another plan's."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        plan_text: str,
+        recipes: Path,
+        tokenizer: Path,
+        folder: Path,
+        *,
+        code_commit: str,
+        now_ms: Callable[[], int],
+        progress: Progress | None = None,
+    ) -> None:
+        """`recipes` is the folder of the plan's recipes."""
+        self.plan, self.folder = plan, folder.resolve()
+        self._recipes, self._tokenizer = recipes, tokenizer.resolve()
+        self._commit, self._now_ms, self._progress = code_commit, now_ms, progress
+        (self.folder / "done").mkdir(parents=True, exist_ok=True)
+        kept = self.folder / PLAN
+        if kept.exists() and kept.read_text("utf-8") != plan_text:
+            raise ArenaError("V2124", f"{self.folder} holds a study of another plan")
+        kept.write_text(plan_text, "utf-8")
+
+    def parts(self, *, with_ablations: bool = False) -> tuple[Part, ...]:
+        """What the study consists of."""
+        return parts_of(self.plan, self.folder, with_ablations=with_ablations)
+
+    def is_done(self, part: Part) -> bool:
+        """Whether a part is finished. A report is made anew each time."""
+        return part.kind != "report" and self._mark(part).exists()
+
+    def run(self, part: Part) -> None:
+        """Run a part; a finished one is left as it is.
+
+        Raises what the part raises, V2123 among it: a guard that fires before anything was trained.
+        """
+        if self.is_done(part):
+            return
+        match part.kind:
+            case "market":
+                make_market(self.plan, self._market_dir)
+            case "records":
+                self._record()
+            case "corpora":
+                self._filter()
+            case "base":
+                build_base(self.plan, self._tokenizer, run_folder(self.folder, BASE), self._market_dir, self._bench)
+            case "stage":
+                self._train(part)
+            case "measure":
+                self._measure(part)
+            case "report":
+                self._report()
+        self._mark(part).touch()
+
+    def document(self) -> Document:
+        """The report as a value, of whatever was measured so far."""
+        names = [part.measurement.file_name for part in self.parts(with_ablations=True) if part.measurement]
+        reports = [self._read(name) for name in names if (self.folder / "reports" / f"{name}.json").exists()]
+        runs = sorted(path.parent for path in (self.folder / "runs").glob("*/recipe.toml"))
+        rules = self.plan.market
+        notes = [
+            line.format(documents=rules.documents, title_chars_max=rules.title_chars_max, tools=self.plan.tool_profile)
+            for line in _SAID
+        ]
+        curves = [curve for run in runs for curve in read_curves(run)]
+        return make_document(reports, curves, title=f"Study {self.plan.name}", notes=notes)
+
+    # -- parts
+    def _record(self) -> None:
+        record_study(
+            self.plan,
+            self._market_dir,
+            self.folder / "records",
+            code_commit=self._commit,
+            now_ms=self._now_ms,
+            progress=self._progress,
+        )
+
+    def _filter(self) -> None:
+        build_corpora(
+            self.plan,
+            self._market_dir,
+            self.folder / "records" / EXPORT,
+            self.folder / "corpora",
+            self._tokenizer,
+            code_commit=self._commit,
+            progress=self._progress,
+        )
+
+    def _train(self, part: Part) -> None:
+        path = self._recipes / f"{part.recipe}.toml"
+        text = recipe_text(path.read_text("utf-8"), self.folder, part.arm)
+        recipe = parse_recipe(text, str(path))
+        target = run_folder(self.folder, run_name(part.recipe, part.arm))
+        run_stage(recipe, text, target, self._bench, open_teacher=_scripted_teacher)
+
+    def _measure(self, part: Part) -> None:
+        assert part.measurement is not None
+        problems = self._market.eval if part.measurement.set == "eval" else self._market.second
+        measure(part.measurement, problems, self.plan, self._tokenizer, self._bench, self.folder / "reports")
+
+    def _report(self) -> None:
+        document = self.document()
+        (self.folder / HTML).write_text(render_page(document), "utf-8")
+        (self.folder / JSON).write_bytes(msgspec.json.encode(document))
+
+    # -- what parts work with
+    @property
+    def _market_dir(self) -> Path:
+        return self.folder / "market"
+
+    @cached_property
+    def _market(self) -> Market:
+        return read_market(self._market_dir)
+
+    @cached_property
+    def _bench(self) -> Workbench:
+        return Workbench(
+            policy=study_policy(self.plan),
+            catalogue=open_catalogue(self._market_dir / INDEX),
+            titles=LexicalTitles(),
+            problems=self._market.train,
+            dev=self._market.dev,
+            held_out=self._market.held_out,
+            partition_sha256=open_partition(self._market_dir).manifest.sha256,
+            code_commit=self._commit,
+            progress=self._progress,
+        )
+
+    def _mark(self, part: Part) -> Path:
+        return self.folder / "done" / part.name.replace(" ", "_")
+
+    def _read(self, name: str) -> EvalReport:
+        return msgspec.json.decode((self.folder / "reports" / f"{name}.json").read_bytes(), type=EvalReport)
+
+
+@contextlib.contextmanager
+def _scripted_teacher(recipe: Recipe) -> Iterator[Upstream]:
+    """The scripted model, in this process."""
+    yield ScriptedUpstream()
