@@ -1,20 +1,20 @@
 # make demo | test | bench | prove | lint | install | clean.
-# Settings: PYTHON=python3.12  VENV=/path/to/venv  TORCH_INDEX=https://mirror/whl/cpu  ARGS="..."
+# Settings: PYTHON=python3.12  VENV=/path/to/venv  TORCH_INDEX=URL  ARGS="..."
 # The stamps in $(VENV) make a second run start at once; a changed pyproject.toml or constraints.txt installs again.
 
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
-TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+TORCH_INDEX ?=
 PY = $(VENV)/bin/python
 RUN_STAMP = $(VENV)/.installed
 DEV_STAMP = $(VENV)/.installed-dev
 PINS = pyproject.toml constraints.txt
 PIP_INSTALL = PIP_ROOT_USER_ACTION=ignore $(PY) -m pip install --quiet --quiet --disable-pip-version-check \
 	--constraint constraints.txt --editable
-# torch for processors alone: its other dependencies come with the install that follows
+# torch for processors alone, from pip's own index or the one named: its dependencies come with the install that follows
 TORCH_CPU = PIP_ROOT_USER_ACTION=ignore $(PY) -m pip install --quiet --quiet --disable-pip-version-check \
-	--constraint constraints.txt --retries 1 --no-deps --index-url $(TORCH_INDEX) torch
+	--constraint constraints.txt --retries 1 --no-deps $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0+cpu
 PIP_FAILED = { echo "pip could not install (its reason stands above)"; \
 	echo "      fix: check the network or set PIP_INDEX_URL to a mirror, then run the same command again"; exit 3; } >&2
 
@@ -69,6 +69,6 @@ $(RUN_STAMP): $(PINS) | $(VENV)/bin/pip
 
 $(DEV_STAMP): $(PINS) | $(VENV)/bin/pip
 	@echo "installing into $(VENV) with the development tools and the training engine (2 GB, some minutes) ..."
-	@$(TORCH_CPU) || echo "no CPU build of torch at $(TORCH_INDEX): taking the default build, on x86_64 several GB with CUDA"
+	@$(TORCH_CPU) 2>/dev/null || echo "no torch for processors alone in pip's index (name one that has it: TORCH_INDEX=URL): taking the default build, on x86_64 several GB with CUDA"
 	@$(PIP_INSTALL) '.[dev,train]' || $(PIP_FAILED)
 	@touch $(RUN_STAMP) $@
