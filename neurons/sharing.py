@@ -84,8 +84,8 @@ class SharingLoop:
         return tuple(self._seen[hotkey] for hotkey in sorted(self._seen))
 
     async def turn(self) -> None:
-        """Look at the next final block, if there is one, and do what follows. Raises ArenaError U3030 while the chain is
-        away."""
+        """Look at the next final block, if there is one, and do what follows. Raises ArenaError U3030 while the chain
+        is away."""
         chain, now_ms = self._node.chain, self._node.now_ms()
         finalized = await chain.finalized_block()
         if finalized == self._block:

@@ -77,8 +77,9 @@ def stand_in_items(
 ) -> tuple[WorkItem, ...]:
     """The items of pairs for which `validator` stands in `waited_ms` after the draw.
 
-    The n-th stand-in of a pair takes it once `n x stand_in_ms` have passed and fewer than `results_required` of those
-    before it say that they did it; `done` holds the (agent, problem) pairs that each of the others says it did.
+    The n-th stand-in of a pair takes it once `n x stand_in_ms` have passed and fewer than k of those before it say that
+    they did it: as many as were asked, since one that says so may show nothing. `done` holds the (agent, problem) pairs
+    that each of the others says it did.
     """
     if waited_ms < rules.stand_in_ms:
         return ()
@@ -89,7 +90,7 @@ def stand_in_items(
             assignment.order,
             validator,
             asked=len(assignment.assigned),
-            needed=rules.results_required,
+            needed=rules.validators_per_problem,
             done={other: pair in pairs for other, pairs in done.items()},
             waited_ms=waited_ms,
             step_ms=rules.stand_in_ms,

@@ -62,9 +62,9 @@ def _policy(longer_ms: int) -> Policy:
     race = replace(
         DEMO.race,
         closes_after_ms=10_000 + longer_ms,
-        qualifying_grace_ms=6_000,
-        reveal_ms=6_000,
-        run_ms=24_000,
+        qualifying_grace_ms=5_000,
+        reveal_ms=5_000,
+        run_ms=21_000,
         agree_ms=4_000,
         beacon_grace_ms=20_000,
         stand_in_ms=3_000,
@@ -93,7 +93,7 @@ class Network:
         self.chain = LocalSubtensor(local_chain_path(base), now_ms=unix_ms, rules=rules, owner=owner)
         self._seal()
 
-    def _seal(self, races: int = 2) -> None:
+    def _seal(self, races: int = 4) -> None:
         closes = shared_closes_ms(unix_ms(), self.policy.race)
         problems = synthesize(
             tuple(open_catalogue(self.catalogue_dir).products()),

@@ -65,6 +65,21 @@ def test_the_ecosystems_dotted_flags_are_understood_and_the_rest_is_handed_back(
     assert rest == ["--dry-run"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "is_shared", "left"),
+    [
+        (["--share"], True, []),
+        (["--share", "--workers", "2"], True, []),
+        (["--share", "false"], False, []),
+        (["--share=true", "check"], True, ["check"]),
+        (["--share", "check"], True, ["check"]),
+    ],
+)
+def test_a_switch_may_stand_alone(arguments: list[str], is_shared: bool, left: list[str]) -> None:
+    settings, rest = read_settings(arguments)
+    assert (settings.share, rest) == (is_shared, left)
+
+
 @pytest.mark.parametrize("spelling", ["--subtensor.chain_endpoint", "--network", "--subtensor.network"])
 def test_the_chain_may_be_named_by_address(spelling: str) -> None:
     assert read_settings([spelling, "ws://127.0.0.1:9944"])[0].network == "ws://127.0.0.1:9944"

@@ -1,0 +1,78 @@
+"""A small network in virtual time, with every kind of fault once: honest validators settle and pay alike.
+
+The large one is `tests/prove/test_simulation.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from arena.store.embedded import start_embedded
+from tests.neurons.arena_stand import short_folder
+from tests.simulation.faults import CrashAt, FaultPlan, ReorgAt
+from tests.simulation.run import Figures, forgo_durability, show, simulate
+from tests.simulation.world import Size
+
+SEED = 20_261_121
+SMALL = Size(stakes=(40, 30, 29), miners=6, races=3, problems=4)
+PLANS = (
+    FaultPlan(
+        liars=(2,),
+        lies={2: "withhold"},
+        countersigns_nonsense=True,
+        copies=True,
+        crashes=(
+            CrashAt(desk=0, at=0.3, writes=1, is_before=True),
+            CrashAt(desk=1, at=0.7, writes=1, is_before=False),
+        ),
+        lost_leases=2,
+        leaving_miners=1,
+    ),
+    FaultPlan(
+        absent=((1, 0.15, 0.5),),
+        slow=(2,),
+        reorgs=(
+            ReorgAt(at=0.2, depth=2, is_accepted_again=True),
+            ReorgAt(at=0.6, depth=1, is_accepted_again=False),
+        ),
+        finality_stalls=True,
+        crashes=(CrashAt(desk=0, at=0.6, writes=2, is_before=True),),
+    ),
+    FaultPlan(liars=(0,), lies={0: "show to one"}, absent=((2, 0.4, 1.0),), leaving_validator=0),
+)
+
+
+def run(folder: Path) -> Figures:
+    with short_folder() as state:
+        server = start_embedded(state)
+        try:
+            forgo_durability(server)
+            return asyncio.run(simulate(SMALL, SEED, folder, server, plans=PLANS))
+        finally:
+            server.stop()
+
+
+def test_every_kind_of_fault_leaves_honest_validators_with_equal_settlements_and_weights(tmp_path: Path) -> None:
+    figures = run(tmp_path)
+    print(show(figures))
+    assert (figures.races, figures.disagreements) == (3, 0)
+    assert figures.settled >= 2 and figures.flips_named == figures.settled
+    assert figures.records["attempt"] >= figures.records["evaluation"] - figures.faults["records copied"]
+    assert {name for name, count in figures.faults.items() if count} >= {
+        "countersignatures of nonsense",
+        "crashes",
+        "finality stalls",
+        "leases lost",
+        "miners deregistered",
+        "outcomes flipped",
+        "records copied",
+        "reorgs",
+        "results lied about",
+        "validators absent",
+        "validators deregistered",
+        "validators lying",
+        "validators slow",
+        "verdicts flipped",
+    }
+    assert {row.policy for row in figures.crownings} >= {"paper", "sn15-2026-08", "agentic", "evidence", "winner"}

@@ -1,0 +1,358 @@
+"""A network of validators in virtual time: real clocks, stores, chain, exchange and settlements, and stub episodes.
+
+What an agent does is drawn from its skill once for each problem; what a validator records of it is that, or with a few
+per cent the opposite, each validator for itself. Liars, deaths and absences are set from outside (`race_day`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from arena.bank.stock import BatchStock
+from arena.chain.keys import keypair_signer
+from arena.chain.port import Commitment, Signer
+from arena.exchange.desk import Desk as ExchangeDesk
+from arena.exchange.desk import RaceTerms
+from arena.exchange.limits import ShareRules
+from arena.exchange.sources import SourceShelf
+from arena.policy import Policy
+from arena.race.schedule import race_number
+from arena.race.state import race_name
+from arena.race.timeline import Timeline, timeline
+from arena.records.body import encode_body
+from arena.records.model import AttemptRecord, EvaluationRecord, Subject, VerdictRecord
+from arena.store.port import Lease, LeaseLostError, StoredSubmission
+from arena.store.postgres import PostgresStore
+from arena.submissions.model import make_submission
+from judge.verdict import Verdict
+from neurons.episodes import sweep
+from problems.product import Product
+from problems.synthesis import synthesize
+from tests.arena import log_stand
+from tests.neurons.clock_stand import Time
+from tests.neurons.shared_stand import CLOSES_MS, DAILY, HOUR_MS, LyingChain, SharedDesk, chain_at
+from tests.problems.stand import make_catalogue
+from tests.simulation.faults import Crash, FaultyStore
+
+DAY_MS = 24 * HOUR_MS
+LEASE_MS = 1_000  # by the server's clock, which nothing here moves
+SHARES = ShareRules(
+    requests_per_s=1e6, requests_burst=1_000_000, bytes_per_s=float(1 << 40), bytes_burst=1 << 40
+)  # days pass in seconds: a caller's share of a second means nothing
+
+
+class Size(msgspec.Struct, frozen=True, kw_only=True):
+    """How large a simulation is."""
+
+    stakes: tuple[int, ...]  # thousands of TAO, one each validator
+    miners: int
+    races: int
+    problems: int = 10
+
+    @property
+    def policy(self) -> Policy:
+        """Daily races, shared by all validators."""
+        copies = min(3, len(self.stakes))
+        race = replace(
+            DAILY.race,
+            problems=self.problems,
+            batch_problems=self.problems + 2,
+            validators_per_problem=copies,
+            results_required=min(2, copies),
+        )
+        return replace(DAILY, name="simulated", race=race)
+
+
+class Miner(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent and what it is worth: how often it solves a problem, and how well it reasons then."""
+
+    signer: Signer
+    agent_version_id: str
+    subject: Subject
+    skill: float
+    quality_e4: int
+
+    @property
+    def worth(self) -> float:
+        """Its expected score, noise aside."""
+        return self.skill * self.quality_e4 / 10_000
+
+
+class World:
+    """Everything the validators of one simulation have in common."""
+
+    def __init__(self, size: Size, seed: int, folder: Path) -> None:
+        self.size, self.seed, self.folder = size, seed, folder
+        self.policy = size.policy
+        self.time = Time()
+        self.counts: Counter[str] = Counter()
+        self.desks: list[SimulatedDesk] = []
+        self.miners: list[Miner] = []  # those that are registered
+        self.known: dict[str, Miner] = {}  # everybody ever, by agent
+        self.dice = random.Random(f"world {seed}")
+        self.chain = chain_at(folder, self.time, LyingChain)
+
+    def plan(self, number: int) -> Timeline:
+        """The moments of a race, counted from 0. Clocks do not change within the days that are simulated."""
+        return timeline(CLOSES_MS + number * DAY_MS, self.policy.race)
+
+    async def open(self, dsn_for) -> None:
+        """Register validators and miners, open the logs and fill the operator's bank."""
+        await self.chain.register(keypair_signer(f"//simulated//{self.seed}//owner"))  # uid 0 burns
+        for number, stake in enumerate(self.size.stakes):
+            signer = keypair_signer(f"//simulated//{self.seed}//validator{number}")
+            store = await PostgresStore.open(dsn_for(signer.hotkey), signer.hotkey)
+            chain = LyingChain(self.folder / "chain.sqlite", now_ms=self.time)
+            self.desks.append(SimulatedDesk(number, store, signer, chain, self))
+            await self.enrol(number, stake)
+        self.introduce()
+        for desk in self.desks:
+            await desk.checkpoints.open()
+        products = make_catalogue(400 + 40 * self.size.races)
+        for number in range(self.size.races + 2):
+            self.seal(number, products)
+        for _ in range(self.size.miners):
+            await self.join()
+
+    def seal(self, number: int, products: tuple[Product, ...]) -> None:
+        """The batch of a race, sealed before anybody asks for it: its salt, too, follows from the seed."""
+        salts = random.Random(f"bank {self.seed} {number}")
+        stock, count = BatchStock(self.folder / "bank", salts.randbytes), self.policy.race.batch_problems
+        stock.add(f"{number:03d}", synthesize(products, seed=number, counts={"product": count}))
+        stock.seal_for(self.race_id(number), self.size.problems, (), round_number=1)
+
+    def race_id(self, number: int) -> str:
+        """The name of a race, counted from 0."""
+        return race_name(race_number(self.plan(number).closing_ms, self.policy.race))
+
+    async def enrol(self, number: int, stake: int) -> None:
+        """Register a validator, and put its stake behind it."""
+        hotkey = self.desks[number].signer.hotkey
+        await self.chain.register(self.desks[number].signer)
+        await self.chain.set_stake(hotkey, stake * 1_000_000_000_000)
+
+    def introduce(self) -> None:
+        """Let every validator reach every other."""
+        for desk in self.desks:
+            desk.peers.desks = {other.signer.hotkey: other.door for other in self.desks}
+
+    async def join(self) -> Miner:
+        """A new miner whose agent is accepted everywhere."""
+        number = len(self.known)
+        signer = keypair_signer(f"//simulated//{self.seed}//miner{number}")
+        await self.chain.register(signer)
+        source = f"def agent_main(problem):\n    return {number}\n"
+        made = make_submission(signer, f"agent-{number}", source, self.time.ms)
+        await self.chain.commit(signer, made.commitment_sha256)
+        committed = await self.chain.commitment(signer.hotkey)
+        assert isinstance(committed, Commitment)
+        subject = Subject(
+            agent_version_id=made.agent_version_id,
+            miner_hotkey=signer.hotkey,
+            agent_sha256=made.agent_sha256,
+            commitment_block=committed.block,
+            commitment_sha256=made.commitment_sha256,
+        )
+        miner = Miner(
+            signer=signer,
+            agent_version_id=made.agent_version_id,
+            subject=subject,
+            skill=0.3 + 0.65 * self.dice.random(),
+            quality_e4=self.dice.randrange(8_000, 10_001),
+        )
+        self.miners.append(miner)
+        self.known[made.agent_version_id] = miner
+        for desk in self.desks:
+            await desk.admit(subject, made.name, source)
+        return miner
+
+    async def leave(self) -> None:
+        """A miner's uid is bought by a newcomer."""
+        gone = self.miners.pop(self.dice.randrange(len(self.miners)))
+        await self.chain.deregister(gone.signer.hotkey)
+        await self.join()
+
+    def happened(self, agent: str, problem_id: str) -> tuple[bool, int, bool]:
+        """What an agent really does on a problem: solved, how well it reasons, whether the model drives."""
+        dice, miner = random.Random(f"{self.seed}/{agent}/{problem_id}"), self.known[agent]
+        is_solved = dice.random() < miner.skill
+        return is_solved, miner.quality_e4 - dice.randrange(0, 1_000), dice.random() < 0.9
+
+
+class SimulatedDesk(SharedDesk):
+    """One validator: its honest machine, its noise, and the faults that are set on it."""
+
+    def __init__(self, number: int, store: PostgresStore, signer: Signer, chain: LyingChain, world: World) -> None:
+        self.number, self.world = number, world
+        self.flip_rate = 0.05 + 0.05 * random.Random(f"{world.seed} noise {number}").random()
+        self.is_liar = self.has_copied = False
+        self.items_a_turn: int | None = None  # slow: no more than these
+        self.leases_to_lose = 0
+        self.leases: dict[str, float] = {}  # by item: until when somebody holds it (monotonic seconds)
+        self.real_store = store
+        faulty = FaultyStore(store, world.counts)
+        super().__init__(faulty, signer, world.folder, world.time, chain)  # type: ignore[arg-type]
+
+    def start(self, policy: Policy) -> None:
+        """A new process over the same folders; how others treat it stays as it was."""
+        before = getattr(self, "peers", None)
+        super().start(self.world.policy)
+        self.peers.faults = before.faults if before else {}
+        self.door = ExchangeDesk(
+            self.store,
+            self.held,
+            SourceShelf(self._own / "shelf"),
+            has_permit=lambda _: True,
+            gate=lambda: self.clock.reveal_gate(),
+            terms=lambda _: RaceTerms(policy_sha256=self.policy.policy_sha256, guest_sha256=""),
+            settled=lambda race_id: self.clock.settlement(race_id),
+            rules=SHARES,
+        )
+
+    async def admit(self, subject: Subject, name: str, source: str) -> None:
+        """An agent that the gate accepted, with this validator's qualifying results, whatever it takes."""
+        try:
+            await self._admit(subject, name, source)
+        except Crash:
+            await self.restart()
+            await self._admit(subject, name, source)
+
+    async def _admit(self, subject: Subject, name: str, source: str) -> None:
+        stored = StoredSubmission(
+            subject=subject, name=name, state="accepted", submitted_block=subject.commitment_block
+        )
+        await self.real_store.put_submission(stored, source)
+        await self.qualify(subject)
+        await self.real_store.set_submission_state(subject.agent_version_id, "qualified")
+
+    async def turn(self) -> None:
+        """One turn of every loop; a death in it is followed by a new start."""
+        for _ in range(2):
+            try:
+                await super().turn()
+                await self.end_pull()
+                return
+            except Crash:
+                await self.restart()
+
+    async def end_pull(self) -> None:
+        """What was asked for comes within the turn: nothing depends on how fast this machine is."""
+        shared = self.clock._effects.shared  # of the driver under test: time may only pass when nothing is under way
+        if shared is not None and shared._pulling is not None:
+            await asyncio.wait([shared._pulling])
+            await self.clock.turn()
+
+    async def restart(self) -> None:
+        """Die, and start again once the leases that were held have run out."""
+        shared = self.clock._effects.shared
+        if shared is not None:
+            await shared.close()
+        self.start(self.policy)
+        self.world.introduce()
+        await self.checkpoints.open()
+        await asyncio.sleep(LEASE_MS / 1_000)
+        await sweep(self.node)
+
+    async def work(self, solves=None, stages=("race",)) -> int:
+        """Evaluate what can be claimed, up to what this validator does in a turn."""
+        done, most = 0, self.items_a_turn or 1_000_000
+        if "race" in stages and self.leases_to_lose:
+            self.leases_to_lose -= await self.lose_a_lease(stages)
+        while done < most:
+            leases = await self.store.claim(min(10, most - done), LEASE_MS, stages)
+            self.watch(leases, LEASE_MS)
+            for lease in leases:
+                try:
+                    await self._finish(lease, True)
+                    done += 1
+                except LeaseLostError:
+                    self.world.counts["leases lost"] += 1
+                self.leases.pop(lease.item.item_id, None)
+            if not leases and not await self.swept():
+                break
+        return done
+
+    async def swept(self) -> bool:
+        """Record what ran out; whether anything did."""
+        if not await self.store.expired():
+            return False
+        await sweep(self.node)
+        return True
+
+    def watch(self, leases: list[Lease], ttl_ms: int) -> None:
+        """No item is claimed while somebody holds it."""
+        now_s = time.monotonic()
+        for lease in leases:
+            assert self.leases.get(lease.item.item_id, 0.0) <= now_s, f"two leases of {lease.item.item_id} overlap"
+            self.leases[lease.item.item_id] = now_s + ttl_ms / 1_000 - 0.05
+
+    async def lose_a_lease(self, stages) -> int:
+        """Claim an item and come too late: what is done under a lost lease must not count."""
+        leases = await self.store.claim(1, 1, stages)
+        await asyncio.sleep(0.02)
+        for lease in leases:
+            try:
+                await self._finish(lease, True)
+            except LeaseLostError:
+                self.world.counts["leases lost"] += 1
+            else:
+                raise AssertionError("an append under a lost lease was accepted")
+        await sweep(self.node)
+        return len(leases)
+
+    async def _finish(self, lease: Lease, is_success: bool) -> None:
+        """Record what this validator saw of an episode."""
+        subject, context = lease.item.subject, lease.item.context
+        agent, problem_id = subject.agent_version_id, context.problem_id
+        is_solved, quality_e4, is_agentic = self.world.happened(agent, problem_id)
+        noise = random.Random(f"{self.world.seed}/{self.number}/{agent}/{problem_id}")
+        if context.stage == "race":
+            if noise.random() < self.flip_rate:
+                is_solved = not is_solved
+                self.world.counts["outcomes flipped"] += 1
+            if noise.random() < self.flip_rate:
+                quality_e4 = 5_000
+                self.world.counts["verdicts flipped"] += 1
+            if self.is_liar:
+                is_solved = not is_solved
+                self.world.counts["results lied about"] += 1
+        shown = log_stand.body(noise.randrange(1 << 40), 60)
+        body = encode_body(
+            replace(
+                shown,
+                agent_sha256=subject.agent_sha256,
+                problem_id=problem_id,
+                policy_sha256=self.policy.policy_sha256,
+                is_agentic=is_agentic,
+            )
+        )
+        verdict = Verdict(
+            body_sha256=body.body_sha256,
+            rubric_id=self.policy.rubric.rubric_id,
+            prompt_sha256=self.policy.rubric.prompt_sha256,
+            quality_e4=quality_e4,
+            coefficient_e4=quality_e4,
+            spread_e4=0,
+            opinions=(),
+        )
+        about = {"subject": subject, "context": context}
+        evaluation = EvaluationRecord(
+            attempt_id=lease.attempt_id,
+            conditions=self.node.conditions,
+            body_sha256=body.body_sha256,
+            stop="terminated",
+            failure=None,
+            is_agentic=is_agentic,
+            totals=shown.totals,
+            outcome=log_stand.outcome(is_solved or context.stage == "qualifying"),
+            **about,
+        )
+        attempt = AttemptRecord(attempt_id=lease.attempt_id, ended="evaluated", body_sha256=body.body_sha256, **about)
+        await self.node.sequencer.append([attempt, evaluation, VerdictRecord(verdict=verdict, **about)], (body,), lease)
