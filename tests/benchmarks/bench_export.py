@@ -9,7 +9,6 @@ same run. Sizes in records: `ARENA_BENCH_RECORDS=100000 make bench ARGS=export` 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import resource
 import shutil
@@ -21,7 +20,6 @@ from pathlib import Path
 
 import asyncpg
 import msgspec
-import psutil
 
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Signer
@@ -33,10 +31,10 @@ from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer, start_embedded
 from arena.store.postgres import PostgresStore
 from tests.arena.log_stand import HOST, episode
+from tests.benchmarks.apart import run_apart
 from tests.benchmarks.row import Row
 
 BODY_BYTES, BATCH, PROCESSES = 40_000, 100, 2
-LOOK_S = 0.03
 EPISODES_TARGET, RECORDS_TARGET, MEMORY_MB = 1_000, 5_000, 500
 GROWN = int(os.environ.get("ARENA_BENCH_RECORDS", "10000"))
 SIZES = [size for size in (1_000, 10_000, 100_000) if size <= GROWN]
@@ -119,27 +117,8 @@ async def _plain_copy(server: EmbeddedServer, hotkey: str, path: Path) -> float:
 
 def _apart(*arguments: str) -> Measured:
     """One run, as a process that does nothing else."""
-    program = f"import {__name__} as bench; bench.run_alone()"
-    with tempfile.TemporaryFile() as said:
-        running = psutil.Popen([sys.executable, "-c", program, *arguments], stdout=said)
-        peak = 0
-        while running.poll() is None:
-            peak = max(peak, _resident(running))
-            time.sleep(LOOK_S)
-        if running.returncode:
-            raise RuntimeError(f"{' '.join(arguments)} ended with {running.returncode}")
-        said.seek(0)
-        return msgspec.structs.replace(msgspec.json.decode(said.read(), type=Measured), peak_mb=peak / (1 << 20))
-
-
-def _resident(process: psutil.Process) -> int:
-    """Bytes that a process and all it started hold; pages that they share are counted for each."""
-    total = 0
-    with contextlib.suppress(psutil.NoSuchProcess):
-        for one in [process, *process.children(recursive=True)]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                total += one.memory_info().rss
-    return total
+    printed, peak_mb = run_apart(f"import {__name__} as bench; bench.run_alone()", *arguments)
+    return msgspec.structs.replace(msgspec.json.decode(printed, type=Measured), peak_mb=peak_mb)
 
 
 def run_alone() -> None:

@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,6 +29,7 @@ from arena.records.verify import verify_store
 from arena.store.embedded import EmbeddedServer, start_embedded
 from arena.store.postgres import PostgresStore
 from tests.arena.log_stand import HOST, episode
+from tests.benchmarks.apart import run_apart
 from tests.benchmarks.row import Row
 
 BODY_BYTES, BATCH, PROCESSES, TARGET, MEMORY_MB = 40_000, 100, 2, 5_000, 500
@@ -108,9 +107,8 @@ async def _fill(store: PostgresStore, signer: Signer, numbers: range, kinds: sli
 def _verified(server: EmbeddedServer, hotkey: str, note: Path | None = None) -> Measured:
     """One verification, as a process that does nothing else."""
     program = f"import {__name__} as bench; bench.verify_alone()"
-    command = [sys.executable, "-c", program, server.dsn_for(hotkey), str(note or "")]
-    done = subprocess.run(command, capture_output=True, check=True)
-    return msgspec.json.decode(done.stdout, type=Measured)
+    printed, peak_mb = run_apart(program, server.dsn_for(hotkey), str(note or ""))
+    return msgspec.structs.replace(msgspec.json.decode(printed, type=Measured), peak_mb=peak_mb)
 
 
 def verify_alone() -> None:
@@ -126,9 +124,7 @@ async def _verify_dsn(dsn: str, since: str) -> Measured:
     report = await verify_store(store, verify, since=points, processes=PROCESSES)
     seconds = time.perf_counter() - started
     await store.close()
-    own, child = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    peak_mb = (own + PROCESSES * child) / 1024
-    return Measured(records=report.records, seconds=seconds, peak_mb=peak_mb, is_ok=report.is_ok)
+    return Measured(records=report.records, seconds=seconds, peak_mb=0.0, is_ok=report.is_ok)
 
 
 def _signatures() -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -152,7 +153,7 @@ def test_every_bad_input_is_named_and_nothing_is_written(
     given = [word.format(day=day, tmp=tmp_path) for word in words]
     code, _, err = run("build", *given, "--out", tmp_path / "c", *(LOOSE if "--coefficient" not in words else ()))
     assert code in (exit_code if isinstance(exit_code, tuple) else (exit_code,))
-    assert said in err
+    assert said.replace(" ", "") in re.sub(r"[\s│]", "", err)  # a box breaks lines wherever they end
     assert "Traceback" not in err
     assert not (tmp_path / "c").exists()
 
