@@ -16,7 +16,7 @@ OLDEST_PYTHON = (3, 11)
 NEWEST_PYTHON = (3, 14)  # bittensor 11 says < 3.15
 OLDEST_GLIBC = (2, 28)  # of the pinned wheels: manylinux_2_28
 MACHINES = ("x86_64", "aarch64", "arm64")
-DISK_BYTES = 2 << 30
+DEMO_BYTES, TEST_BYTES = 2 << 30, 4 << 30  # the second has the training engine too
 
 
 def check_python(version: tuple, names_on_path: list) -> object:
@@ -84,12 +84,13 @@ def check_writable(path: str, is_writable: bool) -> object:
     )
 
 
-def check_space(path: str, free_bytes: int) -> object:
+def check_space(path: str, free_bytes: int, is_demo: bool) -> object:
     """Fault and fix for the disk that takes the environment, or None."""
-    if free_bytes >= DISK_BYTES:
+    if free_bytes >= (DEMO_BYTES if is_demo else TEST_BYTES):
         return None
     return (
-        "only %d MB are free in %s; the environment needs about 1,200 MB" % (free_bytes >> 20, path),
+        "only %d MB are free in %s; the environment needs about %s MB"
+        % (free_bytes >> 20, path, "1,200" if is_demo else "2,400"),
         "free some space, or put the environment elsewhere: make demo VENV=/path/with/space/venv",
     )
 
@@ -122,7 +123,9 @@ def faults(checkout: str, venv: str) -> list:
         check_venv(modules_missing(("venv", "ensurepip")), version),
         check_writable(checkout, os.access(checkout, os.W_OK)),
         check_writable(venv_home, os.access(venv_home, os.W_OK)),
-        check_space(venv_home, shutil.disk_usage(venv_home).free),
+        check_space(
+            venv_home, shutil.disk_usage(venv_home).free, os.environ.get("ARENA_MAKE_TARGET", "demo") == "demo"
+        ),
     )
     return [fault for fault in found if fault is not None]
 

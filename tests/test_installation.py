@@ -70,7 +70,9 @@ def test_a_missing_venv_module_is_told_with_the_package_to_install(preflight: Mo
 
 def test_folders_disks_and_processors_that_will_not_do_are_named(preflight: ModuleType) -> None:
     assert "chown" in preflight.check_writable("/clone", False)[1]
-    assert "VENV=" in preflight.check_space("/clone", 10 << 20)[1]
+    assert "VENV=" in preflight.check_space("/clone", 10 << 20, True)[1]
+    assert preflight.check_space("/clone", 3 << 30, True) is None
+    assert "2,400 MB" in preflight.check_space("/clone", 3 << 30, False)[0]
     assert "64-bit" in preflight.check_machine("i686", False)[1]
     assert preflight.check_machine("aarch64", True) is None
 
