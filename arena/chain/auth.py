@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 
 from arena.chain.keys import canonical_hotkey, public_key
 from arena.chain.port import Signer
+from arena.chain.sdk_signer import SR25519, SdkSigner
 from problems.errors import ArenaError
 
 MAX_AGE_S, SKEW_S = 10.0, 2.0  # a request's age, and how far ahead its sender's clock may be
 NONCES_MAX = 4_096  # remembered of one hotkey; one that sends more within the window is refused
-_SR25519 = 1
 _SECOND_NS = 1_000_000_000
 
 
@@ -27,7 +27,7 @@ class HttpAuth:
     def __init__(self, signer: Signer, now_ns: Callable[[], int]) -> None:
         """`now_ns` is unix nanoseconds."""
         self.hotkey = canonical_hotkey(signer.hotkey) or signer.hotkey
-        self._sdk_signer = _SdkSigner(signer)
+        self._sdk_signer = SdkSigner(signer)
         self._now_ns = now_ns
         self._seen = _Seen(now_ns())
         self._last_ns = 0
@@ -67,7 +67,7 @@ class HttpAuth:
         except http_auth.AuthError as error:
             raise ArenaError("V2110", str(error)) from error
         caller = canonical_hotkey(found.hotkey_ss58)
-        if caller is None or found.crypto_type != _SR25519:
+        if caller is None or found.crypto_type != SR25519:
             raise ArenaError("V2110", "only sr25519 hotkeys are known here")
         return caller
 
@@ -92,16 +92,3 @@ class _Seen:
         nonces.add(nonce_ns)
         order.append(nonce_ns)
         return True
-
-
-class _SdkSigner:
-    """Our `Signer` in the shape the SDK signs with."""
-
-    def __init__(self, signer: Signer) -> None:
-        self.ss58_address = canonical_hotkey(signer.hotkey) or signer.hotkey
-        self.public_key = public_key(signer.hotkey) or b""
-        self.crypto_type = _SR25519
-        self._signer = signer
-
-    def sign(self, payload: bytes) -> bytes:
-        return self._signer.sign(payload)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from arena.chain.block_times import BlockTimes
 from arena.chain.endpoint_form import format_endpoint, split_endpoint
-from arena.chain.keys import canonical_hotkey, public_key
 from arena.chain.port import ChainResult, Commitment, Metagraph, Neuron, Signer
+from arena.chain.sdk_signer import SdkSigner
 from arena.chain.weight_form import U16_MAX, hash_refusal, weights_refusal
 from problems.errors import ArenaError
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 CALL_TIMEOUT_S = 120.0  # of an extrinsic, which waits until its block is final
 READ_TIMEOUT_S = 60.0
-_SR25519 = 1
 _BY_SUBNET = ("Tempo", "ValidatorPermit", "LastUpdate")
 _PRUNED = ("state discarded", "state already discarded")  # the SDK's words, and the node's own
 _METAGRAPH_TRIES = 3
@@ -142,7 +141,7 @@ class BittensorSubtensor:
                 raise ChainError(f"{signer.hotkey} is not registered", code=ErrorCode.NOT_REGISTERED)
             info = {"fields": [[{"Raw32": "0x" + sha256}]]}
             call = calls.Commitments.set_commitment(netuid=self._netuid, info=info)
-            return await client.submit_call(call, _SdkSigner(signer), signer="hotkey")
+            return await client.submit_call(call, SdkSigner(signer), signer="hotkey")
 
         return await self._send(send)
 
@@ -157,7 +156,7 @@ class BittensorSubtensor:
             from bittensor import ServeAxon
 
             intent = ServeAxon(netuid=self._netuid, ip=str(address), port=port)
-            return await client.execute(intent, _SdkSigner(signer))
+            return await client.execute(intent, SdkSigner(signer))
 
         return await self._send(send)
 
@@ -173,7 +172,7 @@ class BittensorSubtensor:
             if limit is not None and len(uids) > 1 and int(limit) * sum(weights_u16) < U16_MAX * U16_MAX:
                 raise ChainError("the subnet's weight limit would change the vector", code=ErrorCode.INVALID_ARGUMENT)
             intent = SetWeights(netuid=self._netuid, uids=list(uids), weights=[float(weight) for weight in weights_u16])
-            return await client.execute(intent, _SdkSigner(signer))
+            return await client.execute(intent, SdkSigner(signer))
 
         return await self._send(send)
 
@@ -247,19 +246,6 @@ class BittensorSubtensor:
             for uid, coldkey, stake, axon in zip(uids, coldkeys, stakes, axons, strict=True)
         )
         return Metagraph(netuid=self._netuid, block=block, tempo=int(tempo or 0), neurons=neurons)
-
-
-class _SdkSigner:
-    """Our `Signer` in the shape the SDK signs with."""
-
-    def __init__(self, signer: Signer) -> None:
-        self.ss58_address = canonical_hotkey(signer.hotkey) or signer.hotkey
-        self.public_key = public_key(signer.hotkey) or b""
-        self.crypto_type = _SR25519
-        self._signer = signer
-
-    def sign(self, payload: bytes) -> bytes:
-        return self._signer.sign(payload)
 
 
 async def _close(client: bittensor.Client) -> None:
