@@ -165,7 +165,7 @@ class Intake:
 
     def _is_asked(self, submission: StoredSubmission, block: int) -> bool:
         """Whether this validator qualifies the agent: always alone; of several the first in the agent's own order, and
-        the others one after another, the longer nobody has decided it (AGREEMENT.md, "Work")."""
+        the others one after another, `stand_in_ms` apart; nobody says who decided, so in time all do."""
         sharing, rules = self._node.sharing, self._node.policy
         if sharing is None:
             return True
@@ -188,15 +188,17 @@ class Intake:
         for submission in waiting:
             agent = submission.subject.agent_version_id
             result = self._qualifying.qualification(agent, suite, self._node.policy)
-            if result.state != "pending":
-                if (
-                    receipt := self._node.inbox.receipt(agent)
-                ) is not None:  # first: a decided agent is not looked at again
-                    decided = replace(receipt, state=result.state, qualifying_e4=result.score_e4)
+            state = result.state
+            if state == "pending" and self._node.sharing and result.finished:  # our word; the field roll decides
+                state = "qualified" if result.passes else "unqualified"
+            if state != "pending":
+                receipt = self._node.inbox.receipt(agent)
+                if receipt is not None:  # first: a decided agent is not looked at again
+                    decided = replace(receipt, state=state, qualifying_e4=result.score_e4)
                     self._node.inbox.put_receipt(decided)
-                await self._node.store.set_submission_state(agent, result.state)
+                await self._node.store.set_submission_state(agent, state)
                 await self._node.store.close_items(QUALIFYING, "qualifying", agent)
-                self._node.log.info("qualifying", agent=submission.name, state=result.state, score_e4=result.score_e4)
+                self._node.log.info("qualifying", agent=submission.name, state=state, score_e4=result.score_e4)
 
 
 def _past(stored: list[StoredSubmission], hotkey: str) -> tuple[PastSubmission, ...]:

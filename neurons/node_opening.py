@@ -48,9 +48,9 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
     """A node with its worker pool running.
 
     Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2014 (address of the live tail), V2020 to V2024,
-    V2028 and V2029 (store), V2031 (wallet), U3001 or U3005 (model endpoint), U3030 (chain), V2040 (accepted titles of
-    the suite), P4001, P4006, P4015 or P4018 (the suite), V2062 to V2066 (the policy or the chain does not let this host
-    race).
+    V2028 and V2029 (store), V2030, V2114 and V2119 (sharing), V2031 (wallet), U3001 or U3005 (model endpoint), U3030
+    (chain), V2040 (accepted titles of the suite), P4001, P4006, P4015 or P4018 (the suite), V2062 to V2066 (the policy
+    or the chain does not let this host race).
     """
     policy = policy_of(settings)
     objects = open_bodies(settings)
@@ -79,8 +79,9 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             raise ArenaError("V2065", f"{signer.hotkey} on netuid {chain.netuid}")
         if refusal := None if settings.share else lone_race_refusal(policy, permitted):
             raise ArenaError("V2066", refusal)
-        sharing = await stack.enter_async_context(open_sharing(settings, signer))
+        # whoever holds the hotkey owns the folders of the exchange
         store, location = await _open_store(settings, signer.hotkey, objects, stack)
+        sharing = await stack.enter_async_context(open_sharing(settings, signer))
         suite = prepare_suite(settings, policy, signer.hotkey)
         beacon = open_beacon(settings.network, unix_ms)
         metrics = Metrics()

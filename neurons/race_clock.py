@@ -215,7 +215,9 @@ class RaceClock:
             beacon_round=beacon_round,
             beacon=self._effects.beacon(beacon_round),
             batch_failure=self._effects.batch_failure(beacon_round),
-            is_beacon_asked=self._effects.is_beacon_asked(beacon_round),
+            is_beacon_asked=self._effects.is_beacon_asked(
+                beacon_round, closes_ms + state.opened.policy.race.beacon_grace_ms
+            ),
             pending_qualifying=await self._pending_qualifying(state, earlier),
             open_race_items=open_items,
             owed_verdicts=log.owed_successes(),

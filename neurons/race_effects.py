@@ -62,16 +62,16 @@ class RaceEffects:
         self._log_of = log_of
         self._suite = tuple(problem.problem_id for problem in node.suite)
         self._beacon: BeaconRound | None = None
-        self._asked_round = 0  # the round that was asked for last and is not out
+        self._asked = (0, 0)  # the round that was asked for last and not got, and when (unix ms)
         self._shut: tuple[int, str] = (0, "")  # a round that is out, and the code with which no batch opened with it
 
     def beacon(self, round_number: int) -> BeaconRound | None:
         """The round, once it was fetched."""
         return self._beacon if self._beacon is not None and self._beacon.round == round_number else None
 
-    def is_beacon_asked(self, round_number: int) -> bool:
-        """Whether this process asked for the round and was told that it is not out."""
-        return self._asked_round == round_number
+    def is_beacon_asked(self, round_number: int, since_ms: int) -> bool:
+        """Whether this process asked for the round at `since_ms` or later and did not get it."""
+        return self._asked[0] == round_number and self._asked[1] >= since_ms
 
     def batch_failure(self, round_number: int) -> str:
         """The code with which the batch did not open although its round is out; "" while nothing failed."""
@@ -151,9 +151,14 @@ class RaceEffects:
 
     async def _fetch(self, effect: FetchBeacon, state: RaceState) -> None:
         """Fetch the round and open the batch with it: a race whose batch does not open is never drawn."""
-        beacon = await self._node.beacon.fetch(effect.round)
+        asked_ms = self._node.now_ms()
+        try:
+            beacon = await self._node.beacon.fetch(effect.round)
+        except ArenaError:
+            self._asked = (effect.round, asked_ms)
+            raise
         if beacon is None:
-            self._asked_round = effect.round
+            self._asked = (effect.round, asked_ms)
             return
         try:
             await asyncio.to_thread(self._node.stock.open, state.race_id, beacon)
@@ -168,7 +173,8 @@ class RaceEffects:
         for submission in await self._node.store.submissions(("qualified",)):
             agent = submission.subject.agent_version_id
             found = self._qualifying.qualification(agent, self._suite, self._node.policy)
-            if found.state != "qualified" and (top is None or agent != top.agent_version_id):
+            is_passed = found.state == "qualified" or (self.shared is not None and found.passes > 0)
+            if not is_passed and (top is None or agent != top.agent_version_id):
                 await self._node.store.set_submission_state(agent, "accepted")
                 self._node.log.warning("qualifies again under another policy", agent=submission.name)
 

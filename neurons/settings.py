@@ -115,7 +115,7 @@ class Settings(BaseSettings):
         default=False, description="race together with the network's other validators; needs serve_port"
     )
     public_endpoint: str = Field(
-        default="", description="http(s)://address:port at which other validators reach this one; published on chain"
+        default="", description="http://ip:port at which other validators reach this one; published on chain"
     )
     shadow: bool = Field(default=False, description="run and settle races, publish them, and set no weights")
     serve_clients: int = Field(default=32, ge=1, le=1024, description="streams of the live tail at once")

@@ -7,11 +7,13 @@ their miners had brought them. A peer that is away or lying costs its answer and
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 
 from arena.chain.auth import HttpAuth
+from arena.chain.endpoint_form import split_endpoint
 from arena.chain.keys import verify
 from arena.chain.port import Metagraph, Signer
 from arena.exchange.held import HeldFolder
@@ -30,19 +32,23 @@ from problems.errors import ArenaError
 TURN_S = 1.0  # the chain is looked at once a final block
 PUBLISH_PAUSE_MS = 1_200_000  # a hundred blocks
 PROGRESS_EVERY_MS = 300_000
+SHA256_CHARS = 64
 
 
 @contextlib.asynccontextmanager
 async def open_sharing(settings: Settings, signer: Signer) -> AsyncIterator[SharingPorts | None]:
     """The ports of a node that shares races, None for one that does not.
 
-    Raises ArenaError V2030 when it has no port to answer on, or no address that others reach; V2114 (folders).
+    Raises ArenaError V2030 when it has no port to answer on, or no address that others reach; V2119 for
+    an address that the chain can't hold; V2114 (folders).
     """
     if not settings.share:
         yield None
         return
     if not settings.serve_port or not settings.public_endpoint:
         raise ArenaError("V2030", "share: others must reach this node, so serve_port and public_endpoint are needed")
+    endpoint = settings.public_endpoint.rstrip("/")
+    split_endpoint(endpoint)
     auth = HttpAuth(signer, time.time_ns)
     auth.sign("GET", "/", signer.hotkey)  # the SDK is imported before the loops run
     held = HeldFolder(held_path(settings.state_dir))
@@ -53,7 +59,7 @@ async def open_sharing(settings: Settings, signer: Signer) -> AsyncIterator[Shar
             held=held,
             puller=Puller(peers, held, verify),
             shelf=SourceShelf(settings.state_dir / "shelf"),
-            endpoint=settings.public_endpoint,
+            endpoint=endpoint,
             permits=Permits(),
         )
 
@@ -67,13 +73,18 @@ class SharingLoop:
         self._metagraph: Metagraph | None = None
         self._permitted: frozenset[str] = frozenset()
         self._publish_not_before_ms = self._progress_not_before_ms = 0
-        self._block = -1  # the final block looked at last
+        self._block = self._relayed = -1  # the final block looked at last, and the one whose sources were asked for
         self._seen: dict[str, PeerSeen] = {}
         self._relay = SourceRelay(ports.peers, ports.shelf, verify, node.inbox.put, now_ms=node.now_ms)
 
     async def run(self, drain: Drain) -> None:
         """Turn until drained. Raises what no retry can mend."""
-        await take_turns("sharing", self.turn, drain, self._node.log, every_s=TURN_S)
+        log = self._node.log  # three loops: a peer that is slow to answer must not hold up the permit list
+        await asyncio.gather(
+            take_turns("sharing", self.turn, drain, log, every_s=TURN_S),
+            take_turns("sources", self.bring_sources, drain, log, every_s=TURN_S),
+            take_turns("hearing", self.hear, drain, log, every_s=TURN_S),
+        )
 
     def has_permit(self, hotkey: str) -> bool:
         """Whether a hotkey held a permit when the chain was last asked."""
@@ -81,7 +92,7 @@ class SharingLoop:
 
     def peers_seen(self) -> tuple[PeerSeen, ...]:
         """The others that answered, and under which rules they run."""
-        return tuple(self._seen[hotkey] for hotkey in sorted(self._seen))
+        return tuple(self._seen[hotkey] for hotkey in sorted(self._seen) if hotkey in self._permitted)
 
     async def turn(self) -> None:
         """Look at the next final block, if there is one, and do what follows. Raises ArenaError U3030 while the chain
@@ -93,14 +104,14 @@ class SharingLoop:
         self._metagraph = await chain.metagraph(finalized)
         self._permitted = self._ports.permits.hotkeys = frozenset(permitted_validators(self._metagraph))
         await self._publish(now_ms)
-        if peers := self._peers():  # what nobody could be asked for was not asked for
-            await self._relay_sources(self._metagraph, peers)
-        if peers and now_ms >= self._progress_not_before_ms:
-            self._progress_not_before_ms = now_ms + PROGRESS_EVERY_MS
-            await self._hear(peers, now_ms)
         self._block = finalized
 
-    async def _relay_sources(self, metagraph: Metagraph, peers: list[Peer]) -> None:
+    async def bring_sources(self) -> None:
+        """Ask for the sources behind commitments of the newest final block, once a block; not while there is nobody to
+        ask. Raises ArenaError U3030, V2114."""
+        metagraph, peers = self._metagraph, self._peers()
+        if metagraph is None or not peers or metagraph.block == self._relayed:
+            return
         miners = [neuron.hotkey for neuron in metagraph.neurons if neuron.hotkey not in self._permitted]
         commitments = await self._node.chain.commitments(miners, metagraph.block)
         fetched = await self._relay.fetch(tuple(commitments.values()), peers)
@@ -109,6 +120,14 @@ class SharingLoop:
             self._node.log.warning("peer", peer=complaint.peer, code=code, detail=detail)
         if fetched.delivered:
             self._node.log.info("sources relayed", count=len(fetched.delivered))
+        self._relayed = metagraph.block
+
+    async def hear(self) -> None:
+        """Ask every peer how far it is with the race, now and again: under which rules it runs is seen by that."""
+        peers, now_ms = self._peers(), self._node.now_ms()
+        if peers and self._race_id() and now_ms >= self._progress_not_before_ms:
+            self._progress_not_before_ms = now_ms + PROGRESS_EVERY_MS
+            await asyncio.gather(*(self._hear(peer, now_ms) for peer in peers))
 
     def _peers(self) -> list[Peer]:
         neurons = self._metagraph.neurons if self._metagraph else ()
@@ -126,20 +145,22 @@ class SharingLoop:
             return
         self._publish_not_before_ms = now_ms + PUBLISH_PAUSE_MS
         result = await self._node.chain.publish(self._node.signer, self._ports.endpoint)
-        self._node.log.info("address published", endpoint=self._ports.endpoint, status=result.status)
+        told = {"endpoint": self._ports.endpoint, "status": result.status, "detail": result.detail}
+        if result.status == "ok":
+            self._node.log.info("address published", **told)
+        else:
+            self._node.log.warning("address not published", **told)
 
-    async def _hear(self, peers: list[Peer], now_ms: int) -> None:
-        race_id = self._race_id()
-        for peer in peers:
-            try:
-                said = await self._ports.peers.progress(peer, race_id)
-            except ArenaError as error:
-                self._node.log.info("peer", peer=peer.hotkey, code=error.failure.code, detail=error.failure.detail)
-                continue
-            if said is not None:
-                self._seen[peer.hotkey] = PeerSeen(
-                    hotkey=peer.hotkey,
-                    policy_sha256=said.policy_sha256,
-                    guest_sha256=said.guest_sha256,
-                    seen_ms=now_ms,
-                )
+    async def _hear(self, peer: Peer, now_ms: int) -> None:
+        try:
+            said = await self._ports.peers.progress(peer, self._race_id())
+        except ArenaError as error:
+            self._node.log.info("peer", peer=peer.hotkey, code=error.failure.code, detail=error.failure.detail)
+            return
+        if said is not None and max(len(said.policy_sha256), len(said.guest_sha256)) <= SHA256_CHARS:
+            self._seen[peer.hotkey] = PeerSeen(
+                hotkey=peer.hotkey,
+                policy_sha256=said.policy_sha256,
+                guest_sha256=said.guest_sha256,
+                seen_ms=now_ms,
+            )

@@ -166,8 +166,9 @@ class Supervisor:
                 return None
             return RaceTerms(policy_sha256=current.opened.policy_sha256, guest_sha256=guest_sha256)
 
+        assert self._node.tail is not None, "a node that shares races answers on its port"
         return Desk(
-            self._node.store,
+            self._node.tail.tail.store,  # connections of its own: what others read takes none of the node's
             ports.held,
             ports.shelf,
             has_permit=loop.has_permit,

@@ -45,11 +45,10 @@ def _by_turn(
     advantages = [0.0] * len(rollout.mask)
     if reward.value is None:
         return advantages
+    weight = turn_weight if reward.tool_match is not None else 0.0  # no teacher: the outcome alone
     for place, turn in enumerate(rollout.turns):
         match = reward.steps[place] - means[place] if reward.steps else 0.0
-        advantages[turn.first : turn.last] = [(1 - turn_weight) * outcome + turn_weight * match] * (
-            turn.last - turn.first
-        )
+        advantages[turn.first : turn.last] = [(1 - weight) * outcome + weight * match] * (turn.last - turn.first)
     return advantages
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from problems.errors import ArenaError
 from training.corpus.model import Message
 from training.model import EpisodeResult, Rollout
 from training.rollout import Job
@@ -41,6 +42,14 @@ class EpisodeFile:
             path.write_bytes(whole)
         decoder = msgspec.json.Decoder(EpisodeLine)
         self._lines = {_key(line.result): line for line in map(decoder.decode, whole.splitlines())}
+
+    def claim(self, owner: str) -> None:
+        """Say whose episodes these are. Raises ArenaError V2124 when those here are another policy's, or were run under
+        other conditions."""
+        kept = self._path.with_suffix(".owner")
+        if self._lines and (not kept.exists() or kept.read_text(encoding="utf-8") != owner):
+            raise ArenaError("V2124", f"{self._path} holds episodes of another model, or of other conditions")
+        kept.write_text(owner, encoding="utf-8")
 
     def missing(self, jobs: Iterable[Job]) -> list[Job]:
         """Jobs without a line."""

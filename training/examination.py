@@ -59,6 +59,19 @@ def examine(
         for place, seed in enumerate(plan.seeds)
         for job in jobs_of(problems, plan.samples, seed, first=place * plan.samples)
     ]
+    conditions = Conditions(
+        set=plan.set,
+        decode=plan.decode,
+        samples=plan.samples,
+        seeds=plan.seeds,
+        tool_profile=bench.policy.tool_profile,
+        agent_sha256=text_hash(bench.source),
+        prompt_sha256=prompt_sha256(bench.source),
+        catalogue_sha256=bench.catalogue.content_sha256,
+        policy_sha256=bench.policy.policy_sha256,
+    )
+    alike = msgspec.structs.replace(conditions, samples=1, seeds=(0,))  # jobs are told apart by those already
+    file.claim(text_hash(msgspec.json.encode([lineage_sha256 or plan.label, alike], order="sorted").decode()))
     report = bench.progress
     collect(jobs, file, run, None if report is None else lambda done, of: report("evaluate", done, of))
     wanted = {(job.problem.problem_id, job.sample, job.seed) for job in jobs}
@@ -66,17 +79,7 @@ def examine(
     return make_report(
         plan.label,
         [result for result in results if (result.problem_id, result.sample, result.seed) in wanted],
-        Conditions(
-            set=plan.set,
-            decode=plan.decode,
-            samples=plan.samples,
-            seeds=plan.seeds,
-            tool_profile=bench.policy.tool_profile,
-            agent_sha256=text_hash(bench.source),
-            prompt_sha256=prompt_sha256(bench.source),
-            catalogue_sha256=bench.catalogue.content_sha256,
-            policy_sha256=bench.policy.policy_sha256,
-        ),
+        conditions,
         lineage_sha256=lineage_sha256,
         contamination=contamination,
     )

@@ -8,7 +8,7 @@ stage 2). Rows of a corpus were held against the partition when the corpus was w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 
 from arena.evaluate import EvaluatePorts, evaluate
@@ -95,11 +95,23 @@ class Workbench:
     def ask_all(
         self, jobs: Sequence[Job], upstream: Upstream, model: str, decode: Decode, parallel: int
     ) -> Iterator[EpisodeLine]:
-        """Such an episode for each job, in their order, `parallel` at a time."""
+        """Such an episode for each job, as they end, `parallel` at a time. The first failure is raised once what was
+        under way has ended; nothing more is asked."""
+        failed: BaseException | None = None
         with ThreadPoolExecutor(parallel) as pool:
             running = [pool.submit(self.ask, job, upstream, model, decode) for job in jobs]
-            for future in running:
-                yield future.result()
+            for future in as_completed(running):
+                if future.cancelled():
+                    continue
+                error = future.exception()
+                if error is None:
+                    yield future.result()
+                elif failed is None:
+                    failed = error
+                    for other in running:
+                        other.cancel()
+        if failed is not None:
+            raise failed
 
     def require_split(self) -> None:
         """Raises GuardStopError for a train problem that shares a leak cluster with one of `dev` or `held_out`."""

@@ -36,17 +36,22 @@ _HASHED_AT_ONCE = 1 << 20
 class HeldFolder:
     """The held logs of one state folder. Implements `arena.exchange.port.HeldLogs`."""
 
-    def __init__(self, folder: Path, *, races_kept: int = RACES_KEPT) -> None:
-        """Opens or makes the folder and clears what a kill left. Raises ArenaError V2114 when it can't."""
+    def __init__(self, folder: Path, *, races_kept: int = RACES_KEPT, is_reader: bool = False) -> None:
+        """Opens or makes the folder and clears what a kill left. Raises ArenaError V2114 when it can't.
+
+        `is_reader`: beside the process that owns the folder; nothing is made, swept or taken away.
+        """
+        self._is_reader = is_reader
         self._rows, self._entries, self._notes = folder / "rows", folder / "entries", folder / "notes"
         self._races_kept = races_kept
         self._changing = threading.RLock()  # pulls end in threads of their own; `_known` is replaced, never changed
         self.damaged: list[str] = []  # entries that were forgotten since the folder was opened, and why
         try:
-            for part in (self._rows, self._entries, self._notes):
+            for part in () if is_reader else (self._rows, self._entries, self._notes):
                 part.mkdir(parents=True, exist_ok=True)
             self._known = {entry.name: entry for entry in self._read_entries()}
-            self._sweep()
+            if not is_reader:
+                self._sweep()
         except OSError as error:
             raise _failed(folder, error) from error
 
@@ -195,7 +200,7 @@ class HeldFolder:
     def _remove_entries(self, entries: list[HeldEntry]) -> None:
         gone = {entry.name for entry in entries}
         self._known = {name: entry for name, entry in self._known.items() if name not in gone}
-        for name in gone:
+        for name in () if self._is_reader else gone:
             (self._entries / name).unlink(missing_ok=True)
 
     def _named(self) -> set[str]:

@@ -47,7 +47,7 @@ class SourceShelf:
             raise ArenaError("V2114", f"{self._folder}: {error.strerror}") from error
 
     def get(self, commitment_sha256: str) -> SignedSubmission | None:
-        """The submission of a commitment, or None. A file that can't be read counts as none and is asked for again."""
+        """The submission of a commitment, or None. A file that can't be read counts as none."""
         if not _SHA256.fullmatch(commitment_sha256):
             return None
         try:
@@ -114,8 +114,8 @@ class SourceRelay:
                 pause_ms = min(PAUSE_MS_MAX, max(PAUSE_MS, 2 * self._asked.get(commitment.sha256, (0, 0))[1]))
                 self._asked[commitment.sha256] = (now_ms + pause_ms, pause_ms)
                 continue
-            self._deliver(submission)  # first: what is on the shelf is not asked for again
-            self._shelf.put(submission)
+            await asyncio.to_thread(self._deliver, submission)  # first: what is on the shelf is not asked for again
+            await asyncio.to_thread(self._shelf.put, submission)
             delivered.append(commitment.sha256)
         complaints = tuple(complaint for _, complaints in found for complaint in complaints)
         return Fetched(delivered=tuple(delivered), complaints=complaints)

@@ -240,10 +240,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `closing_block` is the last block not later than the close, None while it is not known; one validator alone may take
     the block it sees first after the close. `beacon_network` and `beacon_round` are those of
     `Beacon.round_after(closes_ms)`; `beacon` is that round once fetched and verified, and the batch opened with it;
-    `batch_failure` is the code with which the batch did not open although the round is out. `is_beacon_asked`: this
-    process asked for the round and was told that it is not there; one that was down has asked nobody yet. `is_alone`:
-    this node can ask nobody, and races by itself. `held` names the logs of others that it holds whole; `done` says
-    which (agent, problem) pairs the others say they have done, None while they were not asked.
+    `batch_failure` is the code with which the batch did not open although the round is out. `is_beacon_asked`: after
+    the beacon's grace this process asked for the round and was told that it is not there; one that was down has asked
+    nobody yet. `is_alone`: this node can ask nobody, and races by itself. `held` names the logs of others that it holds
+    whole; `done` says which (agent, problem) pairs the others say they have done, None while they were not asked.
     """
 
     now_ms: int

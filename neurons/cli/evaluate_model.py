@@ -107,7 +107,7 @@ def evaluate_model(
     taken = read_files(problems)
     named = set_name or "+".join(path.stem for path in problems)
     plan = Plan(
-        label=label or target,
+        label=label or (f"{target} {model}" if model else target),
         set=name_set(named, taken, is_reported=not is_diagnostic),
         decode=Decode(
             temperature=0.0 if is_greedy else temperature,

@@ -146,7 +146,7 @@ def _held(state_dir: Path | None) -> HeldLogs | None:
     from neurons.wiring import held_path
 
     folder = held_path(state_dir or default_state_dir())
-    return HeldFolder(folder) if folder.exists() else None
+    return HeldFolder(folder, is_reader=True) if folder.exists() else None
 
 
 def _of_race(settlements: list[SettlementRecord], race: str) -> SettlementRecord:

@@ -155,8 +155,18 @@ def test_an_evaluation_that_was_cut_short_goes_on_and_comes_to_the_same(stock: S
     whole = take(tmp_path / "a")
     lines = (tmp_path / "a").read_bytes().splitlines(keepends=True)
     (tmp_path / "b").write_bytes(b"".join(lines[:2]) + lines[2][:20])  # as a kill leaves it
+    (tmp_path / "b.owner").write_bytes((tmp_path / "a.owner").read_bytes())
     assert take(tmp_path / "b") == whole
     assert asked == [len(stock.held), len(stock.held) - 2]
+
+
+def test_episodes_of_another_model_are_never_reported_as_this_ones(stock: Stock, tmp_path: Path) -> None:
+    run = by_tokens(plan(stock), ScriptedSampler(stock.codec), stock.codec, stock.bench)
+    file = EpisodeFile(tmp_path / "episodes")
+    examine(plan(stock), stock.held[:1], file, run, stock.bench, lineage_sha256="a" * 64, contamination="")
+    with pytest.raises(ArenaError) as refused:
+        examine(plan(stock), stock.held[:1], file, run, stock.bench, lineage_sha256="b" * 64, contamination="")
+    assert refused.value.failure.code == "V2124"
 
 
 def test_greedy_draws_are_not_counted_twice(stock: Stock) -> None:

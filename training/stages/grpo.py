@@ -22,7 +22,13 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from problems.errors import ArenaError
 from problems.model import Problem
 from training.credit import token_advantages
-from training.guards import require_context, require_exact_masks, require_same_policy, require_small_kl
+from training.guards import (
+    GuardStopError,
+    require_context,
+    require_exact_masks,
+    require_same_policy,
+    require_small_kl,
+)
 from training.mask import masked_runs, run_defect
 from training.model import ChatCodec, EpisodeResult, Rollout, Sampler
 from training.models import lora_config, open_parent
@@ -212,7 +218,11 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
             self._sampled, ["a turn holds the template's tokens"] * self.dropped["mask"], self._recipe.guards
         )
         rollouts = [rollout for rollout, _ in self._batch]
-        require_context(sum(rollout.result.is_overflow for rollout in rollouts), len(rollouts))
+        limit = self._recipe.grpo.completion_tokens_max
+        full = sum(one is not None and (one.result.is_overflow or len(one.completion_ids) > limit) for one in found)
+        require_context(full, len(found))
+        if not any(any(rollout.mask) for rollout in rollouts):
+            raise GuardStopError("nothing to learn", f"all {len(found)} rollouts of a step: {dict(self.dropped)}")
         return {
             "prompt_ids": [list(rollout.prompt_ids) for rollout in rollouts],
             "completion_ids": [list(rollout.completion_ids) for rollout in rollouts],

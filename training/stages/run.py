@@ -15,6 +15,7 @@ lineage names everything the weights depend on. It trains nothing itself.
 from __future__ import annotations
 
 import hashlib
+import math
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -101,7 +102,7 @@ class RunFolder:
             versions=Versions(code_commit=code_commit, packages=installed(), device=device),
             weights_sha256=weights_sha256(self.path / CHECKPOINT),
             steps=steps,
-            metrics=dict(metrics),
+            metrics={name: value for name, value in metrics.items() if math.isfinite(value)},  # JSON knows no NaN
             dropped=dict(dropped),
             stopped_by=stopped_by,
         )
