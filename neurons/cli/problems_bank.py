@@ -9,13 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neurons.cli.problems_pools import (
-    NetworkOption,
-    WalletHotkeyOption,
-    WalletNameOption,
-    WalletPathOption,
-    open_bank_key,
-)
 from neurons.cli.problems_reading import (
     CatalogueOption,
     DocumentsOption,
@@ -29,6 +22,7 @@ from neurons.cli.problems_reading import (
     refuse_existing,
 )
 from neurons.cli.progress import show_progress
+from neurons.cli.signing import NetworkOption, WalletHotkeyOption, WalletNameOption, WalletPathOption, open_signing_key
 from neurons.cli.store_reading import DsnOption, StateDirOption, run_on_store
 
 if TYPE_CHECKING:
@@ -95,7 +89,7 @@ def seal(
         _require_whole(partition, titles)
     problems = read_files(paths)
     accepted = cut_titles(read_release(titles), problems) if titles else None
-    signer = open_bank_key(wallet_name, wallet_hotkey, wallet_path, network)
+    signer = open_signing_key(wallet_name, wallet_hotkey, wallet_path, network)
     timelock, beacon = open_timelock(settings.network), open_beacon(settings.network, unix_ms)
     before = SealedStock(out, signer.hotkey, verify, timelock, beacon).notices()
     start_ms = max([unix_ms(), *(timelock.opens_ms(notice.round) for notice in before)])

@@ -19,17 +19,10 @@ from neurons.cli.problems_reading import (
     read_files,
     refuse_existing,
 )
+from neurons.cli.signing import NetworkOption, WalletHotkeyOption, WalletNameOption, WalletPathOption, open_signing_key
 
 if TYPE_CHECKING:
-    from arena.chain.port import Signer
     from problems.model import Pool
-
-WalletNameOption = Annotated[str, typer.Option("--wallet.name", help="Coldkey's name of the bank's wallet.")]
-WalletHotkeyOption = Annotated[
-    str, typer.Option("--wallet.hotkey", help="The bank's hotkey, which signs; on the local network also //Operator.")
-]
-WalletPathOption = Annotated[str, typer.Option("--wallet.path", help="Folder of the wallets.")]
-NetworkOption = Annotated[str, typer.Option("--subtensor.network", help="local, finney, or the chain's ws:// URL.")]
 
 
 def cluster(
@@ -111,7 +104,7 @@ def partition(
     from problems.model import BUCKETS
 
     classes = read_classes(documents, catalogue)
-    signer = open_bank_key(wallet_name, wallet_hotkey, wallet_path, network)
+    signer = open_signing_key(wallet_name, wallet_hotkey, wallet_path, network)
     problems = read_files(paths)
     if is_extending:
         from arena.bank.partition_file import PartitionFile
@@ -149,18 +142,6 @@ def partition(
     typer.echo(f"manifest {manifest.sha256}")
     typer.echo(f"private: {out} (keep it)\npublic:  {public} (publish it when its problems are released)")
     typer.echo(f"next: arena problems seal PROBLEMS --partition {out} --out FOLDER")
-
-
-def open_bank_key(wallet_name: str, wallet_hotkey: str, wallet_path: str, network: str) -> Signer:
-    """The signer of the bank's hotkey. Raises ArenaError V2031 for a key that can't be read, V2030 for a setting."""
-    from arena.chain.opening import open_signer
-    from neurons.settings import resolve
-
-    flags = {"wallet_name": wallet_name, "wallet_hotkey": wallet_hotkey, "wallet_path": wallet_path, "network": network}
-    settings = resolve(flags).settings
-    return open_signer(
-        settings.network, name=settings.wallet_name, hotkey=settings.wallet_hotkey, path=settings.wallet_path
-    )
 
 
 def _three(text: str, flag: str) -> list[int]:

@@ -7,13 +7,6 @@ from typing import Annotated
 
 import typer
 
-from neurons.cli.problems_pools import (
-    NetworkOption,
-    WalletHotkeyOption,
-    WalletNameOption,
-    WalletPathOption,
-    open_bank_key,
-)
 from neurons.cli.problems_reading import (
     CatalogueOption,
     DocumentsOption,
@@ -25,6 +18,7 @@ from neurons.cli.problems_reading import (
     read_release,
     refuse_existing,
 )
+from neurons.cli.signing import NetworkOption, WalletHotkeyOption, WalletNameOption, WalletPathOption, open_signing_key
 
 
 def sign_suite(
@@ -61,7 +55,7 @@ def sign_suite(
             said = f"{check.failure.code} {check.failure.detail}" if check.failure else "not usable"
             typer.echo(f"{check.problem_id}: {said}", err=True)
         raise typer.Exit(1)
-    signer = open_bank_key(wallet_name, wallet_hotkey, wallet_path, network)
+    signer = open_signing_key(wallet_name, wallet_hotkey, wallet_path, network)
     recipe = CatalogueRecipe(
         generator="given", documents=len(products), seed=0, products_sha256=products_sha256(products.values())
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neurons.cli.signing import NetworkOption, WalletHotkeyOption, WalletNameOption, WalletPathOption, open_signing_key
 from neurons.cli.store_reading import DsnOption, JsonOption, StateDirOption, ValidatorOption, logs_of, run_on_store
 
 if TYPE_CHECKING:
@@ -56,11 +57,6 @@ SinceOption = Annotated[
     Path | None, typer.Option("--since-cursor", help="Go on from this finished export: bring what is new since.")
 ]
 RowsOption = Annotated[int, typer.Option("--rows-per-shard", min=1, help="Trajectories in one shard.")]
-WalletNameOption = Annotated[str, typer.Option("--wallet.name", help="Coldkey's name of the wallet that signs.")]
-WalletHotkeyOption = Annotated[
-    str, typer.Option("--wallet.hotkey", help="Sign the manifest with this hotkey; //NAME: a development key.")
-]
-WalletPathOption = Annotated[str, typer.Option("--wallet.path", help="Folder of the wallets.")]
 BytesOption = Annotated[int, typer.Option("--max-bytes", min=1, help="Largest record with its body, in bytes.")]
 
 
@@ -81,9 +77,10 @@ def export(
     dsn: DsnOption = "",
     state_dir: StateDirOption = None,
     validator: ValidatorOption = "",
-    wallet_name: WalletNameOption = "default",
+    wallet_name: WalletNameOption = "",
     wallet_hotkey: WalletHotkeyOption = "",
-    wallet_path: WalletPathOption = "~/.bittensor/wallets",
+    wallet_path: WalletPathOption = "",
+    network: NetworkOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Export released trajectories with the signed log they come from.
@@ -117,7 +114,7 @@ def export(
     )
     if since_cursor is not None and not since_cursor.exists():
         raise ArenaError("V2072", f"{since_cursor} does not exist")
-    signer = _signer(wallet_name, wallet_hotkey, wallet_path)
+    signer = open_signing_key(wallet_name, wallet_hotkey, wallet_path, network) if wallet_hotkey else None
     manifest = run_on_store(dsn, state_dir, lambda store: _export(store, request, out, validator, since_cursor, signer))
     if as_json:
         import msgspec
@@ -200,17 +197,6 @@ def _request(**fields: object) -> Request:
         raise ArenaError("V2073", str(error)) from error
     check_request(request)
     return request
-
-
-def _signer(name: str, hotkey: str, path: str) -> Signer | None:
-    """Who signs the manifest, None for nobody. Raises ArenaError V2031 when the wallet can't be read."""
-    from arena.chain.keys import keypair_signer, wallet_signer
-
-    if not hotkey:
-        return None
-    if hotkey.startswith("//"):
-        return keypair_signer(hotkey)
-    return wallet_signer(name, hotkey, Path(path).expanduser())
 
 
 async def _export(
