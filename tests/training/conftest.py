@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import structlog
 
 from tests.training.firehose import Episode, Firehose, real_episodes
 from tests.training.firehose_export import write_day
@@ -18,13 +16,6 @@ if TYPE_CHECKING:
     from tests.training.stock import Stock
 
 DAY = 60  # trajectories
-
-
-@pytest.fixture(autouse=True)
-def logs_as_they_were() -> Iterator[None]:
-    """A command sends logs to the stderr of its test; the next test has another."""
-    yield
-    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")
