@@ -46,8 +46,8 @@ def stats(
 
     Figures are shares of items, and medians with the 5th and 95th percentile. With --compare other sets stand beside
     it, column by column. Difficulty is measured over a catalogue, given with --documents or --catalogue; problems
-    whose answers it does not hold are left out. --plot draws the same as a picture, and needs matplotlib:
-    pip install 'agent-arena[plots]'.
+    whose answers it does not hold are left out. --plot draws the same as a picture, and needs
+    matplotlib, which the extra `plots` installs.
     """
     if plot is not None and plot.suffix not in PICTURES:
         raise typer.BadParameter(f"{plot} is neither {' nor '.join(PICTURES)}", param_hint="--plot")

@@ -232,7 +232,7 @@ ROWS = (
         "V2086",
         "pictures need matplotlib",
         "no picture is drawn; the table needs nothing",
-        "pip install 'agent-arena[plots]'",
+        "in the project's folder: pip install -c constraints.txt -e '.[plots]'",
     ),
     row(
         "V2115",
@@ -271,7 +271,7 @@ ROWS = (
         "V2140",
         "tokenizer library is not installed",
         "no tokens are counted; every other part of the filter runs",
-        "pip install 'agent-arena[train]', or count with the stand-in, which the lineage names",
+        "in the project's folder: pip install -c constraints.txt -e '.[train]', or count with the stand-in (lineage names it)",
     ),
     row("V2141", "tokenizer file cannot be used", STOPS, "give the tokenizer.json of the model that is trained"),
     row(

@@ -189,7 +189,7 @@ def test_without_matplotlib_the_table_stands_and_the_picture_names_what_to_insta
     monkeypatch.setattr(builtins, "__import__", refuse)
     result = run("stats", bank, "--plot", tmp_path / "p.png")
     assert isinstance(result.exception, ArenaError)
-    assert result.exception.failure.code == "V2086" and "pip install 'agent-arena[plots]'" in str(result.exception)
+    assert result.exception.failure.code == "V2086" and "'.[plots]'" in str(result.exception)
     assert "items with sku" in result.stdout
     assert run("stats", bank).exit_code == 0
 
