@@ -271,7 +271,7 @@ ROWS = (
         "V2140",
         "tokenizer library is not installed",
         "no tokens are counted; every other part of the filter runs",
-        "in the project's folder: pip install -c constraints.txt -e '.[train]', or count with the stand-in (lineage names it)",
+        "in the project's folder: pip install -c constraints.txt -e '.[train]'; or count with the stand-in",
     ),
     row("V2141", "tokenizer file cannot be used", STOPS, "give the tokenizer.json of the model that is trained"),
     row(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -32,8 +33,11 @@ SIGNER = "//Study"  # a development key whose secret everybody can derive
 DOCUMENTS, INDEX, PARTITION, PROBLEMS = "documents.jsonl", "index", "partition.json", "problems"
 TRAIN = "train.jsonl"
 _POOLS: Mapping[str, Pool] = {"train": "train", "eval": "eval", "second": "never_touch", "dev": "dev"}
-_ID_LOW, _SHOP_LOW = 100, 10
-_DRAWN_TIMES = 8  # generated products looked at for each one taken, at most
+_SHOP_LOW = 10
+_DRAWN_TIMES = 40  # generated products looked at for each one taken, at most
+_CONSONANTS, _VOWELS = "bcdfghjklmnprstvwxyz", "aeiou"
+_WORDS = re.compile(r"[A-Za-z]+(?: [A-Za-z]+)*")  # a title of words alone: no codes, figures and marks
+_VALUE = re.compile(r"[a-z][a-z ]*")
 
 
 class Market(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,30 +104,44 @@ def open_partition(folder: Path) -> OpenPartition:
 
 
 def stock(rules: MarketRules, seed: int) -> list[Product]:
-    """The products: synthetic ones with short titles, without descriptions, under ids of three to five digits.
+    """The products: synthetic ones, shortened. Ids are two letters and two digits; titles are words alone, in lower
+    case; a few options and attributes whose values are words; whole pesos; no descriptions.
 
-    Raises ArenaError P4011 when the generator has too few short titles.
+    Raises ArenaError P4011 when the generator has too few short titles, or there are more products than ids.
     """
+    ids = [f"{one}{other}{number:02}" for one in _CONSONANTS for other in _VOWELS for number in range(100)]
+    random.Random(f"ids {seed}").shuffle(ids)
     taken: list[Product] = []
     shops: dict[str, str] = {}
     for product in generate(rules.documents * _DRAWN_TIMES, seed):
-        if len(product.title) > rules.title_chars_max:
+        if len(product.title) > rules.title_chars_max or not _WORDS.fullmatch(product.title):
             continue
         shop_id = shops.setdefault(product.shop_id, str(_SHOP_LOW + len(shops)))
-        product_id = str(_ID_LOW + len(taken))
-        taken.append(
-            msgspec.structs.replace(
-                product,
-                product_id=product_id,
-                shop_id=shop_id,
-                short_description="",
-                description="",
-                specification="",
-            )
-        )
-        if len(taken) == rules.documents:
-            return taken
-    raise ArenaError("P4011", f"{len(taken)} titles of at most {rules.title_chars_max} characters")
+        taken.append(_shortened(product, ids[len(taken)], shop_id, rules.options_max))
+        if len(taken) == min(rules.documents, len(ids) - 1):
+            break
+    if len(taken) < rules.documents:
+        raise ArenaError("P4011", f"{len(taken)} of {rules.documents} products with short titles and ids of their own")
+    return taken
+
+
+def _shortened(product: Product, product_id: str, shop_id: str, options_max: int) -> Product:
+    options = [option for option in product.sku_options.values() if all(map(_VALUE.fullmatch, option.values()))]
+    attributes = [
+        (key, values[:1]) for key, values in product.attributes.items() if values and _VALUE.fullmatch(values[0])
+    ]
+    return msgspec.structs.replace(
+        product,
+        product_id=product_id,
+        shop_id=shop_id,
+        title=product.title.lower(),
+        price=float(round(product.price)),
+        sku_options={str(number): option for number, option in enumerate(options[:options_max], 1)},
+        attributes=dict(attributes[:options_max]),
+        short_description="",
+        description="",
+        specification="",
+    )
 
 
 def _all_counts(rules: MarketRules) -> dict[Bucket, int]:

@@ -24,6 +24,7 @@ class MarketRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     documents: int = 2_000
     title_chars_max: int = 60
+    options_max: int = 2  # options of a product, and attributes
     train_counts: dict[Bucket, int]
     eval_counts: dict[Bucket, int]
     second_counts: dict[Bucket, int]
