@@ -12,7 +12,7 @@ from rich.table import Table
 from arena.gate.report import GateReport
 from arena.records.model import EvaluationRecord, SettlementRecord
 from arena.store.port import StoredSubmission
-from neurons.demo import DemoResult, DemoRun, DemoView
+from neurons.demo import VALIDATOR, DemoResult, DemoRun, DemoView
 from neurons.race_log import RaceLog
 from problems.model import BUCKETS
 from problems.outcome import OutcomeScore
@@ -181,5 +181,7 @@ def summary(run: DemoRun, result: DemoResult) -> list[str]:
         f"  catalogue          {run.settings.catalogue_dir}",
         "",
         f"next: {arena} records show 1 --state-dir {run.folder}",
+        f"      {arena} records export --out day1 --state-dir {run.folder} --wallet.hotkey {VALIDATOR}",
+        f"      {arena} corpus build day1 --out corpus",
         f"      {arena} run harness/agents/baseline.py",
     ]
