@@ -29,6 +29,13 @@ class ChainWatch:
         self._hashes: dict[int, str] = {}  # of heads seen that were not final yet, and of the last final one
         self.facts = ChainFacts()
 
+    def is_stale(self) -> bool:
+        """Whether the newest block seen stands still: the subnet may look otherwise by now. False before any was seen.
+
+        By this host's clock at this moment, so that a watch that hears nothing any more does not say that all is well.
+        """
+        return bool(self.facts.seen_ms) and self._node.now_ms() - self.facts.grew_ms > STALE_MS
+
     async def run(self, drain: asyncio.Event) -> None:
         """Turn until drained. Raises what no retry can mend."""
         await take_turns("chain", self.turn, drain, self._node.log, every_s=TURN_S)

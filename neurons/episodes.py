@@ -22,6 +22,7 @@ from arena.store.port import Lease, LeaseLostError
 from neurons.node import Node
 from neurons.turns import drained_within, persist, take_turns
 from neurons.worker_protocol import Evaluated, EvaluateJob, Faulted
+from problems.canonical import text_hash
 from problems.errors import ArenaError, Failure, Owner
 from problems.outcome import UnscoredOutcome
 from problems.titles import AcceptedTitles, cut_titles
@@ -71,7 +72,10 @@ class EpisodeLoop:
             await self._fault(lease, reply.failure if isinstance(reply, Faulted) else Failure(code="V2004"))
 
     async def _job(self, lease: Lease) -> EvaluateJob:
-        """What a worker is sent; a race's problem goes with the accepted titles that its own batch holds for it."""
+        """What a worker is sent; a race's problem goes with the accepted titles that its own batch holds for it.
+
+        Raises ArenaError P4006, V2004, and V2150 for a source that was changed at rest: it is not what was committed.
+        """
         context, subject = lease.item.context, lease.item.subject
         release: AcceptedTitles | None = None
         if context.stage == "race":
@@ -85,6 +89,8 @@ class EpisodeLoop:
         source = await self._node.store.source(subject.agent_version_id)
         if source is None:
             raise ArenaError("V2004", f"no source stored for agent {subject.agent_version_id[:12]}")
+        if text_hash(source) != subject.agent_sha256:
+            raise ArenaError("V2150", f"agent {subject.agent_version_id[:12]}")
         titles = None if release is None else cut_titles(release, (found,))
         return EvaluateJob(job_id=lease.attempt_id, source=source, problem=found, titles=titles)
 

@@ -9,9 +9,11 @@ under; another policy takes over before the close of a race, or after its settle
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Set
 from pathlib import Path
 
 from arena.exchange.port import RevealGate
+from arena.race.belief import Pair
 from arena.race.events import Effect, Event, Facts, FetchBeacon, RaceSettled, SealBatch, encode_event
 from arena.race.explanation import explain_end
 from arena.race.reveal import reveal_gate
@@ -25,7 +27,7 @@ from arena.race.state import (
     stream_of,
 )
 from arena.race.timeline import ROLLS, Timeline, timeline, timeline_refusal
-from arena.race.together import is_shared
+from arena.race.together import is_anchoring, is_shared
 from arena.records.model import SettlementRecord
 from arena.submissions.inbox import InboxEntry
 from neurons.node import Node
@@ -33,7 +35,7 @@ from neurons.race_effects import RaceEffects
 from neurons.race_list import RaceList
 from neurons.race_log import RaceLog
 from neurons.race_together import Sharing
-from neurons.turns import take_turns
+from neurons.turns import note_wait, take_turns
 from problems.errors import ArenaError, Owner
 
 TURN_S = 0.5
@@ -58,11 +60,13 @@ class RaceClock:
         self._latest: tuple[RaceState, ...] = ()  # the current race and the one before, at the last turn
         self._logs: dict[str, RaceLog] = {}
         self._pauses: dict[str, tuple[int, int]] = {}  # by effect: how long it waits, and until when (unix ms)
+        self._drain: asyncio.Event | None = None  # where it is said what effects wait for, once the clock runs
         self._commitments: dict[tuple[Path, int], int | None] = {}  # by inbox entry and closing block: in which block
         self._has_adopted = False
 
     async def run(self, drain: asyncio.Event) -> None:
         """Turn until drained. Raises what no retry can mend."""
+        self._drain = drain
         try:
             await take_turns("race", self.turn, drain, self._node.log, every_s=TURN_S)
         finally:
@@ -128,8 +132,9 @@ class RaceClock:
         self._keep_logs(state, earlier)
         self._plan = self._plan_of(state)
         self._latest = (*earlier[-1:], state)
-        facts = await self._facts(state, earlier)
-        for due in decide(state, facts):
+        decided = decide(state, await self._facts(state, earlier))
+        self._forget_pauses({type(due).__name__ for due in decided})
+        for due in decided:
             event = due if isinstance(due, Event) else await self._try(due, state, earlier)
             if event is not None:
                 state = await self._append(state, event)
@@ -185,9 +190,16 @@ class RaceClock:
             self._pauses[kind] = (pause_ms, now_ms + pause_ms)
             code, detail = error.failure.code, error.failure.detail
             self._node.log.warning("race waits", race=state.race_id, effect=kind, code=code, detail=detail)
+            note_wait(self._drain, f"race {kind}", error)
             return None
-        self._pauses.pop(kind, None)
+        self._forget_pauses(self._pauses.keys() - {kind})
         return event
+
+    def _forget_pauses(self, due: Set[str]) -> None:
+        """Effects that were done, or are not due any more, wait for nothing."""
+        for kind in self._pauses.keys() - due:
+            del self._pauses[kind]
+            note_wait(self._drain, f"race {kind}", None)
 
     # -- facts
     async def _facts(self, state: RaceState, earlier: list[RaceState]) -> Facts:
@@ -224,7 +236,7 @@ class RaceClock:
             is_previous_settled=not earlier or earlier[-1].settlement is not None,
             is_alone=shared is None,
             held=shared.held(state, "field" if state.stage == "closed" else "results") if shared else (),
-            done=await self._done(state, now_ms),
+            done=await self._done(state, earlier, now_ms),
         )
 
     def _plan_of(self, state: RaceState) -> Timeline | None:
@@ -243,16 +255,17 @@ class RaceClock:
                 raise
             return finalized
 
-    async def _done(self, state: RaceState, now_ms: int) -> dict[str, frozenset[tuple[str, str]]] | None:
-        """What the others say they did, asked for now and then, once stand-ins may be due."""
+    async def _done(self, state: RaceState, earlier: list[RaceState], now_ms: int) -> dict[str, frozenset[Pair]] | None:
+        """What the others say they did, asked for now and then, from when stand-ins may be due until logs are anchored:
+        what is done later need not stand in them."""
         draw, opened, shared = state.draw, state.opened, self._effects.shared
         if shared is None or state.stage != "running" or draw is None or opened is None:
             return None
         is_early = now_ms < draw.drawn_ms + opened.policy.race.stand_in_ms
-        if is_early or now_ms < self._asked_ms + ASK_MS or not is_shared(state, self._node.signer.hotkey):
+        if is_early or self._plan is None or is_anchoring(self._plan, now_ms) or now_ms < self._asked_ms + ASK_MS:
             return None
         self._asked_ms = now_ms
-        return await shared.done(state)
+        return await shared.done(state, earlier)
 
     async def _pending_qualifying(self, state: RaceState, earlier: list[RaceState]) -> int:
         """Undecided agents that a closed race waits for: committed by its close, and since the last race's close,

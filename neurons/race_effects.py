@@ -36,6 +36,7 @@ from arena.race.settle import settle
 from arena.race.state import RaceState, open_race, settlement_inputs
 from arena.race.succession import succession
 from arena.records.model import ReleaseRecord, SettlementRecord
+from arena.store.port import StoredSubmission
 from neurons.node import Node
 from neurons.race_list import RaceList
 from neurons.race_log import RaceLog
@@ -168,15 +169,30 @@ class RaceEffects:
         self._beacon = beacon
 
     async def _requalify(self, top: Top | None) -> None:
-        """Send agents that qualified under another policy back to qualifying; the top agent races anyway."""
+        """Send agents that were decided under another policy back to qualifying: those that passed (the top agent races
+        anyway), and of those that failed the ones their miners still stand for."""
         await self._qualifying.refresh()
-        for submission in await self._node.store.submissions(("qualified",)):
+        again, failed = [], []
+        for submission in await self._node.store.submissions(("qualified", "unqualified")):
             agent = submission.subject.agent_version_id
             found = self._qualifying.qualification(agent, self._suite, self._node.policy)
             is_passed = found.state == "qualified" or (self.shared is not None and found.passes > 0)
-            if not is_passed and (top is None or agent != top.agent_version_id):
-                await self._node.store.set_submission_state(agent, "accepted")
-                self._node.log.warning("qualifies again under another policy", agent=submission.name)
+            if submission.state == "unqualified":
+                failed += [] if found.finished else [submission]
+            elif not is_passed and (top is None or agent != top.agent_version_id):
+                again.append(submission)
+        for submission in again + await self._committed(failed):
+            await self._node.store.set_submission_state(submission.subject.agent_version_id, "accepted")
+            self._node.log.warning("qualifies again under another policy", agent=submission.name)
+
+    async def _committed(self, submissions: list[StoredSubmission]) -> list[StoredSubmission]:
+        """Those that their miners' slots on chain still hold: nothing was handed in since."""
+        if not submissions:
+            return []
+        chain, subjects = self._node.chain, [submission.subject for submission in submissions]
+        slots = await chain.commitments(sorted({each.miner_hotkey for each in subjects}), await chain.block())
+        held = {(slot.hotkey, slot.sha256) for slot in slots.values()}
+        return [each for each in submissions if (each.subject.miner_hotkey, each.subject.commitment_sha256) in held]
 
     async def _fix_field(self, effect: FixField, state: RaceState, earlier: list[RaceState]) -> FieldFixed:
         policy = _opened(state).policy

@@ -2,7 +2,8 @@
 
 Promise: a fold over signed records and nothing else (`arena.race.fold`), so a restart rebuilds exactly the same
 picture, and readers that refresh at the same time count every record once. A settlement or release counts only when it
-is this store's. `race_id` "" stands for qualifying, which belongs to no race.
+is this store's. `race_id` "" stands for qualifying, which belongs to no race and never ends: of its records it keeps
+only those on which a verdict is owed, and the results of agents that are not decided yet.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from arena.store.port import Store
 __all__ = ["QUALIFYING", "REFUSALS_MAX", "RaceLog"]
 
 QUALIFYING = ""  # the race id under which qualifying runs
+COMPACT_EVERY = 5_000  # records, while a long log is read for the first time
 
 
 class RaceLog:
@@ -32,6 +34,8 @@ class RaceLog:
         self._reading = asyncio.Lock()
         self._last_seq: dict[str, int] = {}
         self._records = RaceRecords()
+        self._fresh = 0  # records taken since they were compacted
+        self._decided: dict[tuple[str, str], Qualification] = {}  # by agent and policy hash
         self.settlement: SettlementRecord | None = None
         self.release: ReleaseRecord | None = None
 
@@ -54,6 +58,10 @@ class RaceLog:
                     if record.seq > self._last_seq.get(validator, 0):
                         self._read(record)
                         self._last_seq[validator] = record.seq
+                        self._fresh += 1
+                        if self._fresh >= COMPACT_EVERY:
+                            self._compact()
+            self._compact()
 
     def owed(self, validator: str) -> list[CountedEvaluation]:
         """A validator's evaluations that wait for a verdict (`RaceRecords.owed`)."""
@@ -67,10 +75,22 @@ class RaceLog:
         """Where an agent stands in qualifying under `policy`, from the records so far.
 
         Results under another policy don't count. A failed or closed item withdraws its problem when the problem was at
-        fault, and is a zero when the agent was; any other leaves the agent pending.
+        fault, and is a zero when the agent was; any other leaves the agent pending. Once decided it stays so for this
+        process, whatever comes later.
         """
-        results = self._records.qualifying_results(agent_version_id, policy.policy_sha256)
-        return qualify(results, problem_ids, policy)
+        agent = (agent_version_id, policy.policy_sha256)
+        if agent not in self._decided:
+            found = qualify(self._records.qualifying_results(*agent), problem_ids, policy)
+            if found.state == "pending":
+                return found
+            self._decided[agent] = found
+            self._records.forget(*agent)
+        return self._decided[agent]
+
+    def _compact(self) -> None:
+        if self._race_id == QUALIFYING and self._fresh:
+            self._fresh = 0
+            self._records.compact()
 
     def _read(self, record: SignedRecord) -> None:
         payload = decode_content(record.content).payload

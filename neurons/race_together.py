@@ -17,6 +17,7 @@ from arena.chain.keys import verify
 from arena.exchange.port import HeldLogs, Peer, Peers
 from arena.exchange.pull import Puller, Wanted
 from arena.exchange.tally import COUNTED_KINDS, add_tally, counts, read_tally, take_tally
+from arena.race.belief import Pair, believed, compare_words
 from arena.race.candidates import select_candidates
 from arena.race.events import (
     AdoptSettlement,
@@ -54,7 +55,8 @@ from neurons.node import Node
 from problems.errors import ArenaError
 
 SharedEffect = FixField | Settle | ReadChain | AnchorLog | Commit | PullLogs | EnqueueStandIns | AdoptSettlement
-PULL_PAUSE_MS, PULL_PAUSE_MS_MAX = 10_000, 120_000
+PULL_PAUSE_MS, PULL_PAUSE_MS_MAX = 2_000, 120_000
+STAND_INS_PAGE = 32
 _QUALIFYING = ""
 _AWAY = "U3040"
 
@@ -80,6 +82,7 @@ class SharedEffects:
         self._asked: tuple[AnchoredLog, ...] = ()
         self._pause_ms = self._not_before_ms = 0
         self._unfit: set[AnchoredLog] = set()  # what no peer can mend is not asked for again
+        self._said: tuple[str, dict[str, set[Pair]]] = ("", {})  # of one race, by validator
 
     async def rest(self) -> None:
         """Wait for the pull under way, if there is one. How it ended is said at the next turn that asks for logs."""
@@ -105,9 +108,7 @@ class SharedEffects:
                 await self._pull(effect, state)
                 return None
             case EnqueueStandIns():
-                added = await self._node.store.enqueue(effect.items)
-                if added:
-                    self._node.log.info("stands in", race=state.race_id, items=added)
+                await self._enqueue(effect, state)
                 return None
             case FixField():
                 return await self._fix_field(effect, state, earlier)
@@ -133,19 +134,14 @@ class SharedEffects:
         logs, records = await self._counted(effect.logs or (), "results", state)
         before, settling = succession(earlier), state.read("settling")
         assert settling is not None and settling.metagraph is not None, "a race settles after its settling block"
-        record = settle(
-            settlement_inputs(
-                state,
-                settling.metagraph,
-                records.evaluations,
-                records.verdicts,
-                before.history,
-                before.eliminated,
-                logs,
-            )
+        inputs = settlement_inputs(
+            state, settling.metagraph, records.evaluations, records.verdicts, before.history, before.eliminated, logs
         )
+        record, words = settle(inputs), compare_words(self._said_of(state.race_id), inputs)
+        if words.broken:
+            self._node.log.warning("said it was done and did not show it", race=state.race_id, peers=words.broken)
         await self._node.sequencer.append([record])
-        return SettlementProposed(settlement=record)
+        return SettlementProposed(settlement=record, words=words)
 
     # -- the chain
     async def _read(self, effect: ReadChain) -> ChainRead | None:
@@ -225,10 +221,11 @@ class SharedEffects:
             if pulled.log is not None:
                 self._node.log.info("log held", size=pulled.log.size, rows=pulled.log.rows, **about)
 
-    async def done(self, state: RaceState) -> dict[str, frozenset[tuple[str, str]]]:
-        """The pairs that each of the others says it has done; one that does not answer, or runs the race under another
-        policy, has done none."""
-        said: dict[str, frozenset[tuple[str, str]]] = {}
+    async def done(self, state: RaceState, earlier: list[RaceState]) -> dict[str, frozenset[Pair]]:
+        """The pairs that each of the others that are believed says it has done; one that does not answer, or runs the
+        race under another policy, has done none. What anybody says is kept, to be compared with its log."""
+        trusted, raced = believed(past.words for past in earlier), _pairs_of(state)
+        said: dict[str, frozenset[Pair]] = {}
         for peer in await self.peers(state):
             try:
                 progress = await self._sharing.peers.progress(peer, state.race_id)
@@ -240,8 +237,27 @@ class SharedEffects:
             if state.opened is not None and progress.policy_sha256 != state.opened.policy_sha256:
                 self._node.log.warning("another policy", peer=peer.hotkey, theirs=progress.policy_sha256[:12])
                 continue
-            said[peer.hotkey] = frozenset(progress.done)
+            pairs = raced.intersection(progress.done)  # nobody fills our memory with other pairs
+            self._said_of(state.race_id).setdefault(peer.hotkey, set()).update(pairs)
+            if peer.hotkey in trusted:
+                said[peer.hotkey] = pairs
         return said
+
+    def _said_of(self, race_id: str) -> dict[str, set[Pair]]:
+        """All that was heard in a race of pairs that are done; a process that is killed forgets it."""
+        if self._said[0] != race_id:
+            self._said = (race_id, {})
+        return self._said[1]
+
+    async def _enqueue(self, effect: EnqueueStandIns, state: RaceState) -> None:
+        """Fill the room with pairs that are not in the queue, nor ever were."""
+        added = 0
+        for begin in range(0, len(effect.items), STAND_INS_PAGE):
+            if added >= effect.room:
+                break
+            added += await self._node.store.enqueue(effect.items[begin : begin + STAND_INS_PAGE])
+        if added:
+            self._node.log.info("stands in", race=state.race_id, items=added)
 
     def had(self, state: RaceState, roll: Roll) -> tuple[AnchoredLog, ...]:
         """The logs that this node has for a roll, its own among them."""
@@ -335,6 +351,12 @@ class SharedEffects:
 
     def _complain(self, peer: Peer, error: ArenaError) -> None:
         self._node.log.warning("peer", peer=peer.hotkey, code=error.failure.code, detail=error.failure.detail)
+
+
+def _pairs_of(state: RaceState) -> frozenset[Pair]:
+    """The (agent, problem) pairs of a race that runs."""
+    field, drawn = state.field.field if state.field else (), state.draw.drawn if state.draw else ()
+    return frozenset((each.subject.agent_version_id, problem_id) for each in field for problem_id in drawn)
 
 
 def _with_incumbent(found: tuple[Candidate, ...], before: Succession) -> list[Candidate]:

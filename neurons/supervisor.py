@@ -113,9 +113,9 @@ class Supervisor:
             node.tail.exchange = Exchange(self._desk(node.sharing, self._sharing), node.sharing.auth)
         self._intake = Intake(node, qualifying)
         self._verdicts = VerdictLoop(node, self._clock.current_logs)
-        self._weights = WeightsLoop(node, self._clock, is_shadow=is_shadow)
         self._anchors = AnchorLoop(node, checkpoints.anchor_every_s, is_quiet=self._clock.is_quiet)
         self._watch = ChainWatch(node)
+        self._weights = WeightsLoop(node, self._clock, is_shadow=is_shadow, is_stale=self._watch.is_stale)
         self._database = DatabaseWatch(node)
         schedules = Schedules(checkpoint_every_s=checkpoints.every_s, anchor_every_s=checkpoints.anchor_every_s)
         heard = self._sharing.peers_seen if self._sharing else tuple

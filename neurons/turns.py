@@ -82,13 +82,13 @@ async def take_turns(
         try:
             await _coded(turn)
             pause_s = 0.0
-            _note(drain, name, None)
+            note_wait(drain, name, None)
         except ArenaError as error:
             if not error.entry.is_retryable:
                 raise
             pause_s = longer_pause_s(pause_s)
             log.warning("waiting", loop=name, seconds=pause_s, code=error.failure.code, detail=error.failure.detail)
-            _note(drain, name, error)
+            note_wait(drain, name, error)
         await drained_within(drain, max(every_s, pause_s * _spread(drain)))
 
 
@@ -109,17 +109,17 @@ async def persist(
     while True:
         try:
             await _coded(action)
-            _note(drain, loop, None)
+            note_wait(drain, loop, None)
             return
         except LeaseLostError:
-            _note(drain, loop, None)
+            note_wait(drain, loop, None)
             raise
         except ArenaError as error:
             if not error.entry.is_retryable or drain.is_set():
                 raise
             pause_s = longer_pause_s(pause_s)
             log.warning("trying again", action=name, seconds=pause_s, code=error.failure.code)
-            _note(drain, loop, error)
+            note_wait(drain, loop, error)
         await drained_within(drain, pause_s * _spread(drain))
 
 
@@ -143,7 +143,8 @@ def _spread(drain: asyncio.Event) -> float:
     return drain.spread(*SPREAD) if isinstance(drain, Drain) else random.uniform(*SPREAD)
 
 
-def _note(drain: asyncio.Event, loop: str, error: ArenaError | None) -> None:
+def note_wait(drain: asyncio.Event | None, loop: str, error: ArenaError | None) -> None:
+    """Say what a loop, or a part of one, waits for; None: nothing any more. Without a `Drain` nobody listens."""
     if not isinstance(drain, Drain):
         return
     if error is None:

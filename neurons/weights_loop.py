@@ -1,18 +1,21 @@
 """The weights loop: keeps the weights of the latest settled race set on chain, whatever races do meanwhile.
 
 Promise: every try is kept as a result row, and when the next one is due follows from those rows alone, so a restart
-neither forgets nor hurries; the vector is made for the subnet as it is at the try (`arena.race.payment`).
+neither forgets nor hurries; the vector is made for the subnet as it is at the try (`arena.race.payment`), and none is
+made while the chain stands still, since nobody knows then how the subnet is.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from arena.race.payment import next_try_block, paid_race, vector_at
 from arena.store.port import WeightsResult
 from neurons.node import Node
 from neurons.race_clock import RaceClock
 from neurons.turns import take_turns
+from problems.errors import ArenaError
 
 TURN_S = 1.0
 _RESULTS = 50  # the latest rows: more refusals in a row than the longest wait needs to be known
@@ -21,9 +24,17 @@ _RESULTS = 50  # the latest rows: more refusals in a row than the longest wait n
 class WeightsLoop:
     """Sets the weights of the clock's latest settled race, now and again every tempo."""
 
-    def __init__(self, node: Node, clock: RaceClock, *, is_shadow: bool = False) -> None:
-        """`is_shadow`: races are run, settled and published, and no weights are ever set."""
-        self._is_shadow = is_shadow
+    def __init__(
+        self,
+        node: Node,
+        clock: RaceClock,
+        *,
+        is_shadow: bool = False,
+        is_stale: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`is_shadow`: races are run, settled and published, and no weights are ever set. `is_stale`: whether the
+        newest block stands still (`neurons.chain_watch`)."""
+        self._is_shadow, self._is_stale = is_shadow, is_stale
         self._node = node
         self._clock = clock
         self._tempo: int | None = None
@@ -33,7 +44,10 @@ class WeightsLoop:
         await take_turns("weights", self.turn, drain, self._node.log, every_s=TURN_S)
 
     async def turn(self) -> WeightsResult | None:
-        """Set the weights if a try is due; its result, or None."""
+        """Set the weights if a try is due; its result, or None.
+
+        Raises ArenaError U3034 when one is due and the chain stands still: the loop waits, and says so in the status.
+        """
         node = self._node
         if self._is_shadow:
             return None
@@ -41,8 +55,11 @@ class WeightsLoop:
         if state is None:
             return None
         results = await node.store.weights_results(_RESULTS)
-        if await node.chain.block() < next_try_block(results, state.race_id, await self._tempo_blocks()):
+        block = await node.chain.block()
+        if block < next_try_block(results, state.race_id, await self._tempo_blocks()):
             return None
+        if self._is_stale():
+            raise ArenaError("U3034", f"weights of {state.race_id} wait for a block after {block}")
         metagraph = await node.chain.metagraph()
         self._tempo = metagraph.tempo
         vector = vector_at(state, metagraph)

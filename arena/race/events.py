@@ -12,6 +12,7 @@ import msgspec
 
 from arena.chain.port import BeaconRound, Commitment, Metagraph
 from arena.policy import Policy
+from arena.race.belief import Words
 from arena.race.model import Batch, Candidate, Top
 from arena.race.roll import AnchoredLog
 from arena.race.timeline import Moment, Roll
@@ -96,9 +97,13 @@ class SettlementDue(msgspec.Struct, frozen=True, kw_only=True, tag="settling", t
 
 
 class SettlementProposed(msgspec.Struct, frozen=True, kw_only=True, tag="proposed", tag_field="event"):
-    """The settlement record stands in this validator's log; whether others settled alike is not known yet."""
+    """The settlement record stands in this validator's log; whether others settled alike is not known yet.
+
+    `words`: whose counted log held what it said was done (`arena.race.belief`); nobody's where it was not heard.
+    """
 
     settlement: SettlementRecord
+    words: Words = Words()
 
 
 class RaceSettled(msgspec.Struct, frozen=True, kw_only=True, tag="settled", tag_field="event"):
@@ -206,9 +211,11 @@ class PullLogs(msgspec.Struct, frozen=True, kw_only=True, tag="pull_logs", tag_f
 
 
 class EnqueueStandIns(msgspec.Struct, frozen=True, kw_only=True, tag="enqueue_stand_ins", tag_field="effect"):
-    """Enqueue pairs of validators that gave nothing (idempotent by item id). Appends nothing."""
+    """Enqueue of these pairs of validators that gave nothing as many new ones as there is `room` for (idempotent by
+    item id). Those that are left are due again at a later turn, unless they were done by then. Appends nothing."""
 
     items: tuple[WorkItem, ...]
+    room: int
 
 
 class AdoptSettlement(msgspec.Struct, frozen=True, kw_only=True, tag="adopt", tag_field="effect"):
@@ -243,7 +250,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `batch_failure` is the code with which the batch did not open although the round is out. `is_beacon_asked`: after
     the beacon's grace this process asked for the round and was told that it is not there; one that was down has asked
     nobody yet. `is_alone`: this node can ask nobody, and races by itself. `held` names the logs of others that it holds
-    whole; `done` says which (agent, problem) pairs the others say they have done, None while they were not asked.
+    whole; `done` says which (agent, problem) pairs those of the others that are believed say they have done
+    (`arena.race.belief`), None while they were not asked.
     """
 
     now_ms: int
@@ -256,7 +264,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     batch_failure: str = ""
     is_beacon_asked: bool = True
     pending_qualifying: int = 0  # agents committed since the race before, by the close, and not decided yet
-    open_race_items: int = 0
+    open_race_items: int = 0  # of this validator, read while the race runs
     owed_verdicts: int = 0  # race evaluations whose success has no verdict yet, and may still get one
     is_previous_settled: bool = True
     is_alone: bool = True

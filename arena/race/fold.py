@@ -1,13 +1,15 @@
 """What records say of a race, or of qualifying, whoever's logs they come from: a fold, each record taken once.
 
 Promise: pure. Each validator speaks for itself: a verdict counts for the evaluation of its own validator alone, and the
-first verdict on a body is the one that counts.
+first verdict on a body is the one that counts. Qualifying never ends: what it needs of records is kept, not the records
+(`compact`), and of an agent that was decided nothing (`forget`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from sys import intern
 
 from arena.race.model import CountedEvaluation, CountedVerdict
 from arena.race.qualify import QualifyingResult
@@ -29,6 +31,7 @@ class RaceRecords:
         self._first: dict[tuple[str, str], Verdict] = {}  # by validator and body
         self._refusals: Counter[tuple[str, str]] = Counter()  # by validator and body
         self._of_agent: dict[str, list[CountedEvaluation]] = {}
+        self._compacted: dict[str, list[tuple[str, QualifyingResult]]] = {}  # by agent: policy hash and result
         self._closings: dict[str, dict[tuple[str, str], Owner]] = {}  # by agent, then by validator and problem id
 
     def take(self, validator: str, seq: int, content_sha256: str, payload: Payload) -> None:
@@ -59,13 +62,45 @@ class RaceRecords:
         rows = [row for row in self.evaluations if row.validator == validator and self._is_owed(row)]
         return sorted(rows, key=lambda row: not is_success(row.record))
 
+    def compact(self) -> None:
+        """Keep of evaluations on which nothing is owed their qualifying results alone, and of verdicts nothing else."""
+        kept: list[CountedEvaluation] = []
+        for row in self.evaluations:
+            if self._is_owed(row):
+                kept.append(row)
+                continue
+            result = self._result(row)
+            if result is None:  # it never says anything
+                continue
+            policy_sha256, agent = row.record.conditions.policy_sha256, row.record.subject.agent_version_id
+            small = QualifyingResult(
+                validator=intern(result.validator), problem_id=intern(result.problem_id), score_e4=result.score_e4
+            )
+            self._compacted.setdefault(agent, []).append((intern(policy_sha256), small))
+        bodies = {(row.validator, row.record.body_sha256) for row in kept}
+        self.evaluations, self.verdicts, self._of_agent = kept, [], {}
+        for row in kept:
+            self._of_agent.setdefault(row.record.subject.agent_version_id, []).append(row)
+        self._first = {key: verdict for key, verdict in self._first.items() if key in bodies}
+        self._refusals = Counter({key: count for key, count in self._refusals.items() if key in bodies})
+
+    def forget(self, agent_version_id: str, policy_sha256: str) -> None:
+        """Let go of an agent's compacted results under a policy: it was decided."""
+        rows = self._compacted.pop(agent_version_id, [])
+        left = [(policy, result) for policy, result in rows if policy != policy_sha256]
+        if left:
+            self._compacted[agent_version_id] = left
+
     def qualifying_results(self, agent_version_id: str, policy_sha256: str) -> Iterator[QualifyingResult]:
         """What validators found of an agent under a policy: outcome x coefficient, zeros, withdrawn problems."""
+        for policy, result in self._compacted.get(agent_version_id, ()):
+            if policy == policy_sha256:
+                yield result
         for row in self._of_agent.get(agent_version_id, ()):
             if row.record.conditions.policy_sha256 == policy_sha256:
-                result = self._result(row)
-                if result is not None:
-                    yield result
+                found = self._result(row)
+                if found is not None:
+                    yield found
         for (validator, problem_id), owner in self._closings.get(agent_version_id, {}).items():
             closed = _unscored(validator, problem_id, owner)
             if closed is not None:

@@ -40,6 +40,16 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
     return counted
 
 
+def pairs_given(inputs: SettlementInputs) -> dict[str, frozenset[tuple[str, str]]]:
+    """By validator: the (agent, problem) pairs of the field for which the records hold a result of its own."""
+    problem_ids = frozenset(problem.problem_id for problem in inputs.batch.problems)
+    given: dict[str, set[tuple[str, str]]] = {}
+    for pair, results in _results_by_validator(inputs, problem_ids).items():
+        for validator in results:
+            given.setdefault(validator, set()).add(pair)
+    return {validator: frozenset(pairs) for validator, pairs in given.items()}
+
+
 def _results_by_validator(
     inputs: SettlementInputs, drawn: frozenset[str]
 ) -> dict[tuple[str, str], dict[str, TrajectoryResult]]:

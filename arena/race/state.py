@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from arena.chain.port import BeaconRound, Metagraph
 from arena.policy import Policy, RaceRules
+from arena.race.belief import Words
 from arena.race.draw import draw_problems, race_seed
 from arena.race.events import (
     BatchReleased,
@@ -80,6 +81,7 @@ class RaceState(msgspec.Struct, frozen=True, kw_only=True):
     reads: tuple[ChainRead, ...] = ()  # a race that several validators share: what the chain held, moment by moment
     committed: tuple[Committed, ...] = ()  # what this validator said on chain, moment by moment
     proposed: SettlementRecord | None = None  # this validator's own settlement, before it is known who settled alike
+    words: Words = Words()  # whose log held what it said was done
     is_adopted: bool = False
     adopted_history: tuple[SettlementRecord, ...] = ()
 
@@ -175,7 +177,7 @@ def _moved(state: RaceState, event: Event) -> RaceState:
         case "closed" | "running" | "settling", Committed() if state.stated(event.moment) is None:
             return replace(state, committed=(*state.committed, event))
         case "settling", SettlementProposed() if state.proposed is None and event.settlement.race_id == state.race_id:
-            return replace(state, proposed=event.settlement)
+            return replace(state, proposed=event.settlement, words=event.words)
         case "closed" | "running" | "settling", RaceSettled() if _may_end(state, event):
             return replace(
                 state,

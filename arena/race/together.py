@@ -58,6 +58,12 @@ Due = tuple[Event | Effect, ...]
 NO_QUORUM = "no quorum"
 NOT_OURS = "no quorum here: other validators settled alike, and this one could not"
 TOO_LATE = "no quorum here: what the chain and the other validators held could not be read in time"
+STAND_INS_WAITING = 64  # at most, so that what others do meanwhile is not in our queue
+
+
+def is_anchoring(plan: Timeline, now_ms: int) -> bool:
+    """True once validators may have anchored their results: what is done from then on counts for nobody for sure."""
+    return now_ms >= plan.settling_ms - plan.lead_ms
 
 
 def is_shared(state: RaceState, validator: str) -> bool:
@@ -179,7 +185,7 @@ def _while_running(state: RaceState, facts: Facts, opened: RaceOpened, plan: Tim
     if state.items is None:
         items = race_items(*about, seed=state.draw.seed, validators=state.field.validators, validator=facts.validator)
         due.append(EnqueueItems(items=items))
-    elif facts.done is not None and facts.now_ms < plan.settling_ms:
+    elif facts.done is not None and not is_anchoring(plan, facts.now_ms):
         late = stand_in_items(
             *about,
             seed=state.draw.seed,
@@ -188,8 +194,9 @@ def _while_running(state: RaceState, facts: Facts, opened: RaceOpened, plan: Tim
             done=facts.done,
             waited_ms=facts.now_ms - state.draw.drawn_ms,
         )
-        if late:
-            due.append(EnqueueStandIns(items=late))
+        room = STAND_INS_WAITING - facts.open_race_items
+        if late and room > 0:
+            due.append(EnqueueStandIns(items=late, room=room))
     return (*due, *_settling_due(state, facts, plan))
 
 

@@ -17,6 +17,7 @@ import zstandard
 from arena.chain.port import Verifier
 from arena.records.body import Unread, read_body, read_content
 from arena.records.chain import signing_message
+from arena.records.filing import Filing, filing_of
 from arena.records.model import (
     AttemptRecord,
     Context,
@@ -28,6 +29,7 @@ from arena.records.model import (
     VerdictRecord,
 )
 from arena.records.report import Rule
+from arena.store.port import FiledRecord
 from harness.trace import EvaluationBody
 from problems.errors import ArenaError
 from problems.outcome import OutcomeScore
@@ -44,7 +46,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     """One record as a store or an export holds it, and the body it names.
 
     `content` None makes it a stub: only chain, tree and signature can be checked. `body` is the canonical bytes of the
-    body, or, where `frame_size` > 0, a zstd frame of that many bytes; None where none is stored.
+    body, or, where `frame_size` > 0, a zstd frame of that many bytes; None where none is stored. `filing`: what a store
+    finds the record by, and whether it lies with the day it arrived on (`is_dated`); None in an export.
     """
 
     validator: str
@@ -55,6 +58,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     content: bytes | None
     body: bytes | None = None
     frame_size: int = 0
+    filing: Filing | None = None
+    is_dated: bool = True
 
 
 class AttemptFacts(msgspec.Struct, frozen=True, array_like=True, tag="attempt"):
@@ -119,6 +124,7 @@ class Finding(msgspec.Struct, frozen=True, array_like=True):
 
 def entry_of(record: SignedRecord, body: bytes | None = None, frame_size: int = 0) -> Entry:
     """A stored record as an entry, with its body as canonical bytes or as a zstd frame of `frame_size` bytes."""
+    filed = (record.filing, record.is_dated) if isinstance(record, FiledRecord) else ()
     return Entry(
         record.validator,
         record.seq,
@@ -128,6 +134,7 @@ def entry_of(record: SignedRecord, body: bytes | None = None, frame_size: int = 
         record.content,
         body,
         frame_size,
+        *filed,
     )
 
 
@@ -143,6 +150,8 @@ def inspect(entry: Entry, verify_signature: Verifier) -> Finding:
         faults.append(("signature", f"it is not signed by {entry.validator}"))
     if entry.content is None:
         return Finding(*place, tuple(faults), is_stub=True)
+    if entry.filing is not None and (misfiled := _misfiled(entry.content, entry.filing, is_dated=entry.is_dated)):
+        faults.append(("filing", misfiled))
     try:
         content = read_content(entry.content)
     except ArenaError as error:
@@ -166,6 +175,15 @@ def _malformed(entry: Entry) -> str:
     if not _SHA256.fullmatch(entry.prev) or not _SHA256.fullmatch(entry.content_sha256):
         return "prev and content_sha256 are 64 lower-case hex digits each"
     return "" if _SIGNATURE.fullmatch(entry.signature) else "a signature is 128 lower-case hex digits"
+
+
+def _misfiled(content: bytes, filing: Filing, *, is_dated: bool) -> str:
+    """What a store files a record under that its content does not state, or ""."""
+    stated = filing_of(content)
+    wrong = [name for name in Filing.__struct_fields__ if stated and getattr(filing, name) != getattr(stated, name)]
+    if wrong:
+        return f"the store files it under another {', '.join(wrong)} than its content states"
+    return "" if is_dated else "the store files it under another day than it arrived on"
 
 
 def _facts(payload: Payload) -> Facts:

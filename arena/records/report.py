@@ -21,6 +21,7 @@ Rule = Literal[
     "chain",  # prev is not the hash of the record before
     "content",  # the bytes do not have the hash that is signed
     "signature",
+    "filing",  # the store finds it by a kind, race or body its content does not state, or on another day
     "schema",  # the content is no record, although its version and kind are ones this release knows
     "body",  # missing, changed, or about something else than its record
     "attempt",  # an evaluation without the attempt that made it

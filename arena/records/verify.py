@@ -10,21 +10,22 @@ path: entries -> `inspect` -> `LogCheck`.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-import msgspec
-
 from arena.chain.port import Subtensor, Verifier
-from arena.records.anchors import require_anchor
+from arena.records.anchors import note_sha256, require_anchor
 from arena.records.checkpoint import Checkpoint, read_checkpoint
+from arena.records.filing import filing_of
 from arena.records.inspection import Entry, Finding, entry_of
 from arena.records.log_check import LogCheck, LogStart
 from arena.records.model import EvaluationRecord, Head, SignedRecord
 from arena.records.report import DEFECTS_KEPT, AnchorFacts, Defect, VerifyReport
 from arena.records.workers import Inspector, open_inspector
+from arena.store.bodies import restore_bodies
 from arena.store.port import Frame, LogLeaf, Store, StoredBody, StoredCheckpoint
 from problems.errors import ArenaError
 
@@ -48,17 +49,7 @@ BodiesOf = Callable[[Sequence[str], str], Awaitable[Sequence[StoredBody | Frame]
 Progress = Callable[[int], None]
 
 
-class _NamedPayload(msgspec.Struct):
-    kind: str
-    body_sha256: str = ""
-
-
-class _NamedContent(msgspec.Struct):
-    payload: _NamedPayload
-
-
 _SHA256 = re.compile("[0-9a-f]{64}")
-_NAMED = msgspec.json.Decoder(_NamedContent)
 _EVALUATION = str(EvaluationRecord.__struct_config__.tag)
 
 
@@ -116,22 +107,15 @@ async def verify_store(
     begins = {point.validator: point.size for point in since}
     async with open_inspector(verify_signature, processes) as inspector:
         check = LogCheck([*checkpoints, *since])
-        for validator in await _logs(store):
+        for validator in await store.validators():
             stored = await store.checkpoints(validator)
             _expect_stored(check, validator, stored, verify_signature)
             await _take_leaves(check, store, validator, begins.get(validator, 0), progress)
             await _take_log(check, store, validator, inspector, progress)
             for checkpoint in stored:
-                if checkpoint.anchor_block:
+                if checkpoint.anchor_block and checkpoint.note:
                     await _check_anchor(check, checkpoint, subtensor, verify_signature)
     return check.report()
-
-
-async def _logs(store: Store) -> list[str]:
-    """The logs of a store; its own too where checkpoints say that there was one and its head is gone."""
-    names = await store.validators()
-    is_beheaded = store.validator not in names and await store.checkpoints(store.validator)
-    return sorted([*names, store.validator]) if is_beheaded else names
 
 
 def _expect_stored(
@@ -139,6 +123,10 @@ def _expect_stored(
 ) -> None:
     """Hold the log against its stored checkpoints; one that is not what it is stored as is a defect."""
     for checkpoint in stored:
+        if not checkpoint.note:
+            detail = f"block {checkpoint.anchor_block} is said to anchor it, and it is not stored"
+            check.report_defect(validator, checkpoint.size, "checkpoint", detail)
+            continue
         try:
             point = read_checkpoint(checkpoint.note, verify_signature)
         except ArenaError as error:
@@ -170,7 +158,8 @@ async def _take_log(
     """The rest of a log, up to a head that did not move while its records were read."""
     while True:
         before = check.head(validator)
-        await _take(check, _loaded(store.records(validator, after_seq=before.seq), store.frames), inspector, progress)
+        rows = store.filed_records(validator, after_seq=before.seq)
+        await _take(check, _loaded(rows, store.every_frame), inspector, progress)
         head = await store.head(validator)
         if head == check.head(validator) or before == check.head(validator):
             break
@@ -180,8 +169,9 @@ async def _take_log(
 async def _check_anchor(
     check: LogCheck, checkpoint: StoredCheckpoint, subtensor: Subtensor | None, verify_signature: Verifier
 ) -> None:
-    """Ask the chain whether it held this checkpoint in the block its anchor names."""
-    wrong = ""
+    """Ask the chain whether it held this checkpoint in the block its anchor names; and the store, of which hash."""
+    is_other = checkpoint.anchored_sha256 not in ("", note_sha256(checkpoint.note))
+    wrong = "its anchor is stored under another hash than its note has" if is_other else ""
     if subtensor is not None:
         commitment = await subtensor.commitment(checkpoint.validator, checkpoint.anchor_block)
         try:
@@ -235,18 +225,23 @@ async def _loaded(
         found: dict[tuple[str, str], StoredBody | Frame] = {}
         for validator, names in wanted.items():
             for body in await bodies_of(sorted(names), validator):
-                found[validator, body.body_sha256] = body
+                if found.setdefault((validator, body.body_sha256), body) is not body and not await _is_intact(body):
+                    found[validator, body.body_sha256] = body  # of several copies a damaged one is to be seen
         yield [_entry(record, found.get((record.validator, name))) for record, name in zip(batch, named, strict=True)]
 
 
 def _body_name(record: SignedRecord) -> str:
     """The body an evaluation names, read as loosely as can be; "" for other records and for bytes that are none."""
-    try:
-        payload = _NAMED.decode(record.content).payload
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    named = filing_of(record.content)
+    if named is None or named.kind != _EVALUATION or not _SHA256.fullmatch(named.body_sha256):
         return ""
-    is_name = payload.kind == _EVALUATION and _SHA256.fullmatch(payload.body_sha256)
-    return payload.body_sha256 if is_name else ""
+    return named.body_sha256
+
+
+async def _is_intact(body: StoredBody | Frame) -> bool:
+    content = (await restore_bodies([body]))[0].content if isinstance(body, Frame) else body.content
+    is_sized = not isinstance(body, Frame) or len(content) == body.size
+    return is_sized and hashlib.sha256(content).hexdigest() == body.body_sha256
 
 
 def _entry(record: SignedRecord, body: StoredBody | Frame | None) -> Entry:

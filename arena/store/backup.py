@@ -43,6 +43,7 @@ _SNAPSHOT = text("select pg_export_snapshot()")
 _SERVER = text("show server_version")
 _NOW_MS = text("select (extract(epoch from now()) * 1000)::bigint")
 _HEADS = text("select validator, seq, hash from arena.head order by validator")
+_HOLDERS = text("select distinct validator from arena.body where content is null order by validator")
 _HOTKEYS = text("select hotkey from arena.validator order by hotkey")
 _TABLES = text(
     "select relname from pg_class where relnamespace = 'arena'::regnamespace and relkind in ('r', 'p')"
@@ -131,7 +132,7 @@ async def _fill(
         taken_ms, server_version = [(await connection.execute(query)).scalar_one() for query in (_NOW_MS, _SERVER)]
         with (folder / ARCHIVE).open("xb") as archive:
             await asyncio.to_thread(tools.dump, owner_dsn, snapshot, archive)
-        kept = await _keep_objects(connection, facts, objects, copies, progress)
+        kept = await _keep_objects(connection, objects, copies, progress)
     manifest = BackupManifest(
         taken_ms=taken_ms,
         server_version=server_version,
@@ -194,14 +195,13 @@ async def _snapshot(owner_dsn: str) -> AsyncIterator[tuple[AsyncConnection, str]
 
 async def _keep_objects(
     connection: AsyncConnection,
-    facts: StoreFacts,
     objects: BodyObjects | None,
     copies: BodyObjects | None,
     progress: Progress | None,
 ) -> ObjectsFacts:
     """Copy (None: only look for) every body that the snapshot names outside of Postgres."""
     named = there = 0
-    async for validator, names in names_elsewhere(connection, facts, progress):
+    async for validator, names in names_elsewhere(connection, progress):
         if objects is None:
             raise ArenaError("V2029", f"bodies of {validator} lie in an object store, and none is named")
         named += len(names)
@@ -214,17 +214,18 @@ async def _keep_objects(
 
 
 async def names_elsewhere(
-    connection: AsyncConnection, facts: StoreFacts, progress: Progress | None
+    connection: AsyncConnection, progress: Progress | None
 ) -> AsyncIterator[tuple[str, list[str]]]:
     """The validators and bodies outside of Postgres, in parts of one validator and one first byte."""
-    for place, end in enumerate(facts.heads):
+    holders = (await connection.execute(_HOLDERS)).scalars().all()
+    for place, validator in enumerate(holders):
         for shard in range(SHARDS):
-            query = {"validator": end.validator, **sql.shard_bounds(shard)}
+            query = {"validator": validator, **sql.shard_bounds(shard)}
             names = sorted(row.sha256.hex() for row in await connection.execute(sql.BODIES_ELSEWHERE, query))
             if names:
-                yield end.validator, names
+                yield validator, names
             if progress:
-                progress("objects", place * SHARDS + shard + 1, len(facts.heads) * SHARDS)
+                progress("objects", place * SHARDS + shard + 1, len(holders) * SHARDS)
 
 
 async def carry(source: BodyObjects, target: BodyObjects | None, validator: str, names: list[str]) -> int:

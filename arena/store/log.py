@@ -7,16 +7,18 @@ are read by key, so a reader holds no transaction open. It reads what its login 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sqlalchemy import Row
+from sqlalchemy import Row, TextClause
 
 from arena.records.chain import first_head
+from arena.records.filing import Filing
 from arena.records.model import Head, SignedRecord
 from arena.store import statements as sql
 from arena.store.bodies import compress_bodies, require_intact, restore_bodies
-from arena.store.port import RECORDS_PER_PAGE, Frame, Lease, LogLeaf, StoredBody, StoredCheckpoint
+from arena.store.port import RECORDS_PER_PAGE, FiledRecord, Frame, Lease, LogLeaf, StoredBody, StoredCheckpoint
 from arena.store.session import Session
 from problems.errors import ArenaError
 
@@ -66,7 +68,8 @@ class PostgresLog:
         return Head(rows[0].seq, rows[0].hash.hex()) if rows else first_head(name)
 
     async def validators(self) -> list[str]:
-        """The hotkeys that have a log this login may see, sorted: its own, or all for the owner."""
+        """The hotkeys that have a log this login may see, sorted: its own, or all for the owner. A head, a record or a
+        checkpoint is enough."""
         return [row.validator for row in await self._session.rows(sql.VALIDATORS)]
 
     async def append(
@@ -139,6 +142,21 @@ class PostgresLog:
                     break
                 last = rows[-1].seq
 
+    async def filed_records(
+        self, validator: str, *, after_seq: int = 0, page: int = RECORDS_PER_PAGE
+    ) -> AsyncIterator[FiledRecord]:
+        """Every row of one log behind `after_seq`, page by page, with what it is filed under."""
+        last_seq, last_day = after_seq, date.max
+        while True:
+            rows = await self._session.rows(
+                sql.FILED_RECORDS, validator=validator, after_seq=last_seq, after_day=last_day, page=page
+            )
+            for row in rows:
+                yield _read_filed(validator, row)
+            if len(rows) < page:
+                break
+            last_seq, last_day = rows[-1].seq, rows[-1].day
+
     async def body(self, body_sha256: str, validator: str | None = None) -> StoredBody | None:
         """The body, or None. Raises ArenaError V2050 when its bytes do not have this hash."""
         found = await self.bodies([body_sha256], validator)
@@ -153,18 +171,27 @@ class PostgresLog:
 
         Raises ArenaError V2029 when they lie in an object store and this store was opened without one.
         """
+        return await self._frames(sql.BODIES, body_sha256s, validator)
+
+    async def every_frame(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[Frame]:
+        """The same, and every copy of a body that was stored on several days. Raises as `frames`."""
+        return await self._frames(sql.EVERY_BODY, body_sha256s, validator)
+
+    async def _frames(self, query: TextClause, body_sha256s: Sequence[str], validator: str | None) -> list[Frame]:
         name = self._validator if validator is None else validator
         rows = await self._session.rows(
-            sql.BODIES, validator=name, body_sha256s=[bytes.fromhex(sha256) for sha256 in body_sha256s]
+            query, validator=name, body_sha256s=[bytes.fromhex(sha256) for sha256 in body_sha256s]
         )
-        elsewhere = [row.sha256.hex() for row in rows if row.content is None]
+        elsewhere = sorted({row.sha256.hex() for row in rows if row.content is None})
         if elsewhere and self._objects is None:
             raise ArenaError("V2029", f"{len(elsewhere)} bodies of {name} lie in an object store, and none is named")
-        contents = {row.sha256.hex(): row.content for row in rows if row.content is not None}
-        if elsewhere and self._objects:
-            contents |= await self._objects.get(name, elsewhere)
-        sizes = {row.sha256.hex(): row.size for row in rows}
-        return [Frame(body_sha256=key, content=content, size=sizes[key]) for key, content in contents.items()]
+        objects = await self._objects.get(name, elsewhere) if elsewhere and self._objects else {}
+        frames = []
+        for row in rows:
+            content = objects.get(row.sha256.hex()) if row.content is None else row.content
+            if content is not None:
+                frames.append(Frame(body_sha256=row.sha256.hex(), content=content, size=row.size))
+        return frames
 
     async def bodies_elsewhere(self, validator: str, first_byte: int) -> set[str]:
         """The bodies of a validator that lie in its object store, of those whose sha256 begins with this byte."""
@@ -186,16 +213,21 @@ class PostgresLog:
 
     async def leaves(self, validator: str, *, after_seq: int = 0, to_seq: int | None = None) -> AsyncIterator[LogLeaf]:
         """The leaves of one log in order, page by page."""
-        last = after_seq
+        last_seq, last_day = after_seq, date.max
         while True:
             rows = await self._session.rows(
-                sql.LEAVES, validator=validator, after_seq=last, to_seq=to_seq, page=LEAVES_PER_PAGE
+                sql.LEAVES,
+                validator=validator,
+                after_seq=last_seq,
+                after_day=last_day,
+                to_seq=to_seq,
+                page=LEAVES_PER_PAGE,
             )
             for row in rows:
                 yield LogLeaf(seq=row.seq, prev=row.prev.hex(), content_sha256=row.sha256.hex())
             if len(rows) < LEAVES_PER_PAGE:
                 break
-            last = rows[-1].seq
+            last_seq, last_day = rows[-1].seq, rows[-1].day
 
     async def statuses(self) -> list[LogStatus]:
         """What each log that this login may read holds, by hotkey. Counts rows: seconds on a large log."""
@@ -230,14 +262,23 @@ class PostgresLog:
 
 
 def _read_record(validator: str, row: Row[Any]) -> SignedRecord:
-    return SignedRecord(
-        validator=validator,
-        seq=row.seq,
-        prev=row.prev.hex(),
-        content_sha256=row.sha256.hex(),
-        signature=row.signature.hex(),
-        content=row.content,
-    )
+    return SignedRecord(**_envelope(validator, row))
+
+
+def _read_filed(validator: str, row: Row[Any]) -> FiledRecord:
+    filing = Filing(row.kind, row.race_id, row.body_sha256.hex() if row.body_sha256 else "")
+    return FiledRecord(**_envelope(validator, row), filing=filing, is_dated=row.is_dated)
+
+
+def _envelope(validator: str, row: Row[Any]) -> dict[str, Any]:
+    return {
+        "validator": validator,
+        "seq": row.seq,
+        "prev": row.prev.hex(),
+        "content_sha256": row.sha256.hex(),
+        "signature": row.signature.hex(),
+        "content": row.content,
+    }
 
 
 def _require_one_chain(records: Sequence[SignedRecord], validator: str) -> None:

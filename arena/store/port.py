@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from arena.records.filing import Filing
 from arena.records.model import Context, Head, SignedRecord, Stage, Subject
 from problems.errors import ArenaError
 
@@ -74,10 +75,19 @@ class LogLeaf(msgspec.Struct, frozen=True, kw_only=True):
     content_sha256: str
 
 
+class FiledRecord(SignedRecord, frozen=True, kw_only=True):
+    """A record, and what its store finds it by. `is_dated`: it lies in the partition of the day it arrived on."""
+
+    filing: Filing
+    is_dated: bool = True
+
+
 class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A signed checkpoint of a log (`arena.records.checkpoint`), and where the chain holds its sha256, once it does.
 
-    `anchor_block` 0: not anchored. The anchor is a commitment of the validator's hotkey to sha256(note) in that block.
+    `anchor_block` 0: not anchored. The anchor is a commitment of the validator's hotkey to sha256(note) in that block;
+    `anchored_sha256` is the hash that the store keeps of it, "" for none. `note` "" with an anchor: the checkpoint is
+    gone from the store, which no use of it allows.
     """
 
     validator: str
@@ -85,6 +95,7 @@ class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     note: str
     signed_ms: int
     anchor_block: int = 0
+    anchored_sha256: str = ""
 
 
 class StoredSubmission(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +106,14 @@ class StoredSubmission(msgspec.Struct, frozen=True, kw_only=True):
     state: SubmissionState
     submitted_block: int
     report: str = ""
+
+
+class StoredSource(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent file of a submission as a validator keeps it, byte for byte."""
+
+    validator: str
+    subject: Subject
+    source: bytes
 
 
 class WeightsResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,8 +169,13 @@ class Store(Protocol):
         """Records in (validator, seq) order, streamed; `page` is how many are read, and held, at a time."""
         ...
 
+    def filed_records(self, validator: str, *, after_seq: int = 0) -> AsyncIterator[FiledRecord]:
+        """Every row of one log in order, doubled ones too, with what each is filed under: what verification reads."""
+        ...
+
     async def validators(self) -> list[str]:
-        """The hotkeys that have a log this login may see, sorted: on a shared server its own alone."""
+        """The hotkeys that have a log this login may see, sorted: on a shared server its own alone. A log that lost
+        its head is one too."""
         ...
 
     async def body(self, body_sha256: str, validator: str | None = None) -> StoredBody | None:
@@ -166,6 +190,10 @@ class Store(Protocol):
 
     async def frames(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[Frame]:
         """The same bodies as they are stored, for readers that restore and check them elsewhere."""
+        ...
+
+    async def every_frame(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[Frame]:
+        """The same, and of a body that was stored on several days every copy: what verification reads."""
         ...
 
     async def verdicts_on(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[SignedRecord]:

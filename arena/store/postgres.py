@@ -7,7 +7,7 @@ hotkey. Holds no state but connections; safe to share between the tasks of one e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,7 +18,7 @@ from arena.store import statements as sql
 from arena.store.connect import coded_errors, open_engine
 from arena.store.hold import Hold
 from arena.store.log import PostgresLog
-from arena.store.port import Lease, StoredSubmission, SubmissionState, WeightsResult, WorkItem
+from arena.store.port import Lease, StoredSource, StoredSubmission, SubmissionState, WeightsResult, WorkItem
 from arena.store.schema import SCHEMA_REVISION, revision
 from arena.store.session import Session
 from problems.canonical import canonical_bytes
@@ -26,6 +26,9 @@ from problems.errors import ArenaError
 
 if TYPE_CHECKING:
     from arena.store.objects import BodyObjects
+
+
+SOURCES_PER_PAGE = 16  # of up to 1 MB each
 
 
 class PostgresStore(PostgresLog):
@@ -142,6 +145,15 @@ class PostgresStore(PostgresLog):
         """The agent file of a stored submission, or None."""
         rows = await self._session.rows(sql.SOURCE, validator=self._validator, agent_version_id=agent_version_id)
         return rows[0].source.decode() if rows else None
+
+    async def sources(self) -> AsyncIterator[StoredSource]:
+        """The agent file of every submission that this login may read, in the order they came, page by page."""
+        after = 0
+        while rows := await self._session.rows(sql.SOURCES, after=after, page=SOURCES_PER_PAGE):
+            for row in rows:
+                subject = Subject(**{name: row._mapping[name] for name in Subject.__struct_fields__})
+                yield StoredSource(validator=row.validator, subject=subject, source=row.source)
+            after = rows[-1].ordinal
 
     async def set_submission_state(self, agent_version_id: str, state: SubmissionState, report: str = "") -> None:
         """Move a submission; an empty report keeps the last one. Raises ArenaError V2025 when there is none."""

@@ -123,7 +123,7 @@ async def _require_whole(
             return
         copies = open_objects(folder_location(backup / OBJECTS)) if manifest.objects.kind == "copied" else None
         there = 0
-        async for validator, names in names_elsewhere(connection, found, progress):
+        async for validator, names in names_elsewhere(connection, progress):
             there += await (
                 carry(copies, target, validator, names) if copies else carry(target, None, validator, names)
             )

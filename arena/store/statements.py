@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ARRAY, BigInteger, Boolean, Integer, LargeBinary, Text, TextClause, bindparam, text
+from sqlalchemy import ARRAY, BigInteger, Boolean, Date, Integer, LargeBinary, Text, TextClause, bindparam, text
 from sqlalchemy.types import TypeEngine
 
 _BYTES = ARRAY(LargeBinary)
@@ -23,7 +23,17 @@ END_SESSION = text(
     "select pg_terminate_backend(pid) from pg_stat_activity where pid = :pid and backend_start = :backend_start"
 )
 HEAD = text("select seq, hash from arena.head where validator = :validator")
-VALIDATORS = text("select validator from arena.head order by validator")
+# Whoever left evidence has a log: one whose head is gone is not to vanish. Hotkeys are found one after the other by
+# index, since every record has one.
+_LOGS = (
+    "with recursive recorded(validator) as (select min(validator) from arena.record union all"
+    " select (select min(r.validator) from arena.record r where r.validator > n.validator) from recorded n"
+    " where n.validator is not null),"
+    " log(validator) as (select validator from arena.head union select validator from arena.checkpoint"
+    " union select validator from arena.anchor"
+    " union select validator from recorded where validator is not null)"
+)
+VALIDATORS = text(f"{_LOGS} select validator from log order by validator")
 
 APPEND = _typed(
     "select head_seq, head_hash from arena.append(:validator, :seq, :prev, :contents, :signatures,"
@@ -55,11 +65,25 @@ RECORDS = _typed(
     race_id=Text(),
     page=Integer(),
 )
-LEAVES = _typed(
-    "select seq, prev, sha256 from arena.record where validator = :validator and seq > :after_seq"
-    " and (:to_seq is null or seq <= :to_seq) order by seq limit :page",
+# What verification reads goes by the whole key: a row that was doubled on another day is read as often as it stands.
+FILED_RECORDS = _typed(
+    "select seq, day, prev, sha256, signature, content, kind, race_id, body_sha256,"
+    # an append may last over midnight, and a clock may be set back behind it
+    " day between ((appended_at - interval '1 hour') at time zone 'UTC')::date"
+    " and ((appended_at + interval '1 hour') at time zone 'UTC')::date as is_dated"
+    " from arena.record where validator = :validator and (seq, day) > (:after_seq, :after_day)"
+    " order by seq, day limit :page",
     validator=Text(),
     after_seq=BigInteger(),
+    after_day=Date(),
+    page=Integer(),
+)
+LEAVES = _typed(
+    "select seq, day, prev, sha256 from arena.record where validator = :validator"
+    " and (seq, day) > (:after_seq, :after_day) and (:to_seq is null or seq <= :to_seq) order by seq, day limit :page",
+    validator=Text(),
+    after_seq=BigInteger(),
+    after_day=Date(),
     to_seq=BigInteger(),
     page=Integer(),
 )
@@ -77,6 +101,12 @@ BODIES = _typed(
     body_sha256s=_BYTES,
 )
 
+EVERY_BODY = _typed(
+    "select sha256, size, content from arena.body where validator = :validator and sha256 = any (:body_sha256s)"
+    " order by sha256, day",
+    validator=Text(),
+    body_sha256s=_BYTES,
+)
 BODIES_ELSEWHERE = _typed(
     "select distinct sha256 from arena.body where validator = :validator and content is null"
     " and sha256 >= :low and sha256 < :high",
@@ -96,9 +126,9 @@ def shard_bounds(first_byte: int) -> dict[str, bytes]:
 
 
 LOG_STATUS = text(
-    "select h.validator, h.seq, encode(h.hash, 'hex') as hash, b.bodies, b.bodies_elsewhere, b.body_bytes,"
-    " c.checkpoints, c.checkpoint_size, c.anchored_size, i.items_open, i.items_leased"
-    " from arena.head h,"
+    f"{_LOGS} select h.validator, coalesce(e.seq, 0) as seq, coalesce(encode(e.hash, 'hex'), '') as hash, b.bodies,"
+    " b.bodies_elsewhere, b.body_bytes, c.checkpoints, c.checkpoint_size, c.anchored_size, i.items_open, i.items_leased"
+    " from log h left join arena.head e using (validator),"
     " lateral (select count(*) as bodies, count(*) filter (where content is null) as bodies_elsewhere,"
     " coalesce(sum(size), 0)::bigint as body_bytes from arena.body where validator = h.validator) b,"
     " lateral (select count(*) as checkpoints, coalesce(max(c.size), 0) as checkpoint_size,"
@@ -119,9 +149,10 @@ PUT_ANCHOR = _typed(
     block=BigInteger(),
 )
 CHECKPOINTS = _typed(
-    "select c.size, c.note, c.signed_ms, coalesce(a.block, 0) as anchor_block"
-    " from arena.checkpoint c left join arena.anchor a using (validator, size)"
-    " where c.validator = :validator and c.size > :after_size order by c.size",
+    "select size, coalesce(c.note, '') as note, coalesce(c.signed_ms, 0) as signed_ms,"
+    " coalesce(a.block, 0) as anchor_block, coalesce(encode(a.note_sha256, 'hex'), '') as anchored_sha256"
+    " from arena.checkpoint c full join arena.anchor a using (validator, size)"
+    " where validator = :validator and size > :after_size order by size",
     validator=Text(),
     after_size=BigInteger(),
 )
@@ -173,6 +204,12 @@ SUBMISSIONS = _typed(
 )
 SOURCE = text(
     "select source from arena.submission where validator = :validator and agent_version_id = :agent_version_id"
+)
+SOURCES = _typed(
+    "select ordinal, validator, agent_version_id, miner_hotkey, agent_sha256, commitment_block, commitment_sha256,"
+    " source from arena.submission where ordinal > :after order by ordinal limit :page",
+    after=BigInteger(),
+    page=Integer(),
 )
 SET_SUBMISSION_STATE = text("select arena.set_submission_state(:validator, :agent_version_id, :state, :report)")
 

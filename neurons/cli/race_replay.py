@@ -36,11 +36,11 @@ def list_races(
     import msgspec
 
     settled = run_on_store(dsn, state_dir, lambda store: _settled(store, validator))
-    rows = [each.settlement for each in settled]
     if as_json:
+        rows = [msgspec.to_builtins(each.settlement) | {"force": each.force} for each in settled]
         typer.echo(msgspec.json.encode(rows).decode())
         return
-    if not rows:
+    if not settled:
         typer.echo("no race is settled yet; `arena validator status` shows the one that runs")
         return
     typer.echo(f"{'race':<14} {'state':<10} {'force':<8} {'agents':>6} {'void':>5}  {'top':<14} why")

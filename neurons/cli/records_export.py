@@ -6,6 +6,7 @@ It reads the store and never writes to it; what goes out is decided by `arena.ex
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,8 +16,9 @@ from neurons.cli.signing import NetworkOption, WalletHotkeyOption, WalletNameOpt
 from neurons.cli.store_reading import DsnOption, JsonOption, StateDirOption, ValidatorOption, logs_of, run_on_store
 
 if TYPE_CHECKING:
-    from arena.chain.port import Signer
+    from arena.chain.port import Signer, Subtensor
     from arena.export.model import Cursor, Manifest, Request
+    from arena.records.checkpoint import Checkpoint
     from arena.store.postgres import PostgresStore
 
 EXIT_USAGE, EXIT_INTEGRITY = 2, 4
@@ -125,10 +127,18 @@ def export(
         typer.echo(line)
 
 
-def verify_folder(folder: Path, *, as_json: bool, processes: int | None = None) -> None:
+def verify_folder(
+    folder: Path,
+    *,
+    as_json: bool,
+    processes: int | None = None,
+    points: Sequence[Checkpoint] = (),
+    subtensor: Subtensor | None = None,
+) -> None:
     """What `arena records verify --export FOLDER` does: check an export on any machine, without a store.
 
-    `processes` None: one a core, for exports of many records. Ends the command with exit code 4 when anything is wrong;
+    `processes` None: one a core, for exports of many records. `points`, `subtensor`: what stands outside of the export
+    (`hold_against`), asked when it holds by itself. Ends the command with exit code 4 when anything is wrong;
     the first wrong place is named first. Raises ArenaError V2052 or V2087 when a process died.
     """
     import msgspec
@@ -137,6 +147,7 @@ def verify_folder(folder: Path, *, as_json: bool, processes: int | None = None) 
     from arena.export.verification import verify_export
     from neurons.cli.progress import show_progress
     from neurons.cli.records_view import printable
+    from neurons.cli.records_witness import hold_against
 
     if processes is None:
         processes = processes_for(_records_in(folder))
@@ -147,6 +158,8 @@ def verify_folder(folder: Path, *, as_json: bool, processes: int | None = None) 
             processes=processes,
             progress=lambda done, total: progress("verify", done, total),
         )
+    if report.is_ok:
+        report = msgspec.structs.replace(report, wrong=hold_against(folder, points, subtensor))
     if as_json:
         typer.echo(msgspec.json.encode({"ok": report.is_ok, **msgspec.to_builtins(report)}).decode())
     else:
@@ -155,6 +168,10 @@ def verify_folder(folder: Path, *, as_json: bool, processes: int | None = None) 
         if report.is_ok:
             signed = f"manifest signed by {report.signer}" if report.signer else "manifest not signed"
             typer.echo(f"log of {report.validator}: records {report.first_seq} to {report.last_seq} are as signed")
+            if points:
+                typer.echo(f"compared with {len(points)} checkpoints that were kept elsewhere")
+            if subtensor:
+                typer.echo("its last checkpoint stands on chain, in the block it names")
             typer.echo(f"ok: {report.trajectories:,} trajectories; {signed}")
     if not report.is_ok:
         raise typer.Exit(EXIT_INTEGRITY)

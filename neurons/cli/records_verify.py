@@ -16,8 +16,10 @@ from neurons.cli.store_reading import DsnOption, JsonOption, StateDirOption, Val
 
 if TYPE_CHECKING:
     from arena.chain.port import Subtensor
+    from arena.records.checkpoint import Checkpoint
     from arena.records.model import SignedRecord
     from arena.records.proof import Proof
+    from arena.records.sources import SourcesReport
     from arena.records.verify import VerifyReport
     from arena.store.postgres import PostgresStore
 
@@ -54,8 +56,12 @@ def verify(
     A validator's own login reads its own log; give the owner's with --dsn to check all logs of a shared server.
 
     Ends with 0 when nothing is wrong. Ends with 4 when something is, and names the first bad record. The log's stored
-    checkpoints are checked too. A log whose tail was cut together with its head and checkpoints looks whole from
-    inside: give a checkpoint that was kept elsewhere, or let the chain answer for those it anchors (--chain).
+    checkpoints are checked too, how the store files each record, and the agents' sources kept beside the log. A log
+    whose tail was cut together with its head and checkpoints looks whole from inside: give a checkpoint that was kept
+    elsewhere, or let the chain answer for those it anchors (--chain).
+
+    An export is held against itself first, then against the checkpoints given here, and with --chain against the block
+    it names.
 
     With --since, records up to that checkpoint are not read again: their links and hashes must lead to the root it
     signs, and everything after them is checked in full.
@@ -63,21 +69,30 @@ def verify(
     from neurons.cli import records_view as view
 
     if export is not None:
-        verify_folder(export, as_json=as_json, processes=processes)
+        if since:
+            raise typer.BadParameter("--since is for a store: an export begins behind the records of an earlier one")
+        verify_folder(
+            export,
+            as_json=as_json,
+            processes=processes,
+            points=_read_points(checkpoint or []),
+            subtensor=_subtensor(chain, netuid, state_dir),
+        )
         return
-    report = run_on_store(
+    report, sources = run_on_store(
         dsn,
         state_dir,
         lambda store: _verify(
             store, checkpoint or [], since or [], _subtensor(chain, netuid, state_dir), processes, is_quiet=as_json
         ),
     )
+    is_ok = report.is_ok and not sources.defects
     if as_json:
-        view.echo_json({"ok": report.is_ok, **view.plain(report)})
+        view.echo_json({"ok": is_ok, **view.plain(report), "sources": view.plain(sources)})
     else:
-        for line in view.report_lines(report):
+        for line in (*view.source_lines(sources), *view.report_lines(report)):
             typer.echo(line)
-    if not report.is_ok:
+    if not is_ok:
         raise typer.Exit(EXIT_INTEGRITY)
 
 
@@ -107,7 +122,7 @@ def prove(
     """
     from arena.records.proof import encode_proof
 
-    notes = [path.read_text(encoding="utf-8") if path else "" for path in (checkpoint, older)]
+    notes = [_read_note(path) if path else "" for path in (checkpoint, older)]
     found = run_on_store(dsn, state_dir, lambda store: _prove(store, which, validator, *notes))
     if found is None:
         typer.echo(MESSAGE_NOT_FOUND.format(which=which), err=True)
@@ -149,23 +164,20 @@ async def _verify(
     processes: int | None,
     *,
     is_quiet: bool,
-) -> VerifyReport:
+) -> tuple[VerifyReport, SourcesReport]:
     import contextlib
 
     from arena.chain.keys import verify as verify_signature
-    from arena.records.checkpoint import read_checkpoint
+    from arena.records.sources import verify_sources
     from arena.records.verify import verify_store
     from neurons.cli.progress import show_progress
 
-    points, begins = (
-        [read_checkpoint(path.read_text(encoding="utf-8"), verify_signature) for path in paths]
-        for paths in (checkpoints, since)
-    )
+    points, begins = _read_points(checkpoints), _read_points(since)
     total = sum([(await store.head(name)).seq for name in await store.validators()])
     if processes is None:
         processes = processes_for(total)
     with contextlib.nullcontext() if is_quiet else show_progress() as progress:
-        return await verify_store(
+        report = await verify_store(
             store,
             verify_signature,
             checkpoints=points,
@@ -174,6 +186,25 @@ async def _verify(
             processes=processes,
             progress=(lambda done: progress("verify", done, max(total, done))) if progress else None,
         )
+    return report, await verify_sources(store.sources())
+
+
+def _read_points(paths: list[Path]) -> list[Checkpoint]:
+    """The signed checkpoints of these files. Raises ArenaError V2050 for one that its validator did not sign, V2027 for
+    a file that can't be read."""
+    from arena.chain.keys import verify as verify_signature
+    from arena.records.checkpoint import read_checkpoint
+
+    return [read_checkpoint(_read_note(path), verify_signature) for path in paths]
+
+
+def _read_note(path: Path) -> str:
+    from problems.errors import ArenaError
+
+    try:
+        return path.read_bytes().decode(errors="replace")
+    except OSError as error:
+        raise ArenaError("V2027", f"{path}: {error.strerror or error}") from error
 
 
 def _subtensor(chain: str, netuid: int, state_dir: Path | None) -> Subtensor | None:

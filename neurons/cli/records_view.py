@@ -27,6 +27,7 @@ from arena.records.model import (
     VerdictRecord,
 )
 from arena.records.report import DEFECTS_KEPT, VerifyReport
+from arena.records.sources import SourcesReport
 from harness.trace import Completion, EvaluationBody, ToolCall
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.outcome import OutcomeScore, UnscoredOutcome
@@ -52,6 +53,14 @@ def report_lines(report: VerifyReport) -> Iterator[str]:
         yield printable(f"      record {defect.seq} of {defect.validator}: {defect.rule}: {defect.detail}")
     if report.defect_count > DEFECTS_SHOWN:
         yield f"      and {report.defect_count - DEFECTS_SHOWN} more; up to {DEFECTS_KEPT} of them with --json"
+
+
+def source_lines(report: SourcesReport) -> Iterator[str]:
+    """What became of the agents' sources beside the log."""
+    if report.checked:
+        yield f"{report.checked} sources of agents, {len(report.defects)} of them wrong"
+    for wrong in report.defects[:DEFECTS_SHOWN]:
+        yield printable(f"V2050 agent {wrong.agent_version_id} in the store of {wrong.validator}: {wrong.detail}")
 
 
 def _unchecked_lines(report: VerifyReport) -> Iterator[str]:

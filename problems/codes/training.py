@@ -1,4 +1,4 @@
-"""V212x: a training run, its recipe, tokenizer or rows are at fault."""
+"""V212x, V216x: a training run, its recipe, tokenizer or rows are at fault."""
 
 from __future__ import annotations
 
@@ -29,5 +29,17 @@ ROWS = (
         "training run's folder or model can't be used",
         STOPS,
         "see the detail; another recipe needs another folder",
+    ),
+    row(
+        "V2165",
+        "nothing says which problems are held out",
+        STOPS,
+        "name them with --held-out (evaluation sets, suites s1 to s3), or give the bank's private --partition",
+    ),
+    row(
+        "V2166",
+        "lineage of a checkpoint does not hold",
+        STOPS,
+        "put back what was changed, or train again from what is there now, in a new folder",
     ),
 )

@@ -14,6 +14,12 @@ ROWS = (
         "run `arena doctor`; enable namespaces or use docker",
     ),
     row("V2004", "host loop failed", NO_SCORE, "report the traceback in the log", True),
+    row(
+        "V2150",
+        "kept source is not the one that was submitted",
+        NO_SCORE,
+        "run `arena records verify`, then restore the store from a backup",
+    ),
     row("V2005", "episode worker died", NO_SCORE, "the supervisor restarts it; look for memory pressure", True),
     row(
         "V2006",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import msgspec
 import zstandard
 
 from arena.records.body import encode_body
@@ -264,6 +265,14 @@ class MemoryLog:
             if record.seq > after_seq:
                 yield record
 
+    async def filed_records(self, validator, *, after_seq=0):
+        from arena.records.filing import Filing, filing_of
+        from arena.store.port import FiledRecord
+
+        async for record in self.records(validator, after_seq=after_seq):
+            filing = filing_of(record.content) or Filing("", "", "")
+            yield FiledRecord(**msgspec.structs.asdict(record), filing=filing)
+
     async def bodies(self, names: Sequence[str], validator=None) -> list[StoredBody]:
         return [self.stored[name] for name in names if name in self.stored]
 
@@ -271,6 +280,9 @@ class MemoryLog:
         found = await self.bodies(names, validator)
         compress = zstandard.ZstdCompressor(level=1).compress
         return [Frame(body_sha256=b.body_sha256, content=compress(b.content), size=len(b.content)) for b in found]
+
+    async def every_frame(self, names: Sequence[str], validator=None) -> list[Frame]:
+        return await self.frames(names, validator)
 
     async def validators(self) -> list[str]:
         return [self.validator]

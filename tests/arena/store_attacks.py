@@ -39,6 +39,9 @@ _ON_TABLES = {
     "switch row security off on": "alter table arena.{table} disable row level security",
     "open by policy": "create policy mine on arena.{table} using (true)",
     "take over": "alter table arena.{table} owner to current_user",
+    "lock": "lock table arena.{table} in share row exclusive mode",
+    "write by rule to": "create rule mine as on insert to arena.{table} do nothing",
+    "publish": "create publication mine for table arena.{table}",
     "index": "create index on arena.{table} ({column})",
     "hang a trigger on": "create trigger mine before insert on arena.{table}"
     " for each row execute function arena.deny()",
@@ -67,6 +70,12 @@ _OTHERS = {
     "join the victim": "grant {victim_role} to current_user",
     "ignore row security": "alter role current_user bypassrls",
     "rise": "alter role current_user superuser",
+    "end the victim's sessions": "select pg_terminate_backend(pid) from pg_stat_activity"
+    " where usename = '{victim_role}'",
+    "stop the victim's calls": "select pg_cancel_backend(pid) from pg_stat_activity where usename = '{victim_role}'",
+    "reach other servers": "create extension dblink",
+    "read what the planner saw": "select * from pg_statistic",
+    "call the check leakproof": "alter function arena.session_hotkey() leakproof",
     "make roles": "create role mine",
     "rekey the victim": "alter role {victim_role} password 'x'",
     "take another name": "insert into arena.validator values (session_user, '5victim')",

@@ -47,10 +47,12 @@ def log() -> ExportLog:
     return log
 
 
-def kill_after(log: ExportLog, folder: Path, last: int, shards: int) -> None:
+def kill_after(log: ExportLog, folder: Path, last: int, shards: int, **options: object) -> None:
     """Export in another process and kill it once it waits behind `shards` finished shards."""
     child = multiprocessing.get_context("fork").Process(
-        target=export, args=(log, folder), kwargs={"store": StuckLog(log, last), "rows_per_shard": ROWS_PER_SHARD}
+        target=export,
+        args=(log, folder),
+        kwargs={"store": StuckLog(log, last), "rows_per_shard": ROWS_PER_SHARD} | options,
     )
     child.start()
     deadline = time.monotonic() + WAIT_S
@@ -93,6 +95,42 @@ def test_what_was_appended_meanwhile_waits_for_the_next_export(tmp_path):
     assert first.log.last_seq == size
     second = export(log, tmp_path / "next", rows_per_shard=ROWS_PER_SHARD, start=first.cursor)
     assert (second.log.first_seq, second.trajectories, second.races) == (size + 1, 1, ("r2",))
+
+
+def test_an_export_begun_with_the_logs_hotkey_signs_the_end_it_was_begun_for(tmp_path):
+    log = ExportLog()
+    released_race(log, "r1", range(1, 50))
+    kill_after(log, tmp_path / "out", last=140, shards=2, signer=log.signer)
+    size = len(log.log)
+    released_race(log, "r2", [60])
+    with pytest.raises(ArenaError) as raised:
+        export(log, tmp_path / "out", rows_per_shard=ROWS_PER_SHARD)
+    assert raised.value.failure.code == "V2071"
+    manifest = export(log, tmp_path / "out", rows_per_shard=ROWS_PER_SHARD, signer=log.signer)
+    assert manifest.log.last_seq == size
+    report = verify_export(tmp_path / "out", verify)
+    assert report.is_ok and report.signer == log.validator, report.wrong
+
+
+def test_no_end_is_signed_that_the_log_does_not_lead_to(tmp_path):
+    log, other = ExportLog(), ExportLog()
+    released_race(log, "r1", range(1, 50))
+    released_race(other, "r1", range(1, 50))
+    begin, foreign = log.cursor_at(20), other.cursor_at(20)
+    forged = msgspec.structs.replace(begin, peaks=foreign.peaks)  # the right record, on another tree
+    with pytest.raises(ArenaError) as raised:
+        export(log, tmp_path / "out", start=forged, signer=log.signer)
+    assert raised.value.failure.code == "V2050"
+    assert export(log, tmp_path / "good", start=begin, signer=log.signer).log.last_seq == len(log.log)
+
+
+def test_a_log_that_ends_before_its_head_is_not_signed(tmp_path):
+    log = ExportLog()
+    released_race(log, "r1", range(1, 10))
+    del log.log[-2:]
+    with pytest.raises(ArenaError) as raised:
+        export(log, tmp_path / "out", signer=log.signer)
+    assert raised.value.failure.code == "V2050"
 
 
 def test_a_finished_export_is_told_again_and_another_request_refused(log, tmp_path):

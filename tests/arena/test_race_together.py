@@ -14,7 +14,7 @@ from arena.race.explanation import explain_end
 from arena.race.items import race_items
 from arena.race.payment import paid_race
 from arena.race.state import apply, decide, replay
-from arena.race.together import NO_QUORUM, counted_roll
+from arena.race.together import NO_QUORUM, STAND_INS_WAITING, counted_roll
 from tests.arena.agreement_world import PLAN, RULES, STEP_MS, Member, Network, run
 from tests.arena.race_stand import RACE
 
@@ -182,6 +182,17 @@ def test_stand_ins_take_over_what_nobody_says_is_done_each_in_its_turn():
     done = {name: pairs for name in HONEST if name != "val-a"}
     late = replace(facts, now_ms=state.draw.drawn_ms + 2 * RULES.race.stand_in_ms, done=done)
     assert stand_ins(state, late) == set()
+
+
+def test_stand_ins_never_pile_up_in_the_queue_and_none_begins_once_logs_may_be_anchored():
+    state, facts = running("val-a")
+    late = replace(facts, now_ms=state.draw.drawn_ms + 2 * RULES.race.stand_in_ms, done={})
+    (due,) = (due for due in decide(state, late) if isinstance(due, EnqueueStandIns))
+    assert due.room == STAND_INS_WAITING
+    (due,) = (due for due in decide(state, replace(late, open_race_items=3)) if isinstance(due, EnqueueStandIns))
+    assert due.room == STAND_INS_WAITING - 3
+    assert not stand_ins(state, replace(late, open_race_items=STAND_INS_WAITING))
+    assert not stand_ins(state, replace(late, now_ms=PLAN.settling_ms - PLAN.lead_ms))
 
 
 def stand_ins(state, facts) -> set[str]:

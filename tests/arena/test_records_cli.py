@@ -25,6 +25,7 @@ from arena.store.postgres import PostgresStore
 from neurons.cli.records_view import report_lines, utc_time
 from problems.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, attempt, episode, settlement
+from tests.arena.test_records_sources import put
 from tests.arena.test_store_roles import as_owner
 
 ROOT = Path(__file__).parents[2]
@@ -112,6 +113,31 @@ def test_verify_of_a_tampered_log_exits_with_4_and_names_the_first_bad_record(no
     assert done.returncode == 4
     assert f"V2050 record 3 of {ALICE.hotkey} failed verification: content" in done.stdout
     assert (report["ok"], report["defects"][0]["seq"]) == (False, 3)
+
+
+def test_verify_of_a_store_with_a_changed_source_exits_with_4_and_names_the_agent(node: Path) -> None:
+    harm = "update arena.submission set source = source || 'x'::bytea"
+    server = start_embedded(node)
+    try:
+        agent = asyncio.run(put_one(server.dsn_for(ALICE.hotkey)))
+        whole = records(node, "verify")
+        asyncio.run(as_owner(server, harm))
+        done = records(node, "verify")
+        report = json.loads(records(node, "verify", "--json").stdout)
+        asyncio.run(as_owner(server, "delete from arena.submission"))
+    finally:
+        server.stop()
+    assert (whole.returncode, "1 sources of agents, 0 of them wrong" in whole.stdout) == (0, True)
+    assert done.returncode == 4
+    assert f"V2050 agent {agent} in the store of {ALICE.hotkey}: its source does not have the hash" in done.stdout
+    assert (report["ok"], report["defect_count"], report["sources"]["checked"]) == (False, 0, 1)
+
+
+async def put_one(dsn: str) -> str:
+    store = await PostgresStore.open(dsn)
+    agent = await put(store, "one", "x = 1")
+    await store.close()
+    return agent
 
 
 def test_verify_finds_a_log_cut_back_together_with_its_head(node: Path) -> None:

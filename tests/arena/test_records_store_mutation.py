@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
+import asyncpg
 import pytest
 
 from arena.chain.keys import verify
@@ -20,6 +22,25 @@ from tests.arena.conftest import OpenStore
 from tests.arena.log_stand import HOST, START_MS, Clock, attempt, episode, release, settlement
 from tests.arena.test_store_roles import as_owner
 
+EVIDENCE = ("head", "record", "body", "checkpoint", "anchor")
+# What no signature covers: when the server stored a row, which decides nothing, and what the chain alone answers for.
+UNSIGNED = {
+    ("record", "appended_at"),
+    ("body", "day"),
+    ("checkpoint", "signed_ms"),
+    ("checkpoint", "put_at"),
+    ("anchor", "block"),
+    ("anchor", "put_at"),
+}
+CHANGED = {
+    "bytea": "set_byte({column}, 7, get_byte({column}, 7) # 1)",
+    "text": "{column} || 'x'",
+    "bigint": "{column} + 100",
+    "integer": "{column} + 100",
+    "date": "{column} + 3",
+    "timestamp with time zone": "{column} + interval '1 millisecond'",
+}
+PAGE = 500
 PLACES_PER_COLUMN = 6
 RECORDS = 9  # an attempt, two episodes, settlement, release
 Harm = Callable[..., Awaitable[object]]
@@ -41,6 +62,14 @@ async def store(open_store: OpenStore, signer: Signer) -> PostgresStore:
         StoredCheckpoint(validator=signer.hotkey, size=point.size, note=note, signed_ms=START_MS)
     )
     return store
+
+
+@pytest.fixture
+async def owner(postgres: EmbeddedServer) -> AsyncIterator[PostgresStore]:
+    """The store as its owner reads it: every log of the server."""
+    store = await PostgresStore.open(postgres.owner_dsn)
+    yield store
+    await store.close()
 
 
 @pytest.fixture
@@ -127,5 +156,139 @@ async def test_a_doubled_row_is_found_and_named(store, harm):
         f"insert into arena.record (day, {columns}) select day + 1, {columns} from arena.record"
         " where {log} and seq = 4"
     )
+    found = [(defect.rule, defect.seq) for defect in (await report_of(store)).defects]
+    assert found[:2] == [("filing", 4), ("sequence", 4)]  # it stands in another day's partition than it arrived on
+
+
+async def test_a_change_of_any_column_that_holds_evidence_is_found_by_the_owner(
+    store: PostgresStore, owner: PostgresStore, harm: Harm
+) -> None:
+    (point,) = await store.checkpoints()
+    await store.put_anchor(point.size, hashlib.sha256(point.note.encode()).hexdigest(), 70)
+    columns = await harm(
+        "select table_name, column_name, data_type from information_schema.columns where table_schema = 'arena'"
+        f" and table_name in {EVIDENCE} order by 1, 2"
+    )
+    unseen = set()
+    for table, column, kind in columns:
+        one = f"ctid in (select ctid from arena.{table} where {{log}} and {column} is not null limit 1)"
+        await harm(
+            f"create table public.kept as select * from arena.{table} where {{log}}",
+            f"update arena.{table} set {column} = {CHANGED[kind].format(column=column)} where {one}",
+        )
+        if (await report_of(store)).is_ok:  # what went to another's name, only the owner can see
+            defects = (await report_of(owner)).defects
+            if not any(defect.validator.startswith(store.validator) for defect in defects):
+                unseen.add((table, column))
+        await harm(
+            f"delete from arena.{table} where {{log}} or validator like '{store.validator}%'",
+            f"insert into arena.{table} select * from public.kept",
+            "drop table public.kept",
+        )
+    assert unseen == UNSIGNED
+    assert (await report_of(store)).is_ok
+
+
+BYTES = {
+    "record": ("content", "prev", "sha256", "signature", "body_sha256"),
+    "body": ("content", "sha256"),
+    "head": ("hash",),
+    "anchor": ("note_sha256",),
+}
+
+
+@pytest.mark.prove
+async def test_each_byte_of_each_row_is_found_when_it_is_changed(
+    store: PostgresStore, postgres: EmbeddedServer
+) -> None:
+    (point,) = await store.checkpoints()
+    await store.put_anchor(point.size, hashlib.sha256(point.note.encode()).hexdigest(), 70)
+    names = [episode(problem)[1].body_sha256 for problem in (1, 2)]
+    whole, changed = await store.bodies(names), 0
+    connection = await asyncpg.connect(postgres.owner_dsn)
+    await connection.execute("set session_replication_role = replica")
+    for table, column in ((table, column) for table, columns in BYTES.items() for column in columns):
+        put = (
+            f"update arena.{table} set {column} = $1 where validator = $2 and ctid = $3::text::tid returning ctid::text"
+        )
+        rows = f"select ctid::text, {column} from arena.{table} where validator = $1 and {column} is not null"
+        for at, value in await connection.fetch(rows, store.validator):
+            for place in range(len(value)):
+                other = value[:place] + bytes([value[place] ^ 1]) + value[place + 1 :]
+                at = await connection.fetchval(put, other, store.validator, at)
+                is_found = not (await report_of(store)).is_ok
+                # a frame has bits that say nothing: what comes out of it is the same
+                assert is_found or (table == "body" and await store.bodies(names) == whole), (table, column, place)
+                changed += 1
+            await connection.fetchval(put, value, store.validator, at)
+    await connection.close()
+    assert changed > 5_000
+    assert (await report_of(store)).is_ok
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ("kind = 'attempt' where {log} and seq = 9", 9),
+        ("race_id = 'r2' where {log} and seq = 8", 8),
+        ("race_id = '' where {log} and seq = 2", 2),
+        ("body_sha256 = sha256(body_sha256) where {log} and seq = 4", 4),
+        ("body_sha256 = null where {log} and seq = 7", 7),
+        ("body_sha256 = sha256('') where {log} and seq = 1", 1),
+        ("day = day + 2 where {log} and seq = 5", 5),
+    ],
+)
+async def test_a_record_that_is_filed_otherwise_than_it_says_is_found_and_named(store, harm, change, named):
+    await harm(f"update arena.record set {change}")
+    assert [(defect.rule, defect.seq) for defect in (await report_of(store)).defects] == [("filing", named)]
+
+
+@pytest.mark.parametrize("left", ["record", "checkpoint"])
+async def test_a_log_whose_head_is_gone_is_found_by_its_validator_and_by_the_owner(store, owner, harm, left):
+    gone = {"record": "checkpoint", "checkpoint": "record"}[left]
+    await harm("delete from arena.head where {log}", f"delete from arena.{gone} where {{log}}")
+    for reader in (store, owner):
+        assert store.validator in await reader.validators()
+        assert store.validator in {status.validator for status in await reader.statuses()}
+        assert store.validator in {defect.validator for defect in (await report_of(reader)).defects}
+
+
+async def test_a_checkpoint_that_only_its_anchor_still_names_is_found(store, harm):
+    (point,) = await store.checkpoints()
+    await store.put_anchor(point.size, hashlib.sha256(point.note.encode()).hexdigest(), 70)
+    assert (await report_of(store)).is_ok
+    await harm("delete from arena.checkpoint where {log}")
     report = await report_of(store)
-    assert [(defect.rule, defect.seq) for defect in report.defects][:1] == [("sequence", 4)]
+    assert [(defect.rule, defect.seq) for defect in report.defects] == [("checkpoint", RECORDS)]
+
+
+@pytest.mark.parametrize("which", ["min", "max"])
+async def test_a_changed_copy_of_a_body_that_was_stored_on_two_days_is_found(store, harm, which):
+    columns = "validator, sha256, size, content"
+    await harm(f"insert into arena.body (day, {columns}) select day + 1, {columns} from arena.body where {{log}}")
+    assert (await report_of(store)).is_ok
+    for there, back in (
+        ("content = set_byte(content, 20, get_byte(content, 20) # 1)",) * 2,
+        ("size = size + 1", "size = size - 1"),
+    ):
+        one_day = f" where {{log}} and day = (select {which}(day) from arena.body where {{log}})"
+        await harm(f"update arena.body set {there}{one_day}")
+        assert [(defect.rule, defect.seq) for defect in (await report_of(store)).defects] == [("body", 3), ("body", 6)]
+        await harm(f"update arena.body set {back}{one_day}")
+        assert (await report_of(store)).is_ok
+
+
+async def test_a_doubled_row_at_the_end_of_a_page_is_found_in_full_and_as_a_leaf(open_store, harm, signer, monkeypatch):
+    store = await open_store(signer.hotkey)
+    await Sequencer(store, signer, Clock(), HOST).append([attempt(number) for number in range(PAGE + 1)])
+    point = (await verify_store(store, verify)).logs[0].checkpoint
+    columns = "validator, seq, appended_at, kind, race_id, body_sha256, prev, sha256, signature, content"
+    await harm(
+        f"insert into arena.record (day, {columns}) select day + 1, {columns} from arena.record"
+        f" where {{log}} and seq = {PAGE}"
+    )
+    assert (await report_of(store)).defects[0].seq == PAGE
+    monkeypatch.setattr("arena.store.log.LEAVES_PER_PAGE", PAGE)
+    report = await verify_store(store, verify, since=[point])
+    assert report.leaves == PAGE + 2
+    assert report.defects[0].seq == PAGE

@@ -223,6 +223,7 @@ async def require_all_attacks_refused(postgres: EmbeddedServer, owner_dsn: str) 
         await asyncio.to_thread(provision_validator, owner_dsn, hotkey, "unused", is_rekeying=False)
         logins[hotkey] = dsn.replace("@/postgres", "@/" + owner_dsn.split("@/")[1].split("?")[0])
     owner, attacker = await asyncpg.connect(owner_dsn), await asyncpg.connect(logins[ATTACKER])
+    victim = await asyncpg.connect(logins[VICTIM])
     before = await fingerprint(owner)
     tried = [*attacks(TODAY).values(), *(s for function in await functions_of(owner) for s in attacks_on(function))]
     assert [statement for statement in tried if not await is_refused(attacker, statement)] == []
@@ -231,8 +232,8 @@ async def require_all_attacks_refused(postgres: EmbeddedServer, owner_dsn: str) 
     for table in ("record", "body", "checkpoint", "anchor", "head", f"record_{TODAY}", f"body_{TODAY}"):
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match="append-only"):
             await owner.execute(f"truncate arena.{table} cascade")
-    await owner.close()
-    await attacker.close()
+    for connection in (owner, attacker, victim):
+        await connection.close()
 
 
 async def test_a_backup_of_an_earlier_schema_is_restored_and_migrated(postgres: EmbeddedServer, fresh: Path) -> None:

@@ -156,7 +156,8 @@ async def test_checkpoints_come_back_by_size_with_the_block_that_anchors_them(st
     sha256 = hashlib.sha256(first.note.encode()).hexdigest()
     for _ in range(2):
         await store.put_anchor(3, sha256, 77)
-    assert await store.checkpoints() == [msgspec.structs.replace(first, anchor_block=77), second]
+    anchored = msgspec.structs.replace(first, anchor_block=77, anchored_sha256=sha256)
+    assert await store.checkpoints() == [anchored, second]
     assert await store.checkpoints("5nobody") == []
 
 
@@ -174,7 +175,7 @@ async def test_a_second_state_of_one_size_and_a_wrong_anchor_are_refused(store) 
     ):
         with pytest.raises(ArenaError, match="V2022"):
             await refused
-    assert await store.checkpoints() == [msgspec.structs.replace(point, anchor_block=77)]
+    assert await store.checkpoints() == [msgspec.structs.replace(point, anchor_block=77, anchored_sha256=sha256)]
 
 
 # -- working state

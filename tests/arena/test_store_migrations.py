@@ -135,14 +135,14 @@ async def test_partitions_of_a_release_take_what_the_new_schema_adds(old: Old, t
 
 async def test_refused_writes_stay_refused_after_the_migration(old: Old) -> None:
     await asyncio.to_thread(migrate, old.owner_dsn)
-    old.dsn_for(VICTIM)
+    victim = await asyncpg.connect(old.dsn_for(VICTIM))
     owner, attacker = await asyncpg.connect(old.owner_dsn), await asyncpg.connect(old.dsn_for(ATTACKER))
     before = await fingerprint(owner)
     tried = [*attacks(TODAY).values(), *(s for function in await functions_of(owner) for s in attacks_on(function))]
     assert [statement for statement in tried if not await is_refused(attacker, statement)] == []
     assert await fingerprint(owner) == before
-    await owner.close()
-    await attacker.close()
+    for connection in (owner, attacker, victim):
+        await connection.close()
 
 
 async def test_a_store_that_is_open_during_the_migration_goes_on_appending(old: Old) -> None:

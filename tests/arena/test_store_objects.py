@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,15 +12,19 @@ import pytest
 from obstore.store import LocalStore, S3Store
 
 from arena.chain.keys import generate_signer, verify
+from arena.export.exporter import export_records
+from arena.export.model import Manifest, Request
 from arena.records.sequencer import Sequencer
 from arena.records.verify import verify_store
+from arena.store.backup import names_elsewhere
 from arena.store.bodies import BODY_BYTES_MAX, restore_bodies
+from arena.store.connect import open_engine
 from arena.store.inventory import compare_objects
 from arena.store.objects import BodyObjects, folder_location, open_objects, prefix_of
 from arena.store.port import Frame, HeadMovedError, StoredBody
 from arena.store.postgres import PostgresStore
 from problems.errors import ArenaError
-from tests.arena.log_stand import HOST, Clock, attempt, episode
+from tests.arena.log_stand import HOST, Clock, attempt, episode, release
 from tests.arena.test_store_roles import as_owner
 
 Place = str
@@ -185,6 +190,19 @@ async def test_the_inventory_names_what_is_missing_and_counts_what_nobody_names(
     assert report.orphan_size == len(orphan.content)
 
 
+@pytest.mark.parametrize("place", ["folder"])
+async def test_a_backup_names_the_bodies_of_a_log_that_lost_its_head(store, sequencer, postgres) -> None:
+    payloads, body = episode(1)
+    await sequencer.append(payloads, [body])
+    own = f"validator = '{store.validator}'"
+    await as_owner(postgres, "set session_replication_role = replica", f"delete from arena.head where {own}")
+    engine = open_engine(postgres.owner_dsn)
+    async with engine.connect() as connection:
+        found = [names async for validator, names in names_elsewhere(connection, None) if validator == store.validator]
+    await engine.dispose()
+    assert found == [[body.body_sha256]]
+
+
 @pytest.mark.parametrize("place", OUTSIDE)
 async def test_a_log_may_hold_bodies_of_both_kinds(open_store, store, sequencer, signer) -> None:
     inside = await open_store(signer.hotkey)
@@ -284,6 +302,43 @@ async def test_a_folder_that_can_not_be_written_is_refused(tmp_path: Path) -> No
     objects = open_objects(folder_location(tmp_path / "file"))
     with pytest.raises(ArenaError, match=r"V2029|V2028"):
         await objects.put("5v", [Frame(body_sha256="ab" * 32, content=b"x", size=1)])
+
+
+def take_away(folder: Path) -> None:
+    """The folder is not there, as where a disk is not mounted."""
+    folder.rename(folder.with_name("elsewhere"))
+
+
+def lead_nowhere(folder: Path) -> None:
+    """What lies in the folder can't be opened: the system says so with an error of its own."""
+    take_away(folder)
+    folder.mkdir()
+    for name in folder.with_name("elsewhere").iterdir():
+        (folder / name.name).symlink_to(folder / name.name)
+
+
+@pytest.mark.parametrize("place", ["folder"])
+@pytest.mark.parametrize(("harm", "code"), [(take_away, "V2029"), (lead_nowhere, "V2028")])
+async def test_an_export_over_bodies_that_can_not_be_read_names_the_object_store_and_no_full_disk(
+    harm, code, store, sequencer, signer, objects, tmp_path: Path
+) -> None:
+    payloads, body = episode(1)
+    await sequencer.append(payloads, [body])
+    await sequencer.append([release()])
+    wanted = Request(validator=signer.hotkey)
+
+    async def export() -> Manifest:
+        out = tmp_path / "export"
+        return await export_records(store, wanted, out, verify_signature=verify, software="test", signer=signer)
+
+    harm(objects.folder)
+    with pytest.raises(ArenaError, match=code):
+        await export()
+    with pytest.raises(ArenaError, match=code):
+        await verify_store(store, verify)
+    shutil.rmtree(objects.folder, ignore_errors=True)
+    objects.folder.with_name("elsewhere").rename(objects.folder)
+    assert (await export()).trajectories == 1
 
 
 async def test_an_object_too_large_to_be_a_frame_is_not_loaded(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from datetime import UTC, datetime
 
@@ -138,6 +139,43 @@ async def test_a_validators_role_reads_its_own_rows_only_and_the_owner_reads_all
     assert [row["validator"] for row in seen] == [first.validator]
     everybody = {row["validator"] for row in await as_owner(postgres, f"select validator from arena.{table}")}
     assert {first.validator, second.validator} <= everybody
+
+
+async def test_a_function_of_the_readers_own_is_shown_no_row_of_another(
+    postgres: EmbeddedServer, open_store: OpenStore
+) -> None:
+    first, second = await _fill(open_store), await _fill(open_store)
+    connection = await as_role(postgres, first.validator)
+    told: list[str] = []
+    connection.add_log_listener(lambda _, message: told.append(str(message)))
+    try:
+        await connection.execute(
+            "create function pg_temp.tell(text) returns boolean language plpgsql cost 0.0000001 as"
+            " $$ begin raise notice 'row of %', $1; return true; end $$"
+        )
+        for table in OWN_TABLES:
+            await connection.fetch(f"select from arena.{table} where pg_temp.tell(validator)")
+    finally:
+        await connection.close()
+    assert len([line for line in told if first.validator in line]) >= len(OWN_TABLES)
+    assert not [line for line in told if second.validator in line]
+
+
+async def test_a_login_needs_its_own_password(postgres: EmbeddedServer, open_store: OpenStore) -> None:
+    await open_store(VICTIM)
+    dsn = await asyncio.to_thread(postgres.dsn_for, ATTACKER)
+    password = dsn.split(":")[2].split("@")[0]
+    own, others = role_of(ATTACKER), (role_of(VICTIM), "postgres", "arena_owner", "arena_validator")
+    for wrong in (
+        dsn.replace(f":{password}@", ":wrong@"),
+        dsn.replace(f":{password}@", "@"),
+        *(dsn.replace(own, other) for other in others),
+    ):
+        with pytest.raises((asyncpg.InvalidPasswordError, asyncpg.InvalidAuthorizationSpecificationError)):
+            await asyncpg.connect(wrong)
+    connection = await asyncpg.connect(dsn)
+    assert await connection.fetchval("select session_user") == own
+    await connection.close()
 
 
 async def test_every_table_with_a_validator_in_it_has_row_security(postgres: EmbeddedServer) -> None:

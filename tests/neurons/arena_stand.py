@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import asyncpg
 import msgspec
 from msgspec.structs import replace
 
 from arena.policies import DEMO
 from arena.policy import Policy
 from arena.records.verify import VerifyReport, verify_store
-from arena.store.embedded import start_embedded
+from arena.store.embedded import EmbeddedServer, start_embedded
 from arena.store.postgres import PostgresStore
 from harness.catalogue.documents import write_documents
 from harness.catalogue.engine import open_catalogue
@@ -31,6 +32,21 @@ SMALL = replace(
     qualifying=replace(DEMO.qualifying, problems=3),
     race=replace(DEMO.race, closes_after_ms=3_000, problems=6, batch_problems=9, lease_ms=4_000),
 )
+
+
+def forgo_durability(server: EmbeddedServer) -> None:
+    """Nobody cuts this server's power: it need not wait for the disk."""
+
+    async def change() -> None:
+        connection = await asyncpg.connect(server.owner_dsn)
+        try:
+            for name in ("fsync", "synchronous_commit", "full_page_writes"):
+                await connection.execute(f"alter system set {name} = off")
+            await connection.execute("select pg_reload_conf()")
+        finally:
+            await connection.close()
+
+    asyncio.run(change())
 
 
 @contextmanager

@@ -84,7 +84,7 @@ class UnsureStore(PostgresStore):
 
 
 @asynccontextmanager
-async def log_desk(server: EmbeddedServer, folder: Path) -> AsyncIterator[LogDesk]:
+async def open_log_desk(server: EmbeddedServer, folder: Path) -> AsyncIterator[LogDesk]:
     """A registered validator of its own on a running server."""
     signer = generate_signer()
     store = await UnsureStore.open(server.dsn_for(signer.hotkey), signer.hotkey)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import structlog
@@ -24,7 +25,9 @@ from arena.race.state import RaceState
 from arena.records.body import encode_body
 from arena.records.model import AttemptRecord, Conditions, EvaluationRecord, Subject, VerdictRecord
 from arena.records.sequencer import Sequencer
+from arena.store.embedded import EmbeddedServer
 from arena.store.port import Lease, Store, StoredSubmission
+from arena.store.postgres import PostgresStore
 from arena.submissions.inbox import Inbox
 from harness.trace import Totals
 from judge.verdict import Verdict
@@ -33,11 +36,13 @@ from neurons.node import Node
 from neurons.race_clock import RaceClock
 from neurons.race_log import QUALIFYING, RaceLog
 from neurons.weights_loop import WeightsLoop
+from problems.canonical import text_hash
 from problems.synthesis import synthesize
 from tests.arena import log_stand
 from tests.problems.stand import make_catalogue
 
 CATALOGUE = make_catalogue(200)
+SOURCE = "source"  # of every agent: nothing here runs it
 SUITE = synthesize(CATALOGUE, seed=99, counts={"product": 2})
 POLICY = replace(
     DEMO,
@@ -69,6 +74,17 @@ class Time:
 
     def pass_s(self, seconds: float) -> None:
         self.ms += round(seconds * 1_000)
+
+
+@asynccontextmanager
+async def open_desk(server: EmbeddedServer, folder: Path) -> AsyncIterator[Desk]:
+    """The node of a new validator on a running server. Its bank is empty, and the chain does not know it."""
+    signer = generate_signer()
+    store = await PostgresStore.open(server.dsn_for(signer.hotkey), signer.hotkey)
+    try:
+        yield Desk(store, signer, folder, Time())
+    finally:
+        await store.close()
 
 
 class Desk:
@@ -122,20 +138,22 @@ class Desk:
         for number in range(races):
             self.stock.add(str(number), synthesize(CATALOGUE, seed=number, counts={"product": 3}))
 
-    async def submit(self, name: str, *, state: str = "qualified", block: int | None = None) -> Subject:
-        """A registered miner's agent that stands in `state`; qualified ones have their results."""
+    async def submit(
+        self, name: str, *, state: str = "qualified", block: int | None = None, kept: str = SOURCE
+    ) -> Subject:
+        """A registered miner's agent that stands in `state`; qualified ones have results. `kept`: what is stored."""
         miner = generate_signer()
         await self.chain.register(miner)
         committed = await self.chain.block() if block is None else block
         subject = Subject(
             agent_version_id=name.encode().hex().ljust(64, "0"),
             miner_hotkey=miner.hotkey,
-            agent_sha256="b2" * 32,
+            agent_sha256=text_hash(SOURCE),
             commitment_block=committed,
             commitment_sha256="c3" * 32,
         )
         submission = StoredSubmission(subject=subject, name=name, state="accepted", submitted_block=committed)
-        await self.store.put_submission(submission, "source")
+        await self.store.put_submission(submission, kept)
         if state == "qualified":
             await self.qualify(subject)
         await self.store.set_submission_state(subject.agent_version_id, state)

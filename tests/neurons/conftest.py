@@ -1,13 +1,16 @@
-"""One small catalogue and one guest root for all tests of this room."""
+"""One small catalogue and one guest root for all tests of this room, a Postgres for each file, and nodes on it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.neurons.arena_stand import build_small_catalogue, short_folder
+from arena.store.embedded import EmbeddedServer, start_embedded
+from tests.neurons.arena_stand import build_small_catalogue, forgo_durability, short_folder
+from tests.neurons.checkpoint_stand import LogDesk, open_log_desk
+from tests.neurons.clock_stand import Desk, open_desk
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +24,30 @@ def arena_base() -> Iterator[Path]:
 def small_catalogue(arena_base: Path) -> Path:
     """An index of 2,000 synthetic products."""
     return build_small_catalogue(arena_base)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedServer]:
+    """A Postgres for the tests of one file: their validators see nothing of other files'."""
+    with short_folder() as folder:
+        started = start_embedded(folder)
+        try:
+            forgo_durability(started)
+            yield started
+        finally:
+            started.stop()
+
+
+@pytest.fixture
+async def desk(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Desk]:
+    """A node of a new validator, with a bank for two races."""
+    async with open_desk(server, tmp_path) as made:
+        await made.settle_in(races=2)
+        yield made
+
+
+@pytest.fixture
+async def log_desk(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[LogDesk]:
+    """A new validator's log, with its checkpoint and anchor loops."""
+    async with open_log_desk(server, tmp_path) as made:
+        yield made

@@ -14,7 +14,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -42,7 +43,7 @@ from problems.synthesis import synthesize
 ROOT = Path(__file__).resolve().parents[2]
 OPERATOR = keypair_signer("//Operator")
 TAO_RAO = 1_000_000_000
-PERIOD_MS = 50_000  # about: from one close to the next
+PERIOD_MS = 40_000  # about: from one close to the next
 
 
 def shared_policy(closes_in_ms: int) -> Policy:
@@ -61,11 +62,11 @@ def shared_policy(closes_in_ms: int) -> Policy:
 def _policy(longer_ms: int) -> Policy:
     race = replace(
         DEMO.race,
-        closes_after_ms=10_000 + longer_ms,
-        qualifying_grace_ms=5_000,
-        reveal_ms=5_000,
-        run_ms=21_000,
-        agree_ms=4_000,
+        closes_after_ms=9_500 + longer_ms,
+        qualifying_grace_ms=4_000,
+        reveal_ms=4_500,
+        run_ms=17_000,
+        agree_ms=3_000,
         beacon_grace_ms=20_000,
         stand_in_ms=3_000,
         problems=3,
@@ -185,6 +186,12 @@ class SharedNode:
     def shelved(self) -> int:
         """How many agents' sources this node has."""
         return len(list((self.folder / "shelf").glob("*.json")))
+
+
+def stop_all(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Stop them side by side: each takes its time to drain."""
+    with ThreadPoolExecutor(len(processes)) as threads:
+        list(threads.map(stop_process, processes))
 
 
 def free_port() -> int:

@@ -11,143 +11,127 @@ from arena.chain.keys import generate_signer, verify
 from arena.chain.port import ChainResult
 from arena.records.anchors import anchored_by, note_sha256, require_anchor
 from arena.records.checkpoint import read_checkpoint
-from arena.store.embedded import EmbeddedServer, start_embedded
 from problems.errors import ArenaError
 from tests.arena.chain_stands import ChainStand, LocalStand, make_node, node_stand
-from tests.neurons.arena_stand import short_folder
-from tests.neurons.checkpoint_stand import RULES, LogDesk, log_desk
+from tests.neurons.checkpoint_stand import RULES, LogDesk
 from tests.neurons.clock_stand import BLOCK_MS
 
 
-@pytest.fixture(scope="module")
-def server():
-    with short_folder() as folder:
-        started = start_embedded(folder)
-        yield started
-        started.stop()
-
-
-@pytest.fixture
-async def desk(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[LogDesk]:
-    async with log_desk(server, tmp_path) as made:
-        yield made
-
-
-async def test_an_anchor_counts_only_once_its_block_is_final(desk: LogDesk) -> None:
-    await desk.checkpoints.open()
-    point = await desk.signed()
-    assert await desk.anchors.turn() is None  # commits
-    assert desk.chain.commits == [note_sha256(point.note)]
-    held = await desk.chain.twin.commitment(desk.signer.hotkey)
-    while await desk.chain.twin.finalized_block() < held.block:
-        assert await desk.anchors.turn() is None
-        assert (await desk.stored())[0].anchor_block == 0
-        desk.time.pass_s(BLOCK_MS / 1_000)
-    assert (await desk.anchors.turn()).size == point.size
-    (stored,) = await desk.stored()
+async def test_an_anchor_counts_only_once_its_block_is_final(log_desk: LogDesk) -> None:
+    await log_desk.checkpoints.open()
+    point = await log_desk.signed()
+    assert await log_desk.anchors.turn() is None  # commits
+    assert log_desk.chain.commits == [note_sha256(point.note)]
+    held = await log_desk.chain.twin.commitment(log_desk.signer.hotkey)
+    while await log_desk.chain.twin.finalized_block() < held.block:
+        assert await log_desk.anchors.turn() is None
+        assert (await log_desk.stored())[0].anchor_block == 0
+        log_desk.time.pass_s(BLOCK_MS / 1_000)
+    assert (await log_desk.anchors.turn()).size == point.size
+    (stored,) = await log_desk.stored()
     assert stored.anchor_block == held.block
-    assert len(desk.chain.commits) == 1
-    at = await desk.chain.twin.commitment(desk.signer.hotkey, stored.anchor_block)
+    assert len(log_desk.chain.commits) == 1
+    at = await log_desk.chain.twin.commitment(log_desk.signer.hotkey, stored.anchor_block)
     assert require_anchor(stored, at, verify).size == point.size
-    assert (desk.metric("anchor_size"), desk.metric("anchor_block")) == (point.size, held.block)
+    assert (log_desk.metric("anchor_size"), log_desk.metric("anchor_block")) == (point.size, held.block)
 
 
-async def anchor(desk: LogDesk) -> None:
+async def anchor(log_desk: LogDesk) -> None:
     for _ in range(10):
-        if await desk.anchors.turn():
+        if await log_desk.anchors.turn():
             return
-        desk.time.pass_s(BLOCK_MS / 1_000)
+        log_desk.time.pass_s(BLOCK_MS / 1_000)
     raise AssertionError("no anchor in ten blocks")
 
 
-async def test_the_next_anchor_waits_for_its_time_and_takes_the_newest_checkpoint(desk: LogDesk) -> None:
-    await desk.checkpoints.open()
-    await desk.signed()
-    await anchor(desk)
-    desk.time.pass_s(RULES.anchor_every_s / 2)
-    await desk.signed()
-    assert await desk.anchors.turn() is None
-    desk.time.pass_s(RULES.anchor_every_s / 2)
-    await desk.signed()
-    await anchor(desk)
-    assert [bool(point.anchor_block) for point in await desk.stored()] == [True, False, True]
+async def test_the_next_anchor_waits_for_its_time_and_takes_the_newest_checkpoint(log_desk: LogDesk) -> None:
+    await log_desk.checkpoints.open()
+    await log_desk.signed()
+    await anchor(log_desk)
+    log_desk.time.pass_s(RULES.anchor_every_s / 2)
+    await log_desk.signed()
+    assert await log_desk.anchors.turn() is None
+    log_desk.time.pass_s(RULES.anchor_every_s / 2)
+    await log_desk.signed()
+    await anchor(log_desk)
+    assert [bool(point.anchor_block) for point in await log_desk.stored()] == [True, False, True]
 
 
-async def test_a_chain_that_is_away_costs_an_anchor_and_no_checkpoint(desk: LogDesk) -> None:
-    await desk.checkpoints.open()
-    desk.chain.is_away = True
+async def test_a_chain_that_is_away_costs_an_anchor_and_no_checkpoint(log_desk: LogDesk) -> None:
+    await log_desk.checkpoints.open()
+    log_desk.chain.is_away = True
     for _ in range(3):
-        await desk.append()
-        assert await desk.checkpoints.turn() is not None
+        await log_desk.append()
+        assert await log_desk.checkpoints.turn() is not None
         with pytest.raises(ArenaError) as away:
-            await desk.anchors.turn()
+            await log_desk.anchors.turn()
         assert away.value.entry.is_retryable
-        desk.time.pass_s(RULES.every_s)
-    desk.chain.is_away = False
-    desk.time.pass_s(60)
-    await anchor(desk)
-    assert [bool(point.anchor_block) for point in await desk.stored()] == [False, False, True]
+        log_desk.time.pass_s(RULES.every_s)
+    log_desk.chain.is_away = False
+    log_desk.time.pass_s(60)
+    await anchor(log_desk)
+    assert [bool(point.anchor_block) for point in await log_desk.stored()] == [False, False, True]
 
 
-async def test_a_refusal_is_asked_again_later_and_not_at_every_turn(desk: LogDesk) -> None:
-    await desk.checkpoints.open()
-    await desk.signed()
-    desk.chain.refusal = ChainResult(status="rate_limited", block=1, detail="90 blocks left")
+async def test_a_refusal_is_asked_again_later_and_not_at_every_turn(log_desk: LogDesk) -> None:
+    await log_desk.checkpoints.open()
+    await log_desk.signed()
+    log_desk.chain.refusal = ChainResult(status="rate_limited", block=1, detail="90 blocks left")
     for _ in range(20):
-        await desk.anchors.turn()
-        desk.time.pass_s(6)
-    assert len(desk.chain.commits) == 2  # at once, and after a minute
-    desk.chain.refusal = None
-    desk.time.pass_s(120)
-    await anchor(desk)
+        await log_desk.anchors.turn()
+        log_desk.time.pass_s(6)
+    assert len(log_desk.chain.commits) == 2  # at once, and after a minute
+    log_desk.chain.refusal = None
+    log_desk.time.pass_s(120)
+    await anchor(log_desk)
 
 
-async def test_a_commitment_whose_reply_was_lost_is_found_and_not_made_again(desk: LogDesk) -> None:
-    await desk.checkpoints.open()
-    await desk.signed()
-    desk.chain.is_reply_lost = True
+async def test_a_commitment_whose_reply_was_lost_is_found_and_not_made_again(log_desk: LogDesk) -> None:
+    await log_desk.checkpoints.open()
+    await log_desk.signed()
+    log_desk.chain.is_reply_lost = True
     with pytest.raises(ArenaError, match="U3030"):
-        await desk.anchors.turn()
-    await anchor(desk)
-    assert len(desk.chain.commits) == 1
+        await log_desk.anchors.turn()
+    await anchor(log_desk)
+    assert len(log_desk.chain.commits) == 1
 
 
-async def test_a_restart_finds_an_anchor_that_was_under_way(desk: LogDesk) -> None:
-    await desk.checkpoints.open()
-    await desk.signed()
-    await desk.anchors.turn()
-    desk.start()
-    await desk.checkpoints.open()
-    await desk.signed()
-    await anchor(desk)
-    assert len(desk.chain.commits) == 1
-    assert [bool(point.anchor_block) for point in await desk.stored()] == [True, False]
+async def test_a_restart_finds_an_anchor_that_was_under_way(log_desk: LogDesk) -> None:
+    await log_desk.checkpoints.open()
+    await log_desk.signed()
+    await log_desk.anchors.turn()
+    log_desk.start()
+    await log_desk.checkpoints.open()
+    await log_desk.signed()
+    await anchor(log_desk)
+    assert len(log_desk.chain.commits) == 1
+    assert [bool(point.anchor_block) for point in await log_desk.stored()] == [True, False]
 
 
-async def test_a_slot_that_somebody_else_wrote_is_no_anchor_and_is_written_again(desk: LogDesk) -> None:
+async def test_a_slot_that_somebody_else_wrote_is_no_anchor_and_is_written_again(log_desk: LogDesk) -> None:
     """The same hotkey submits an agent between the commitment and its finality."""
-    await desk.checkpoints.open()
-    await desk.signed()
-    await desk.anchors.turn()
-    await desk.chain.twin.commit(desk.signer, "ab" * 32)
+    await log_desk.checkpoints.open()
+    await log_desk.signed()
+    await log_desk.anchors.turn()
+    await log_desk.chain.twin.commit(log_desk.signer, "ab" * 32)
     for _ in range(5):
-        desk.time.pass_s(BLOCK_MS / 1_000)
-        await desk.anchors.turn()
-    assert (await desk.stored())[0].anchor_block == 0
-    desk.time.pass_s(60)
-    await anchor(desk)
-    assert len(desk.chain.commits) == 2
+        log_desk.time.pass_s(BLOCK_MS / 1_000)
+        await log_desk.anchors.turn()
+    assert (await log_desk.stored())[0].anchor_block == 0
+    log_desk.time.pass_s(60)
+    await anchor(log_desk)
+    assert len(log_desk.chain.commits) == 2
 
 
-async def test_an_anchor_stays_the_answer_for_its_block_whatever_was_committed_later(desk: LogDesk) -> None:
-    await desk.checkpoints.open()
-    await desk.signed()
-    await anchor(desk)
-    desk.time.pass_s(RULES.anchor_every_s)
-    await desk.signed()
-    await anchor(desk)
-    first, second = await desk.stored()
-    hotkey, points = desk.signer.hotkey, [first, second]
+async def test_an_anchor_stays_the_answer_for_its_block_whatever_was_committed_later(log_desk: LogDesk) -> None:
+    await log_desk.checkpoints.open()
+    await log_desk.signed()
+    await anchor(log_desk)
+    log_desk.time.pass_s(RULES.anchor_every_s)
+    await log_desk.signed()
+    await anchor(log_desk)
+    first, second = await log_desk.stored()
+    hotkey, points = log_desk.signer.hotkey, [first, second]
     assert anchored_by(points, hotkey, first.anchor_block - 1) is None
     assert anchored_by(points, hotkey, second.anchor_block - 1) == first
     assert anchored_by(points, hotkey, second.anchor_block) == second
@@ -166,19 +150,21 @@ async def stand(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             yield made
 
 
-async def test_an_anchor_is_made_and_proven_on_every_chain_behind_the_port(desk: LogDesk, stand: ChainStand) -> None:
-    await stand.enrol(desk.signer)
+async def test_an_anchor_is_made_and_proven_on_every_chain_behind_the_port(
+    log_desk: LogDesk, stand: ChainStand
+) -> None:
+    await stand.enrol(log_desk.signer)
     await stand.advance(3)
-    desk.chain = stand.chain
-    desk.start()
-    await desk.checkpoints.open()
-    point = await desk.signed()
+    log_desk.chain = stand.chain
+    log_desk.start()
+    await log_desk.checkpoints.open()
+    point = await log_desk.signed()
     for _ in range(6):
-        if await desk.anchors.turn():
+        if await log_desk.anchors.turn():
             break
         await stand.advance()
-    (stored,) = await desk.stored()
+    (stored,) = await log_desk.stored()
     assert stored.anchor_block > 0
-    at = await stand.chain.commitment(desk.signer.hotkey, stored.anchor_block)
+    at = await stand.chain.commitment(log_desk.signer.hotkey, stored.anchor_block)
     assert require_anchor(stored, at, verify) == read_checkpoint(point.note, verify)
-    assert (await stand.chain.commitment(desk.signer.hotkey, stored.anchor_block - 1)) is None
+    assert (await stand.chain.commitment(log_desk.signer.hotkey, stored.anchor_block - 1)) is None

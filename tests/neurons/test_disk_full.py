@@ -9,7 +9,7 @@ import io
 import json
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ import structlog
 
 from arena.chain.keys import generate_signer, verify
 from arena.records.verify import verify_store
-from arena.store.embedded import EmbeddedServer, start_embedded
+from arena.store.embedded import start_embedded
 from arena.store.postgres import PostgresStore
 from arena.submissions.inbox import Inbox, Receipt
 from neurons import checkpoint_files
@@ -27,8 +27,7 @@ from neurons.heartbeat import HeartbeatLoop, Schedules
 from neurons.node_file import read_node_file
 from neurons.turns import Drain, persist, take_turns
 from tests.arena.log_stand import attempt
-from tests.neurons.arena_stand import short_folder
-from tests.neurons.checkpoint_stand import LogDesk, log_desk
+from tests.neurons.checkpoint_stand import LogDesk
 from tests.neurons.clock_stand import LOG, Desk, Time
 
 SMALL_KIB, POSTGRES_KIB = 256, 140 << 10
@@ -62,50 +61,36 @@ def filled(folder: Path) -> Iterator[None]:
     ballast.unlink()
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[EmbeddedServer]:
-    with short_folder() as folder:
-        started = start_embedded(folder)
-        yield started
-        started.stop()
-
-
-@pytest.fixture
-async def desk(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[LogDesk]:
-    async with log_desk(server, tmp_path) as made:
-        yield made
-
-
-async def test_checkpoints_are_signed_on_and_stand_in_the_folder_once_it_has_space(desk: LogDesk) -> None:
+async def test_checkpoints_are_signed_on_and_stand_in_the_folder_once_it_has_space(log_desk: LogDesk) -> None:
     with disk(SMALL_KIB) as outside:
-        desk.start(CheckpointRules(every_s=600, folder=outside))
-        folder = outside / desk.signer.hotkey
-        await desk.checkpoints.open()
-        await desk.append()
-        await desk.checkpoints.turn()
+        log_desk.start(CheckpointRules(every_s=600, folder=outside))
+        folder = outside / log_desk.signer.hotkey
+        await log_desk.checkpoints.open()
+        await log_desk.append()
+        await log_desk.checkpoints.turn()
         with filled(outside):
-            await desk.append()
-            desk.time.pass_s(600)
-            assert await desk.checkpoints.turn() is not None
-            assert desk.metric("checkpoint_folders_behind") == 1
+            await log_desk.append()
+            log_desk.time.pass_s(600)
+            assert await log_desk.checkpoints.turn() is not None
+            assert log_desk.metric("checkpoint_folders_behind") == 1
             assert checkpoint_files.last_size(folder) == 1
-        await desk.checkpoints.turn()
-        assert desk.metric("checkpoint_folders_behind") == 0
-        last = (await desk.stored())[-1]
+        await log_desk.checkpoints.turn()
+        assert log_desk.metric("checkpoint_folders_behind") == 0
+        last = (await log_desk.stored())[-1]
         assert checkpoint_files.read_last(folder) == last.note
         assert sorted(path.name for path in folder.iterdir()) == ["1.txt", "2.txt"]
 
 
-async def test_a_heartbeat_that_finds_no_space_leaves_the_last_one_whole(desk: LogDesk) -> None:
+async def test_a_heartbeat_that_finds_no_space_leaves_the_last_one_whole(log_desk: LogDesk) -> None:
     with disk(SMALL_KIB) as state_dir:
-        node = dataclasses.replace(desk.node, state_dir=state_dir, chain=desk.chain.twin)
+        node = dataclasses.replace(log_desk.node, state_dir=state_dir, chain=log_desk.chain.twin)
         heart = HeartbeatLoop(
             node, ChainWatch(node), Schedules(checkpoint_every_s=1, anchor_every_s=1), logs=lambda: []
         )
-        drain = Drain(desk.time)
+        drain = Drain(log_desk.time)
         first = await heart.beat(drain)
         with filled(state_dir):
-            desk.time.pass_s(30)
+            log_desk.time.pass_s(30)
             await heart.beat(drain)
             assert read_node_file(state_dir).beat == first
             assert node.metrics.registry.get_sample_value("arena_disk_free_bytes") == 0

@@ -6,30 +6,27 @@ import asyncio
 import dataclasses
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
 
-from arena.chain.keys import generate_signer, verify
+from arena.chain.keys import verify
 from arena.chain.port import Metagraph
+from arena.race.items import qualifying_items
 from arena.records.body import decode_content
 from arena.records.verify import verify_store
-from arena.store.embedded import EmbeddedServer, start_embedded
-from arena.store.postgres import PostgresStore
 from harness.sandbox.port import SandboxLevel
 from neurons import supervisor
 from neurons.checkpoints import CheckpointRules
-from neurons.episodes import sweep
+from neurons.episodes import EpisodeLoop, sweep
 from neurons.node import Node
 from neurons.node_file import read_node_file
 from neurons.supervisor import STOP_SIGNALS, Supervisor
 from neurons.worker_protocol import EvaluateJob, JudgeJob, Reply
 from problems.errors import ArenaError
 from tests.arena import log_stand
-from tests.neurons.arena_stand import short_folder
-from tests.neurons.clock_stand import Desk, Time
+from tests.neurons.clock_stand import Desk
 
 DRAIN_S, BOUND_S = 0.5, 20.0
 RULES = CheckpointRules(every_s=600, anchor_every_s=3_600)
@@ -68,24 +65,6 @@ class StuckPool:
 
     async def stop(self) -> None:
         self.is_stopped = True
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[EmbeddedServer]:
-    with short_folder() as folder:
-        started = start_embedded(folder)
-        yield started
-        started.stop()
-
-
-@pytest.fixture
-async def desk(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Desk]:
-    signer = generate_signer()
-    store = await PostgresStore.open(server.dsn_for(signer.hotkey), signer.hotkey)
-    made = Desk(store, signer, tmp_path, Time())
-    await made.settle_in(races=2)
-    yield made
-    await store.close()
 
 
 def in_an_episode(desk: Desk, node: Node, stuck: Stuck) -> None:
@@ -152,6 +131,24 @@ async def test_the_next_node_records_the_attempt_that_was_cut_off_and_does_the_w
     assert ended == ["abandoned"]
     assert (await verify_store(desk.store, verify)).is_ok
     assert await desk.work(stages=("qualifying",)) == len(desk.node.suite)
+
+
+async def test_a_lease_that_is_lost_stops_its_episode_at_once_and_leaves_one_attempt(desk: Desk) -> None:
+    desk.start(replace(desk.policy, race=replace(desk.policy.race, lease_ms=900)))
+    subject = await desk.submit("slow", state="accepted")
+    await desk.store.enqueue(qualifying_items(subject, [desk.node.suite[0].problem_id], desk.policy))
+    stuck = Stuck()
+    loop = EpisodeLoop(dataclasses.replace(desk.node, pool=StuckPool(stuck)), asyncio.Event())  # type: ignore[arg-type]
+    serving = asyncio.create_task(loop.turn())
+    async with asyncio.timeout(BOUND_S):
+        await stuck.has_begun.wait()
+        assert await desk.store.close_items("", "qualifying") == 1
+        await serving
+    assert stuck.was_cancelled
+    await sweep(desk.node)
+    await sweep(desk.node)
+    ended = [decode_content(r.content).payload.ended async for r in desk.store.records(kinds=("attempt",))]
+    assert ended == ["abandoned"]
 
 
 async def test_a_failure_that_no_retry_mends_ends_every_loop_with_its_code(desk: Desk) -> None:

@@ -14,27 +14,16 @@ from typer.testing import CliRunner
 from arena.export.model import LogRow
 from arena.records.body import decode_content
 from arena.records.model import AttemptRecord, SettlementRecord
-from arena.store.embedded import EmbeddedServer, start_embedded
+from arena.store.embedded import EmbeddedServer
 from neurons.cli.race import app as race_app
 from problems.errors import ArenaError
 from tests.arena.tail_stand import rows, serving
-from tests.neurons.arena_stand import short_folder
 from tests.neurons.shared_stand import HOUR_MS
-from tests.simulation.run import forgo_durability
 from tests.simulation.world import Size, World
 
 SEED = 11
 TINY = Size(stakes=(40, 30, 29), miners=3, races=1, problems=3)
 STRANGER = "5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQY"
-
-
-@pytest.fixture(scope="module")
-def server():
-    with short_folder() as folder:
-        started = start_embedded(folder)
-        forgo_durability(started)
-        yield started
-        started.stop()
 
 
 def is_score(content: bytes | None, race_id: str) -> bool:

@@ -82,7 +82,9 @@ async def busy_worker(known: set[int]) -> psutil.Process:
             await asyncio.sleep(0.05)
 
 
-async def test_a_killed_and_a_stopped_worker_cost_their_own_jobs_and_no_others(arena_base, small_catalogue):
+async def test_a_killed_a_stopped_and_a_cancelled_job_end_with_their_jails_and_cost_no_other(
+    arena_base, small_catalogue
+):
     if not has_jail():
         pytest.skip(WHY_NO_JAIL)
     products = tuple(open_catalogue(small_catalogue).products())
@@ -104,7 +106,15 @@ async def test_a_killed_and_a_stopped_worker_cost_their_own_jobs_and_no_others(a
         replies = await asyncio.gather(*(pool.run(job(f"after-{n}", QUICK, problem)) for n in range(3)))
         assert all(isinstance(reply, Evaluated) for reply in replies), replies
         assert len({worker.pid for worker in workers()} & {killed.pid, stopped.pid}) == 0
-        assert not [pid for pid in jails if is_alive(pid)]
+        lost_job = asyncio.create_task(pool.run(job("lost", SLEEPER, problem)))  # its lease was lost
+        lost = await busy_worker(set())
+        jails += [lost.pid, *(child.pid for child in lost.children(recursive=True))]
+        lost_job.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await lost_job
+        async with asyncio.timeout(30):
+            while any(is_alive(pid) for pid in jails):
+                await asyncio.sleep(0.02)
     assert not workers()
 
 

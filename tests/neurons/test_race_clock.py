@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -14,36 +14,20 @@ from arena.chain.keys import generate_signer
 from arena.chain.port import Signer
 from arena.policy import Policy
 from arena.records.body import decode_content
-from arena.records.model import SettlementRecord
-from arena.store.embedded import EmbeddedServer, start_embedded
-from arena.store.postgres import PostgresStore
+from arena.records.model import SettlementRecord, Subject
+from arena.store.port import StoredSubmission
 from arena.submissions.model import SignedSubmission, make_submission
+from neurons.chain_watch import STALE_MS, ChainWatch
 from neurons.settings import resolve
+from neurons.turns import Drain
+from neurons.weights_loop import WeightsLoop
 from neurons.wiring import policy_of
+from problems.canonical import text_hash
 from problems.errors import ArenaError
 from problems.synthesis import synthesize
-from tests.neurons.arena_stand import short_folder
-from tests.neurons.clock_stand import CATALOGUE, POLICY, Desk, Time
+from tests.neurons.clock_stand import BLOCK_MS, CATALOGUE, POLICY, SOURCE, Desk
 
 OTHER = replace(POLICY, name="other", race=replace(POLICY.race, closes_after_ms=20_000))
-
-
-@pytest.fixture(scope="module")
-def server():
-    with short_folder() as folder:
-        started = start_embedded(folder)
-        yield started
-        started.stop()
-
-
-@pytest.fixture
-async def desk(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Desk]:
-    signer = generate_signer()
-    store = await PostgresStore.open(server.dsn_for(signer.hotkey), signer.hotkey)
-    made = Desk(store, signer, tmp_path, Time())
-    await made.settle_in(races=2)
-    yield made
-    await store.close()
 
 
 def solves(*names: str):
@@ -194,6 +178,53 @@ async def test_a_race_cancelled_before_its_draw_burns_no_problems(desk):
     assert first.problems == second.problems and first.salt != second.salt
 
 
+async def test_no_weights_are_set_from_a_chain_that_stands_still_and_they_follow_once_it_moves(desk):
+    await desk.submit("good")
+    watch = ChainWatch(desk.node)
+    desk.weights = WeightsLoop(desk.node, desk.clock, is_stale=watch.is_stale)
+    assert not watch.is_stale()
+    await raced(desk)
+    await watch.turn()
+    head = await desk.chain.block()
+
+    async def standing() -> int:
+        return head
+
+    desk.chain.block = standing  # type: ignore[method-assign]  # an endpoint that hears no new blocks
+    desk.time.pass_s(STALE_MS / 1_000 + 1)
+    with pytest.raises(ArenaError, match=f"U3034.*race-000001 wait for a block after {head}"):
+        await desk.weights.turn()
+    assert await desk.store.weights_results() == []
+    del desk.chain.block
+    await watch.turn()
+    assert (await desk.weights.turn()).status == "ok"
+
+
+async def test_what_a_race_waits_for_is_told_and_forgotten_with_it(desk):
+    drain = Drain(desk.time)
+    stock = {path: path.read_bytes() for path in (desk.folder / "bank").iterdir() if path.is_file()}
+    for path in stock:
+        path.unlink()
+    running = asyncio.create_task(desk.clock.run(drain))
+    try:
+        await until(lambda: "race SealBatch" in drain.waits)
+        wait = drain.waits["race SealBatch"]
+        assert (wait.code, wait.since_ms, wait.failures) == ("P4014", desk.time.ms, 1)
+        for path, content in stock.items():
+            path.write_bytes(content)
+        desk.time.pass_s(60)
+        await until(lambda: not drain.waits)
+    finally:
+        drain.set()
+        await running
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not is_so():
+            await asyncio.sleep(0.02)
+
+
 # -- whom a closed race waits for
 def put(desk: Desk, name: str) -> tuple[SignedSubmission, Signer]:
     """A submission in the inbox, and its miner."""
@@ -263,6 +294,44 @@ async def test_a_new_policy_takes_over_before_the_close_and_agents_qualify_again
     await desk.store.set_submission_state(agent.agent_version_id, "qualified")
     state = await desk.turn_until("running")
     assert [who.subject for who in state.field.field] == [agent]
+
+
+async def failed(desk: Desk, name: str) -> tuple[Subject, Signer]:
+    """An agent that failed its qualifying under the current policy, as its miner committed it."""
+    miner = generate_signer()
+    await desk.chain.register(miner)
+    await desk.chain.commit(miner, "c3" * 32)
+    subject = Subject(
+        agent_version_id=name.encode().hex().ljust(64, "0"),
+        miner_hotkey=miner.hotkey,
+        agent_sha256=text_hash(SOURCE),
+        commitment_block=await desk.chain.block(),
+        commitment_sha256="c3" * 32,
+    )
+    stored = StoredSubmission(subject=subject, name=name, state="accepted", submitted_block=subject.commitment_block)
+    await desk.store.put_submission(stored, SOURCE)
+    await desk.qualify(subject)
+    await desk.store.set_submission_state(subject.agent_version_id, "unqualified")
+    return subject, miner
+
+
+async def test_an_agent_that_failed_under_another_policy_is_tried_again_while_its_miner_stands_for_it(desk):
+    kept, _ = await failed(desk, "kept")
+    _, miner = await failed(desk, "replaced")
+    desk.time.pass_s(200)
+    assert (await desk.chain.commit(miner, "d4" * 32)).status == "ok"
+    desk.time.pass_s(BLOCK_MS / 1_000)
+    await desk.clock.turn()
+    assert {s.state for s in await desk.store.submissions()} == {"unqualified"}
+    desk.start(OTHER)
+    assert (await desk.clock.turn()).opened.policy == OTHER
+    states = {s.name: s.state for s in await desk.store.submissions()}
+    assert states == {"kept": "accepted", "replaced": "unqualified"}
+    await desk.qualify(kept)
+    await desk.store.set_submission_state(kept.agent_version_id, "unqualified")
+    desk.start(replace(OTHER, name="third"))
+    await desk.clock.turn()
+    assert {s.name: s.state for s in await desk.store.submissions()}["kept"] == "accepted"
 
 
 async def test_past_its_close_a_race_refuses_another_policy_and_names_the_file_to_start_with(desk):

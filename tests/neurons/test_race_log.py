@@ -210,3 +210,38 @@ async def test_results_under_another_policy_do_not_count():
     logs.add(*all_but(""))
     assert await state_of(logs) == ("qualified", 10_000)
     assert await state_of(logs, stand.policy(attempts=9)) == ("pending", None)
+
+
+# -- months of it
+async def test_decided_agents_leave_no_records_in_memory_and_their_decision_stands():
+    logs = Logs()
+    logs.add(*all_but(""))
+    log = await read(logs)
+    assert log.evaluations == log.verdicts == []
+    first = log.qualification(AGENT.subject.agent_version_id, SUITE, POLICY)
+    assert (first.state, first.score_e4) == ("qualified", 10_000)
+    assert log.qualification(AGENT.subject.agent_version_id, SUITE, POLICY) == first
+    assert log.qualification(AGENT.subject.agent_version_id, SUITE, stand.policy(attempts=9)).state == "pending"
+
+
+async def test_results_read_one_by_one_come_to_what_they_come_to_read_at_once():
+    logs, owing = Logs(), evaluation("p3", is_success=True)
+    log = RaceLog(logs, "")
+    for payload in [*all_but("p3", is_success=False), owing]:
+        logs.add(payload)
+        await log.refresh()
+    assert [row.record for row in log.evaluations] == [row.record for row in log.owed(ME)] == [owing]
+    assert log.qualification(AGENT.subject.agent_version_id, SUITE, POLICY).state == "pending"
+    logs.add(verdict(owing))
+    await log.refresh()
+    found = log.qualification(AGENT.subject.agent_version_id, SUITE, POLICY)
+    assert (found.state, found.score_e4) == await state_of(logs) == ("qualified", 2_500)
+    assert log.evaluations == []
+
+
+async def test_a_race_keeps_its_records_for_its_settlement():
+    logs, record = Logs(), evaluation("p0", is_success=True)
+    logs.add(record, verdict(record))
+    log = RaceLog(logs, "race-000001")
+    await log.refresh()
+    assert (len(log.evaluations), len(log.verdicts)) == (1, 1)

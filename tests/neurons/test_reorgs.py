@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-
 import pytest
 
 from arena.records.anchors import note_sha256
-from arena.store.embedded import EmbeddedServer, start_embedded
 from neurons.anchoring import PAUSE_MS_MAX
-from tests.neurons.arena_stand import short_folder
-from tests.neurons.checkpoint_stand import RULES, LogDesk, log_desk
+from tests.neurons.checkpoint_stand import RULES, LogDesk
 from tests.neurons.clock_stand import BLOCK_MS
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[EmbeddedServer]:
-    with short_folder() as folder:
-        started = start_embedded(folder)
-        yield started
-        started.stop()
-
-
 @pytest.fixture
-async def desk(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[LogDesk]:
-    async with log_desk(server, tmp_path) as made:
-        made.time.pass_s(20)
-        await made.signed()
-        made.time.pass_s(RULES.anchor_every_s)
-        await made.checkpoints.open()
-        yield made
+async def desk(log_desk: LogDesk) -> LogDesk:
+    """A log with a checkpoint that is due to be anchored."""
+    log_desk.time.pass_s(20)
+    await log_desk.signed()
+    log_desk.time.pass_s(RULES.anchor_every_s)
+    await log_desk.checkpoints.open()
+    return log_desk
 
 
 async def anchored_block(desk: LogDesk, seconds: float, turns: int = 40) -> int:

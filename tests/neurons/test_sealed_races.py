@@ -17,14 +17,13 @@ from arena.bank.batch import seal
 from arena.bank.batch_file import write_batch
 from arena.bank.sealed_file import lock_batch, write_sealed
 from arena.bank.sealed_stock import SealedStock
-from arena.chain.keys import generate_signer, keypair_signer, verify
+from arena.chain.keys import keypair_signer, verify
 from arena.chain.timelock import LocalTimelock
 from arena.race.items import qualifying_items
 from arena.race.schedule import closing_ms
 from arena.records.body import decode_content
 from arena.records.model import ReleaseRecord
-from arena.store.embedded import EmbeddedServer, start_embedded
-from arena.store.postgres import PostgresStore
+from arena.store.embedded import EmbeddedServer
 from neurons.cli.problems import app
 from neurons.episodes import EpisodeLoop
 from neurons.worker_protocol import LENGTH_BYTES, EvaluateJob, Faulted, decode_request, encode_frame
@@ -33,8 +32,7 @@ from problems.shelf import Shelf
 from problems.shipped_suites import accept_lexically
 from problems.synthesis import synthesize
 from problems.titles import decode_accepted, reward_titles
-from tests.neurons.arena_stand import short_folder
-from tests.neurons.clock_stand import CATALOGUE, POLICY, SUITE, Desk, Time
+from tests.neurons.clock_stand import CATALOGUE, POLICY, SUITE, Desk, open_desk
 
 OPERATOR = keypair_signer("//Operator")
 TIMELOCK = LocalTimelock()
@@ -42,25 +40,14 @@ LATER = replace(POLICY, name="later", race=replace(POLICY.race, closes_after_ms=
 SAME_CLOSE = replace(POLICY, name="same close", agentic_min_e4=9_000)
 
 
-@pytest.fixture(scope="module")
-def server():
-    with short_folder() as folder:
-        started = start_embedded(folder)
-        yield started
-        started.stop()
-
-
 @pytest.fixture
 async def desk(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Desk]:
-    signer = generate_signer()
-    store = await PostgresStore.open(server.dsn_for(signer.hotkey), signer.hotkey)
-    made = Desk(store, signer, tmp_path, Time())
-    await made.settle_in(races=0)
-    (tmp_path / "bank").mkdir()
-    made.stock = SealedStock(tmp_path / "bank", OPERATOR.hotkey, verify, TIMELOCK, made.beacon)
-    made.start(POLICY)
-    yield made
-    await store.close()
+    async with open_desk(server, tmp_path) as made:
+        await made.settle_in(races=0)
+        (tmp_path / "bank").mkdir()
+        made.stock = SealedStock(tmp_path / "bank", OPERATOR.hotkey, verify, TIMELOCK, made.beacon)
+        made.start(POLICY)
+        yield made
 
 
 def deliver(desk: Desk, seed: int = 1, *, is_titled: bool = False) -> Path:
@@ -136,6 +123,14 @@ async def test_an_episode_of_qualifying_is_scored_with_the_suites_own_titles(des
     await desk.store.enqueue(qualifying_items(subject, [problem.problem_id for problem in SUITE], POLICY))
     jobs = await jobs_of(desk, 1)
     assert [(job.problem in SUITE, job.titles) for job in jobs] == [(True, None)]
+
+
+async def test_a_source_that_was_changed_at_rest_is_never_run_and_the_attempt_says_why(desk):
+    subject = await desk.submit("changed", state="accepted", kept="another source")
+    await desk.store.enqueue(qualifying_items(subject, [SUITE[0].problem_id], POLICY))
+    assert not await jobs_of(desk, 1)
+    (attempt,) = [decode_content(record.content).payload async for record in desk.store.records(kinds=("attempt",))]
+    assert (attempt.ended, attempt.failure.code) == ("faulted", "V2150")
 
 
 async def test_accepted_titles_are_published_once_the_race_is_released_and_not_before(desk, server, tmp_path):

@@ -16,12 +16,10 @@ from arena.race.statement import inputs_again, settlement_sha256
 from arena.race.timeline import timeline
 from arena.records.body import decode_content
 from arena.records.model import SettlementRecord
-from arena.store.embedded import start_embedded
 from arena.store.postgres import PostgresStore
 from neurons.weights_loop import WeightsLoop
 from problems.canonical import canonical_bytes
 from problems.errors import ArenaError
-from tests.neurons.arena_stand import short_folder
 from tests.neurons.clock_stand import Time
 from tests.neurons.shared_stand import (
     CLOSES_MS,
@@ -38,14 +36,6 @@ from tests.neurons.shared_stand import (
 PLAN = timeline(CLOSES_MS, DAILY.race)
 DAY_MS = 24 * HOUR_MS
 STEP_S = 1_800
-
-
-@pytest.fixture(scope="module")
-def server():
-    with short_folder() as folder:
-        started = start_embedded(folder)
-        yield started
-        started.stop()
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from arena.store.embedded import start_embedded
-from tests.neurons.arena_stand import short_folder
+from arena.store.embedded import EmbeddedServer
+from tests.neurons.shared_stand import HOUR_MS
 from tests.simulation.faults import CrashAt, FaultPlan, ReorgAt
-from tests.simulation.run import Figures, forgo_durability, show, simulate
+from tests.simulation.run import show, simulate
 from tests.simulation.world import Size
 
 SEED = 20_261_121
@@ -43,18 +43,14 @@ PLANS = (
 )
 
 
-def run(folder: Path) -> Figures:
-    with short_folder() as state:
-        server = start_embedded(state)
-        try:
-            forgo_durability(server)
-            return asyncio.run(simulate(SMALL, SEED, folder, server, plans=PLANS))
-        finally:
-            server.stop()
+BOASTED = Size(stakes=(18, 17, 16, 25, 24), miners=4, races=3, problems=3, step_ms=HOUR_MS)
+BOAST = FaultPlan(liars=(3, 4), lies={3: "boast", 4: "boast"})
 
 
-def test_every_kind_of_fault_leaves_honest_validators_with_equal_settlements_and_weights(tmp_path: Path) -> None:
-    figures = run(tmp_path)
+def test_every_kind_of_fault_leaves_honest_validators_with_equal_settlements_and_weights(
+    server: EmbeddedServer, tmp_path: Path
+) -> None:
+    figures = asyncio.run(simulate(SMALL, SEED, tmp_path, server, plans=PLANS))
     print(show(figures))
     assert (figures.races, figures.disagreements) == (3, 0)
     assert figures.settled >= 2 and figures.flips_named == figures.settled
@@ -76,3 +72,11 @@ def test_every_kind_of_fault_leaves_honest_validators_with_equal_settlements_and
         "verdicts flipped",
     }
     assert {row.policy for row in figures.crownings} >= {"paper", "sn15-2026-08", "agentic", "evidence", "winner"}
+
+
+def test_validators_that_say_they_are_done_and_show_nothing_spoil_one_race_at_most(
+    server: EmbeddedServer, tmp_path: Path
+) -> None:
+    figures = asyncio.run(simulate(BOASTED, SEED + 1, tmp_path, server, plans=(FaultPlan(), BOAST, BOAST)))
+    print(show(figures))
+    assert figures.ended == ("settled", "cancelled", "settled")

@@ -63,7 +63,7 @@ def _crown(policy: Policy, ends: Sequence[RaceEnd], miners: Mapping[str, Miner])
             worse += is_there and miners[crowned].worth < miners[top.agent_version_id].worth  # type: ignore[union-attr]
             hotkey = miners[crowned].subject.miner_hotkey
             top = Top(agent_version_id=crowned, miner_hotkey=hotkey, promoted_ms=given.inputs.closes_ms)
-        if crowned:
+        if crowned and made.standings:  # with few miners a policy may have eliminated them all
             best = max(miners[row.agent_version_id].worth for row in made.standings)
             short.append(best - miners[crowned].worth)
     return Crowning(

@@ -11,8 +11,8 @@ import msgspec
 
 from arena.exchange.local_peers import PeerFault
 
-Lie = Literal["show all", "show to one", "withhold", "distort", "break off"]
-_LIES: tuple[Lie, ...] = ("show all", "show all", "show all", "show to one", "withhold", "distort", "break off")
+Lie = Literal["show all", "show to one", "withhold", "distort", "break off", "boast"]
+_LIES: tuple[Lie, ...] = ("show all", "show all", "show to one", "withhold", "distort", "break off", "boast")
 
 
 class Crash(Exception):
@@ -93,8 +93,8 @@ def plan_faults(dice: random.Random, stakes: Sequence[int]) -> FaultPlan:
 
 
 def fault_towards(lie: Lie, reader: int, liar: int) -> PeerFault:
-    """How a liar treats one reader. Its results are lies in any case."""
-    if lie == "show all":
+    """How a liar treats one reader. Its results are lies in any case; one that boasts has none."""
+    if lie in ("show all", "boast"):
         return PeerFault()
     if lie == "withhold":
         return PeerFault(is_withholding=True)

@@ -10,7 +10,6 @@ from tests.neurons.shared_stand import HOUR_MS
 from tests.simulation.faults import FaultPlan, fault_towards, plan_faults
 from tests.simulation.world import SimulatedDesk, World
 
-STEP_MS = HOUR_MS // 2  # a window in which something is to be said on chain is an hour long
 _COPIED = 5  # records a liar repeats
 
 
@@ -53,7 +52,7 @@ class RaceDay:
                 desk.is_absent = self._is_absent(desk.number, time.ms)
                 await desk.turn()
             await self._reorganise_until(time.ms)
-            time.pass_s(STEP_MS / 1_000)
+            time.pass_s(self.world.size.step_ms / 1_000)
         await self._mend()
 
     def _in_order(self) -> list[SimulatedDesk]:
@@ -66,6 +65,8 @@ class RaceDay:
         counts["validators slow"] += len(plan.slow)
         for desk in self.world.desks:
             desk.is_liar = desk.number in plan.liars
+            desk.is_boasting = plan.lies.get(desk.number) == "boast"
+            counts["validators boasting"] += desk.is_boasting
             desk.items_a_turn = 3 if desk.number in plan.slow else None
             desk.leases_to_lose = plan.lost_leases if desk.number not in plan.liars else 0
             is_nonsense = desk.is_liar and plan.countersigns_nonsense
@@ -84,7 +85,7 @@ class RaceDay:
 
     async def _before_the_close(self) -> None:
         """Most of the day: one turn each an hour or so before the close."""
-        early_ms = self.moments.closing_ms - HOUR_MS - STEP_MS // 2  # turns stand between the moments
+        early_ms = self.moments.closing_ms - HOUR_MS - self.world.size.step_ms // 2  # turns stand between the moments
         if self.world.time.ms < early_ms:
             self.world.time.ms = early_ms
         for desk in self.world.desks:
@@ -158,9 +159,10 @@ class RaceDay:
             await self.world.enrol(number, self.world.size.stakes[number])
         for desk in self.world.desks:
             desk.is_absent, desk.items_a_turn, desk.leases_to_lose = False, None, 0
-            desk.is_liar, desk.chain.lies_from_ms = False, 0
+            desk.is_liar = desk.is_boasting = False
+            desk.chain.lies_from_ms = 0
             desk.peers.faults = {}
         for _ in range(4):
             for desk in self.world.desks:
                 await desk.turn()
-            self.world.time.pass_s(STEP_MS / 1_000)
+            self.world.time.pass_s(self.world.size.step_ms / 1_000)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import asyncpg
 import msgspec
 
 from arena.store.embedded import EmbeddedServer
@@ -28,6 +26,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     settled: int
     cancelled: int  # settled alike, as cancelled by the rules
     no_quorum: int
+    ended: tuple[str, ...]  # race by race
     own: int  # settlements of honest validators that were their own
     adopted: int
     without: int  # honest validators that said no quorum while others settled
@@ -37,21 +36,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     flips_named: int
     crownings: tuple[Crowning, ...]
     elapsed_s: float
-
-
-def forgo_durability(server: EmbeddedServer) -> None:
-    """Nobody cuts this server's power: it need not wait for the disk."""
-
-    async def change() -> None:
-        connection = await asyncpg.connect(server.owner_dsn)
-        try:
-            for name in ("fsync", "synchronous_commit", "full_page_writes"):
-                await connection.execute(f"alter system set {name} = off")
-            await connection.execute("select pg_reload_conf()")
-        finally:
-            await connection.close()
-
-    asyncio.run(change())
 
 
 async def simulate(
@@ -107,6 +91,7 @@ def _figures(world: World, ends: list[RaceEnd], kinds: Counter[str], flips: int,
         settled=sum(each.state == "settled" for each in settlements),
         cancelled=sum(each.state != "settled" for each in settlements),
         no_quorum=sum(end.settlement is None for end in ends),
+        ended=tuple("no quorum" if end.settlement is None else end.settlement.state for end in ends),
         own=sum(end.settled for end in ends),
         adopted=sum(end.adopted for end in ends),
         without=sum(end.without for end in ends if end.settlement is not None),

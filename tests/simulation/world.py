@@ -21,6 +21,7 @@ from arena.chain.port import Commitment, Signer
 from arena.exchange.desk import Desk as ExchangeDesk
 from arena.exchange.desk import RaceTerms
 from arena.exchange.limits import ShareRules
+from arena.exchange.port import Progress
 from arena.exchange.sources import SourceShelf
 from arena.policy import Policy
 from arena.race.schedule import race_number
@@ -55,6 +56,7 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     miners: int
     races: int
     problems: int = 10
+    step_ms: int = HOUR_MS // 2  # between two turns; a window in which something is to be said on chain is an hour long
 
     @property
     def policy(self) -> Policy:
@@ -186,13 +188,29 @@ class World:
         return is_solved, miner.quality_e4 - dice.randrange(0, 1_000), dice.random() < 0.9
 
 
+class Door(ExchangeDesk):
+    """What a validator answers others; one that boasts says that it has done every pair there is."""
+
+    def __init__(self, owner: SimulatedDesk, *ports, **options) -> None:
+        super().__init__(*ports, **options)
+        self._owner = owner
+
+    async def progress(self, caller: str, race_id: str) -> Progress | None:
+        """As `Desk.progress`."""
+        told, state = await super().progress(caller, race_id), self._owner.clock.current()
+        if not self._owner.is_boasting or told is None or state is None or not (state.field and state.draw):
+            return told
+        agents = [each.subject.agent_version_id for each in state.field.field]
+        return replace(told, done=tuple((agent, problem) for agent in agents for problem in state.draw.drawn))
+
+
 class SimulatedDesk(SharedDesk):
     """One validator: its honest machine, its noise, and the faults that are set on it."""
 
     def __init__(self, number: int, store: PostgresStore, signer: Signer, chain: LyingChain, world: World) -> None:
         self.number, self.world = number, world
         self.flip_rate = 0.05 + 0.05 * random.Random(f"{world.seed} noise {number}").random()
-        self.is_liar = self.has_copied = False
+        self.is_liar = self.is_boasting = self.has_copied = False
         self.items_a_turn: int | None = None  # slow: no more than these
         self.leases_to_lose = 0
         self.leases: dict[str, float] = {}  # by item: until when somebody holds it (monotonic seconds)
@@ -205,7 +223,8 @@ class SimulatedDesk(SharedDesk):
         before = getattr(self, "peers", None)
         super().start(self.world.policy)
         self.peers.faults = before.faults if before else {}
-        self.door = ExchangeDesk(
+        self.door = Door(
+            self,
             self.store,
             self.held,
             SourceShelf(self._own / "shelf"),
@@ -262,6 +281,8 @@ class SimulatedDesk(SharedDesk):
 
     async def work(self, solves=None, stages=("race",)) -> int:
         """Evaluate what can be claimed, up to what this validator does in a turn."""
+        if "race" in stages and self.is_boasting:
+            return 0
         done, most = 0, self.items_a_turn or 1_000_000
         if "race" in stages and self.leases_to_lose:
             self.leases_to_lose -= await self.lose_a_lease(stages)

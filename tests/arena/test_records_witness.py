@@ -1,0 +1,107 @@
+"""An export held against checkpoints that were kept elsewhere and against the chain, as the command does it."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+import pytest
+import typer
+
+from arena.chain.keys import generate_signer, verify
+from arena.chain.port import Commitment
+from arena.records.checkpoint import Checkpoint, read_checkpoint, sign_checkpoint
+from neurons.cli.records_export import verify_folder
+from neurons.cli.records_verify import verify as verify_command
+from neurons.cli.records_witness import hold_against
+from problems.errors import ArenaError
+from tests.arena.export_stand import ExportLog, export, released_race, replace
+from tests.arena.test_records_points import OneSlot
+
+BLOCK = 70
+
+
+@pytest.fixture
+def log() -> ExportLog:
+    """A log with signed checkpoints of 4, 8 and 12 records; the chain holds the last."""
+    log = ExportLog()
+    for race in ("r1", "r2", "r3"):
+        released_race(log, race, [1])
+        log.checkpoint()
+    log.points[-1] = replace(log.points[-1], anchor_block=BLOCK)
+    return log
+
+
+@pytest.fixture
+def folder(log: ExportLog, tmp_path: Path) -> Path:
+    """An export that begins behind the first four records."""
+    export(log, tmp_path / "out", start=log.cursor_at(4), rows_per_shard=1)
+    return tmp_path / "out"
+
+
+def kept(log: ExportLog) -> list[Checkpoint]:
+    return [read_checkpoint(point.note, verify) for point in log.points]
+
+
+def test_checkpoints_of_the_range_hold_at_its_begin_in_it_and_at_its_end(log: ExportLog, folder: Path) -> None:
+    assert [point.size for point in kept(log)] == [4, 8, 12]
+    assert hold_against(folder, kept(log), None) == ()
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_export_that_is_not_of_the_kept_state_ends_with_exit_code_4(
+    log: ExportLog, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], place: int
+) -> None:
+    other = replace(kept(log)[place], root="00" * 32)  # signed by the same key of another log
+    (tmp_path / "note").write_text(sign_checkpoint(other, log.signer), encoding="utf-8")
+    with pytest.raises(typer.Exit) as ended:
+        verify_command(export=folder, checkpoint=[tmp_path / "note"])
+    assert ended.value.exit_code == 4
+    assert f"WRONG record {other.size}: checkpoint: " in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_says_nothing_of_the_export_is_refused_and_not_passed_over(
+    log: ExportLog, folder: Path
+) -> None:
+    (first, *_, last) = kept(log)
+    for point in (
+        replace(first, size=3),
+        replace(last, size=13),
+        replace(last, validator=generate_signer().hotkey),
+    ):
+        with pytest.raises(typer.BadParameter, match="can't be compared"):
+            verify_folder(folder, as_json=False, points=[point])
+    with pytest.raises(typer.BadParameter, match="--since is for a store"):
+        verify_command(export=folder, since=[Path("note")])
+
+
+def test_a_checkpoint_file_that_is_none_is_coded(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "note").write_bytes(b"\xff\x00")
+    with pytest.raises(ArenaError, match="V2050"):
+        verify_command(export=folder, checkpoint=[tmp_path / "note"])
+    with pytest.raises(ArenaError, match="V2027"):
+        verify_command(export=folder, checkpoint=[tmp_path / "nothing"])
+
+
+def test_the_chain_is_asked_for_the_block_that_the_export_names(
+    log: ExportLog, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sha256 = hashlib.sha256(log.points[-1].note.encode()).hexdigest()
+    held = Commitment(hotkey=log.validator, sha256=sha256, block=BLOCK)
+    chain = OneSlot(held)
+    verify_folder(folder, as_json=False, subtensor=chain)
+    assert (chain.asked, "stands on chain" in capsys.readouterr().out) == ([(log.validator, BLOCK)], True)
+    for other in (None, replace(held, sha256="00" * 32), replace(held, block=BLOCK + 1)):
+        with pytest.raises(typer.Exit) as ended:
+            verify_folder(folder, as_json=True, subtensor=OneSlot(other))
+        assert ended.value.exit_code == 4
+        report = msgspec.json.decode(capsys.readouterr().out)
+        assert (report["ok"], report["wrong"][0]["place"]) == (False, "manifest.json")
+
+
+def test_a_chain_can_not_be_asked_of_an_export_that_names_no_block(log: ExportLog, tmp_path: Path) -> None:
+    log.points[-1] = replace(log.points[-1], anchor_block=0)
+    export(log, tmp_path / "out")
+    with pytest.raises(typer.BadParameter, match="was not on chain"):
+        verify_folder(tmp_path / "out", as_json=False, subtensor=OneSlot(None))
