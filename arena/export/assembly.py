@@ -16,7 +16,8 @@ import zstandard
 from arena.export.hygiene import cleaned, holds_secret
 from arena.export.model import LogRow, Trajectory, Withheld
 from arena.export.selection import Selection, race_of
-from arena.records.body import decode_body, decode_content, is_canonical
+from arena.export.typed import is_canonical_as_typed
+from arena.records.body import decode_body, decode_content
 from arena.records.model import (
     RECORD_VERSION,
     EvaluationRecord,
@@ -32,6 +33,14 @@ from judge.verdict import UnscoredVerdict, Verdict
 from problems.errors import ArenaError
 
 _SHA256_LENGTH = 64
+_NOTHING = b'"content":null,"body":null,"withheld":null}'  # how a row without contents ends
+
+
+class Signed(msgspec.Struct, frozen=True):
+    """A record whose content could be read."""
+
+    record: SignedRecord
+    content: RecordContent
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -41,7 +50,7 @@ class Page(msgspec.Struct, frozen=True):
     contents: list[RecordContent | None]  # None: can't be read
     reasons: list[Withheld | None]
     frames: dict[str, Frame]  # bodies at rest, by body hash
-    verdicts: dict[str, list[SignedRecord]]  # on a body, in log order
+    verdicts: dict[str, list[Signed]]  # on a body, in log order
 
 
 class Assembled(msgspec.Struct, frozen=True):
@@ -85,13 +94,18 @@ async def load_page(store: Store, validator: str, records: list[SignedRecord], s
         }
     )  # fmt: skip
     frames: dict[str, Frame] = {}
-    verdicts: dict[str, list[SignedRecord]] = {}
+    verdicts: dict[str, list[Signed]] = {}
     if wanted:
         frames = {frame.body_sha256: frame for frame in await store.frames(wanted, validator)}
+        page = {record.seq: place for place, record in enumerate(records)}  # most stand behind their evaluation
         for record in await store.verdicts_on(wanted, validator):
-            content = signed_content(record.content, record.content_sha256)
+            place = page.get(record.seq)
+            if place is not None and records[place] == record:
+                content = contents[place]
+            else:
+                content = signed_content(record.content, record.content_sha256)
             if content and isinstance(content.payload, VerdictRecord):
-                verdicts.setdefault(content.payload.verdict.body_sha256, []).append(record)
+                verdicts.setdefault(content.payload.verdict.body_sha256, []).append(Signed(record, content))
     return Page(records, contents, reasons, frames, verdicts)
 
 
@@ -124,7 +138,7 @@ def signed_content(content: bytes, content_sha256: str) -> RecordContent | None:
         read = decode_content(content)
     except ArenaError:
         return None
-    return read if read.version == RECORD_VERSION and is_canonical(content, read) else None
+    return read if read.version == RECORD_VERSION and is_canonical_as_typed(content, read) else None
 
 
 def addressed_body(content: bytes, body_sha256: str) -> EvaluationBody | None:
@@ -135,7 +149,7 @@ def addressed_body(content: bytes, body_sha256: str) -> EvaluationBody | None:
         read = decode_body(content)
     except ArenaError:
         return None
-    return read if read.version == BODY_VERSION and is_canonical(content, read) else None
+    return read if read.version == BODY_VERSION and is_canonical_as_typed(content, read) else None
 
 
 def log_row(
@@ -152,6 +166,12 @@ def log_row(
         body=None if body is None else msgspec.Raw(body),
         withheld=withheld,
     )
+
+
+def whole_line(record: SignedRecord, body: bytes | None) -> bytes:
+    """The line of a whole row, as `LogRow` is encoded, with the signed bytes copied once."""
+    envelope = msgspec.json.encode(log_row(record)).removesuffix(_NOTHING)
+    return b"".join((envelope, b'"content":', record.content, b',"body":', body or b"null", b',"withheld":null}'))
 
 
 def _stub(record: SignedRecord, content: RecordContent | None, reason: Withheld) -> Assembled:
@@ -187,7 +207,7 @@ def _whole(record: SignedRecord, content: RecordContent, body: bytes | None) -> 
         race_of(content),
         record.prev,
         record.content_sha256,
-        msgspec.json.encode(log_row(record, content=record.content, body=body)),
+        whole_line(record, body),
         str(content.payload.__struct_config__.tag),
         None,
     )
@@ -245,17 +265,17 @@ def _evaluation(
 
 
 def _counted(
-    verdicts: Sequence[SignedRecord], selection: Selection, last_seq: int, row_bytes_max: int
+    verdicts: Sequence[Signed], selection: Selection, last_seq: int, row_bytes_max: int
 ) -> CountedVerdict | None:
     """The first verdict that the release rule lets out; later ones on the same body never count."""
-    for record in verdicts:
-        content = signed_content(record.content, record.content_sha256)
-        if record.seq > last_seq or content is None or not isinstance(content.payload, VerdictRecord):
+    for one in verdicts:
+        record, payload = one.record, one.content.payload
+        if record.seq > last_seq or not isinstance(payload, VerdictRecord):
             continue
-        reason = selection.reason(record.seq, content)
+        reason = selection.reason(record.seq, one.content)
         if reason not in ("unreleased", "pool"):
             withheld = _content_reason(record, row_bytes_max) or reason
-            return CountedVerdict(record, content.payload.verdict, withheld)
+            return CountedVerdict(record, payload.verdict, withheld)
     return None
 
 

@@ -32,6 +32,7 @@ class Walk:
             raise ArenaError("V2072", f"cursor: {error}") from error
         if start.after_seq == 0 and self._head != first_head(start.validator).hash:
             raise ArenaError("V2072", "cursor: an empty log has another head")
+        self.is_whole = start.after_seq == 0  # it went over every record of the log
 
     @property
     def seq(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -28,7 +28,6 @@ from arena.export.reading import shard_trajectories
 from arena.export.selection import Selection, check_request, releases_of
 from arena.export.shards import VIEWS, LinesFile, ShardWriter, adopt, describe, shard_is_full
 from arena.export.viewing import Viewing, await_writers, open_viewing
-from arena.export.views import finish_export, require_views
 from arena.records.chain import signing_message
 from arena.records.checkpoint import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
 from arena.records.merkle import MerkleFrontier
@@ -37,6 +36,8 @@ from arena.store.port import Store
 from problems.errors import ArenaError
 
 PAGE = 128
+THREADS = 3  # one compresses the log, one completes its file, one waits for the whole shard
+PAGES_AHEAD = 3  # of each stage: a page is a few megabytes, and a shard's end holds up nobody before it
 CHECKPOINTS, REFERENCES = "checkpoints", "references.jsonl.zst"
 
 Progress = Callable[[int, int], None]  # records done, records in all
@@ -65,23 +66,22 @@ async def export_records(
     V2087 when the process of the views died, V2088 when a disk is full.
     """
     check_request(request)
-    require_views(request.formats)
     begin = start or first_cursor(request.validator)
     with journals.folder_held(folder):
         if (folder / MANIFEST).exists():
             return _finished(folder, request, begin)
         journal = journals.load(folder, request, begin)
-        if journal is None:
-            log = await _log_range(store, begin, verify_signature, signer)
-            journal = Journal(request=request, log=log, here=begin)
-            journals.save(folder, journal)
-        await asyncio.to_thread(await_writers, folder / VIEWS)
-        journals.clear_unfinished(folder, journal)
         views = [name for name in request.formats if name != "jsonl"]
         with (
-            ThreadPoolExecutor(max_workers=1) as threads,
+            ThreadPoolExecutor(max_workers=THREADS) as threads,
             open_viewing(folder / VIEWS, views, in_process=processes > 1) as viewing,
         ):
+            if journal is None:
+                log = await _log_range(store, begin, verify_signature, signer)
+                journal = Journal(request=request, log=log, here=begin)
+                journals.save(folder, journal)
+            await asyncio.to_thread(await_writers, folder / VIEWS)
+            journals.clear_unfinished(folder, journal)
             shards = _Shards(viewing, threads)
             try:
                 return await _run(store, journal, folder, verify_signature, software, signer, progress, shards)
@@ -119,12 +119,10 @@ async def _run(
         await asyncio.to_thread(writing.take, rows)
         if progress:
             progress(writing.walk.seq - log.first_seq + 1, log.last_seq - log.first_seq + 1)
-    await asyncio.to_thread(writing.finish_shard)
-    end = read_checkpoint(log.end_note, verify_signature)
-    if (writing.walk.seq, writing.walk.root) != (end.size, end.root):
-        raise ArenaError("V2050", f"the log of {log.validator} does not lead to its checkpoint of {end.size} records")
+    await asyncio.to_thread(writing.finish)
+    journal.log = await _ended_log(store, journal, writing.walk, verify_signature, signer)
     await _add_release_references(store, journal)
-    manifest = await asyncio.to_thread(_complete, folder, journal, writing, software)
+    manifest = await asyncio.to_thread(_complete, folder, journal, writing, shards.viewing, software)
     write_manifest(folder, manifest, signer)
     journals.forget(folder)
     return manifest
@@ -145,6 +143,7 @@ class _Writing:
         self.fold = fold
         self.walk = Walk(journal.here)
         self._shard: ShardWriter | None = None
+        self._keeping: Future[list[ShardFile]] | None = None  # files of the shard that is being completed
 
     def take(self, rows: list[Assembled]) -> None:
         """Write some rows. Raises ArenaError V2050 for one that does not follow the last."""
@@ -153,7 +152,7 @@ class _Writing:
             shard = self._shard or self._open()
             if shard_is_full(shard.trajectories + trajectories, shard.rows + len(segment), request.rows_per_shard):
                 shard.write(segment)
-                self.finish_shard()
+                self._end_shard()
                 segment, trajectories = [], 0
             self._note(row)
             segment.append(row)
@@ -161,15 +160,31 @@ class _Writing:
         if segment:
             (self._shard or self._open()).write(segment)
 
-    def finish_shard(self) -> None:
-        """Complete the shard being written, if there is one, and say so in the journal."""
-        if self._shard is None:
-            return
-        self._journal.files += self._shard.finish()
-        self._shard = None
-        self._journal.shards += 1
-        self._journal.here = self.walk.cursor()
-        journals.save(self._folder, self._journal)
+    def finish(self) -> None:
+        """Complete the shard being written, if there is one: all rows were taken."""
+        self._end_shard()
+        self._await_kept()
+
+    def _end_shard(self) -> None:
+        """Let the shard be completed, and the journal say so, while the next one is written; one at a time."""
+        self._await_kept()
+        if self._shard is not None:
+            self._journal.shards += 1
+            self._journal.here = self.walk.cursor()
+            behind, finished = journals.copy(self._journal), self._shard.finish()
+            self._keeping = self._shards.threads.submit(self._keep, behind, finished)
+            self._shard = None
+
+    def _await_kept(self) -> None:
+        if self._keeping is not None:
+            self._journal.files += self._keeping.result()
+            self._keeping = None
+
+    def _keep(self, behind: Journal, finished: Callable[[], list[ShardFile]]) -> list[ShardFile]:
+        files = finished()
+        behind.files += files
+        journals.save(self._folder, behind)
+        return files
 
     def _open(self) -> ShardWriter:
         self._shard = ShardWriter(self._folder, self._journal.shards, self._shards.viewing, self._shards.threads)
@@ -207,14 +222,24 @@ async def _assembled(
 
 
 async def _ahead(items: AsyncIterator[T]) -> AsyncIterator[T]:
-    """The same items, each made while the one before is used."""
-    upcoming = asyncio.ensure_future(anext(items, None))
+    """The same items, some of them made while one before is used."""
+    made, slots = asyncio.Queue[T | None](), asyncio.Semaphore(PAGES_AHEAD)
+
+    async def fill() -> None:
+        await slots.acquire()
+        async for item in items:
+            made.put_nowait(item)
+            await slots.acquire()
+
+    filling = asyncio.ensure_future(fill())
+    filling.add_done_callback(lambda _: made.put_nowait(None))
     try:
-        while (item := await upcoming) is not None:
-            upcoming = asyncio.ensure_future(anext(items, None))
+        while (item := await made.get()) is not None:
+            slots.release()
             yield item
+        await filling  # what ended it, if not the last item
     finally:
-        upcoming.cancel()
+        filling.cancel()
 
 
 def _finished(folder: Path, request: Request, start: Cursor) -> Manifest:
@@ -234,21 +259,43 @@ async def _log_range(store: Store, start: Cursor, verify_signature: Verifier, si
     if signer and signer.hotkey != validator:
         raise ArenaError("V2071", f"{signer.hotkey} can't sign a checkpoint of the log of {validator}")
     if signer and head.seq > max([point.size for point in stored], default=0):
-        note, anchor_block = sign_checkpoint(await _state(store, validator, head.seq), signer), 0
+        note, last_seq, anchor_block = "", head.seq, 0  # signed when the pass comes to it
     else:
         covering = [point for point in stored if start.after_seq <= point.size <= head.seq]
         if not covering:
             raise ArenaError("V2071", f"{validator} after record {start.after_seq}")
         note, anchor_block = covering[-1].note, covering[-1].anchor_block
+        last_seq = read_checkpoint(note, verify_signature).size
     return LogRange(
         validator=validator,
         first_seq=start.after_seq + 1,
-        last_seq=read_checkpoint(note, verify_signature).size,
+        last_seq=last_seq,
         start=start,
         end_note=note,
         start_note=start_note,
         anchor_block=anchor_block,
     )
+
+
+async def _ended_log(
+    store: Store, journal: Journal, walk: Walk, verify_signature: Verifier, signer: Signer | None
+) -> LogRange:
+    """The range whose records were all gone over, with the note they lead to. Raises ArenaError V2050, V2071.
+
+    Where none is given, what is signed is the tree of the whole log: this pass made it, or it is read again.
+    """
+    log, came_to = journal.log, Checkpoint(validator=walk.validator, size=walk.seq, root=walk.root)
+    if log.end_note:
+        end = read_checkpoint(log.end_note, verify_signature)
+    elif signer is None:
+        raise ArenaError("V2071", f"{log.validator}: this export was begun with the hotkey that signs its end")
+    else:
+        end = came_to if walk.is_whole else await _state(store, log.validator, log.last_seq)
+    if came_to != end or walk.seq != log.last_seq:
+        raise ArenaError("V2050", f"the log of {log.validator} does not lead to its checkpoint of {end.size} records")
+    if log.end_note or signer is None:
+        return log
+    return msgspec.structs.replace(log, end_note=sign_checkpoint(end, signer))
 
 
 async def _state(store: Store, validator: str, size: int) -> Checkpoint:
@@ -289,7 +336,7 @@ def _fold_finished(folder: Path, journal: Journal) -> DiversityFold:
     return fold
 
 
-def _complete(folder: Path, journal: Journal, writing: _Writing, software: str) -> Manifest:
+def _complete(folder: Path, journal: Journal, writing: _Writing, viewing: Viewing, software: str) -> Manifest:
     """Write the files about the whole export, and the manifest value."""
     log, tally = journal.log, journal.tally
     files = list(journal.files)
@@ -315,17 +362,14 @@ def _complete(folder: Path, journal: Journal, writing: _Writing, software: str) 
         files=sorted_files(files),
         software=software,
     )
-    return msgspec.structs.replace(manifest, files=(*manifest.files, *finish_views(folder, manifest)))
+    return msgspec.structs.replace(manifest, files=(*manifest.files, *finish_views(folder, manifest, viewing)))
 
 
-def finish_views(folder: Path, manifest: Manifest) -> list[ShardFile]:
+def finish_views(folder: Path, manifest: Manifest, viewing: Viewing) -> list[ShardFile]:
     """Write every view's files about the whole export, under `folder`; their paths are those in the export."""
     files: list[ShardFile] = []
-    for view in manifest.request.formats:
-        if view != "jsonl":
-            target = folder / VIEWS / view
-            target.mkdir(parents=True, exist_ok=True)
-            files += adopt(folder, view, finish_export(view, target, manifest))
+    for view, made in viewing.conclude(manifest).items():
+        files += adopt(folder, view, made)
     return list(sorted_files(files))
 
 

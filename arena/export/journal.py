@@ -75,6 +75,11 @@ def save(folder: Path, journal: Journal) -> None:
     write_whole(folder / JOURNAL, msgspec.json.encode(journal))
 
 
+def copy(journal: Journal) -> Journal:
+    """The journal as it is now."""
+    return msgspec.json.decode(msgspec.json.encode(journal), type=Journal)
+
+
 def load(folder: Path, request: Request, start: Cursor) -> Journal | None:
     """The journal of an interrupted export in this folder, None where nothing was begun.
 

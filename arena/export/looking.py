@@ -20,7 +20,8 @@ from arena.chain.port import Verifier
 from arena.export.hygiene import holds_secret
 from arena.export.model import LogRow, Withheld
 from arena.export.reading import read_row
-from arena.records.body import decode_body, decode_content, is_canonical
+from arena.export.typed import is_canonical_as_typed
+from arena.records.body import decode_body, decode_content
 from arena.records.inspection import Entry, Finding, inspect
 from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord
 from arena.records.workers import begin_process
@@ -131,4 +132,4 @@ def _batches(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def _are_canonical(raw: bytes, content: RecordContent, body: bytes | None) -> bool:
-    return is_canonical(raw, content) and (body is None or is_canonical(body, decode_body(body)))
+    return is_canonical_as_typed(raw, content) and (body is None or is_canonical_as_typed(body, decode_body(body)))

@@ -142,7 +142,7 @@ class LogRange(msgspec.Struct, frozen=True, kw_only=True):
     first_seq: int
     last_seq: int
     start: Cursor
-    end_note: str
+    end_note: str  # "" in a journal, while the pass that signs it goes on
     start_note: str = ""  # a signed checkpoint of size first_seq - 1, where one exists
     anchor_block: int = 0  # of the end note, 0 when it is not anchored
 

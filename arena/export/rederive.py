@@ -60,7 +60,7 @@ class Rederivation:
             diversity=self._fold.days(),
             files=sorted_files(self._files),
         )
-        return msgspec.structs.replace(base, files=(*base.files, *finish_views(self._made, base)))
+        return msgspec.structs.replace(base, files=(*base.files, *finish_views(self._made, base, self._viewing)))
 
     def _shard(self, number: int, *, is_last: bool) -> None:
         """Judge one shard's rows and write its views again."""
@@ -83,7 +83,7 @@ class Rederivation:
             self._viewing.write(number, batch)
         if not is_last and not shard_is_full(trajectories, rows, self._manifest.request.rows_per_shard):
             raise ArenaError("V2050", f"{LOG}/{shard_name(number)}: the shard ends too early")
-        for view, made in self._viewing.finish().items():
+        for view, made in self._viewing.finish()().items():
             self._files += adopt(self._made, view, made)
             for file in made:  # its hash is known: a whole export need not fit where this one is made
                 (self._made / VIEWS / view / file.path).unlink()

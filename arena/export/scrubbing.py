@@ -17,6 +17,8 @@ from typing import Literal
 
 import msgspec
 
+from arena.export.runs import LONG_BYTES, long_runs
+
 Kind = Literal[
     "anthropic",
     "openrouter",
@@ -35,7 +37,8 @@ Kind = Literal[
     "phrase",  # a recovery phrase that stands with another finding
 ]
 
-_TOKEN_CHARS_MIN = 20  # the shortest token of any prefix has as many
+_TOKEN_CHARS_MIN = LONG_BYTES  # the shortest token of any prefix has as many
+_LARGE_BYTES = 8 << 10  # from here on it pays to look for long runs with numpy first
 _CONTEXT_BYTES = 48
 _VALUE_CHARS_MIN = 16
 _HEX_DIGITS_MIN = 24
@@ -123,24 +126,27 @@ def scrub(text: str) -> str:
 
 def _tokens(data: bytes) -> Iterator[Secret]:
     """Findings among the long runs of token characters. All but a few texts have none that isn't a hash."""
-    marks = data.translate(_MARKS)
-    start = marks.find(_LONG)
-    while start >= 0:
-        end = marks.find(b" ", start)
-        end = len(data) if end < 0 else end
-        name = data[max(0, start - _CONTEXT_BYTES) : start].rstrip(_BETWEEN)
-        secret = _named(data, start, end) if name[-3:].lower() in _NAME_ENDS else None
-        if secret is not None:
-            yield secret
-            end = max(end, secret.end)
-        elif _PREFIX.search(data, start, end):
-            yield from _prefixed(data, start, end)
-        elif data.startswith(b".eyJ", end):
-            header = _HEADER.search(data, start, end)
-            signed = _SIGNED.match(data, header.start()) if header else None
-            if signed:
-                yield Secret("jwt", *signed.span())
-        start = marks.find(_LONG, end)
+    done = 0
+    for first, last in long_runs(data) if len(data) >= _LARGE_BYTES else ((0, len(data)),):
+        marks = data[first:last].translate(_MARKS)
+        at = marks.find(_LONG, max(0, done - first))
+        while at >= 0:
+            ends = marks.find(b" ", at)
+            start, end = first + at, last if ends < 0 else first + ends
+            done = end
+            name = data[max(0, start - _CONTEXT_BYTES) : start].rstrip(_BETWEEN)
+            secret = _named(data, start, end) if name[-3:].lower() in _NAME_ENDS else None
+            if secret is not None:
+                yield secret
+                done = max(end, secret.end)
+            elif _PREFIX.search(data, start, end):
+                yield from _prefixed(data, start, end)
+            elif data.startswith(b".eyJ", end):
+                header = _HEADER.search(data, start, end)
+                signed = _SIGNED.match(data, header.start()) if header else None
+                if signed:
+                    yield Secret("jwt", *signed.span())
+            at = marks.find(_LONG, done - first)
 
 
 def _prefixed(data: bytes, start: int, end: int) -> Iterator[Secret]:

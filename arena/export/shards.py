@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from types import TracebackType
@@ -40,7 +40,7 @@ class LinesFile:
     def write(self, lines: Sequence[bytes]) -> None:
         """Add lines, given without their ends."""
         if lines:
-            self._stream.write(b"\n".join(lines) + b"\n")
+            self._stream.write(b"\n".join((*lines, b"")))
             self.rows += len(lines)
 
     def close(self) -> None:
@@ -82,16 +82,19 @@ class ShardWriter:
             self._scrubbed.write([msgspec.json.encode(trajectory) for trajectory in scrubbed])
         logged.result()
 
-    def finish(self) -> list[ShardFile]:
-        """Complete and describe every file of the shard."""
-        files = []
-        for lines in (self._log, self._scrubbed):
-            if lines:
-                lines.close()
-                files.append(describe(self._folder, lines.path, lines.rows))
-        for view, made in self._viewing.finish().items():
-            files += adopt(self._folder, view, made)
-        return files
+    def finish(self) -> Callable[[], list[ShardFile]]:
+        """Complete every file of the shard, beside what comes next: what it returns waits, and describes them."""
+        lines = [file for file in (self._log, self._scrubbed) if file]
+        described = [self._threads.submit(_complete, self._folder, file) for file in lines]
+        viewed = self._viewing.finish()
+
+        def finished() -> list[ShardFile]:
+            files = [one.result() for one in described]
+            for view, made in viewed().items():
+                files += adopt(self._folder, view, made)
+            return files
+
+        return finished
 
 
 def shard_name(number: int) -> str:
@@ -129,6 +132,11 @@ def file_hash(path: Path) -> tuple[str, int]:
             digest.update(chunk)
             size += len(chunk)
     return digest.hexdigest(), size
+
+
+def _complete(folder: Path, lines: LinesFile) -> ShardFile:
+    lines.close()
+    return describe(folder, lines.path, lines.rows)
 
 
 def scrubbed_line(line: bytes) -> Trajectory:

@@ -26,7 +26,6 @@ from arena.export.rederive import Rederivation
 from arena.export.selection import check_request
 from arena.export.shards import LOG, VIEWS, file_hash, shard_name
 from arena.export.viewing import open_viewing
-from arena.export.views import require_views
 from arena.records.checkpoint import Checkpoint, read_checkpoint
 from arena.records.log_check import LogCheck, LogStart
 from arena.records.report import VerifyReport
@@ -123,7 +122,6 @@ def _read_range(manifest: Manifest, verify_signature: Verifier) -> list[Checkpoi
     """The signed checkpoints of the range's ends, held against request and start. Raises ArenaError V2050, V2073."""
     log, request = manifest.log, manifest.request
     check_request(request)
-    require_views(request.formats)
     end = read_checkpoint(log.end_note, verify_signature)
     points = [end]
     if (end.validator, end.size) != (log.validator, log.last_seq) or request.validator != log.validator:

@@ -10,15 +10,21 @@ import time
 import psutil
 
 LOOK_S = 0.03
+LOOKS_APART = 10  # from one search for new processes to the next: it reads of every process there is, and takes long
 
 
 def run_apart(program: str, *arguments: str) -> tuple[bytes, float]:
-    """(what the program printed, peak memory in MB, looked at every few hundredths of a second)."""
+    """(what the program printed, peak memory in MB, looked at every few hundredths of a second).
+
+    Processes that it starts are looked for every few tenths.
+    """
     with tempfile.TemporaryFile() as said:
         running = psutil.Popen([sys.executable, "-c", program, *arguments], stdout=said)
-        peak = 0
+        peak, looks, family = 0, 0, [running]
         while running.poll() is None:
-            peak = max(peak, _resident(running))
+            if looks % LOOKS_APART == 0:
+                family = _family(running)
+            peak, looks = max(peak, sum(map(_resident, family))), looks + 1
             time.sleep(LOOK_S)
         if running.returncode:
             raise RuntimeError(f"{' '.join(arguments)} ended with {running.returncode}")
@@ -26,11 +32,15 @@ def run_apart(program: str, *arguments: str) -> tuple[bytes, float]:
         return said.read(), peak / (1 << 20)
 
 
-def _resident(process: psutil.Process) -> int:
-    """Bytes that a process and all it started hold; pages that they share are counted for each."""
-    total = 0
+def _family(process: psutil.Process) -> list[psutil.Process]:
+    """A process and all it started."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        for one in [process, *process.children(recursive=True)]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                total += one.memory_info().rss
-    return total
+        return [process, *process.children(recursive=True)]
+    return [process]
+
+
+def _resident(process: psutil.Process) -> int:
+    """Bytes that a process holds, 0 once it has ended; pages that several share are counted for each."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return int(process.memory_info().rss)
+    return 0

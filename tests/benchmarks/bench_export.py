@@ -1,9 +1,10 @@
 """Exports of a log in Postgres and their verification: rates, how they grow, peak memory, beside a plain COPY.
 
 An episode is three records and one body of about 40 kB. Each figure is taken in a fresh process that does only that,
-its start not included; memory is the highest sum over that process and all it starts, looked at every few hundredths of
-a second. The floor is what Postgres hands out when nobody looks: COPY of the same compressed bodies to a file, in the
-same run. Sizes in records: `ARENA_BENCH_RECORDS=100000 make bench ARGS=export` lets the log grow further.
+its start not included, with as many processes beside it as the commands would use; memory is the highest sum over all
+of them, looked at every few hundredths of a second. The floor is what Postgres hands out when nobody looks: COPY of the
+same compressed bodies to a file, in the same run. Sizes in records: `ARENA_BENCH_RECORDS=100000 make bench ARGS=export`
+lets the log grow further.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ from arena.records.model import ReleasedProblem, ReleaseRecord
 from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer, start_embedded
 from arena.store.postgres import PostgresStore
+from neurons.cli.records_export import processes_for
 from tests.arena.log_stand import HOST, episode
 from tests.benchmarks.apart import run_apart
 from tests.benchmarks.row import Row
 
-BODY_BYTES, BATCH, PROCESSES = 40_000, 100, 2
+BODY_BYTES, BATCH = 40_000, 100
 EPISODES_TARGET, RECORDS_TARGET, MEMORY_MB = 1_000, 5_000, 500
 GROWN = int(os.environ.get("ARENA_BENCH_RECORDS", "10000"))
 SIZES = [size for size in (1_000, 10_000, 100_000) if size <= GROWN]
@@ -73,13 +75,13 @@ def _measure(server: EmbeddedServer, size: int, folder: Path) -> list[Row]:
     rows = [_row(f"plain COPY of {episodes:,} bodies", floor, "episodes/s", None)]
     for name in FORMATS:
         out = folder / f"{name}-{size}"
-        made = _apart("export", server.dsn_for(signer.hotkey), uri, name, str(out))
+        made = _apart("export", str(processes_for(size)), str(out), server.dsn_for(signer.hotkey), uri, name)
         rate = made.episodes / made.seconds
         rows.append(_row(f"export to {name}, log of {size:,}", rate, "episodes/s", EPISODES_TARGET))
         rows.append(_row(f"that, against plain COPY, log of {size:,}, {name}", rate, "episodes/s", floor))
         rows.append(_row(f"processor time of it, log of {size:,}, {name}", _cpu_us(made, made.episodes), "us", None))
         rows.append(_row(f"peak memory of it, log of {size:,}, {name}", made.peak_mb, "MB", MEMORY_MB))
-        seen = _apart("verify", str(out))
+        seen = _apart("verify", str(processes_for(size)), str(out))
         rows.append(
             _row(f"verify a {name} export, log of {size:,}", seen.records / seen.seconds, "records/s", RECORDS_TARGET)
         )
@@ -123,32 +125,35 @@ def _apart(*arguments: str) -> Measured:
 
 def run_alone() -> None:
     """The program of that process: what to do from its arguments, the result as JSON."""
-    what, *arguments = sys.argv[1:]
-    measured = asyncio.run(_export(*arguments)) if what == "export" else _verify(Path(arguments[0]))
+    what, processes, out, *arguments = sys.argv[1:]
+    if what == "export":
+        measured = asyncio.run(_export(int(processes), Path(out), *arguments))
+    else:
+        measured = _verify(int(processes), Path(out))
     sys.stdout.write(msgspec.json.encode(measured).decode())
 
 
-async def _export(dsn: str, uri: str, view: Format, out: str) -> Measured:
+async def _export(processes: int, out: Path, dsn: str, uri: str, view: Format) -> Measured:
     signer = keypair_signer(uri)
     store = await PostgresStore.open(dsn, signer.hotkey)
     started = time.perf_counter()
     manifest = await export_records(
         store,
         Request(validator=signer.hotkey, formats=(view,)),
-        Path(out),
+        out,
         verify_signature=verify,
         software="bench",
         signer=signer,
-        processes=PROCESSES,
+        processes=processes,
     )
     seconds = time.perf_counter() - started
     await store.close()
     return _measured(manifest.log.last_seq, manifest.trajectories, seconds)
 
 
-def _verify(out: Path) -> Measured:
+def _verify(processes: int, out: Path) -> Measured:
     started = time.perf_counter()
-    report = verify_export(out, verify, processes=PROCESSES)
+    report = verify_export(out, verify, processes=processes)
     seconds = time.perf_counter() - started
     if not report.is_ok:
         raise ValueError(f"the export just written does not verify: {report.wrong[0]}")

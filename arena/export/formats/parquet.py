@@ -9,7 +9,7 @@ held: one fills while the one before is compressed on a thread of its own.
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from arena.export.facts import Facts
+from arena.export.formats.columns import integer_column, text_column, truth_column, utf8_column
 from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import Row, row_of
 from arena.export.shards import describe
@@ -32,6 +33,11 @@ _JSON_COLUMNS = ("messages", "tools", "completions", "other_messages", "calls", 
 COLUMNS = (*_FACTS, "prompt_length", *_JSON_COLUMNS)
 _ENCODER = msgspec.json.Encoder()
 _ARROW: dict[object, Any] = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
+_MAKERS: dict[Any, Callable[[Any], Any]] = {
+    pa.string(): text_column,
+    pa.int64(): integer_column,
+    pa.bool_(): truth_column,
+}
 
 
 class ParquetFile:
@@ -96,12 +102,11 @@ class ParquetFile:
             self._writing.result()
             self._writing = None
 
-    def _write(self, columns: Sequence[Sequence[object]]) -> None:
+    def _write(self, columns: Sequence[Sequence[Any]]) -> None:
         arrays = [
-            pa.array(column, type=pa.binary()).cast(pa.string()) if field.name in _JSON_COLUMNS
-            else pa.array(column, type=field.type)
+            utf8_column(column) if field.name in _JSON_COLUMNS else _MAKERS[field.type](column)
             for column, field in zip(columns, self._schema, strict=True)
-        ]  # fmt: skip
+        ]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema), row_group_size=_GROUP_ROWS)
 
 
