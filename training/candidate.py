@@ -39,7 +39,7 @@ def open_candidate(
     """The model in `folder`, on the GPU in bf16 where there is one.
 
     Raises GuardStopError when it was trained on one of `problems`, ArenaError V2121 or V2124 for a folder that can't be
-    opened.
+    opened, V2166 for a run whose lineage does not hold.
     """
     quiet_engine()
     dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32

@@ -40,7 +40,8 @@ class Learnt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def learnt_by(run: Path) -> Learnt:
-    """What a finished run and the runs it comes from learnt from. Raises ArenaError V2124 for a broken chain."""
+    """What a finished run and the runs it comes from learnt from. Raises ArenaError V2124 where a run is missing,
+    V2166 for a broken chain."""
     ids: set[str] = set()
     marks: set[str] = set()
     read: list[str] = []

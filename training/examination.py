@@ -89,8 +89,7 @@ def by_tokens(plan: Plan, sampler: Sampler, codec: ChatCodec, bench: Workbench) 
     """Episodes of a policy that speaks tokens."""
 
     def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
-        for start in range(0, len(jobs), plan.parallel):
-            yield from bench.sample(jobs[start : start + plan.parallel], sampler, codec, plan.decode, plan.parallel)
+        return bench.sample(jobs, sampler, codec, plan.decode, plan.parallel)
 
     return run
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -67,8 +67,19 @@ def _sdk(job: GuestJob, host: Host) -> ModuleType:
 
     sdk = ModuleType("arena_sdk")
     sdk.llm = SimpleNamespace(models=lambda: list(job.models), chat=chat)  # type: ignore[attr-defined]
-    sdk.tools = SimpleNamespace(schemas=lambda: msgspec.json.decode(job.tools), execute=execute)  # type: ignore[attr-defined]
+    schemas = msgspec.json.decode(job.tools, type=list[dict[str, Any]])
+    named = {schema["function"]["name"]: _named(execute, schema["function"]["name"]) for schema in schemas}
+    sdk.tools = SimpleNamespace(schemas=lambda: list(schemas), execute=execute, **named)  # type: ignore[attr-defined]
     return sdk
+
+
+def _named(execute: Callable[[str, object], Any], name: str) -> Callable[..., Any]:
+    """A tool as a function of its arguments; the answer is its decoded JSON, as the SDK's own functions give it."""
+
+    def call(**arguments: object) -> Any:
+        return msgspec.json.decode(execute(name, msgspec.json.encode(arguments).decode()))
+
+    return call
 
 
 def _builtins(sdk: ModuleType) -> dict[str, Any]:

@@ -22,7 +22,8 @@ from training.stages.run import open_checkpoint, weights_sha256
 def open_parent(recipe: Recipe, dtype: torch.dtype | None = None) -> tuple[Any, str]:
     """(model, sha256 of what it comes from: the parent's lineage, or the base's weights).
 
-    `dtype` None: as the recipe trains it. Raises ArenaError V2124 when either can't be opened.
+    `dtype` None: as the recipe trains it. Raises ArenaError V2124 when either can't be opened, V2166 when a
+    parent was changed.
     """
     if dtype is None:
         dtype = torch.bfloat16 if recipe.optim.is_bf16 and recipe.lora.r else torch.float32
@@ -33,7 +34,7 @@ def open_parent(recipe: Recipe, dtype: torch.dtype | None = None) -> tuple[Any, 
 
 
 def open_run(folder: Path, dtype: torch.dtype) -> Any:
-    """The model a finished run came to, adapters of all its stages merged. Raises ArenaError V2124."""
+    """The model a finished run came to, adapters of all its stages merged. Raises ArenaError V2124, V2166."""
     checkpoint, lineage = open_checkpoint(folder)
     if checkpoint.kind == "full":
         return open_model(checkpoint.folder, dtype)
@@ -41,7 +42,7 @@ def open_run(folder: Path, dtype: torch.dtype) -> Any:
 
     below, found = open_parent(parse_recipe(lineage.recipe, str(folder)), dtype)
     if found != lineage.parent_sha256:
-        raise ArenaError("V2124", f"what lies under {folder} is not what it was trained on")
+        raise ArenaError("V2166", f"what lies under {folder} is not what it was trained on")
     merged = PeftModel.from_pretrained(below, checkpoint.folder).merge_and_unload()
     return merged.requires_grad_(True)  # the adapter had frozen what is now a plain model, to be trained whole or not
 

@@ -74,14 +74,17 @@ class KtoRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class GrpoRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """B.6; the defaults are v18's. `refresh_every_steps` 0: the behaviour policy stays frozen, as in the paper."""
+    """B.6; the defaults are v18's. `refresh_every_steps` 0: the behaviour policy stays frozen, as in the paper.
 
-    preset: Literal["v17", "v18", "v19", "refresh"] = "v18"
+    `preset` names the recipe in reports; `turn` and `refresh` are ours.
+    """
+
+    preset: Literal["v17", "v18", "v19", "turn", "refresh"] = "v18"
     problems_per_step: int = 8
     samples: int = 6
     beta: float = 0.2
     tool_weight: float = 0.0  # v19: 0.5, blended at reward level
-    is_blended_per_turn: bool = False
+    is_blended_per_turn: bool = False  # `turn`: each turn's own match, at that weight, in its advantage
     refresh_every_steps: int = 0
     completion_tokens_max: int = 8_192  # divides the loss in Dr. GRPO: part of the learning rate's meaning
 
@@ -114,7 +117,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sampler: str = ""  # where rollouts are sampled: a vLLM endpoint's URL, `scripted`; empty: in this process
     sampler_model: str = ""  # its name there, and of the scripted model where `sampler` is `scripted`
     parallel: int = 8  # episodes at once
-    sample_rows: int = 1  # turns sampled together in this process; above 1 their rounding depends on one another
+    sample_rows: int = 1  # turns sampled together in this process; above 1 rounding depends on other turns
     kto: KtoRules = KtoRules()
     grpo: GrpoRules = GrpoRules()
     guards: GuardRules = GuardRules()

@@ -8,6 +8,7 @@ that was not one growing sequence is no rollout: both are counted by whoever ask
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -73,13 +74,20 @@ def run_jobs(
     parallel: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[tuple[Job, Evaluation]]:
-    """Run all jobs, `parallel` at a time, and give them in order. Raises ArenaError when the sampler can't answer."""
+    """Run all jobs, `parallel` at a time, and give them in order. Raises ArenaError when the sampler can't answer.
+
+    The next job starts as soon as one ends. After a failure, and when nobody asks on, only what is under way is ended.
+    """
     with ThreadPoolExecutor(parallel) as pool:
-        running = [pool.submit(run_job, job, sampler, decode, ports) for job in jobs]
-        for number, (job, future) in enumerate(zip(jobs, running, strict=True), 1):
-            yield job, future.result()
-            if progress:
-                progress(number, len(jobs))
+        running = deque((job, pool.submit(run_job, job, sampler, decode, ports)) for job in jobs)
+        try:
+            for number in range(1, len(jobs) + 1):
+                job, future = running.popleft()  # an evaluation is not held longer than it is asked for
+                yield job, future.result()
+                if progress:
+                    progress(number, len(jobs))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def run_job(job: Job, sampler: Sampler, decode: Decode, ports: RolloutPorts) -> Evaluation:

@@ -2,8 +2,13 @@
 
 Promise: the model is in eval mode while it samples and back in its former mode afterwards (paper B.2); a module found
 in training mode all the same ends the run. Each draw uses random numbers of its own seed alone, so a turn does not
-depend on what else is in its batch beyond rounding; with `batch_rows` 1, the default, not even on that. Suppressed
-tokens are never drawn. Logprobs are log_softmax(logits / temperature) of the raw logits, as a trainer computes them.
+depend on what else is in its batch, or was sampled before, beyond rounding; with `batch_rows` 1, the default, not even
+on that. Suppressed tokens are never drawn. Logprobs are log_softmax(logits / temperature) of the raw logits, as a
+trainer computes them.
+
+Turns come and go while a batch runs. What a conversation, or any other, has computed of a prompt's beginning is not
+computed again, as long as it is held and the weights are the same: `renew` drops it, and so does a change of the
+parameters that `renew` was not told of.
 """
 
 from __future__ import annotations
@@ -11,37 +16,61 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from problems.errors import ArenaError
 from training.guards import require_eval_mode
 from training.model import Decode, Sampled
+from training.prefix_tree import Place, PrefixTree
+from training.ragged_attention import Attending, ManyRows, OneRow, in_path_order, ragged
 
-_Waiting = tuple[tuple[int, ...], Decode, int, "Future[Sampled]"]
+HELD_BYTES = 2 << 30  # 3 KB a token for a few million weights, 147 KB for Qwen3-4B in bf16
+_PASS_TOKENS = 1_024  # of a prompt in one pass: bounds the mask
+_NUCLEUS_TOKENS = 64  # a nucleus of more is found by sorting the vocabulary
 
 
 class LocalSampler:
     """A `training.model.Sampler` over a transformers causal language model and its stop token.
 
-    Thread-safe: one batch runs at a time, and takes up to `batch_rows` of the turns that wait for it.
+    Thread-safe. One of the threads that wait for a turn runs the batch for all of them, up to `batch_rows` at a time,
+    and leaves it to another when its own turn is done.
     """
 
     def __init__(
-        self, model: Any, *, stop_id: int, suppressed_ids: Sequence[int], version: str, batch_rows: int = 1
+        self,
+        model: Any,
+        *,
+        stop_id: int,
+        suppressed_ids: Sequence[int],
+        version: str,
+        batch_rows: int = 1,
+        held_bytes: int | None = None,
     ) -> None:
-        """`suppressed_ids` are never sampled; `version` names the weights."""
+        """`suppressed_ids` are never sampled; `version` names the weights.
+
+        `held_bytes` bounds what is held of turns that are over. None: HELD_BYTES, and nothing with one row a batch,
+        whose results then do not depend on what was sampled before.
+        """
         self._model = model
         self._stop_id = stop_id
         self._suppressed = list(suppressed_ids)
         self._version = version
         self._batch_rows = batch_rows
-        self._waiting: list[_Waiting] = []
-        self._queue, self._turn = threading.Lock(), threading.Lock()
+        self._held_bytes = (HELD_BYTES if batch_rows > 1 else 0) if held_bytes is None else held_bytes
+        self._lock = threading.Lock()  # of the two lines below
+        self._waiting: deque[_Turn] = deque()
+        self._is_led = False
+        # what follows belongs to the thread that leads
+        self._rows: list[_Row] = []
+        self._modules: list[Any] = []
+        self._tree = PrefixTree(self._held_bytes)
+        self._written: list[tuple[int, int]] = []  # how often each parameter was written to in place
+        self._sums: list[float] = []
 
     @property
     def version(self) -> str:
@@ -49,40 +78,144 @@ class LocalSampler:
         return self._version
 
     def renew(self, version: str) -> None:
-        """The model's weights were changed: from now on it is called `version`."""
+        """The model's weights were changed: from now on it is called `version`, and nothing held is used again."""
         self._version = version
+        self._tree = PrefixTree(self._held_bytes)
 
     def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> Sampled:
         """One turn, with whichever others wait at the same time. Raises GuardStopError for a model in training mode."""
-        mine: Future[Sampled] = Future()
-        with self._queue:
-            self._waiting.append((prompt_ids, decode, seed, mine))
-        with self._turn:
-            while not mine.done():
-                self._run_next()
-        return mine.result()
+        return self.sample_all([prompt_ids], decode, [seed])[0]
 
     def sample_all(self, prompts: Sequence[tuple[int, ...]], decode: Decode, seeds: Sequence[int]) -> list[Sampled]:
-        """A turn for each prompt, in order. Prompts and seeds are of one length, and not empty."""
-        with eval_mode(self._model), torch.no_grad():
-            sampled = _Batch(self._model, prompts, decode, seeds, self._stop_id, self._suppressed).run()
-            require_eval_mode(any(module.training for module in self._model.modules()))
-        return sampled
+        """A turn for each prompt, in order. Prompts and seeds are of one length, and not empty.
 
-    def _run_next(self) -> None:
-        """Run the turn that waits longest, and those that are decoded alike. Its caller holds `_turn`."""
-        with self._queue:
-            alike = [one for one in self._waiting if one[1] == self._waiting[0][1]][: self._batch_rows]
-            taken = {id(one[3]) for one in alike}
-            self._waiting = [one for one in self._waiting if id(one[3]) not in taken]
+        Raises GuardStopError as `sample` does.
+        """
+        party = _Party(left=len(prompts))
+        turns = [
+            _Turn(prompt=prompt, decode=decode, seed=seed, party=party)
+            for prompt, seed in zip(prompts, seeds, strict=True)
+        ]
+        with self._lock:
+            self._waiting.extend(turns)
+            leads, self._is_led = not self._is_led, True
+        if not leads:
+            party.woken.wait()
+            leads = party.left > 0
+        if leads:
+            self._lead(party)
+        for turn in turns:
+            if turn.error is not None:
+                raise turn.error
+        return [turn.sampled for turn in turns if turn.sampled is not None]
+
+    def _lead(self, party: _Party) -> None:
+        """Run batches until the turns of `party` are done, then appoint whoever waits."""
         try:
-            drawn = self.sample_all([one[0] for one in alike], alike[0][1], [one[2] for one in alike])
-        except (ArenaError, RuntimeError) as error:  # whoever waits for one of these turns must hear of it
-            for *_, future in alike:
-                future.set_exception(error)
+            with eval_mode(self._model), torch.inference_mode(), ragged(self._model):
+                self._modules = list(self._model.modules())
+                while party.left:
+                    self._admit()
+                    self._step()
+        except BaseException as error:  # whoever waits must hear of it, or would wait for ever
+            self._fail(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            with self._lock:
+                others = [row.turn for row in self._rows] or list(self._waiting)
+                self._is_led = bool(others)
+            if others:
+                others[0].party.woken.set()
+
+    def _fail(self, error: BaseException) -> None:
+        """Every turn that runs or waits ends with `error`; what was computed for them is not to be trusted."""
+        with self._lock:
+            turns = [row.turn for row in self._rows] + list(self._waiting)
+            self._waiting.clear()
+        self._rows, self._tree = [], PrefixTree(self._held_bytes)
+        for turn in turns:
+            turn.end(error=error)
+
+    def _admit(self) -> None:
+        """Take in waiting turns as long as there is room and they are drawn as those that run: first come first."""
+        while len(self._rows) < self._batch_rows:
+            with self._lock:
+                turn = self._waiting[0] if self._waiting else None
+            if turn is None or (self._rows and not _is_alike(turn, self._rows[0].turn)):
+                return
+            row = _Row(turn=turn, tree=self._tree_now(), place=None, pending=turn.prompt[-1])
+            with self._lock:  # from here on it belongs to the batch: a failure of what follows is its own too
+                self._waiting.popleft()
+                self._rows.append(row)
+            row.place = row.tree.place(turn.prompt[:-1])
+            for first in range(row.place.end, len(turn.prompt) - 1, _PASS_TOKENS):
+                ids = list(turn.prompt[first : min(first + _PASS_TOKENS, len(turn.prompt) - 1)])
+                row.place.ids += ids
+                self._forward(ids, list(range(first, first + len(ids))), OneRow(row.place, len(ids)))
+
+    def _tree_now(self) -> PrefixTree:
+        """The tree of the weights as they are: an empty one when they are not those of the turn before."""
+        written = [(id(weight), weight._version) for weight in self._model.parameters()]
+        is_idle = not self._rows  # weights that are written to without being counted change between batches
+        sums = _sums(self._model) if is_idle and self._held_bytes else self._sums
+        if (written, sums) != (self._written, self._sums):
+            self._tree = PrefixTree(self._held_bytes)
+            self._written, self._sums = written, sums
+        return self._tree
+
+    def _step(self) -> None:
+        """One token more for each row."""
+        rows = sorted(self._rows, key=lambda row: in_path_order(row.held))
+        for row in rows:
+            row.held.ids.append(row.pending)
+        logits = self._forward(
+            [row.pending for row in rows],
+            [row.held.end - 1 for row in rows],
+            ManyRows([row.held for row in rows]),
+        )
+        chosen, chances = self._draw(logits.float(), rows)
+        for row, token, chance in zip(rows, chosen.tolist(), chances.tolist(), strict=True):
+            row.tokens.append(token)
+            row.logprobs.append(chance)
+            row.pending = token
+            if token == self._stop_id or len(row.tokens) >= row.turn.decode.turn_tokens_max:
+                self._finish(row, "stop" if token == self._stop_id else "length")
+
+    def _finish(self, row: _Row, finish: Literal["stop", "length"]) -> None:
+        self._rows.remove(row)
+        row.tree.release(row.held)
+        row.turn.end(Sampled(token_ids=tuple(row.tokens), logprobs=tuple(row.logprobs), finish=finish))
+
+    def _forward(self, ids: list[int], positions: list[int], attending: Attending) -> Tensor:
+        """Logits (tokens, vocabulary) of tokens side by side; of the last one alone where they are one row's.
+
+        Raises GuardStopError when a module was in training mode.
+        """
+        device = next(self._model.parameters()).device
+        output = self._model(
+            input_ids=torch.tensor([ids], device=device),
+            position_ids=torch.tensor([positions], device=device),
+            use_cache=False,
+            logits_to_keep=1 if isinstance(attending, OneRow) else 0,
+            attending=attending,
+        )
+        require_eval_mode(any(module.training for module in self._modules))
+        logits: Tensor = output.logits[0]
+        return logits
+
+    def _draw(self, logits: Tensor, rows: Sequence[_Row]) -> tuple[Tensor, Tensor]:
+        """(token, logprob) of each row. All rows are drawn alike."""
+        decode = rows[0].turn.decode
+        scores = torch.log_softmax(logits / decode.temperature if decode.temperature > 0 else logits, dim=-1)
+        allowed = scores.clone()
+        allowed[:, self._suppressed] = -torch.inf
+        if decode.temperature > 0:
+            points = [_uniform(row.turn.seed, len(row.tokens)) for row in rows]
+            chosen = draw_nucleus(allowed, decode.top_p, torch.tensor(points, device=logits.device))
         else:
-            for (*_, future), sampled in zip(alike, drawn, strict=True):
-                future.set_result(sampled)
+            chosen = allowed.argmax(dim=-1)
+        return chosen, scores.gather(-1, chosen[:, None])[:, 0]
 
 
 @contextlib.contextmanager
@@ -96,90 +229,82 @@ def eval_mode(model: Any) -> Iterator[None]:
         model.train(was_training)
 
 
-class _Batch:
-    """Prompts that are continued together, padded on the left."""
+@dataclass
+class _Party:
+    """The turns one thread waits for: woken when all are done, or to lead."""
 
-    def __init__(
-        self,
-        model: Any,
-        prompts: Sequence[tuple[int, ...]],
-        decode: Decode,
-        seeds: Sequence[int],
-        stop_id: int,
-        suppressed: list[int],
-    ) -> None:
-        self._model, self._decode, self._stop_id, self._suppressed = model, decode, stop_id, suppressed
-        self._seeds = list(seeds)
-        device = next(model.parameters()).device
-        longest = max(len(prompt) for prompt in prompts)
-        padded = [[stop_id] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
-        seen = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts]
-        self._ids = torch.tensor(padded, device=device)
-        self._attention = torch.tensor(seen, device=device)
-        self._positions = (self._attention.cumsum(-1) - 1).clamp(min=0)
+    left: int
+    woken: threading.Event = field(default_factory=threading.Event)
 
-    def run(self) -> list[Sampled]:
-        count = len(self._seeds)
-        tokens: list[list[int]] = [[] for _ in range(count)]
-        logprobs: list[list[float]] = [[] for _ in range(count)]
-        is_open = [True] * count
-        ids, positions, cache = self._ids, self._positions, None
-        for step in range(self._decode.turn_tokens_max):
-            output = self._model(
-                input_ids=ids,
-                attention_mask=self._attention,
-                position_ids=positions,
-                past_key_values=cache,
-                use_cache=True,
-                logits_to_keep=1,
-            )
-            cache = output.past_key_values
-            chosen, chances = self._draw(output.logits[:, -1].float(), step)
-            for row in range(count):
-                if is_open[row]:
-                    tokens[row].append(int(chosen[row]))
-                    logprobs[row].append(float(chances[row]))
-                    is_open[row] = int(chosen[row]) != self._stop_id
-            if not any(is_open):
-                break
-            ids = chosen[:, None]
-            positions = positions[:, -1:] + 1
-            self._attention = torch.cat([self._attention, torch.ones_like(ids)], dim=-1)
-        return [
-            Sampled(
-                token_ids=tuple(tokens[row]),
-                logprobs=tuple(logprobs[row]),
-                finish="length" if is_open[row] else "stop",
-            )
-            for row in range(count)
-        ]
 
-    def _draw(self, logits: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        """(token, logprob) of each row."""
-        temperature = self._decode.temperature
-        scores = torch.log_softmax(logits / temperature if temperature > 0 else logits, dim=-1)
-        allowed = scores.clone()
-        allowed[:, self._suppressed] = -torch.inf
-        if temperature > 0:
-            points = torch.tensor([_uniform(seed, step) for seed in self._seeds], device=logits.device)
-            chosen = draw_nucleus(allowed, self._decode.top_p, points)
-        else:
-            chosen = allowed.argmax(dim=-1)
-        return chosen, scores.gather(-1, chosen[:, None])[:, 0]
+@dataclass
+class _Turn:
+    """What was asked for, and its answer."""
+
+    prompt: tuple[int, ...]
+    decode: Decode
+    seed: int
+    party: _Party
+    sampled: Sampled | None = None
+    error: BaseException | None = None
+
+    def end(self, sampled: Sampled | None = None, error: BaseException | None = None) -> None:
+        """Give the answer."""
+        self.sampled, self.error = sampled, error
+        self.party.left -= 1
+        if not self.party.left:
+            self.party.woken.set()
+
+
+@dataclass
+class _Row:
+    """A turn that runs. `pending` is its newest token, of which nothing is computed yet."""
+
+    turn: _Turn
+    tree: PrefixTree
+    place: Place | None
+    pending: int
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+    @property
+    def held(self) -> Place:
+        """Where its tokens stand."""
+        assert self.place is not None  # placed when it is admitted
+        return self.place
 
 
 def draw_nucleus(scores: Tensor, top_p: float, points: Tensor) -> Tensor:
     """The token of each row (rows, vocabulary) at a point of [0, 1) in the nucleus of mass `top_p`, by inverse CDF."""
-    ordered, order = torch.softmax(scores, dim=-1).sort(dim=-1, descending=True)
+    chances = torch.softmax(scores, dim=-1)
+    if top_p >= 1:
+        return _at(chances, points)[:, 0]
+    ordered, order = chances.topk(min(_NUCLEUS_TOKENS, chances.shape[-1]), dim=-1)
+    if float(ordered.sum(dim=-1).min()) < top_p:
+        ordered, order = chances.sort(dim=-1, descending=True)
     mass = ordered.cumsum(dim=-1)
     ordered = torch.where(mass - ordered < top_p, ordered, 0.0)  # the first token is always kept
-    mass = ordered.cumsum(dim=-1)
-    place = torch.searchsorted(mass, (points.to(mass.dtype) * mass[:, -1])[:, None], right=True)
-    last = (ordered > 0).sum(dim=-1, keepdim=True) - 1
-    return order.gather(-1, torch.minimum(place, last))[:, 0]
+    return order.gather(-1, _at(ordered, points))[:, 0]
+
+
+def _at(chances: Tensor, points: Tensor) -> Tensor:
+    """The column (rows, 1) of each row at a point of [0, 1) of its mass: never one without any."""
+    mass = chances.cumsum(dim=-1)
+    found = torch.searchsorted(mass, (points.to(mass.dtype) * mass[:, -1])[:, None], right=True)
+    last = chances.shape[-1] - 1 - (chances.flip(-1) > 0).to(torch.uint8).argmax(dim=-1, keepdim=True)
+    return torch.minimum(found, last)
 
 
 def _uniform(seed: int, step: int) -> float:
     """A number of [0, 1) from seed and position: the same wherever the draw takes place."""
     digest = hashlib.blake2b(f"{seed}/{step}".encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) / (1 << 53)
+
+
+def _is_alike(one: _Turn, other: _Turn) -> bool:
+    return (one.decode.temperature, one.decode.top_p) == (other.decode.temperature, other.decode.top_p)
+
+
+def _sums(model: Any) -> list[float]:
+    """The sum of each parameter."""
+    return [float(one) for one in torch.stack([weight.sum(dtype=torch.float64) for weight in model.parameters()])]

@@ -1,8 +1,10 @@
 """The arithmetic of an evaluation: pass@k, intervals and paired tests. Pure, seeded, in plain numbers.
 
-Sources: pass@k is the unbiased estimator 1 - C(n-c, k) / C(n, k) of Chen et al. 2021; the interval is a percentile
-bootstrap over problems, so that samples of one problem are never taken for independent; two checkpoints on the same
-problems are compared by the exact McNemar test.
+Sources: pass@k is the unbiased estimator 1 - C(n-c, k) / C(n, k) of Chen et al. 2021; two checkpoints on the same
+problems are compared by the exact McNemar test. Intervals are over problems, so that samples of one problem are never
+taken for independent: Wilson's score interval (Wilson 1927) where every problem counts 0 or 1, which has its width at 0
+and at 1 too; else the percentile bootstrap. Where all problems have one value the bootstrap would have no width: then
+Wilson's bound on the share of problems that differ, which were not seen, gives it.
 """
 
 from __future__ import annotations
@@ -10,17 +12,26 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
+_Z = 1.959963984540054  # of a normal deviate, two-sided 95 %
+
+Method = Literal["wilson", "bootstrap", "unseen"]
+
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """A share with its 95 % interval, over `n` problems."""
+    """A share with its 95 % interval, over `n` problems, and how the interval was taken.
+
+    `unseen`: all problems have one value; the interval is what Wilson's bound leaves to those that were not seen.
+    """
 
     value: float
     low: float
     high: float
     n: int
+    method: Method = "bootstrap"
 
 
 class Paired(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,13 +51,15 @@ def pass_at_k(samples: int, correct: int, k: int) -> float:
 
 
 def mean_estimate(values: Sequence[float], seed: int, resamples: int = 2_000) -> Estimate:
-    """Mean over problems with its percentile bootstrap interval. Raises ValueError for no values."""
-    if not values:
-        raise ValueError("nothing to estimate from")
-    dice, n = random.Random(seed), len(values)
-    means = sorted(sum(dice.choices(values, k=n)) / n for _ in range(resamples))
-    edge = resamples // 40
-    return Estimate(value=sum(values) / n, low=means[edge], high=means[-1 - edge], n=n)
+    """Mean over problems of values in [0, 1] with its 95 % interval. Raises ValueError for no values."""
+    if values and all(value in (0.0, 1.0) for value in values):
+        return _wilson(round(sum(values)), len(values))
+    return _resampled(values, seed, resamples, least=0.0, most=1.0)
+
+
+def difference_estimate(values: Sequence[float], seed: int, resamples: int = 2_000) -> Estimate:
+    """Mean over problems of differences in [-1, 1] with its 95 % interval. Raises ValueError for no values."""
+    return _resampled(values, seed, resamples, least=-1.0, most=1.0)
 
 
 def compare_paired(first: Sequence[bool], second: Sequence[bool]) -> Paired:
@@ -68,3 +81,28 @@ def _binomial_two_sided(fewer: int, total: int) -> float:
         return 1.0
     tail = sum(math.comb(total, hits) for hits in range(fewer + 1)) / (1 << total)
     return min(1.0, 2 * tail)
+
+
+def _wilson(hits: int, n: int) -> Estimate:
+    """Wilson's score interval of `hits` in `n`."""
+    share, weight = hits / n, _Z * _Z / n
+    middle = (share + weight / 2) / (1 + weight)
+    half = _Z * math.sqrt(share * (1 - share) / n + weight / (4 * n)) / (1 + weight)
+    low = 0.0 if hits == 0 else middle - half  # exactly, whatever rounding says
+    high = 1.0 if hits == n else middle + half
+    return Estimate(value=share, low=low, high=high, n=n, method="wilson")
+
+
+def _resampled(values: Sequence[float], seed: int, resamples: int, *, least: float, most: float) -> Estimate:
+    """The percentile bootstrap; for values that are all alike, what unseen ones in [least, most] leave open."""
+    if not values:
+        raise ValueError("nothing to estimate from")
+    n, first = len(values), values[0]
+    if all(value == first for value in values):
+        unseen = _wilson(0, n).high
+        low, high = first - unseen * (first - least), first + unseen * (most - first)
+        return Estimate(value=first, low=low, high=high, n=n, method="unseen")
+    dice = random.Random(seed)
+    means = sorted(sum(dice.choices(values, k=n)) / n for _ in range(resamples))
+    edge = resamples // 40
+    return Estimate(value=sum(values) / n, low=means[edge], high=means[-1 - edge], n=n, method="bootstrap")

@@ -46,7 +46,7 @@ def train_tokenizer(source: Path, target: Path, texts: Sequence[str], *, keep: i
     theirs = Tokenizer.from_file(str(source / "tokenizer.json"))
     learnt.normalizer, learnt.pre_tokenizer = theirs.normalizer, theirs.pre_tokenizer
     alphabet = sorted(token for token, number in tokenizer["model"]["vocab"].items() if number < BYTES)
-    learnt.train_from_iterable(
+    learnt.train_from_iterator(
         texts, trainers.BpeTrainer(vocab_size=keep, initial_alphabet=alphabet, special_tokens=[], show_progress=False)
     )
     found = msgspec.json.decode(learnt.to_str(), type=dict[str, Any])["model"]

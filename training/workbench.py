@@ -1,13 +1,17 @@
 """What a run works with beside its recipe: problems by pool, catalogue, titles, policy, and who may be sampled on.
 
-Promise: a problem of another pool than `train`, or of a held-out problem's leak cluster, can't be sampled on or learnt
-from here: it is refused at launch, again when a job is made, and when another run's episodes are read (paper section 6,
-stage 2). Rows of a corpus were held against the partition when the corpus was written.
+Promise: a stage does not start on problems unless something says which others are held out: the problems themselves, or
+the bank's partition with its key, which tells the pool of each. A problem of another pool than `train`, or of the leak
+cluster of a held-out one that is known here, is refused at launch, again when a job is made, and when another run's
+episodes are read (paper section 6, stage 2). A corpus is refused when it was made under another partition than the one
+in use, or for another pool, or holds a row of a held-out problem.
+
+Will not do: know a held-out problem that nobody named, where there is no partition with its key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 
@@ -18,9 +22,13 @@ from harness.inference.port import Upstream
 from harness.tools.registry import profile_schemas
 from problems.canonical import text_hash
 from problems.clusters import find_clusters
-from problems.model import Problem
+from problems.errors import ArenaError
+from problems.model import Pool, Problem
+from problems.partition import OpenPartition, touched_pools
 from problems.titles import TitleMatcher
 from training.agents import distilled_source
+from training.corpus.guard import Guard
+from training.corpus.model import CorpusPool, Lineage, Trace
 from training.episode_file import EpisodeLine
 from training.guards import GuardStopError, require_train_pool
 from training.hosted import HostedSandbox
@@ -38,7 +46,8 @@ class Workbench:
     problems: tuple[Problem, ...] = ()  # train
     dev: tuple[Problem, ...] = ()
     held_out: tuple[Problem, ...] = ()  # evaluation sets and suites, as far as they are known here
-    partition_sha256: str = ""
+    partition: OpenPartition | None = None  # the bank's, with its key: then it says what is held out
+    partition_sha256: str = ""  # of the manifest in use; "" where none was named
     code_commit: str = ""
     source: str = field(default_factory=distilled_source)
     progress: Callable[[str, int, int], None] | None = None
@@ -55,21 +64,19 @@ class Workbench:
 
     def sample(
         self, jobs: Sequence[Job], sampler: Sampler, codec: ChatCodec, decode: Decode, parallel: int
-    ) -> list[EpisodeLine]:
-        """Episodes of a policy that speaks tokens, in the order of the jobs."""
+    ) -> Iterator[EpisodeLine]:
+        """Episodes of a policy that speaks tokens, in the order of the jobs, `parallel` of them under way."""
         ports = RolloutPorts(
             policy=self.policy, catalogue=self.catalogue, titles=self.titles, codec=codec, source=self.source
         )
-        return [
-            EpisodeLine(
+        for job, evaluation in run_jobs(jobs, sampler, decode, ports, parallel=parallel):
+            yield EpisodeLine(
                 result=read_result(job, evaluation),
                 query=job.problem.query,
                 messages=messages_of(evaluation.body),
                 tools=self.tools,
                 rollout=read_rollout(job, evaluation),
             )
-            for job, evaluation in run_jobs(jobs, sampler, decode, ports, parallel=parallel)
-        ]
 
     def ask(self, job: Job, upstream: Upstream, model: str, decode: Decode) -> EpisodeLine:
         """One episode of a policy behind an endpoint. Raises ArenaError U3001..U3004 when it does not answer."""
@@ -113,8 +120,18 @@ class Workbench:
         if failed is not None:
             raise failed
 
+    def require_known(self) -> None:
+        """Raises ArenaError V2165 for problems to learn from where nothing says which others are held out."""
+        if self.problems and not self.held_out and self.partition is None:
+            raise ArenaError(
+                "V2165", f"{len(self.problems)} problems to train on, and neither held-out problems nor a partition"
+            )
+
     def require_split(self) -> None:
-        """Raises GuardStopError for a train problem that shares a leak cluster with one of `dev` or `held_out`."""
+        """Raises GuardStopError for a problem of another pool than it is used as, by the partition where there is one,
+        and for a train problem that shares a leak cluster with one of `dev` or `held_out`."""
+        self._require_pools(self.problems, "train")
+        self._require_pools(self.dev, "dev")
         kept_out = {problem.problem_id: problem for problem in (*self.dev, *self.held_out)}
         both = self.train_ids & kept_out.keys()
         if both:
@@ -125,6 +142,46 @@ class Workbench:
                 outside = min(set(members) - self.train_ids)
                 raise GuardStopError("split", f"problem {inside[0]} shares a leak cluster with {outside}, held out")
 
+    def partition_in_use(self, corpora: Sequence[tuple[str, CorpusPool, Lineage]]) -> str:
+        """The partition that problems and corpora (name, pool it is taken for, lineage) stand under.
+
+        It is the one named here, else the first corpus' own; "" for none.
+
+        Raises GuardStopError for a corpus of another pool, or made under another partition.
+        """
+        used = self.partition_sha256 or next((lineage.partition_sha256 for _, _, lineage in corpora), "")
+        for name, pool, lineage in corpora:
+            if lineage.rules.pool != pool:
+                raise GuardStopError("split", f"{name} is a corpus of the {lineage.rules.pool} pool, not of {pool}")
+            if lineage.partition_sha256 != used:
+                raise GuardStopError(
+                    "split",
+                    f"{name} was made under partition {lineage.partition_sha256[:12] or 'none'}, in use is "
+                    f"{used[:12] or 'none'}: build it again under the one in use, or name its own",
+                )
+        return used
+
+    def require_clean(self, traces: Iterable[Trace], pool: CorpusPool) -> None:
+        """Raises GuardStopError for rows of a corpus of `pool` that touch a held-out problem known here."""
+        held: dict[Pool, tuple[Problem, ...]] = {"eval": self.held_out}
+        if pool == "train":
+            held["dev"] = self.dev
+        if self.partition is None and not any(held.values()):
+            return
+        try:
+            Guard(None, held, partition=self.partition, admits=pool).require_clean(traces)
+        except ArenaError as error:
+            raise GuardStopError("split", f"rows of a corpus: {error.failure.detail}") from error
+
     def require_train(self, jobs: Sequence[Job]) -> None:
         """Raises GuardStopError for a job on a problem that is not of the train pool."""
         require_train_pool((job.problem.problem_id for job in jobs), self.train_ids)
+
+    def _require_pools(self, problems: Sequence[Problem], pool: Pool) -> None:
+        if self.partition is None:
+            return
+        for problem in problems:
+            touched = touched_pools(problem, self.partition)
+            if any(one != pool for one in touched) or (pool != "train" and not touched):
+                found = " and ".join(touched) or "train"  # what touches nothing frozen is `train` (DESIGN section 5)
+                raise GuardStopError("split", f"problem {problem.problem_id} is of {found}, and taken for {pool}")

@@ -6,6 +6,7 @@ It opens plan and recipes and shows what runs; every decision stands in `trainin
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,7 +29,7 @@ def study(
     tokenizer: Annotated[Path | None, typer.Option("--tokenizer", help="Folder. Default: the trimmed one.")] = None,
     ablations: Annotated[bool, typer.Option("--ablations", help="Also train and measure the ablations.")] = False,
     only: Annotated[str, typer.Option("--only", help="Run the unfinished parts whose name begins so.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the parts and what is done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the parts, what they take, what is done.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON on stdout.")] = False,
 ) -> None:
     """Run the small study from nothing to its report.
@@ -36,7 +37,8 @@ def study(
     A small model on a synthetic market: problems, a frozen partition, records of agents, export, corpus, base, every
     stage, evaluation with controls, report.html. Killed at any point, the same command goes on; a stage that can't be
     trained is named, and the rest is measured (exit code 1). It takes CPU hours (training/recipes/README.md);
-    `--dry-run` lists the parts.
+    `--dry-run` lists the parts with an estimate of each. Parts that need one another's results apart, several commands
+    with `--only` may run side by side.
     """
     import msgspec
 
@@ -63,12 +65,25 @@ def study(
     if as_json:
         typer.echo(msgspec.json.encode(running.document()).decode())
     elif dry_run:
-        for part in parts:
-            typer.echo(f"{'done' if running.is_done(part) else 'open':<6}{part.name}")
+        _show(running, parts, file.parent)
     elif not only:
         typer.echo(f"{out / 'report.html'}")
     if failed:
         raise typer.Exit(1)
+
+
+def _show(running: Study, parts: Sequence[Part], recipes: Path) -> None:
+    """The parts with what each would take, and what is left in all."""
+    from training.study.costs import estimate_minutes, read_recipes
+
+    known = read_recipes(running.plan, recipes)
+    left_min = 0.0
+    for part in parts:
+        minutes = estimate_minutes(part, running.plan, known)
+        is_done = running.is_done(part)
+        left_min += 0.0 if is_done else minutes
+        typer.echo(f"{'done' if is_done else 'open':<6}{minutes:7.1f} min  {part.name}")
+    typer.echo(f"left: about {left_min / 60:.1f} hours of one core")
 
 
 def _run(running: Study, parts: Sequence[Part], *, is_quiet: bool) -> dict[str, str]:
@@ -79,10 +94,13 @@ def _run(running: Study, parts: Sequence[Part], *, is_quiet: bool) -> dict[str, 
     for part in parts:
         if running.is_done(part):
             continue
+        begun_s = time.monotonic()
         if not is_quiet:
             typer.echo(part.name)
         try:
             running.run(part)
+            if not is_quiet:
+                typer.echo(f"{part.name}: {time.monotonic() - begun_s:.0f} s")
         except ArenaError as error:
             if part.kind not in ("stage", "measure") or error.failure.code not in _OF_A_STAGE:
                 raise

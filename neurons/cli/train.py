@@ -19,10 +19,10 @@ from neurons.cli.training_bench import (
     open_settings,
     open_teacher,
 )
+from neurons.cli.training_plan import show_plan
 
 if TYPE_CHECKING:
     from training.model import RunLineage
-    from training.recipe import Recipe
 
 app = typer.Typer(help="Post-train a model, stage by stage.", no_args_is_help=True)
 
@@ -40,7 +40,10 @@ def train(
     catalogue: CatalogueOption = None,
     policy: PolicyOption = None,
     state_dir: StateDirOption = None,
-    partition: Annotated[str, typer.Option(help="Partition manifest hash the problems stand under.")] = "",
+    partition: Annotated[
+        Path | None, typer.Option(help="Partition: the bank's private file, or with --bank the public one.")
+    ] = None,
+    bank: Annotated[str, typer.Option(help="Hotkey of the bank that signed the public partition.")] = "",
     held_out: Annotated[
         list[Path] | None,
         typer.Option(
@@ -53,7 +56,11 @@ def train(
     """Train one stage of a model from a recipe.
 
     Stages form a graph: sft, rejection, teacher, then kto and grpo each from teacher; a recipe names its parent. A
-    finished folder is returned as it is, a killed run goes on. Exit code 1 when a guard ended the run.
+    finished folder is returned as it is, a killed run goes on. Exit code 1 when a guard ended the run, 4 when a parent
+    is not what the run began from.
+
+    A stage that learns from problems has to know which others are held out: by --held-out, or by the bank's private
+    --partition, which tells the pool of each. Corpora have to be of the partition in use.
     """
     from training.recipe import read_recipe
 
@@ -61,7 +68,7 @@ def train(
     if plan.stage != stage:
         raise typer.BadParameter(f"{recipe} is a recipe of {plan.stage}, not of {stage}")
     if dry_run:
-        _show_plan(plan, as_json=as_json)
+        show_plan(plan, as_json=as_json)
         return
     from neurons.cli.problems_reading import read_file, read_files
     from neurons.cli.progress import show_progress
@@ -74,7 +81,8 @@ def train(
             problems=pools[0],
             dev=pools[1],
             held_out=read_files(held_out or []),
-            partition_sha256=partition,
+            partition=partition,
+            bank=bank,
             progress=progress,
         )
         done = run_stage(plan, recipe.read_text("utf-8"), out, bench, open_teacher=open_teacher)
@@ -88,7 +96,7 @@ def lineage(run: _Run, as_json: _Json = False) -> None:
     """Show where a checkpoint comes from.
 
     Stage by stage, down to the base model. Weights are hashed again and each parent is compared with what its child
-    names: exit code 3 names what differs.
+    names: exit code 4 names what differs.
     """
     import msgspec
 
@@ -151,22 +159,3 @@ def _show_run(out: Path, done: RunLineage, *, as_json: bool) -> None:
         typer.echo(f"  {name:<20} {value:g}")
     if done.stopped_by:
         typer.echo(f"  stopped by {done.stopped_by}")
-
-
-def _show_plan(plan: Recipe, *, as_json: bool) -> None:
-    import msgspec
-
-    from training.corpus.corpus_files import read_rows
-    from training.estimate import estimate_run
-
-    counts = [row.tokens or 0 for name in plan.data.corpus for row in read_rows(Path(name))]
-    estimate = estimate_run(plan, sum(counts))
-    if as_json:
-        typer.echo(msgspec.json.encode({"recipe": plan, "rows": len(counts), "estimate": estimate}).decode())
-        return
-    typer.echo(msgspec.json.format(msgspec.json.encode(plan), indent=2).decode())
-    typer.echo(f"rows in the corpus     {len(counts)}, {sum(counts)} tokens")
-    typer.echo(f"parameters             {estimate.parameters:,}, trained {estimate.trained_parameters:,}")
-    typer.echo(f"memory                 {estimate.memory_gb:.1f} GB")
-    for device, hours in estimate.hours.items():
-        typer.echo(f"training time          {hours:.2f} h on {device}, sampling not counted")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from harness.inference.port import Upstream
     from neurons.settings import Settings
     from problems.model import Problem
+    from problems.partition import OpenPartition
     from training.recipe import Recipe
     from training.workbench import Workbench
 
@@ -37,15 +38,18 @@ def open_bench(
     problems: Sequence[Problem] = (),
     dev: Sequence[Problem] = (),
     held_out: Sequence[Problem] = (),
-    partition_sha256: str = "",
+    partition: Path | None = None,
+    bank: str = "",
     tool_profile: str = "",
     prompt: str | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Workbench:
     """The workbench over the settings' catalogue, titles and policy.
 
+    `partition` is the bank's private file, or with `bank` (its hotkey) the public one, which tells no problem's pool.
     `tool_profile` and `prompt` take the place of the policy's profile and the agent's system prompt. Raises ArenaError
-    V2010 or V2011 without an index, typer.BadParameter for another profile or a prompt the agent can't hold.
+    V2010 or V2011 without an index, P4001, P4023 or P4028 for a partition that can't be used, typer.BadParameter for
+    another profile or a prompt the agent can't hold.
     """
     import msgspec
 
@@ -63,6 +67,7 @@ def open_bench(
         source = distilled_source() if prompt is None else distilled_source(prompt)
     except (msgspec.ValidationError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
+    opened, partition_sha256 = _open_partition(partition, bank)
     return Workbench(
         policy=policy,
         catalogue=open_catalogue(wiring.catalogue_path(settings)),
@@ -70,11 +75,25 @@ def open_bench(
         problems=tuple(problems),
         dev=tuple(dev),
         held_out=tuple(held_out),
+        partition=opened,
         partition_sha256=partition_sha256,
         code_commit=wiring.code_commit(),
         source=source,
         progress=progress,
     )
+
+
+def _open_partition(path: Path | None, bank: str) -> tuple[OpenPartition | None, str]:
+    """(the partition where its key is there, its hash)."""
+    from arena.bank.partition_file import read_partition, read_public_manifest
+    from arena.chain.keys import verify
+
+    if path is None:
+        return None, ""
+    if bank:
+        return None, read_public_manifest(path, bank, verify).sha256
+    opened = read_partition(path, verify)
+    return opened, opened.manifest.sha256
 
 
 @contextlib.contextmanager

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from training.corpus.model import Call, Message
 from training.model import TokenRow
@@ -74,16 +78,16 @@ def save(model: Any, folder: Path) -> None:
     model.save_pretrained(str(folder))
 
 
-if __name__ == "__main__":  # a run that dies, by kill -9, in the step named last
-    import os
-    import signal
-
-    import torch
-
+def die_in(step: int) -> Callable[[str, int, int], None]:
+    """A progress report that ends its process by kill -9 in this step."""
     torch.set_num_threads(1)  # as in the tests: sums are taken in the same order
 
     def die(phase: str, done: int, of: int) -> None:
-        if done == int(sys.argv[3]):
+        if done == step:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    run_sft(Path(sys.argv[1]), Path(sys.argv[2]), progress=die)
+    return die
+
+
+if __name__ == "__main__":  # a run that dies, by kill -9, in the step named last
+    run_sft(Path(sys.argv[1]), Path(sys.argv[2]), progress=die_in(int(sys.argv[3])))

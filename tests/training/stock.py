@@ -24,7 +24,7 @@ from harness.inference.port import ModelReply
 from harness.inference.scripted.model import complete
 from problems.clusters import find_clusters
 from problems.model import Problem
-from problems.suites import write_problems
+from problems.suites import read_problems, write_problems
 from problems.synthesis import synthesize
 from problems.titles import LexicalTitles
 from training.corpus.appraisal import Task
@@ -116,6 +116,15 @@ def open_stock(folder: Path) -> Stock:
         lines = "".join(f"{line}\n" for line in write_problems(problems))
         (folder / f"{name}.jsonl").write_text(lines, encoding="utf-8")
     build_tiny_model(TOKENIZER, folder / "model", TinyShape(), 0)
+    return reopen_stock(folder)
+
+
+def reopen_stock(folder: Path) -> Stock:
+    """The shop that was made in `folder`."""
+    pools = {
+        name: tuple(read_problems((folder / f"{name}.jsonl").read_bytes().splitlines()))
+        for name in ("train", "dev", "eval")
+    }
     bench = Workbench(
         policy=POLICY,
         catalogue=open_catalogue(folder / "index"),
@@ -144,7 +153,7 @@ def with_pool(trace: Trace, pool: CorpusPool = "train") -> Trace:
     return msgspec.structs.replace(trace, facts=facts)
 
 
-def corpus_of(traces: Iterable[Trace], folder: Path, pool: CorpusPool = "train") -> None:
+def corpus_of(traces: Iterable[Trace], folder: Path, pool: CorpusPool = "train", partition_sha256: str = "") -> None:
     """Write a corpus of these traces."""
     rules = msgspec.structs.replace(RULES, pool=pool)
     traces = list(traces)
@@ -154,7 +163,7 @@ def corpus_of(traces: Iterable[Trace], folder: Path, pool: CorpusPool = "train")
         sources=(),
         is_trusted_unsigned=False,
         tokenizer_sha256="",
-        partition_sha256="",
+        partition_sha256=partition_sha256,
         code_commit="",
         rows_sha256="",
     )

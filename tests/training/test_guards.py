@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from neurons.cli.app import EXIT_USAGE, exit_code
+from problems.errors import ArenaError
+from problems.partition import OpenPartition, freeze, pool_of
 from tests.training.rollouts import make_result
-from tests.training.stock import Stock
+from tests.training.stock import Stock, corpus_of
 from training import guards
+from training.corpus.corpus_files import read_lineage
+from training.episode_file import EpisodeLine
 from training.guards import GuardStopError
 from training.recipe import GuardRules
+from training.stages.rejection import keep_successes
+from training.workbench import Workbench
 
 RULES = GuardRules()
 HELD = frozenset({"p1"})
@@ -86,7 +95,94 @@ def test_a_job_on_a_held_out_problem_is_refused_when_it_is_made(stock: Stock) ->
         stock.bench.require_train(jobs_of(stock.bench.held_out, 1, 0))
 
 
-def changed(stock: Stock, **changes: object) -> object:
+def test_problems_to_train_on_need_somebody_who_knows_what_is_held_out(stock: Stock) -> None:
+    blind = changed(stock, held_out=())
+    with pytest.raises(ArenaError) as wrong:
+        blind.require_known()
+    assert wrong.value.failure.code == "V2165" and exit_code(wrong.value) == EXIT_USAGE
+    assert "--held-out" in str(wrong.value) and "--partition" in str(wrong.value)
+    for bench in (
+        stock.bench,
+        changed(stock, held_out=(), problems=()),
+        changed(stock, held_out=(), dev=(), partition=frozen(stock)),
+    ):
+        bench.require_known()
+
+
+def test_the_partition_alone_tells_a_problem_of_another_pool(stock: Stock) -> None:
+    partition, leaked = frozen(stock), stock.held[0]
+    dev = tuple(problem for problem in stock.bench.dev if pool_of(problem, partition) == "dev")
+    train = tuple(problem for problem in stock.bench.problems if pool_of(problem, partition) == "train")
+    assert dev and train
+    changed(stock, held_out=(), problems=train, dev=dev, partition=partition).require_split()
+    reworded = msgspec.structs.replace(leaked, problem_id="p_other", query="New words")
+    for faulty in (
+        {"problems": (*train, leaked)},
+        {"problems": (*train, reworded)},
+        {"problems": (*train, dev[0]), "dev": ()},
+        {"dev": (train[0],), "problems": train[1:]},
+        {"dev": (leaked,)},
+    ):
+        bench = changed(stock, **({"held_out": (), "problems": train, "dev": dev, "partition": partition} | faulty))
+        with pytest.raises(GuardStopError, match="and taken for") as stop:
+            bench.require_split()
+        assert stop.value.guard == "split"
+
+
+def test_a_corpus_of_another_partition_or_pool_is_refused(stock: Stock, tmp_path: Path) -> None:
+    for name, pool, partition in (("a", "train", "1" * 64), ("b", "train", "2" * 64), ("c", "dev", "1" * 64)):
+        corpus_of(stock.traces(pool), tmp_path / name, pool, partition)  # type: ignore[arg-type]
+    a, b, c = (read_lineage(tmp_path / name) for name in "abc")
+    bench = stock.bench
+    assert bench.partition_in_use([]) == ""
+    assert bench.partition_in_use([("a", "train", a), ("c", "dev", c)]) == "1" * 64
+    named = changed(stock, partition_sha256="2" * 64)
+    assert named.partition_in_use([("b", "train", b)]) == "2" * 64
+    with pytest.raises(GuardStopError, match="a was made under partition 111111111111, in use is 222222222222"):
+        named.partition_in_use([("b", "train", b), ("a", "train", a)])
+    with pytest.raises(GuardStopError, match="b was made under partition 222222222222, in use is 111111111111"):
+        bench.partition_in_use([("a", "train", a), ("b", "train", b)])
+    for name, pool, lineage in (("a", "dev", a), ("c", "train", c)):
+        with pytest.raises(GuardStopError, match="is a corpus of the"):
+            bench.partition_in_use([(name, pool, lineage)])  # type: ignore[list-item]
+
+
+def test_rows_of_a_held_out_problem_are_found_in_a_corpus(stock: Stock) -> None:
+    traces = stock.traces()
+    stock.bench.require_clean(traces, "train")
+    stock.bench.require_clean(stock.traces("dev"), "dev")
+    of_held = msgspec.structs.replace(
+        traces[0], facts=msgspec.structs.replace(traces[0].facts, problem_id=stock.held[0].problem_id)
+    )
+    with pytest.raises(GuardStopError, match="its problem is held out for eval"):
+        stock.bench.require_clean([*traces, of_held], "train")
+
+
+def test_rollouts_that_outgrew_the_context_are_no_rejection_set(stock: Stock) -> None:
+    lines = [
+        EpisodeLine(result=make_result(sample=place, is_overflow=place < 3), query="", messages=(), tools="[]")
+        for place in range(4)
+    ]
+    with pytest.raises(GuardStopError, match="context: 3 of 4 rollouts"):
+        keep_successes(lines, stock.codec, stock.recipe("rejection"))
+    with pytest.raises(ArenaError, match="V2124"):  # half of them is no fault of the limit: there is just no success
+        keep_successes(lines[1:] + lines[3:], stock.codec, stock.recipe("rejection"))
+
+
+def frozen(stock: Stock) -> OpenPartition:
+    """A partition whose suite is what the shop holds out, with one dev problem of each bucket that `dev` has."""
+    problems = (*stock.bench.problems, *stock.bench.dev)
+    key = bytes(range(32))
+    buckets = {problem.bucket: 1 for problem in stock.bench.dev}
+    for seed in range(20):  # a deal in which `dev` holds one of the shop's own dev problems
+        manifest = freeze(problems, stock.held, seed=seed, key=key, eval_counts={}, dev_counts=buckets)
+        partition = OpenPartition(manifest, key)
+        if any(pool_of(problem, partition) == "dev" for problem in stock.bench.dev):
+            return partition
+    raise AssertionError("no such deal")
+
+
+def changed(stock: Stock, **changes: Any) -> Workbench:
     from dataclasses import replace
 
     return replace(stock.bench, **changes)

@@ -8,7 +8,15 @@ import pytest
 
 from problems.errors import ArenaError
 from tests.training.stock import RECIPES
-from training.estimate import count_adapter, count_parameters, estimate_run
+from training.estimate import (
+    EPISODE_TOKENS,
+    Estimate,
+    Work,
+    count_adapter,
+    count_parameters,
+    estimate_run,
+    read_shape,
+)
 from training.recipe import ATTENTION, Recipe, parse_recipe, read_recipe
 
 BASE = 'name = "x"\nstage = "sft"\nmodel = "m"\n'
@@ -105,11 +113,52 @@ def test_an_estimate_grows_with_tokens_and_needs_a_config(tmp_path: Path) -> Non
 
     (tmp_path / "config.json").write_text(json.dumps(QWEN3_4B), "utf-8")
     recipe = parse_recipe(BASE.replace('"m"', f'"{tmp_path}"'))
-    small, large = estimate_run(recipe, 1_000_000), estimate_run(recipe, 2_000_000)
+    small, large = (estimate_run(recipe, Work(corpus_tokens=count)) for count in (1_000_000, 2_000_000))
     assert large.hours["NVIDIA H100"] == pytest.approx(2 * small.hours["NVIDIA H100"])
     assert 8 < small.memory_gb < 80  # the paper's stages ran on one H100
     full = parse_recipe(BASE.replace('"m"', f'"{tmp_path}"') + "[lora]\nr = 0\n")
-    assert estimate_run(full, 1).memory_gb > 4.0 * 16  # weights, gradients and both moments of Adam in fp32
-    with pytest.raises(ArenaError) as wrong:
-        estimate_run(Recipe(name="x", stage="sft", model=str(tmp_path / "absent")), 1)
+    assert estimate_run(full, Work(corpus_tokens=1)).memory_gb > 4.0 * 16  # weights, gradients, two moments in fp32
+    with pytest.raises(ArenaError, match="Qwen3-4B") as wrong:
+        estimate_run(Recipe(name="x", stage="sft", model=str(tmp_path / "absent")), Work())
     assert wrong.value.failure.code == "V2124"
+
+
+def test_qwen3_4b_is_known_by_name_and_a_folders_own_config_comes_first(tmp_path: Path) -> None:
+    import json
+
+    assert read_shape("models/Qwen3-4B") == read_shape("Qwen/Qwen3-4B") == QWEN3_4B
+    own = tmp_path / "Qwen3-4B"
+    own.mkdir()
+    (own / "config.json").write_text(json.dumps(QWEN3_4B | {"num_hidden_layers": 1}), "utf-8")
+    assert read_shape(str(own))["num_hidden_layers"] == 1
+
+
+def test_the_passes_that_kl_asks_for_and_what_is_sampled_are_counted() -> None:
+    """On the same tokens KTO does 14 operations a parameter and token and GRPO 10 where training alone does 8."""
+
+    def of(stage: str, work: Work, more: str = "") -> Estimate:
+        return estimate_run(parse_recipe(f'name = "x"\nstage = "{stage}"\nmodel = "Qwen3-4B"\n{more}'), work)
+
+    grpo = "[optim]\nsteps_max = 5\n[grpo]\nproblems_per_step = 4\nsamples = 5\n"
+    kto, rl = of("kto", Work(taken=100)), of("grpo", Work(problems=40), grpo)
+    assert kto.tokens == rl.tokens == 100 * EPISODE_TOKENS and (kto.episodes, rl.episodes) == (0, 100)
+    alone = of("sft", Work(corpus_tokens=kto.tokens)).hours["NVIDIA H100"]
+    assert kto.hours["NVIDIA H100"] == pytest.approx(14 / 8 * alone)
+    assert rl.hours["NVIDIA H100"] == pytest.approx(10 / 8 * alone)
+    no_kl = of("grpo", Work(problems=40), grpo + "beta = 0.0\n")
+    assert no_kl.hours["NVIDIA H100"] == pytest.approx(alone)
+    assert no_kl.sampling_hours == rl.sampling_hours and rl.sampling_hours["NVIDIA H100"] > 0
+    wide = of("grpo", Work(problems=40), "parallel = 80\n" + grpo).sampling_hours["NVIDIA H100"]
+    assert wide < rl.sampling_hours["NVIDIA H100"]  # rows decoded together read the weights once
+    watched = of("kto", Work(taken=320, dev=6), "[optim]\nbatch_rows = 2\naccumulation = 8\n")
+    assert watched.episodes == 2 * 6  # 20 steps, the emission guard after every ten
+    assert of("rejection", Work(problems=10)).episodes == 80
+    assert of("teacher", Work(problems=10)).episodes == 0 < of("teacher", Work(problems=10)).tokens
+
+
+def test_where_all_weights_are_trained_a_reference_is_a_second_model() -> None:
+    def of(stage: str) -> float:
+        text = f'name = "x"\nstage = "{stage}"\nmodel = "Qwen3-4B"\n[lora]\nr = 0\n'
+        return estimate_run(parse_recipe(text), Work()).memory_gb
+
+    assert of("kto") - of("sft") == pytest.approx(4.022 * 4, rel=1e-3)

@@ -76,6 +76,7 @@ OF_THE_PAPER: dict[str, dict[str, object]] = {
         "decode.turns_max": 15,
     },
     "grpo_v19": {**_GRPO, **_V19, "grpo.preset": "v19", "grpo.refresh_every_steps": 0, "optim.steps_max": 30},
+    "grpo_turn": {**_GRPO, **_V19, "grpo.preset": "turn", "grpo.is_blended_per_turn": True, "optim.steps_max": 30},
     "grpo_refresh": {**_GRPO, **_V19, "grpo.preset": "refresh", "optim.steps_max": 60},
 }
 
@@ -105,6 +106,15 @@ def test_every_value_of_the_paper_recipes_names_its_source(path: Path) -> None:
 
 def test_only_the_refreshed_preset_renews_its_behaviour_policy() -> None:
     assert read_recipe(RECIPES / "paper" / "grpo_refresh.toml").grpo.refresh_every_steps > 0
+
+
+def test_the_turn_preset_differs_from_v19_in_nothing_but_where_the_match_is_blended() -> None:
+    first, second = (read_recipe(RECIPES / "paper" / f"grpo_{name}.toml") for name in ("v19", "turn"))
+    assert (first.grpo.is_blended_per_turn, second.grpo.is_blended_per_turn) == (False, True)
+    plain = [msgspec.to_builtins(one) for one in (first, second)]
+    for one in plain:
+        del one["name"], one["grpo"]["preset"], one["grpo"]["is_blended_per_turn"]
+    assert plain[0] == plain[1]
 
 
 def test_v18_differs_from_v17_in_nothing_but_the_stability_fix() -> None:

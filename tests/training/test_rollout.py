@@ -15,12 +15,13 @@ from tests.training.stock import EPISODE, Stock
 from training.agents import distilled_source
 from training.credit import token_advantages
 from training.episode_file import EpisodeFile, EpisodeLine, collect
+from training.guards import GuardStopError
 from training.hosted import HostedSandbox
 from training.mask import masked_runs
 from training.model import Decode, Sampled
 from training.prime_rl import PrimeSample, prime_lines
 from training.rewards import reward_of
-from training.rollout import RolloutPorts, jobs_of, messages_of, read_result, read_rollout, run_job
+from training.rollout import RolloutPorts, jobs_of, messages_of, read_result, read_rollout, run_job, run_jobs
 from training.scripted_sampler import ScriptedSampler
 from training.token_upstream import CONTEXT_FULL
 
@@ -154,6 +155,37 @@ def test_jobs_have_seeds_of_their_own_that_follow_from_run_problem_and_sample(st
     shifted = jobs_of(problems, 4, 0, first=4)
     assert [job.sample for job in shifted] == [4, 5, 6, 7] * 3
     assert [job.seed for job in shifted] == [job.seed for job in jobs]
+
+
+class Stopped:
+    """A sampler that a guard stops."""
+
+    version = "stopped"
+    asked = 0
+
+    def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> Sampled:
+        self.asked += 1
+        raise GuardStopError("dropout", "as if")
+
+
+def test_after_a_failure_no_further_job_is_started(stock: Stock) -> None:
+    jobs, sampler = jobs_of(stock.bench.problems[:3], 20, 0), Stopped()
+    with pytest.raises(ArenaError):
+        list(run_jobs(jobs, sampler, EPISODE, ports(stock), parallel=1))
+    assert sampler.asked < len(jobs)
+
+
+def test_evaluations_come_in_the_order_of_their_jobs_and_as_many_as_are_asked_for(stock: Stock) -> None:
+    jobs = jobs_of(stock.bench.problems[:3], 2, 0)
+    told: list[tuple[int, int]] = []
+    sampler = ScriptedSampler(stock.codec)
+    found = run_jobs(
+        jobs, sampler, EPISODE, ports(stock), parallel=3, progress=lambda done, of: told.append((done, of))
+    )
+    assert [(job.seed, evaluation.body.problem_id) for job, evaluation in found] == [
+        (job.seed, job.problem.problem_id) for job in jobs
+    ]
+    assert told == [(number, 6) for number in range(1, 7)]
 
 
 def test_only_agents_of_ours_run_outside_a_jail(stock: Stock) -> None:

@@ -18,6 +18,8 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
+from arena.bank.partition_file import write_partition
+from arena.chain.keys import keypair_signer
 from arena.evaluate import EvaluatePorts, evaluate
 from arena.gate.inspection import inspect
 from arena.gate.knowledge import make_knowledge
@@ -25,8 +27,10 @@ from arena.policy import Policy
 from harness.inference.port import Upstream
 from harness.sandbox.probe import open_sandbox
 from neurons.cli import evaluate_model, train
+from neurons.cli.app import EXIT_INTEGRITY, exit_code
 from problems.canonical import text_hash
 from problems.errors import ArenaError
+from problems.partition import freeze
 from tests.training.stock import POLICY, RECIPES, Stock, corpus_of
 from training.contamination import learnt_by
 from training.evaluate import EvalReport
@@ -125,7 +129,8 @@ def test_a_guard_that_fires_stands_in_the_lineage_and_in_the_exit_code(place: Pa
     text, found, _ = (RECIPES / "kto.toml").read_text("utf-8").partition("[guards]")
     assert found
     (place / "strict.toml").write_text(text, "utf-8")
-    shown = arena(place, "train", "kto", "--recipe", "strict.toml", "--out", "smoke/strict", code=1).stdout
+    words = ("--recipe", "strict.toml", "--out", "smoke/strict", "--held-out", "smoke/eval.jsonl")
+    shown = arena(place, "train", "kto", *words, code=1).stdout
     lineage = open_checkpoint(Path("smoke/strict"))[1]
     assert lineage.stopped_by == "emission: 0.000 of dev episodes recommend, 0.9 is the floor"
     assert lineage.stopped_by in shown and lineage.steps == 2
@@ -149,15 +154,94 @@ def test_weights_that_were_changed_and_a_parent_that_was_exchanged_are_found(pla
     weights.write_bytes(content)
     with pytest.raises(ArenaError) as wrong:
         lineage_chain(copy)
-    assert wrong.value.failure.code == "V2124" and "weights" in wrong.value.failure.detail
+    assert wrong.value.failure.code == "V2166" and "weights" in wrong.value.failure.detail
+    assert exit_code(wrong.value) == EXIT_INTEGRITY
     other = tmp_path / "kto"
     shutil.copytree(run_of(place, "kto"), other)
     told = msgspec.json.decode((other / "lineage.json").read_bytes(), type=RunLineage)
     recipe = told.recipe.replace('parent = "smoke/teacher"', 'parent = "smoke/sft"')
     (other / "lineage.json").write_bytes(msgspec.json.encode(msgspec.structs.replace(told, recipe=recipe)))
     for opening in (lineage_chain, lambda run: open_run(run, torch.float32)):
-        with pytest.raises(ArenaError, match="trained"):
+        with pytest.raises(ArenaError, match=r"V2166 .*trained"):
             opening(other)
+
+
+def test_a_run_does_not_go_on_from_another_parent_than_it_began_from(place: Path, stock: Stock, tmp_path: Path) -> None:
+    """Its parent was trained anew at the same place: its episodes, and what it trained, are of another policy."""
+    parent, out = tmp_path / "sft", tmp_path / "rejection"
+    shutil.copytree(run_of(place, "sft"), parent)
+    text = (RECIPES / "rejection.toml").read_text("utf-8").replace('parent = "smoke/sft"', f'parent = "{parent}"')
+
+    class Killed(BaseException):
+        pass
+
+    def kill(phase: str, done: int, of: int) -> None:
+        raise Killed
+
+    bench = replace(stock.bench, progress=kill)
+    with pytest.raises(Killed):
+        run_stage(parse_recipe(text), text, out, bench, open_teacher=no_teacher)
+    assert (out / "episodes.jsonl").exists()
+    train_anew(parent)
+    with pytest.raises(ArenaError, match="was begun from") as wrong:
+        run_stage(parse_recipe(text), text, out, stock.bench, open_teacher=no_teacher)
+    assert wrong.value.failure.code == "V2166" and str(parent) in wrong.value.failure.detail
+    assert "new folder" in str(wrong.value) and exit_code(wrong.value) == EXIT_INTEGRITY
+
+
+def test_a_finished_run_is_not_returned_for_another_parent(place: Path, tmp_path: Path) -> None:
+    recipe = str(RECIPES / "rejection.toml")
+    shutil.copytree(run_of(place, "rejection"), tmp_path / "r")
+    before = Path("smoke/sft/lineage.json").read_bytes()
+    train_anew(Path("smoke/sft"))
+    try:
+        with pytest.raises(ArenaError, match="V2166"):
+            arena(place, "train", "rejection", "--recipe", recipe, "--out", str(tmp_path / "r"))
+    finally:
+        Path("smoke/sft/lineage.json").write_bytes(before)
+    arena(place, "train", "rejection", "--recipe", recipe, "--out", str(tmp_path / "r"))
+
+
+def train_anew(run: Path) -> None:
+    """The lineage of the same training by other code."""
+    told = msgspec.json.decode((run / "lineage.json").read_bytes(), type=RunLineage)
+    other = msgspec.structs.replace(told, versions=msgspec.structs.replace(told.versions, code_commit="another"))
+    (run / "lineage.json").write_bytes(msgspec.json.encode(other))
+
+
+def test_a_stage_without_held_out_problems_does_not_start(place: Path, tmp_path: Path) -> None:
+    run_of(place, "sft")
+    words = ("train", "rejection", "--recipe", str(RECIPES / "rejection.toml"), "--out", str(tmp_path / "r"))
+    with pytest.raises(ArenaError, match="nothing says which problems are held out"):
+        arena(place, *words)
+    assert not (tmp_path / "r").exists()
+
+
+def test_the_banks_partition_takes_the_place_of_held_out_problems(place: Path, stock: Stock, tmp_path: Path) -> None:
+    """And it stops a run on a problem of its suite, and a corpus that was made under another."""
+    run_of(place, "sft")
+    bank, key = keypair_signer("//Bank"), bytes(range(32))
+    manifest = freeze(stock.bench.problems, stock.held, seed=0, key=key, eval_counts={}, dev_counts={})
+    public = write_partition(tmp_path / "partition.json", manifest, key, bank)
+    text = (RECIPES / "rejection.toml").read_text("utf-8").replace('dev_problems = "smoke/dev.jsonl"\n', "")
+    text = text.replace("steps_max = 2", "steps_max = 1").replace("batch_rows = 2", "batch_rows = 1")
+    own = tmp_path / "own.toml"
+    own.write_text(text.replace('corpus = ["smoke/corpus"]', f'corpus = ["{tmp_path / "corpus"}"]'), "utf-8")
+    corpus_of(stock.traces(), tmp_path / "corpus", "train", manifest.sha256)
+    words = ("train", "rejection", "--partition", str(tmp_path / "partition.json"), "--json")
+    arena(place, *words, "--recipe", str(own), "--out", str(tmp_path / "r"))
+    assert open_checkpoint(tmp_path / "r")[1].partition_sha256 == manifest.sha256
+    leaking = tmp_path / "leaking.toml"
+    leaking.write_text(own.read_text("utf-8").replace("smoke/train.jsonl", "smoke/eval.jsonl"), "utf-8")
+    with pytest.raises(GuardStopError, match="is of never_touch, and taken for train"):
+        arena(place, *words, "--recipe", str(leaking), "--out", str(tmp_path / "l"))
+    other = tmp_path / "other.toml"
+    other.write_text(text, "utf-8")
+    with pytest.raises(GuardStopError, match="smoke/corpus was made under partition none"):
+        arena(place, *words, "--recipe", str(other), "--out", str(tmp_path / "o"))
+    by_hash = ("train", "rejection", "--partition", str(public), "--bank", bank.hotkey, "--json")
+    with pytest.raises(ArenaError, match="V2165"):  # the public form tells no problem's pool
+        arena(place, *by_hash, "--recipe", str(own), "--out", str(tmp_path / "p"))
 
 
 def test_a_checkpoint_holds_the_adapters_of_all_its_stages(place: Path) -> None:
@@ -226,8 +310,21 @@ def test_a_plan_is_shown_and_nothing_is_run(place: Path) -> None:
     assert shown["recipe"]["name"] == "smoke-sft" and shown["rows"] > 0
     estimate = shown["estimate"]
     assert estimate["memory_gb"] > 0 and estimate["trained_parameters"] == estimate["parameters"]
-    assert "training time" in arena(place, "train", *words).stdout
+    assert "time on NVIDIA H100" in arena(place, "train", *words).stdout
     assert not (place / "absent").exists()
+
+
+def test_a_plan_of_the_paper_is_shown_before_anything_of_it_is_there(place: Path) -> None:
+    """Qwen3-4B is known by name; what is assumed of corpora and problems is said."""
+    for stage in STAGES:
+        name = "grpo_v19" if stage == "grpo" else stage
+        recipe = RECIPES.parent / "paper" / f"{name}.toml"
+        words = (stage, "--recipe", str(recipe), "--out", str(place / "absent"), "--dry-run", "--json")
+        shown = json.loads(arena(place, "train", *words).stdout)
+        estimate = shown["estimate"]
+        assert estimate["parameters"] == pytest.approx(4.022e9, rel=1e-3) and shown["assumed"]
+        assert 20 < estimate["memory_gb"] < 80 and estimate["hours"]["NVIDIA H100"] > 0
+        assert (estimate["sampling_hours"]["NVIDIA H100"] > 0) == (stage in ("rejection", "kto", "grpo"))
 
 
 def test_a_checkpoint_is_examined_greedily_and_sampled_and_compared_with_its_base(place: Path) -> None:

@@ -3,98 +3,37 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from problems.errors import ArenaError
-from tests.training.rollouts import make_rollout
+from tests.training.bandit import Bandit, grpo_recipe, run_grpo, run_losing
 from tests.training.short_rows import save
 from tests.training.stock import Stock
 from tests.training.vllm_double import VllmDouble, serve
-from training.model import Decode, Rollout
-from training.recipe import Recipe, parse_recipe
+from training.model import Rollout
+from training.recipe import parse_recipe
 from training.rollout import Job
-from training.sampling import LocalSampler
 from training.stages import grpo
-from training.stages.grpo import Behaviour, GrpoPorts, train_grpo
+from training.stages.grpo import Behaviour, GrpoPorts, GrpoResult, problem_order, train_grpo
 from training.stages.run import CHECKPOINT, RunFolder
 from training.vllm_sampler import VllmSampler
 
-TURN = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=6)
-GRPO = """
-[lora]
-r = 4
-alpha = 8
-[optim]
-lr = {lr}
-steps_max = {steps}
-batch_rows = 2
-warmup_share = 0.0
-schedule = "constant"
-is_bf16 = false
-is_checkpointing = false
-save_every_steps = {every}
-[decode]
-temperature = 1.0
-top_p = 1.0
-[grpo]
-problems_per_step = 2
-samples = 2
-beta = 0.1
-completion_tokens_max = 64
-refresh_every_steps = {refresh}
-"""
+ROOT = Path(__file__).parents[2]
 
 
-def recipe_of(
-    stock: Stock, *, steps: int = 2, lr: float = 1e-2, refresh: int = 0, every: int = 50, more: str = ""
-) -> tuple[Recipe, str]:
-    text = stock.recipe_text("grpo", GRPO.format(steps=steps, lr=lr, refresh=refresh, every=every) + more)
-    return parse_recipe(text), text
-
-
-class Bandit:
-    """One turn an episode, whose reward is the share of its tokens that are even: something a policy can learn."""
-
-    def __init__(self, stock: Stock) -> None:
-        self._prompt = tuple(stock.codec.tokenizer.encode("Say even numbers."))
-        self.rollouts: list[Rollout | None] = []
-        self.versions: list[str] = []
-        self.modes: list[bool] = []
-
-    def __call__(self, jobs: Sequence[Job], sampler: Any) -> list[Rollout | None]:
-        if isinstance(sampler, LocalSampler):
-            self.modes.append(sampler._model.training)
-        return [self.play(job, sampler) for job in jobs]
-
-    def play(self, job: Job, sampler: Any) -> Rollout | None:
-        self.versions.append(sampler.version)
-        sampled = sampler.sample(self._prompt, TURN, job.seed)
-        reward = sum(token % 2 == 0 for token in sampled.token_ids) / len(sampled.token_ids)
-        blank = make_rollout([("say", "{}")], reward=reward, problem_id=job.problem.problem_id, sample=job.sample)
-        ids = sampled.token_ids
-        rollout = msgspec.structs.replace(
-            blank,
-            prompt_ids=self._prompt,
-            completion_ids=(*ids, 7, 7),  # then two tokens of the environment
-            mask=(1,) * len(ids) + (0, 0),
-            logprobs=(*sampled.logprobs, 0.0, 0.0),
-            turns=(msgspec.structs.replace(blank.turns[0], last=len(ids)),),
-        )
-        self.rollouts.append(rollout)
-        return rollout
-
-
-def train(stock: Stock, out: Path, run_jobs: Any, server: Any = None, **changes: Any) -> Any:
-    recipe, text = recipe_of(stock, **changes)
-    torch.set_num_threads(1)
-    ports = GrpoPorts(problems=stock.bench.problems[:4], codec=stock.codec, run_jobs=run_jobs, server=server)
-    return train_grpo(recipe, RunFolder(out, recipe, text), ports, save=save)
+def train(stock: Stock, out: Path, run_jobs: Any, server: Any = None, **changes: Any) -> GrpoResult:
+    return run_grpo(stock.folder, out, run_jobs, server, **changes)
 
 
 def lines(run: Path, key: str) -> list[float]:
@@ -103,7 +42,7 @@ def lines(run: Path, key: str) -> list[float]:
 
 
 def test_the_sampler_and_the_trainer_are_one_policy_and_the_ratio_starts_at_one(stock: Stock, tmp_path: Path) -> None:
-    bandit = Bandit(stock)
+    bandit = Bandit(stock.codec)
     done = train(stock, tmp_path / "run", bandit, steps=3)
     assert done.steps == 3 and not done.stopped_by and not done.dropped
     assert lines(tmp_path / "run", "logprob_gap")[0] < 1e-4
@@ -118,7 +57,7 @@ def test_the_sampler_and_the_trainer_are_one_policy_and_the_ratio_starts_at_one(
 
 
 def test_a_renewed_behaviour_policy_is_on_policy_again_and_has_a_new_name(stock: Stock, tmp_path: Path) -> None:
-    bandit = Bandit(stock)
+    bandit = Bandit(stock.codec)
     train(stock, tmp_path / "run", bandit, steps=3, refresh=1, every=1)
     assert lines(tmp_path / "run", "importance_ratio") == pytest.approx([1, 1, 1], abs=1e-3)
     assert len(set(bandit.versions)) == 3
@@ -137,7 +76,7 @@ def test_a_server_samples_with_the_adapter_of_each_renewal(stock: Stock, tmp_pat
             opened[name] = stock.sampler(model, name)
         return opened[name]
 
-    bandit = Bandit(stock)
+    bandit = Bandit(stock.codec)
     with serve(double) as url:
         server = VllmSampler(url, "base", stock.codec)
         done = train(stock, tmp_path / "run", bandit, server=server, steps=3, refresh=1, every=1)
@@ -146,6 +85,28 @@ def test_a_server_samples_with_the_adapter_of_each_renewal(stock: Stock, tmp_pat
     assert lines(tmp_path / "run", "importance_ratio") == pytest.approx([1, 1, 1], abs=1e-3)
     assert len(set(bandit.versions)) == 3 and bandit.versions[0] == "base"
     assert any(lines(tmp_path / "run", "grad_norm"))
+
+
+def test_a_run_killed_with_9_goes_on_to_the_same_losses_counts_and_weights(stock: Stock, tmp_path: Path) -> None:
+    whole = run_losing(stock.folder, tmp_path / "whole")
+    assert whole.steps == 5 and whole.dropped == {"not one sequence": 5} and any(lines(tmp_path / "whole", "loss"))
+    killed = subprocess.run(
+        [sys.executable, "-m", "tests.training.bandit", str(stock.folder), str(tmp_path / "killed"), "3"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+        timeout=300,
+    )
+    assert killed.returncode == -9, killed.stderr.decode()[-2_000:]
+    assert not (tmp_path / "killed" / CHECKPOINT).exists()
+    again = run_losing(stock.folder, tmp_path / "killed")
+    assert again == whole
+    for key in ("loss", "reward", "kl", "importance_ratio", "rollouts", "rollouts/dropped: not one sequence"):
+        assert lines(tmp_path / "killed", key) == lines(tmp_path / "whole", key), key
+    weights = [
+        (tmp_path / name / CHECKPOINT / "adapter_model.safetensors").read_bytes() for name in ("whole", "killed")
+    ]
+    assert weights[0] == weights[1]
 
 
 def test_advantages_of_the_engine_are_zero_on_tokens_of_the_environment_and_on_padding(
@@ -159,7 +120,7 @@ def test_advantages_of_the_engine_are_zero_on_tokens_of_the_environment_and_on_p
 
     real = grpo._TurnTrainer._generate_and_score_completions
     monkeypatch.setattr(grpo._TurnTrainer, "_generate_and_score_completions", keep)
-    train(stock, tmp_path / "run", Bandit(stock), steps=1)
+    train(stock, tmp_path / "run", Bandit(stock.codec), steps=1)
     output = seen[0]
     outside = (output["completion_mask"] * output["tool_mask"]) == 0
     assert bool(outside.any()) and not bool(output["advantages"][outside].any())
@@ -172,7 +133,7 @@ def test_advantages_of_the_engine_are_zero_on_tokens_of_the_environment_and_on_p
 def test_a_rollout_of_ours_that_failed_is_unscorable_and_one_that_is_no_sequence_is_counted(
     stock: Stock, tmp_path: Path
 ) -> None:
-    bandit = Bandit(stock)
+    bandit = Bandit(stock.codec)
 
     def run(jobs: Sequence[Job], sampler: Any) -> list[Rollout | None]:
         found = bandit(jobs, sampler)
@@ -186,7 +147,7 @@ def test_a_rollout_of_ours_that_failed_is_unscorable_and_one_that_is_no_sequence
 
 
 def test_a_sampler_that_is_another_policy_ends_the_run_before_the_first_update(stock: Stock, tmp_path: Path) -> None:
-    bandit = Bandit(stock)
+    bandit = Bandit(stock.codec)
 
     def run(jobs: Sequence[Job], sampler: Any) -> list[Rollout | None]:
         return [
@@ -198,7 +159,7 @@ def test_a_sampler_that_is_another_policy_ends_the_run_before_the_first_update(s
 
 
 def test_template_tokens_in_a_sampled_turn_end_the_run(stock: Stock, tmp_path: Path) -> None:
-    bandit, forged = Bandit(stock), stock.codec.template_only_ids[0]
+    bandit, forged = Bandit(stock.codec), stock.codec.template_only_ids[0]
 
     def run(jobs: Sequence[Job], sampler: Any) -> list[Rollout | None]:
         found = bandit(jobs, sampler)
@@ -209,7 +170,7 @@ def test_template_tokens_in_a_sampled_turn_end_the_run(stock: Stock, tmp_path: P
 
 
 def test_too_many_overflows_end_the_run(stock: Stock, tmp_path: Path) -> None:
-    bandit = Bandit(stock)
+    bandit = Bandit(stock.codec)
 
     def run(jobs: Sequence[Job], sampler: Any) -> list[Rollout | None]:
         full = [msgspec.structs.replace(one.result, is_overflow=True) for one in bandit(jobs, sampler)]
@@ -219,20 +180,20 @@ def test_too_many_overflows_end_the_run(stock: Stock, tmp_path: Path) -> None:
 
 
 def test_a_kl_spike_ends_the_run_and_the_lineage_can_name_it(stock: Stock, tmp_path: Path) -> None:
-    done = train(stock, tmp_path / "run", Bandit(stock), steps=6, more="[guards]\nkl_max = 1e-6\n")
+    done = train(stock, tmp_path / "run", Bandit(stock.codec), steps=6, more="[guards]\nkl_max = 1e-6\n")
     assert done.stopped_by.startswith("kl: ") and 1 < done.steps < 6  # the first step is taken at the reference
 
 
 def test_settings_that_can_not_be_resumed_or_dealt_are_refused(stock: Stock, tmp_path: Path) -> None:
     with pytest.raises(ArenaError, match="multiple of refresh_every_steps"):
-        train(stock, tmp_path / "a", Bandit(stock), refresh=3)
-    recipe, text = recipe_of(stock)
+        train(stock, tmp_path / "a", Bandit(stock.codec), refresh=3)
+    recipe, text = grpo_recipe(stock.model)
     odd = msgspec.structs.replace(recipe, optim=msgspec.structs.replace(recipe.optim, batch_rows=3))
-    ports = GrpoPorts(problems=stock.bench.problems[:4], codec=stock.codec, run_jobs=Bandit(stock))
+    ports = GrpoPorts(problems=stock.bench.problems[:4], codec=stock.codec, run_jobs=Bandit(stock.codec))
     with pytest.raises(ArenaError, match="batch_rows"):
         train_grpo(odd, RunFolder(tmp_path / "b", odd, text), ports, save=save)
     with pytest.raises(ArenaError, match="no problem"):
-        empty = GrpoPorts(problems=(), codec=stock.codec, run_jobs=Bandit(stock))
+        empty = GrpoPorts(problems=(), codec=stock.codec, run_jobs=Bandit(stock.codec))
         train_grpo(recipe, RunFolder(tmp_path / "c", recipe, text), empty, save=save)
 
 
@@ -249,3 +210,30 @@ def test_the_behaviour_policy_is_put_in_place_and_taken_out_again() -> None:
     behaviour.renew()
     with behaviour.in_place():
         assert torch.equal(model.weight, own)
+
+
+@given(steps=st.integers(1, 9), count=st.integers(1, 6), seed=st.integers(0, 3))
+def test_the_order_of_problems_is_pass_after_pass_and_the_same_for_a_longer_run(
+    steps: int, count: int, seed: int
+) -> None:
+    problems = [SimpleNamespace(problem_id=f"p{place}") for place in range(count)]
+
+    def order(steps: int) -> list[str]:
+        recipe = parse_recipe(
+            f'name = "x"\nstage = "grpo"\nmodel = "m"\nseed = {seed}\n'
+            f"[optim]\nsteps_max = {steps}\n[grpo]\nproblems_per_step = 2\n"
+        )
+        return problem_order(recipe, problems)  # type: ignore[arg-type]
+
+    found = order(steps)
+    assert len(found) == 2 * steps and order(steps + 1)[: len(found)] == found
+    for start in range(0, len(found), count):
+        assert len(set(found[start : start + count])) == len(found[start : start + count])
+
+
+def test_without_a_number_of_steps_every_epoch_is_a_pass() -> None:
+    problems = [SimpleNamespace(problem_id=f"p{place}") for place in range(4)]
+    recipe = parse_recipe(
+        'name = "x"\nstage = "grpo"\nmodel = "m"\n[optim]\nepochs = 2.0\n[grpo]\nproblems_per_step = 2\n'
+    )
+    assert sorted(problem_order(recipe, problems)) == sorted(2 * [f"p{place}" for place in range(4)])  # type: ignore[arg-type]

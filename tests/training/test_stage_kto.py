@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,37 +13,19 @@ import pytest
 import torch
 
 from problems.errors import ArenaError
+from tests.training.kto_rows import kto_recipe, labelled, run_kto
 from tests.training.short_rows import run_sft, save, short_rows
 from tests.training.stock import TOKENIZER
 from training.guards import GuardStopError
 from training.mask import masked_runs
 from training.models import lora_config, open_parent
-from training.recipe import Recipe, parse_recipe
+from training.recipe import parse_recipe
 from training.render import Qwen3Codec
-from training.stages.kto import LabelledRow, pair_rows, train_kto
+from training.stages.kto import pair_rows, train_kto
 from training.stages.run import CHECKPOINT, RunFolder
 from training.tiny_model import TinyShape, build_tiny_model
 
-KTO = """
-parent = "{parent}"
-[data]
-tokens_max = 1000
-[lora]
-r = {r}
-alpha = 8
-targets = ["q_proj", "k_proj", "v_proj", "o_proj"]
-[optim]
-lr = 1e-2
-steps_max = 4
-batch_rows = 2
-accumulation = 1
-warmup_share = 0.0
-is_bf16 = false
-is_checkpointing = false
-[kto]
-beta = 0.5
-emission_every_steps = 2
-"""
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -80,29 +64,12 @@ def finish(folder: Path, model: Path) -> None:
     )
 
 
-def recipe_of(model: Path, parent: Path | str = "", r: int = 4, more: str = "") -> tuple[Recipe, str]:
-    text = f'name = "k"\nstage = "kto"\nmodel = "{model}"\n' + KTO.format(parent=parent, r=r) + more
-    return parse_recipe(text), text
-
-
-def labelled(codec: Qwen3Codec, count: int = 8) -> list[LabelledRow]:
-    """Rows of both classes in turn, which end differently."""
-    rows = (short_rows(codec, count), short_rows(codec, count, said="Who knows about"))
-    return [LabelledRow(row=rows[place % 2][place], is_wanted=place % 2 == 0) for place in range(count)]
-
-
-def train(model: Path, out: Path, rate: Any = None, **changes: Any) -> Any:
-    codec = Qwen3Codec(model)
-    recipe, text = recipe_of(model, **changes)
-    return train_kto(recipe, RunFolder(out, recipe, text), labelled(codec), codec.tokenizer, rate, save=save)
-
-
 def lines(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (run / "log.jsonl").read_text("utf-8").splitlines()]
 
 
 def test_wanted_rows_gain_on_unwanted_ones(model: Path, tmp_path: Path) -> None:
-    done = train(model, tmp_path / "run", r=0)
+    done = run_kto(model, tmp_path / "run", r=0)
     assert done.steps == 4 and not done.stopped_by
     gains = {
         name: [line[f"rewards/{name}"] for line in lines(tmp_path / "run") if f"rewards/{name}" in line]
@@ -111,8 +78,32 @@ def test_wanted_rows_gain_on_unwanted_ones(model: Path, tmp_path: Path) -> None:
     assert gains["chosen"][-1] > gains["rejected"][-1]
 
 
+def test_a_run_killed_with_9_goes_on_to_the_same_losses_and_the_same_weights(model: Path, tmp_path: Path) -> None:
+    whole = run_kto(model, tmp_path / "whole")
+    assert whole.steps == 4 and len(set(whole.losses)) == 4
+    killed = subprocess.run(
+        [sys.executable, "-m", "tests.training.kto_rows", str(model), str(tmp_path / "killed"), "3"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+        timeout=300,
+    )
+    assert killed.returncode == -9, killed.stderr.decode()[-2_000:]
+    assert not (tmp_path / "killed" / CHECKPOINT).exists()
+    assert run_kto(model, tmp_path / "killed") == whole
+    for key in ("loss", "kl", "rewards/chosen", "rewards/rejected"):
+        kept = [
+            [(line["step"], line[key]) for line in lines(tmp_path / run) if key in line] for run in ("whole", "killed")
+        ]
+        assert kept[0] == kept[1] and kept[0], key
+    weights = [
+        (tmp_path / name / CHECKPOINT / "adapter_model.safetensors").read_bytes() for name in ("whole", "killed")
+    ]
+    assert weights[0] == weights[1]
+
+
 def test_the_attention_alone_is_trained(model: Path, tmp_path: Path) -> None:
-    train(model, tmp_path / "run")
+    run_kto(model, tmp_path / "run")
     config = json.loads((tmp_path / "run" / CHECKPOINT / "adapter_config.json").read_text("utf-8"))
     assert sorted(config["target_modules"]) == ["k_proj", "o_proj", "q_proj", "v_proj"]
 
@@ -124,7 +115,7 @@ def test_masks_of_policy_and_kl_rows_mark_the_turns_of_their_own_ids(model: Path
     from training.stages import kto
 
     codec = Qwen3Codec(model)
-    recipe, _ = recipe_of(model)
+    recipe, _ = kto_recipe(model)
     rows = kto._dataset(labelled(codec, 4), recipe)
 
     class Arguments:
@@ -158,7 +149,7 @@ def test_no_batch_pairs_a_row_with_itself(model: Path) -> None:
 
 def test_one_class_and_a_batch_of_one_are_refused(model: Path, tmp_path: Path) -> None:
     codec = Qwen3Codec(model)
-    recipe, text = recipe_of(model)
+    recipe, text = kto_recipe(model)
     wanted = [msgspec.structs.replace(row, is_wanted=True) for row in labelled(codec)]
     with pytest.raises(GuardStopError) as stop:
         train_kto(recipe, RunFolder(tmp_path / "a", recipe, text), wanted, codec.tokenizer, None, save=save)
@@ -177,14 +168,14 @@ def test_a_policy_that_stops_recommending_ends_the_run_and_is_sampled_with_dropo
         modes.append(policy.training)
         return 0.95 if len(modes) == 1 else 0.5
 
-    done = train(model, tmp_path / "run", rate)
+    done = run_kto(model, tmp_path / "run", rate)
     assert done.stopped_by.startswith("emission: 0.500") and done.steps == 4
     assert modes == [False, False]
     assert [line["emission_rate"] for line in lines(tmp_path / "run") if "emission_rate" in line] == [0.95, 0.5]
 
 
 def test_a_run_ends_in_the_step_whose_emission_is_too_low(model: Path, tmp_path: Path) -> None:
-    done = train(model, tmp_path / "run", lambda policy: 0.0)
+    done = run_kto(model, tmp_path / "run", lambda policy: 0.0)
     assert done.steps == 2 and done.stopped_by.startswith("emission")
     assert (tmp_path / "run" / CHECKPOINT / "adapter_model.safetensors").exists()
 
@@ -199,7 +190,7 @@ def test_a_kl_spike_ends_the_run(model: Path, tmp_path: Path, monkeypatch: pytes
 
     real = kto._MaskedTrainer._compute_loss
     monkeypatch.setattr(kto._MaskedTrainer, "_compute_loss", spike)
-    done = train(model, tmp_path / "run")
+    done = run_kto(model, tmp_path / "run")
     assert done.stopped_by.startswith("kl: ") and done.steps == 1
 
 
@@ -216,9 +207,9 @@ def test_where_all_weights_are_trained_the_reference_is_the_parent_and_not_its_b
             super().__init__(*given, **named)
 
     monkeypatch.setattr(kto, "_MaskedTrainer", Kept)
-    train(model, tmp_path / "run", parent=parent, r=0)
-    base = {name: weight for name, weight in open_parent(recipe_of(model)[0])[0].state_dict().items()}
-    merged = open_parent(recipe_of(model, parent)[0])[0].state_dict()
+    run_kto(model, tmp_path / "run", parent=parent, r=0)
+    base = {name: weight for name, weight in open_parent(kto_recipe(model)[0])[0].state_dict().items()}
+    merged = open_parent(kto_recipe(model, parent)[0])[0].state_dict()
     assert all(torch.equal(taken[0][name], merged[name]) for name in merged)
     assert any(not torch.equal(merged[name], base[name]) for name in merged)
     assert lines(tmp_path / "run")[0]["rewards/chosen"] == pytest.approx(

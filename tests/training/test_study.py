@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -75,7 +76,14 @@ def test_products_have_short_ids_and_short_titles() -> None:
     rules = read_plan(SHIPPED / "study.toml").market
     products = stock(msgspec.structs.replace(rules, documents=300), 5)
     assert len({one.product_id for one in products}) == 300
-    assert all(len(one.product_id) <= 5 and len(one.title) <= 60 and not one.description for one in products)
+    assert all(len(one.product_id) <= 4 and len(one.title) <= 48 and not one.description for one in products)
+    assert all(one.title == one.title.lower() and one.title.replace(" ", "").isalpha() for one in products)
+
+
+_PAGE = (
+    '[{"product_id":"101","shop_id":"7","title":"garden hose","price":9.0},'
+    '{"product_id":"102","shop_id":"8","title":"green hose","price":8.0}]'
+)
 
 
 def test_the_random_tool_caller_names_only_what_a_search_showed_and_ends() -> None:
@@ -94,16 +102,17 @@ def test_the_random_tool_caller_names_only_what_a_search_showed_and_ends() -> No
             assert all(word in str(messages[0]["content"]) for word in arguments["q"].split())
         function = {"name": call.name, "arguments": call.arguments}
         messages.append({"role": "assistant", "content": "", "tool_calls": [{"function": function}]})
-        messages.append({"role": "tool", "content": '[{"product_id":"101"},{"product_id":"102"}]'})
+        messages.append({"role": "tool", "content": _PAGE})
     assert made[0] == "find_product" and made[-2:] == ["recommend_product", "terminate"]
 
 
 def test_an_ablation_trains_on_its_own_corpus_and_from_its_own_parents() -> None:
     folder = Path("/study")
-    sft = recipe_text((SHIPPED / "sft.toml").read_text("utf-8"), folder, "no_pairing")
+    sft = recipe_text((SHIPPED / "sft_arm.toml").read_text("utf-8"), folder, "no_pairing")
     assert "/study/corpora/matched/no_pairing" in sft and "corpora/full" not in sft
-    teacher = recipe_text((SHIPPED / "teacher.toml").read_text("utf-8"), folder, "no_pairing")
-    assert 'parent = "/study/runs/sft@no_pairing"' in teacher
+    text = (SHIPPED / "teacher.toml").read_text("utf-8")
+    teacher = recipe_text(text, folder, "no_pairing", arm_start="sft_arm")
+    assert 'parent = "/study/runs/sft_arm@no_pairing"' in teacher
     grpo = recipe_text((SHIPPED / "grpo_v19.toml").read_text("utf-8"), folder, "no_pairing")
     assert 'parent = "/study/runs/teacher@no_pairing"' in grpo and 'rollouts = ["/study/runs/teacher"]' in grpo
 
@@ -111,14 +120,14 @@ def test_an_ablation_trains_on_its_own_corpus_and_from_its_own_parents() -> None
 def test_parts_come_after_what_they_need_and_have_names_of_their_own() -> None:
     parts = parts_of(read_plan(SHIPPED / "study.toml"), Path("/study"), with_ablations=True)
     names = [part.name for part in parts]
-    assert len(set(names)) == len(names) and names[:4] == ["market", "records", "corpora", "base"]
+    assert len(set(names)) == len(names) and names[:5] == ["market", "tokenizer", "records", "corpora", "base"]
     assert names[-1] == "report"
     stages = [name for name in names if name.startswith("stage ")]
     for part in parts:
         if part.measurement is not None and part.measurement.run is not None:
             run = Path(part.measurement.run).name
             assert run == "base" or names.index(f"stage {run}") < names.index(part.name)
-    assert stages.index("stage sft@no_structural_filter") < stages.index("stage grpo_v19@no_structural_filter")
+    assert stages.index("stage sft_arm@no_structural_filter") < stages.index("stage grpo_v19@no_structural_filter")
 
 
 def test_a_folder_of_another_plan_is_refused(tmp_path: Path) -> None:
@@ -212,4 +221,9 @@ def test_a_stage_that_cannot_be_trained_is_named_and_keeps_no_other_from_the_tab
 def test_a_dry_run_lists_parts_and_makes_none(tmp_path: Path) -> None:
     plan = write_toy_study(tmp_path / "recipes")
     shown = CliRunner().invoke(app, ["--plan", str(plan), "--out", str(tmp_path / "out"), "--dry-run"])
-    assert shown.exit_code == 0 and "open  stage kto" in shown.output and not (tmp_path / "out" / "market").exists()
+    assert (
+        shown.exit_code == 0
+        and re.search(r"open +\d+\.\d min  stage kto", shown.output)
+        and "left: about" in shown.output
+    )
+    assert not (tmp_path / "out" / "market").exists()

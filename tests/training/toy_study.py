@@ -10,11 +10,15 @@ TOKENIZER = SHIPPED.parent / "smoke" / "tokenizer"
 
 _PLAN = {
     r"documents = \d+": "documents = 600",
-    r"train_counts = .*": "train_counts = { product = 4 }",
+    r"train_counts = .*": "train_counts = { product = 8 }",
     r"eval_counts = .*": "eval_counts = { product = 2 }",
     r"second_counts = .*": "second_counts = { product = 1 }",
     r"dev_counts = .*": "dev_counts = { product = 1 }",
+    r"drawn = .*": "drawn = { rejection = 8, teacher = 4 }",
+    r"(?m)^problems = \d+": "problems = 4",
     r"hidden = \d+": "hidden = 32",
+    r"is_mimetic = true": "is_mimetic = false",
+    r"drill_rows = \d+": "drill_rows = 24",
     r"layers = \d+": "layers = 1",
     r"transcripts = \d+": "transcripts = 1",
     r"turn_tokens_max = \d+": "turn_tokens_max = 8",
@@ -24,22 +28,21 @@ _PLAN = {
     r"(?m)^headline_arms = .*": 'headline_arms = ["no_agentic_split"]',
     r"(?m)^recipes = .*": 'recipes = ["sft", "rejection", "teacher", "kto", "grpo_refresh"]',
     r"(?m)^headline_recipes = .*": "headline_recipes = []",
-    r"accumulation = \d+": "accumulation = 4",
     r"epochs = \S+": "epochs = 0.5",
-    r'  "distilled:scripted-hasty",\n': "",
-    r'  "baseline:scripted-careful",\n': "",
-    r'  "echoer",\n': "",
+    r"(?m)^others = .*": 'others = ["subtask"]',
+    r"others_problems = \d+": "others_problems = 8",
 }
 _RECIPE = {
     r"lr_sweep = \[[^]]*\]": "lr_sweep = [5e-4]",
     r"steps_max = \d+": "steps_max = 1",
     r"turn_tokens_max = 512": "turn_tokens_max = 8",
-    r"turns_max = 12": "turns_max = 3",
+    r"turns_max = 8": "turns_max = 3",
+    r"epochs = \S+": "epochs = 1.0",
     r"samples = \d+": "samples = 2",
     r"problems_per_step = \d+": "problems_per_step = 1",
     r"batch_rows = 6": "batch_rows = 2",
     r"accumulation = \d+": "accumulation = 1",
-    r"refresh_every_steps = 5": "refresh_every_steps = 1",
+    r"refresh_every_steps = 2": "refresh_every_steps = 1",
 }
 
 
@@ -54,7 +57,7 @@ def write_toy_study(folder: Path) -> Path:
             text = text.replace("turns_max = 3", "turns_max = 12")
         if path.name == "rejection.toml":  # a random model earns no full reward: the scripted one stands in
             text = text.replace(
-                "parallel = 8", 'parallel = 8\nsampler = "scripted"\nsampler_model = "scripted-careful"'
+                "parallel = 48", 'parallel = 48\nsampler = "scripted"\nsampler_model = "scripted-careful"'
             )
             text = text.replace("turn_tokens_max = 8", "turn_tokens_max = 2048").replace(
                 "turns_max = 3", "turns_max = 12"

@@ -16,7 +16,7 @@ import msgspec
 from training.evaluate import Conditions, EvalReport, compare
 from training.report.published import TABLE_1, Published
 from training.report.series import RunCurves
-from training.statistics import Estimate, Paired, mean_estimate
+from training.statistics import Estimate, Paired, difference_estimate
 
 DOCUMENT_VERSION = 1
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -58,7 +58,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 class Test(msgspec.Struct, frozen=True, kw_only=True):
     """`second` against `first` on the same problems.
 
-    `difference` is second minus first in success, over problems, with its 95 % bootstrap interval; `paired` the exact
+    `difference` is second minus first in success, over problems, with its 95 % interval; `paired` the exact
     McNemar test on the first sample of each problem; `holm` its p value corrected for all tests of the document.
     """
 
@@ -127,7 +127,7 @@ def share_difference(first: EvalReport, second: EvalReport) -> Estimate:
     mine = {one.problem_id: one.successes / one.scored for one in first.problems if one.scored}
     other = {one.problem_id: one.successes / one.scored for one in second.problems if one.scored}
     shared = sorted(mine.keys() & other.keys())
-    return mean_estimate([other[name] - mine[name] for name in shared], first.conditions.seeds[0])
+    return difference_estimate([other[name] - mine[name] for name in shared], first.conditions.seeds[0])
 
 
 def _named(reports: Sequence[EvalReport]) -> tuple[NamedConditions, ...]:

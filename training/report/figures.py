@@ -40,7 +40,7 @@ def make_figures(document: Document) -> tuple[Figure, ...]:
 
 def _asr(rows: Sequence[Row], where: str) -> list[Figure]:
     dots = [Dot(label=row.label, value=row.asr.value, low=row.asr.low, high=row.asr.high) for row in rows]
-    caption = f"{where}. Mean over problems, with 95 % bootstrap intervals over problems."
+    caption = f"{where}. Mean over problems, with 95 % intervals over problems."
     return [Figure(title="ASR by stage", caption=caption, svg=dot_chart(dots, x_name="ASR, pass@1"))]
 
 

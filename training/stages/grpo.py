@@ -9,6 +9,8 @@ rollout, never a zero; a conversation that was not one sequence, or whose mask i
 from __future__ import annotations
 
 import contextlib
+import math
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,6 +39,7 @@ from training.rewards import Reward, Step, reward_of
 from training.rollout import Job, jobs_of
 from training.sampling import LocalSampler, eval_mode
 from training.stages.engine import Watch, attend, engine_arguments
+from training.stages.rollout_counts import Counts
 from training.stages.run import CHECKPOINT, RunFolder, newest_checkpoint
 
 RunJobs = Callable[[Sequence[Job], Sampler], Sequence[Rollout | None]]
@@ -68,7 +71,7 @@ class GrpoResult(msgspec.Struct, frozen=True, kw_only=True):
 
     parent_sha256: str
     steps: int
-    dropped: dict[str, int]
+    dropped: dict[str, int]  # of the whole run, before a kill too
     without_teacher: int  # rollouts rewarded by their outcome alone, where a tool match was asked for
     metrics: dict[str, float]  # first and last of what was logged by step
     stopped_by: str = ""
@@ -82,12 +85,14 @@ def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts, *, save: Cal
 
     model, parent_sha256 = open_parent(recipe)
     rules = recipe.grpo
-    watch = GrpoWatch(folder, recipe)
+    counts = Counts()
+    watch = GrpoWatch(folder, recipe, counts)
     arguments = engine_arguments(recipe, folder.engine, lr=recipe.optim.lr)
     group_rows = rules.problems_per_step * rules.samples
     if group_rows % recipe.optim.batch_rows:
         raise ArenaError("V2124", f"batch_rows must divide {group_rows}, the rollouts of a step")
     arguments["gradient_accumulation_steps"] = group_rows // recipe.optim.batch_rows
+    arguments |= {"num_train_epochs": 1, "max_steps": -1}  # the rows are the run
     if ports.server is not None and rules.refresh_every_steps and not recipe.lora.r:
         raise ArenaError("V2124", "a server takes adapters: refresh_every_steps needs lora.r above 0")
     if rules.refresh_every_steps and recipe.optim.save_every_steps % rules.refresh_every_steps:
@@ -109,14 +114,14 @@ def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts, *, save: Cal
         use_bias_correction_kl=True,
         disable_dropout=True,
         mask_truncated_completions=False,
-        shuffle_dataset=True,
+        shuffle_dataset=False,  # rows are in the order of the run
         remove_unused_columns=False,
         log_completions=False,
     )
     trainer = _TurnTrainer(
         model=model,
         args=config,
-        train_dataset=Dataset.from_list([{"prompt": problem.problem_id} for problem in ports.problems]),
+        train_dataset=Dataset.from_list([{"prompt": name} for name in problem_order(recipe, ports.problems)]),
         processing_class=ports.codec.tokenizer,
         reward_funcs=_reward_column,
         rollout_func=lambda prompts, trainer: trainer.sample(prompts),
@@ -126,7 +131,7 @@ def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts, *, save: Cal
     if trainer.ref_model is not None:
         # All weights are trained: the engine took the base model's folder for the parent, whose adapters it can't see.
         trainer.accelerator.unwrap_model(trainer.ref_model).load_state_dict(model.state_dict())
-    trainer.prepare(recipe, ports, parent_sha256)
+    trainer.prepare(recipe, ports, parent_sha256, counts)
     try:
         result = attend(trainer).train(resume_from_checkpoint=newest_checkpoint(folder.engine))
         steps = int(result.global_step)
@@ -138,23 +143,42 @@ def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts, *, save: Cal
     return GrpoResult(
         parent_sha256=parent_sha256,
         steps=steps,
-        dropped=dict(trainer.dropped),
-        without_teacher=trainer.without_teacher,
+        dropped=dict(counts.dropped),
+        without_teacher=counts.without_teacher,
         metrics=_ends(trainer.state.log_history),
         stopped_by=watch.stopped_by,
     )
 
 
-class GrpoWatch(Watch):
-    """Also watches the KL of each step."""
+def problem_order(recipe: Recipe, problems: Sequence[Problem]) -> list[str]:
+    """Ids of the problems of all steps, `problems_per_step` each: pass after pass over them, each shuffled by the seed.
 
-    def __init__(self, folder: RunFolder, recipe: Recipe) -> None:
+    The engine would shuffle each pass as it comes to it, and a resumed run would begin with the first pass again.
+    """
+    size = recipe.grpo.problems_per_step
+    steps = recipe.optim.steps_max or math.ceil(recipe.optim.epochs * len(problems) / size)
+    names, order = sorted(problem.problem_id for problem in problems), list[str]()
+    while len(order) < steps * size:
+        order += random.Random(f"{recipe.seed} {len(order)}").sample(names, len(names))
+    return order[: steps * size]
+
+
+class GrpoWatch(Watch):
+    """Also watches the KL of each step, and keeps the counts of rollouts in the log, which a resumed run reads."""
+
+    def __init__(self, folder: RunFolder, recipe: Recipe, counts: Counts) -> None:
         super().__init__(folder)
-        self._recipe = recipe
+        self._recipe, self._counts = recipe, counts
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> Any:
+        """As for every stage; then count on from the last step that is kept."""
+        super().on_train_begin(args, state, control, **rest)
+        self._counts.go_on_from(self._folder.lines())
+        return control
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **rest: Any) -> Any:
-        """As for every stage, and the KL of the step."""
-        super().on_log(args, state, control, logs, **rest)
+        """As for every stage, with the counts, and the KL of the step."""
+        super().on_log(args, state, control, (logs or {}) | self._counts.line(), **rest)
         if logs and "kl" in logs:
             self.guard(control, lambda: require_small_kl(float(logs["kl"]), self._recipe.guards))
         return control
@@ -193,15 +217,12 @@ class Behaviour:
 class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
     """TRL's GRPO with rollouts of the arena, advantages for each token, and the behaviour policy's own logprobs."""
 
-    def prepare(self, recipe: Recipe, ports: GrpoPorts, version: str) -> None:
-        """What the run samples with; to be called before `train`."""
-        self._recipe, self._ports, self._version = recipe, ports, version
+    def prepare(self, recipe: Recipe, ports: GrpoPorts, version: str, counts: Counts) -> None:
+        """What the run samples with, and where it counts; to be called before `train`."""
+        self._recipe, self._ports, self._version, self._counts = recipe, ports, version, counts
         self._behaviour = Behaviour(self.model)
         self._renewed_at = 0
         self._batch: list[tuple[Rollout, Reward]] = []
-        self._sampled = 0
-        self.dropped: Counter[str] = Counter()
-        self.without_teacher = 0
 
     def sample(self, prompts: Sequence[str]) -> dict[str, list[Any]]:
         """A rollout for each prompt (problem ids, each repeated for its group)."""
@@ -212,17 +233,18 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
         model = self.accelerator.unwrap_model(self.model)
         with self._behaviour.in_place(), eval_mode(model):
             found = self._ports.run_jobs(self._jobs(prompts, step), self._sampler(model))
-        self._sampled += len(found)
+        self._counts.sampled += len(found)
         self._batch = [self._kept(rollout, problem_id) for rollout, problem_id in zip(found, prompts, strict=True)]
-        require_exact_masks(
-            self._sampled, ["a turn holds the template's tokens"] * self.dropped["mask"], self._recipe.guards
-        )
+        wrong = ["a turn holds the template's tokens"] * self._counts.dropped["mask"]
+        require_exact_masks(self._counts.sampled, wrong, self._recipe.guards)
         rollouts = [rollout for rollout, _ in self._batch]
         limit = self._recipe.grpo.completion_tokens_max
         full = sum(one is not None and (one.result.is_overflow or len(one.completion_ids) > limit) for one in found)
         require_context(full, len(found))
         if not any(any(rollout.mask) for rollout in rollouts):
-            raise GuardStopError("nothing to learn", f"all {len(found)} rollouts of a step: {dict(self.dropped)}")
+            raise GuardStopError(
+                "nothing to learn", f"all {len(found)} rollouts of a step: {dict(self._counts.dropped)}"
+            )
         return {
             "prompt_ids": [list(rollout.prompt_ids) for rollout in rollouts],
             "completion_ids": [list(rollout.completion_ids) for rollout in rollouts],
@@ -264,11 +286,11 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
         """The rollout and its reward, or a stand-in that teaches nothing where it can't be learnt from."""
         defect = _defect(rollout, self._ports.codec, self._recipe.grpo.completion_tokens_max)
         if rollout is None or defect:
-            self.dropped[defect] += 1
+            self._counts.dropped[defect] += 1
             return self._nothing(problem_id), Reward(value=None, outcome=None, tool_match=None)
         reward = reward_of(rollout, self._ports.teachers, self._recipe.grpo.tool_weight)
         if self._recipe.grpo.tool_weight and reward.tool_match is None:
-            self.without_teacher += 1
+            self._counts.without_teacher += 1
         return rollout, reward
 
     def _nothing(self, problem_id: str) -> Rollout:

@@ -19,9 +19,9 @@ from problems.canonical import content_hash
 from problems.errors import ArenaError
 from training.corpus.corpus_files import read_lineage, read_rows
 from training.corpus.mix import Mix
-from training.corpus.model import CorpusPool
+from training.corpus.model import CorpusPool, Lineage
 from training.episode_file import EpisodeFile, EpisodeLine
-from training.guards import GuardStopError, emission_rate, require_train_pool
+from training.guards import emission_rate, require_train_pool
 from training.model import ChatCodec, RunLineage, Sampler, Stage
 from training.models import copy_tokenizer, device_name, open_parent, placed
 from training.recipe import Recipe
@@ -31,7 +31,7 @@ from training.samplers import outside_sampler
 from training.sampling import LocalSampler
 from training.stages.engine import quiet_engine
 from training.stages.rejection import EPISODES, keep_successes, sample_rejection
-from training.stages.run import RunFolder, open_checkpoint
+from training.stages.run import LINEAGE, RunFolder, open_checkpoint, weights_sha256
 from training.stages.sft import train_sft
 from training.stages.teacher import ask_teacher, reference_steps, stepwise_rows, trace_of
 from training.token_rows import Rows, blend, rows_of_traces
@@ -72,13 +72,20 @@ def run_stage(
     """Run `recipe` (whose file is `text`) in `folder`; a finished run is returned as it is.
 
     `open_sampler` gives a sampler other than the model itself, None for the model. Raises ArenaError V2124 for a parent
-    of another stage, a folder of another recipe, or nothing to learn from; GuardStopError when a guard fired before
+    of another stage, a folder of another recipe, or nothing to learn from; V2165 where nothing says what is held out;
+    V2166 when the run was begun from another parent than stands there now; GuardStopError when a guard fired before
     anything was trained, a problem that shares a leak cluster with a held-out one among them.
     """
-    require_parent(recipe)
+    parent_sha256 = require_parent(recipe)
     bench.require_split()
+    is_finished, partition_sha256 = (folder / LINEAGE).exists(), ""
+    if not is_finished:
+        bench.require_known()
+        partition_sha256 = bench.partition_in_use(_corpora_of(recipe))
     run = RunFolder(folder, recipe, text, bench.progress)
     done = run.finished()
+    if done is None or recipe.parent:
+        run.pin_parent(parent_sha256 or weights_sha256(Path(recipe.model)))
     if done is not None:
         return done
     quiet_engine()
@@ -89,7 +96,7 @@ def run_stage(
         parent_sha256=outcome.parent_sha256,
         corpus_sha256s=tuple(content_hash(read_lineage(Path(name))) for name in recipe.data.corpus),
         codec_sha256=codec.identity_sha256,
-        partition_sha256=bench.partition_sha256,
+        partition_sha256=partition_sha256,
         code_commit=bench.code_commit,
         device=device_name(),
         steps=outcome.steps,
@@ -99,13 +106,24 @@ def run_stage(
     )
 
 
-def require_parent(recipe: Recipe) -> None:
-    """Raises ArenaError V2124 when the parent checkpoint is not of a stage this one starts from."""
+def require_parent(recipe: Recipe) -> str:
+    """What the run starts from: the lineage hash of its parent checkpoint, "" for the base model.
+
+    Raises ArenaError V2124 when the parent is not of a stage this one starts from, V2166 when its weights were changed.
+    """
     allowed = PARENTS[recipe.stage]
-    stage = open_checkpoint(Path(recipe.parent))[1].stage if recipe.parent else None
+    parent = open_checkpoint(Path(recipe.parent)) if recipe.parent else None
+    stage = parent[1].stage if parent else None
     if stage not in allowed:
         wanted = " or ".join(str(name) if name else "the base model" for name in allowed)
         raise ArenaError("V2124", f"{recipe.stage} starts from {wanted}, not from {stage or 'the base model'}")
+    return parent[0].lineage_sha256 if parent else ""
+
+
+def _corpora_of(recipe: Recipe) -> list[tuple[str, CorpusPool, Lineage]]:
+    """The corpora a recipe names, each with the pool it is taken for."""
+    taken: tuple[tuple[CorpusPool, tuple[str, ...]], ...] = (("train", recipe.data.corpus), ("dev", recipe.data.dev))
+    return [(name, pool, read_lineage(Path(name))) for pool, names in taken for name in names]
 
 
 class _StageRun:
@@ -139,10 +157,8 @@ class _StageRun:
 
     # -- rows
     def _corpus(self, folders: Sequence[str], pool: CorpusPool = "train") -> Rows:
-        for name in folders:
-            if read_lineage(Path(name)).rules.pool != pool:
-                raise GuardStopError("split", f"{name} is no corpus of the {pool} pool")
         traces = [row.trace for name in folders for row in read_rows(Path(name))]
+        self._bench.require_clean(traces, pool)
         return rows_of_traces(traces, self._codec, self._recipe)
 
     def _blended(self, rows: Rows) -> Rows:

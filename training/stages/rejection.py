@@ -31,9 +31,7 @@ def sample_rejection(
     bench.require_train(jobs)
 
     def sample(missing: Sequence[Job]) -> Iterable[EpisodeLine]:
-        for start in range(0, len(missing), recipe.parallel):
-            part = missing[start : start + recipe.parallel]
-            yield from bench.sample(part, sampler, codec, recipe.decode, recipe.parallel)
+        return bench.sample(missing, sampler, codec, recipe.decode, recipe.parallel)
 
     report = bench.progress
     collect(jobs, file, sample, None if report is None else lambda done, of: report("sample", done, of))

@@ -2,6 +2,7 @@
 
 ```
 recipe.toml          what the run was told; another recipe is refused in the same folder
+parent.sha256        lineage of the parent it began from; another parent is refused in the same folder
 trainer/             the engine's own checkpoints, for resuming
 log.jsonl            one line a logged step: loss, gradient norm, and what the stage adds (one file a swept rate)
 checkpoint/          weights and tokenizer, once finished
@@ -33,6 +34,7 @@ Progress = Callable[[str, int, int], None]  # phase, done, of
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "renderers", "tokenizers", "datasets")
 RECIPE, LINEAGE, LOG, CHECKPOINT, ENGINE = "recipe.toml", "lineage.json", "log.jsonl", "checkpoint", "trainer"
+PARENT = "parent.sha256"
 
 
 class RunFolder:
@@ -47,25 +49,43 @@ class RunFolder:
             raise ArenaError("V2124", f"{folder} holds a run of another recipe")
         kept.write_text(recipe_text, encoding="utf-8")
 
+    def pin_parent(self, parent_sha256: str) -> None:
+        """Begin from this parent (its lineage's hash, or that of the base's weights), or go on from it.
+
+        Raises ArenaError V2166 when the run was begun from another: its episodes and engine state are of that one.
+        """
+        done, kept = self.finished(), self.path / PARENT
+        if done is None and not kept.exists():
+            draft = self.path / f"{PARENT}.draft"
+            draft.write_text(parent_sha256, encoding="utf-8")
+            draft.replace(kept)
+        begun = done.parent_sha256 if done else kept.read_text(encoding="utf-8")
+        if begun != parent_sha256:
+            place = self.recipe.parent or self.recipe.model
+            raise ArenaError(
+                "V2166", f"{self.path} was begun from {begun[:12]} at {place}, which is {parent_sha256[:12]} now"
+            )
+
     @property
     def engine(self) -> Path:
         """Where the engine keeps what it resumes from."""
         return self.path / ENGINE
 
     def finished(self) -> RunLineage | None:
-        """The lineage of a finished run, or None. Raises ArenaError V2124 for one that can't be read."""
+        """The lineage of a finished run, or None. Raises ArenaError V2166 for one that is none."""
         path = self.path / LINEAGE
-        if not path.exists():
-            return None
-        try:
-            return msgspec.json.decode(path.read_bytes(), type=RunLineage)
-        except msgspec.DecodeError as error:
-            raise ArenaError("V2124", f"{path}: {error}") from error
+        return _read_lineage(path) if path.exists() else None
 
     def log(self, line: Mapping[str, float], name: str = LOG) -> None:
         """Add a line to a log of this run."""
         with (self.path / name).open("ab") as file:
             file.write(msgspec.json.encode(dict(line)) + b"\n")
+
+    def lines(self, name: str = LOG) -> list[dict[str, float]]:
+        """The whole lines of a log of this run."""
+        path = self.path / name
+        whole = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        return [msgspec.json.decode(line) for line in whole if line.endswith(b"\n")]
 
     def rewind(self, step: int, name: str = LOG) -> None:
         """Drop the lines of steps after `step`, and one that a kill cut short."""
@@ -126,15 +146,11 @@ def lineage_sha256(lineage: RunLineage) -> str:
 
 
 def open_checkpoint(folder: Path) -> tuple[Checkpoint, RunLineage]:
-    """A finished run's checkpoint. Raises ArenaError V2124 when there is none, or its weights were changed since."""
-    path = folder / LINEAGE
-    try:
-        lineage = msgspec.json.decode(path.read_bytes(), type=RunLineage)
-    except (OSError, msgspec.DecodeError) as error:
-        raise ArenaError("V2124", f"{path}: {error}") from error
+    """A finished run's checkpoint. Raises ArenaError V2124 when there is none, V2166 when its weights were changed."""
+    lineage = _read_lineage(folder / LINEAGE)
     weights = folder / CHECKPOINT
     if weights_sha256(weights) != lineage.weights_sha256:
-        raise ArenaError("V2124", f"{weights} does not hold the weights its lineage names")
+        raise ArenaError("V2166", f"{weights} does not hold the weights its lineage names")
     checkpoint = Checkpoint(
         folder=str(weights),
         kind="adapter" if (weights / "adapter_config.json").exists() else "full",
@@ -146,13 +162,13 @@ def open_checkpoint(folder: Path) -> tuple[Checkpoint, RunLineage]:
 def lineage_chain(folder: Path) -> list[tuple[Path, Checkpoint, RunLineage]]:
     """A finished run and the runs it comes from, back to the base model.
 
-    Raises ArenaError V2124 where one is missing, was changed, or is not what its child was trained from.
+    Raises ArenaError V2124 where one is missing, V2166 where one was changed or is not what its child was trained from.
     """
     chain = [(folder, *open_checkpoint(folder))]
     while parent := parse_recipe(chain[-1][2].recipe, str(chain[-1][0])).parent:
         checkpoint, lineage = open_checkpoint(Path(parent))
         if chain[-1][2].parent_sha256 != checkpoint.lineage_sha256:
-            raise ArenaError("V2124", f"{parent} is not what {chain[-1][0]} was trained from")
+            raise ArenaError("V2166", f"{parent} is not what {chain[-1][0]} was trained from")
         chain.append((Path(parent), checkpoint, lineage))
     return chain
 
@@ -174,6 +190,15 @@ def installed() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "absent"
     return found
+
+
+def _read_lineage(path: Path) -> RunLineage:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RunLineage)
+    except OSError as error:
+        raise ArenaError("V2124", f"{path}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise ArenaError("V2166", f"{path}: {error}") from error
 
 
 def _file_sha256(path: Path) -> str:

@@ -1,8 +1,9 @@
 """The study's base model: built from a seed, and taught the language of episodes before any stage.
 
 Promise: a model of a few million parameters with random weights knows no words, so it is pre-trained from scratch, and
-every table says so. It learns transcripts of the random tool-caller on the `train` problems, every token of them: the
-tools' form, product texts, how ids look, and no policy. None of the corpus is in it. So what the stages add is policy.
+every table says so. It learns drills (random tokens that repeat themselves), then transcripts of the random tool-caller
+on the `train` problems, every token of them: the tools' form, product texts, quoting, and no policy. None of the corpus
+is in it. So what the stages add is policy.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from training.models import copy_tokenizer, device_name
 from training.recipe import parse_recipe
 from training.render import Qwen3Codec
 from training.rollout import jobs_of
-from training.stages.run import RunFolder, weights_sha256
+from training.stages.engine import quiet_engine
+from training.stages.run import CHECKPOINT, RunFolder
 from training.stages.sft import train_sft
 from training.stages.teacher import trace_of
+from training.study.drills import drill_rows
 from training.study.market import PROBLEMS, TRAIN
 from training.study.plan import Plan
 from training.study.policies import RANDOM, RandomCaller
@@ -30,8 +33,8 @@ from training.tiny_model import TinyShape, build_tiny_model
 from training.token_rows import rows_of_traces
 from training.workbench import Workbench
 
-START, TRANSCRIPTS = "start", "transcripts.jsonl"
-_RECIPE = """# The base model of a study: every token of the random tool-caller's transcripts.
+START, DRILLS, TRANSCRIPTS = "start", "drills", "transcripts.jsonl"
+_RECIPE = """# The base model of a study: {what}.
 name = "base"
 stage = "sft"
 model = "{model}"
@@ -50,31 +53,58 @@ epochs = {epochs}
 batch_rows = {batch_rows}
 accumulation = {accumulation}
 is_bf16 = false
+schedule = "{schedule}"
 is_checkpointing = false
-save_every_steps = 20
+save_every_steps = 100
 """
 
 
 def build_base(plan: Plan, tokenizer: Path, folder: Path, market_dir: Path, bench: Workbench) -> RunLineage:
     """Build and pre-train the base in `folder`; a finished one is returned, a killed one goes on."""
+    quiet_engine()
     start = folder / START
     if not (start / "tokenizer_config.json").exists():  # copied last
-        shape = TinyShape(hidden=plan.base.hidden, layers=plan.base.layers, context=plan.base.context)
+        rules = plan.base
+        shape = TinyShape(
+            hidden=rules.hidden,
+            layers=rules.layers,
+            heads=rules.heads,
+            kv_heads=rules.kv_heads,
+            head_dim=rules.head_dim,
+            context=rules.context,
+            spread=rules.spread,
+            is_mimetic=rules.is_mimetic,
+        )
         build_tiny_model(tokenizer, start, shape, plan.seed)
-    text = _recipe_text(plan, start, market_dir / PROBLEMS / TRAIN)
+    drilled = _drilled(plan, tokenizer, start, folder / DRILLS, bench)
+    base = plan.base
+    text = _RECIPE.format(
+        what="every token of the random tool-caller's transcripts",
+        model=drilled,
+        seed=plan.seed,
+        problems=market_dir / PROBLEMS / TRAIN,
+        tokens_max=base.tokens_max,
+        lr=base.lr,
+        epochs=base.epochs,
+        batch_rows=base.batch_rows,
+        accumulation=base.accumulation,
+        schedule="cosine",
+    )
     recipe = parse_recipe(text, "base")
-    run = RunFolder(folder, recipe, text)
+    run = RunFolder(folder, recipe, text, bench.progress)
     done = run.finished()
     if done is not None:
         return done
     codec = Qwen3Codec(tokenizer)
     lines = _transcripts(plan, folder / TRANSCRIPTS, bench)
-    traces = {trace.trace_id: trace for trace in map(trace_of, lines)}
+    every = plan.base.tools_every
+    shown = [line if not place % every else _without_tools(line) for place, line in enumerate(lines)]
+    traces = {trace.trace_id: trace for trace in map(trace_of, shown)}
     rows = rows_of_traces(list(traces.values()), codec, recipe)
     whole = [_learnt_whole(row) for row in rows.rows]
     trained = train_sft(recipe, run, whole, (), codec.tokenizer.pad_token_id, save=_saver(tokenizer))
     return run.finish(
-        parent_sha256=weights_sha256(start),
+        parent_sha256=trained.parent_sha256,
         corpus_sha256s=(content_hash(sorted(traces)),),
         codec_sha256=codec.identity_sha256,
         partition_sha256=bench.partition_sha256,
@@ -87,18 +117,42 @@ def build_base(plan: Plan, tokenizer: Path, folder: Path, market_dir: Path, benc
     )
 
 
-def _recipe_text(plan: Plan, start: Path, problems: Path) -> str:
-    base = plan.base
-    return _RECIPE.format(
+def _drilled(plan: Plan, tokenizer: Path, start: Path, folder: Path, bench: Workbench) -> Path:
+    """Train the random weights on drills; the folder of what comes of it, `start` itself for a plan without drills."""
+    rules = plan.base
+    if not rules.drill_rows:
+        return start
+    text = _RECIPE.format(
+        what="drills",
         model=start,
         seed=plan.seed,
-        problems=problems,
-        tokens_max=base.tokens_max,
-        lr=base.lr,
-        epochs=base.epochs,
-        batch_rows=base.batch_rows,
-        accumulation=base.accumulation,
+        problems="",
+        tokens_max=rules.drill_tokens,
+        lr=rules.drill_lr,
+        epochs=1.0,
+        batch_rows=rules.drill_batch_rows,
+        accumulation=1,
+        schedule="constant",
     )
+    recipe = parse_recipe(text, "drills")
+    run = RunFolder(folder, recipe, text, bench.progress)
+    if run.finished() is None:
+        codec = Qwen3Codec(tokenizer)
+        rows = drill_rows(rules.drill_rows, rules.drill_tokens, codec.tokenizer.vocab_size, plan.seed)
+        trained = train_sft(recipe, run, rows, (), codec.tokenizer.pad_token_id, save=_saver(tokenizer))
+        run.finish(
+            parent_sha256=trained.parent_sha256,
+            corpus_sha256s=(),
+            codec_sha256=codec.identity_sha256,
+            partition_sha256=bench.partition_sha256,
+            code_commit=bench.code_commit,
+            device=device_name(),
+            steps=trained.steps,
+            metrics={"rows": float(len(rows)), "loss_first": trained.losses[0], "loss_last": trained.losses[-1]},
+            dropped={},
+            stopped_by=trained.stopped_by,
+        )
+    return folder / CHECKPOINT
 
 
 def _transcripts(plan: Plan, path: Path, bench: Workbench) -> tuple[EpisodeLine, ...]:
@@ -113,6 +167,10 @@ def _transcripts(plan: Plan, path: Path, bench: Workbench) -> tuple[EpisodeLine,
         if bench.progress:
             bench.progress("transcripts", number, len(jobs))
     return file.lines()
+
+
+def _without_tools(line: EpisodeLine) -> EpisodeLine:
+    return msgspec.structs.replace(line, tools="[]")
 
 
 def _learnt_whole(row: TokenRow) -> TokenRow:

@@ -33,7 +33,7 @@ SIGNER = "//Study"  # a development key whose secret everybody can derive
 DOCUMENTS, INDEX, PARTITION, PROBLEMS = "documents.jsonl", "index", "partition.json", "problems"
 TRAIN = "train.jsonl"
 _POOLS: Mapping[str, Pool] = {"train": "train", "eval": "eval", "second": "never_touch", "dev": "dev"}
-_SHOP_LOW = 10
+_SHOP_LOW, _PRODUCTS_PER_SHOP = 100, 20
 _DRAWN_TIMES = 40  # generated products looked at for each one taken, at most
 _CONSONANTS, _VOWELS = "bcdfghjklmnprstvwxyz", "aeiou"
 _WORDS = re.compile(r"[A-Za-z]+(?: [A-Za-z]+)*")  # a title of words alone: no codes, figures and marks
@@ -81,8 +81,10 @@ def make_market(plan: Plan, folder: Path) -> None:
     pools = _dealt(problems, OpenPartition(manifest, key))
     (folder / PROBLEMS).mkdir(exist_ok=True)
     for name, pool in _POOLS.items():
-        lines = "".join(f"{line}\n" for line in write_problems(pools.get(pool, [])))
-        (folder / PROBLEMS / f"{name}.jsonl").write_text(lines, "utf-8")
+        _write(folder, name, pools.get(pool, []))
+    train = sorted(pools.get("train", []), key=lambda problem: problem.problem_id)
+    for name, count in rules.drawn.items():
+        _write(folder, name, random.Random(f"{name} {plan.seed}").sample(train, min(count, len(train))))
 
 
 def read_market(folder: Path) -> Market:
@@ -111,12 +113,12 @@ def stock(rules: MarketRules, seed: int) -> list[Product]:
     """
     ids = [f"{one}{other}{number:02}" for one in _CONSONANTS for other in _VOWELS for number in range(100)]
     random.Random(f"ids {seed}").shuffle(ids)
+    dice = random.Random(f"shops {seed}")
     taken: list[Product] = []
-    shops: dict[str, str] = {}
     for product in generate(rules.documents * _DRAWN_TIMES, seed):
         if len(product.title) > rules.title_chars_max or not _WORDS.fullmatch(product.title):
             continue
-        shop_id = shops.setdefault(product.shop_id, str(_SHOP_LOW + len(shops)))
+        shop_id = str(_SHOP_LOW + dice.randrange(max(1, rules.documents // _PRODUCTS_PER_SHOP)))
         taken.append(_shortened(product, ids[len(taken)], shop_id, rules.options_max))
         if len(taken) == min(rules.documents, len(ids) - 1):
             break
@@ -142,6 +144,11 @@ def _shortened(product: Product, product_id: str, shop_id: str, options_max: int
         description="",
         specification="",
     )
+
+
+def _write(folder: Path, name: str, problems: Iterable[Problem]) -> None:
+    lines = "".join(f"{line}\n" for line in write_problems(problems))
+    (folder / PROBLEMS / f"{name}.jsonl").write_text(lines, "utf-8")
 
 
 def _all_counts(rules: MarketRules) -> dict[Bucket, int]:

@@ -7,18 +7,19 @@ is its folder's or file's; a part is finished when its mark stands in `done/`, a
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from training.study.measure import EXPERT_LABEL, RANDOM_LABEL, Measurement
-from training.study.plan import Plan
+from training.study.plan import DecodeRules, Plan
 
 BASE = "base"
 STUDY_MARK = "{study}"
 
-Kind = Literal["market", "records", "corpora", "base", "stage", "measure", "report"]
+Kind = Literal["market", "tokenizer", "records", "corpora", "base", "stage", "measure", "report"]
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,13 +42,15 @@ def parts_of(plan: Plan, folder: Path, *, with_ablations: bool) -> tuple[Part, .
         (EXPERT_LABEL, None),
         *((recipe, recipe) for recipe in plan.recipes),
     ]
-    parts += _measured(plan, folder, labels)
+    parts += _measured(plan.decodes, folder, labels)
     if with_ablations:
         arms = _arm_stages(plan)
         parts += [
             Part(name=f"stage {run_name(recipe, arm)}", kind="stage", recipe=recipe, arm=arm) for recipe, arm in arms
         ]
-        parts += _measured(plan, folder, [(run_name(recipe, arm), run_name(recipe, arm)) for recipe, arm in arms])
+        runs = [run_name(recipe, arm) for recipe, arm in arms]
+        decodes = [rules for rules in plan.decodes if rules.name in plan.arm_decodes]
+        parts += _measured(decodes, folder, [(run, run) for run in runs])
     return (*parts, Part(name="report", kind="report"))
 
 
@@ -61,27 +64,28 @@ def run_folder(folder: Path, name: str) -> Path:
     return folder / "runs" / name
 
 
-def recipe_text(text: str, folder: Path, arm: str = "") -> str:
+def recipe_text(text: str, folder: Path, arm: str = "", *, arm_start: str = "sft") -> str:
     """A recipe of the study with its folder put in; of an ablation: on that arm's corpus, and from its own parents.
 
     Recipes write `{study}` for the folder, `{study}/corpora/full` for the corpus and `{study}/runs/NAME` for a parent.
-    The teacher is asked again for an arm, and answers the same; tool matches are read from the study's own.
+    The teacher is asked again for an arm, and answers the same; tool matches are read from the study's own. `arm_start`
+    is the recipe an arm begins with: it takes the place of sft and rejection, which would sample for each arm anew.
     """
     if arm:
         text = text.replace(f"{STUDY_MARK}/corpora/full", f"{STUDY_MARK}/corpora/matched/{arm}")
         parent = tomllib.loads(text).get("parent", "")
         if parent:
-            line, moved = f'parent = "{parent}"', f'parent = "{_parent_of_arm(parent)}@{arm}"'
+            line, moved = f'parent = "{parent}"', f'parent = "{_parent_of_arm(parent, arm_start)}@{arm}"'
             text = text.replace(line, moved)
     return text.replace(STUDY_MARK, str(folder))
 
 
-_GROUND: tuple[Kind, ...] = ("market", "records", "corpora", "base")
+_GROUND: tuple[Kind, ...] = ("market", "tokenizer", "records", "corpora", "base")
 
 
-def _parent_of_arm(parent: str) -> str:
-    """Arms go from sft to teacher at once: rejection would sample for each of them anew."""
-    return f"{STUDY_MARK}/runs/sft" if parent == f"{STUDY_MARK}/runs/rejection" else parent
+def _parent_of_arm(parent: str, arm_start: str) -> str:
+    replaced = {f"{STUDY_MARK}/runs/{name}" for name in ("sft", "rejection")}
+    return f"{STUDY_MARK}/runs/{arm_start}" if parent in replaced else parent
 
 
 def _arm_stages(plan: Plan) -> list[tuple[str, str]]:
@@ -90,10 +94,10 @@ def _arm_stages(plan: Plan) -> list[tuple[str, str]]:
     return stages + [(recipe, arm) for arm in plan.headline_arms if plan.arms for recipe in plan.headline_recipes]
 
 
-def _measured(plan: Plan, folder: Path, labels: list[tuple[str, str | None]]) -> list[Part]:
+def _measured(decodes: Sequence[DecodeRules], folder: Path, labels: list[tuple[str, str | None]]) -> list[Part]:
     found = [
         Measurement(label=label, run=None if run is None else str(run_folder(folder, run)), set=where, decode=rules)
-        for rules in plan.decodes
+        for rules in decodes
         for where in rules.sets
         for label, run in labels
     ]

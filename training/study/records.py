@@ -2,15 +2,16 @@
 
 Promise: every episode goes through `arena.evaluate`, the sequencer and the store, and out through the exporter; the
 corpora are made from that export alone. The 75 are raced too, and stay behind: the request does not name their pool.
-A killed run finds what it has recorded in the log and goes on; nothing is recorded twice. Episodes run without a jail
-(`reference-agents-only`): all agents are shipped ones.
+A killed run finds what it has recorded in the log and goes on; nothing is recorded twice. Episodes run in this process,
+without a jail (`reference-agents-only`): all agents are shipped ones.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -41,8 +42,6 @@ from arena.store.port import StoredBody
 from arena.store.postgres import PostgresStore
 from harness.agents.registry import reference_agents
 from harness.catalogue.engine import open_catalogue
-from harness.sandbox.port import Sandbox
-from harness.sandbox.probe import open_sandbox
 from judge.scripted import ScriptedJudge
 from problems.canonical import canonical_bytes, text_hash
 from problems.clusters import answer_marks
@@ -51,6 +50,7 @@ from problems.outcome import SCORING_PIPELINE
 from problems.partition import OpenPartition, pool_of
 from problems.titles import LexicalTitles
 from training.agents import distilled_source
+from training.hosted import HostedSandbox
 from training.study.market import INDEX, SIGNER, open_partition, read_market
 from training.study.plan import Plan
 from training.study.policies import ScriptedUpstream
@@ -93,9 +93,10 @@ def record_study(
     now_ms: Callable[[], int],
     progress: Progress | None,
 ) -> None:
-    """Race every agent on every problem but the suite's, release, and export `train` and `dev` to `folder`/export.
+    """Race the agents on every problem but the suite's, and `others` on some; release; export `train` and `dev`.
 
-    Raises ArenaError V2020 when no server can be started, and what `evaluate` and the exporter raise.
+    The export lies in `folder`/export. Raises ArenaError V2020 when no server can be started, and what `evaluate` and
+    the exporter raise.
     """
     folder.mkdir(parents=True, exist_ok=True)
     server = start_embedded(folder / "state")
@@ -119,15 +120,18 @@ class _Recording:
     ) -> None:
         self._plan, self._folder, self._signer, self._progress = plan, folder, signer, progress
         self._commit = code_commit
-        self._sources = agent_sources(plan.agents)
+        self._sources = agent_sources((*plan.agents, *plan.others))
         market, partition = read_market(market_dir), open_partition(market_dir)
         self._problems = (*market.train, *market.dev, *market.eval)
+        by_id = sorted(problem.problem_id for problem in self._problems)
+        drawn = random.Random(f"others {plan.seed}").sample(by_id, min(plan.others_problems, len(by_id)))
+        self._raced_by_others = frozenset(drawn)
         self._batch = seal_study(plan, self._problems, partition)
         self._ports = EvaluatePorts(
             policy=study_policy(plan),
             catalogue=open_catalogue(market_dir / INDEX),
             titles=LexicalTitles(),
-            sandbox=_sandbox(folder, self._sources),
+            sandbox=HostedSandbox(frozenset(map(text_hash, self._sources.values()))),
             upstreams=[ScriptedUpstream()],
             judges=[ScriptedJudge()],
         )
@@ -159,6 +163,8 @@ class _Recording:
         payloads: list[Payload] = []
         bodies: list[StoredBody] = []
         for name, source in self._sources.items():
+            if name in self._plan.others and problem.problem_id not in self._raced_by_others:
+                continue
             attempt_id = f"{text_hash(f'{name} {problem.problem_id}')[:24]}:1"
             if attempt_id not in done:
                 evaluation = await asyncio.to_thread(evaluate, source, problem, self._ports)
@@ -252,8 +258,3 @@ async def _recorded(store: PostgresStore) -> tuple[frozenset[str], bool]:
             attempts.add(payload.attempt_id)
         is_released |= isinstance(payload, ReleaseRecord)
     return frozenset(attempts), is_released
-
-
-def _sandbox(folder: Path, sources: Mapping[str, str]) -> Sandbox:
-    admitted = frozenset(text_hash(source) for source in sources.values())
-    return open_sandbox(folder / "state", reference_sha256s=admitted, slots=1, wanted="reference-agents-only")

@@ -3,6 +3,7 @@
 ```
 plan.toml             what it was told; another plan is refused in the same folder
 market/               catalogue, problems, partition
+tokenizer/            what the market's own texts make of Qwen3's
 records/              the arena's log of its episodes, and the export
 corpora/              what the filter made of the export; `matched/` for ablations
 runs/NAME/            base and stages (`training.stages.run`)
@@ -17,6 +18,7 @@ Promise: it does nothing itself but open what parts work with; each of them is t
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -26,8 +28,10 @@ import msgspec
 from harness.catalogue.engine import open_catalogue
 from harness.inference.port import Upstream
 from problems.errors import ArenaError
+from problems.suites import read_problems
 from problems.titles import LexicalTitles
 from training.evaluate import EvalReport
+from training.guards import require_train_pool
 from training.recipe import Recipe, parse_recipe
 from training.report.document import Document, make_document
 from training.report.page import render_page
@@ -41,6 +45,7 @@ from training.study.parts import BASE, Part, parts_of, recipe_text, run_folder, 
 from training.study.plan import Plan
 from training.study.policies import ScriptedUpstream
 from training.study.records import EXPORT, record_study, study_policy
+from training.study.vocabulary import make_tokenizer
 from training.workbench import Workbench
 
 PLAN, HTML, JSON = "plan.toml", "report.html", "report.json"
@@ -69,9 +74,10 @@ class Study:
         now_ms: Callable[[], int],
         progress: Progress | None = None,
     ) -> None:
-        """`recipes` is the folder of the plan's recipes."""
+        """`recipes` is the folder of the plan's recipes, `tokenizer` a Qwen3 tokenizer's, which the study's follows."""
         self.plan, self.folder = plan, folder.resolve()
-        self._recipes, self._tokenizer = recipes, tokenizer.resolve()
+        self._recipes, self._source = recipes, tokenizer.resolve()
+        self._tokenizer = self.folder / "tokenizer"
         self._commit, self._now_ms, self._progress = code_commit, now_ms, progress
         (self.folder / "done").mkdir(parents=True, exist_ok=True)
         kept = self.folder / PLAN
@@ -97,6 +103,8 @@ class Study:
         match part.kind:
             case "market":
                 make_market(self.plan, self._market_dir)
+            case "tokenizer":
+                make_tokenizer(self.plan, self._source, self._tokenizer, self._bench)
             case "records":
                 self._record()
             case "corpora":
@@ -148,10 +156,10 @@ class Study:
 
     def _train(self, part: Part) -> None:
         path = self._recipes / f"{part.recipe}.toml"
-        text = recipe_text(path.read_text("utf-8"), self.folder, part.arm)
+        text = recipe_text(path.read_text("utf-8"), self.folder, part.arm, arm_start=self.plan.arm_recipes[0])
         recipe = parse_recipe(text, str(path))
         target = run_folder(self.folder, run_name(part.recipe, part.arm))
-        run_stage(recipe, text, target, self._bench, open_teacher=_scripted_teacher)
+        run_stage(recipe, text, target, self._bench_of(recipe), open_teacher=_scripted_teacher)
 
     def _measure(self, part: Part) -> None:
         assert part.measurement is not None
@@ -185,6 +193,14 @@ class Study:
             code_commit=self._commit,
             progress=self._progress,
         )
+
+    def _bench_of(self, recipe: Recipe) -> Workbench:
+        """With the problems that the recipe names, where it names some: never others than `train` has."""
+        if not recipe.data.problems:
+            return self._bench
+        named = read_problems(Path(recipe.data.problems).read_bytes().splitlines())
+        require_train_pool((problem.problem_id for problem in named), self._bench.train_ids)
+        return dataclasses.replace(self._bench, problems=named)
 
     def _mark(self, part: Part) -> Path:
         return self.folder / "done" / part.name.replace(" ", "_")

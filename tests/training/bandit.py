@@ -1,0 +1,131 @@
+"""A bandit to train with GRPO: one turn an episode, rewarded for its even tokens; and a run of it that is killed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from problems.model import Problem
+from problems.suites import read_problems
+from tests.training.rollouts import make_rollout
+from tests.training.short_rows import die_in, save
+from training.model import Decode, Rollout
+from training.recipe import Recipe, parse_recipe
+from training.render import Qwen3Codec
+from training.rollout import Job
+from training.sampling import LocalSampler
+from training.stages.grpo import GrpoPorts, GrpoResult, train_grpo
+from training.stages.run import RunFolder
+
+TURN = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=6)
+GRPO = """
+[lora]
+r = 4
+alpha = 8
+[optim]
+lr = {lr}
+steps_max = {steps}
+batch_rows = 2
+warmup_share = 0.0
+schedule = "constant"
+is_bf16 = false
+is_checkpointing = false
+save_every_steps = {every}
+[decode]
+temperature = 1.0
+top_p = 1.0
+[grpo]
+problems_per_step = 2
+samples = 2
+beta = 0.1
+completion_tokens_max = 64
+refresh_every_steps = {refresh}
+"""
+
+
+def grpo_recipe(
+    model: Path, *, steps: int = 2, lr: float = 1e-2, refresh: int = 0, every: int = 50, more: str = ""
+) -> tuple[Recipe, str]:
+    """A recipe and its text."""
+    rules = GRPO.format(steps=steps, lr=lr, refresh=refresh, every=every)
+    text = f'name = "bandit"\nstage = "grpo"\nmodel = "{model}"\n{rules}{more}'
+    return parse_recipe(text), text
+
+
+class Bandit:
+    """One turn an episode, whose reward is the share of its tokens that are even: something a policy can learn."""
+
+    def __init__(self, codec: Qwen3Codec) -> None:
+        self._prompt = tuple(codec.tokenizer.encode("Say even numbers."))
+        self.rollouts: list[Rollout | None] = []
+        self.versions: list[str] = []
+        self.modes: list[bool] = []
+
+    def __call__(self, jobs: Sequence[Job], sampler: Any) -> list[Rollout | None]:
+        if isinstance(sampler, LocalSampler):
+            self.modes.append(sampler._model.training)
+        return [self.play(job, sampler) for job in jobs]
+
+    def play(self, job: Job, sampler: Any) -> Rollout:
+        """One episode."""
+        self.versions.append(sampler.version)
+        sampled = sampler.sample(self._prompt, TURN, job.seed)
+        reward = sum(token % 2 == 0 for token in sampled.token_ids) / len(sampled.token_ids)
+        blank = make_rollout([("say", "{}")], reward=reward, problem_id=job.problem.problem_id, sample=job.sample)
+        ids = sampled.token_ids
+        rollout = msgspec.structs.replace(
+            blank,
+            prompt_ids=self._prompt,
+            completion_ids=(*ids, 7, 7),  # then two tokens of the environment
+            mask=(1,) * len(ids) + (0, 0),
+            logprobs=(*sampled.logprobs, 0.0, 0.0),
+            turns=(msgspec.structs.replace(blank.turns[0], last=len(ids)),),
+        )
+        self.rollouts.append(rollout)
+        return rollout
+
+
+def run_grpo(
+    folder: Path,
+    out: Path,
+    run_jobs: Any = None,
+    server: Any = None,
+    progress: Callable[..., None] | None = None,
+    **changes: Any,
+) -> GrpoResult:
+    """Train the model of the shop in `folder` on four of its problems; by a bandit where nothing else is named."""
+    torch.set_num_threads(1)
+    recipe, text = grpo_recipe(folder / "model", **changes)
+    codec = Qwen3Codec(folder / "model")
+    ports = GrpoPorts(problems=problems_of(folder), codec=codec, run_jobs=run_jobs or Bandit(codec), server=server)
+    return train_grpo(recipe, RunFolder(out, recipe, text, progress), ports, save=save)
+
+
+def problems_of(folder: Path) -> tuple[Problem, ...]:
+    """Four problems of the shop."""
+    return tuple(read_problems((folder / "train.jsonl").read_bytes().splitlines())[:4])
+
+
+class Losing:
+    """A bandit whose first rollout of every step was not one sequence."""
+
+    def __init__(self, codec: Qwen3Codec) -> None:
+        self._bandit = Bandit(codec)
+
+    def __call__(self, jobs: Sequence[Job], sampler: Any) -> list[Rollout | None]:
+        return [None, *self._bandit(jobs, sampler)[1:]]
+
+
+def run_losing(folder: Path, out: Path, progress: Callable[..., None] | None = None) -> GrpoResult:
+    """Five steps that lose a rollout each; the behaviour policy is renewed every other step."""
+    losing = Losing(Qwen3Codec(folder / "model"))
+    return run_grpo(folder, out, losing, progress=progress, steps=5, refresh=2, every=2)
+
+
+if __name__ == "__main__":  # such a run, which dies by kill -9 in the step named last
+    run_losing(Path(sys.argv[1]), Path(sys.argv[2]), progress=die_in(int(sys.argv[3])))

@@ -1,0 +1,61 @@
+"""Labelled rows and the small KTO run on them; also the one that dies in the middle."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.training.short_rows import die_in, save, short_rows
+from training.recipe import Recipe, parse_recipe
+from training.render import Qwen3Codec
+from training.stages.kto import KtoResult, LabelledRow, train_kto
+from training.stages.run import RunFolder
+
+KTO = """
+parent = "{parent}"
+[data]
+tokens_max = 1000
+[lora]
+r = {r}
+alpha = 8
+targets = ["q_proj", "k_proj", "v_proj", "o_proj"]
+[optim]
+lr = 1e-2
+steps_max = 4
+batch_rows = 2
+accumulation = 1
+warmup_share = 0.0
+is_bf16 = false
+is_checkpointing = false
+save_every_steps = 2
+[kto]
+beta = 0.5
+emission_every_steps = 2
+"""
+
+
+def kto_recipe(model: Path, parent: Path | str = "", r: int = 4, more: str = "") -> tuple[Recipe, str]:
+    """A recipe and its text."""
+    text = f'name = "k"\nstage = "kto"\nmodel = "{model}"\n' + KTO.format(parent=parent, r=r) + more
+    return parse_recipe(text), text
+
+
+def labelled(codec: Qwen3Codec, count: int = 8) -> list[LabelledRow]:
+    """Rows of both classes in turn, which end differently."""
+    rows = (short_rows(codec, count), short_rows(codec, count, said="Who knows about"))
+    return [LabelledRow(row=rows[place % 2][place], is_wanted=place % 2 == 0) for place in range(count)]
+
+
+def run_kto(
+    model: Path, out: Path, rate: Any = None, progress: Callable[..., None] | None = None, **changes: Any
+) -> KtoResult:
+    """Train on eight labelled rows in `out`. `rate` is the policy's emission rate."""
+    codec = Qwen3Codec(model)
+    recipe, text = kto_recipe(model, **changes)
+    return train_kto(recipe, RunFolder(out, recipe, text, progress), labelled(codec), codec.tokenizer, rate, save=save)
+
+
+if __name__ == "__main__":  # a run that dies, by kill -9, in the step named last
+    run_kto(Path(sys.argv[1]), Path(sys.argv[2]), progress=die_in(int(sys.argv[3])))

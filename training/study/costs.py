@@ -1,0 +1,95 @@
+"""What the parts of a study take, before any is run: minutes of one processor core, from counts alone.
+
+Promise: plain arithmetic, its assumptions named: rates measured on the shipped shape (hidden 128, four layers), mean
+lengths of the market's own episodes, half of the rejection stage's rollouts kept. It says how parts compare and whether
+a study fits an evening; it does not know the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from problems.errors import ArenaError
+from training.recipe import Recipe, read_recipe
+from training.study.parts import Part
+from training.study.plan import Plan
+
+TRAIN_TOKENS_S = 4_000  # trained with gradient, one thread
+EPISODE_TOKENS, TRANSCRIPT_TOKENS = 2_100, 1_350  # a transcript without the tools' schemas
+STEP_ROWS, STEP_SHARE = 4, 0.75  # step-wise: rows of an episode, and their tokens to the whole
+SAMPLED_S, ASKED_S = 0.5, 0.02  # an episode of the model, and of a policy without weights
+KEPT = 0.5  # rollouts with full reward
+KTO_PASSES, GRPO_PASSES = 2.3, 1.4  # to a training pass: the reference, and the KL term's rows
+_DOCUMENT_S, _RECORDED_S, _FILTERED_S = 0.005, 0.03, 0.03
+
+
+def estimate_minutes(part: Part, plan: Plan, recipes: Mapping[str, Recipe]) -> float:
+    """Minutes of one core for a part of `plan`; `recipes` by file stem."""
+    rules = plan.market
+    train = sum(rules.train_counts.values())
+    match part.kind:
+        case "market":
+            seconds = rules.documents * _DOCUMENT_S
+        case "tokenizer":
+            seconds = plan.vocabulary.problems * 2 * ASKED_S
+        case "records":
+            seconds = _evaluations(plan) * _RECORDED_S
+        case "corpora":
+            seconds = _evaluations(plan) * _FILTERED_S
+        case "base":
+            tokens = train * plan.base.transcripts * TRANSCRIPT_TOKENS
+            seconds = train * ASKED_S + plan.base.epochs * tokens / TRAIN_TOKENS_S
+        case "stage":
+            seconds = _stage_seconds(recipes[part.recipe], plan)
+        case "measure":
+            seconds = _measured_seconds(part, plan)
+        case "report":
+            seconds = 0.0
+    return seconds / 60
+
+
+def read_recipes(plan: Plan, folder: Path) -> dict[str, Recipe]:
+    """The plan's recipes by file stem. Raises ArenaError V2120."""
+    names = {*plan.recipes, *plan.arm_recipes, *plan.headline_recipes}
+    return {name: read_recipe(folder / f"{name}.toml") for name in sorted(names)}
+
+
+def _evaluations(plan: Plan) -> int:
+    rules = plan.market
+    raced = sum(sum(counts.values()) for counts in (rules.train_counts, rules.eval_counts, rules.dev_counts))
+    return raced * len(plan.agents) + min(raced, plan.others_problems) * len(plan.others)
+
+
+def _stage_seconds(recipe: Recipe, plan: Plan) -> float:
+    train = sum(plan.market.train_counts.values())
+    named = plan.market.drawn.get(Path(recipe.data.problems).stem, train)
+    optim = recipe.optim
+    sampled = 0.0
+    match recipe.stage:
+        case "sft":
+            rows, passes = float(train), float(len(optim.lr_sweep) or 1)
+        case "rejection":
+            sampled = named * recipe.samples * SAMPLED_S
+            rows, passes = named * recipe.samples * KEPT / recipe.data.rollout_share, 1.0
+        case "teacher":
+            sampled, rows, passes = named * ASKED_S, named * STEP_ROWS * STEP_SHARE, 1.0
+        case "kto":
+            rows, passes = float(train), KTO_PASSES
+        case "grpo":
+            rows = float(optim.steps_max * recipe.grpo.problems_per_step * recipe.grpo.samples)
+            return rows * (SAMPLED_S + GRPO_PASSES * EPISODE_TOKENS / TRAIN_TOKENS_S)
+        case _:
+            raise ArenaError("V2120", f"{recipe.stage} is no stage of a study")
+    rows *= optim.epochs
+    if optim.steps_max:
+        rows = min(rows, optim.steps_max * optim.batch_rows * optim.accumulation)
+    return sampled + passes * rows * EPISODE_TOKENS / TRAIN_TOKENS_S
+
+
+def _measured_seconds(part: Part, plan: Plan) -> float:
+    assert part.measurement is not None
+    counts = plan.market.eval_counts if part.measurement.set == "eval" else plan.market.second_counts
+    rules = part.measurement.decode
+    episodes = sum(counts.values()) * rules.samples * len(rules.seeds)
+    return episodes * (ASKED_S if part.measurement.run is None else SAMPLED_S)
