@@ -25,6 +25,7 @@ _PLAN = {
     r'sets = \["eval", "second"\]': 'sets = ["second"]',
     r"samples = 8": "samples = 2",
     r"(?s)\narms = \[.*?\]": '\narms = ["no_agentic_split"]',
+    r"(?m)^trained_arms = .*": "trained_arms = []",
     r"(?m)^headline_arms = .*": 'headline_arms = ["no_agentic_split"]',
     r"(?m)^recipes = .*": 'recipes = ["sft", "rejection", "teacher", "kto", "grpo_refresh"]',
     r"(?m)^headline_recipes = .*": "headline_recipes = []",
@@ -55,9 +56,11 @@ def write_toy_study(folder: Path) -> Path:
             text = re.sub(pattern, small, text)
         if path.name == "teacher.toml":  # the teacher is scripted: let it finish
             text = text.replace("turns_max = 3", "turns_max = 12")
-        if path.name == "rejection.toml":  # a random model earns no full reward: the scripted one stands in
+        if (
+            path.name == "rejection.toml"
+        ):  # a random model earns no full reward: a scripted one stands in, which fails as well
             text = text.replace(
-                "parallel = 48", 'parallel = 48\nsampler = "scripted"\nsampler_model = "scripted-careful"'
+                "parallel = 48", 'parallel = 48\nsampler = "scripted"\nsampler_model = "scripted-hasty"'
             )
             text = text.replace("turn_tokens_max = 8", "turn_tokens_max = 2048").replace(
                 "turns_max = 3", "turns_max = 12"

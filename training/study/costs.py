@@ -1,6 +1,6 @@
 """What the parts of a study take, before any is run: minutes of one processor core, from counts alone.
 
-Promise: plain arithmetic, its assumptions named: rates measured on the shipped shape (hidden 128, four layers), mean
+Promise: plain arithmetic, its assumptions named: rates measured on the shipped shape (hidden 128, three layers), mean
 lengths of the market's own episodes, half of the rejection stage's rollouts kept. It says how parts compare and whether
 a study fits an evening; it does not know the machine.
 """
@@ -15,12 +15,13 @@ from training.recipe import Recipe, read_recipe
 from training.study.parts import Part
 from training.study.plan import Plan
 
-TRAIN_TOKENS_S = 4_000  # trained with gradient, one thread
+TRAIN_TOKENS_S = 2_500  # trained with gradient, one thread on a busy machine
 EPISODE_TOKENS, TRANSCRIPT_TOKENS = 2_100, 1_350  # a transcript without the tools' schemas
 STEP_ROWS, STEP_SHARE = 4, 0.75  # step-wise: rows of an episode, and their tokens to the whole
 SAMPLED_S, ASKED_S = 0.5, 0.02  # an episode of the model, and of a policy without weights
 KEPT = 0.5  # rollouts with full reward
 KTO_PASSES, GRPO_PASSES = 2.3, 1.4  # to a training pass: the reference, and the KL term's rows
+_FILTER_KEEPS = 0.75  # of the episodes of the agents that race on everything
 _DOCUMENT_S, _RECORDED_S, _FILTERED_S = 0.005, 0.03, 0.03
 
 
@@ -68,7 +69,7 @@ def _stage_seconds(recipe: Recipe, plan: Plan) -> float:
     sampled = 0.0
     match recipe.stage:
         case "sft":
-            rows, passes = float(train), float(len(optim.lr_sweep) or 1)
+            rows, passes = train * len(plan.agents) * _FILTER_KEEPS, float(len(optim.lr_sweep) or 1)
         case "rejection":
             sampled = named * recipe.samples * SAMPLED_S
             rows, passes = named * recipe.samples * KEPT / recipe.data.rollout_share, 1.0

@@ -89,7 +89,7 @@ def _parent_of_arm(parent: str, arm_start: str) -> str:
 
 
 def _arm_stages(plan: Plan) -> list[tuple[str, str]]:
-    arms = ("full", *(arm for arm in plan.arms if arm != "full"))
+    arms = ("full", *(arm for arm in plan.trained_arms or plan.arms if arm != "full"))
     stages = [(recipe, arm) for arm in arms for recipe in plan.arm_recipes] if plan.arms else []
     return stages + [(recipe, arm) for arm in plan.headline_arms if plan.arms for recipe in plan.headline_recipes]
 

@@ -94,6 +94,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     corpus_tokens_max: int = 4_096
     coefficient_e4_min: int = 9_000
     arms: tuple[str, ...] = ()  # ablations, by the names of `training.corpus.ablations`; `full` is always among them
+    trained_arms: tuple[str, ...] = ()  # those that are trained; empty: all. Arms of equal rows need one training
     arm_recipes: tuple[str, ...] = ("sft",)  # what each arm trains
     arm_decodes: tuple[str, ...] = ("greedy",)  # how arms are measured, by the names of `decodes`
     headline_arms: tuple[str, ...] = ("full", "no_structural_filter")
@@ -101,9 +102,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def __post_init__(self) -> None:
         """Refuse a headline arm that has no corpus."""
-        missing = set(self.headline_arms) - {FULL, *self.arms}
+        missing = {*self.headline_arms, *self.trained_arms} - {FULL, *self.arms}
         if self.arms and missing:
-            raise ValueError(f"headline_arms: {min(missing)!r} is not among the arms")
+            raise ValueError(f"headline_arms, trained_arms: {min(missing)!r} is not among the arms")
 
 
 def read_plan(path: Path) -> Plan:

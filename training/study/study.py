@@ -50,10 +50,14 @@ from training.workbench import Workbench
 
 PLAN, HTML, JSON = "plan.toml", "report.html", "report.json"
 _SAID = (
-    "A study on a synthetic catalogue of {documents} products with short ids, titles of at most {title_chars_max}"
-    " characters and no descriptions: its numbers say nothing of ShoppingBench.",
-    "The base was pre-trained from scratch on transcripts of the random tool-caller alone; it is no Qwen3 checkpoint.",
-    "Teacher and expert are the scripted model, which uses the tools alone. Tools: {tools}.",
+    "A study on a synthetic catalogue of {documents} products with short ids, titles of words alone, at most"
+    " {title_chars_max} characters long, at most {options_max} options and attributes and no descriptions: its numbers"
+    " say nothing of ShoppingBench.",
+    "The tokenizer is Qwen3's frame around {tokens} base tokens learnt from the market's own texts.",
+    "The base was pre-trained from scratch: two heads start in the shape of an induction circuit, then it learns to"
+    " repeat random tokens, then transcripts of the random tool-caller alone. It is no Qwen3 checkpoint.",
+    "Teacher and expert are the scripted model, which uses the tools alone. Tools: {tools}. Episodes: at most {turns}"
+    " turns and {context} tokens.",
 )
 
 Progress = Callable[[str, int, int], None]  # phase, done, of
@@ -124,11 +128,17 @@ class Study:
         names = [part.measurement.file_name for part in self.parts(with_ablations=True) if part.measurement]
         reports = [self._read(name) for name in names if (self.folder / "reports" / f"{name}.json").exists()]
         runs = sorted(path.parent for path in (self.folder / "runs").glob("*/recipe.toml"))
-        rules = self.plan.market
-        notes = [
-            line.format(documents=rules.documents, title_chars_max=rules.title_chars_max, tools=self.plan.tool_profile)
-            for line in _SAID
-        ]
+        plan = self.plan
+        said = {
+            "documents": plan.market.documents,
+            "title_chars_max": plan.market.title_chars_max,
+            "options_max": plan.market.options_max,
+            "tokens": plan.vocabulary.tokens,
+            "tools": plan.tool_profile,
+            "turns": plan.turns_max,
+            "context": plan.base.context,
+        }
+        notes = [line.format_map(said) for line in _SAID]
         curves = [curve for run in runs for curve in read_curves(run)]
         return make_document(reports, curves, title=f"Study {self.plan.name}", notes=notes)
 
