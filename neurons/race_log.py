@@ -2,8 +2,9 @@
 
 Promise: a fold over signed records and nothing else (`arena.race.fold`), so a restart rebuilds exactly the same
 picture, and readers that refresh at the same time count every record once. A settlement or release counts only when it
-is this store's. `race_id` "" stands for qualifying, which belongs to no race and never ends: of its records it keeps
-only those on which a verdict is owed, and the results of agents that are not decided yet.
+is this store's. `race_id` "" stands for qualifying, which belongs to no race and never ends: a node that runs for
+months asks it to be `lasting`, and then it keeps only records on which a verdict is owed, and the results of agents
+that are not decided yet.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ COMPACT_EVERY = 5_000  # records, while a long log is read for the first time
 class RaceLog:
     """The records of one race, of every validator whose log the store shows."""
 
-    def __init__(self, store: Store, race_id: str) -> None:
+    def __init__(self, store: Store, race_id: str, *, is_lasting: bool = False) -> None:
+        """`is_lasting`: forget what nobody asks for again; qualifying alone, since a settlement needs every record."""
         self._store = store
         self._race_id = race_id
+        self._is_lasting = is_lasting and race_id == QUALIFYING
         self._reading = asyncio.Lock()
         self._last_seq: dict[str, int] = {}
         self._records = RaceRecords()
@@ -75,20 +78,20 @@ class RaceLog:
         """Where an agent stands in qualifying under `policy`, from the records so far.
 
         Results under another policy don't count. A failed or closed item withdraws its problem when the problem was at
-        fault, and is a zero when the agent was; any other leaves the agent pending. Once decided it stays so for this
-        process, whatever comes later.
+        fault, and is a zero when the agent was; any other leaves the agent pending. In a lasting log it stays so for
+        this process once decided, whatever comes later.
         """
         agent = (agent_version_id, policy.policy_sha256)
-        if agent not in self._decided:
-            found = qualify(self._records.qualifying_results(*agent), problem_ids, policy)
-            if found.state == "pending":
-                return found
+        if agent in self._decided:
+            return self._decided[agent]
+        found = qualify(self._records.qualifying_results(*agent), problem_ids, policy)
+        if self._is_lasting and found.state != "pending":
             self._decided[agent] = found
             self._records.forget(*agent)
-        return self._decided[agent]
+        return found
 
     def _compact(self) -> None:
-        if self._race_id == QUALIFYING and self._fresh:
+        if self._is_lasting and self._fresh:
             self._fresh = 0
             self._records.compact()
 

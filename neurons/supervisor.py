@@ -105,7 +105,7 @@ class Supervisor:
         self._drain_s = drain_s
         failures = node.metrics.turn_failures
         self._drain = Drain(node.now_ms, on_failure=lambda loop, code: failures.labels(loop, code).inc())
-        qualifying = RaceLog(node.store, QUALIFYING)
+        qualifying = RaceLog(node.store, QUALIFYING, is_lasting=True)
         self._checkpoints = CheckpointLoop(node, checkpoints)
         self._clock = RaceClock(node, qualifying, _sharing(node, self._checkpoints))
         self._sharing = SharingLoop(node, node.sharing, self._race_id) if node.sharing else None

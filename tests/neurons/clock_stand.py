@@ -127,7 +127,7 @@ class Desk:
             metrics=Metrics(),
             log=LOG,
         )
-        self.clock = RaceClock(self.node, RaceLog(self.store, QUALIFYING))
+        self.clock = RaceClock(self.node, RaceLog(self.store, QUALIFYING, is_lasting=True))
         self.weights = WeightsLoop(self.node, self.clock)
 
     async def settle_in(self, races: int = 1) -> None:

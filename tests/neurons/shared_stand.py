@@ -93,7 +93,7 @@ class SharedDesk(Desk):
             puller=Puller(self.peers, self.held, verify),
             checkpoints=self.checkpoints,
         )
-        self.clock = RaceClock(self.node, RaceLog(self.store, QUALIFYING), sharing)
+        self.clock = RaceClock(self.node, RaceLog(self.store, QUALIFYING, is_lasting=True), sharing)
         self.weights = WeightsLoop(self.node, self.clock)
         self.anchors = AnchorLoop(self.node, RULES.anchor_every_s, is_quiet=self.clock.is_quiet)
         self.door = ExchangeDesk(

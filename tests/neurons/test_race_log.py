@@ -216,7 +216,9 @@ async def test_results_under_another_policy_do_not_count():
 async def test_decided_agents_leave_no_records_in_memory_and_their_decision_stands():
     logs = Logs()
     logs.add(*all_but(""))
-    log = await read(logs)
+    assert len((await read(logs)).evaluations) == len(SUITE)  # a reader that does not last keeps them
+    log = RaceLog(logs, "", is_lasting=True)
+    await log.refresh()
     assert log.evaluations == log.verdicts == []
     first = log.qualification(AGENT.subject.agent_version_id, SUITE, POLICY)
     assert (first.state, first.score_e4) == ("qualified", 10_000)
@@ -226,7 +228,7 @@ async def test_decided_agents_leave_no_records_in_memory_and_their_decision_stan
 
 async def test_results_read_one_by_one_come_to_what_they_come_to_read_at_once():
     logs, owing = Logs(), evaluation("p3", is_success=True)
-    log = RaceLog(logs, "")
+    log = RaceLog(logs, "", is_lasting=True)
     for payload in [*all_but("p3", is_success=False), owing]:
         logs.add(payload)
         await log.refresh()
