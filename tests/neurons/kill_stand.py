@@ -25,6 +25,7 @@ from arena.store.embedded import start_embedded
 from arena.store.postgres import PostgresStore
 from harness.catalogue.engine import open_catalogue
 from neurons.demo import RACE, VALIDATOR, DemoRun, running_validator, watch
+from neurons.race_log import QUALIFYING
 from problems.synthesis import synthesize
 from tests.neurons.arena_stand import SMALL, make_run
 
@@ -174,7 +175,12 @@ async def read_kept(run: DemoRun) -> Kept:
             await connection.close()
     finally:
         await asyncio.to_thread(server.stop)
-    evaluations = [payload for payload in payloads if isinstance(payload, EvaluationRecord)]
+    # kills take their time: the race may be over before the last, and the next one have begun
+    evaluations = [
+        payload
+        for payload in payloads
+        if isinstance(payload, EvaluationRecord) and payload.context.race_id in (QUALIFYING, RACE)
+    ]
     attempts = [payload.attempt_id for payload in payloads if isinstance(payload, AttemptRecord)]
     assert sorted(attempts) == sorted(f"{row['item_id']}:{row['fence']}" for row in fences), "a lease, one record"
     return Kept(
