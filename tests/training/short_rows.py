@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from training.corpus.model import Call, Message
 from training.model import TokenRow
 from training.recipe import Recipe, parse_recipe
 from training.render import Qwen3Codec
-from training.stages.run import RunFolder
+from training.stages.run import CHECKPOINT, RunFolder
 from training.stages.sft import Trained, train_sft
 
 ROOM = 1_000
@@ -76,6 +77,19 @@ def run_sft(
 def save(model: Any, folder: Path) -> None:
     """Keep the weights."""
     model.save_pretrained(str(folder))
+
+
+def require_killed(module: str, model: Path, folder: Path, step: int) -> None:
+    """Run a stage's program of this room (`python -m MODULE MODEL FOLDER STEP`) until it kills itself with -9 there."""
+    killed = subprocess.run(
+        [sys.executable, "-m", f"tests.training.{module}", str(model), str(folder), str(step)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        check=False,
+        timeout=300,
+    )
+    assert killed.returncode == -9, killed.stderr.decode()[-2_000:]
+    assert not (folder / CHECKPOINT).exists()
 
 
 def die_in(step: int) -> Callable[[str, int, int], None]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +16,7 @@ from hypothesis import strategies as st
 
 from problems.errors import ArenaError
 from tests.training.bandit import Bandit, grpo_recipe, run_grpo, run_losing
-from tests.training.short_rows import save
+from tests.training.short_rows import require_killed, save
 from tests.training.stock import Stock
 from tests.training.vllm_double import VllmDouble, serve
 from training.model import Rollout
@@ -28,8 +26,6 @@ from training.stages import grpo
 from training.stages.grpo import Behaviour, GrpoPorts, GrpoResult, problem_order, train_grpo
 from training.stages.run import CHECKPOINT, RunFolder
 from training.vllm_sampler import VllmSampler
-
-ROOT = Path(__file__).parents[2]
 
 
 def train(stock: Stock, out: Path, run_jobs: Any, server: Any = None, **changes: Any) -> GrpoResult:
@@ -90,15 +86,7 @@ def test_a_server_samples_with_the_adapter_of_each_renewal(stock: Stock, tmp_pat
 def test_a_run_killed_with_9_goes_on_to_the_same_losses_counts_and_weights(stock: Stock, tmp_path: Path) -> None:
     whole = run_losing(stock.folder, tmp_path / "whole")
     assert whole.steps == 5 and whole.dropped == {"not one sequence": 5} and any(lines(tmp_path / "whole", "loss"))
-    killed = subprocess.run(
-        [sys.executable, "-m", "tests.training.bandit", str(stock.folder), str(tmp_path / "killed"), "3"],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-        timeout=300,
-    )
-    assert killed.returncode == -9, killed.stderr.decode()[-2_000:]
-    assert not (tmp_path / "killed" / CHECKPOINT).exists()
+    require_killed("bandit", stock.folder, tmp_path / "killed", 3)
     again = run_losing(stock.folder, tmp_path / "killed")
     assert again == whole
     for key in ("loss", "reward", "kl", "importance_ratio", "rollouts", "rollouts/dropped: not one sequence"):

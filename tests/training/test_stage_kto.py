@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import torch
 
 from problems.errors import ArenaError
 from tests.training.kto_rows import kto_recipe, labelled, run_kto
-from tests.training.short_rows import run_sft, save, short_rows
+from tests.training.short_rows import require_killed, run_sft, save, short_rows
 from tests.training.stock import TOKENIZER
 from training.guards import GuardStopError
 from training.mask import masked_runs
@@ -24,8 +22,6 @@ from training.render import Qwen3Codec
 from training.stages.kto import pair_rows, train_kto
 from training.stages.run import CHECKPOINT, RunFolder
 from training.tiny_model import TinyShape, build_tiny_model
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -81,15 +77,7 @@ def test_wanted_rows_gain_on_unwanted_ones(model: Path, tmp_path: Path) -> None:
 def test_a_run_killed_with_9_goes_on_to_the_same_losses_and_the_same_weights(model: Path, tmp_path: Path) -> None:
     whole = run_kto(model, tmp_path / "whole")
     assert whole.steps == 4 and len(set(whole.losses)) == 4
-    killed = subprocess.run(
-        [sys.executable, "-m", "tests.training.kto_rows", str(model), str(tmp_path / "killed"), "3"],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-        timeout=300,
-    )
-    assert killed.returncode == -9, killed.stderr.decode()[-2_000:]
-    assert not (tmp_path / "killed" / CHECKPOINT).exists()
+    require_killed("kto_rows", model, tmp_path / "killed", 3)
     assert run_kto(model, tmp_path / "killed") == whole
     for key in ("loss", "kl", "rewards/chosen", "rewards/rejected"):
         kept = [

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import pytest
 import torch
 
 from problems.errors import ArenaError
-from tests.training.short_rows import run_sft, save, sft_recipe, short_rows
+from tests.training.short_rows import require_killed, run_sft, save, sft_recipe, short_rows
 from tests.training.stock import TOKENIZER, Stock
 from training.mask import masked_runs
 from training.model import TokenRow
@@ -23,8 +21,6 @@ from training.stages.run import CHECKPOINT, RunFolder
 from training.stages.sft import IGNORED, train_sft
 from training.tiny_model import TinyShape, build_tiny_model
 from training.token_rows import by_step, rows_of_traces
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -51,15 +47,7 @@ def test_the_loss_falls(model: Path, tmp_path: Path, r: int) -> None:
 
 def test_a_run_killed_with_9_goes_on_to_the_same_losses_and_the_same_weights(model: Path, tmp_path: Path) -> None:
     whole = run_sft(model, tmp_path / "whole")
-    killed = subprocess.run(
-        [sys.executable, "-m", "tests.training.short_rows", str(model), str(tmp_path / "killed"), "5"],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-        timeout=300,
-    )
-    assert killed.returncode == -9, killed.stderr.decode()[-2_000:]
-    assert not (tmp_path / "killed" / CHECKPOINT).exists()
+    require_killed("short_rows", model, tmp_path / "killed", 5)
     again = run_sft(model, tmp_path / "killed")
     assert again.losses == whole.losses
     assert [(line["step"], line.get("loss")) for line in log_lines(tmp_path / "killed")] == [
