@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 
 import asyncpg
 import pytest
@@ -15,7 +18,7 @@ from arena.records.checkpoint import sign_checkpoint
 from arena.records.report import VerifyReport
 from arena.records.sequencer import Sequencer
 from arena.records.verify import verify_store
-from arena.store.embedded import EmbeddedServer
+from arena.store.embedded import EmbeddedServer, start_embedded
 from arena.store.port import StoredCheckpoint
 from arena.store.postgres import PostgresStore
 from tests.arena.conftest import OpenStore
@@ -44,6 +47,16 @@ PAGE = 500
 PLACES_PER_COLUMN = 6
 RECORDS = 9  # an attempt, two episodes, settlement, release
 Harm = Callable[..., Awaitable[object]]
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[EmbeddedServer]:
+    """A server of this file alone: its owner reads every log there is, and none may be another test's."""
+    state_dir = Path(tempfile.mkdtemp(prefix="arena-"))
+    server = start_embedded(state_dir)
+    yield server
+    server.stop()
+    shutil.rmtree(state_dir)
 
 
 @pytest.fixture

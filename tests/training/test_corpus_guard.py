@@ -104,6 +104,23 @@ def test_a_released_row_enters_by_its_pool_and_cluster(
             assert guard(mislabelled) == (() if pool == "train" else ("leak",))
 
 
+@pytest.mark.parametrize("is_keyed", [False, True])
+def test_a_released_row_that_answers_its_problem_with_a_held_out_product_does_not_enter(
+    partition: OpenPartition, by_pool: dict[Pool, list[Problem]], held_out: dict[Pool, list[Problem]], is_keyed: bool
+) -> None:
+    """By the product's id alone, and by its title under another id."""
+    guard = Guard(partition=partition) if is_keyed else Guard(partition.manifest, held_out)
+    asked = by_pool["train"][0]
+    row = partition.row_of(partition.token(f"problem {asked.problem_id}"))
+    released = {"pool": "train", "cluster_id": row.cluster if row else "ab" * 32}
+    own = [item.product_id for item in asked.rewards]
+    assert guard(arena(foreign(asked, ids=own, titles=[item.title[0] for item in asked.rewards]), **released)) == ()
+    for problem in (one for problems in held_out.values() for one in problems):
+        for item in problem.rewards:
+            for ids, titles in (([*own, item.product_id], []), (["9" + item.product_id], [item.title[0]])):
+                assert guard(arena(foreign(asked, ids=ids, titles=titles), **released)) == ("leak",)
+
+
 @pytest.mark.parametrize("facts", [{"suite": "v1", "pool": "train", "cluster_id": "c"}, {"cluster_id": "c"}])
 def test_a_row_of_a_suite_or_of_no_release_does_not_enter(
     guard: Guard, bank: Sequence[Problem], facts: dict[str, object]

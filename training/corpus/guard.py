@@ -1,9 +1,10 @@
 """The leak guard: no trace of a held-out problem, or of one in its leak cluster, enters a corpus.
 
 Promise: the partition manifest decides (DESIGN section 5; paper A.4). A trace of the arena carries the pool and cluster
-its race released, signed; a trace from elsewhere has neither, so it is matched by what it answers (ids, title classes)
-and by its query against the held-out problems, and kept out where nothing can be known of it: better a row too few.
-What such a row says of its own pool can only keep it out. Pure, picklable, the same in any order; no switch turns it
+its race released, signed; yet an agent may answer its problem with the product that another one holds out, so the
+answer of every trace is held against what is known here: ids and title classes. A trace from elsewhere carries no
+pool, so it is matched by its query too, and kept out where nothing can be known of it: better a row too few. What such
+a row says of its own pool can only keep it out. Pure, picklable, the same in any order; no switch turns it
 off, and only `train` is ever let in. Asked at every join (`require_clean`) and again by the writer of a corpus.
 """
 
@@ -97,9 +98,14 @@ class Guard:
         pool = self._pool_of_cluster.get(facts.cluster_id or "")
         if pool not in (None, self._admits):
             return Leak(code="leak", reason=f"its cluster is held out for {pool}")
+        ids = answered(trace)
+        titles = _titles(trace, ids)
+        pools = self._pools_of_answer(ids, titles)
+        if pools:
+            return Leak(code="leak", reason=f"its answer is held out for {min(pools)}")
         if trace.source.kind == "arena" and facts.cluster_id is not None:
             return None
-        return self._find_foreign(trace)
+        return self._find_foreign(trace, ids, titles)
 
     def require_clean(self, traces: Iterable[Trace]) -> None:
         """Raises ArenaError V2099 when one of the traces may not enter, naming the first places."""
@@ -114,24 +120,26 @@ class Guard:
         if count:
             raise ArenaError("V2099", f"{count} in all; {'; '.join(found)}")
 
-    def _find_foreign(self, trace: Trace) -> Leak | None:
-        """A trace whose cluster nobody vouches for: by its answers, then by its query."""
-        if self._partition is None and not self._ids:
-            return Leak(code="leak", reason="no held-out problems are known to hold it against")
-        ids = answered(trace)
-        titles = _titles(trace, ids)
-        if not _asked(trace) and not ids:
-            return Leak(code="leak", reason="neither its query nor its answer is known")
+    def _pools_of_answer(self, ids: Sequence[str], titles: Sequence[str]) -> set[Pool]:
+        """The pools, but the admitted one, that hold out a problem which one of these products answers."""
         marks = {f"id {one}" for one in ids} | {f"title {title_key(title)}" for title in titles}
         for one in ids:
             marks |= {f"title {key}" for key in self._classes.keys_of(one)}
         pools = {self._marks[mark] for mark in marks & self._marks.keys()}
         if self._partition is not None:
-            touched = contaminated(self._partition, titles=titles, product_ids=ids, classes=self._classes)
-            asked_in = (self._partition.query_pools(text) for text in _asked(trace))
-            pools.update({*touched}.union(*asked_in) - {self._admits})
-        if pools:
-            return Leak(code="leak", reason=f"its answer or query is held out for {min(pools)}")
+            pools.update(contaminated(self._partition, titles=titles, product_ids=ids, classes=self._classes))
+        return pools - {self._admits}
+
+    def _find_foreign(self, trace: Trace, ids: Sequence[str], titles: Sequence[str]) -> Leak | None:
+        """A trace whose cluster nobody vouches for and whose answer is not held out: by its query, by resemblance."""
+        if self._partition is None and not self._ids:
+            return Leak(code="leak", reason="no held-out problems are known to hold it against")
+        if not _asked(trace) and not ids:
+            return Leak(code="leak", reason="neither its query nor its answer is known")
+        if self._partition is not None:
+            pools = set[Pool]().union(*(self._partition.query_pools(text) for text in _asked(trace))) - {self._admits}
+            if pools:
+                return Leak(code="leak", reason=f"its query is held out for {min(pools)}")
         asked = [content_words(text) for text in _asked(trace)]
         near = [self._titles.nearest(title_words(title)) for title in titles]
         near += [self._queries.nearest(words) or self._queries.within(words) for words in asked]
