@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import msgspec
 import zstandard
 
+from arena.export.handover import Spans
 from arena.export.hygiene import cleaned, holds_secret
 from arena.export.model import LogRow, Trajectory, Withheld
 from arena.export.selection import Selection, race_of
@@ -34,6 +35,7 @@ from problems.errors import ArenaError
 
 _SHA256_LENGTH = 64
 _NOTHING = b'"content":null,"body":null,"withheld":null}'  # how a row without contents ends
+_CONTENT, _BODY, _END = b'"content":', b',"body":', b',"withheld":null}'
 
 
 class Signed(msgspec.Struct, frozen=True):
@@ -67,6 +69,7 @@ class Assembled(msgspec.Struct, frozen=True):
     partition_sha256: str = ""
     trajectory: Trajectory | None = None
     is_scrubbed: bool = False
+    spans: Spans | None = None  # of an evaluation that stands whole in its line
     references: tuple[LogRow, ...] = ()
 
 
@@ -168,10 +171,13 @@ def log_row(
     )
 
 
-def whole_line(record: SignedRecord, body: bytes | None) -> bytes:
-    """The line of a whole row, as `LogRow` is encoded, with the signed bytes copied once."""
-    envelope = msgspec.json.encode(log_row(record)).removesuffix(_NOTHING)
-    return b"".join((envelope, b'"content":', record.content, b',"body":', body or b"null", b',"withheld":null}'))
+def whole_line(record: SignedRecord, body: bytes | None) -> tuple[bytes, Spans]:
+    """The line of a whole row, as `LogRow` is encoded, with the signed bytes copied once, and where they stand."""
+    envelope = msgspec.json.encode(log_row(record)).removesuffix(_NOTHING) + _CONTENT
+    said = body or b"null"
+    line = b"".join((envelope, record.content, _BODY, said, _END))
+    start = len(envelope) + len(record.content)
+    return line, Spans(len(envelope), start, start + len(_BODY), start + len(_BODY) + len(said))
 
 
 def _stub(record: SignedRecord, content: RecordContent | None, reason: Withheld) -> Assembled:
@@ -202,14 +208,16 @@ def _content_reason(record: SignedRecord, row_bytes_max: int) -> Withheld | None
 
 
 def _whole(record: SignedRecord, content: RecordContent, body: bytes | None) -> Assembled:
+    line, spans = whole_line(record, body)
     return Assembled(
         record.seq,
         race_of(content),
         record.prev,
         record.content_sha256,
-        whole_line(record, body),
+        line,
         str(content.payload.__struct_config__.tag),
         None,
+        spans=None if body is None else spans,
     )
 
 

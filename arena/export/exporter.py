@@ -9,7 +9,7 @@ writes to it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -21,13 +21,14 @@ from arena.export import journal as journals
 from arena.export.assembly import Assembled, Page, assemble, load_page, log_row, signed_content
 from arena.export.cursor import Walk, first_cursor
 from arena.export.diversity import DiversityFold
+from arena.export.handover import Outgoing
 from arena.export.journal import Journal
 from arena.export.manifest import MANIFEST, read_manifest, write_manifest, write_whole
 from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile
 from arena.export.reading import shard_trajectories
 from arena.export.selection import Selection, check_request, releases_of
-from arena.export.shards import VIEWS, LinesFile, ShardWriter, adopt, describe, shard_is_full
-from arena.export.viewing import Viewing, await_writers, open_viewing
+from arena.export.shards import LinesFile, describe, shard_is_full
+from arena.export.sinks import Finished, Sink, await_writers, open_sink
 from arena.records.chain import signing_message
 from arena.records.checkpoint import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
 from arena.records.merkle import MerkleFrontier
@@ -36,7 +37,6 @@ from arena.store.port import Store
 from problems.errors import ArenaError
 
 PAGE = 128
-THREADS = 3  # one compresses the log, one completes its file, one waits for the whole shard
 PAGES_AHEAD = 3  # of each stage: a page is a few megabytes, and a shard's end holds up nobody before it
 CHECKPOINTS, REFERENCES = "checkpoints", "references.jsonl.zst"
 
@@ -60,10 +60,10 @@ async def export_records(
 
     `start`: the cursor of an earlier export (`continued`). With `signer`, the log's own hotkey, the range ends at the
     log's head under a checkpoint signed for the export, and the manifest is signed; without, at the newest stored one.
-    `processes`: with 2 or more, views are written in a process of their own; the bytes are the same.
+    `processes`: with 2 or more, an export with views is written by a process of its own; the bytes are the same.
     Raises ArenaError V2070 for a folder that holds something else, V2071 when no checkpoint covers the range, V2073 for
     a request nothing can be made of, V2050 when the log does not lead to the checkpoint, V2021 when the server is away,
-    V2087 when the process of the views died, V2088 when a disk is full.
+    V2087 when the process that writes died, V2088 when a disk is full.
     """
     check_request(request)
     begin = start or first_cursor(request.validator)
@@ -73,16 +73,16 @@ async def export_records(
         journal = journals.load(folder, request, begin)
         views = [name for name in request.formats if name != "jsonl"]
         with (
-            ThreadPoolExecutor(max_workers=THREADS) as threads,
-            open_viewing(folder / VIEWS, views, in_process=processes > 1) as viewing,
+            ThreadPoolExecutor(max_workers=1) as threads,  # waits for the shard that is being completed
+            open_sink(folder, views, in_process=processes > 1) as sink,
         ):
             if journal is None:
                 log = await _log_range(store, begin, verify_signature, signer)
                 journal = Journal(request=request, log=log, here=begin)
                 journals.save(folder, journal)
-            await asyncio.to_thread(await_writers, folder / VIEWS)
+            await asyncio.to_thread(await_writers, folder)
             journals.clear_unfinished(folder, journal)
-            shards = _Shards(viewing, threads)
+            shards = _Shards(sink, threads)
             try:
                 return await _run(store, journal, folder, verify_signature, software, signer, progress, shards)
             except OSError as error:  # of a file: a server that went away is V2021
@@ -122,7 +122,7 @@ async def _run(
     await asyncio.to_thread(writing.finish)
     journal.log = await _ended_log(store, journal, writing.walk, verify_signature, signer)
     await _add_release_references(store, journal)
-    manifest = await asyncio.to_thread(_complete, folder, journal, writing, shards.viewing, software)
+    manifest = await asyncio.to_thread(_complete, folder, journal, writing, shards.sink, software)
     write_manifest(folder, manifest, signer)
     journals.forget(folder)
     return manifest
@@ -131,7 +131,7 @@ async def _run(
 class _Shards(NamedTuple):
     """What shards are written with."""
 
-    viewing: Viewing
+    sink: Sink
     threads: Executor
 
 
@@ -142,53 +142,53 @@ class _Writing:
         self._folder, self._journal, self._shards = folder, journal, shards
         self.fold = fold
         self.walk = Walk(journal.here)
-        self._shard: ShardWriter | None = None
+        self._rows = self._trajectories = 0  # of the shard being written
         self._keeping: Future[list[ShardFile]] | None = None  # files of the shard that is being completed
 
     def take(self, rows: list[Assembled]) -> None:
         """Write some rows. Raises ArenaError V2050 for one that does not follow the last."""
-        request, segment, trajectories = self._journal.request, list[Assembled](), 0
+        segment = list[Assembled]()
         for row in rows:
-            shard = self._shard or self._open()
-            if shard_is_full(shard.trajectories + trajectories, shard.rows + len(segment), request.rows_per_shard):
-                shard.write(segment)
+            if shard_is_full(self._trajectories, self._rows, self._journal.request.rows_per_shard):
+                self._write(segment)
                 self._end_shard()
-                segment, trajectories = [], 0
+                segment = []
             self._note(row)
             segment.append(row)
-            trajectories += row.trajectory is not None
-        if segment:
-            (self._shard or self._open()).write(segment)
+            self._rows += 1
+            self._trajectories += row.trajectory is not None
+        self._write(segment)
 
     def finish(self) -> None:
         """Complete the shard being written, if there is one: all rows were taken."""
         self._end_shard()
         self._await_kept()
 
+    def _write(self, rows: Sequence[Assembled]) -> None:
+        if rows:
+            outgoing = [Outgoing(row.line, row.trajectory, row.is_scrubbed, row.spans) for row in rows]
+            self._shards.sink.write(self._journal.shards, outgoing)
+
     def _end_shard(self) -> None:
         """Let the shard be completed, and the journal say so, while the next one is written; one at a time."""
         self._await_kept()
-        if self._shard is not None:
+        if self._rows:
             self._journal.shards += 1
             self._journal.here = self.walk.cursor()
-            behind, finished = journals.copy(self._journal), self._shard.finish()
+            behind, finished = journals.copy(self._journal), self._shards.sink.finish()
             self._keeping = self._shards.threads.submit(self._keep, behind, finished)
-            self._shard = None
+            self._rows = self._trajectories = 0
 
     def _await_kept(self) -> None:
         if self._keeping is not None:
             self._journal.files += self._keeping.result()
             self._keeping = None
 
-    def _keep(self, behind: Journal, finished: Callable[[], list[ShardFile]]) -> list[ShardFile]:
+    def _keep(self, behind: Journal, finished: Finished) -> list[ShardFile]:
         files = finished()
         behind.files += files
         journals.save(self._folder, behind)
         return files
-
-    def _open(self) -> ShardWriter:
-        self._shard = ShardWriter(self._folder, self._journal.shards, self._shards.viewing, self._shards.threads)
-        return self._shard
 
     def _note(self, row: Assembled) -> None:
         self._journal.waiting.note(self.walk, row.race_id, is_released=row.withheld != "unreleased")
@@ -336,7 +336,7 @@ def _fold_finished(folder: Path, journal: Journal) -> DiversityFold:
     return fold
 
 
-def _complete(folder: Path, journal: Journal, writing: _Writing, viewing: Viewing, software: str) -> Manifest:
+def _complete(folder: Path, journal: Journal, writing: _Writing, sink: Sink, software: str) -> Manifest:
     """Write the files about the whole export, and the manifest value."""
     log, tally = journal.log, journal.tally
     files = list(journal.files)
@@ -362,15 +362,7 @@ def _complete(folder: Path, journal: Journal, writing: _Writing, viewing: Viewin
         files=sorted_files(files),
         software=software,
     )
-    return msgspec.structs.replace(manifest, files=(*manifest.files, *finish_views(folder, manifest, viewing)))
-
-
-def finish_views(folder: Path, manifest: Manifest, viewing: Viewing) -> list[ShardFile]:
-    """Write every view's files about the whole export, under `folder`; their paths are those in the export."""
-    files: list[ShardFile] = []
-    for view, made in viewing.conclude(manifest).items():
-        files += adopt(folder, view, made)
-    return list(sorted_files(files))
+    return msgspec.structs.replace(manifest, files=(*manifest.files, *sorted_files(sink.conclude(manifest))))
 
 
 def sorted_files(files: Iterable[ShardFile]) -> tuple[ShardFile, ...]:

@@ -13,12 +13,13 @@ import msgspec
 
 from arena.export.checks import RowCheck
 from arena.export.diversity import DiversityFold
-from arena.export.exporter import PAGE, REFERENCES, finish_views, sorted_files, write_notes
+from arena.export.exporter import PAGE, REFERENCES, sorted_files, write_notes
+from arena.export.handover import Outgoing
 from arena.export.hygiene import holds_secret
 from arena.export.model import LogRow, Manifest, ShardFile, Trajectory
 from arena.export.reading import read_rows, read_scrubbed, row_trajectory
-from arena.export.shards import LOG, SCRUBBED, VIEWS, adopt, shard_is_full, shard_name
-from arena.export.viewing import Viewing
+from arena.export.shards import LOG, SCRUBBED, shard_is_full, shard_name
+from arena.export.sinks import Sink
 from problems.errors import ArenaError
 
 Progress = Callable[[int], None]  # rows done
@@ -27,10 +28,10 @@ Progress = Callable[[int], None]  # rows done
 class Rederivation:
     """One pass over the shards, into a folder of its own."""
 
-    def __init__(self, folder: Path, made: Path, manifest: Manifest, check: RowCheck, viewing: Viewing) -> None:
-        """`viewing` writes the manifest's views under `made`."""
+    def __init__(self, folder: Path, made: Path, manifest: Manifest, check: RowCheck, sink: Sink) -> None:
+        """`sink` writes the manifest's views under `made`."""
         self._folder, self._made, self._manifest, self._check = folder, made, manifest, check
-        self._viewing = viewing
+        self._sink = sink
         self._fold = DiversityFold()
         self._named = {file.path: file for file in manifest.files}
         self._files: list[ShardFile] = []
@@ -60,13 +61,13 @@ class Rederivation:
             diversity=self._fold.days(),
             files=sorted_files(self._files),
         )
-        return msgspec.structs.replace(base, files=(*base.files, *finish_views(self._made, base, self._viewing)))
+        return msgspec.structs.replace(base, files=(*base.files, *sorted_files(self._sink.conclude(base))))
 
     def _shard(self, number: int, *, is_last: bool) -> None:
         """Judge one shard's rows and write its views again."""
         scrubbed = read_scrubbed(self._folder, number)
         rows = trajectories = 0
-        batch: list[Trajectory] = []
+        batch: list[Outgoing] = []
         for row, trajectory in self._trajectories(number, scrubbed):
             if shard_is_full(trajectories, rows, self._manifest.request.rows_per_shard):
                 raise ArenaError("V2050", f"record {row.seq}: it stands in a shard that is full")
@@ -75,18 +76,18 @@ class Rederivation:
                 continue
             trajectories += 1
             self._fold.add(trajectory)
-            batch.append(trajectory)
+            batch.append(Outgoing(b"", trajectory))
             if len(batch) == PAGE:
-                self._viewing.write(number, batch)
+                self._sink.write(number, batch)
                 batch = []
         if batch:
-            self._viewing.write(number, batch)
+            self._sink.write(number, batch)
         if not is_last and not shard_is_full(trajectories, rows, self._manifest.request.rows_per_shard):
             raise ArenaError("V2050", f"{LOG}/{shard_name(number)}: the shard ends too early")
-        for view, made in self._viewing.finish()().items():
-            self._files += adopt(self._made, view, made)
-            for file in made:  # its hash is known: a whole export need not fit where this one is made
-                (self._made / VIEWS / view / file.path).unlink()
+        made = self._sink.finish()()
+        self._files += made
+        for file in made:  # its hash is known: a whole export need not fit where this one is made
+            (self._made / file.path).unlink()
         self._rows += rows
         self._add_named(f"{LOG}/{shard_name(number)}", rows)
         if scrubbed:

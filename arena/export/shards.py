@@ -1,7 +1,8 @@
 """Shards: the files of an export, some thousand trajectories at a time, each complete before it is named anywhere.
 
 Promise: where a shard ends depends on the rows alone, so an interrupted shard is made again with the same rows and
-names. Log and views of a shard are written side by side.
+names. What stands in a file depends on its rows, not on how they were handed over. Where shards are written is
+`arena.export.sinks`.
 """
 
 from __future__ import annotations
@@ -9,21 +10,30 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
 import msgspec
 import zstandard
 
-from arena.export.assembly import Assembled
+from arena.export.handover import Outgoing
 from arena.export.model import Format, ShardFile, Trajectory
-from arena.export.viewing import Viewing
+from arena.export.views import ViewWriter, open_view
 
 ZSTD_LEVEL = 1
 LOG_ROWS_PER_ROW = 10  # a shard has at most so many log rows per row the request allows it: stubs are small, not free
 SCRUBBED, LOG, VIEWS = "scrubbed", "log", "views"
 _HASHED_AT_ONCE = 1 << 20
+
+ViewFiles = dict[Format, tuple[ShardFile, ...]]  # paths relative to the view's folder
+
+
+class Written(msgspec.Struct, frozen=True):
+    """A closed shard: rows of each file of lines, by its path in the export, and the files of its views."""
+
+    lines: dict[str, int] = {}
+    views: ViewFiles = {}
 
 
 class LinesFile:
@@ -56,45 +66,54 @@ class LinesFile:
 
 
 class ShardWriter:
-    """One shard being written: log, scrubbed rows and every view asked for."""
+    """One shard being written: its files of lines and its views, each begun with its first row."""
 
-    def __init__(self, folder: Path, number: int, viewing: Viewing, threads: Executor) -> None:
-        self._folder, self._number, self._viewing, self._threads = folder, number, viewing, threads
-        self._log = LinesFile(folder / LOG / shard_name(number))
-        self._scrubbed: LinesFile | None = None
-        self.trajectories = 0
+    def __init__(self, folder: Path, views: Sequence[Format], number: int) -> None:
+        """`folder` is the export's."""
+        self.number = number
+        self._folder, self._formats = folder, views
+        self._lines: dict[str, LinesFile] = {}
+        self._views: dict[Format, ViewWriter] = {}
 
-    @property
-    def rows(self) -> int:
-        """Log rows so far."""
-        return self._log.rows
-
-    def write(self, rows: Sequence[Assembled]) -> None:
-        """Add rows, in log order."""
-        trajectories = [row.trajectory for row in rows if row.trajectory is not None]
+    def jobs(self, rows: Sequence[Outgoing]) -> list[Callable[[], None]]:
+        """What adds these rows, in log order: a job a file, to be done side by side or one after the other."""
+        shown = [row.trajectory for row in rows if row.trajectory is not None]
         scrubbed = [row.trajectory for row in rows if row.trajectory is not None and row.is_scrubbed]
-        logged = self._threads.submit(self._log.write, [row.line for row in rows])
-        if trajectories:
-            self.trajectories += len(trajectories)
-            self._viewing.write(self._number, trajectories)
+        jobs: list[Callable[[], None]] = []
+        if lines := [row.line for row in rows if row.line]:
+            jobs.append(partial(self._part(LOG).write, lines))
         if scrubbed:
-            self._scrubbed = self._scrubbed or LinesFile(self._folder / SCRUBBED / shard_name(self._number))
-            self._scrubbed.write([msgspec.json.encode(trajectory) for trajectory in scrubbed])
-        logged.result()
+            jobs.append(partial(self._part(SCRUBBED).write, [msgspec.json.encode(one) for one in scrubbed]))
+        if shown and not self._views:
+            self._views = {view: self._opened(view) for view in self._formats}
+        return jobs + [partial(writer.write, shown) for writer in self._views.values() if shown]
 
-    def finish(self) -> Callable[[], list[ShardFile]]:
-        """Complete every file of the shard, beside what comes next: what it returns waits, and describes them."""
-        lines = [file for file in (self._log, self._scrubbed) if file]
-        described = [self._threads.submit(_complete, self._folder, file) for file in lines]
-        viewed = self._viewing.finish()
+    def close(self) -> Written:
+        """Complete every file."""
+        for file in self._lines.values():
+            file.close()
+        return Written(
+            lines={f"{part}/{file.path.name}": file.rows for part, file in self._lines.items()},
+            views={view: writer.finish() for view, writer in self._views.items()},
+        )
 
-        def finished() -> list[ShardFile]:
-            files = [one.result() for one in described]
-            for view, made in viewed().items():
-                files += adopt(self._folder, view, made)
-            return files
+    def _part(self, part: str) -> LinesFile:
+        if part not in self._lines:
+            self._lines[part] = LinesFile(self._folder / part / shard_name(self.number))
+        return self._lines[part]
 
-        return finished
+    def _opened(self, view: Format) -> ViewWriter:
+        folder = self._folder / VIEWS / view
+        folder.mkdir(parents=True, exist_ok=True)
+        return open_view(view, folder, self.number)
+
+
+def described(folder: Path, written: Written) -> list[ShardFile]:
+    """A closed shard's files as the manifest names them, on disk for good."""
+    files = [describe(folder, folder / path, rows) for path, rows in written.lines.items()]
+    for view, made in written.views.items():
+        files += adopt(folder, view, made)
+    return files
 
 
 def shard_name(number: int) -> str:
@@ -132,11 +151,6 @@ def file_hash(path: Path) -> tuple[str, int]:
             digest.update(chunk)
             size += len(chunk)
     return digest.hexdigest(), size
-
-
-def _complete(folder: Path, lines: LinesFile) -> ShardFile:
-    lines.close()
-    return describe(folder, lines.path, lines.rows)
 
 
 def scrubbed_line(line: bytes) -> Trajectory:

@@ -24,8 +24,8 @@ from arena.export.model import Manifest
 from arena.export.reading import VerdictFile, read_lines
 from arena.export.rederive import Rederivation
 from arena.export.selection import check_request
-from arena.export.shards import LOG, VIEWS, file_hash, shard_name
-from arena.export.viewing import open_viewing
+from arena.export.shards import LOG, file_hash, shard_name
+from arena.export.sinks import open_sink
 from arena.records.checkpoint import Checkpoint, read_checkpoint
 from arena.records.log_check import LogCheck, LogStart
 from arena.records.report import VerifyReport
@@ -187,8 +187,8 @@ class _Rows:
         views = [view for view in self._manifest.request.formats if view != "jsonl"]
         with tempfile.TemporaryDirectory(prefix="arena-export-") as name:
             made = Path(name)
-            with open_viewing(made / VIEWS, views, in_process=self._processes > 0) as viewing:
-                again = Rederivation(self._folder, made, self._manifest, rows, viewing)
+            with open_sink(made, views, in_process=self._processes > 0) as sink:
+                again = Rederivation(self._folder, made, self._manifest, rows, sink)
                 return again.run(self._shards, lambda done: self._tell(taken + done))
 
     def _looked(self, path: str, looking: Looking) -> Iterator[Looked]:

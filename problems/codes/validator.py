@@ -224,7 +224,7 @@ ROWS = (
     ),
     row(
         "V2087",
-        "process that writes an export's views died",
+        "process that writes an export died",
         "exit code 3; finished shards stay, and nothing unfinished counts",
         "look for memory pressure or a full disk, then repeat the command: it goes on behind the last finished shard",
     ),
