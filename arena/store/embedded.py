@@ -38,6 +38,7 @@ START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 30
 POLL_S = 0.02
 ORPHAN_POLL_S = 0.2
+_STARTS_MAX = 2  # the second, where the server that was adopted was dying
 
 _ORPHANS = b"pre-existing shared memory block"  # processes of a killed server still end
 
@@ -142,8 +143,12 @@ def _start(paths: ServerPaths, user: ServerUser) -> EmbeddedServer:
     """The started server with this process's share in it; a server that nobody can use is not left running."""
     share = _open_lock(paths.home / "users.lock")
     try:
-        server = EmbeddedServer(paths, user, share, _ensure_running(paths, user))
-        _migrate_recovered(server.owner_dsn)
+        for _ in range(_STARTS_MAX):
+            server = EmbeddedServer(paths, user, share, _ensure_running(paths, user))
+            if _migrate_recovered(paths, server.owner_dsn):
+                break
+        else:
+            raise _start_error(paths, "the server ended while its schema was migrated")
     except BaseException:
         if _try_lock(share, fcntl.LOCK_EX):
             _stop_postmaster(paths)
@@ -153,15 +158,22 @@ def _start(paths: ServerPaths, user: ServerUser) -> EmbeddedServer:
     return server
 
 
-def _migrate_recovered(owner_dsn: str) -> None:
-    """Migrate as soon as the server serves: one that was adopted may still recover from a crash."""
+def _migrate_recovered(paths: ServerPaths, owner_dsn: str) -> bool:
+    """Migrate as soon as the server serves: one that was adopted may still recover from a crash, or be dying already.
+
+    False when it ended meanwhile.
+    """
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         try:
             migrate(owner_dsn)
-            return
+            return True
         except ArenaError as error:
-            if not is_recovering(error) or time.monotonic() > deadline:
+            if not is_recovering(error):
+                raise
+            if _running_postmaster(paths) is None:
+                return False
+            if time.monotonic() > deadline:
                 raise
         time.sleep(POLL_S)
 

@@ -166,7 +166,7 @@ async def test_a_dropped_moved_swapped_cut_or_replaced_row_is_found_and_named(st
 async def test_a_doubled_row_is_found_and_named(store, harm):
     columns = "validator, seq, appended_at, kind, race_id, body_sha256, prev, sha256, signature, content"
     await harm(
-        f"insert into arena.record (day, {columns}) select day + 1, {columns} from arena.record"
+        f"insert into arena.record (day, {columns}) select day + 3, {columns} from arena.record"
         " where {log} and seq = 4"
     )
     found = [(defect.rule, defect.seq) for defect in (await report_of(store)).defects]
@@ -297,7 +297,7 @@ async def test_a_doubled_row_at_the_end_of_a_page_is_found_in_full_and_as_a_leaf
     point = (await verify_store(store, verify)).logs[0].checkpoint
     columns = "validator, seq, appended_at, kind, race_id, body_sha256, prev, sha256, signature, content"
     await harm(
-        f"insert into arena.record (day, {columns}) select day + 1, {columns} from arena.record"
+        f"insert into arena.record (day, {columns}) select day + 3, {columns} from arena.record"
         f" where {{log}} and seq = {PAGE}"
     )
     assert (await report_of(store)).defects[0].seq == PAGE

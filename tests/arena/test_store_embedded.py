@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import util
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from arena.chain.keys import keypair_signer, verify
 from arena.records.body import decode_content
 from arena.records.sequencer import Sequencer
 from arena.records.verify import verify_store
-from arena.store.embedded import is_running, start_embedded
+from arena.store.embedded import EmbeddedServer, is_running, start_embedded
 from arena.store.postgres import PostgresStore
 from problems.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, attempt
@@ -97,6 +98,30 @@ async def test_an_open_store_survives_a_crash_of_its_server(state_dir: Path) -> 
     await store.close()
     server.stop()
     again.stop()
+
+
+def test_a_server_that_was_adopted_while_it_died_is_started_again(state_dir: Path) -> None:
+    server = start_embedded(state_dir)
+    postmaster = psutil.Process(server.pid)
+    postmaster.suspend()  # it is there, its file says ready, and it answers nobody
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        adopting = thread.submit(start_embedded, state_dir)
+        with pytest.raises(TimeoutError):
+            adopting.result(timeout=1)
+        for process in (postmaster, *postmaster.children()):
+            process.kill()
+        again = adopting.result()
+    assert again.pid != postmaster.pid
+    assert asyncio.run(_seq(again)) == 0
+    server.stop()
+    again.stop()
+
+
+async def _seq(server: EmbeddedServer) -> int:
+    store = await PostgresStore.open(await asyncio.to_thread(server.dsn_for, ALICE.hotkey), ALICE.hotkey)
+    seq = (await store.head(ALICE.hotkey)).seq
+    await store.close()
+    return seq
 
 
 def test_the_last_user_stops_the_server_and_not_the_first(state_dir: Path) -> None:
