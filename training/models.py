@@ -2,7 +2,8 @@
 
 Promise: adapters of earlier stages are merged, each onto the model it was trained on, before the next one trains; so
 every run trains one adapter on one plain model. Full training keeps its weights in fp32, whatever is computed in bf16:
-small updates would round away. Attention is SDPA (paper B.1). Nothing is fetched: a model is a local folder, or a name
+small updates would round away. Attention is SDPA (paper B.1), without a mask where rows are padded on the right: the
+same numbers for a quarter less work on CPU. Nothing is fetched: a model is a local folder, or a name
 that the local cache holds.
 """
 
@@ -52,11 +53,27 @@ def open_model(name: str, dtype: torch.dtype) -> Any:
     from transformers import AutoModelForCausalLM
 
     try:
-        return AutoModelForCausalLM.from_pretrained(
+        model = AutoModelForCausalLM.from_pretrained(
             name, dtype=dtype, attn_implementation="sdpa", local_files_only=True
         )
     except (OSError, ValueError) as error:
         raise ArenaError("V2124", f"{name}: {error}") from error
+    model.register_forward_pre_hook(_without_right_padding, with_kwargs=True)
+    return model
+
+
+def _without_right_padding(module: Any, given: Any, named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """A whole pass over rows that are padded on the right alone asks for no mask.
+
+    Attention looks back only, so no token of a row sees what stands behind its end, and nothing there is learnt. Told
+    of no mask, the engine attends causally and leaves out the half that a mask has it compute and throw away.
+    """
+    mask = named.get("attention_mask")
+    if isinstance(mask, torch.Tensor) and mask.dim() == 2 and named.get("past_key_values") is None:
+        is_padded_on_the_left = bool((mask[:, 1:] > mask[:, :-1]).any())
+        if not is_padded_on_the_left:
+            named["attention_mask"] = None
+    return given, named
 
 
 def save_served(run: Path, target: Path, *, is_bf16: bool) -> str:
