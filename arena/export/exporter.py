@@ -1,15 +1,16 @@
 """The exporter: one pass over a range of a validator's log, from the store into a folder that can be checked offline.
 
 Promise: every record of the range stands in `log/`, whole or as a stub; nothing goes out that the release rule holds
-back; memory is bounded by a page and a shard, whatever the log's length. Killed at any instant and started again with
-the same request it goes on behind the last finished shard; the manifest is written last. It reads the store and never
-writes to it.
+back; memory is bounded by some pages of records and a shard, whatever the log's length. Killed at any instant and
+started again with the same request it goes on behind the last finished shard; the manifest is written last. It reads
+the store and never writes to it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -73,6 +74,7 @@ async def export_records(
         journal = journals.load(folder, request, begin)
         views = [name for name in request.formats if name != "jsonl"]
         with (
+            _disk_named(folder),
             ThreadPoolExecutor(max_workers=1) as threads,  # waits for the shard that is being completed
             open_sink(folder, views, in_process=processes > 1) as sink,
         ):
@@ -83,10 +85,16 @@ async def export_records(
             await asyncio.to_thread(await_writers, folder)
             journals.clear_unfinished(folder, journal)
             shards = _Shards(sink, threads)
-            try:
-                return await _run(store, journal, folder, verify_signature, software, signer, progress, shards)
-            except OSError as error:  # of a file: a server that went away is V2021
-                raise ArenaError("V2088", f"{folder}: {error.strerror or error}") from error
+            return await _run(store, journal, folder, verify_signature, software, signer, progress, shards)
+
+
+@contextlib.contextmanager
+def _disk_named(folder: Path) -> Iterator[None]:
+    """Raises ArenaError V2088 for an OSError: it is of a file, since a server that went away is V2021."""
+    try:
+        yield
+    except OSError as error:
+        raise ArenaError("V2088", f"{folder}: {error.strerror or error}") from error
 
 
 def continued(previous: Manifest, request: Request) -> Cursor:

@@ -28,7 +28,8 @@ from arena.export.views import finish_export, require_views
 from arena.records.workers import begin_process
 from problems.errors import ArenaError
 
-AHEAD = 8  # batches that may wait for the process, a few megabytes each: enough that its start holds nobody up
+AHEAD = 8  # batches that may wait for the process: enough that its start holds nobody up
+AHEAD_BYTES = 64 << 20  # of them, whatever a row's size; one batch may always wait
 
 Finished = Callable[[], list[ShardFile]]  # waits for what it gives
 T = TypeVar("T")
@@ -87,25 +88,36 @@ class ProcessSink:
 
     def __init__(self, folder: Path, pool: ProcessPoolExecutor) -> None:
         self._folder, self._pool = folder, pool
-        self._running = deque[Future[Any]]([pool.submit(_load)])
+        self._running = deque[tuple[Future[Any], int]]([(pool.submit(_load), 0)])  # with the bytes they wait with
 
     def write(self, shard_number: int, rows: Sequence[Outgoing]) -> None:
         """Add to a shard. Raises ArenaError V2087, and V2073 for a format that can't be loaded."""
-        self._running.append(self._submit(_write_packed, shard_number, pack(rows)))
-        while len(self._running) > AHEAD:
-            _result(self._running.popleft())
+        packed = pack(rows)
+        self._running.append((self._submit(_write_packed, shard_number, packed), len(packed)))
+        while len(self._running) > AHEAD or (self._waiting_bytes > AHEAD_BYTES and len(self._running) > 1):
+            _result(self._running.popleft()[0])
 
     def finish(self) -> Finished:
-        """Complete the shard. Raises as `write`, when waited for."""
-        finishing = self._submit(_finish_shard)
-        self._running.append(finishing)
-        return lambda: described(self._folder, _result(finishing))
+        """Complete the shard. Raises as `write`, when waited for: a shard of which a batch failed is none."""
+        before, finishing = [one for one, _ in self._running], self._submit(_finish_shard)
+        self._running.append((finishing, 0))
+
+        def finished() -> list[ShardFile]:
+            for one in before:
+                _result(one)
+            return described(self._folder, _result(finishing))
+
+        return finished
 
     def conclude(self, manifest: Manifest) -> list[ShardFile]:
         """Write the files about the whole export. Raises as `write`."""
         while self._running:
-            _result(self._running.popleft())
+            _result(self._running.popleft()[0])
         return _adopted(self._folder, _result(self._submit(_conclude, _ENCODER.encode(manifest))))
+
+    @property
+    def _waiting_bytes(self) -> int:
+        return sum(size for _, size in self._running)
 
     def _submit(self, work: Callable[..., T], *values: object) -> Future[T]:
         try:

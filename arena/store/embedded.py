@@ -187,8 +187,7 @@ def is_running(state_dir: Path) -> bool:
 def _ensure_running(paths: ServerPaths, user: ServerUser) -> Secrets:
     postmaster = _running_postmaster(paths)
     passwords = _read_secrets(paths)
-    if postmaster is not None and passwords is not None:
-        _wait_until_ready(paths, postmaster.pid, lambda: not postmaster.is_running())
+    if postmaster and passwords and _becomes_ready(paths, postmaster.pid, lambda: _running_postmaster(paths) is None):
         return passwords
     folder = binaries(paths.home, user)
     if passwords is None or not (paths.data / "PG_VERSION").exists():
@@ -244,7 +243,8 @@ def _start_postmaster(paths: ServerPaths, user: ServerUser, folder: Path) -> Non
 def _launch(paths: ServerPaths, command: list[str], user: ServerUser) -> None:
     with paths.log.open("a") as log:
         process = _popen(command, user, log)
-    _wait_until_ready(paths, process.pid, lambda: process.poll() is not None)
+    if not _becomes_ready(paths, process.pid, lambda: process.poll() is not None):
+        raise _start_error(paths, "the server ended while it started")
 
 
 def _popen(command: list[str], user: ServerUser, log: IO[str]) -> subprocess.Popen[bytes]:
@@ -264,15 +264,16 @@ def _popen(command: list[str], user: ServerUser, log: IO[str]) -> subprocess.Pop
     )
 
 
-def _wait_until_ready(paths: ServerPaths, pid: int, has_ended: Callable[[], bool]) -> None:
-    """Waits until the pid file, which a killed server may have left "ready", is this server's and says so."""
+def _becomes_ready(paths: ServerPaths, pid: int, has_ended: Callable[[], bool]) -> bool:
+    """Waits until the pid file, which a killed server may have left "ready", is this server's and says so. False when
+    the server ends instead: one that was adopted may have been stopping."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         lines = [line.strip() for line in _pid_file(paths.data)]
         if len(lines) > 7 and lines[0] == str(pid) and lines[7] == "ready":
-            return
+            return True
         if has_ended():
-            raise _start_error(paths, "the server ended while it started")
+            return False
         time.sleep(POLL_S)
     raise _start_error(paths, f"the server was not ready after {START_TIMEOUT_S} s")
 

@@ -1,6 +1,8 @@
-"""Rows handed to the process that writes them arrive as they were, and a body is sent once."""
+"""Rows handed to the process that writes them arrive as they were, once; and a batch that failed ends its shard."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -9,10 +11,11 @@ from arena.export.assembly import whole_line
 from arena.export.handover import Outgoing, Spans, pack, unpack
 from arena.export.model import Trajectory
 from arena.export.reading import read_row
+from arena.export.sinks import AHEAD_BYTES, open_sink
 from arena.records.body import encode_body, encode_content
 from arena.records.model import SignedRecord
 from judge.verdict import UnscoredVerdict
-from problems.errors import Failure
+from problems.errors import ArenaError, Failure
 from tests.arena.trajectory_stand import appending, narrating, replace, trajectory
 
 UNJUDGED = UnscoredVerdict(body_sha256="ab", rubric_id="reasoning/1", failure=Failure(code="U3002"))
@@ -65,3 +68,32 @@ def test_what_was_packed_comes_out_again_in_order() -> None:
 def test_a_body_that_stands_in_its_line_is_sent_once(name: str) -> None:
     line, spans, _, body = line_of(SHOWN[name])
     assert len(pack([Outgoing(line, SHOWN[name], False, spans)])) < len(line) + len(body)
+
+
+def test_a_shard_of_which_a_batch_failed_is_never_called_complete(tmp_path: Path) -> None:
+    line, spans, _, _ = line_of(SHOWN["agentic"])
+    whole = [Outgoing(line, SHOWN["agentic"], False, spans)]
+    broken = [Outgoing(line, SHOWN["agentic"], False, replace(spans, body_end=spans.body_start + 1))]
+    with open_sink(tmp_path, ["parquet"], in_process=True) as sink:
+        sink.write(0, whole)
+        first = sink.finish()
+        sink.write(1, whole)
+        sink.write(1, broken)
+        sink.write(1, whole)
+        second = sink.finish()
+        sink.write(2, whole)
+        third = sink.finish()
+        assert [file.path for file in first()] == ["log/000000.jsonl.zst", "views/parquet/000000.parquet"]
+        with pytest.raises(ArenaError):
+            second()
+        with pytest.raises(ArenaError):
+            third()
+
+
+def test_batches_wait_by_their_size_and_all_are_written(tmp_path: Path) -> None:
+    line = b'{"a":"' + b"x" * (AHEAD_BYTES // 2) + b'"}'
+    with open_sink(tmp_path, ["parquet"], in_process=True) as sink:
+        for _ in range(5):
+            sink.write(0, [Outgoing(line)])
+        (file,) = sink.finish()()
+    assert file.rows == 5

@@ -166,12 +166,15 @@ def test_an_export_whose_view_process_is_killed_says_so_and_goes_on_afterwards(l
     assert contents(tmp_path / "out") == whole
 
 
+@pytest.mark.parametrize("bytes_max", [10, FILE_BYTES_MAX])  # too little for the journal; for a file of a shard
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_full_disk_is_said_and_the_same_command_goes_on_when_there_is_room(log, whole, tmp_path, processes):
+def test_a_full_disk_is_said_and_the_same_command_goes_on_when_there_is_room(
+    log, whole, tmp_path, processes, bytes_max
+):
     failed = multiprocessing.get_context("fork").Queue()
 
     def run() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, resource.RLIM_INFINITY))
         try:
             export(log, tmp_path / "out", processes=processes, **OPTIONS)
         except ArenaError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import shutil
@@ -115,6 +116,32 @@ def test_a_server_that_was_adopted_while_it_died_is_started_again(state_dir: Pat
     assert asyncio.run(_seq(again)) == 0
     server.stop()
     again.stop()
+
+
+def test_a_server_that_is_stopping_is_started_again_when_it_has_stopped(state_dir: Path) -> None:
+    server = start_embedded(state_dir)
+    postmaster = psutil.Process(server.pid)
+    checkpointer = _child(postmaster, "checkpointer")
+    checkpointer.suspend()  # the last of a server's processes to end
+    postmaster.send_signal(signal.SIGINT)
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        adopting = thread.submit(start_embedded, state_dir)
+        with pytest.raises(TimeoutError):
+            adopting.result(timeout=1)
+        checkpointer.resume()
+        again = adopting.result()
+    assert again.pid != postmaster.pid
+    assert asyncio.run(_seq(again)) == 0
+    server.stop()
+    again.stop()
+
+
+def _child(postmaster: psutil.Process, title: str) -> psutil.Process:
+    for process in postmaster.children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # sessions come and go
+            if title in " ".join(process.cmdline()):
+                return process
+    raise AssertionError(f"the server has no {title}")
 
 
 async def _seq(server: EmbeddedServer) -> int:

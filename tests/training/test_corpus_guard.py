@@ -121,6 +121,29 @@ def test_a_released_row_that_answers_its_problem_with_a_held_out_product_does_no
                 assert guard(arena(foreign(asked, ids=ids, titles=titles), **released)) == ("leak",)
 
 
+def test_a_released_dev_row_may_name_what_is_trained_on_and_no_other_pools_answer(
+    partition: OpenPartition, by_pool: dict[Pool, list[Problem]]
+) -> None:
+    guard = Guard(partition=partition, admits="dev")
+    asked = by_pool["dev"][0]
+    row = partition.row_of(partition.token(f"problem {asked.problem_id}"))
+    assert row is not None
+    for pool, codes in (("train", ()), ("dev", ()), ("eval", ("leak",))):
+        named = [item.product_id for item in by_pool[pool][0].rewards]
+        assert guard(arena(foreign(asked, ids=named), pool="dev", cluster_id=row.cluster)) == codes
+
+
+def test_results_of_any_form_are_looked_through(guard: Guard, by_pool: dict[Pool, list[Problem]]) -> None:
+    """What an agent's own code showed its model may have a list where an id belongs."""
+    asked, held = by_pool["train"][0], by_pool["eval"][0].rewards[0]
+    trace = foreign(asked, ids=["9"], titles=[held.title[0]])
+    shown = msgspec.json.encode([{"product_id": ["9"], "title": "x"}, {"product_id": "9", "title": ["y"]}]).decode()
+    strange = tuple(replace(one, content=shown) if one.role == "tool" else one for one in trace.messages)
+    released = {"pool": "train", "cluster_id": "ab" * 32}
+    assert guard(arena(replace(trace, messages=strange), **released)) == ()
+    assert guard(arena(trace, **released)) == ("leak",)
+
+
 @pytest.mark.parametrize("facts", [{"suite": "v1", "pool": "train", "cluster_id": "c"}, {"cluster_id": "c"}])
 def test_a_row_of_a_suite_or_of_no_release_does_not_enter(
     guard: Guard, bank: Sequence[Problem], facts: dict[str, object]
