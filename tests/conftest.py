@@ -1,9 +1,10 @@
 """What every room's tests share: one hypothesis profile (how fast a shared machine draws examples says nothing about
-the code), and logs that end with the test that configured them.
+the code), logs that end with the test that configured them, and a Ctrl-C that reaches the commands they start.
 """
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,9 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared-machine")
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell starts what runs in the background so
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
