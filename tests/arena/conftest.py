@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import shutil
 import tempfile
@@ -23,14 +24,21 @@ OpenStore = Callable[..., Awaitable[PostgresStore]]
 _races = (f"race-{number}" for number in itertools.count())
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[EmbeddedServer]:
+@contextlib.contextmanager
+def running_server() -> Iterator[EmbeddedServer]:
     """A running embedded server in a short folder of its own."""
     state_dir = Path(tempfile.mkdtemp(prefix="arena-"))
     server = start_embedded(state_dir)
     yield server
     server.stop()
     shutil.rmtree(state_dir)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[EmbeddedServer]:
+    """The server that most tests share."""
+    with running_server() as server:
+        yield server
 
 
 @pytest.fixture

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from pathlib import Path
 
 import asyncpg
 import pytest
@@ -18,10 +15,10 @@ from arena.records.checkpoint import sign_checkpoint
 from arena.records.report import VerifyReport
 from arena.records.sequencer import Sequencer
 from arena.records.verify import verify_store
-from arena.store.embedded import EmbeddedServer, start_embedded
+from arena.store.embedded import EmbeddedServer
 from arena.store.port import StoredCheckpoint
 from arena.store.postgres import PostgresStore
-from tests.arena.conftest import OpenStore
+from tests.arena.conftest import OpenStore, running_server
 from tests.arena.log_stand import HOST, START_MS, Clock, attempt, episode, release, settlement
 from tests.arena.test_store_roles import as_owner
 
@@ -52,11 +49,8 @@ Harm = Callable[..., Awaitable[object]]
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[EmbeddedServer]:
     """A server of this file alone: its owner reads every log there is, and none may be another test's."""
-    state_dir = Path(tempfile.mkdtemp(prefix="arena-"))
-    server = start_embedded(state_dir)
-    yield server
-    server.stop()
-    shutil.rmtree(state_dir)
+    with running_server() as server:
+        yield server
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import util
 from pathlib import Path
@@ -31,6 +31,7 @@ from tests.arena.log_stand import HOST, Clock, attempt
 
 ROOT = Path(__file__).parents[2]
 ALICE = keypair_signer("//Alice")
+Ending = Callable[[psutil.Process], None]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as another user")
 
 
@@ -102,33 +103,35 @@ async def test_an_open_store_survives_a_crash_of_its_server(state_dir: Path) -> 
 
 
 def test_a_server_that_was_adopted_while_it_died_is_started_again(state_dir: Path) -> None:
-    server = start_embedded(state_dir)
-    postmaster = psutil.Process(server.pid)
-    postmaster.suspend()  # it is there, its file says ready, and it answers nobody
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        adopting = thread.submit(start_embedded, state_dir)
-        with pytest.raises(TimeoutError):
-            adopting.result(timeout=1)
+    def die(postmaster: psutil.Process) -> None:
         for process in (postmaster, *postmaster.children()):
             process.kill()
-        again = adopting.result()
-    assert again.pid != postmaster.pid
-    assert asyncio.run(_seq(again)) == 0
-    server.stop()
-    again.stop()
+
+    # it is there, its file says ready, and it answers nobody
+    require_started_again(state_dir, psutil.Process.suspend, die)
 
 
 def test_a_server_that_is_stopping_is_started_again_when_it_has_stopped(state_dir: Path) -> None:
+    held: list[psutil.Process] = []
+
+    def begin_to_stop(postmaster: psutil.Process) -> None:
+        held.append(_child(postmaster, "checkpointer"))  # the last of a server's processes to end
+        held[0].suspend()
+        postmaster.send_signal(signal.SIGINT)
+
+    require_started_again(state_dir, begin_to_stop, lambda _: held[0].resume())
+
+
+def require_started_again(state_dir: Path, ail: Ending, end: Ending) -> None:
+    """Start a server that ails, which waits for it; when it ends, another runs."""
     server = start_embedded(state_dir)
     postmaster = psutil.Process(server.pid)
-    checkpointer = _child(postmaster, "checkpointer")
-    checkpointer.suspend()  # the last of a server's processes to end
-    postmaster.send_signal(signal.SIGINT)
+    ail(postmaster)
     with ThreadPoolExecutor(max_workers=1) as thread:
         adopting = thread.submit(start_embedded, state_dir)
         with pytest.raises(TimeoutError):
             adopting.result(timeout=1)
-        checkpointer.resume()
+        end(postmaster)
         again = adopting.result()
     assert again.pid != postmaster.pid
     assert asyncio.run(_seq(again)) == 0

@@ -206,8 +206,8 @@ def _start_and_kill(plan: Path, out: Path, mark: Path) -> None:
 
 def test_a_stage_that_cannot_be_trained_is_named_and_keeps_no_other_from_the_table(tmp_path: Path) -> None:
     plan = write_toy_study(tmp_path / "recipes")
-    parts = open_study(plan, tmp_path / "out").parts()
     study = open_study(plan, tmp_path / "out")
+    parts = study.parts()
     for part in parts[:2]:  # market and tokenizer
         study.run(part)
     for part in parts:
