@@ -1,12 +1,17 @@
 # The sampler of training runs and the endpoint of re-entered models: vLLM in an environment of its own, since its pins of
-# torch and transformers can't live beside ours. Spoken to over HTTP alone (training/vllm_sampler.py).
+# torch and transformers can't live beside ours. Spoken to over HTTP alone (training/vllm_sampler.py). What speaks to it
+# has met a double of this API in the tests, and no server yet.
 #
+# A run's adapters have to be merged before they are served, which `arena reenter` does:
+#
+#   arena reenter runs/paper/sft --name paper-sft --out runs/entry/sft
 #   docker build -f docker/vllm.Dockerfile -t agent-arena-vllm docker
-#   docker run --gpus all --ipc=host -p 127.0.0.1:8000:8000 -v "$PWD/runs:/runs" agent-arena-vllm \
-#       /runs/entry/model --served-model-name NAME@HASH
+#   docker run --gpus all --ipc=host -p 127.0.0.1:8000:8000 -v "$(pwd -P)/runs:$(pwd -P)/runs:ro" agent-arena-vllm \
+#       --model "$(pwd -P)/runs/entry/sft/model" --served-model-name paper-sft --gpu-memory-utilization 0.5
 #
-# A recipe then says `sampler = "http://127.0.0.1:8000/v1"` and `sampler_model = "NAME@HASH"`. Adapters are read by the
-# server: mount their folder under the path the trainer sees. The API has no key here: publish it on loopback only.
+# The served name is a recipe's `sampler_model` (`sampler = "http://127.0.0.1:8000/v1"`); for races it is the NAME@HASH
+# that `arena reenter` prints. Folders keep the path they have outside: a renewed policy's adapter is read by the server
+# itself, from the path that the trainer sends. The API has no key here: publish it on loopback only.
 ARG VLLM_VERSION=0.33.0
 FROM vllm/vllm-openai:v${VLLM_VERSION}
 
@@ -15,9 +20,12 @@ ENV VLLM_ALLOW_RUNTIME_LORA_UPDATING=True \
     HF_HUB_OFFLINE=1
 
 # 32,768: rollouts of 25 turns outgrew 16,384 (paper, B.6). raw_logprobs at temperature 1 is what a trainer computes.
+# A fifth of the card, not vLLM's nine tenths: GRPO trains beside the server (training/recipes/README.md). The last value
+# of an argument counts, so `docker run` may name another.
 ENTRYPOINT ["python3", "-m", "vllm.entrypoints.openai.api_server", \
     "--host", "0.0.0.0", "--port", "8000", \
     "--max-model-len", "32768", \
+    "--gpu-memory-utilization", "0.2", \
     "--logprobs-mode", "raw_logprobs", \
     "--enable-lora", "--max-lora-rank", "64", \
     "--generation-config", "vllm"]

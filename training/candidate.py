@@ -1,12 +1,13 @@
 """A model from a folder as somebody to examine: weights, tokenizer, and what it may have seen of the set.
 
 Promise: a finished run is opened with the adapters of all its stages, and only after its lineage was held against the
-set. A plain model folder is a base, of whose training nothing is known.
+set. A plain model folder is a base, of whose training nothing is known. Where a server samples, the folder still says
+who is examined, and no weights are opened here; that the server holds the same is said to be unchecked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,8 @@ import torch
 
 from problems.model import Problem
 from training.contamination import learnt_by, require_unseen
-from training.model import Sampler
+from training.model import ChatCodec, Sampler
+from training.model_folder import require_candidate
 from training.models import open_model, open_run, placed
 from training.render import Qwen3Codec
 from training.sampling import LocalSampler
@@ -22,6 +24,7 @@ from training.stages.engine import quiet_engine
 from training.stages.run import LINEAGE, open_checkpoint, weights_sha256
 
 UNKNOWN = "nothing is known of its training"
+OpenSampler = Callable[[ChatCodec], Sampler]
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,30 +37,40 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_candidate(
-    folder: Path, problems: Sequence[Problem], *, tokenizer: Path | None = None, sample_rows: int = 1
+    folder: Path,
+    problems: Sequence[Problem],
+    *,
+    tokenizer: Path | None = None,
+    sample_rows: int = 1,
+    open_sampler: OpenSampler | None = None,
 ) -> Candidate:
-    """The model in `folder`, on the GPU in bf16 where there is one.
+    """The model in `folder`, on the GPU in bf16 where there is one, or behind `open_sampler`.
 
     Raises GuardStopError when it was trained on one of `problems`, ArenaError V2121 or V2124 for a folder that can't be
     opened, V2166 for a run whose lineage does not hold.
     """
-    quiet_engine()
-    dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
-    if (folder / LINEAGE).exists():
+    require_candidate(str(folder))
+    is_run, words, contamination = (folder / LINEAGE).exists(), folder, UNKNOWN
+    if is_run:
         checkpoint, _ = open_checkpoint(folder)
         learnt = learnt_by(folder)
         require_unseen(problems, learnt)
-        model, words, version = open_run(folder, dtype), Path(checkpoint.folder), checkpoint.lineage_sha256
-        contamination = learnt.describe()
+        words, version, contamination = Path(checkpoint.folder), checkpoint.lineage_sha256, learnt.describe()
     else:
-        model, words, version = open_model(str(folder), dtype), folder, weights_sha256(folder)
-        contamination = UNKNOWN
+        version = weights_sha256(folder)
     codec = Qwen3Codec(tokenizer or words)
-    sampler = LocalSampler(
+    if open_sampler is not None:
+        sampler = open_sampler(codec)
+        contamination += f"; sampled by {sampler.version} at a server: that it holds these weights was not checked"
+        return Candidate(sampler=sampler, codec=codec, version=version, contamination=contamination)
+    quiet_engine()
+    dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    model = open_run(folder, dtype) if is_run else open_model(str(folder), dtype)
+    local = LocalSampler(
         placed(model),
         stop_id=codec.stop_id,
         suppressed_ids=codec.template_only_ids,
         version=version,
         batch_rows=sample_rows,
     )
-    return Candidate(sampler=sampler, codec=codec, version=version, contamination=contamination)
+    return Candidate(sampler=local, codec=codec, version=version, contamination=contamination)

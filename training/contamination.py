@@ -2,7 +2,7 @@
 
 Promise: every stage back to the base model is asked: its problem files, its corpora and the episodes it took over. A
 set is held against problem ids and against answers (products and title classes), which paraphrase does not change. What
-can't be read any more is named, never taken for clean.
+can't be read any more, and a corpus that is another one than was learnt, is named, never taken for clean.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from pathlib import Path
 
 import msgspec
 
+from problems.canonical import content_hash
 from problems.clusters import answer_marks
 from problems.errors import ArenaError
 from problems.model import Problem
 from problems.suites import read_problems
-from training.corpus.corpus_files import read_rows
+from training.corpus.corpus_files import read_lineage, read_rows
 from training.corpus.guard import answered
 from training.episode_file import EpisodeFile
 from training.guards import GuardStopError
@@ -47,8 +48,14 @@ def learnt_by(run: Path) -> Learnt:
     read: list[str] = []
     unread: list[str] = []
     for folder, _, lineage in lineage_chain(run):
-        for kind, name in _sources(parse_recipe(lineage.recipe, str(folder)).data):
+        data = parse_recipe(lineage.recipe, str(folder)).data
+        # a study's base names its transcripts by a hash too, which are no corpus
+        corpora = dict(zip(data.corpus, lineage.corpus_sha256s, strict=False))
+        for kind, name in _sources(data):
             try:
+                if kind == "corpus" and content_hash(read_lineage(Path(name))) != corpora.get(name):
+                    unread.append(f"{name} (another corpus stands there now)")
+                    continue
                 found_ids, found_marks = _READERS[kind](Path(name))
             except (ArenaError, OSError):
                 unread.append(name)

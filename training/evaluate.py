@@ -1,8 +1,10 @@
 """Evaluation of a checkpoint on a frozen set: success by bucket and axis, pass@k, intervals, all named.
 
 Promise: the episodes are the arena's own; the report says on which set, with which decoding, seeds, tools, prompt and
-weights its numbers were taken; an unscored episode is counted beside them and never in them. Whether anything was
-trained on the set is asked of the lineage first (`training.contamination`), and the report says what could be asked.
+weights its numbers were taken; an unscored episode is counted beside them and never in them. Partial success is a
+failure that earned a part of the bucket-aware reward (`problems.scoring`; the paper counts such in section 6). Whether
+anything was trained on the set is asked of the lineage first (`training.contamination`), and the report says what could
+be asked.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from training.model import Decode, EpisodeResult
 from training.rollout import AXES
 from training.statistics import Estimate, Paired, compare_paired, mean_estimate, pass_at_k
 
-REPORT_VERSION = 1
+REPORT_VERSION = 2  # 1: emission, hallucinated and steps counted unscored episodes too; no partial success
 
 
 class SetName(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +60,10 @@ class ProblemResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EvalReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One checkpoint on one set. Shares are of problems; `pass_at` is by k; `axes` are hits over totals."""
+    """One checkpoint on one set. Shares are of problems; `pass_at` is by k; `axes` are hits over totals.
+
+    `rule`, `emission`, `hallucinated` and `steps` are means over scored episodes.
+    """
 
     version: int = REPORT_VERSION
     label: str
@@ -68,6 +73,7 @@ class EvalReport(msgspec.Struct, frozen=True, kw_only=True):
     asr: Estimate  # pass@1: mean over problems of the share of scored samples that succeed
     asr_by_seed: tuple[float, ...]  # in the order of the conditions' seeds: how much of it is the draw
     gt_exact: Estimate
+    partial: Estimate | None = None  # failures with a part of the reward; None: not recorded (version 1)
     by_bucket: dict[str, Estimate]
     axes: dict[str, float | None]
     pass_at: dict[str, Estimate]
@@ -118,6 +124,7 @@ def make_report(
         asr=mean_estimate(shares, seed),
         asr_by_seed=tuple(_asr_of_seed(scored, place, conditions.samples) for place in range(len(conditions.seeds))),
         gt_exact=mean_estimate([problem.exact / problem.scored for problem in counted], seed),
+        partial=mean_estimate(_partial_shares(scored), seed),
         by_bucket={
             bucket: mean_estimate(values, seed)
             for bucket in BUCKETS
@@ -126,9 +133,9 @@ def make_report(
         axes={axis: _axis_share(axis, scored) for axis in AXES},
         pass_at=_pass_at(counted, conditions),
         rule=_mean([result.rule or 0.0 for result in scored]),
-        emission=_mean([float(result.is_recommending) for result in results]),
-        hallucinated=_mean([float(result.hallucinated) for result in results]),
-        steps=_mean([float(result.steps) for result in results]),
+        emission=_mean([float(result.is_recommending) for result in scored]),
+        hallucinated=_mean([float(result.hallucinated) for result in scored]),
+        steps=_mean([float(result.steps) for result in scored]),
         episodes=len(results),
         unscored=len(results) - len(scored),
         overflows=sum(result.is_overflow for result in results),
@@ -165,6 +172,15 @@ def _by_problem(results: Sequence[EpisodeResult]) -> list[ProblemResult]:
             )
         )
     return rows
+
+
+def _partial_shares(scored: Sequence[EpisodeResult]) -> list[float]:
+    """Of each problem, the share of its samples that fail and earn something nonetheless."""
+    grouped: dict[str, list[float]] = {}
+    for result in scored:
+        is_partial = not result.is_success and bool(result.reward)
+        grouped.setdefault(result.problem_id, []).append(float(is_partial))
+    return [_mean(samples) for _, samples in sorted(grouped.items())]
 
 
 def _pass_at(problems: Sequence[ProblemResult], conditions: Conditions) -> dict[str, Estimate]:

@@ -40,10 +40,24 @@ def emission_rate(results: Sequence[EpisodeResult]) -> float:
     return sum(result.is_recommending for result in results) / len(results) if results else 0.0
 
 
-def require_emission(rate: float, rules: GuardRules) -> None:
-    """The policy still recommends on `dev` (B.5). Raises GuardStopError below the floor."""
-    if rate < rules.emission_min:
-        raise GuardStopError("emission", f"{rate:.3f} of dev episodes recommend, {rules.emission_min} is the floor")
+def require_emission(rate: float, start_rate: float, rules: GuardRules) -> None:
+    """The policy still recommends on `dev` as it did when the run began. Raises GuardStopError below the floor.
+
+    The floor is a share of the parent's own rate: B.5 stops below 0.9 with a parent that always recommends, where the
+    two are one.
+    """
+    floor = rules.emission_min * start_rate
+    if rate < floor:
+        raise GuardStopError(
+            "emission",
+            f"{rate:.3f} of dev episodes recommend; the run began with {start_rate:.3f}, its floor is {floor:.3f}",
+        )
+
+
+def require_start_emission(start_rate: float, rules: GuardRules) -> None:
+    """The parent recommends at all, so that a drop can be seen. Raises GuardStopError; never where no floor is set."""
+    if start_rate == 0 and rules.emission_min > 0:
+        raise GuardStopError("emission", "the parent recommends in none of the dev episodes: there is nothing to watch")
 
 
 def require_finite(name: str, value: float) -> None:

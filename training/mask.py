@@ -12,8 +12,11 @@ from collections.abc import Iterable, Sequence
 from training.corpus.model import Message
 from training.model import ChatCodec, TokenRow
 
+# The template writes it before a last turn of text that has no reasoning; a policy that thinks freely never does.
+EMPTY_THOUGHT = "<think>\n\n</think>\n\n"
+
 _HEADER = "<|im_start|>assistant\n"
-_HEADER_TOKENS_MAX = 12  # a tokenizer may write the header's words in pieces
+_HEADER_TOKENS_MAX = 20  # a tokenizer may write the header's words in pieces; an empty thought may stand behind it
 _THOUGHT_END = "</think>"
 
 
@@ -46,7 +49,7 @@ def mask_defect(row: TokenRow, messages: Iterable[Message], codec: ChatCodec) ->
     for number, (run, turn) in enumerate(zip(runs, turns, strict=True)):
         first = _begin_of(row.mask, first)
         before = codec.decode(row.token_ids[max(0, first - _HEADER_TOKENS_MAX) : first])
-        if not before.endswith(_HEADER):
+        if not before.removesuffix("" if _thought_and_said(turn)[0] else EMPTY_THOUGHT).endswith(_HEADER):
             return f"turn {number} does not begin after the header of an assistant turn"
         if run.count(codec.stop_id) != 1 or run[-1] != codec.stop_id:
             return f"turn {number} does not end with its stop token"

@@ -7,9 +7,10 @@ a record of the arena.
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 import msgspec
+from msgspec import Meta
 
 from problems.model import Bucket
 from training.corpus.model import Message
@@ -29,11 +30,11 @@ class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
 class Decode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How turns are sampled. `temperature` 0 is greedy."""
 
-    temperature: float = 0.9  # paper B.3
-    top_p: float = 0.95
-    turn_tokens_max: int = 2_048
-    turns_max: int = 8
-    context_tokens_max: int = 32_768  # a breach ends the episode and is counted (paper B.6)
+    temperature: Annotated[float, Meta(ge=0.0)] = 0.9  # paper B.3
+    top_p: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.95
+    turn_tokens_max: Annotated[int, Meta(ge=1)] = 2_048
+    turns_max: Annotated[int, Meta(ge=1)] = 8
+    context_tokens_max: Annotated[int, Meta(ge=1)] = 32_768  # a breach ends the episode and is counted (paper B.6)
 
 
 class Sampled(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,8 +3,7 @@
 Promise: adapters of earlier stages are merged, each onto the model it was trained on, before the next one trains; so
 every run trains one adapter on one plain model. Full training keeps its weights in fp32, whatever is computed in bf16:
 small updates would round away. Attention is SDPA (paper B.1), without a mask where rows are padded on the right: the
-same numbers for a quarter less work on CPU. Nothing is fetched: a model is a local folder, or a name
-that the local cache holds.
+same numbers for a quarter less work on CPU. Nothing is fetched: a model is a local folder.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 
 from problems.errors import ArenaError
+from training.model_folder import require_model
 from training.recipe import LoraRules, Recipe, parse_recipe
 from training.stages.run import open_checkpoint, weights_sha256
 
@@ -49,7 +49,8 @@ def open_run(folder: Path, dtype: torch.dtype) -> Any:
 
 
 def open_model(name: str, dtype: torch.dtype) -> Any:
-    """A causal language model from a folder or the local cache. Raises ArenaError V2124."""
+    """A causal language model from a folder. Raises ArenaError V2124, for a name that is no folder at once."""
+    require_model(name)
     from transformers import AutoModelForCausalLM
 
     try:

@@ -8,6 +8,7 @@ arguments are JSON text. Sources: paper B.1 and B.2, and the measured traps of t
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import msgspec
 
 from problems.errors import ArenaError
 from training.corpus.model import Call, Message
+from training.corpus.qwen3_text import served_tools
+from training.mask import EMPTY_THOUGHT
 from training.model import ParsedTurn, TokenRow
 
 # Written by the template alone; sampled inside a turn they would forge the conversation's frame.
@@ -54,6 +57,7 @@ class Qwen3Codec:
         self._renderer: Any = create_renderer(self.tokenizer, Qwen3RendererConfig())
         template = str(self.tokenizer.chat_template or "")
         self._identity = hashlib.sha256(b"\n".join([tokens, template.encode(), _software()])).hexdigest()
+        self._empty_thought = tuple(self.tokenizer.encode(EMPTY_THOUGHT, add_special_tokens=False))
         self._template_only = tuple(_token_id(self.tokenizer, token) for token in TEMPLATE_ONLY)
         self._require_parity(folder)
 
@@ -94,7 +98,7 @@ class Qwen3Codec:
             tools=_tools(tools),
             message_loss_mask=is_learnt,
         )
-        mask = tuple(int(bit) for bit in sample.loss_mask)
+        mask = self._without_empty_thought(sample.token_ids, [int(bit) for bit in sample.loss_mask])
         if len(mask) > tokens_max:
             raise ArenaError("V2122", f"{trace_id[:12]}: {len(mask)} tokens, {tokens_max} are allowed")
         if not any(mask):
@@ -137,6 +141,14 @@ class Qwen3Codec:
         """Text of ids, specials included."""
         return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=False))
 
+    def _without_empty_thought(self, token_ids: Sequence[int], mask: list[int]) -> tuple[int, ...]:
+        """The mask without the empty thought that the template, and no policy, puts before a last turn of text."""
+        last = max((place for place in range(len(mask)) if mask[place] and not (place and mask[place - 1])), default=0)
+        end = last + len(self._empty_thought)
+        if tuple(token_ids[last:end]) == self._empty_thought and all(mask[last:end]):
+            mask[last:end] = [0] * len(self._empty_thought)
+        return tuple(mask)
+
     def _require_parity(self, folder: Path) -> None:
         messages = [_plain(message) for message in _PARITY]
         tools = _tools(_PARITY_TOOLS)
@@ -167,8 +179,8 @@ def _plain(message: Message) -> dict[str, Any]:
 
 
 def _tools(tools: str) -> list[Any] | None:
-    """The tool schemas, or None where a trace has none."""
-    return msgspec.json.decode(tools, type=list[Any]) or None
+    """The tool schemas as a served model reads them, or None where a trace has none."""
+    return served_tools(tools) or None
 
 
 def _token_id(tokenizer: Any, token: str) -> int:

@@ -69,7 +69,7 @@ def rows_of_rollouts(rollouts: Sequence[Rollout], codec: ChatCodec, recipe: Reci
         else:
             rows.append(
                 TokenRow(
-                    trace_id=text_hash(f"{rollout.result.body_sha256}/{rollout.result.sample}"),
+                    trace_id=rollout_id(rollout),
                     token_ids=rollout.prompt_ids + rollout.completion_ids,
                     mask=(0,) * len(rollout.prompt_ids) + rollout.mask,
                     prompt_length=len(rollout.prompt_ids),
@@ -78,6 +78,11 @@ def rows_of_rollouts(rollouts: Sequence[Rollout], codec: ChatCodec, recipe: Reci
             buckets.append(rollout.result.bucket)
     require_exact_masks(len(rollouts), ["a turn holds the template's tokens"] * dropped["mask"], recipe.guards)
     return Rows(rows=tuple(rows), buckets=tuple(buckets), dropped=dict(dropped))
+
+
+def rollout_id(rollout: Rollout) -> str:
+    """Identity of a rollout's row: its recorded episode, and which sample of its problem it is."""
+    return text_hash(f"{rollout.result.body_sha256}/{rollout.result.sample}")
 
 
 def by_step(rows: Rows) -> Rows:

@@ -97,6 +97,14 @@ class VllmSampler:
             self._loaded.remove(previous)
         self._loaded.add(name)
 
+    def require_served(self) -> None:
+        """The server holds a model of this name. Raises ArenaError U3001 with those it does hold, U3002 or U3003 when
+        it does not say."""
+        served = self._served()
+        if self._model not in served:
+            names = ", ".join(sorted(served)) or "nothing"
+            raise ArenaError("U3001", f"{self._client.base_url} serves {names}, not {self._model}")
+
     def _served(self) -> set[str]:
         """The names of all models and adapters that are served."""
         try:

@@ -108,6 +108,7 @@ COMMANDS = (
         _TRAINING,
         "Make a checkpoint race again.",
     ),
+    CommandEntry("rollouts", "neurons.cli.rollouts", _TRAINING, "Write a run's rollouts in prime-rl's sample form."),
     CommandEntry("report", "neurons.cli.report", _TRAINING, "Lay evaluations beside the paper's Table 1."),
     CommandEntry("study", "neurons.cli.study", _TRAINING, "Run the small study from nothing to its report."),
 )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from training.corpus.building import Built, Filtered, Progress, Sources
     from training.corpus.funnel import Funnel, TokenWork
     from training.corpus.guard import Guard
-    from training.corpus.model import Rules
+    from training.corpus.model import CorpusPool, Rules
 
 app = typer.Typer(help="Filter exports into a training corpus, and see what was dropped.", no_args_is_help=True)
 _E4 = 10_000
@@ -42,6 +42,7 @@ _TrustUnsigned = Annotated[
     bool, typer.Option("--trust-unsigned", help="Take an export that its validator did not sign; lineage says so.")
 ]
 _RulesFile = Annotated[Path | None, typer.Option("--rules", help="TOML or JSON file of the filter's rules.")]
+_PoolName = Annotated[str | None, typer.Option("--pool", help="train (default), or dev: held out, never learnt.")]
 _Coefficient = Annotated[
     float | None, typer.Option("--coefficient", min=0.0, max=1.0, help="Least reasoning coefficient.")
 ]
@@ -79,6 +80,7 @@ def build(
     foreign: _Foreign = None,
     trust_unsigned: _TrustUnsigned = False,
     rules: _RulesFile = None,
+    pool: _PoolName = None,
     coefficient: _Coefficient = None,
     tokens_max: _TokensMax = None,
     per_problem: _PerProblem = None,
@@ -107,6 +109,8 @@ def build(
 
     arena corpus build day1 day2 --out corpus --tokenizer Qwen3-4B
 
+    arena corpus build day1 day2 --out corpus-dev --tokenizer Qwen3-4B --pool dev
+
     arena corpus build day1 --out study --ablation no_structural_filter --ablation coefficient_7000
     """
     from neurons.cli.records_export import processes_for
@@ -116,6 +120,7 @@ def build(
     if not exports and not foreign:
         raise typer.BadParameter("name at least one export, or a --foreign file")
     flags = {
+        "pool": pool,
         "coefficient_e4_min": None if coefficient is None else round(coefficient * _E4),
         "tokens_max": tokens_max,
         "per_problem_max": per_problem,
@@ -127,7 +132,7 @@ def build(
     _refuse_existing(out)
     arms = arms_of(plan, ablation or ())
     state = _state(state_dir)
-    guard = _guard(held_out or [], partition, bank, catalogue)
+    guard = _guard(held_out or [], partition, bank, catalogue, plan.pool)
     task = _task(plan, _tokenizer_file(tokenizer), state / _COUNTS, catalogue)
     processes = workers or processes_for(trajectories_in(exports or [])) or 1
     with _progress(is_quiet=as_json) as progress:
@@ -262,8 +267,13 @@ def _task(rules: Rules, tokenizer: Path | None, cache: Path, catalogue: Path | N
     return Task(arms=(rules,), tokenizer=tokenizer, cache=cache, known_ids=known, category_of=categories)
 
 
-def _guard(held_out: list[Path], partition: Path | None, bank: str, catalogue: Path | None) -> Guard:
-    """The leak guard of the partition and the problems named. Raises ArenaError P4001, P4023, P4028."""
+def _guard(
+    held_out: list[Path], partition: Path | None, bank: str, catalogue: Path | None, admits: CorpusPool
+) -> Guard:
+    """The leak guard of the partition and the problems named, for a corpus of the pool `admits`.
+
+    Raises ArenaError P4001, P4023, P4028.
+    """
     from arena.bank.partition_file import read_partition, read_public_manifest
     from arena.chain.keys import verify
     from neurons.cli.problems_reading import read_classes, read_files
@@ -272,10 +282,10 @@ def _guard(held_out: list[Path], partition: Path | None, bank: str, catalogue: P
     problems: dict[Pool, list[Problem]] = {"eval": read_files(held_out)} if held_out else {}
     classes = read_classes(None, catalogue)
     if partition is None:
-        return Guard(None, problems, classes=classes)
+        return Guard(None, problems, classes=classes, admits=admits)
     if bank:
-        return Guard(read_public_manifest(partition, bank, verify), problems, classes=classes)
-    return Guard(None, problems, partition=read_partition(partition, verify), classes=classes)
+        return Guard(read_public_manifest(partition, bank, verify), problems, classes=classes, admits=admits)
+    return Guard(None, problems, partition=read_partition(partition, verify), classes=classes, admits=admits)
 
 
 def _tokenizer_file(path: Path | None) -> Path | None:

@@ -20,22 +20,41 @@ from neurons.cli.training_bench import (
     open_bench,
     open_endpoint,
     open_settings,
+    say_device,
 )
 
 if TYPE_CHECKING:
     from problems.model import Problem
+    from training.episode_file import EpisodeFile
     from training.evaluate import EvalReport
     from training.examination import Plan, RunJobs
+    from training.model import ChatCodec, Sampler
     from training.statistics import Estimate
     from training.workbench import Workbench
 
 app = typer.Typer(help="Evaluate models.", no_args_is_help=True)
 
 
+class _Subject(NamedTuple):
+    """Who is examined, as the flags name it."""
+
+    target: str
+    model: str
+    tokenizer: Path | None
+    sample_rows: int
+    sampler: str
+    sampler_model: str
+
+    @property
+    def is_endpoint(self) -> bool:
+        return self.target == SCRIPTED or _is_url(self.target)
+
+
 class _Examined(NamedTuple):
     run: RunJobs
     lineage_sha256: str
     contamination: str
+    version: str = ""  # of a sampler by tokens: each of its episodes carries it
 
 
 _Target = Annotated[
@@ -53,7 +72,11 @@ _Greedy = Annotated[bool, typer.Option("--greedy/--sampled", help="Temperature 0
 _Samples = Annotated[int, typer.Option(min=1, help="Sampled: episodes a problem and seed; pass@k needs k in all.")]
 _Profile = Annotated[str, typer.Option(help="Tool profile instead of the policy's: paper4, sn15 or extended.")]
 _Diagnostic = Annotated[bool, typer.Option("--diagnostic", help="The set is `dev`: its numbers are not results.")]
-_Rows = Annotated[int, typer.Option(min=1, help="Turns sampled together; 1 repeats to the last bit.")]
+_Rows = Annotated[int, typer.Option(min=1, help="In this process: turns sampled together; 1 repeats to the last bit.")]
+_Sampler = Annotated[
+    str, typer.Option(help="URL of a vLLM server that holds TARGET's weights and samples by tokens in their place.")
+]
+_SamplerModel = Annotated[str, typer.Option(help="The model's name at that server; the report states it.")]
 _Against = Annotated[
     Path | None, typer.Option("--against", help="Report of another model under the same conditions, to compare.")
 ]
@@ -82,6 +105,8 @@ def evaluate_model(
     tokenizer: Annotated[Path | None, typer.Option(help="Folder of the tokenizer. Default: the model's.")] = None,
     parallel: Annotated[int, typer.Option(min=1, help="Episodes at once.")] = 8,
     sample_rows: _Rows = 1,
+    sampler: _Sampler = "",
+    sampler_model: _SamplerModel = "",
     catalogue: CatalogueOption = None,
     policy: PolicyOption = None,
     state_dir: StateDirOption = None,
@@ -94,6 +119,12 @@ def evaluate_model(
     asked first whether anything was trained on the set. An evaluation that was killed goes on. With --against the two
     are compared problem by problem (McNemar, exact); with a report for TARGET nothing is run. Exit code 1 when the set
     was trained on.
+
+    TARGET samples in this process, or with --sampler at a vLLM server, greedily or not: token ids go out and come back
+    with logprobs, as in rollouts, and the folder still says whose lineage is asked. Whether the server holds these
+    weights is not checked: serve what `arena reenter` wrote, under the name it printed.
+
+    arena eval runs/sft --problems s1 --out sft.json --sampler http://127.0.0.1:8000/v1 --sampler-model NAME
     """
     if target.endswith(".json"):
         _show(_read_report(Path(target)), against, as_json=as_json)
@@ -103,6 +134,8 @@ def evaluate_model(
     from training.examination import Plan
     from training.model import Decode
 
+    subject = _Subject(target, model, tokenizer, sample_rows, sampler, sampler_model)
+    _require_subject(subject, is_greedy=is_greedy)
     if not problems:
         raise typer.BadParameter("name the set", param_hint="--problems")
     taken = read_files(problems)
@@ -122,7 +155,28 @@ def evaluate_model(
         parallel=parallel,
     )
     opening = _Opening(catalogue, policy, state_dir, profile, prompt, as_json)
-    _show(_examine(target, model, plan, taken, opening, out, tokenizer, sample_rows), against, as_json=as_json)
+    _show(_examine(subject, plan, taken, opening, out), against, as_json=as_json)
+
+
+def _is_url(text: str) -> bool:
+    return text.startswith(("http://", "https://"))
+
+
+def _require_subject(subject: _Subject, *, is_greedy: bool) -> None:
+    """The flags name one that can be examined: said at once, before anything is opened."""
+    if bool(subject.sampler) != bool(subject.sampler_model):
+        raise typer.BadParameter("name the server and its model", param_hint="--sampler and --sampler-model")
+    if subject.sampler and (subject.is_endpoint or not _is_url(subject.sampler)):
+        raise typer.BadParameter("URL of a vLLM server, for a folder as TARGET", param_hint="--sampler")
+    if not subject.is_endpoint:
+        from training.model_folder import require_candidate
+
+        require_candidate(subject.target)
+        return
+    if not is_greedy:
+        raise typer.BadParameter("an endpoint is asked greedily, as the agent file asks it; leave out --sampled")
+    if not subject.model:
+        raise typer.BadParameter("name the model at the endpoint", param_hint="--model")
 
 
 class _Opening(NamedTuple):
@@ -146,16 +200,7 @@ class _Opening(NamedTuple):
             )
 
 
-def _examine(
-    target: str,
-    model: str,
-    plan: Plan,
-    problems: list[Problem],
-    opening: _Opening,
-    out: Path | None,
-    tokenizer: Path | None,
-    sample_rows: int,
-) -> EvalReport:
+def _examine(subject: _Subject, plan: Plan, problems: list[Problem], opening: _Opening, out: Path | None) -> EvalReport:
     import tempfile
 
     import msgspec
@@ -167,12 +212,14 @@ def _examine(
         place = (
             episodes_path(out) if out else Path(stack.enter_context(tempfile.TemporaryDirectory())) / "episodes.jsonl"
         )
+        file = EpisodeFile(place)
         bench = stack.enter_context(opening.open())
-        policy = stack.enter_context(_open_target(target, model, plan, problems, bench, tokenizer, sample_rows))
+        policy = stack.enter_context(_open_subject(subject, plan, problems, bench))
+        _require_same_sampler(file, place, policy.version)
         report = examine(
             plan,
             problems,
-            EpisodeFile(place),
+            file,
             policy.run,
             bench,
             lineage_sha256=policy.lineage_sha256,
@@ -183,32 +230,48 @@ def _examine(
     return report
 
 
+def _require_same_sampler(file: EpisodeFile, place: Path, version: str) -> None:
+    """An evaluation goes on with the sampler it began with: two of them would be one report under one's name."""
+    from problems.errors import ArenaError
+
+    for line in file.lines():
+        if version and line.result.version != version:
+            raise ArenaError("V2124", f"{place} holds episodes of {line.result.version}, not of {version}")
+
+
 @contextlib.contextmanager
-def _open_target(
-    target: str,
-    model: str,
-    plan: Plan,
-    problems: list[Problem],
-    bench: Workbench,
-    tokenizer: Path | None,
-    sample_rows: int,
-) -> Iterator[_Examined]:
-    """Who is examined. Raises GuardStopError for a run that learnt from the set."""
+def _open_subject(subject: _Subject, plan: Plan, problems: list[Problem], bench: Workbench) -> Iterator[_Examined]:
+    """Who is examined. Raises GuardStopError for a run that learnt from the set, ArenaError U3001 for a server without
+    the model that is named."""
     from training.examination import by_endpoint, by_tokens
 
-    if target == SCRIPTED or target.startswith(("http://", "https://")):
-        if plan.decode.temperature > 0:
-            raise typer.BadParameter("an endpoint is asked greedily, as the agent file asks it; leave out --sampled")
-        if not model:
-            raise typer.BadParameter("name the model at the endpoint", param_hint="--model")
-        with open_endpoint("model", target) as upstream:
-            yield _Examined(by_endpoint(plan, upstream, model, bench), "", "nothing is known of its training")
+    if subject.is_endpoint:
+        with open_endpoint("model", subject.target) as upstream:
+            yield _Examined(by_endpoint(plan, upstream, subject.model, bench), "", "nothing is known of its training")
         return
     from training.candidate import open_candidate
 
-    found = open_candidate(Path(target), problems, tokenizer=tokenizer, sample_rows=sample_rows)
-    run = by_tokens(plan, found.sampler, found.codec, bench)
-    yield _Examined(run, found.version, found.contamination)
+    with contextlib.ExitStack() as stack:
+        if not subject.sampler:
+            say_device("evaluated")
+        found = open_candidate(
+            Path(subject.target),
+            problems,
+            tokenizer=subject.tokenizer,
+            sample_rows=subject.sample_rows,
+            open_sampler=(lambda codec: stack.enter_context(_open_server(subject, codec))) if subject.sampler else None,
+        )
+        run = by_tokens(plan, found.sampler, found.codec, bench)
+        yield _Examined(run, found.version, found.contamination, found.sampler.version)
+
+
+@contextlib.contextmanager
+def _open_server(subject: _Subject, codec: ChatCodec) -> Iterator[Sampler]:
+    from training.vllm_sampler import VllmSampler
+
+    with contextlib.closing(VllmSampler(subject.sampler, subject.sampler_model, codec)) as sampler:
+        sampler.require_served()
+        yield sampler
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -243,7 +306,7 @@ def _show(report: EvalReport, against: Path | None, *, as_json: bool) -> None:
         typer.echo(msgspec.json.encode({"report": report, "paired": paired}).decode())
         return
     _print_table([report, other] if other else [report])
-    typer.echo(f"{report.label}: {report.contamination}")
+    typer.echo(f"{report.label}: weights {report.weights}; {report.contamination}")
     if paired and other:
         typer.echo(
             f"{report.label} alone solves {paired.first_only}, {other.label} alone {paired.second_only} of {paired.n}; "
@@ -271,6 +334,7 @@ def _lines(report: EvalReport) -> dict[str, str]:
         "success (ASR)": _share(report.asr),
         **{f"  {bucket}": _share(estimate) for bucket, estimate in report.by_bucket.items()},
         "exact": _share(report.gt_exact),
+        **({"partial": _share(report.partial)} if report.partial else {}),
         **{f"axis {axis}": "-" if share is None else f"{share:.3f}" for axis, share in report.axes.items()},
         **{f"pass@{k}": _share(estimate) for k, estimate in report.pass_at.items()},
         **{

@@ -25,6 +25,7 @@ from neurons.cli.problems_reading import (
     read_shelf,
     refuse_existing,
 )
+from neurons.cli.problems_released import pool
 from neurons.cli.problems_stats import stats
 from neurons.cli.problems_suite import sign_suite
 from neurons.cli.problems_titles import titles
@@ -184,7 +185,7 @@ def synthesize(
     typer.echo(json_line(summary) if as_json else f"{len(made)} problems written to {out}")
 
 
-for _command in (cluster, partition, titles, seal, stock, release, sign_suite, stats):
+for _command in (cluster, partition, titles, seal, stock, release, pool, sign_suite, stats):
     app.command()(_command)
 
 

@@ -35,7 +35,8 @@ def report(
     """Lay evaluations beside the paper's Table 1.
 
     Prints the table with intervals and paired tests; --out writes one HTML file that needs nothing else, with curves
-    of the runs named by --run. Each number names its conditions; only equal conditions are tested against each other.
+    of the runs named by --run. Each number names its conditions; only equal conditions are tested against each other,
+    and ablations (labels NAME@ARM) against NAME@full alone, in a family of their own for Holm's correction.
     """
     from training.report.document import make_document
     from training.report.page import render_page
@@ -101,7 +102,8 @@ def _tables(document: Document) -> list[RenderableType]:
         ours = f"{row.asr.value:.1%} [{row.asr.low:.1%}, {row.asr.high:.1%}]"
         eighth = f"{row.pass_at['8'].value:.1%}" if "8" in row.pass_at else "-"
         unscored = f"{row.unscored} of {row.episodes}"
-        rows.add_row(row.label, "ours", ours, eighth, str(row.asr.n), unscored, f"{row.conditions}: {row.set}")
+        label = f"{row.label} ({row.ending})" if row.ending else row.label
+        rows.add_row(label, "ours", ours, eighth, str(row.asr.n), unscored, f"{row.conditions}: {row.set}")
     conditions = Table(
         "", "set", "decoding", "samples", "seeds", "tools", "prompt", title="Conditions", title_justify="left"
     )
@@ -117,10 +119,12 @@ def _tables(document: Document) -> list[RenderableType]:
             one_of.tool_profile,
             one_of.prompt_sha256[:12],
         )
-    tests = Table("second against first", "cond.", "difference", "p", "p, Holm", title="Tests", title_justify="left")
+    tests = Table(
+        "second against first", "cond.", "family", "difference", "p", "p, Holm", title="Tests", title_justify="left"
+    )
     for test in document.tests:
         gap = test.difference
         difference = f"{100 * gap.value:+.1f} [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}] pp"
         names = f"{test.second} against {test.first}"
-        tests.add_row(names, test.conditions, difference, p_text(test.paired.p_value), p_text(test.holm))
+        tests.add_row(names, test.conditions, test.family, difference, p_text(test.paired.p_value), p_text(test.holm))
     return [rows, *([conditions] if document.rows else []), *([tests] if document.tests else [])]

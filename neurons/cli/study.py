@@ -6,6 +6,7 @@ It opens plan and recipes and shows what runs; every decision stands in `trainin
 from __future__ import annotations
 
 import contextlib
+import difflib
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,15 +31,15 @@ def study(
     ablations: Annotated[bool, typer.Option("--ablations", help="Also train and measure the ablations.")] = False,
     only: Annotated[str, typer.Option("--only", help="Run the unfinished parts whose name begins so.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the parts, what they take, what is done.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON on stdout.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report, or the parts, as JSON on stdout.")] = False,
 ) -> None:
     """Run the small study from nothing to its report.
 
     A small model on a synthetic market: problems, a frozen partition, records of agents, export, corpus, base, every
     stage, evaluation with controls, report.html. Killed at any point, the same command goes on; a stage that can't be
-    trained is named, and the rest is measured (exit code 1). It takes CPU hours (training/recipes/README.md);
-    `--dry-run` lists the parts with an estimate of each. Parts that need one another's results apart, several commands
-    with `--only` may run side by side.
+    trained is named, on the page too, and the rest is measured (exit code 1). It takes CPU hours
+    (training/recipes/README.md); `--dry-run` lists the parts with an estimate of each, and writes nothing. Parts that
+    need one another's results apart, several commands with `--only` may run side by side.
     """
     import msgspec
 
@@ -60,29 +61,48 @@ def study(
             now_ms=wiring.unix_ms,
             progress=progress,
         )
-        parts = [part for part in running.parts(with_ablations=ablations) if part.name.startswith(only)]
+        parts = _chosen(running, only, with_ablations=ablations)
         failed = {} if dry_run else _run(running, parts, is_quiet=as_json)
-    if as_json:
+    if dry_run:
+        _show(running, parts, file.parent, as_json=as_json)
+    elif as_json:
         typer.echo(msgspec.json.encode(running.document()).decode())
-    elif dry_run:
-        _show(running, parts, file.parent)
     elif not only:
         typer.echo(f"{out / 'report.html'}")
     if failed:
         raise typer.Exit(1)
 
 
-def _show(running: Study, parts: Sequence[Part], recipes: Path) -> None:
+def _chosen(running: Study, only: str, *, with_ablations: bool) -> list[Part]:
+    """The parts whose name begins with `only`. Raises typer.BadParameter for none, naming the nearest."""
+    chosen = [part for part in running.parts(with_ablations=with_ablations) if part.name.startswith(only)]
+    if chosen:
+        return chosen
+    names = [part.name for part in running.parts(with_ablations=True)]
+    if any(name.startswith(only) for name in names):
+        raise typer.BadParameter(f"{only!r} is of the ablations: add --ablations", param_hint="--only")
+    (nearest,) = difflib.get_close_matches(only, names, n=1, cutoff=0.0)
+    raise typer.BadParameter(f"no part's name begins with {only!r}; the nearest is {nearest!r}", param_hint="--only")
+
+
+def _show(running: Study, parts: Sequence[Part], recipes: Path, *, as_json: bool) -> None:
     """The parts with what each would take, and what is left in all."""
+    import msgspec
+
     from training.study.costs import estimate_minutes, read_recipes
 
     known = read_recipes(running.plan, recipes)
-    left_min = 0.0
-    for part in parts:
-        minutes = estimate_minutes(part, running.plan, known)
-        is_done = running.is_done(part)
-        left_min += 0.0 if is_done else minutes
+    rows = [(part, estimate_minutes(part, running.plan, known), running.is_done(part)) for part in parts]
+    if as_json:
+        shown = [
+            {"name": part.name, "kind": part.kind, "minutes": round(minutes, 1), "is_done": is_done}
+            for part, minutes, is_done in rows
+        ]
+        typer.echo(msgspec.json.encode(shown).decode())
+        return
+    for part, minutes, is_done in rows:
         typer.echo(f"{'done' if is_done else 'open':<6}{minutes:7.1f} min  {part.name}")
+    left_min = sum(minutes for _, minutes, is_done in rows if not is_done)
     typer.echo(f"left: about {left_min / 60:.1f} hours of one core")
 
 
@@ -105,5 +125,6 @@ def _run(running: Study, parts: Sequence[Part], *, is_quiet: bool) -> dict[str, 
             if part.kind not in ("stage", "measure") or error.failure.code not in _OF_A_STAGE:
                 raise
             failed[part.name] = str(error)
+            running.keep_failure(part, str(error))
             typer.echo(f"{part.name}: {error}", err=True)
     return failed

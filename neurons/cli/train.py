@@ -18,16 +18,20 @@ from neurons.cli.training_bench import (
     open_bench,
     open_settings,
     open_teacher,
+    say_device,
 )
 from neurons.cli.training_plan import show_plan
 
 if TYPE_CHECKING:
     from training.model import RunLineage
+    from training.recipe import Recipe
 
 app = typer.Typer(help="Post-train a model, stage by stage.", no_args_is_help=True)
 
 _RecipeFile = Annotated[Path, typer.Option("--recipe", help="TOML file of the run.", exists=True, dir_okay=False)]
-_Out = Annotated[Path, typer.Option("--out", help="Folder of the run; an unfinished one goes on.")]
+_Out = Annotated[
+    Path | None, typer.Option("--out", help="Folder of the run; an unfinished one goes on. Not for --dry-run.")
+]
 _Run = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a finished run.", exists=True)]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
@@ -36,7 +40,7 @@ _Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 def train(
     stage: Annotated[str, typer.Argument(metavar="STAGE", help="sft, rejection, teacher, kto or grpo.")],
     recipe: _RecipeFile,
-    out: _Out,
+    out: _Out = None,
     catalogue: CatalogueOption = None,
     policy: PolicyOption = None,
     state_dir: StateDirOption = None,
@@ -61,15 +65,24 @@ def train(
 
     A stage that learns from problems has to know which others are held out: by --held-out, or by the bank's private
     --partition, which tells the pool of each. Corpora have to be of the partition in use.
+
+    The device is said on stderr before anything starts; --dry-run says it too, and needs no --out.
+
+    arena train sft --recipe sft.toml --dry-run
     """
-    from training.recipe import read_recipe
+    from training.recipe import read_recipe, require_runnable
 
     plan = read_recipe(recipe)
     if plan.stage != stage:
         raise typer.BadParameter(f"{recipe} is a recipe of {plan.stage}, not of {stage}")
+    require_runnable(plan, str(recipe))
     if dry_run:
         show_plan(plan, as_json=as_json)
         return
+    if out is None:
+        raise typer.BadParameter("name the folder of the run", param_hint="--out")
+    _require_base(plan, out)
+    say_device(f"{plan.name}: {stage}")
     from neurons.cli.problems_reading import read_file, read_files
     from neurons.cli.progress import show_progress
     from training.stages.pipeline import run_stage
@@ -122,8 +135,10 @@ def reenter(
     """Make a checkpoint race again.
 
     The weights to serve with all adapters merged, an agent file that asks for them, and a policy that lists the model.
-    Serve OUT/model under the printed id (`vllm serve OUT/model --served-model-name ID`), run a validator with the
-    policy, and submit the agent file as any miner does. The id carries the served weights' hash, so records name them.
+    Serve OUT/model under the printed id (`vllm serve OUT/model --served-model-name ID`; docker/vllm.Dockerfile), run a
+    validator with the policy and with OPENAI_BASE_URL naming that server (http://127.0.0.1:8000/v1; OPENAI_API_KEY
+    where it asks for a key), and submit the agent file as any miner does. The id carries the served weights' hash, so
+    records name them. A recipe's sampler is served so too, under the name that its `sampler_model` gives.
     """
     import msgspec
 
@@ -146,6 +161,15 @@ def reenter(
     typer.echo(f"  {out / 'model'}: weights {weights_sha256}")
     typer.echo(f"  {out / 'agent.py'}: check it with `arena check`, then `arena submit`")
     typer.echo(f"  {out / 'policy.json'}: policy {entry.policy.policy_sha256[:16]}, for `arena validator --policy`")
+
+
+def _require_base(plan: Recipe, out: Path) -> None:
+    """The base model is there, unless the run is finished and is only returned. Raises ArenaError V2124."""
+    from training.model_folder import require_model
+    from training.stages.run import LINEAGE
+
+    if not (out / LINEAGE).exists():
+        require_model(plan.model)
 
 
 def _show_run(out: Path, done: RunLineage, *, as_json: bool) -> None:

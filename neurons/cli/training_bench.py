@@ -96,6 +96,16 @@ def _open_partition(path: Path | None, bank: str) -> tuple[OpenPartition | None,
     return opened, opened.manifest.sha256
 
 
+def say_device(work: str) -> None:
+    """What `work` runs on, on stderr, with a warning where the machine has a GPU that torch can't use."""
+    from training.device import find_device
+
+    device = find_device()
+    typer.echo(f"{work} on {device.describe()}", err=True)
+    if device.warning:
+        typer.echo(f"warning: {device.warning}", err=True)
+
+
 @contextlib.contextmanager
 def open_teacher(plan: Recipe) -> Iterator[Upstream]:
     """The recipe's teacher: an endpoint, or the scripted model on loopback. Raises ArenaError U3001 for none."""

@@ -1,6 +1,7 @@
 """`arena train --dry-run`: what a recipe would run, on what, and what that would take.
 
-It counts what the recipe names where that is there, and says what it assumed where it is not.
+It counts what the recipe names where that is there, says what it assumed where it is not, and names the device that
+this machine would compute on.
 """
 
 from __future__ import annotations
@@ -25,12 +26,20 @@ def show_plan(plan: Recipe, *, as_json: bool) -> None:
     """
     import msgspec
 
+    from training.device import find_device
     from training.estimate import estimate_run
 
     rows, work, assumed = count_work(plan)
-    estimate = estimate_run(plan, work)
+    estimate, device = estimate_run(plan, work), find_device()
     if as_json:
-        shown = {"recipe": plan, "rows": rows, "work": work, "assumed": assumed, "estimate": estimate}
+        shown = {
+            "recipe": plan,
+            "rows": rows,
+            "work": work,
+            "assumed": assumed,
+            "estimate": estimate,
+            "device": device,
+        }
         typer.echo(msgspec.json.encode(shown).decode())
         return
     typer.echo(msgspec.json.format(msgspec.json.encode(plan), indent=2).decode())
@@ -41,9 +50,12 @@ def show_plan(plan: Recipe, *, as_json: bool) -> None:
     typer.echo(f"parameters             {estimate.parameters:,}, trained {estimate.trained_parameters:,}")
     typer.echo(f"memory                 {estimate.memory_gb:.1f} GB")
     typer.echo(f"trained on             {estimate.tokens:,} tokens an epoch, {estimate.episodes:,} episodes sampled")
-    for device, hours in estimate.hours.items():
-        sampling = estimate.sampling_hours[device]
-        typer.echo(f"time on {device:<14} {hours:.2f} h of training, {sampling:.2f} h of sampling")
+    for name, hours in estimate.hours.items():
+        sampling = estimate.sampling_hours[name]
+        typer.echo(f"time on {name:<14} {hours:.2f} h of training, {sampling:.2f} h of sampling")
+    typer.echo(f"device here            {device.describe()}")
+    if device.warning:
+        typer.echo(f"warning                {device.warning}")
 
 
 def count_work(plan: Recipe) -> tuple[int, Work, list[str]]:

@@ -10,7 +10,8 @@ from typing import Any
 from tests.training.short_rows import die_in, save, short_rows
 from training.recipe import Recipe, parse_recipe
 from training.render import Qwen3Codec
-from training.stages.kto import KtoResult, LabelledRow, train_kto
+from training.stages.kto import KtoResult, train_kto
+from training.stages.labels import LabelledRow
 from training.stages.run import RunFolder
 
 KTO = """
@@ -22,7 +23,7 @@ r = {r}
 alpha = 8
 targets = ["q_proj", "k_proj", "v_proj", "o_proj"]
 [optim]
-lr = 1e-2
+lr = 5e-3
 steps_max = 4
 batch_rows = 2
 accumulation = 1
@@ -57,5 +58,9 @@ def run_kto(
     return train_kto(recipe, RunFolder(out, recipe, text, progress), labelled(codec), codec.tokenizer, rate, save=save)
 
 
-if __name__ == "__main__":  # a run that dies, by kill -9, in the step named last
-    run_kto(Path(sys.argv[1]), Path(sys.argv[2]), progress=die_in(int(sys.argv[3])))
+if (
+    __name__ == "__main__"
+):  # a run that dies, by kill -9, in the step named; what follows are the rates it is watched by
+    rates = iter(map(float, sys.argv[4:]))
+    watched = (lambda policy: next(rates)) if sys.argv[4:] else None
+    run_kto(Path(sys.argv[1]), Path(sys.argv[2]), watched, progress=die_in(int(sys.argv[3])))

@@ -68,7 +68,7 @@ def run_sft(
 ) -> Trained:
     """Train on short rows in `out`."""
     codec = Qwen3Codec(model)
-    recipe, text = sft_recipe(model, more, r)
+    recipe, text = sft_recipe(model, more + '[data]\ndev = ["dev"]\n' if dev else more, r)
     folder = RunFolder(out, recipe, text, progress)
     rows = short_rows(codec)
     return train_sft(recipe, folder, rows, rows[:dev], codec.tokenizer.pad_token_id, save=save)
@@ -79,10 +79,10 @@ def save(model: Any, folder: Path) -> None:
     model.save_pretrained(str(folder))
 
 
-def require_killed(module: str, model: Path, folder: Path, step: int) -> None:
-    """Run a stage's program of this room (`python -m MODULE MODEL FOLDER STEP`) until it kills itself with -9 there."""
+def require_killed(module: str, model: Path, folder: Path, step: int, *more: str) -> None:
+    """Run a stage's program of this room (`python -m MODULE MODEL FOLDER STEP MORE`) until it dies there by -9."""
     killed = subprocess.run(
-        [sys.executable, "-m", f"tests.training.{module}", str(model), str(folder), str(step)],
+        [sys.executable, "-m", f"tests.training.{module}", str(model), str(folder), str(step), *more],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         check=False,

@@ -215,3 +215,16 @@ def test_sample_tells_where_a_corpus_was_changed(run: Run, corpus: Path, tmp_pat
     code, _, err = run("sample", copy, "--out", tmp_path / "sheet")
     assert code == 2 and "not those of the lineage" in err
     assert not (tmp_path / "sheet").exists()
+
+
+def test_a_corpus_of_dev_holds_rows_of_that_pool_alone(run: Run, firehose: Firehose, tmp_path: Path) -> None:
+    problem_ids = sorted({made.problem_id for made in firehose.make(60)})
+    dev = dict.fromkeys(problem_ids[: len(problem_ids) // 2], "dev")
+    write_day(firehose, tmp_path / "export", 60, pools=("train", "dev"), pool_of=dev)
+    for pool in ("train", "dev"):
+        assert run("build", tmp_path / "export", "--pool", pool, "--out", tmp_path / pool, *LOOSE)[0] == 0
+        assert read_lineage(tmp_path / pool).rules.pool == pool
+        rows = list(read_rows(tmp_path / pool))
+        assert rows and {dev.get(row.trace.facts.problem_id or "", "train") for row in rows} == {pool}
+    code, _, err = run("build", tmp_path / "export", "--pool", "eval", "--out", tmp_path / "eval")
+    assert code == 2 and "V2146" in err

@@ -52,6 +52,37 @@ def test_an_unscored_episode_is_counted_beside_the_numbers_and_never_in_them() -
     assert wrong.value.failure.code == "V2124"
 
 
+def test_no_mean_of_a_report_looks_at_an_unscored_episode() -> None:
+    scored = make_result(problem_id="a", reward=1.0)
+    failed = msgspec.structs.replace(
+        make_result(problem_id="b", reward=None), is_recommending=False, hallucinated=9, steps=50
+    )
+    found = report([scored, failed], samples=1)
+    alone = report([scored], samples=1)
+    assert found.unscored == 1
+    for name in ("emission", "hallucinated", "steps", "rule", "partial"):
+        assert getattr(found, name) == getattr(alone, name), name
+    assert (found.emission, found.hallucinated, found.steps) == (1.0, 0.0, 2.0)
+
+
+def test_a_failure_with_a_part_of_the_reward_is_a_partial_success() -> None:
+    rewards = {"a": (1.0, 0.5), "b": (0.0, 0.25), "c": (0.0, 0.0), "d": (0.75, 0.5)}
+    results = [
+        make_result(problem_id=name, sample=place, reward=reward)
+        for name, samples in rewards.items()
+        for place, reward in enumerate(samples)
+    ]
+    found = report(results).partial
+    assert found is not None and (found.value, found.n) == ((0.5 + 0.5 + 0.0 + 1.0) / 4, 4)
+
+
+def test_a_report_of_the_version_before_still_opens_and_claims_nothing_it_did_not_record() -> None:
+    older = msgspec.to_builtins(report([make_result(reward=0.5)], samples=1)) | {"version": 1}
+    del older["partial"]
+    found = msgspec.convert(older, EvalReport)
+    assert found.partial is None and found.version == 1
+
+
 def test_samples_of_a_problem_count_as_one_problem() -> None:
     results = [make_result(problem_id="a", sample=n, reward=float(n == 0)) for n in range(4)]
     results += [make_result(problem_id="b", sample=n, reward=0.0) for n in range(4)]

@@ -36,7 +36,21 @@ HELD = frozenset({"p1"})
             lambda: guards.require_exact_masks(100, ["a", "b"], RULES),
             lambda: guards.require_exact_masks(100, ["a"], RULES),
         ),
-        ("emission", lambda: guards.require_emission(0.89, RULES), lambda: guards.require_emission(0.9, RULES)),
+        (
+            "emission",
+            lambda: guards.require_emission(0.89, 1.0, RULES),
+            lambda: guards.require_emission(0.9, 1.0, RULES),
+        ),
+        (
+            "emission",  # the floor is a share of what the run began with
+            lambda: guards.require_emission(0.26, 0.3, RULES),
+            lambda: guards.require_emission(0.28, 0.3, RULES),
+        ),
+        (
+            "emission",
+            lambda: guards.require_start_emission(0.0, RULES),
+            lambda: guards.require_start_emission(0.01, RULES),
+        ),
         (
             "non-finite",
             lambda: guards.require_finite("loss", math.nan),
@@ -69,6 +83,12 @@ def test_emission_is_the_share_of_episodes_that_recommend() -> None:
     results = [make_result(is_recommending=place < 3) for place in range(4)]
     assert guards.emission_rate(results) == 0.75
     assert guards.emission_rate([]) == 0.0
+
+
+def test_an_emission_floor_of_nothing_watches_nothing() -> None:
+    unwatched = GuardRules(emission_min=0.0)
+    guards.require_start_emission(0.0, unwatched)
+    guards.require_emission(0.0, 1.0, unwatched)
 
 
 def test_a_held_out_problem_stops_a_run_at_launch(stock: Stock) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,11 @@ from training.estimate import (
     estimate_run,
     read_shape,
 )
-from training.recipe import ATTENTION, Recipe, parse_recipe, read_recipe
+from training.recipe import ALL_LINEAR, ATTENTION, Recipe, parse_recipe, read_recipe, require_runnable
 
+GOLDENS = [
+    json.loads(line) for line in Path(__file__).with_name("recipe_goldens.jsonl").read_text("utf-8").splitlines()
+]
 BASE = 'name = "x"\nstage = "sft"\nmodel = "m"\n'
 QWEN3_4B = {
     "hidden_size": 2_560,
@@ -97,6 +101,102 @@ def test_the_hash_is_of_what_is_said_and_not_of_how() -> None:
     assert one.recipe_sha256 == spaced.recipe_sha256 != other.recipe_sha256
 
 
+def detail(text: str) -> str:
+    with pytest.raises(ArenaError) as wrong:
+        parse_recipe(text, "r.toml")
+    assert wrong.value.failure.code == "V2120"
+    return wrong.value.failure.detail
+
+
+@pytest.mark.parametrize("line", GOLDENS, ids=lambda line: line["name"])
+def test_bounds_change_no_recipe_that_was_ever_shipped(line: dict[str, str]) -> None:
+    """Their hashes stand in lineages: taken before there were bounds."""
+    assert parse_recipe(line["text"]).recipe_sha256 == line["recipe_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("parallel = 0", "parallel = 0: Expected `int` >= 1"),
+        ("samples = 0", "samples = 0: Expected `int` >= 1"),
+        ("sample_rows = -1", "sample_rows = -1: Expected `int` >= 1"),
+        ("seed = -1", "seed = -1: Expected `int` >= 0"),
+        ("[kto]\nemission_every_steps = 0", "kto.emission_every_steps = 0: Expected `int` >= 1"),
+        ("[kto]\nbeta = 0.0", "kto.beta = 0.0: Expected `float` > 0.0"),
+        ("[grpo]\nproblems_per_step = 0", "grpo.problems_per_step = 0: Expected `int` >= 1"),
+        ("[grpo]\nsamples = 1", "grpo.samples = 1: Expected `int` >= 2"),
+        ("[optim]\nbatch_rows = 0", "optim.batch_rows = 0: Expected `int` >= 1"),
+        ("[optim]\nlr = -1", "optim.lr = -1: Expected `float` > 0.0"),
+        ("[optim]\nlr_sweep = [1e-3, 2.0]", "optim.lr_sweep[1] = 2.0: Expected `float` <= 1.0"),
+        ("[optim]\nepochs = inf", "optim.epochs = inf: a finite number is expected"),
+        ("[optim]\nlr_sweep = [nan]", "optim.lr_sweep[0] = nan: a finite number is expected"),
+        ("[data]\nrollout_share = 7", "data.rollout_share = 7: Expected `float` <= 1.0"),
+        ("[data]\nvoucher_times = 0", "data.voucher_times = 0: Expected `int` >= 1"),
+        ("[decode]\ntop_p = 0.0", "decode.top_p = 0.0: Expected `float` > 0.0"),
+        ("[decode]\nturns_max = 0", "decode.turns_max = 0: Expected `int` >= 1"),
+        ("[guards]\nemission_min = 90", "guards.emission_min = 90: Expected `float` <= 1.0"),
+        ("[lora]\nr = -1", "lora.r = -1: Expected `int` >= 0"),
+        ("[lora]\ntargets = []", "lora.targets = []: Expected `array` of length >= 1"),
+    ],
+)
+def test_a_value_out_of_bounds_is_an_error_that_names_key_value_and_bound(text: str, told: str) -> None:
+    assert detail(BASE + text) == f"r.toml: {told}"
+
+
+def test_an_adapter_goes_to_modules_that_a_layer_has() -> None:
+    found = detail(BASE + '[lora]\ntargets = ["q_proj", "qproj"]')
+    assert found.startswith("r.toml: lora.targets[1] = 'qproj': one of ")
+    assert all(name in found for name in ALL_LINEAR) and found.endswith("; did you mean 'q_proj'?")
+    assert detail(BASE + '[optim]\nschedule = "cosin"').endswith("did you mean 'cosine'?")
+
+
+@pytest.mark.parametrize(
+    ("stage", "text", "told"),
+    [
+        ("kto", "", "optim.batch_rows = 1: KTO pairs the rows of a batch, at least 2"),
+        ("kto", "[optim]\nbatch_rows = 2\nlr_sweep = [1e-3]", "optim.lr_sweep: kto sweeps no learning rates"),
+        ("grpo", "[optim]\nbatch_rows = 5", "optim.batch_rows = 5 has to divide 48, the rollouts of a step"),
+        ("grpo", "[decode]\ntemperature = 0.0", "decode.temperature = 0.0"),
+        ("grpo", "[grpo]\nis_blended_per_turn = true", "needs grpo.tool_weight above 0"),
+        ("grpo", 'sampler = "scripted"', "grpo samples from its own policy"),
+        (
+            "grpo",
+            'sampler = "http://h/v1"\nsampler_model = "m"\n[grpo]\nrefresh_every_steps = 5\n[lora]\nr = 0',
+            "grpo.refresh_every_steps needs lora.r above 0",
+        ),
+        ("grpo", "[decode]\ntop_p = 0.95", "decode.top_p = 0.95: the trainer scores the whole distribution"),
+        ("sft", "[optim]\nlr_sweep = [1e-3, 1e-2]", "needs dev rows: data.dev names no corpus"),
+        ("rejection", 'sampler = "http://h/v1"', "sampler_model has to name the model there"),
+        ("rejection", 'sampler = "h:8000"', "sampler = 'h:8000' is neither a URL nor `scripted`"),
+        ("teacher", 'teacher = "claude"', "teacher = 'claude' is neither a URL nor `scripted`"),
+    ],
+)
+def test_keys_that_contradict_each_other_are_told_when_the_recipe_is_read(stage: str, text: str, told: str) -> None:
+    assert told in detail(f'name = "x"\nstage = "{stage}"\nmodel = "m"\n{text}\n')
+
+
+def test_contradictions_are_told_together() -> None:
+    found = detail('name = "x"\nstage = "grpo"\nmodel = "m"\n[optim]\nbatch_rows = 5\n[decode]\ntemperature = 0.0\n')
+    assert "batch_rows" in found and "temperature" in found
+
+
+def test_a_recipe_that_reads_and_can_not_run_is_told_before_it_starts() -> None:
+    def runnable(stage: str, text: str) -> None:
+        require_runnable(parse_recipe(f'name = "x"\nstage = "{stage}"\nmodel = "m"\n{text}\n'), "r.toml")
+
+    with pytest.raises(ArenaError, match=r"V2120 .*rejection learns from problems .*data\.problems"):
+        runnable("rejection", "")
+    watched = "[optim]\nbatch_rows = 2\n[data]\nproblems = 'p'\n"
+    with pytest.raises(ArenaError, match=r"V2120 .*emission_min watches .*data\.dev_problems"):
+        runnable("kto", watched)
+    runnable("kto", watched + "[guards]\nemission_min = 0.0\n")
+    refresh = "[data]\nproblems = 'p'\n[decode]\ntop_p = 1.0\n[grpo]\nrefresh_every_steps = 2\n[optim]\nsave_every_steps = "
+    with pytest.raises(ArenaError, match=r"V2120 .*save_every_steps = 3 has to be a multiple"):
+        runnable("grpo", refresh + "3")
+    runnable("grpo", refresh + "4")
+    runnable("sft", "")
+
+
 def test_parameters_of_qwen3_4b_are_counted_to_a_thousandth() -> None:
     assert count_parameters(QWEN3_4B) == pytest.approx(4.022e9, rel=1e-3)  # the published count
 
@@ -139,8 +239,8 @@ def test_the_passes_that_kl_asks_for_and_what_is_sampled_are_counted() -> None:
     def of(stage: str, work: Work, more: str = "") -> Estimate:
         return estimate_run(parse_recipe(f'name = "x"\nstage = "{stage}"\nmodel = "Qwen3-4B"\n{more}'), work)
 
-    grpo = "[optim]\nsteps_max = 5\n[grpo]\nproblems_per_step = 4\nsamples = 5\n"
-    kto, rl = of("kto", Work(taken=100)), of("grpo", Work(problems=40), grpo)
+    grpo = "[decode]\ntop_p = 1.0\n[optim]\nsteps_max = 5\n[grpo]\nproblems_per_step = 4\nsamples = 5\n"
+    kto, rl = of("kto", Work(taken=100), "[optim]\nbatch_rows = 2\n"), of("grpo", Work(problems=40), grpo)
     assert kto.tokens == rl.tokens == 100 * EPISODE_TOKENS and (kto.episodes, rl.episodes) == (0, 100)
     alone = of("sft", Work(corpus_tokens=kto.tokens)).hours["NVIDIA H100"]
     assert kto.hours["NVIDIA H100"] == pytest.approx(14 / 8 * alone)
@@ -158,7 +258,7 @@ def test_the_passes_that_kl_asks_for_and_what_is_sampled_are_counted() -> None:
 
 def test_where_all_weights_are_trained_a_reference_is_a_second_model() -> None:
     def of(stage: str) -> float:
-        text = f'name = "x"\nstage = "{stage}"\nmodel = "Qwen3-4B"\n[lora]\nr = 0\n'
+        text = f'name = "x"\nstage = "{stage}"\nmodel = "Qwen3-4B"\n[lora]\nr = 0\n[optim]\nbatch_rows = 2\n'
         return estimate_run(parse_recipe(text), Work()).memory_gb
 
     assert of("kto") - of("sft") == pytest.approx(4.022 * 4, rel=1e-3)

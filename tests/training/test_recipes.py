@@ -104,6 +104,14 @@ def test_every_value_of_the_paper_recipes_names_its_source(path: Path) -> None:
     assert [line for line in unnamed if not line.startswith(("name = ", "stage = "))] == []
 
 
+@pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
+def test_a_recipe_that_asks_a_server_asks_it_for_its_parent(path: Path) -> None:
+    """The name that `arena reenter --name` and the server are given (README of the recipes)."""
+    recipe = read_recipe(path)
+    assert recipe.stage in ("sft", "teacher", "kto") or recipe.sampler
+    assert recipe.sampler_model == (f"paper-{Path(recipe.parent).name}" if recipe.sampler else "")
+
+
 def test_only_the_refreshed_preset_renews_its_behaviour_policy() -> None:
     assert read_recipe(RECIPES / "paper" / "grpo_refresh.toml").grpo.refresh_every_steps > 0
 
@@ -125,6 +133,19 @@ def test_v18_differs_from_v17_in_nothing_but_the_stability_fix() -> None:
         for name in ("preset", "problems_per_step", "beta"):
             del one["grpo"][name]
     assert plain[0] == plain[1]
+
+
+def test_the_tight_kto_recipe_differs_in_nothing_but_its_beta_and_epochs() -> None:
+    plain = [msgspec.to_builtins(read_recipe(RECIPES / "paper" / f"{name}.toml")) for name in ("kto", "kto_tight")]
+    for one in plain:
+        del one["name"], one["kto"]["beta"], one["optim"]["epochs"]
+    assert plain[0] == plain[1]
+
+
+@pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
+def test_a_recipe_that_learns_from_episodes_names_the_train_pool(path: Path) -> None:
+    recipe = read_recipe(path)
+    assert recipe.stage == "sft" or recipe.data.problems == "problems/train.jsonl"
 
 
 def test_the_study_names_recipes_that_parse_and_parents_that_it_runs_before(tmp_path: Path) -> None:

@@ -7,13 +7,17 @@ import shutil
 from pathlib import Path
 
 import msgspec
+import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.tools.registry import PROFILES, profile_schemas
+from problems.canonical import foreign_text
 from problems.errors import ArenaError
 from tests.training.stock import TOKENIZER, Stock
 from training.corpus.model import Call, Message, Trace
+from training.corpus.qwen3_text import served_tools
 from training.mask import mask_defect, masked_runs, run_defect
 from training.model import TokenRow
 from training.render import Qwen3Codec
@@ -85,11 +89,50 @@ def test_the_mask_marks_exactly_the_assistant_turns_with_their_stop_tokens(codec
         assert all(call.arguments in text for call in turn.calls)
 
 
+class FunctionDefinition(pydantic.BaseModel):
+    """As vLLM's chat endpoint has it: what a request's tool is read into before the template sees it."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, object] | None = None
+
+
+class ChatCompletionToolsParam(pydantic.BaseModel):
+    """As vLLM's chat endpoint has it."""
+
+    type: str = "function"
+    function: FunctionDefinition
+
+
+@pytest.mark.parametrize("profile", sorted(PROFILES))
+def test_tools_are_rendered_as_a_server_renders_those_of_a_request(profile: str) -> None:
+    sent = json.loads(foreign_text(json.loads(profile_schemas(profile))))
+    dumped = [ChatCompletionToolsParam.model_validate(tool).model_dump() for tool in sent]
+    assert json.dumps(served_tools(profile_schemas(profile))) == json.dumps(dumped)
+
+
+def test_the_order_of_a_schemas_keys_changes_no_prompt(codec: Qwen3Codec) -> None:
+    prompt = codec.prompt(conversation()[:2], TOOLS)
+    assert codec.prompt(conversation()[:2], foreign_text(json.loads(TOOLS))) == prompt
+    assert '{"type": "function", "function": {"name": "find_product", "description"' in codec.decode(prompt)
+
+
 def test_turns_that_the_model_did_not_write_are_not_learnt(codec: Qwen3Codec) -> None:
     messages = list(conversation())
     messages[2] = msgspec.structs.replace(messages[2], is_model=False)
     row = codec.row("t", tuple(messages), TOOLS, ROOM)
     assert ["Found." in codec.decode(run) for run in masked_runs(row.token_ids, row.mask)] == [True]
+
+
+def test_the_empty_thought_that_the_template_adds_to_a_last_text_is_not_learnt(codec: Qwen3Codec) -> None:
+    messages = (*conversation()[:4], Message(role="assistant", content="Found."))
+    row = codec.row("t", messages, TOOLS, ROOM)
+    runs = masked_runs(row.token_ids, row.mask)
+    assert codec.decode(runs[-1]) == "Found.<|im_end|>"
+    assert codec.decode(row.token_ids).endswith("<think>\n\n</think>\n\nFound.<|im_end|>\n")
+    assert mask_defect(row, messages, codec) is None
+    thought = codec.row("t", conversation(), TOOLS, ROOM)
+    assert codec.decode(masked_runs(thought.token_ids, thought.mask)[-1]).startswith("<think>\nIt fits.")
 
 
 def test_a_row_over_the_limit_is_refused_and_one_at_the_limit_is_whole(codec: Qwen3Codec) -> None:

@@ -15,53 +15,19 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from neurons.cli.report import app
-from problems.model import BUCKETS
-from training.evaluate import Conditions, EvalReport, SetName, make_report
-from training.model import Decode, EpisodeResult, RunLineage, Versions
+from tests.training.eval_reports import as_version_1, make
+from training.evaluate import EvalReport
+from training.model import RunLineage, Versions
 from training.report.chart import Dot, Line, dot_chart, line_chart, nice_ticks
 from training.report.document import holm, make_document, share_difference
-from training.report.page import p_text, render_page
+from training.report.page import METHODS, p_text, render_page
 from training.report.published import TABLE_1
 from training.report.series import RunCurves, Series, read_curves
 from training.stages.run import lineage_sha256
+from training.statistics import mean_estimate
 
 PAPER = Path(__file__).parents[2].parent / "shared" / "reference" / "paper.txt"
 SHARE = st.floats(0, 1, allow_nan=False)
-
-
-def make(label: str, solved: int, *, samples: int = 2, set_name: str = "eval", lineage: str = "") -> EvalReport:
-    """A report in which the first `solved` of 12 problems are solved by every sample."""
-    results = [
-        EpisodeResult(
-            problem_id=f"p{number:02d}",
-            bucket=BUCKETS[number % 3],
-            sample=sample,
-            seed=sample,
-            version="w" * 64,
-            stop="terminated",
-            steps=3,
-            is_recommending=True,
-            reward=float(number < solved),
-            is_success=number < solved,
-            is_gt_exact=number < solved,
-            rule=0.5,
-            axes={"price": (1, 2)},
-        )
-        for number in range(12)
-        for sample in range(samples)
-    ]
-    conditions = Conditions(
-        set=SetName(name=set_name, sha256="s" * 64, problems=12),
-        decode=Decode(),
-        samples=samples,
-        seeds=(0,),
-        tool_profile="paper4",
-        agent_sha256="a" * 64,
-        prompt_sha256="prompthash" + "b" * 54,
-        catalogue_sha256="c" * 64,
-        policy_sha256="d" * 64,
-    )
-    return make_report(label, results, conditions, lineage_sha256=lineage, contamination="held against nothing")
 
 
 def write_run(folder: Path, *, parent: str = "") -> str:
@@ -116,6 +82,101 @@ def test_a_stage_is_tested_against_the_parent_that_its_lineage_names(tmp_path: P
     assert pairs == {("base", "teacher"), ("base", "kto"), ("base", "grpo"), ("teacher", "kto"), ("teacher", "grpo")}
 
 
+def test_a_control_has_no_parent_where_runs_tell_of_theirs(tmp_path: Path) -> None:
+    sft = write_run(tmp_path / "sft")
+    reports = [make("base", 1), make("random", 2), make("expert", 9), make("sft", 4, lineage=sft)]
+    alone = {(one.first, one.second) for one in make_document(reports, [], title="t").tests}
+    assert ("random", "expert") in alone
+    told = make_document(reports, read_curves(tmp_path / "sft"), title="t").tests
+    assert {(one.first, one.second) for one in told} == {("base", "random"), ("base", "expert"), ("base", "sft")}
+
+
+ARMS = ("sft@full", "sft@plain", "sft@odd")
+
+
+def arms(set_name: str = "eval") -> list[EvalReport]:
+    return [make(label, solved, set_name=set_name) for label, solved in zip(ARMS, (9, 5, 2), strict=True)]
+
+
+def test_each_ablation_is_tested_against_the_arm_with_all_filters_and_nothing_else() -> None:
+    reports = [make("base", 1), make("sft", 8), *arms(), make("base", 1, set_name="second"), *arms("second")]
+    tests = make_document(reports, [], title="t").tests
+    found = {(one.family, one.first, one.second, one.conditions) for one in tests}
+    assert found == {
+        ("stages", "base", "sft", "A"),
+        *(("ablations", "sft@full", label, letter) for label in ARMS[1:] for letter in "AB"),
+    }
+    one = next(one for one in tests if one.second == "sft@odd")
+    assert one.difference.value == pytest.approx(-7 / 12) and one.paired.first_only == 7
+
+
+def test_a_family_is_corrected_within_itself_whatever_else_is_measured() -> None:
+    stages = [make("base", 1), make("sft", 8), make("grpo", 9)]
+    alone = make_document(stages, [], title="t").tests
+    beside = make_document([*stages, *arms()], [], title="t").tests
+    assert [one for one in beside if one.family == "stages"] == list(alone)
+    corrected = [one for one in beside if one.family == "ablations"]
+    assert [one.holm for one in corrected] == holm([one.paired.p_value for one in corrected])
+
+
+def test_an_ablation_whose_control_is_not_measured_yet_is_in_no_family() -> None:
+    reports = [make("base", 1), make("sft@odd", 8)]
+    known = {"sft@full": "sft@full", "sft@odd": "sft@full"}
+    assert make_document(reports, [], title="t", controls=known).tests == ()
+    assert [one.family for one in make_document(reports, [], title="t").tests] == ["stages"]  # "@" alone says nothing
+
+
+def test_the_page_names_both_families_with_their_sizes_and_the_arms() -> None:
+    text = render_page(make_document([make("base", 1), make("sft", 8), *arms()], [], title="t", arms=["odd: 7 rows"]))
+    assert "Tests between stages" in text and "Ablations" in text and "<li>odd: 7 rows</li>" in text
+    sizes = re.findall(r"corrected for this family&#39;s\s+(\d+) test|corrected for this family's\s+(\d+) test", text)
+    assert [one or other for one, other in sizes] == ["1", "2"]
+
+
+def test_a_row_whose_training_a_guard_ended_says_so(tmp_path: Path) -> None:
+    lineage = write_run(tmp_path / "kto")
+    document = make_document([make("kto", 1, lineage=lineage)], read_curves(tmp_path / "kto"), title="t")
+    (row,) = document.rows
+    assert (row.trained_steps, row.ending) == (3, "stopped after 3 steps: KL")
+    text = render_page(document)
+    assert text.count("(stopped after 3 steps: KL)") == 2 and "kto (stopped)" in text  # both tables; the charts
+
+
+def test_what_a_report_did_not_record_is_not_shown_as_0() -> None:
+    new, old = make("new", 4), as_version_1(make("old", 4))
+    text = render_page(make_document([new, old], [], title="t"))
+    assert text.count("not recorded") == 1
+    rows = make_document([new, old], [], title="t").rows
+    assert rows[0].partial is not None and rows[1].partial is None
+
+
+def test_means_over_unscored_episodes_are_marked() -> None:
+    reports = [make("new", 4, unscored=1), as_version_1(make("old", 4, unscored=1)), as_version_1(make("whole", 4))]
+    document = make_document(reports, [], title="t")
+    assert [row.is_over_all for row in document.rows] == [False, True, False]
+    text = render_page(document)
+    assert "100.0%*" in text and "as an earlier version took it" in text
+    assert "as an earlier version took it" not in render_page(make_document(reports[:1], [], title="t"))
+
+
+def test_every_interval_says_how_it_was_taken() -> None:
+    greedy, sampled = [make("base", 2, samples=1), make("sft", 6, samples=1)], mixed_samples()
+    text = render_page(make_document([*greedy, sampled], [], title="t"))
+    assert re.search(r"<small>\[[\d.%, ]+\] w</small>", text)  # a share of problems that count 0 or 1
+    assert re.search(r"<small>\[[\d.%, ]+\] b</small>", text)  # several samples averaged
+    assert re.search(r"[+-][\d.]+ \[[+-][\d.]+, [+-][\d.]+\] n<", text)  # a difference of two such shares
+    for letter, said in METHODS.values():
+        assert f"<strong>{letter}</strong> {said.replace(chr(39), '&#39;')}" in text
+
+
+def mixed_samples() -> EvalReport:
+    """A report in which problems are solved by some of their samples."""
+    found = make("mixed", 6, samples=2)
+    problems = [msgspec.structs.replace(one, successes=one.scored // 2) for one in found.problems]
+    shares = [float(place % 2) / 2 for place in range(12)]
+    return msgspec.structs.replace(found, problems=tuple(problems), asr=mean_estimate(shares, 0))
+
+
 def test_one_label_twice_under_one_set_of_conditions_is_refused() -> None:
     with pytest.raises(ValueError, match="stands twice"):
         make_document([make("sft", 1), make("sft", 2)], [], title="t")
@@ -124,7 +185,8 @@ def test_one_label_twice_under_one_set_of_conditions_is_refused() -> None:
 def test_a_difference_has_its_sign_and_its_interval() -> None:
     worse = share_difference(make("sft", 8), make("kto", 5))
     assert (worse.value, worse.n) == (-0.25, 12)
-    assert worse.low <= worse.value <= worse.high < 0.0 or worse.high == 0.0
+    assert worse.low < worse.value < worse.high and worse.method == "newcombe"
+    assert share_difference(make("kto", 5), make("sft", 8)).value == 0.25
 
 
 @given(st.lists(SHARE, max_size=12))
@@ -169,6 +231,24 @@ def test_a_log_is_read_up_to_where_a_kill_cut_it(tmp_path: Path) -> None:
     (run,) = read_curves(tmp_path / "grpo")
     assert (run.label, run.steps, run.stopped_by, run.is_finished) == ("grpo", 3, "KL", True)
     assert {one.metric: one.values for one in run.series}["kl"] == (0.5, None, 0.5)
+
+
+def test_an_unfinished_run_shows_the_last_step_it_logged(tmp_path: Path) -> None:
+    write_run(tmp_path / "grpo")
+    (tmp_path / "grpo" / "lineage.json").unlink()
+    (run,) = read_curves(tmp_path / "grpo")
+    assert (run.steps, run.is_finished) == (3, False)
+    text = render_page(make_document([], [run], title="t"))
+    assert re.search(r'<td>grpo</td><td class="n">3</td><td>not finished: steps logged so far</td>', text)
+
+
+def test_a_run_that_logged_nothing_yet_has_its_place(tmp_path: Path) -> None:
+    write_run(tmp_path / "kto")
+    for name in ("lineage.json", "log.jsonl"):
+        (tmp_path / "kto" / name).unlink()
+    (run,) = read_curves(tmp_path / "kto")
+    assert (run.label, run.series, run.steps, run.is_finished) == ("kto", (), 0, False)
+    assert "not finished" in render_page(make_document([], [run], title="t"))
 
 
 class _Page(html.parser.HTMLParser):

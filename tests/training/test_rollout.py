@@ -13,16 +13,14 @@ from problems.errors import ArenaError
 from tests.training.rollouts import make_rollout
 from tests.training.stock import EPISODE, Stock
 from training.agents import distilled_source
-from training.credit import token_advantages
 from training.episode_file import EpisodeFile, EpisodeLine, collect
 from training.guards import GuardStopError
 from training.hosted import HostedSandbox
 from training.mask import masked_runs
 from training.model import Decode, Sampled
-from training.prime_rl import PrimeSample, prime_lines
-from training.rewards import reward_of
 from training.rollout import RolloutPorts, jobs_of, messages_of, read_result, read_rollout, run_job, run_jobs
 from training.scripted_sampler import ScriptedSampler
+from training.stages.teacher import trace_of
 from training.token_upstream import CONTEXT_FULL
 
 
@@ -80,6 +78,16 @@ def test_every_prompt_is_the_last_one_and_what_was_sampled_and_what_the_tools_sa
     assert {p for p, bit in zip(rollout.logprobs, rollout.mask, strict=True) if bit} == {-0.5}
     assert {p for p, bit in zip(rollout.logprobs, rollout.mask, strict=True) if not bit} == {0.0}
     assert rollout.result.reward == 0.0 and rollout.result.steps == 3
+
+
+def test_a_row_of_an_episode_has_the_prompt_that_the_episode_had(stock: Stock) -> None:
+    (job,) = jobs_of(stock.bench.problems[:1], 1, 0)
+    sampler = Told(stock, call("find_product", '{"q":"tee"}'), call("terminate", '{"status":"success"}'))
+    (line,) = stock.bench.sample([job], sampler, stock.codec, EPISODE, 1)
+    assert line.rollout is not None and line.rollout.prompt_ids == sampler.prompts[0]
+    trace = trace_of(line)
+    row = stock.codec.row(trace.trace_id, trace.messages, trace.tools, 100_000)
+    assert row.token_ids[: row.prompt_length] == line.rollout.prompt_ids
 
 
 def test_the_last_turn_of_a_rollout_is_sampled_and_nothing_follows_that_the_policy_did_not_read(stock: Stock) -> None:
@@ -227,16 +235,3 @@ def test_a_file_of_episodes_keeps_whole_lines_and_runs_only_what_is_missing(stoc
     assert told == [(3, 4), (4, 4)]
     key = {(line.result.problem_id, line.result.sample): line for line in lines}
     assert EpisodeFile(path).lines() == tuple(key[place] for place in sorted(key))
-
-
-def test_prime_rl_samples_are_the_rollouts_tokens_with_their_groups_advantages() -> None:
-    group = [make_rollout([None, None], reward=1.0), make_rollout([None], reward=0.0, sample=1)]
-    lost = make_rollout([None], reward=None, sample=2)
-    rollouts = [lost, *group]
-    rewards = [reward_of(one, {}, 0.0) for one in rollouts]
-    found = [msgspec.json.decode(line, type=PrimeSample) for line in prime_lines(rollouts, rewards)]
-    wanted = token_advantages(group, rewards[1:])
-    assert [list(one.advantages) for one in found] == wanted and [one.reward for one in found] == [1.0, 0.0]
-    for one, rollout in zip(found, group, strict=True):
-        assert one.completion_ids == rollout.completion_ids and one.completion_logprobs == rollout.logprobs
-        assert [int(bit) for bit in one.completion_mask] == list(rollout.mask) and not any(one.prompt_mask)

@@ -14,6 +14,7 @@ from problems.errors import ArenaError
 from tests.training.stock import EPISODE, Stock
 from tests.training.vllm_double import VllmDouble, serve
 from training.corpus.model import Message
+from training.corpus.qwen3_text import served_tools
 from training.mask import run_defect
 from training.model import Decode, Sampler
 from training.recipe import parse_recipe
@@ -194,7 +195,7 @@ def test_the_scripted_model_reads_a_prompt_as_the_conversation_it_was_made_of(st
         ids = stock.codec.prompt(trace.messages, trace.tools)
         read = read_prompt(stock.codec.decode(ids), EXPERT)
         assert [one["role"] for one in read["messages"]] == [one.role for one in trace.messages]
-        assert msgspec.json.encode(read["tools"]) == msgspec.json.encode(msgspec.json.decode(trace.tools))
+        assert msgspec.json.encode(read["tools"]) == msgspec.json.encode(served_tools(trace.tools))
         calls = [call for one in read["messages"] for call in one.get("tool_calls", ())]
         answered = [one["tool_call_id"] for one in read["messages"] if one["role"] == "tool"]
         assert [call["id"] for call in calls] == answered

@@ -146,6 +146,18 @@ def test_a_sampler_that_is_another_policy_ends_the_run_before_the_first_update(s
     assert done.stopped_by.startswith("logprobs: ") and done.steps == 0
 
 
+def test_a_sampler_that_did_not_take_the_renewed_policy_ends_the_run_there(stock: Stock, tmp_path: Path) -> None:
+    bandit, calls = Bandit(stock.codec), iter(range(10))
+
+    def run(jobs: Sequence[Job], sampler: Any) -> list[Rollout | None]:
+        wrong = float(next(calls) == 2)
+        found = bandit(jobs, sampler)
+        return [msgspec.structs.replace(one, logprobs=tuple(p - wrong for p in one.logprobs)) for one in found]
+
+    done = train(stock, tmp_path / "run", run, steps=4, refresh=2, every=2)
+    assert done.stopped_by.startswith("logprobs: ") and done.steps == 2
+
+
 def test_template_tokens_in_a_sampled_turn_end_the_run(stock: Stock, tmp_path: Path) -> None:
     bandit, forged = Bandit(stock.codec), stock.codec.template_only_ids[0]
 

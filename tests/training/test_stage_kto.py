@@ -64,6 +64,10 @@ def lines(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (run / "log.jsonl").read_text("utf-8").splitlines()]
 
 
+def emissions(run: Path) -> list[tuple[float, float]]:
+    return [(line["step"], line["emission_rate"]) for line in lines(run) if "emission_rate" in line]
+
+
 def test_wanted_rows_gain_on_unwanted_ones(model: Path, tmp_path: Path) -> None:
     done = run_kto(model, tmp_path / "run", r=0)
     assert done.steps == 4 and not done.stopped_by
@@ -154,18 +158,61 @@ def test_a_policy_that_stops_recommending_ends_the_run_and_is_sampled_with_dropo
 
     def rate(policy: Any) -> float:
         modes.append(policy.training)
-        return 0.95 if len(modes) == 1 else 0.5
+        return (1.0, 0.95, 0.5)[len(modes) - 1]
 
     done = run_kto(model, tmp_path / "run", rate)
     assert done.stopped_by.startswith("emission: 0.500") and done.steps == 4
-    assert modes == [False, False]
-    assert [line["emission_rate"] for line in lines(tmp_path / "run") if "emission_rate" in line] == [0.95, 0.5]
+    assert modes == [False, False, False]
+    assert emissions(tmp_path / "run") == [(0, 1.0), (2, 0.95), (4, 0.5)]
 
 
 def test_a_run_ends_in_the_step_whose_emission_is_too_low(model: Path, tmp_path: Path) -> None:
-    done = run_kto(model, tmp_path / "run", lambda policy: 0.0)
-    assert done.steps == 2 and done.stopped_by.startswith("emission")
+    rates = iter((1.0, 0.0))
+    done = run_kto(model, tmp_path / "run", lambda policy: next(rates))
+    assert done.steps == 2 and done.stopped_by.startswith("emission: 0.000")
     assert (tmp_path / "run" / CHECKPOINT / "adapter_model.safetensors").exists()
+
+
+def test_the_floor_is_a_share_of_what_the_parent_emits(model: Path, tmp_path: Path) -> None:
+    """A parent that recommends in 3 of 10 episodes is no fault of KTO; that it comes to recommend in 2 is."""
+    rates = iter((0.3, 0.28, 0.2))
+    done = run_kto(model, tmp_path / "run", lambda policy: next(rates))
+    assert done.steps == 4
+    assert done.stopped_by == (
+        "emission: 0.200 of dev episodes recommend; the run began with 0.300, its floor is 0.270"
+    )
+
+
+def test_a_parent_that_never_recommends_is_not_trained(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(GuardStopError, match="nothing to watch") as stop:
+        run_kto(model, tmp_path / "run", lambda policy: 0.0)
+    assert stop.value.guard == "emission" and not (tmp_path / "run" / CHECKPOINT).exists()
+    done = run_kto(model, tmp_path / "unwatched", lambda policy: 0.0, more="[guards]\nemission_min = 0.0\n")
+    assert done.steps == 4 and not done.stopped_by
+
+
+def test_a_resumed_run_is_held_against_the_rate_it_began_with(model: Path, tmp_path: Path) -> None:
+    """When it is killed its own rate has fallen: 0.88 is above the floor of that, and below that of the parent's."""
+    require_killed("kto_rows", model, tmp_path / "run", 3, "1.0", "0.95")
+    assert emissions(tmp_path / "run") == [(0, 1.0), (2, 0.95)]
+    done = run_kto(model, tmp_path / "run", lambda policy: 0.88)
+    assert done.stopped_by.startswith("emission: 0.880") and done.steps == 4
+    assert emissions(tmp_path / "run") == [(0, 1.0), (2, 0.95), (4, 0.88)]
+
+
+def test_a_run_begun_without_a_start_rate_takes_its_parents_and_not_its_own(model: Path, tmp_path: Path) -> None:
+    """Of such a run the log lacks step 0; what it resumes from has been trained already."""
+    require_killed("kto_rows", model, tmp_path / "run", 3)
+    parent = {name: weight.clone() for name, weight in open_parent(kto_recipe(model)[0])[0].state_dict().items()}
+    is_parent: list[bool] = []
+
+    def rate(policy: Any) -> float:
+        found = policy.state_dict()
+        is_parent.append(found.keys() == parent.keys() and all(torch.equal(found[one], parent[one]) for one in parent))
+        return 1.0
+
+    assert run_kto(model, tmp_path / "run", rate).steps == 4
+    assert is_parent == [True, False] and emissions(tmp_path / "run") == [(0, 1.0), (4, 1.0)]
 
 
 def test_a_kl_spike_ends_the_run(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

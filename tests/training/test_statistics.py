@@ -70,12 +70,57 @@ def test_nothing_solved_and_all_solved_are_not_certain() -> None:
 
 
 def test_values_that_are_all_alike_leave_room_for_those_not_seen() -> None:
-    half, same = mean_estimate([0.5] * 75, 0), difference_estimate([0.0] * 75, 0)
+    half, same = mean_estimate([0.5] * 75, 0), difference_estimate([0.5] * 75, [0.5] * 75, 0)
     assert half.method == same.method == "unseen"
     assert half.low < half.value == 0.5 < half.high and half.high - half.low == pytest.approx(0.0487, abs=1e-4)
     assert -same.low == same.high == pytest.approx(0.0487, abs=1e-4)
-    assert difference_estimate([1.0] * 75, 0).low < 1.0 == difference_estimate([1.0] * 75, 0).high
-    assert difference_estimate([0.0, 1.0] * 5, 0).method == "bootstrap"  # a difference is no proportion
+    assert difference_estimate([0.0, 0.5] * 5, [0.5, 0.5] * 5, 0).method == "bootstrap"
+
+
+def solved(both: int, first_only: int, second_only: int, neither: int) -> tuple[list[float], list[float]]:
+    """Two results on the same problems, from the four counts."""
+    first = [1.0] * both + [1.0] * first_only + [0.0] * second_only + [0.0] * neither
+    second = [1.0] * both + [0.0] * first_only + [1.0] * second_only + [0.0] * neither
+    return first, second
+
+
+@pytest.mark.parametrize(
+    ("counts", "value", "low", "high"),
+    [  # Fagerland, Lydersen and Laake 2017, chapter 8, which print first minus second
+        ((1, 1, 7, 12), 6 / 21, 0.0256, 0.5069),  # Bentur et al. 2009
+        ((59, 6, 16, 80), 10 / 161, 0.0046, 0.1186),  # Cavo et al. 2012
+    ],
+)
+def test_the_interval_of_a_paired_difference_is_newcombes(
+    counts: tuple[int, int, int, int], value: float, low: float, high: float
+) -> None:
+    found = difference_estimate(*solved(*counts), 0)
+    assert found.method == "newcombe" and found.n == sum(counts)
+    assert (found.value, found.low, found.high) == pytest.approx((value, low, high), abs=6e-5)
+
+
+@given(st.tuples(*[st.integers(0, 40)] * 4).filter(any))
+def test_the_interval_of_a_paired_difference_has_width_holds_it_and_turns_with_the_order(
+    counts: tuple[int, int, int, int],
+) -> None:
+    first, second = solved(*counts)
+    found, turned = difference_estimate(first, second, 0), difference_estimate(second, first, 0)
+    assert -1.0 <= found.low <= found.value <= found.high <= 1.0 and found.low < found.high
+    assert (turned.value, turned.low, turned.high) == pytest.approx((-found.value, -found.high, -found.low))
+
+
+def test_an_interval_that_holds_0_never_stands_beside_a_small_p() -> None:
+    """Of 75 problems: the other way round the two may disagree, and no p is then above .08."""
+    worst = 0.0
+    for both, fewer, more in itertools.product((0, 3, 10, 30), range(12), range(20)):
+        if more <= fewer:
+            continue
+        first, second = solved(both, fewer, more, 75 - both - fewer - more)
+        found = difference_estimate(first, second, 0)
+        p_value = compare_paired([one > 0 for one in first], [one > 0 for one in second]).p_value
+        assert found.low > 0.0 or p_value >= 0.05
+        worst = max(worst, p_value) if found.low > 0.0 else worst
+    assert 0.05 < worst < 0.08
 
 
 @given(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=12), st.integers(0, 3))

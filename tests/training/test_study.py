@@ -21,11 +21,14 @@ from neurons.cli.study import app
 from problems.clusters import find_clusters
 from problems.errors import ArenaError
 from problems.model import BUCKETS
+from tests.training.eval_reports import as_version_1, make
 from tests.training.toy_study import SHIPPED, TOKENIZER, write_toy_study
 from training.corpus.corpus_files import read_rows
+from training.model import RunLineage, Versions
 from training.report.document import Document
 from training.stages.run import lineage_chain
 from training.study.market import make_market, open_partition, read_market, stock
+from training.study.notes import ArmRows, arm_lines, progress_notes
 from training.study.parts import parts_of, recipe_text
 from training.study.plan import read_plan
 from training.study.policies import RandomCaller
@@ -132,7 +135,8 @@ def test_parts_come_after_what_they_need_and_have_names_of_their_own() -> None:
 
 def test_a_folder_of_another_plan_is_refused(tmp_path: Path) -> None:
     plan = write_toy_study(tmp_path / "recipes")
-    open_study(plan, tmp_path / "out")
+    study = open_study(plan, tmp_path / "out")
+    study.run(study.parts()[0])
     plan.write_text(plan.read_text("utf-8").replace("seed = 11", "seed = 12"), "utf-8")
     with pytest.raises(ArenaError, match="V2124"):
         open_study(plan, tmp_path / "out")
@@ -183,6 +187,11 @@ def test_the_study_runs_from_nothing_to_its_report_through_a_kill(tmp_path: Path
     assert {row.set for row in document.rows} == {"frozen eval", "second set"}
     expert = [row.asr.value for row in document.rows if row.label == "scripted expert"]
     assert min(expert) > 0.5  # the control really shops
+    partial = [row.partial for row in document.rows]
+    assert all(one is not None and 0.0 <= one.value <= 1.0 for one in partial)
+    assert [line.split(":")[0] for line in document.arms] == ["full", "no_agentic_split"]
+    assert not any(note.startswith(("Of the plan", "Failed")) for note in document.notes)  # it lacks nothing
+    assert any(note.startswith("Of the ablations not trained yet: sft_arm@full") for note in document.notes)
     pages = (out / "report.html").read_text("utf-8")
     assert "its numbers say nothing of ShoppingBench" in pages and "pre-trained from scratch" in pages
     assert all(study.is_done(part) for part in study.parts() if part.kind != "report")
@@ -217,7 +226,12 @@ def test_a_stage_that_cannot_be_trained_is_named_and_keeps_no_other_from_the_tab
     asked = CliRunner().invoke(app, ["--plan", str(plan), "--out", str(tmp_path / "out")])
     assert asked.exit_code == 1
     assert "stage grpo_refresh: V2124" in asked.output
-    assert "scripted expert" in (tmp_path / "out" / "report.html").read_text("utf-8")
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "scripted expert" in page and "Failed: stage grpo_refresh: V2124" in page
+    reopened = open_study(plan, tmp_path / "out").document()
+    assert any(note.startswith("Failed: stage grpo_refresh: V2124") for note in reopened.notes)  # by whoever opens it
+    (tmp_path / "out" / "done" / "stage_grpo_refresh").touch()
+    assert not any("grpo_refresh" in note for note in open_study(plan, tmp_path / "out").document().notes)
 
 
 def test_a_dry_run_lists_parts_and_makes_none(tmp_path: Path) -> None:
@@ -228,4 +242,87 @@ def test_a_dry_run_lists_parts_and_makes_none(tmp_path: Path) -> None:
         and re.search(r"open +\d+\.\d min  stage kto", shown.output)
         and "left: about" in shown.output
     )
-    assert not (tmp_path / "out" / "market").exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_gives_its_parts_as_json_and_writes_nothing(tmp_path: Path) -> None:
+    plan = write_toy_study(tmp_path / "recipes")
+    out = tmp_path / "out"
+    study = open_study(plan, out)
+    study.run(study.parts()[0])
+    before = sorted(out.rglob("*"))
+    shown = CliRunner().invoke(app, ["--plan", str(plan), "--out", str(out), "--dry-run", "--json", "--ablations"])
+    parts = msgspec.json.decode(shown.stdout)
+    assert [part["name"] for part in parts] == [part.name for part in study.parts(with_ablations=True)]
+    assert [part["name"] for part in parts if part["is_done"]] == ["market"]
+    assert all(part["minutes"] >= 0 and part["kind"] for part in parts)
+    assert sorted(out.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("only", "said"),
+    [("stage ktp", "stage kto"), ("typo", "the nearest is"), ("stage sft_arm@no_agentic_split", "add --ablations")],
+)
+def test_a_part_that_does_not_exist_is_a_usage_error_that_names_the_nearest(
+    tmp_path: Path, only: str, said: str
+) -> None:
+    plan = write_toy_study(tmp_path / "recipes")
+    asked = CliRunner().invoke(app, ["--plan", str(plan), "--out", str(tmp_path / "out"), "--only", only])
+    assert asked.exit_code == 2 and said in " ".join(re.sub("[│╭╮╰╯─]", " ", asked.output).split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_page_says_what_of_the_plan_is_not_measured_yet() -> None:
+    parts = parts_of(read_plan(SHIPPED / "study.toml"), Path("/study"), with_ablations=False)
+    lacking = {"stage kto", "measure kto-eval-greedy", "measure sft-eval-greedy", "measure sft-second-greedy"}
+    lines = progress_notes(parts, lambda part: part.name not in lacking, {}, where="the plan")
+    assert lines == [
+        "Of the plan not trained yet: kto.",  # that it is not measured goes without saying
+        "Of the plan not measured yet: sft (eval greedy, second greedy).",
+    ]
+    failed = {"stage kto": "V2123 emission: nothing to watch"}
+    lines = progress_notes(parts, lambda part: part.name not in lacking, failed, where="the plan")
+    assert lines[1:] == ["Failed: stage kto: V2123 emission: nothing to watch"]
+    assert progress_notes(parts, lambda part: True, failed, where="the plan") == []
+
+
+def test_each_arm_has_a_line_and_arms_of_the_very_same_rows_are_named() -> None:
+    arms = [
+        ArmRows(name="full", trace_ids=("a", "b")),
+        ArmRows(name="same", trace_ids=("a", "b")),
+        ArmRows(name="twice", trace_ids=("a", "a")),
+    ]
+    run = lineage(steps=20, stopped_by="emission: 0.1 of dev episodes recommend")
+    runs = {"sft_arm@full": lineage(steps=450), "kto@full": run}
+    assert arm_lines(arms, runs, ["sft_arm", "kto"]) == [
+        "full: 2 rows; sft_arm 450 steps, kto 20 steps (stopped: emission); the very same rows: same",
+        "same: 2 rows; not trained; the very same rows as full",
+        "twice: 2 rows, 1 of them different; not trained",
+    ]
+
+
+def lineage(*, steps: int, stopped_by: str = "") -> RunLineage:
+    return RunLineage(
+        stage="sft", recipe_sha256="", recipe="", parent_sha256="", corpus_sha256s=(), codec_sha256="",
+        partition_sha256="", seed=0, versions=Versions(code_commit="", packages={}, device="cpu"), weights_sha256="",
+        steps=steps, stopped_by=stopped_by,
+    )  # fmt: skip
+
+
+def test_a_folder_begun_before_failures_were_kept_goes_on(tmp_path: Path) -> None:
+    """It has a plan, marks, and reports without what is recorded now."""
+    plan = write_toy_study(tmp_path / "recipes")
+    out = tmp_path / "out"
+    (out / "done").mkdir(parents=True)
+    (out / "reports").mkdir()
+    (out / "plan.toml").write_text(plan.read_text("utf-8"), "utf-8")
+    study = open_study(plan, out)
+    for part in study.parts():
+        (out / "done" / part.name.replace(" ", "_")).touch()
+        if part.measurement is not None:
+            older = as_version_1(make(part.measurement.label, 3))
+            (out / "reports" / f"{part.measurement.file_name}.json").write_bytes(msgspec.json.encode(older))
+            break
+    study.run(study.parts()[-1])
+    (row,) = msgspec.json.decode((out / "report.json").read_bytes(), type=Document).rows
+    assert row.partial is None and "not recorded" in (out / "report.html").read_text("utf-8")

@@ -13,10 +13,11 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from training.corpus.model import Message, Trace
 
-RENDERING = "qwen3-chat/1"
+RENDERING = "qwen3-chat/2"  # 2: tools in the order in which a served model reads them
 
 _TOOLS_BEFORE = (
     "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
@@ -27,6 +28,22 @@ _TOOLS_AFTER = (
     '<tool_call></tool_call> XML tags:\n<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n'
     "</tool_call><|im_end|>\n"
 )
+
+
+_ENVELOPE = ("type", "function", "name", "description", "parameters")
+
+
+def served_tools(tools: str) -> list[Any]:
+    """Tool schemas with their keys in the order in which a served model reads them.
+
+    The harness sends sorted keys upstream; vLLM's chat endpoint puts the fields of its own types in their order again
+    (`ChatCompletionToolsParam`, `FunctionDefinition`), and the parameters stay sorted. A row rendered in another order
+    would have another prompt than every episode. Raises ValueError when `tools` is no JSON array.
+    """
+    decoded = json.loads(tools)
+    if not isinstance(decoded, list):
+        raise ValueError("tools are not a JSON array")
+    return [_in_order(tool, _ENVELOPE) for tool in decoded]
 
 
 def render(trace: Trace) -> str:
@@ -55,10 +72,17 @@ def _opening(messages: Sequence[Message], tools: str) -> str:
 @functools.lru_cache(maxsize=64)
 def _tools_text(tools: str) -> str:
     """One line a tool, as `tojson` writes it: the keys in their order, a space after each separator."""
-    decoded = json.loads(tools)
-    if not isinstance(decoded, list):
-        raise ValueError("tools are not a JSON array")
-    return "".join("\n" + json.dumps(tool, ensure_ascii=False) for tool in decoded)
+    return "".join("\n" + json.dumps(tool, ensure_ascii=False) for tool in served_tools(tools))
+
+
+def _in_order(value: Any, first: Sequence[str]) -> Any:
+    """`value` with the keys of `first` before the others, which are sorted, and all keys below `parameters` sorted."""
+    if isinstance(value, list):
+        return [_in_order(item, first) for item in value]
+    if not isinstance(value, dict):
+        return value
+    keys = [key for key in first if key in value] + sorted(key for key in value if key not in first)
+    return {key: _in_order(value[key], () if key == "parameters" else first) for key in keys}
 
 
 def _latest_query(messages: Sequence[Message]) -> int:

@@ -2,14 +2,16 @@
 
 Promise: pure; nothing is measured here. Every number of ours points to its conditions by a letter. Two results are
 tested against each other only where their conditions are equal; every test made is shown, with its p value as it is and
-corrected for their number (Holm 1979), and the difference with its interval whichever way it points. What each seed
-came to stands beside the rate of all of them.
+corrected for the number of its family (Holm 1979), and the difference with its interval whichever way it points. There
+are two families, so that neither changes the other's numbers: between stages, and of ablations, each against the arm
+that has all filters. What each seed came to stands beside the rate of all of them.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -18,8 +20,11 @@ from training.report.published import TABLE_1, Published
 from training.report.series import RunCurves
 from training.statistics import Estimate, Paired, difference_estimate
 
-DOCUMENT_VERSION = 1
+DOCUMENT_VERSION = 2  # 1: one family of tests
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_ARM_MARK, _CONTROL_ARM = "@", "full"  # an ablation's label is NAME@ARM
+
+Family = Literal["stages", "ablations"]
 
 
 class NamedConditions(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +35,12 @@ class NamedConditions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One evaluation of ours. Shares are in [0, 1] over problems; `episodes` counts the `unscored` ones too."""
+    """One evaluation of ours. Shares are in [0, 1] over problems; `episodes` counts the `unscored` ones too.
+
+    `rule` to `steps` are means over scored episodes; where `is_over_all`, an earlier version took `emission`,
+    `hallucinated` and `steps` over all. `trained_steps` and `stopped_by` (a guard, "" for none) are of the checkpoint's
+    run, None where no run is given.
+    """
 
     label: str
     conditions: str  # letter
@@ -40,6 +50,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     asr: Estimate  # over all seeds
     asr_by_seed: tuple[float, ...]  # in the order of `seeds`
     gt_exact: Estimate
+    partial: Estimate | None = None  # None: not recorded
     by_bucket: dict[str, Estimate]
     axes: dict[str, float | None]
     pass_at: dict[str, Estimate]
@@ -47,6 +58,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     emission: float
     hallucinated: float
     steps: float
+    is_over_all: bool = False
+    trained_steps: int | None = None
+    stopped_by: str = ""
     episodes: int
     unscored: int
     overflows: int
@@ -54,14 +68,20 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     weights: str
     lineage_sha256: str
 
+    @property
+    def ending(self) -> str:
+        """That a guard ended its training, and when; "" where none did."""
+        return f"stopped after {self.trained_steps} steps: {self.stopped_by.split(':')[0]}" if self.stopped_by else ""
+
 
 class Test(msgspec.Struct, frozen=True, kw_only=True):
     """`second` against `first` on the same problems.
 
     `difference` is second minus first in success, over problems, with its 95 % interval; `paired` the exact
-    McNemar test on the first sample of each problem; `holm` its p value corrected for all tests of the document.
+    McNemar test on the first sample of each problem; `holm` its p value corrected for all tests of its family.
     """
 
+    family: Family = "stages"
     first: str
     second: str
     conditions: str
@@ -71,7 +91,7 @@ class Test(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a report shows."""
+    """Everything a report shows. `arms` says of each ablation what it was trained on, a line an arm."""
 
     version: int = DOCUMENT_VERSION
     title: str
@@ -81,14 +101,23 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     conditions: tuple[NamedConditions, ...]
     curves: tuple[RunCurves, ...]
     notes: tuple[str, ...] = ()
+    arms: tuple[str, ...] = ()
 
 
 def make_document(
-    reports: Sequence[EvalReport], curves: Sequence[RunCurves], *, title: str, notes: Sequence[str] = ()
+    reports: Sequence[EvalReport],
+    curves: Sequence[RunCurves],
+    *,
+    title: str,
+    notes: Sequence[str] = (),
+    arms: Sequence[str] = (),
+    controls: Mapping[str, str] | None = None,
 ) -> Document:
     """The document of these reports, in the order given: the first of each conditions is what others are held against.
 
-    Raises ValueError for two reports of one label under one set of conditions.
+    `controls` says of each ablation's label which label it is held against, its own for the control itself; None: as
+    the labels of the reports say (`controls_of`). Raises ValueError for two reports of one label under one set of
+    conditions.
     """
     names = _named(reports)
     letters = {_key(one.conditions): one.letter for one in names}
@@ -98,15 +127,32 @@ def make_document(
         if place in seen:
             raise ValueError(f"{report.label} stands twice under the same conditions")
         seen.add(place)
+    runs = {one.lineage_sha256: one for one in curves if one.is_finished}
+    if controls is None:
+        controls = controls_of(report.label for report in reports)
+    stages = [report for report in reports if report.label not in controls]
+    parents = {lineage: run.parent_sha256 for lineage, run in runs.items()}
+    tests = _tests("stages", _stage_pairs(stages, parents), letters)
+    tests += _tests("ablations", _ablation_pairs(reports, controls), letters)
     return Document(
         title=title,
         published=TABLE_1,
-        rows=tuple(_row(report, letters[_key(report.conditions)]) for report in reports),
-        tests=_tests(reports, letters, {one.lineage_sha256: one.parent_sha256 for one in curves if one.is_finished}),
+        rows=tuple(
+            _row(report, letters[_key(report.conditions)], runs.get(report.lineage_sha256)) for report in reports
+        ),
+        tests=tuple(tests),
         conditions=names,
         curves=tuple(curves),
         notes=tuple(notes),
+        arms=tuple(arms),
     )
+
+
+def controls_of(labels: Iterable[str]) -> dict[str, str]:
+    """Of the labels NAME@ARM, the NAME@full that each is held against, where it is among them too."""
+    known = set(labels)
+    found = {label: f"{label.partition(_ARM_MARK)[0]}{_ARM_MARK}{_CONTROL_ARM}" for label in known}
+    return {label: found[label] for label in sorted(known) if _ARM_MARK in label and found[label] in known}
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -127,7 +173,9 @@ def share_difference(first: EvalReport, second: EvalReport) -> Estimate:
     mine = {one.problem_id: one.successes / one.scored for one in first.problems if one.scored}
     other = {one.problem_id: one.successes / one.scored for one in second.problems if one.scored}
     shared = sorted(mine.keys() & other.keys())
-    return difference_estimate([other[name] - mine[name] for name in shared], first.conditions.seeds[0])
+    return difference_estimate(
+        [mine[name] for name in shared], [other[name] for name in shared], first.conditions.seeds[0]
+    )
 
 
 def _named(reports: Sequence[EvalReport]) -> tuple[NamedConditions, ...]:
@@ -148,7 +196,7 @@ def _key(conditions: Conditions) -> bytes:
     return msgspec.json.encode(conditions, order="sorted")
 
 
-def _row(report: EvalReport, letter: str) -> Row:
+def _row(report: EvalReport, letter: str, run: RunCurves | None) -> Row:
     return Row(
         label=report.label,
         conditions=letter,
@@ -158,6 +206,7 @@ def _row(report: EvalReport, letter: str) -> Row:
         asr=report.asr,
         asr_by_seed=report.asr_by_seed,
         gt_exact=report.gt_exact,
+        partial=report.partial,
         by_bucket=report.by_bucket,
         axes=report.axes,
         pass_at=report.pass_at,
@@ -165,6 +214,9 @@ def _row(report: EvalReport, letter: str) -> Row:
         emission=report.emission,
         hallucinated=report.hallucinated,
         steps=report.steps,
+        is_over_all=report.version < 2 and report.unscored > 0,
+        trained_steps=run.steps if run else None,
+        stopped_by=run.stopped_by if run else "",
         episodes=report.episodes,
         unscored=report.unscored,
         overflows=report.overflows,
@@ -174,23 +226,52 @@ def _row(report: EvalReport, letter: str) -> Row:
     )
 
 
-def _tests(reports: Sequence[EvalReport], letters: Mapping[bytes, str], parents: Mapping[str, str]) -> tuple[Test, ...]:
-    """Each report against the first of its conditions and its parent's; the one before it where no lineage tells."""
+def _stage_pairs(reports: Sequence[EvalReport], parents: Mapping[str, str]) -> list[tuple[EvalReport, EvalReport]]:
+    """Each report against the first of its conditions and its parent's.
+
+    The one before it stands for a parent that no run tells of; a control, which has no lineage where runs have theirs,
+    has none.
+    """
     pairs: list[tuple[EvalReport, EvalReport]] = []
-    for key in letters:
-        alike = [report for report in reports if _key(report.conditions) == key]
-        of_lineage = {report.lineage_sha256: report for report in alike}
+    for alike in _by_conditions(reports):
+        of_lineage = {report.lineage_sha256: report for report in alike if report.lineage_sha256}
         pairs += [(alike[0], other) for other in alike[1:]]
         for before, report in itertools.pairwise(alike):
             known = parents.get(report.lineage_sha256)
-            above = before if known is None else of_lineage.get(known)
+            if known is not None:
+                above = of_lineage.get(known)
+            else:
+                above = before if report.lineage_sha256 or not parents else None
             if above is not None and above is not alike[0]:
                 pairs.append((above, report))
+    return pairs
+
+
+def _ablation_pairs(reports: Sequence[EvalReport], controls: Mapping[str, str]) -> list[tuple[EvalReport, EvalReport]]:
+    """Each ablation against its control under the same conditions."""
+    pairs = []
+    for alike in _by_conditions(reports):
+        of_label = {report.label: report for report in alike}
+        held = ((of_label.get(controls.get(report.label, "")), report) for report in alike)
+        pairs += [(control, report) for control, report in held if control is not None and control is not report]
+    return pairs
+
+
+def _by_conditions(reports: Sequence[EvalReport]) -> list[list[EvalReport]]:
+    found: dict[bytes, list[EvalReport]] = {}
+    for report in reports:
+        found.setdefault(_key(report.conditions), []).append(report)
+    return list(found.values())
+
+
+def _tests(family: Family, pairs: Sequence[tuple[EvalReport, EvalReport]], letters: Mapping[bytes, str]) -> list[Test]:
+    """One family of tests, of the pairs that share a scored problem."""
     pairs = [pair for pair in pairs if _shares_problems(*pair)]
     paired = [compare(*pair) for pair in pairs]
     corrected = holm([one.p_value for one in paired])
-    return tuple(
+    return [
         Test(
+            family=family,
             first=first.label,
             second=second.label,
             conditions=letters[_key(first.conditions)],
@@ -199,7 +280,7 @@ def _tests(reports: Sequence[EvalReport], letters: Mapping[bytes, str], parents:
             holm=p_value,
         )
         for (first, second), result, p_value in zip(pairs, paired, corrected, strict=True)
-    )
+    ]
 
 
 def _shares_problems(first: EvalReport, second: EvalReport) -> bool:

@@ -39,14 +39,14 @@ def make_figures(document: Document) -> tuple[Figure, ...]:
 
 
 def _asr(rows: Sequence[Row], where: str) -> list[Figure]:
-    dots = [Dot(label=row.label, value=row.asr.value, low=row.asr.low, high=row.asr.high) for row in rows]
+    dots = [Dot(label=_name(row), value=row.asr.value, low=row.asr.low, high=row.asr.high) for row in rows]
     caption = f"{where}. Mean over problems, with 95 % intervals over problems."
     return [Figure(title="ASR by stage", caption=caption, svg=dot_chart(dots, x_name="ASR, pass@1"))]
 
 
 def _pass_at_k(rows: Sequence[Row], where: str) -> list[Figure]:
     lines = [
-        Line(label=row.label, points=tuple((float(k), one.value) for k, one in row.pass_at.items()))
+        Line(label=_name(row), points=tuple((float(k), one.value) for k, one in row.pass_at.items()))
         for row in rows
         if len(row.pass_at) > 1
     ]
@@ -61,7 +61,7 @@ def _buckets(rows: Sequence[Row], where: str) -> list[Figure]:
             caption=f"{where}; those of the bucket alone.",
             svg=dot_chart(
                 [
-                    Dot(label=row.label, value=one.value, low=one.low, high=one.high)
+                    Dot(label=_name(row), value=one.value, low=one.low, high=one.high)
                     for row in rows
                     if (one := row.by_bucket.get(bucket)) is not None
                 ],
@@ -75,11 +75,16 @@ def _buckets(rows: Sequence[Row], where: str) -> list[Figure]:
 def _axes(rows: Sequence[Row], where: str) -> list[Figure]:
     axes = list(dict.fromkeys(axis for row in rows for axis, share in row.axes.items() if share is not None))
     lines = [
-        Line(label=row.label, points=tuple((float(place), row.axes.get(axis)) for place, axis in enumerate(axes)))
+        Line(label=_name(row), points=tuple((float(place), row.axes.get(axis)) for place, axis in enumerate(axes)))
         for row in rows
     ]
     svg = strip_chart(axes, lines, x_name="hits over totals")
     return [Figure(title="Rule axes", caption=f"{where}. Hits over what the queries ask for, all episodes.", svg=svg)]
+
+
+def _name(row: Row) -> str:
+    """A row's label, which says where a guard ended its training."""
+    return f"{row.label} (stopped)" if row.stopped_by else row.label
 
 
 def _curve(document: Document, metric: str) -> Figure:

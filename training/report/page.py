@@ -7,17 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.resources import files
-from typing import Any
+from typing import Any, get_args
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from training.report.document import Document
+from training.report.document import Document, Family
 from training.report.figures import make_figures
 from training.report.published import BENCHMARK_HARNESS, OWN_HARNESS
-from training.statistics import Estimate
+from training.statistics import Estimate, Method
 
 TEMPLATE = "page.html.j2"
+METHODS: Mapping[Method, tuple[str, str]] = {  # how an interval was taken -> its letter, and what it is
+    "wilson": ("w", "Wilson's score interval of a share, where each problem counts 0 or 1"),
+    "newcombe": ("n", "Newcombe's score interval of a difference, where each problem counts 0 or 1 in both"),
+    "bootstrap": ("b", "percentile bootstrap, where several samples of each problem are averaged"),
+    "unseen": ("u", "what Wilson's bound leaves to problems not seen, where all of them come to the same"),
+}
 
 
 def render_page(document: Document) -> str:
@@ -31,6 +37,8 @@ def render_page(document: Document) -> str:
         document=document,
         figures=[(figure, Markup(figure.svg)) for figure in make_figures(document)],  # made by us, escaped there
         groups=_groups(document),
+        methods=METHODS,
+        families={family: [test for test in document.tests if test.family == family] for family in get_args(Family)},
         harnesses=(BENCHMARK_HARNESS, OWN_HARNESS),
     )
 
@@ -54,13 +62,14 @@ def _share(value: float | None) -> str:
 def _interval(estimate: Estimate | None) -> str:
     if estimate is None:
         return "–"
-    return Markup("{}<small>[{}, {}]</small>").format(*map(_share, (estimate.value, estimate.low, estimate.high)))
+    value, low, high = map(_share, (estimate.value, estimate.low, estimate.high))
+    return Markup("{}<small>[{}, {}] {}</small>").format(value, low, high, METHODS[estimate.method][0])
 
 
 def _points(estimate: Estimate) -> str:
-    """A difference in percentage points."""
+    """A difference in percentage points, with the letter of its interval."""
     value, low, high = (100 * one for one in (estimate.value, estimate.low, estimate.high))
-    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
+    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}] {METHODS[estimate.method][0]}"
 
 
 def _thousandths(value: int | None) -> str:

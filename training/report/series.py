@@ -1,12 +1,14 @@
 """Curves of a run: what its log says by step, as named series.
 
 Promise: a line that a kill cut short is passed over, a number that is none breaks the curve, and no step is invented or
-smoothed away. It reads the folder of a run (`training.stages.run`) and changes nothing in it.
+smoothed away. A run without a log line yet has its place, and no curve. It reads the folder of a run
+(`training.stages.run`) and changes nothing in it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunCurves(msgspec.Struct, frozen=True, kw_only=True):
-    """The curves of one run. `lineage_sha256` is "" for one that is not finished."""
+    """The curves of one run. `lineage_sha256` is "" for one that is not finished, and `steps` those logged so far."""
 
     label: str
     series: tuple[Series, ...]
@@ -62,14 +64,15 @@ def read_curves(folder: Path, label: str = "") -> tuple[RunCurves, ...]:
     name = label or folder.name
     end = _end(folder)
     logs = sorted(folder.glob(_LOGS))
-    return tuple(
-        RunCurves(
-            label=name if len(logs) == 1 else f"{name} {log.stem.removeprefix('log').strip('-_')}".strip(),
-            series=_series(log),
-            **end,
-        )
-        for log in logs
-    )
+    if not logs:
+        return (RunCurves(label=name, series=(), **end),)
+    found = []
+    for log in logs:
+        rows = sorted(_lines(log), key=lambda row: row["step"] or 0)
+        said = name if len(logs) == 1 else f"{name} {log.stem.removeprefix('log').strip('-_')}".strip()
+        logged = {"steps": max((int(row["step"] or 0) for row in rows), default=0)}
+        found.append(RunCurves(label=said, series=_series(rows), **(logged | end)))
+    return tuple(found)
 
 
 def _end(folder: Path) -> dict[str, Any]:
@@ -89,8 +92,7 @@ def _end(folder: Path) -> dict[str, Any]:
     }
 
 
-def _series(log: Path) -> tuple[Series, ...]:
-    rows = list(_lines(log))
+def _series(rows: Sequence[_Line]) -> tuple[Series, ...]:
     found = []
     for metric in METRICS:
         points = [(int(row["step"] or 0), row[metric]) for row in rows if metric in row]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 import random
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -267,7 +268,10 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
         if self._renewed_at:  # until then it is the parent, which is served
             adapter = Path(self.args.output_dir) / f"behaviour-{self._renewed_at}"
             if not adapter.exists():
-                model.save_pretrained(str(adapter))
+                draft = adapter.with_suffix(".draft")  # a kill in here must not leave half an adapter to be served
+                shutil.rmtree(draft, ignore_errors=True)
+                model.save_pretrained(str(draft))
+                draft.rename(adapter)
             server.load_adapter(adapter)
         return server
 
@@ -320,7 +324,7 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
         output["advantages"] = advantages
         # Without a vLLM server TRL ignores what the sampler says, and every ratio would be 1.
         output["old_per_token_logps"] = output["sampling_per_token_logps"]
-        if self.state.global_step == 0:
+        if self.state.global_step == self._renewed_at:  # the first step, and each that begins with a renewed policy
             self._compare_logprobs(output)
         return output
 
@@ -340,7 +344,7 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
 
     @torch.no_grad()
     def _compare_logprobs(self, output: dict[str, Any]) -> None:
-        """Before any update sampler and trainer are one policy: do they say so?"""
+        """Before an update moves it, the trained policy is the one that sampled: do the two say so?"""
         ids = torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1)
         seen = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
         with eval_mode(self.model):

@@ -2,7 +2,8 @@
 
 Promise: the engine scores exactly the tokens the mask marks, for the policy, the reference and the rows paired for the
 KL term alike; stock KTO would train on tool results. Rows of both classes are needed, no batch pairs a row with itself,
-and nothing is cut. Training stops when the policy stops recommending on `dev`.
+and nothing is cut. Training stops when the policy recommends less on `dev` than its parent did, by the share the recipe
+allows: the parent's rate is taken before the first step, logged as step 0, and holds for the whole run, resumed or not.
 """
 
 from __future__ import annotations
@@ -20,24 +21,17 @@ from trl.trainer.kto_trainer import DataCollatorForUnpairedPreference, KTOTraine
 from trl.trainer.utils import pad
 
 from problems.errors import ArenaError
-from training.guards import require_emission, require_small_kl, require_two_classes
-from training.model import TokenRow
-from training.models import lora_config, open_parent
+from training.guards import require_emission, require_small_kl, require_start_emission, require_two_classes
+from training.models import lora_config, open_parent, placed
 from training.recipe import Recipe
 from training.sampling import eval_mode
 from training.stages.engine import Watch, attend, engine_arguments
+from training.stages.labels import LabelledRow
 from training.stages.run import CHECKPOINT, RunFolder, newest_checkpoint
 
 MASK = "completion_loss_mask"
 
 EmissionRate = Callable[[Any], float]  # the policy's emission rate on fixed `dev` problems
-
-
-class LabelledRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A token row, and whether such a trace is wanted."""
-
-    row: TokenRow
-    is_wanted: bool
 
 
 class KtoResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +54,8 @@ def train_kto(
 ) -> KtoResult:
     """Refine the parent on labelled rows.
 
-    Raises GuardStopError for rows of one class, ArenaError V2124 for a batch size below 2 (KL pairs rows of a batch).
+    Raises GuardStopError for rows of one class and for a parent that never recommends, ArenaError V2124 for a batch
+    size below 2 (KL pairs rows of a batch).
     """
     require_two_classes(row.is_wanted for row in rows)
     if recipe.optim.batch_rows < 2:
@@ -68,7 +63,7 @@ def train_kto(
     model, parent_sha256 = open_parent(recipe)
     # An adapter switched off is its own reference; else the engine would take the base model's folder for the parent.
     reference = None if recipe.lora.r else open_parent(recipe)[0]
-    watch = KtoWatch(folder, recipe, emission_rate)
+    watch = KtoWatch(folder, recipe, emission_rate, _start_rate(folder, recipe, emission_rate, model))
     config = KTOConfig(
         **engine_arguments(recipe, folder.engine, lr=recipe.optim.lr),
         beta=recipe.kto.beta,
@@ -87,7 +82,7 @@ def train_kto(
         train_dataset=_dataset(rows, recipe),
         processing_class=tokenizer,
         peft_config=lora_config(recipe.lora),
-        data_collator=_MaskedCollator(pad_token_id=tokenizer.pad_token_id, max_length=recipe.data.tokens_max),
+        data_collator=_MaskedCollator(pad_token_id=tokenizer.pad_token_id, max_length=None),
         callbacks=[watch],
     )
     result = attend(trainer).train(resume_from_checkpoint=newest_checkpoint(folder.engine))
@@ -99,11 +94,16 @@ def train_kto(
 
 
 class KtoWatch(Watch):
-    """Also watches the KL and, every so many steps, whether the policy still recommends on `dev`."""
+    """Also watches the KL and, every so many steps, whether the policy still recommends on `dev`.
 
-    def __init__(self, folder: RunFolder, recipe: Recipe, emission_rate: EmissionRate | None) -> None:
+    `start_rate` is the parent's emission rate.
+    """
+
+    def __init__(
+        self, folder: RunFolder, recipe: Recipe, emission_rate: EmissionRate | None, start_rate: float
+    ) -> None:
         super().__init__(folder)
-        self._recipe, self._rate = recipe, emission_rate
+        self._recipe, self._rate, self._start_rate = recipe, emission_rate, start_rate
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **rest: Any) -> Any:
         """As for every stage, and the KL of the step."""
@@ -120,8 +120,25 @@ class KtoWatch(Watch):
         with eval_mode(model):
             rate = self._rate(model)
         self._folder.log({"step": state.global_step, "emission_rate": rate})
-        self.guard(control, lambda: require_emission(rate, self._recipe.guards))
+        self.guard(control, lambda: require_emission(rate, self._start_rate, self._recipe.guards))
         return control
+
+
+def _start_rate(folder: RunFolder, recipe: Recipe, emission_rate: EmissionRate | None, parent: Any) -> float:
+    """The parent's emission rate: as logged when the run began, else taken of `parent` and logged; 0 without a rate."""
+    if emission_rate is None:
+        return 0.0
+    resumed = newest_checkpoint(folder.engine)
+    folder.rewind(
+        int(resumed.rpartition("-")[2]) if resumed else 0
+    )  # a line that a kill cut short would spoil the next
+    known = [line["emission_rate"] for line in folder.lines() if line["step"] == 0 and "emission_rate" in line]
+    if not known:
+        with eval_mode(parent):
+            known = [emission_rate(placed(parent))]
+        folder.log({"step": 0, "emission_rate": known[0]})
+    require_start_emission(known[0], recipe.guards)
+    return known[0]
 
 
 def pair_rows(rows: Sequence[LabelledRow], batch_rows: int, seed: int) -> list[LabelledRow]:

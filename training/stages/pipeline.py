@@ -6,8 +6,9 @@ that is finished is returned; a killed one goes on. A guard that fires leaves a 
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,12 @@ from training.rollout import Job, jobs_of
 from training.samplers import outside_sampler
 from training.sampling import LocalSampler
 from training.stages.engine import quiet_engine
+from training.stages.labels import labelled_rows
+from training.stages.processes import launched, require_shareable
 from training.stages.rejection import EPISODES, keep_successes, sample_rejection
 from training.stages.run import LINEAGE, RunFolder, open_checkpoint, weights_sha256
 from training.stages.sft import train_sft
-from training.stages.teacher import ask_teacher, reference_steps, stepwise_rows, trace_of
+from training.stages.teacher import ask_teacher, reference_steps, stepwise_rows
 from training.token_rows import Rows, blend, rows_of_traces
 from training.vllm_sampler import VllmSampler
 from training.workbench import Workbench
@@ -68,21 +71,26 @@ def run_stage(
     *,
     open_teacher: OpenTeacher,
     open_sampler: OpenSampler = outside_sampler,
+    environment: Mapping[str, str] = os.environ,
 ) -> RunLineage:
     """Run `recipe` (whose file is `text`) in `folder`; a finished run is returned as it is.
 
-    `open_sampler` gives a sampler other than the model itself, None for the model. Raises ArenaError V2124 for a parent
-    of another stage, a folder of another recipe, or nothing to learn from; V2165 where nothing says what is held out;
-    V2166 when the run was begun from another parent than stands there now; GuardStopError when a guard fired before
-    anything was trained, a problem that shares a leak cluster with a held-out one among them.
+    `open_sampler` gives a sampler other than the model itself, None for the model; `environment` names the processes of
+    a launcher, which all come here with the same. Raises ArenaError V2124 for a parent of another stage, a folder of
+    another recipe, nothing to learn from, or a stage that several processes can't run; V2120 where they can't share out
+    its steps; V2165 where nothing says what is held out; V2166 when the run was begun from another parent than stands
+    there now; GuardStopError when a guard fired before anything was trained, a problem that shares a leak cluster with
+    a held-out one among them.
     """
+    processes = launched(environment)
+    require_shareable(recipe, processes)
     parent_sha256 = require_parent(recipe)
     bench.require_split()
     is_finished, partition_sha256 = (folder / LINEAGE).exists(), ""
     if not is_finished:
         bench.require_known()
         partition_sha256 = bench.partition_in_use(_corpora_of(recipe))
-    run = RunFolder(folder, recipe, text, bench.progress)
+    run = RunFolder(folder, recipe, text, bench.progress, processes)
     done = run.finished()
     if done is None or recipe.parent:
         run.pin_parent(parent_sha256 or weights_sha256(Path(recipe.model)))
@@ -172,13 +180,27 @@ class _StageRun:
         return blend(corpus, rows, mix)
 
     def _rejected(self) -> Rows:
-        recipe, file = self._recipe, EpisodeFile(self._run.path / EPISODES)
+        return keep_successes(self._made(self._sampled), self._codec, self._recipe)
+
+    def _sampled(self, file: EpisodeFile) -> None:
+        recipe = self._recipe
         sampler = self._open_sampler(recipe, self._codec)
         if sampler is None:
             model, version = open_parent(recipe)
             sampler = self._local(placed(model), version)
-        lines = sample_rejection(recipe, file, sampler, self._codec, self._bench)
-        return keep_successes(lines, self._codec, recipe)
+        sample_rejection(recipe, file, sampler, self._codec, self._bench)
+
+    def _asked(self, file: EpisodeFile) -> None:
+        with self._open_teacher(self._recipe) as upstream:
+            ask_teacher(self._recipe, file, upstream, self._bench)
+
+    def _made(self, make: Callable[[EpisodeFile], None]) -> tuple[EpisodeLine, ...]:
+        """The run's own episodes: made by the first process, read by all when they are whole."""
+        path = self._run.path / EPISODES
+        if self._run.processes.is_first:
+            make(EpisodeFile(path))
+        self._run.processes.wait()
+        return EpisodeFile(path).lines()
 
     def _taught(self) -> Rows:
         lines = self._teacher_lines()
@@ -188,14 +210,19 @@ class _StageRun:
         return rows
 
     def _teacher_lines(self) -> tuple[EpisodeLine, ...]:
-        """The teacher's episodes: those of the folders the recipe names, else asked for here."""
+        """The teacher's episodes: those of the folders the recipe names, else asked for here.
+
+        Raises ArenaError V2124 for a folder without any: silence would train on fewer, or on none.
+        """
         named = self._recipe.data.rollouts
         if named:
+            bare = [name for name in named if not (Path(name) / EPISODES).exists()]
+            if bare:
+                raise ArenaError("V2124", f"{bare[0]} of data.rollouts holds no {EPISODES}: name a run that sampled")
             lines = tuple(line for name in named for line in EpisodeFile(Path(name) / EPISODES).lines())
             require_train_pool((line.result.problem_id for line in lines), self._bench.train_ids)
             return lines
-        with self._open_teacher(self._recipe) as upstream:
-            return ask_teacher(self._recipe, EpisodeFile(self._run.path / EPISODES), upstream, self._bench)
+        return self._made(self._asked)
 
     # -- training
     def _sft(self, rows: Rows) -> Outcome:
@@ -216,15 +243,9 @@ class _StageRun:
         )
 
     def _kto(self) -> Outcome:
-        from training.stages.kto import LabelledRow, train_kto
+        from training.stages.kto import train_kto
 
-        lines = [
-            line for line in self._teacher_lines() if line.result.is_success is not None
-        ]  # a fault of ours is no 0
-        traces = [trace_of(line) for line in lines]
-        wanted = {trace.trace_id: bool(trace.facts.is_success) for trace in traces}
-        rows = rows_of_traces(list({trace.trace_id: trace for trace in traces}.values()), self._codec, self._recipe)
-        labelled = [LabelledRow(row=row, is_wanted=wanted[row.trace_id]) for row in rows.rows]
+        labelled, dropped = labelled_rows(self._teacher_lines(), self._codec, self._recipe)
         done = train_kto(
             self._recipe, self._run, labelled, self._codec.tokenizer, self._dev_emission(), save=self._save
         )
@@ -233,7 +254,7 @@ class _StageRun:
             parent_sha256=done.parent_sha256,
             steps=done.steps,
             metrics=metrics,
-            dropped=rows.dropped,
+            dropped=dropped,
             stopped_by=done.stopped_by,
         )
 
@@ -285,9 +306,9 @@ class _StageRun:
             batch_rows=self._recipe.sample_rows,
         )
 
-    def _save(self, model: Any, folder: Path) -> None:
+    def _save(self, model: Any, folder: Path, /, **state_dict: Any) -> None:
         """Weights, and the tokenizer as it is beside the base model."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        model.save_pretrained(str(folder))
+        model.save_pretrained(str(folder), **state_dict)
         copy_tokenizer(Path(self._recipe.tokenizer or self._recipe.model), folder)

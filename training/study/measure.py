@@ -27,6 +27,7 @@ from training.workbench import Workbench
 EXPERT_LABEL, RANDOM_LABEL = "scripted expert", "random tool-caller"
 SET_NAMES = {"eval": "frozen eval", "second": "second set"}
 _NEVER_LEARNT = "a control: it learns nothing"
+_NEVER_CUT = "a turn of it may fill the context"
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +107,7 @@ def _examined(
         codec = Qwen3Codec(tokenizer)
         whole = msgspec.structs.replace(examination.decode, turn_tokens_max=plan.base.context)  # a control is not cut
         uncut = msgspec.structs.replace(examination, decode=whole)
-        return "", _NEVER_LEARNT, by_tokens(uncut, ScriptedSampler(codec), codec, bench)
+        return "", f"{_NEVER_LEARNT}, and {_NEVER_CUT}", by_tokens(uncut, ScriptedSampler(codec), codec, bench)
 
     def random_jobs(jobs: Sequence[Job]) -> Iterator[EpisodeLine]:
         for job in jobs:

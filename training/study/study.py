@@ -10,16 +10,18 @@ runs/NAME/            base and stages (`training.stages.run`)
 reports/              episodes and evaluation reports
 report.html, report.json
 done/                 one empty file a finished part
+failed/               why a part failed when it was last tried
 ```
 
-Promise: it does nothing itself but open what parts work with; each of them is the code everybody else runs.
+Promise: it does nothing itself but open what parts work with; each of them is the code everybody else runs. Nothing is
+written before a part is run. The report says what of the plan it lacks.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -30,17 +32,21 @@ from harness.inference.port import Upstream
 from problems.errors import ArenaError
 from problems.suites import read_problems
 from problems.titles import LexicalTitles
+from training.corpus.building import FULL
 from training.evaluate import EvalReport
 from training.guards import require_train_pool
+from training.model import RunLineage
 from training.recipe import Recipe, parse_recipe
-from training.report.document import Document, make_document
+from training.report.document import Document, controls_of, make_document
 from training.report.page import render_page
 from training.report.series import read_curves
 from training.stages.pipeline import run_stage
+from training.stages.run import LINEAGE
 from training.study.base_model import build_base
-from training.study.corpora import build_corpora
+from training.study.corpora import MATCHED, build_corpora
 from training.study.market import INDEX, Market, make_market, open_partition, read_market
 from training.study.measure import measure
+from training.study.notes import arm_lines, progress_notes, read_arms
 from training.study.parts import BASE, Part, parts_of, recipe_text, run_folder, run_name
 from training.study.plan import Plan
 from training.study.policies import ScriptedUpstream
@@ -49,6 +55,7 @@ from training.study.vocabulary import make_tokenizer
 from training.workbench import Workbench
 
 PLAN, HTML, JSON = "plan.toml", "report.html", "report.json"
+DONE, FAILED = "done", "failed"
 _SAID = (
     "A study on a synthetic catalogue of {documents} products with short ids, titles of words alone, at most"
     " {title_chars_max} characters long, at most {options_max} options and attributes and no descriptions: its numbers"
@@ -57,7 +64,7 @@ _SAID = (
     "The base was pre-trained from scratch: two heads start in the shape of an induction circuit, then it learns to"
     " repeat random tokens, then transcripts of the random tool-caller alone. It is no Qwen3 checkpoint.",
     "Teacher and expert are the scripted model, which uses the tools alone. Tools: {tools}. Episodes: at most {turns}"
-    " turns and {context} tokens.",
+    " turns and {context} tokens, a turn at most {turn_tokens}; the expert, a control, may write {context} in a turn.",
 )
 
 Progress = Callable[[str, int, int], None]  # phase, done, of
@@ -83,11 +90,8 @@ class Study:
         self._recipes, self._source = recipes, tokenizer.resolve()
         self._tokenizer = self.folder / "tokenizer"
         self._commit, self._now_ms, self._progress = code_commit, now_ms, progress
-        (self.folder / "done").mkdir(parents=True, exist_ok=True)
-        kept = self.folder / PLAN
-        if kept.exists() and kept.read_text("utf-8") != plan_text:
-            raise ArenaError("V2124", f"{self.folder} holds a study of another plan")
-        kept.write_text(plan_text, "utf-8")
+        self._plan_text = plan_text
+        self._require_plan()
 
     def parts(self, *, with_ablations: bool = False) -> tuple[Part, ...]:
         """What the study consists of."""
@@ -104,6 +108,7 @@ class Study:
         """
         if self.is_done(part):
             return
+        self._begin()
         match part.kind:
             case "market":
                 make_market(self.plan, self._market_dir)
@@ -122,10 +127,18 @@ class Study:
             case "report":
                 self._report()
         self._mark(part).touch()
+        self._mark(part, FAILED).unlink(missing_ok=True)
+
+    def keep_failure(self, part: Part, why: str) -> None:
+        """Say on the page why a part failed, until it is done."""
+        path = self._mark(part, FAILED)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(why, "utf-8")
 
     def document(self) -> Document:
         """The report as a value, of whatever was measured so far."""
-        names = [part.measurement.file_name for part in self.parts(with_ablations=True) if part.measurement]
+        parts = self.parts(with_ablations=True)
+        names = [part.measurement.file_name for part in parts if part.measurement]
         reports = [self._read(name) for name in names if (self.folder / "reports" / f"{name}.json").exists()]
         runs = sorted(path.parent for path in (self.folder / "runs").glob("*/recipe.toml"))
         plan = self.plan
@@ -136,11 +149,36 @@ class Study:
             "tokens": plan.vocabulary.tokens,
             "tools": plan.tool_profile,
             "turns": plan.turns_max,
+            "turn_tokens": plan.turn_tokens_max,
             "context": plan.base.context,
         }
-        notes = [line.format_map(said) for line in _SAID]
         curves = [curve for run in runs for curve in read_curves(run)]
-        return make_document(reports, curves, title=f"Study {self.plan.name}", notes=notes)
+        return make_document(
+            reports,
+            curves,
+            title=f"Study {self.plan.name}",
+            notes=[*(line.format_map(said) for line in _SAID), *self._progress_notes(parts)],
+            arms=self._arm_lines(),
+            controls=controls_of(part.measurement.label for part in parts if part.measurement),
+        )
+
+    def _progress_notes(self, parts: Sequence[Part]) -> list[str]:
+        """What the plan has and the page lacks."""
+        kept = {part.name: self._mark(part, FAILED) for part in parts}
+        failed = {name: path.read_text("utf-8") for name, path in kept.items() if path.exists()}
+        own = self.parts()
+        ablations = [part for part in parts if part not in own]
+        return [
+            *progress_notes(own, self.is_done, failed, where="the plan"),
+            *progress_notes(ablations, self.is_done, failed, where="the ablations"),
+        ]
+
+    def _arm_lines(self) -> list[str]:
+        plan = self.plan
+        arms = read_arms(self.folder / "corpora" / MATCHED, [FULL, *(arm for arm in plan.arms if arm != FULL)])
+        finished = (self.folder / "runs").glob(f"*@*/{LINEAGE}")
+        runs = {path.parent.name: msgspec.json.decode(path.read_bytes(), type=RunLineage) for path in finished}
+        return arm_lines(arms, runs, [*plan.arm_recipes, *plan.headline_recipes])
 
     # -- parts
     def _record(self) -> None:
@@ -212,8 +250,19 @@ class Study:
         require_train_pool((problem.problem_id for problem in named), self._bench.train_ids)
         return dataclasses.replace(self._bench, problems=named)
 
-    def _mark(self, part: Part) -> Path:
-        return self.folder / "done" / part.name.replace(" ", "_")
+    def _begin(self) -> None:
+        """Take the folder for this plan."""
+        self._require_plan()
+        (self.folder / DONE).mkdir(parents=True, exist_ok=True)
+        (self.folder / PLAN).write_text(self._plan_text, "utf-8")
+
+    def _require_plan(self) -> None:
+        kept = self.folder / PLAN
+        if kept.exists() and kept.read_text("utf-8") != self._plan_text:
+            raise ArenaError("V2124", f"{self.folder} holds a study of another plan")
+
+    def _mark(self, part: Part, where: str = DONE) -> Path:
+        return self.folder / where / part.name.replace(" ", "_")
 
     def _read(self, name: str) -> EvalReport:
         return msgspec.json.decode((self.folder / "reports" / f"{name}.json").read_bytes(), type=EvalReport)

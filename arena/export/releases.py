@@ -1,0 +1,60 @@
+"""The releases that stand in an export: which races gave their problems away, of which pools.
+
+Promise: every release record of the log range, and of the references outside it, each once, in the order of their
+numbers. Rows of other kinds are passed over without being decoded whole. It reads an export that was verified before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from arena.export.exporter import REFERENCES
+from arena.export.reading import read_lines
+from arena.export.shards import LOG
+from arena.records.body import decode_content
+from arena.records.model import ReleaseRecord
+from problems.errors import ArenaError
+
+_NULL = b"null"
+
+
+class _Payload(msgspec.Struct):
+    kind: str
+
+
+class _Content(msgspec.Struct):
+    payload: _Payload
+
+
+class _Line(msgspec.Struct):
+    seq: int
+    content: msgspec.Raw = msgspec.Raw(_NULL)
+
+
+_LINE = msgspec.json.Decoder(_Line)
+_CONTENT = msgspec.json.Decoder(_Content)
+
+
+def read_releases(folder: Path) -> tuple[ReleaseRecord, ...]:
+    """The release records of an export in `folder`. Raises ArenaError V2050 for a line that can't be read."""
+    references = folder / REFERENCES
+    paths = [*([references] if references.exists() else []), *sorted((folder / LOG).glob("*.jsonl.zst"))]
+    found = {seq: release for path in paths for seq, release in _releases(path)}
+    return tuple(found[seq] for seq in sorted(found))
+
+
+def _releases(path: Path) -> Iterator[tuple[int, ReleaseRecord]]:
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            row = _LINE.decode(line)
+            content = bytes(row.content)
+            if content == _NULL or _CONTENT.decode(content).payload.kind != "release":
+                continue
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ArenaError("V2050", f"{path.name}, line {number}: {error}") from error
+        payload = decode_content(content).payload
+        if isinstance(payload, ReleaseRecord):
+            yield row.seq, payload

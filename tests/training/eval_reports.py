@@ -1,0 +1,57 @@
+"""Evaluation reports made by hand, and as an earlier version wrote them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from problems.model import BUCKETS
+from training.evaluate import Conditions, EvalReport, SetName, make_report
+from training.model import Decode, EpisodeResult
+
+
+def make(
+    label: str, solved: int, *, samples: int = 2, set_name: str = "eval", lineage: str = "", unscored: int = 0
+) -> EvalReport:
+    """A report in which the first `solved` of 12 problems are solved by every sample."""
+    results = [
+        EpisodeResult(
+            problem_id=f"p{number:02d}",
+            bucket=BUCKETS[number % 3],
+            sample=sample,
+            seed=sample,
+            version="w" * 64,
+            stop="terminated",
+            steps=3,
+            is_recommending=True,
+            reward=float(number < solved),
+            is_success=number < solved,
+            is_gt_exact=number < solved,
+            rule=0.5,
+            axes={"price": (1, 2)},
+        )
+        for number in range(12)
+        for sample in range(samples)
+    ]
+    conditions = Conditions(
+        set=SetName(name=set_name, sha256="s" * 64, problems=12),
+        decode=Decode(),
+        samples=samples,
+        seeds=(0,),
+        tool_profile="paper4",
+        agent_sha256="a" * 64,
+        prompt_sha256="prompthash" + "b" * 54,
+        catalogue_sha256="c" * 64,
+        policy_sha256="d" * 64,
+    )
+    results += [
+        msgspec.structs.replace(results[0], reward=None, is_success=None, sample=samples + place)
+        for place in range(unscored)
+    ]
+    return make_report(label, results, conditions, lineage_sha256=lineage, contamination="held against nothing")
+
+
+def as_version_1(report: EvalReport) -> EvalReport:
+    """The report as the version before wrote it."""
+    older = msgspec.to_builtins(report) | {"version": 1}
+    del older["partial"]
+    return msgspec.convert(older, EvalReport)

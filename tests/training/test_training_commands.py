@@ -1,0 +1,235 @@
+"""`arena train` and `arena eval` before anything is opened: what is missing is said at once, with what to do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+from neurons.cli import evaluate_model, train
+from problems.errors import ArenaError
+from tests.training.stock import POLICY, Stock
+from tests.training.vllm_double import VllmDouble, serve
+from training.evaluate import EvalReport
+from training.guards import GuardStopError
+from training.model import RunLineage
+from training.models import open_model
+from training.recipe import parse_recipe
+from training.stages.pipeline import run_stage
+from training.stages.run import CHECKPOINT, RunFolder, open_checkpoint
+
+SHORT = ("--turn-tokens", "8", "--turns", "2", "--parallel", "2")
+
+
+@pytest.fixture(scope="module")
+def node(stock: Stock, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """Flags of a node over the stock's shop."""
+    state = tmp_path_factory.mktemp("node")
+    (state / "policy.json").write_bytes(msgspec.json.encode(POLICY))
+    places = {"--policy": state / "policy.json", "--catalogue": stock.folder / "index", "--state-dir": state / "state"}
+    return tuple(word for flag, place in places.items() for word in (flag, str(place)))
+
+
+@pytest.fixture(scope="module")
+def run(stock: Stock, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run that learnt from the train problems."""
+    folder = tmp_path_factory.mktemp("runs") / "sft"
+    text = stock.recipe_text("sft", f'[data]\nproblems = "{stock.folder / "train.jsonl"}"')
+    opened = RunFolder(folder, parse_recipe(text), text)
+    shutil.copytree(stock.model, folder / CHECKPOINT)
+    finish(opened)
+    return folder
+
+
+def finish(folder: RunFolder) -> RunLineage:
+    return folder.finish(
+        parent_sha256="base",
+        corpus_sha256s=(),
+        codec_sha256="",
+        partition_sha256="",
+        code_commit="",
+        device="cpu",
+        steps=1,
+        metrics={},
+        dropped={},
+    )
+
+
+@pytest.fixture(scope="module")
+def double(stock: Stock) -> VllmDouble:
+    torch.set_num_threads(1)
+    local = stock.sampler(stock.load())
+    found = VllmDouble(lambda model, prompt, decode, seed: local.sample(prompt, decode, seed), stock.codec.stop_id)
+    found.models = {"sft@0123": ""}
+    return found
+
+
+@pytest.fixture(scope="module")
+def server(double: VllmDouble) -> Iterator[str]:
+    with serve(double) as url:
+        yield url
+
+
+def evaluate(*words: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(evaluate_model.app, [*words], catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result
+
+
+def start(*words: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(train.app, ["train", *words], catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result
+
+
+def reported(result: Result) -> EvalReport:
+    return msgspec.convert(json.loads(result.stdout)["report"], EvalReport)
+
+
+# -- a plan and a start
+
+
+def test_a_dry_run_needs_no_out_and_says_the_device(stock: Stock, tmp_path: Path) -> None:
+    recipe = tmp_path / "r.toml"
+    recipe.write_text(stock.recipe_text("sft"), "utf-8")
+    words = ("sft", "--recipe", str(recipe))
+    shown = json.loads(start(*words, "--dry-run", "--json").stdout)
+    assert shown["device"]["torch"] == torch.__version__ and shown["device"]["name"]
+    assert "device here" in start(*words, "--dry-run").stdout
+    assert "--out" in start(*words, code=2).output
+
+
+def test_a_stage_says_its_device_before_it_starts(stock: Stock, run: Path) -> None:
+    said = start("sft", "--recipe", str(run / "recipe.toml"), "--out", str(run), "--json")
+    assert said.stderr.startswith(f"test: sft on {'cpu' if not torch.cuda.is_available() else ''}")
+    assert msgspec.json.decode(said.stdout.encode(), type=RunLineage).stage == "sft"
+
+
+def test_a_recipe_that_can_not_run_fails_its_dry_run_too(stock: Stock, tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text(stock.recipe_text("rejection"), "utf-8")
+    with pytest.raises(ArenaError, match=r"V2120 .*data\.problems"):
+        start("rejection", "--recipe", str(tmp_path / "r.toml"), "--dry-run")
+
+
+# -- nothing is fetched
+
+
+def test_a_model_that_is_no_folder_is_told_what_to_do_wherever_it_is_named(tmp_path: Path) -> None:
+    told = r"V2124 .*nowhere is no folder, and nothing is fetched: .*hf download"
+    with pytest.raises(ArenaError, match=told):
+        evaluate("nowhere", "--problems", "absent.jsonl")
+    recipe = tmp_path / "r.toml"
+    recipe.write_text('name = "x"\nstage = "sft"\nmodel = "nowhere"\n', "utf-8")
+    with pytest.raises(ArenaError, match=told):
+        start("sft", "--recipe", str(recipe), "--out", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(ArenaError, match=told):
+        open_model("nowhere", torch.float32)
+
+
+def test_a_folder_that_is_no_model_and_a_run_that_is_not_finished_are_told_apart(stock: Stock, tmp_path: Path) -> None:
+    with pytest.raises(ArenaError, match=r"V2124 .*holds no config\.json"):
+        evaluate(str(tmp_path))
+    text = stock.recipe_text("sft")
+    RunFolder(tmp_path / "run", parse_recipe(text), text)
+    with pytest.raises(ArenaError, match=r"V2124 .*not finished; go on: `arena train"):
+        evaluate(str(tmp_path / "run"))
+
+
+# -- episodes that are to be taken over
+
+
+@pytest.mark.parametrize("stage", ["kto", "grpo"])
+def test_a_folder_without_rollouts_is_an_error_and_never_no_rollouts(stock: Stock, tmp_path: Path, stage: str) -> None:
+    parent, bare = tmp_path / "teacher", tmp_path / "bare"
+    bare.mkdir()
+    text = stock.recipe_text("teacher", f'parent = "{tmp_path}"')
+    opened = RunFolder(parent, parse_recipe(text), text)
+    shutil.copytree(stock.model, parent / CHECKPOINT)
+    finish(opened)
+    text = stock.recipe_text(
+        stage,
+        f'parent = "{parent}"\n[data]\nrollouts = ["{bare}"]\n[decode]\ntop_p = 1.0\n'
+        "[optim]\nbatch_rows = 2\n[grpo]\ntool_weight = 0.5\n",
+    )
+    with pytest.raises(ArenaError, match=r"V2124 .*bare of data\.rollouts holds no episodes\.jsonl"):
+        run_stage(parse_recipe(text), text, tmp_path / "run", stock.bench, open_teacher=None)  # type: ignore[arg-type]
+    assert list(bare.iterdir()) == []
+
+
+# -- a server that samples
+
+
+def test_a_run_is_examined_at_a_server_as_in_this_process(
+    stock: Stock, run: Path, node: tuple[str, ...], double: VllmDouble, server: str, tmp_path: Path
+) -> None:
+    words = (str(run), "--problems", str(stock.folder / "eval.jsonl"), *SHORT, *node, "--json")
+    at = ("--sampler", server, "--sampler-model", "sft@0123")
+    for decoding in ((), ("--sampled", "--samples", "2", "--seeds", "0,1")):
+        double.requests.clear()
+        served, own = (reported(evaluate(*words, *decoding, *more)) for more in (at, ()))
+        assert served.weights == "sft@0123" and own.weights == own.lineage_sha256
+        assert served.lineage_sha256 == own.lineage_sha256 == open_checkpoint(run)[0].lineage_sha256
+        assert served.conditions == own.conditions and served.problems == own.problems
+        assert served.steps == own.steps and served.pass_at == own.pass_at
+        assert "held against" in served.contamination and "sampled by sft@0123" in served.contamination
+        assert {asked["model"] for asked in double.requests} == {"sft@0123"}
+        assert all(asked["return_token_ids"] and asked["logprobs"] == 0 for asked in double.requests)
+        assert {asked["temperature"] for asked in double.requests} == {0.9 if decoding else 0.0}
+    kept = tmp_path / "report.json"
+    shown = evaluate(*words[:-1], *at, "--out", str(kept))
+    assert "weights sft@0123" in shown.stdout
+    assert msgspec.json.decode(kept.read_bytes(), type=EvalReport).weights == "sft@0123"
+    with pytest.raises(ArenaError, match=r"V2124 .*holds episodes of sft@0123, not of"):
+        evaluate(*words, "--out", str(kept))
+
+
+def test_what_a_run_learnt_is_asked_of_its_lineage_wherever_it_samples(
+    stock: Stock, run: Path, node: tuple[str, ...], double: VllmDouble, server: str
+) -> None:
+    double.requests.clear()
+    words = (str(run), "--problems", str(stock.folder / "train.jsonl"), *SHORT, *node)
+    with pytest.raises(GuardStopError, match="contamination"):
+        evaluate(*words, "--sampler", server, "--sampler-model", "sft@0123")
+    assert not double.requests
+
+
+def test_a_model_the_server_does_not_hold_is_refused_before_an_episode(
+    stock: Stock, node: tuple[str, ...], double: VllmDouble, server: str
+) -> None:
+    double.requests.clear()
+    words = (str(stock.model), "--problems", str(stock.folder / "eval.jsonl"), *SHORT, *node)
+    with pytest.raises(ArenaError, match=r"U3001 .*serves sft@0123, not other"):
+        evaluate(*words, "--sampler", server, "--sampler-model", "other")
+    assert not double.requests
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--sampler", "http://127.0.0.1:1/v1"),
+        ("--sampler-model", "m"),
+        ("--sampler", "scripted", "--sampler-model", "m"),
+    ],
+)
+def test_a_server_is_named_whole_or_not_at_all(stock: Stock, words: tuple[str, ...]) -> None:
+    assert "--sampler" in evaluate(str(stock.model), "--problems", "s1", *words, code=2).output
+    assert evaluate("http://127.0.0.1:1/v1", "--model", "m", "--problems", "s1", *words, code=2)
+
+
+@pytest.mark.parametrize("stage", ["sft", "rejection", "teacher", "kto", "grpo_v19", "grpo_refresh"])
+def test_a_plan_of_the_paper_is_shown_before_anything_of_it_is_there(node: tuple[str, ...], stage: str) -> None:
+    """Qwen3-4B is known by name; what is assumed of corpora and problems is said."""
+    recipe = Path(train.__file__).parents[2] / "training" / "recipes" / "paper" / f"{stage}.toml"
+    words = ["train", stage.partition("_")[0], "--recipe", str(recipe), "--dry-run", "--json", *node]
+    shown = json.loads(CliRunner().invoke(train.app, words, catch_exceptions=False).stdout)
+    estimate = shown["estimate"]
+    assert estimate["parameters"] == pytest.approx(4.022e9, rel=1e-3) and shown["assumed"]
+    assert 10 < estimate["memory_gb"] < 80 and estimate["hours"]["NVIDIA H100"] > 0
+    assert (estimate["sampling_hours"]["NVIDIA H100"] > 0) == (not stage.startswith(("sft", "teacher")))

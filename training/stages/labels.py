@@ -1,0 +1,53 @@
+"""What KTO learns from: episodes as rows with their labels (paper section 6 stage 4, B.5).
+
+Promise: an episode that was sampled token by token is learnt as it was sampled, malformed calls and cut turns too; only
+one of an endpoint without tokens is rendered from its messages. An episode of ours that failed has no label and is left
+out; what can't be a row, and what stands there twice, is counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from training.episode_file import EpisodeLine
+from training.model import ChatCodec, TokenRow
+from training.recipe import Recipe
+from training.stages.teacher import trace_of
+from training.token_rows import Rows, rollout_id, rows_of_rollouts, rows_of_traces
+
+
+class LabelledRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A token row, and whether such a trace is wanted."""
+
+    row: TokenRow
+    is_wanted: bool
+
+
+def labelled_rows(
+    lines: Sequence[EpisodeLine], codec: ChatCodec, recipe: Recipe
+) -> tuple[list[LabelledRow], dict[str, int]]:
+    """Rows of the scored episodes, wanted where they fully succeeded, and what was left out, by reason.
+
+    Raises GuardStopError when too many masks are inexact.
+    """
+    scored = [line for line in lines if line.result.is_success is not None]
+    rollouts = [line.rollout for line in scored if line.rollout is not None]
+    traces = [trace_of(line) for line in scored if line.rollout is None]
+    wanted = {rollout_id(rollout): bool(rollout.result.is_success) for rollout in rollouts}
+    wanted |= {trace.trace_id: bool(trace.facts.is_success) for trace in traces}
+    found = [
+        rows_of_rollouts(rollouts, codec, recipe),
+        rows_of_traces(list({trace.trace_id: trace for trace in traces}.values()), codec, recipe),
+    ]
+    rows = [LabelledRow(row=row, is_wanted=wanted[row.trace_id]) for part in found for row in part.rows]
+    return rows, _left_out(found, unscored=len(lines) - len(scored), repeated=len(scored) - len(wanted))
+
+
+def _left_out(parts: Sequence[Rows], *, unscored: int, repeated: int) -> dict[str, int]:
+    counted = Counter({"unscored": unscored, "repeated": repeated})
+    for part in parts:
+        counted.update(part.dropped)
+    return dict(counted)

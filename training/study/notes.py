@@ -1,0 +1,102 @@
+"""What a study's page says of the study itself: what of its plan is missing or failed, and what each ablation stood on.
+
+Promise: pure but for reading an arm's trace ids. Whatever was planned and is not on the page is named there, and arms
+whose rows are the same ones are said to be: one training stands for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import pyarrow.parquet as pq
+
+from training.corpus.corpus_files import DATA
+from training.model import RunLineage
+from training.study.parts import Kind, Part
+
+_GROUPS: tuple[tuple[str, frozenset[Kind]], ...] = (
+    ("not made yet", frozenset(("market", "tokenizer", "records", "corpora", "base"))),
+    ("not trained yet", frozenset(("stage",))),
+    ("not measured yet", frozenset(("measure",))),
+)
+
+
+class ArmRows(msgspec.Struct, frozen=True, kw_only=True):
+    """An ablation's corpus by its trace ids, sorted, one for each row."""
+
+    name: str
+    trace_ids: tuple[str, ...]
+
+
+def read_arms(folder: Path, names: Sequence[str]) -> tuple[ArmRows, ...]:
+    """The arms of these names that have a corpus in `folder`."""
+    found = []
+    for name in names:
+        path = folder / name / DATA
+        if path.exists():
+            ids = pq.read_table(path, columns=["trace_id"])["trace_id"].to_pylist()
+            found.append(ArmRows(name=name, trace_ids=tuple(sorted(ids))))
+    return tuple(found)
+
+
+def progress_notes(
+    parts: Sequence[Part], is_done: Callable[[Part], bool], failed: Mapping[str, str], *, where: str
+) -> list[str]:
+    """A line for each kind of part that is open, and one for each that failed. `where` names the list of parts.
+
+    A measurement of a policy that is not trained yet is not named apart.
+    """
+    open_parts = [part for part in parts if part.kind != "report" and not is_done(part)]
+    untrained = {_run_of(part) for part in open_parts if part.kind in ("base", "stage")}
+    lines = []
+    for said, kinds in _GROUPS:
+        named: dict[str, list[str]] = {}
+        for part in open_parts:
+            if part.kind not in kinds or part.name in failed or (part.kind == "measure" and _run_of(part) in untrained):
+                continue
+            label, detail = _named(part)
+            named.setdefault(label, []).extend(detail)
+        if named:
+            each = [f"{label} ({', '.join(detail)})" if detail else label for label, detail in named.items()]
+            lines.append(f"Of {where} {said}: {', '.join(each)}.")
+    return lines + [f"Failed: {part.name}: {failed[part.name]}" for part in open_parts if part.name in failed]
+
+
+def arm_lines(arms: Sequence[ArmRows], runs: Mapping[str, RunLineage], recipes: Sequence[str]) -> list[str]:
+    """A line for each arm: its rows, the steps of what was trained on them, and the arms with the very same rows.
+
+    `runs` holds the finished ones by name (NAME@ARM); `recipes` are those an arm may train, in their order.
+    """
+    lines = []
+    for arm in arms:
+        rows, different = len(arm.trace_ids), len(set(arm.trace_ids))
+        counted = f"{rows} rows" + (f", {different} of them different" if different < rows else "")
+        trained = [
+            f"{recipe} {found.steps} steps"
+            + (f" (stopped: {found.stopped_by.split(':')[0]})" if found.stopped_by else "")
+            for recipe in recipes
+            if (found := runs.get(f"{recipe}@{arm.name}")) is not None
+        ]
+        first, *others = [one.name for one in arms if one.trace_ids == arm.trace_ids]
+        if arm.name == first:
+            same = f"; the very same rows: {', '.join(others)}" if others else ""
+        else:
+            same = f"; the very same rows as {first}"
+        lines.append(f"{arm.name}: {counted}; {', '.join(trained) or 'not trained'}{same}")
+    return lines
+
+
+def _named(part: Part) -> tuple[str, list[str]]:
+    """What a part is called in a line, and on which set and with which decoding it is measured."""
+    if part.measurement is not None:
+        return part.measurement.label, [f"{part.measurement.set} {part.measurement.decode.name}"]
+    return part.name.removeprefix("stage "), []
+
+
+def _run_of(part: Part) -> str:
+    """The name of the run that a part makes or measures; "" for a control."""
+    if part.measurement is not None:
+        return Path(part.measurement.run).name if part.measurement.run else ""
+    return part.name.removeprefix("stage ")
