@@ -1,10 +1,11 @@
 """What a run would take, before it is started: memory and time, from sizes alone.
 
 Promise: plain arithmetic with its assumptions named. Training: bf16 weights (fp32 where all are trained), one adapter
-with its optimiser in fp32, one layer's activations kept per checkpointed layer, 6 floating-point operations a parameter
-and token (8 with recomputation), 2 more for each further forward pass that KL asks for, a device that reaches 40 % of
-its peak. Sampling: each turn's tokens read all weights once for the `parallel` rows that decode together, and each
-token of a conversation is read once (2 operations a parameter), with a prefix cache. Lengths of episodes are assumed.
+with its optimiser in fp32, one layer's activations kept per checkpointed layer, logits a tile at a time, 6
+floating-point operations a parameter and token (8 with recomputation), 2 more for each further forward pass that KL
+asks for, a device that reaches 40 % of its peak. Sampling: each turn's tokens read all weights once for the `parallel`
+rows that decode together, and each token of a conversation is read once (2 operations a parameter), with a prefix
+cache. Lengths of episodes are assumed.
 
 Will not do: measure. A cache that starts anew at each turn, a server's queue and the tools' own time are not in it.
 """
@@ -24,6 +25,7 @@ EPISODE_TOKENS = 5_000  # assumed: the study's expert has 4,681 on average
 EPISODE_SAMPLED = 1_200  # of them, those the policy samples
 STEPWISE = 2.5  # tokens of an episode's step-wise rows to those of its whole: four turns, each with all before it
 KTO_PASSES = 3  # the reference on the rows, and policy and reference on those paired for the KL term
+HEAD_TILE = 4_096 * 32_768  # logits that the engine holds at a time (TRL 1.16): rows x tokens x vocabulary never stand
 GRPO_PASSES = 1  # the reference; the sampler's logprobs take the place of the old policy's
 
 
@@ -193,9 +195,13 @@ def _matrices(config: dict[str, Any]) -> dict[str, tuple[int, int]]:
 
 
 def _activation_bytes(config: dict[str, Any], recipe: Recipe, weight_bytes: int) -> int:
-    """Checkpointed: one hidden state a layer, one layer's own, and the logits with their gradient in fp32."""
+    """Checkpointed: one hidden state a layer, one layer's own, a tile of logits, the gradient below it in fp32.
+
+    The evaluation takes one dev row at a time, without gradients: less than a step.
+    """
     tokens = recipe.optim.batch_rows * recipe.data.tokens_max
     hidden, layers = config["hidden_size"], config["num_hidden_layers"]
     one_layer = tokens * (8 * hidden + 3 * config["intermediate_size"]) * weight_bytes
     kept = tokens * hidden * layers * weight_bytes if recipe.optim.is_checkpointing else one_layer * layers
-    return int(kept + one_layer + tokens * config["vocab_size"] * 8)
+    head = HEAD_TILE * weight_bytes + tokens * hidden * 4
+    return int(kept + one_layer + head)

@@ -6,6 +6,7 @@ It opens what a recipe names and presents what came out; every decision stands i
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,6 +60,9 @@ def train(
 ) -> None:
     """Train one stage of a model from a recipe.
 
+    On several devices: `accelerate launch --config_file training/recipes/paper/fsdp2.yaml --num_processes N -m
+    neurons.cli.app train ...`, for sft, rejection and teacher.
+
     Stages form a graph: sft, rejection, teacher, then kto and grpo each from teacher; a recipe names its parent. A
     finished folder is returned as it is, a killed run goes on. Exit code 1 when a guard ended the run, 4 when a parent
     is not what the run began from.
@@ -86,6 +90,7 @@ def train(
     from neurons.cli.problems_reading import read_file, read_files
     from neurons.cli.progress import show_progress
     from training.stages.pipeline import run_stage
+    from training.stages.processes import launched
 
     pools = [read_file(Path(name)) if name else () for name in (plan.data.problems, plan.data.dev_problems)]
     with contextlib.nullcontext() if as_json else show_progress() as progress:
@@ -99,7 +104,8 @@ def train(
             progress=progress,
         )
         done = run_stage(plan, recipe.read_text("utf-8"), out, bench, open_teacher=open_teacher)
-    _show_run(out, done, as_json=as_json)
+    if launched(os.environ).is_first:
+        _show_run(out, done, as_json=as_json)
     if done.stopped_by:
         raise typer.Exit(1)
 

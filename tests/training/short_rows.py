@@ -25,7 +25,8 @@ SFT = """
 r = {r}
 [optim]
 lr = 1e-2
-steps_max = 6
+steps_max = {steps}
+epochs = 2.0
 batch_rows = 2
 accumulation = 1
 warmup_share = 0.0
@@ -57,18 +58,25 @@ def short_rows(codec: Qwen3Codec, count: int = 12, said: str = "It is") -> list[
     ]
 
 
-def sft_recipe(model: Path, more: str = "", r: int = 0) -> tuple[Recipe, str]:
-    """A recipe and its text."""
-    text = f'name = "short"\nstage = "sft"\nmodel = "{model}"\n{SFT.format(r=r)}{more}'
+def sft_recipe(model: Path, more: str = "", r: int = 0, steps: int = 6) -> tuple[Recipe, str]:
+    """A recipe and its text; without `steps`, two epochs."""
+    text = f'name = "short"\nstage = "sft"\nmodel = "{model}"\n{SFT.format(r=r, steps=steps)}{more}'
     return parse_recipe(text), text
 
 
 def run_sft(
-    model: Path, out: Path, *, more: str = "", r: int = 0, dev: int = 0, progress: Callable[..., None] | None = None
+    model: Path,
+    out: Path,
+    *,
+    more: str = "",
+    r: int = 0,
+    steps: int = 6,
+    dev: int = 0,
+    progress: Callable[..., None] | None = None,
 ) -> Trained:
     """Train on short rows in `out`."""
     codec = Qwen3Codec(model)
-    recipe, text = sft_recipe(model, more + '[data]\ndev = ["dev"]\n' if dev else more, r)
+    recipe, text = sft_recipe(model, more + '[data]\ndev = ["dev"]\n' if dev else more, r, steps)
     folder = RunFolder(out, recipe, text, progress)
     rows = short_rows(codec)
     return train_sft(recipe, folder, rows, rows[:dev], codec.tokenizer.pad_token_id, save=save)
@@ -103,5 +111,5 @@ def die_in(step: int) -> Callable[[str, int, int], None]:
     return die
 
 
-if __name__ == "__main__":  # a run that dies, by kill -9, in the step named last
-    run_sft(Path(sys.argv[1]), Path(sys.argv[2]), progress=die_in(int(sys.argv[3])))
+if __name__ == "__main__":  # a run of so many steps (the last word) that dies, by kill -9, in the step named before
+    run_sft(Path(sys.argv[1]), Path(sys.argv[2]), steps=int(sys.argv[4]), progress=die_in(int(sys.argv[3])))

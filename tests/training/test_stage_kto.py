@@ -170,6 +170,7 @@ def test_a_run_ends_in_the_step_whose_emission_is_too_low(model: Path, tmp_path:
     rates = iter((1.0, 0.0))
     done = run_kto(model, tmp_path / "run", lambda policy: next(rates))
     assert done.steps == 2 and done.stopped_by.startswith("emission: 0.000")
+    assert not list((tmp_path / "run" / "trainer").glob("checkpoint-*"))  # a kill now must not lead on behind the guard
     assert (tmp_path / "run" / CHECKPOINT / "adapter_model.safetensors").exists()
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from problems.errors import ArenaError
+from tests.training.engine_settings import KEPT, settings_in_force
 from tests.training.short_rows import require_killed, run_sft, save, sft_recipe, short_rows
 from tests.training.stock import TOKENIZER, Stock
 from training.mask import masked_runs
@@ -18,7 +19,7 @@ from training.model import TokenRow
 from training.recipe import parse_recipe
 from training.render import Qwen3Codec
 from training.stages.run import CHECKPOINT, RunFolder
-from training.stages.sft import IGNORED, train_sft
+from training.stages.sft import IGNORED, Trained, dev_loss, train_sft
 from training.tiny_model import TinyShape, build_tiny_model
 from training.token_rows import by_step, rows_of_traces
 
@@ -45,16 +46,26 @@ def test_the_loss_falls(model: Path, tmp_path: Path, r: int) -> None:
     assert (tmp_path / "run" / CHECKPOINT / weights).exists()
 
 
-def test_a_run_killed_with_9_goes_on_to_the_same_losses_and_the_same_weights(model: Path, tmp_path: Path) -> None:
-    whole = run_sft(model, tmp_path / "whole")
-    require_killed("short_rows", model, tmp_path / "killed", 5)
-    again = run_sft(model, tmp_path / "killed")
+@pytest.mark.parametrize(("steps", "killed_in"), [(6, 5), (0, 9)], ids=["steps", "second epoch"])
+def test_a_run_killed_with_9_goes_on_to_the_same_losses_and_the_same_weights(
+    model: Path, tmp_path: Path, steps: int, killed_in: int
+) -> None:
+    whole = run_sft(model, tmp_path / "whole", steps=steps)
+    require_killed("short_rows", model, tmp_path / "killed", killed_in, str(steps))
+    again = run_sft(model, tmp_path / "killed", steps=steps)
     assert again.losses == whole.losses
     assert [(line["step"], line.get("loss")) for line in log_lines(tmp_path / "killed")] == [
         (line["step"], line.get("loss")) for line in log_lines(tmp_path / "whole")
     ]
     weights = [(tmp_path / name / CHECKPOINT / "model.safetensors").read_bytes() for name in ("whole", "killed")]
     assert weights[0] == weights[1]
+
+
+def test_a_run_killed_between_its_last_step_and_its_lineage_takes_no_step_more(model: Path, tmp_path: Path) -> None:
+    first = run_sft(model, tmp_path / "run")
+    assert (tmp_path / "run" / "trainer" / "checkpoint-6").exists()
+    assert run_sft(model, tmp_path / "run") == first
+    assert [line["step"] for line in log_lines(tmp_path / "run") if "loss" in line] == [1, 2, 3, 4, 5, 6]
 
 
 def test_labels_are_the_masked_tokens_and_padding_is_neither_seen_nor_learnt(model: Path) -> None:
@@ -109,6 +120,11 @@ def test_a_sweep_keeps_the_rate_with_the_least_dev_loss(model: Path, tmp_path: P
     assert len(log_lines(tmp_path / "sweep", "log-lr-1e-05.jsonl")) == len(log_lines(tmp_path / "1e-05"))
 
 
+def test_a_rate_whose_dev_loss_is_no_number_is_never_the_least() -> None:
+    tried = [Trained(parent_sha256="", lr=1e-3, steps=1, losses=(), eval_loss=loss) for loss in (math.nan, 3.0, 2.0)]
+    assert min(tried, key=dev_loss).eval_loss == 2.0 and dev_loss(tried[0]) == math.inf
+
+
 def test_a_sweep_without_dev_rows_and_a_run_without_rows_are_refused(model: Path, tmp_path: Path) -> None:
     with pytest.raises(ArenaError, match="needs dev rows"):
         run_sft(model, tmp_path / "a", more="lr_sweep = [1e-5, 1e-2]\n")
@@ -157,6 +173,20 @@ def test_a_loss_that_is_no_number_ends_the_run(model: Path, tmp_path: Path, monk
     monkeypatch.setattr(sft, "open_parent", open_broken)
     trained = run_sft(model, tmp_path / "run")
     assert trained.stopped_by.startswith("non-finite") and trained.steps == 1
+
+
+def test_no_setting_of_the_engine_comes_or_changes_unseen() -> None:
+    """A default that a newer engine adds or changes shows here by name; `engine_settings.py` writes the list anew."""
+    kept = json.loads(KEPT.read_text("utf-8"))
+    assert settings_in_force() == kept
+    sft = kept["sft"]
+    assert (sft["optim"], sft["adam_beta1"], sft["adam_beta2"], sft["adam_epsilon"]) == (
+        "adamw_torch_fused",
+        0.9,
+        0.999,
+        1e-8,
+    )
+    assert sft["per_device_eval_batch_size"] == 1
 
 
 def test_over_long_traces_are_counted_and_never_cut(stock: Stock) -> None:

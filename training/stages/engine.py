@@ -1,7 +1,8 @@
 """What every stage tells the engine, explicitly: optimisation, precision, checkpoints, logging; and what it watches.
 
-Promise: no default of TRL or transformers decides anything a result depends on; each is set from the recipe or here
-with its reason. A loss or gradient norm that is no number ends the run as a guard does.
+Promise: what a result depends on is set from the recipe or here, with its reason, not left to a default of TRL or
+transformers; the settings left alone stand in a list that a test compares with those in force. A loss or gradient norm
+that is no number ends the run as a guard does.
 """
 
 from __future__ import annotations
@@ -16,15 +17,20 @@ from typing import Any
 import datasets
 import torch
 import transformers
+from torch.distributed.tensor import DTensor
 from transformers import PrinterCallback, TrainerCallback
 
 from training.guards import GuardStopError, require_finite
 from training.recipe import Recipe
+from training.stages.processes import ALONE, Processes
 from training.stages.run import LOG, RunFolder
 
 
-def engine_arguments(recipe: Recipe, engine: Path, *, lr: float) -> dict[str, Any]:
-    """Arguments that SFTConfig, KTOConfig and GRPOConfig share. `engine`: where the engine keeps its checkpoints."""
+def engine_arguments(recipe: Recipe, engine: Path, *, lr: float, processes: Processes = ALONE) -> dict[str, Any]:
+    """Arguments that SFTConfig, KTOConfig and GRPOConfig share. `engine`: where the engine keeps its checkpoints.
+
+    The recipe's accumulation is that of all `processes` together.
+    """
     optim = recipe.optim
     is_cuda = torch.cuda.is_available()
     return {
@@ -34,12 +40,19 @@ def engine_arguments(recipe: Recipe, engine: Path, *, lr: float) -> dict[str, An
         "learning_rate": lr,
         "lr_scheduler_type": optim.schedule,
         "warmup_steps": optim.warmup_share,  # below 1: a share of all steps
+        "optim": "adamw_torch_fused",
+        "adam_beta1": 0.9,
+        "adam_beta2": 0.999,
+        "adam_epsilon": 1e-8,
         "weight_decay": optim.weight_decay,
         "max_grad_norm": optim.grad_norm_max,
         "num_train_epochs": optim.epochs,
         "max_steps": optim.steps_max or -1,
         "per_device_train_batch_size": optim.batch_rows,
-        "gradient_accumulation_steps": optim.accumulation,
+        "per_device_eval_batch_size": 1,  # every dev row counts the same, whatever it would be batched with
+        "gradient_accumulation_steps": optim.accumulation // processes.count,
+        "average_tokens_across_devices": True,  # a token counts the same, whichever process has its row
+        "ddp_find_unused_parameters": False,
         "gradient_checkpointing": optim.is_checkpointing,
         "bf16": optim.is_bf16 and is_cuda,
         "use_cpu": not is_cuda,
@@ -86,7 +99,7 @@ class Watch(TrainerCallback):  # type: ignore[misc]
         """A gradient that is no number is thrown away before it gets into the weights."""
         gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
         if gradients:
-            norm = float(torch.nn.utils.get_total_norm(gradients))
+            norm = _number(torch.nn.utils.get_total_norm(gradients))
             self.guard(control, lambda: require_finite("gradient norm", norm))
             if not math.isfinite(norm):
                 model.zero_grad(set_to_none=True)
@@ -94,6 +107,8 @@ class Watch(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> Any:
         """Report progress."""
+        if self.stopped_by:
+            control.should_save = False
         if self._folder.progress:
             self._folder.progress("train", int(state.global_step), int(state.max_steps))
         return control
@@ -107,6 +122,12 @@ class Watch(TrainerCallback):  # type: ignore[misc]
                 self.stopped_by or stop.failure.detail
             )  # the first one; what follows may be its consequence
             control.should_training_stop = True
+            control.should_save = False  # a run killed now would go on behind the guard
+
+
+def _number(value: torch.Tensor) -> float:
+    """A scalar; of one that is spread over processes, the whole."""
+    return float(value.full_tensor() if isinstance(value, DTensor) else value)
 
 
 def attend(trainer: Any) -> Any:

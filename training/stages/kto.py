@@ -85,7 +85,9 @@ def train_kto(
         data_collator=_MaskedCollator(pad_token_id=tokenizer.pad_token_id, max_length=None),
         callbacks=[watch],
     )
-    result = attend(trainer).train(resume_from_checkpoint=newest_checkpoint(folder.engine))
+    result = attend(trainer).train(
+        resume_from_checkpoint=newest_checkpoint(folder.engine, before=recipe.optim.steps_max)
+    )
     save(trainer.model, folder.path / CHECKPOINT)
     losses = tuple(float(line["loss"]) for line in trainer.state.log_history if "loss" in line)
     return KtoResult(
@@ -128,7 +130,7 @@ def _start_rate(folder: RunFolder, recipe: Recipe, emission_rate: EmissionRate |
     """The parent's emission rate: as logged when the run began, else taken of `parent` and logged; 0 without a rate."""
     if emission_rate is None:
         return 0.0
-    resumed = newest_checkpoint(folder.engine)
+    resumed = newest_checkpoint(folder.engine, before=recipe.optim.steps_max)
     folder.rewind(
         int(resumed.rpartition("-")[2]) if resumed else 0
     )  # a line that a kill cut short would spoil the next

@@ -10,7 +10,7 @@ lineage.json         written last: without it the run is not finished
 ```
 
 Promise: a finished folder is returned as it is; an unfinished one goes on from its newest engine checkpoint; the
-lineage names everything the weights depend on. It trains nothing itself.
+lineage names everything the weights depend on. Of several processes the first alone writes. It trains nothing itself.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from problems.canonical import content_hash
 from problems.errors import ArenaError
 from training.model import Checkpoint, RunLineage, Versions
 from training.recipe import Recipe, parse_recipe
+from training.stages.processes import ALONE, Processes
 
 Progress = Callable[[str, int, int], None]  # phase, done, of
 
@@ -40,14 +41,24 @@ PARENT = "parent.sha256"
 class RunFolder:
     """A run's folder. Raises ArenaError V2124 when it belongs to another recipe."""
 
-    def __init__(self, folder: Path, recipe: Recipe, recipe_text: str, progress: Progress | None = None) -> None:
-        self.path, self.recipe, self.progress = folder, recipe, progress
+    def __init__(
+        self,
+        folder: Path,
+        recipe: Recipe,
+        recipe_text: str,
+        progress: Progress | None = None,
+        processes: Processes = ALONE,
+    ) -> None:
+        self.path, self.recipe, self.processes = folder, recipe, processes
+        self.progress = progress if processes.is_first else None
         self._text = recipe_text
-        folder.mkdir(parents=True, exist_ok=True)
-        kept = folder / RECIPE
-        if kept.exists() and kept.read_text(encoding="utf-8") != recipe_text:
-            raise ArenaError("V2124", f"{folder} holds a run of another recipe")
-        kept.write_text(recipe_text, encoding="utf-8")
+        if processes.is_first:
+            folder.mkdir(parents=True, exist_ok=True)
+            kept = folder / RECIPE
+            if kept.exists() and kept.read_text(encoding="utf-8") != recipe_text:
+                raise ArenaError("V2124", f"{folder} holds a run of another recipe")
+            kept.write_text(recipe_text, encoding="utf-8")
+        processes.wait()
 
     def pin_parent(self, parent_sha256: str) -> None:
         """Begin from this parent (its lineage's hash, or that of the base's weights), or go on from it.
@@ -55,10 +66,11 @@ class RunFolder:
         Raises ArenaError V2166 when the run was begun from another: its episodes and engine state are of that one.
         """
         done, kept = self.finished(), self.path / PARENT
-        if done is None and not kept.exists():
+        if done is None and not kept.exists() and self.processes.is_first:
             draft = self.path / f"{PARENT}.draft"
             draft.write_text(parent_sha256, encoding="utf-8")
             draft.replace(kept)
+        self.processes.wait()
         begun = done.parent_sha256 if done else kept.read_text(encoding="utf-8")
         if begun != parent_sha256:
             place = self.recipe.parent or self.recipe.model
@@ -78,6 +90,8 @@ class RunFolder:
 
     def log(self, line: Mapping[str, float], name: str = LOG) -> None:
         """Add a line to a log of this run."""
+        if not self.processes.is_first:
+            return
         with (self.path / name).open("ab") as file:
             file.write(msgspec.json.encode(dict(line)) + b"\n")
 
@@ -90,7 +104,7 @@ class RunFolder:
     def rewind(self, step: int, name: str = LOG) -> None:
         """Drop the lines of steps after `step`, and one that a kill cut short."""
         path = self.path / name
-        if path.exists():
+        if path.exists() and self.processes.is_first:
             lines = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
             kept = [line for line in lines if msgspec.json.decode(line)["step"] <= step]
             path.write_bytes(b"".join(kept))
@@ -110,6 +124,10 @@ class RunFolder:
         stopped_by: str = "",
     ) -> RunLineage:
         """Write the lineage of the weights in `checkpoint/`, and drop the engine's state."""
+        if not self.processes.is_first:
+            self.processes.wait()
+            return _read_lineage(self.path / LINEAGE)
+        count = self.processes.count
         lineage = RunLineage(
             stage=self.recipe.stage,
             recipe_sha256=self.recipe.recipe_sha256,
@@ -119,7 +137,9 @@ class RunFolder:
             codec_sha256=codec_sha256,
             partition_sha256=partition_sha256,
             seed=self.recipe.seed,
-            versions=Versions(code_commit=code_commit, packages=installed(), device=device),
+            versions=Versions(
+                code_commit=code_commit, packages=installed(), device=device if count == 1 else f"{count} x {device}"
+            ),
             weights_sha256=weights_sha256(self.path / CHECKPOINT),
             steps=steps,
             metrics={name: value for name, value in metrics.items() if math.isfinite(value)},  # JSON knows no NaN
@@ -130,13 +150,29 @@ class RunFolder:
         draft.write_bytes(msgspec.json.format(msgspec.json.encode(lineage), indent=2))
         draft.replace(self.path / LINEAGE)
         shutil.rmtree(self.engine, ignore_errors=True)
+        self.processes.wait()
         return lineage
 
 
-def newest_checkpoint(engine: Path) -> str | None:
-    """The engine's newest whole checkpoint, or None. Its state file is written last."""
-    found = [path for path in engine.glob("checkpoint-*") if (path / "trainer_state.json").exists()]
-    newest = max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+def newest_checkpoint(engine: Path, processes: Processes = ALONE, *, before: int = 0) -> str | None:
+    """The engine's newest whole checkpoint, or None. The first process writes its state file last.
+
+    `before`: the number of steps of the run, 0 where epochs count: from a checkpoint of its last step the engine would
+    take one step more, so the run goes on from an earlier one.
+
+    Raises ArenaError V2124 for one of another number of processes: nothing would go on where it was.
+    """
+    parts = {f"rng_state_{index}.pth" for index in range(processes.count)}
+    wanted = {"rng_state.pth"} if processes.count == 1 else parts
+    found = []
+    for path in engine.glob("checkpoint-*"):
+        states = {state.name for state in path.glob("rng_state*.pth")}
+        if (path / "trainer_state.json").exists() and not states <= wanted:
+            raise ArenaError("V2124", f"{path} is not of {processes.count} processes: go on with as many as began")
+        if (path / "trainer_state.json").exists() and states == wanted:
+            found.append(path)
+    steps = {int(path.name.rpartition("-")[2]): path for path in found}
+    newest = steps.get(max((step for step in steps if not before or step < before), default=0))
     return str(newest) if newest else None
 
 

@@ -2,26 +2,43 @@
 
 Promise: rows come in as tokens and labels (`training.token_rows`); the engine tokenises, masks, packs and cuts nothing.
 Where the recipe sweeps learning rates, each is trained from the same start and the least loss on the `dev` rows is
-kept. A killed run goes on where it was, with the same losses.
+kept. A killed run goes on where it was, with the same losses. Several processes share out the rows of each step, and
+come to the losses of one, but for the order in which sums are taken.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
+import torch
+from torch.utils.data import Sampler
+from transformers.trainer_pt_utils import get_length_grouped_indices
+from trl.trainer.sft_config import SFTConfig
+from trl.trainer.sft_trainer import SFTTrainer
 
 from problems.errors import ArenaError
 from training.model import TokenRow
 from training.models import lora_config, open_parent
 from training.recipe import Recipe
 from training.stages.engine import Watch, attend, engine_arguments
+from training.stages.processes import ALONE, Processes
 from training.stages.run import CHECKPOINT, LOG, RunFolder, newest_checkpoint
 
 IGNORED = -100  # the label of a token that is not learnt
+FILLER = TokenRow(trace_id="", token_ids=(0, 0), mask=(0, 0), prompt_length=2)  # nothing of it is learnt
+
+
+class Save(Protocol):
+    """Writes a model to a folder. `state_dict`: its whole weights, where each process holds a part of them."""
+
+    def __call__(self, model: Any, folder: Path, /, **state_dict: Any) -> None:
+        """Write it."""
+        ...
 
 
 class Trained(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +59,7 @@ def train_sft(
     dev: Sequence[TokenRow],
     pad_id: int,
     *,
-    save: Callable[[Any, Path], None],
+    save: Save,
 ) -> Trained:
     """Train, and save the model with the least dev loss to `checkpoint/`.
 
@@ -55,14 +72,20 @@ def train_sft(
         raise ArenaError("V2124", "a sweep of learning rates needs dev rows")
     best: Trained | None = None
     for rate in rates:
-        trained, model = _train(recipe, folder, rows, dev, pad_id, rate, is_swept=len(rates) > 1)
-        if best is None or (trained.eval_loss or 0.0) < (best.eval_loss or 0.0):
+        trained, trainer = _train(recipe, folder, rows, dev, pad_id, rate, is_swept=len(rates) > 1)
+        if best is None or dev_loss(trained) < dev_loss(best):
             best = trained
-            save(model, folder.path / CHECKPOINT)
-        del model
+            _save(trainer, folder, save)
+        del trainer
         gc.collect()
     assert best is not None
     return best
+
+
+def dev_loss(trained: Trained) -> float:
+    """What a rate is chosen by; a loss that is no number is the worst."""
+    loss = trained.eval_loss or 0.0
+    return loss if math.isfinite(loss) else math.inf
 
 
 def _train(
@@ -75,35 +98,21 @@ def _train(
     *,
     is_swept: bool,
 ) -> tuple[Trained, Any]:
-    from trl.trainer.sft_config import SFTConfig
-    from trl.trainer.sft_trainer import SFTTrainer
-
+    processes = folder.processes
     model, parent_sha256 = open_parent(recipe)
     engine = folder.engine / f"lr-{rate:g}" if is_swept else folder.engine
-    arguments = engine_arguments(recipe, engine, lr=rate)
     watch = Watch(folder, f"log-lr-{rate:g}.jsonl" if is_swept else LOG)
-    config = SFTConfig(
-        **arguments,
-        max_length=None,  # rows are whole, and long ones were refused
-        packing=False,
-        padding_free=False,
-        completion_only_loss=False,
-        assistant_only_loss=False,
-        loss_type="nll",
-        train_sampling_strategy="group_by_length",
-        eval_strategy="no",
-        dataset_kwargs={"skip_prepare_dataset": True},
-    )
-    trainer = SFTTrainer(
+    trainer = _SharedTrainer(
         model=model,
-        args=config,
-        train_dataset=_dataset(rows),
+        args=sft_config(recipe, engine, rate, processes),
+        train_dataset=_dataset(rows if processes.count == 1 else [*rows, FILLER]),
         eval_dataset=_dataset(dev) if dev else None,
         data_collator=_Collator(pad_id),
         peft_config=lora_config(recipe.lora),
         callbacks=[watch],
     )
-    result = attend(trainer).train(resume_from_checkpoint=newest_checkpoint(engine))
+    resumed = newest_checkpoint(engine, processes, before=recipe.optim.steps_max)
+    result = attend(trainer).train(resume_from_checkpoint=resumed)
     eval_loss = float(trainer.evaluate()["eval_loss"]) if dev else None
     losses = tuple(float(line["loss"]) for line in trainer.state.log_history if "loss" in line)
     trained = Trained(
@@ -114,7 +123,74 @@ def _train(
         eval_loss=eval_loss,
         stopped_by=watch.stopped_by,
     )
-    return trained, trainer.model
+    return trained, trainer
+
+
+def sft_config(recipe: Recipe, engine: Path, rate: float, processes: Processes = ALONE) -> SFTConfig:
+    """Everything the engine is told. `engine`: where it keeps its checkpoints; `rate`: the learning rate."""
+    return SFTConfig(
+        **engine_arguments(recipe, engine, lr=rate, processes=processes),
+        max_length=None,  # rows are whole, and long ones were refused
+        packing=False,
+        padding_free=False,
+        completion_only_loss=False,
+        assistant_only_loss=False,
+        loss_type="nll",
+        train_sampling_strategy="group_by_length",
+        eval_strategy="no",
+        dataset_kwargs={"skip_prepare_dataset": True},
+    )
+
+
+def _save(trainer: Any, folder: RunFolder, save: Save) -> None:
+    """The whole model, by the first process; the others give their parts of it."""
+    if folder.processes.count == 1:
+        save(trainer.model, folder.path / CHECKPOINT)
+        return
+    whole = trainer.accelerator.get_state_dict(trainer.model)
+    if folder.processes.is_first:
+        save(trainer.accelerator.unwrap_model(trainer.model), folder.path / CHECKPOINT, state_dict=whole)
+    folder.processes.wait()
+
+
+class _SharedTrainer(SFTTrainer):  # type: ignore[misc]
+    """The engine's trainer. Several processes take the rows in the order in which one would, and no row twice."""
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        sampler, args = super()._get_train_sampler(train_dataset), self.args
+        rows, is_shared = args.train_batch_size * args.world_size, args.world_size > 1
+        return RowOrder(
+            sampler.lengths[:-1] if is_shared else sampler.lengths,  # without the filler
+            step_rows=rows * args.gradient_accumulation_steps,
+            size=rows if is_shared else 1,
+            seed=args.data_seed,
+        )
+
+
+class RowOrder(Sampler):  # type: ignore[type-arg]
+    """Rows of these `lengths` as one process orders them, alike in length among the `step_rows` of a step.
+
+    `size`: rows that all of several processes take together, 1 for one process. The order is filled up to a multiple of
+    it with the row behind the last: the engine would fill up with rows of the epoch's beginning, which would be
+    learnt twice. The first epoch has the engine's own order; later ones are drawn from the seed and their number, since
+    the engine would draw them before it restores a resumed run's random state.
+    """
+
+    def __init__(self, lengths: Sequence[int], *, step_rows: int, size: int, seed: int) -> None:
+        self._lengths, self._step_rows, self._size, self._seed = list(lengths), step_rows, size, seed
+        self._epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """The engine calls it before each epoch, a resumed one among them."""
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        return -(-len(self._lengths) // self._size) * self._size
+
+    def __iter__(self) -> Iterator[int]:
+        drawn = torch.Generator().manual_seed(self._seed + self._epoch) if self._epoch else None
+        yield from get_length_grouped_indices(self._lengths, self._step_rows, generator=drawn)
+        yield from [len(self._lengths)] * (len(self) - len(self._lengths))
 
 
 class _Collator:
@@ -124,8 +200,6 @@ class _Collator:
         self._pad_id = pad_id
 
     def __call__(self, examples: Sequence[dict[str, list[int]]]) -> dict[str, Any]:
-        import torch
-
         longest = max(len(example["input_ids"]) for example in examples)
 
         def padded(name: str, filler: int) -> Any:

@@ -1,0 +1,63 @@
+"""What a run would take: the arithmetic holds what the engine really holds, and no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.training.short_rows import run_sft
+from tests.training.stock import TOKENIZER
+from training.estimate import HEAD_TILE, KNOWN_SHAPES, Work, count_adapter, count_parameters, estimate_run
+from training.recipe import Recipe, read_recipe
+from training.tiny_model import TinyShape, build_tiny_model
+
+PAPER = Path(__file__).parents[2] / "training" / "recipes" / "paper"
+QWEN3_4B = KNOWN_SHAPES["Qwen3-4B"]
+
+
+def recipe_of(name: str) -> Recipe:
+    return read_recipe(PAPER / f"{name}.toml")
+
+
+@pytest.mark.parametrize(("name", "memory_gb"), [("sft", 13.0), ("kto", 18.1), ("grpo_v19", 18.4)])
+def test_the_memory_of_the_papers_stages_is_what_the_readme_says(name: str, memory_gb: float) -> None:
+    estimate = estimate_run(recipe_of(name), Work(corpus_tokens=1, problems=1, taken=1))
+    assert round(estimate.memory_gb, 1) == memory_gb
+
+
+def test_logits_take_the_same_memory_however_many_rows_and_tokens_there_are() -> None:
+    """What grows with the tokens is a hidden state a layer, one layer's own, and the gradient below the head."""
+    recipe = recipe_of("sft")
+    twice = msgspec.structs.replace(recipe, optim=msgspec.structs.replace(recipe.optim, batch_rows=2))
+    one, two = (estimate_run(each, Work()).memory_gb * 1e9 for each in (recipe, twice))
+    hidden, layers = QWEN3_4B["hidden_size"], QWEN3_4B["num_hidden_layers"]
+    a_token = 2 * hidden * layers + 2 * (8 * hidden + 3 * QWEN3_4B["intermediate_size"]) + 4 * hidden
+    assert two - one == pytest.approx(recipe.data.tokens_max * a_token)
+    assert one == pytest.approx(
+        2 * count_parameters(QWEN3_4B)
+        + 14 * count_adapter(QWEN3_4B, recipe)
+        + recipe.data.tokens_max * a_token
+        + 2 * HEAD_TILE
+    )
+
+
+def test_neither_a_step_nor_the_evaluation_builds_the_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The estimate counts on it: with logits of whole rows, a 4B's evaluation alone would take tens of gigabytes."""
+    from training.stages import sft
+
+    build_tiny_model(TOKENIZER, tmp_path / "m", TinyShape(hidden=32, layers=1), 0)
+    passes: list[str] = []
+
+    def open_counting(recipe: Recipe) -> tuple[Any, str]:
+        model, sha256 = real(recipe)
+        model.lm_head.register_forward_hook(lambda *given: passes.append("logits"))
+        model.model.register_forward_hook(lambda module, *given: passes.append("train" if module.training else "eval"))
+        return model, sha256
+
+    real = sft.open_parent
+    monkeypatch.setattr(sft, "open_parent", open_counting)
+    run_sft(tmp_path / "m", tmp_path / "run", dev=3)
+    assert passes == ["train"] * 6 + ["eval"] * 3

@@ -1,0 +1,324 @@
+"""Two processes that train one run: the losses of one process, one writer, and a run that goes on after kill -9.
+
+The command, its launcher, the process group (gloo, on loopback) and the engine's data parallelism are real. The devices
+are CPUs, where the pinned accelerate shares out rows but no weights, whatever its config asks for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from problems.errors import ArenaError
+from tests.training.stock import POLICY, RECIPES, Stock, corpus_of, reopen_stock
+from training.model import RunLineage
+from training.models import open_run
+from training.recipe import parse_recipe
+from training.stages.pipeline import run_stage
+from training.stages.processes import ALONE, Processes, launched, require_shareable
+from training.stages.run import lineage_chain, newest_checkpoint, open_checkpoint, weights_sha256
+from training.stages.sft import FILLER, RowOrder
+
+ROOT = Path(__file__).parents[2]
+CONFIG = ROOT / "training" / "recipes" / "paper" / "fsdp2.yaml"
+TWO = Processes(index=0, count=2)
+DEATH_STEP = 5
+LIMIT_S = 300
+RECIPE = """
+name = "two"
+stage = "sft"
+model = "{stock}/model"
+[data]
+corpus = ["{corpora}/corpus"]
+dev = ["{corpora}/dev-corpus"]
+tokens_max = 4500
+[lora]
+r = {r}
+[optim]
+lr = 1e-2
+epochs = 3.0
+batch_rows = 1
+accumulation = 2
+warmup_share = 0.0
+is_bf16 = false
+is_checkpointing = false
+save_every_steps = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def corpora(stock: Stock, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two small corpora; the steps of an epoch don't come out even."""
+    folder = tmp_path_factory.mktemp("corpora")
+    corpus_of(stock.traces(), folder / "corpus")
+    corpus_of(stock.traces("dev"), folder / "dev-corpus", "dev")
+    (folder / "policy.json").write_bytes(msgspec.json.encode(POLICY))
+    torch.set_num_threads(1)
+    return folder
+
+
+def text_of(stock: Stock, corpora: Path, r: int) -> str:
+    return RECIPE.format(stock=stock.folder, corpora=corpora, r=r)
+
+
+def alone(stock: Stock, text: str, out: Path) -> RunLineage:
+    """The run by one process, which is this one."""
+    return run_stage(parse_recipe(text), text, out, stock.bench, open_teacher=no_teacher, environment={})
+
+
+def no_teacher(plan: object) -> object:
+    raise AssertionError("a teacher is asked")
+
+
+def losses_of(run: Path) -> list[float]:
+    log = max(run.glob("log*.jsonl"))  # of a sweep, the greatest rate's
+    lines = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+    steps = [line["step"] for line in lines if "loss" in line]
+    assert steps == list(range(1, len(steps) + 1))  # each once: one process writes
+    return [line["loss"] for line in lines if "loss" in line]
+
+
+def train_on_two(
+    stock: Stock, corpora: Path, recipe: Path, out: Path, *more: str, command: str = "neurons.cli.app"
+) -> None:
+    """The command of the README, on two processes."""
+    words = ["--num_processes", "2", "--main_process_port", str(free_port()), "-m", command, "train"]
+    words += [
+        parse_recipe(recipe.read_text("utf-8")).stage,
+        "--recipe",
+        str(recipe),
+        "--out",
+        str(out),
+        "--json",
+        *more,
+    ]
+    words += ["--policy", str(corpora / "policy.json"), "--catalogue", str(stock.folder / "index")]
+    words += ["--state-dir", str(corpora / "state")]
+    launcher = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--config_file", str(CONFIG)]
+    done = subprocess.run(
+        [*launcher, *words], cwd=ROOT, env=environment(), capture_output=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()[-4_000:]
+
+
+def environment(**more: str) -> dict[str, str]:
+    return os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""} | more
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def require_both_killed(stock: Stock, recipe: Path, out: Path) -> None:
+    """Begin the run on two processes, and kill both with -9 once they are in `DEATH_STEP`."""
+    port = str(free_port())
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.training.test_several_devices", str(stock.folder), str(recipe), str(out)],
+            cwd=ROOT,
+            env=environment(
+                RANK=str(index), LOCAL_RANK=str(index), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port
+            ),
+            stderr=subprocess.PIPE,
+        )
+        for index in (0, 1)
+    ]
+    ends = time.monotonic() + LIMIT_S
+    while not (out / "reached").exists() and all(one.poll() is None for one in started) and time.monotonic() < ends:
+        time.sleep(0.05)
+    for one in started:
+        one.kill()
+    errors = [one.communicate()[1].decode()[-4_000:] for one in started]
+    assert [one.returncode for one in started] == [-signal.SIGKILL] * 2, errors
+    assert (out / "reached").exists() and not (out / "lineage.json").exists()
+    assert newest_checkpoint(out / "trainer", TWO)
+
+
+def run_to_death(folder: Path, recipe: Path, out: Path) -> None:
+    """The run of one of the two, which stands still in `DEATH_STEP`."""
+    torch.set_num_threads(1)
+
+    def stand_still(phase: str, done: int, of: int) -> None:
+        if done == DEATH_STEP:
+            (out / "reached").touch()
+            time.sleep(LIMIT_S)
+
+    bench = replace(reopen_stock(folder).bench, progress=stand_still)
+    text = recipe.read_text("utf-8")
+    run_stage(parse_recipe(text), text, out, bench, open_teacher=no_teacher)
+
+
+def require_equal_runs(two: Path, one: Path) -> None:
+    """Losses, dev loss and weights agree but for the order of sums; the lineage of the two says that it was two."""
+    assert losses_of(two) == pytest.approx(losses_of(one), rel=1e-5)
+    assert losses_of(one)[-1] < losses_of(one)[0]
+    (_, lineage), (_, wanted) = open_checkpoint(two), open_checkpoint(one)
+    assert lineage.metrics == pytest.approx(wanted.metrics, rel=1e-5)
+    assert (lineage.steps, lineage.parent_sha256, lineage.corpus_sha256s) == (
+        wanted.steps,
+        wanted.parent_sha256,
+        wanted.corpus_sha256s,
+    )
+    assert lineage.versions.device == "2 x cpu" and wanted.versions.device == "cpu"
+    models = [open_run(run, torch.float32) for run in (two, one)]
+    for found, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(found, other, rtol=1e-3, atol=1e-4)
+
+
+def test_two_processes_killed_with_9_go_on_to_the_losses_of_one(stock: Stock, corpora: Path, tmp_path: Path) -> None:
+    text = text_of(stock, corpora, 0)
+    recipe, one, two = tmp_path / "two.toml", tmp_path / "one", tmp_path / "two"
+    recipe.write_text(text, "utf-8")
+    done = alone(stock, text, one)
+    assert done.steps > DEATH_STEP and done.metrics["rows"] % 2  # the last step of an epoch has one row
+    require_both_killed(stock, recipe, two)
+    train_on_two(stock, corpora, recipe, two)
+    require_equal_runs(two, one)
+    [(_, checkpoint, lineage)] = lineage_chain(two)
+    assert checkpoint.kind == "full" and lineage.parent_sha256 == weights_sha256(stock.model)
+    assert (two / "checkpoint" / "tokenizer.json").exists() and not (two / "trainer").exists()
+
+
+@pytest.mark.prove
+def test_stages_on_two_processes_sample_once_and_stand_on_each_other(
+    stock: Stock, corpora: Path, tmp_path: Path
+) -> None:
+    """Adapters of a swept sft, and rejection, whose samples one process draws, on two processes and on one."""
+    recipe, runs = (
+        tmp_path / "sft.toml",
+        {name: tmp_path / name for name in ("sft1", "sft2", "rejection1", "rejection2")},
+    )
+    text = text_of(stock, corpora, 8).replace("lr = 1e-2", "lr_sweep = [1e-3, 1e-2]")
+    recipe.write_text(text, "utf-8")
+    alone(stock, text, runs["sft1"])
+    train_on_two(stock, corpora, recipe, runs["sft2"])
+    require_equal_runs(runs["sft2"], runs["sft1"])
+    shipped = (RECIPES / "rejection.toml").read_text("utf-8").replace("accumulation = 1", "accumulation = 2")
+    for old, new in (
+        ('"smoke/sft"', f'"{runs["sft2"]}"'),
+        ('"smoke/model"', f'"{stock.model}"'),
+        ('"smoke/corpus"', f'"{corpora}/corpus"'),
+        ('"smoke/train.jsonl"', f'"{stock.folder}/train.jsonl"'),
+        ('"smoke/dev.jsonl"', f'"{stock.folder}/dev.jsonl"'),
+    ):
+        shipped = shipped.replace(old, new)
+    recipe.write_text(shipped, "utf-8")
+    alone(stock, shipped, runs["rejection1"])
+    train_on_two(stock, corpora, recipe, runs["rejection2"], "--held-out", str(stock.folder / "eval.jsonl"))
+    require_equal_runs(runs["rejection2"], runs["rejection1"])
+    sampled = [(runs[name] / "episodes.jsonl").read_bytes() for name in ("rejection1", "rejection2")]
+    assert sorted(sampled[0].splitlines()) == sorted(sampled[1].splitlines())
+    assert [lineage.stage for _, _, lineage in lineage_chain(runs["rejection2"])] == ["rejection", "sft"]
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("r", [0, 8])
+def test_two_processes_that_share_out_the_weights_too_come_to_the_losses_of_one(
+    stock: Stock, corpora: Path, tmp_path: Path, r: int
+) -> None:
+    """FSDP 2 on CPUs, which the engine can and accelerate excludes."""
+    text = text_of(stock, corpora, r)
+    recipe, one, two = tmp_path / "two.toml", tmp_path / "one", tmp_path / "two"
+    recipe.write_text(text, "utf-8")
+    alone(stock, text, one)
+    train_on_two(stock, corpora, recipe, two, command="tests.training.test_several_devices")
+    require_equal_runs(two, one)
+    assert (two / "sharded").exists()
+
+
+@pytest.mark.parametrize("stage", ["kto", "grpo"])
+def test_a_stage_that_samples_from_what_it_trains_refuses_a_second_process(
+    stock: Stock, tmp_path: Path, stage: str
+) -> None:
+    text = (RECIPES / f"{stage}.toml").read_text("utf-8")
+    two = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
+    with pytest.raises(ArenaError, match=f"V2124.*{stage} samples from the policy it trains.*one process instead of 2"):
+        run_stage(parse_recipe(text), text, tmp_path / "run", stock.bench, open_teacher=no_teacher, environment=two)
+    assert not (tmp_path / "run").exists()
+
+
+def test_steps_that_cannot_be_shared_out_are_refused(stock: Stock, tmp_path: Path) -> None:
+    text = stock.recipe_text("sft", "[optim]\naccumulation = 3\n")
+    two = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
+    with pytest.raises(ArenaError, match=r"V2120.*optim.accumulation = 3 does not divide among 2 processes"):
+        run_stage(parse_recipe(text), text, tmp_path / "run", stock.bench, open_teacher=no_teacher, environment=two)
+    assert not (tmp_path / "run").exists()
+    require_shareable(parse_recipe(text), ALONE)
+
+
+def test_only_a_launcher_makes_processes_of_one_run() -> None:
+    assert launched({}) == launched({"WORLD_SIZE": "8", "RANK": "3"}) == ALONE
+    assert launched({"LOCAL_RANK": "1", "RANK": "5", "WORLD_SIZE": "8"}) == Processes(index=5, count=8)
+    assert not Processes(index=5, count=8).is_first
+
+
+def test_a_checkpoint_lacking_a_process_is_not_gone_on_from_and_one_of_other_processes_is_refused(
+    tmp_path: Path,
+) -> None:
+    def checkpoint(step: int, *states: str) -> None:
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        for name in ("trainer_state.json", *states):
+            (folder / name).touch()
+
+    checkpoint(2, "rng_state_0.pth", "rng_state_1.pth")
+    checkpoint(4, "rng_state_0.pth")
+    found = newest_checkpoint(tmp_path, TWO)
+    assert found == str(tmp_path / "checkpoint-2")
+    with pytest.raises(ArenaError, match="is not of 1 processes: go on with as many as began"):
+        newest_checkpoint(tmp_path, ALONE)
+
+
+@given(rows=st.integers(1, 60), size=st.integers(1, 12), seed=st.integers(0, 9))
+def test_every_row_of_an_epoch_is_dealt_once_and_only_the_filler_fills_up(rows: int, size: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    order = RowOrder([1 + row % 7 for row in range(rows)], step_rows=4, size=size, seed=seed)
+    order.set_epoch(seed % 3)
+    dealt = list(order)
+    assert len(dealt) == len(order) and len(dealt) % size == 0 and len(dealt) - rows < size
+    assert sorted(dealt[:rows]) == list(range(rows)) and set(dealt[rows:]) <= {rows}
+    assert not any(FILLER.mask)
+
+
+def run_sharded(out: Path) -> None:
+    """`arena`, as accelerate would run it on GPUs: its state takes the config's FSDP plugin on CPUs too."""
+    import accelerate.state
+    from accelerate.utils import DistributedType
+
+    from neurons.cli.app import main
+
+    begin = accelerate.state.AcceleratorState.__init__
+
+    def begin_sharded(state: Any, *given: Any, fsdp_plugin: Any = None, **named: Any) -> None:
+        begin(state, *given, fsdp_plugin=fsdp_plugin, **named)
+        if fsdp_plugin is not None and fsdp_plugin.fsdp_version == 2:
+            state.distributed_type, state.fsdp_plugin = DistributedType.FSDP, fsdp_plugin
+            accelerate.state.PartialState._shared_state["distributed_type"] = DistributedType.FSDP
+            (out / "sharded").touch()
+
+    accelerate.state.AcceleratorState.__init__ = begin_sharded
+    main()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if sys.argv[1] == "train":  # the command, with weights shared out
+        run_sharded(Path(sys.argv[sys.argv.index("--out") + 1]))
+    else:  # one of two processes that stand still, to be killed
+        run_to_death(*map(Path, sys.argv[1:4]))
