@@ -8,7 +8,6 @@ is in it. So what the stages add is policy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from training.render import Qwen3Codec
 from training.rollout import jobs_of
 from training.stages.engine import quiet_engine
 from training.stages.run import CHECKPOINT, RunFolder
-from training.stages.sft import train_sft
+from training.stages.sft import Save, train_sft
 from training.stages.teacher import trace_of
 from training.study.drills import drill_rows
 from training.study.market import PROBLEMS, TRAIN
@@ -178,10 +177,10 @@ def _learnt_whole(row: TokenRow) -> TokenRow:
     return msgspec.structs.replace(row, mask=(0, *(1,) * (len(row.token_ids) - 1)))
 
 
-def _saver(tokenizer: Path) -> Callable[[Any, Path], None]:
-    def save(model: Any, folder: Path) -> None:
+def _saver(tokenizer: Path) -> Save:
+    def save(model: Any, folder: Path, /, **state_dict: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        model.save_pretrained(str(folder))
+        model.save_pretrained(str(folder), **state_dict)
         copy_tokenizer(tokenizer, folder)
 
     return save
