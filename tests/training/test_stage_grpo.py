@@ -221,7 +221,7 @@ def test_the_order_of_problems_is_pass_after_pass_and_the_same_for_a_longer_run(
     def order(steps: int) -> list[str]:
         recipe = parse_recipe(
             f'name = "x"\nstage = "grpo"\nmodel = "m"\nseed = {seed}\n'
-            f"[optim]\nsteps_max = {steps}\n[grpo]\nproblems_per_step = 2\n"
+            f"[decode]\ntop_p = 1.0\n[optim]\nsteps_max = {steps}\n[grpo]\nproblems_per_step = 2\n"
         )
         return problem_order(recipe, problems)  # type: ignore[arg-type]
 
@@ -234,6 +234,7 @@ def test_the_order_of_problems_is_pass_after_pass_and_the_same_for_a_longer_run(
 def test_without_a_number_of_steps_every_epoch_is_a_pass() -> None:
     problems = [SimpleNamespace(problem_id=f"p{place}") for place in range(4)]
     recipe = parse_recipe(
-        'name = "x"\nstage = "grpo"\nmodel = "m"\n[optim]\nepochs = 2.0\n[grpo]\nproblems_per_step = 2\n'
+        'name = "x"\nstage = "grpo"\nmodel = "m"\n[decode]\ntop_p = 1.0\n'
+        "[optim]\nepochs = 2.0\n[grpo]\nproblems_per_step = 2\n"
     )
     assert sorted(problem_order(recipe, problems)) == sorted(2 * [f"p{place}" for place in range(4)])  # type: ignore[arg-type]
