@@ -10,6 +10,7 @@ server is given.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -202,8 +203,8 @@ def _initialise(paths: ServerPaths, user: ServerUser, folder: Path) -> Secrets:
     if (paths.data / "PG_VERSION").exists():
         raise _start_error(paths, f"{paths.data} holds a cluster but {paths.secrets} is missing")
     passwords = Secrets(owner=secrets.token_urlsafe(24))
-    for left in paths.home.glob("data.*"):  # of an initdb that was killed
-        shutil.rmtree(left) if left.is_dir() else left.unlink()
+    for left in paths.home.glob("data.*"):  # of a start that was killed
+        _remove_left(left)
     making = paths.data.with_name(f"data.{secrets.token_hex(4)}")
     making.mkdir(mode=0o700)
     user.own(making)
@@ -223,6 +224,18 @@ def _initialise(paths: ServerPaths, user: ServerUser, folder: Path) -> Secrets:
     paths.data.rmdir()
     making.rename(paths.data)
     return passwords
+
+
+def _remove_left(left: Path) -> None:
+    """Remove it, also while an initdb that outlived its starter adds to it, or removes it itself as it fails."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while left.exists():
+        try:
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY) or time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_S)
 
 
 def _start_postmaster(paths: ServerPaths, user: ServerUser, folder: Path) -> None:

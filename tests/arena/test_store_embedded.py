@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import util
@@ -274,6 +275,21 @@ def test_a_killed_initdb_leaves_nothing_that_a_later_start_trips_over(state_dir:
     (home / "data.dead" / "PG_VERSION").write_text("18\n")
     server = start_embedded(state_dir)
     assert not (home / "data.dead").exists()
+    server.stop()
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.2, 0.5])
+def test_an_initdb_that_outlived_its_killed_starter_does_not_stop_a_start(state_dir: Path, delay_s: float) -> None:
+    code = "import sys, pathlib, arena.store.embedded as e; e.start_embedded(pathlib.Path(sys.argv[1]))"
+    starter = subprocess.Popen([sys.executable, "-c", code, str(state_dir)], cwd=ROOT)
+    while not any(path.is_dir() and any(path.iterdir()) for path in (state_dir / "postgres").glob("data.*")):
+        assert starter.poll() is None
+        time.sleep(0.005)
+    time.sleep(delay_s)
+    starter.kill()
+    starter.wait()
+    server = start_embedded(state_dir)
+    assert is_running(state_dir) and not list((state_dir / "postgres").glob("data.*"))
     server.stop()
 
 
