@@ -58,9 +58,7 @@ def run_kto(
     return train_kto(recipe, RunFolder(out, recipe, text, progress), labelled(codec), codec.tokenizer, rate, save=save)
 
 
-if (
-    __name__ == "__main__"
-):  # a run that dies, by kill -9, in the step named; what follows are the rates it is watched by
+if __name__ == "__main__":  # a run that dies by kill -9 in the step named; behind it the rates it is watched by
     rates = iter(map(float, sys.argv[4:]))
     watched = (lambda policy: next(rates)) if sys.argv[4:] else None
     run_kto(Path(sys.argv[1]), Path(sys.argv[2]), watched, progress=die_in(int(sys.argv[3])))

@@ -361,6 +361,11 @@ def test_nothing_is_examined_on_what_it_learnt(place: Path, stock: Stock) -> Non
     assert {problem.problem_id for problem in stock.bench.problems} <= learnt.problem_ids and not learnt.unread
     with pytest.raises(GuardStopError, match="contamination"):
         arena(place, "eval", str(teacher), "--problems", "smoke/train.jsonl")
+    corpus = Path("smoke/corpus/lineage.json")
+    kept = corpus.read_bytes()
+    corpus.write_bytes(kept.replace(b'rows_sha256":', b'rows_sha256": "0", "was":'))
+    assert learnt_by(teacher).unread == ("smoke/corpus (another corpus stands there now)",)
+    corpus.write_bytes(kept)
 
 
 def test_a_checkpoint_races_again(place: Path, stock: Stock, tmp_path: Path) -> None:

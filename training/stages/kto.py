@@ -131,9 +131,8 @@ def _start_rate(folder: RunFolder, recipe: Recipe, emission_rate: EmissionRate |
     if emission_rate is None:
         return 0.0
     resumed = newest_checkpoint(folder.engine, before=recipe.optim.steps_max)
-    folder.rewind(
-        int(resumed.rpartition("-")[2]) if resumed else 0
-    )  # a line that a kill cut short would spoil the next
+    # A line that a kill cut short would spoil the next one.
+    folder.rewind(int(resumed.rpartition("-")[2]) if resumed else 0)
     known = [line["emission_rate"] for line in folder.lines() if line["step"] == 0 and "emission_rate" in line]
     if not known:
         with eval_mode(parent):
