@@ -1,18 +1,20 @@
 """Whose failure an ended episode is: one table from (what happened, when) to a code of the registry.
 
 Promise: `classify_guest` maps every way a guest can end to a stop reason and, where the agent is at fault, a failure;
-`classify_host` maps whatever our own side raised to a failure that is never the agent's. Details that go into a record
-hold nothing that differs between hosts: addresses and random file names are replaced.
+`classify_host` maps whatever our own side raised to a failure that is never the agent's. Between the two stands
+`reading_guest_bytes`: what a pure reader raises over bytes that the guest sent is the agent's. Details that go into a
+record hold nothing that differs between hosts: addresses and random file names are replaced.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Literal
 
 from harness.limits import EpisodeLimits
-from harness.sandbox.port import GuestExit
+from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit
 from harness.trace import StopReason
 from problems.errors import ArenaError, Failure
 
@@ -59,6 +61,25 @@ _HOST_FALLBACK: Mapping[HostPhase, str] = {"start": "V2002", "tool": "V2004", "m
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 _TEMPORARY = re.compile(r"/tmp/\S+")
+
+
+class UnreadableError(Exception):
+    """A pure reader failed over what the guest sent: the agent's fault, with no detail that the guest could choose."""
+
+
+@contextmanager
+def reading_guest_bytes() -> Iterator[None]:
+    """Run a pure reader over guest bytes. Whatever it raises becomes UnreadableError, since the agent provoked it.
+
+    Never put a tool, an engine, a model or a file inside: their faults are ours. MemoryError and OSError stay what they
+    are even here, because a full host raises them over any bytes.
+    """
+    try:
+        yield
+    except (ArenaError, GuestCallError, EpisodeOver, MemoryError, OSError):
+        raise
+    except Exception as error:
+        raise UnreadableError from error
 
 
 def classify_guest(ended: GuestExit, limits: EpisodeLimits) -> tuple[StopReason, Failure | None]:

@@ -41,6 +41,10 @@ class EpisodeLimits(msgspec.Struct, frozen=True, kw_only=True):
     argument_bytes: int = 1 << 16  # of one tool call; a longer one is refused
     claim_bytes: int = 1 << 16  # what is kept of the agent's return value
     source_bytes: int = 1_000_000
+    # What one episode may leave behind; 0: not limited. Together they keep a body storable and a trace readable.
+    result_bytes: int = 0  # of all tool results
+    trace_bytes: int = 0  # of the trace as a judge is shown it
+    body_bytes: int = 0  # of all text in the body
 
 
 def completion_cost(limits: EpisodeLimits, model: str, prompt_tokens: int, completion_tokens: int) -> int:

@@ -2,17 +2,21 @@
 
 Promise: every tool call and every completion passes through here and becomes an event in the order it happened, with
 its emitter and what it surfaced; limits are counted here before anything is executed. Holding the pipe lets an agent
-make recorded calls and nothing else. It keeps no time except the gateway's own measurement.
+make recorded calls and nothing else. Nothing that a guest sends raises out of it: what can't be read ends the episode
+as the agent's. It keeps no time except the gateway's own measurement.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
 
 import msgspec
 import orjson
 
 from harness.callreader import CallReader
 from harness.emission import Emission
-from harness.errors import classify_host
+from harness.errors import UnreadableError, classify_host, reading_guest_bytes
 from harness.inference.port import GatewayAnswer, ModelGateway
 from harness.limits import EpisodeLimits, completion_cost
 from harness.sandbox.port import EpisodeOver, GuestCallError
@@ -29,14 +33,24 @@ _DETAIL_CHARS = 500  # of a refusal, which may quote what the agent sent
 class Recorder:
     """A `Host` for one episode."""
 
-    def __init__(self, toolbox: Toolbox, gateway: ModelGateway, limits: EpisodeLimits, reader: CallReader) -> None:
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        gateway: ModelGateway,
+        limits: EpisodeLimits,
+        reader: CallReader,
+        shown_bytes: Callable[[Event], int],
+    ) -> None:
+        """`shown_bytes` tells how many bytes of an event a judge is shown at most."""
         self._toolbox, self._gateway, self._limits, self._reader = toolbox, gateway, limits, reader
+        self._shown_bytes_of = shown_bytes
         self._emission = Emission(reader)
         self._surfacing = Surfacing()
         self._events: list[Event] = []
         self._messages: dict[str, int] = {}
-        self._steps = self._refused = self._asked_tools = 0
+        self._steps = self._refused = self._asked_tools = self._tool_calls = 0
         self._prompt_tokens = self._completion_tokens = self._cost_micro_usd = 0
+        self._result_bytes = self._shown_bytes = self._body_bytes = 0
         self.model_ms = 0
         self.is_terminated = False
         self.breach: tuple[StopReason, Failure] | None = None
@@ -47,7 +61,10 @@ class Recorder:
         """Answer `tool.call` or `llm.chat` (`harness.sandbox.port.Host.call`)."""
         if self.is_terminated:
             raise EpisodeOver("a call after terminate")
-        return self._call_tool(params) if method == "tool.call" else self._complete(params)
+        try:
+            return self._call_tool(params) if method == "tool.call" else self._complete(params)
+        except UnreadableError:
+            self._stop("unreadable", "A1035", "")
 
     def events(self) -> tuple[Event, ...]:
         """What happened, in order."""
@@ -81,12 +98,16 @@ class Recorder:
         if self._asked_tools >= self._limits.tool_calls:
             self._stop("tool_calls", "A1022", f"{self._limits.tool_calls} tool calls")
         self._asked_tools += 1
-        name, arguments = _read_tool_call(params, self._limits.argument_bytes)
-        attribution = self._emission.attribute(name, arguments)
+        with reading_guest_bytes():
+            name, arguments = _read_tool_call(params, self._limits.argument_bytes)
+            attribution = self._emission.attribute(name, arguments)
         outcome = self._dispatch(name, arguments)
-        self._events.append(
+        self._admit_result(outcome.result)
+        with reading_guest_bytes():
+            surfaced = self._surfacing.observe(name, arguments, outcome.found_ids)
+        self._record(
             ToolCall(
-                index=len(self.tool_calls()),
+                index=self._tool_calls,
                 step=self._steps,
                 name=name,
                 arguments=arguments,
@@ -95,9 +116,13 @@ class Recorder:
                 result=outcome.result,
                 failure=outcome.failure,
                 ignored_parameters=outcome.ignored_parameters,
-                surfaced=self._surfacing.observe(name, arguments, outcome.found_ids),
-            )
+                surfaced=surfaced,
+            ),
+            name,
+            arguments,
+            outcome.result,
         )
+        self._tool_calls += 1
         if outcome.recommended_ids is not None:
             self.recommended = outcome.recommended_ids
             self.unsurfaced = self._surfacing.missing(outcome.recommended_ids)
@@ -109,6 +134,8 @@ class Recorder:
     def _dispatch(self, name: str, arguments: str) -> ToolOutcome:
         try:
             return self._toolbox.dispatch(name, arguments)
+        except UnreadableError:
+            raise
         except Exception as error:
             failure = classify_host(error, "tool")
             raise ArenaError(failure.code, failure.detail) from error
@@ -123,7 +150,9 @@ class Recorder:
         except GuestCallError as error:
             self._refused += 1
             failure = Failure(code=error.code, detail=error.message[:_DETAIL_CHARS])
-            self._events.append(FailedCompletion(step=self._steps + 1, failure=failure))
+            self._record(FailedCompletion(step=self._steps + 1, failure=failure), failure.detail)
+            raise
+        except UnreadableError:
             raise
         except Exception as error:
             failure = classify_host(error, "model")
@@ -144,15 +173,15 @@ class Recorder:
 
     def _record_completion(self, answer: GatewayAnswer) -> object:
         reply = answer.reply
-        calls = self._reader.emitted(reply.content, reply.calls)
+        calls, unreadable = self._read_completion(answer)
         self._steps += 1
         self._prompt_tokens += reply.prompt_tokens
         self._completion_tokens += reply.completion_tokens
         model = answer.model or reply.model
         self._cost_micro_usd += completion_cost(self._limits, model, reply.prompt_tokens, reply.completion_tokens)
         self.model_ms += answer.model_ms
-        self._emission.complete(answer.messages, calls)
-        self._events.append(
+        new_messages = tuple(text for text in dict.fromkeys(answer.messages) if text not in self._messages)
+        self._record(
             Completion(
                 step=self._steps,
                 model=reply.model,
@@ -166,8 +195,16 @@ class Recorder:
                 completion_tokens=reply.completion_tokens,
                 response=reply.message,
                 logprobs=reply.logprobs,
-            )
+            ),
+            *new_messages,
+            *(call.name + call.arguments for call in calls),
+            reply.content,
+            reply.reasoning,
+            reply.message,
+            reply.logprobs,
         )
+        if unreadable is not None:
+            raise unreadable
         return {
             "content": reply.content,
             "reasoning": reply.reasoning,
@@ -177,7 +214,38 @@ class Recorder:
             "usage": {"prompt_tokens": reply.prompt_tokens, "completion_tokens": reply.completion_tokens},
         }
 
-    def _stop(self, stop: StopReason, code: str, detail: str) -> None:
+    def _read_completion(self, answer: GatewayAnswer) -> tuple[tuple[EmittedCall, ...], UnreadableError | None]:
+        """The calls that the completion wrote; or none, and why: it was paid for and is recorded all the same."""
+        try:
+            with reading_guest_bytes():  # a model can be told what to write
+                calls = self._reader.emitted(answer.reply.content, answer.reply.calls)
+                self._emission.complete(answer.messages, calls)
+        except UnreadableError as error:
+            return (), error
+        return calls, None
+
+    # -- what an episode may leave behind
+
+    def _admit_result(self, result: str) -> None:
+        """Stop before a result that passes the limit: a page is recorded whole or not at all."""
+        self._result_bytes += len(result.encode())
+        limit = self._limits.result_bytes
+        if limit and self._result_bytes > limit:
+            self._stop("results", "A1036", f"{limit} bytes of tool results")
+
+    def _record(self, event: Event, *texts: str) -> None:
+        """Append an event, then stop when shown trace or record is full. `texts` is what the event adds to the body."""
+        limits = self._limits
+        self._events.append(event)
+        self._body_bytes += sum(len(text.encode()) for text in texts)
+        with reading_guest_bytes():
+            self._shown_bytes += self._shown_bytes_of(event)
+        if limits.trace_bytes and self._shown_bytes > limits.trace_bytes:
+            self._stop("trace", "A1036", f"{limits.trace_bytes} bytes of shown trace")
+        if limits.body_bytes and self._body_bytes > limits.body_bytes:
+            self._stop("body", "A1036", f"{limits.body_bytes} bytes of record")
+
+    def _stop(self, stop: StopReason, code: str, detail: str) -> NoReturn:
         self.breach = (stop, Failure(code=code, detail=detail))
         raise EpisodeOver(detail)
 

@@ -21,10 +21,14 @@ from harness.limits import EpisodeLimits
 from harness.recorder import Recorder
 from harness.sandbox.port import GuestExit, GuestJob, Sandbox
 from harness.tools.port import Toolbox
-from harness.trace import EvaluationBody, StopReason
+from harness.trace import EvaluationBody, Event, StopReason
 from problems.canonical import canonical_bytes, text_hash
 from problems.errors import ArenaError, Failure
 from problems.model import Problem
+
+
+def _unmeasured(_: Event) -> int:
+    return 0
 
 
 class EpisodePorts(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +37,7 @@ class EpisodePorts(msgspec.Struct, frozen=True, kw_only=True):
     toolbox: Toolbox
     gateway: ModelGateway
     sandbox: Sandbox
+    shown_bytes: Callable[[Event], int] = _unmeasured  # of an event, at most, in the trace that a judge is shown
     clock: Callable[[], float] = time.monotonic
 
 
@@ -64,7 +69,8 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
     """
     agent_sha256 = _identify(source, rules.limits)
     started_s = ports.clock()
-    recorder = Recorder(ports.toolbox, ports.gateway, rules.limits, CallReader(ports.toolbox.schemas))
+    reader = CallReader(ports.toolbox.schemas)
+    recorder = Recorder(ports.toolbox, ports.gateway, rules.limits, reader, ports.shown_bytes)
     job = GuestJob(
         source=source,
         problem=canonical_bytes(problem.view()).decode(),

@@ -39,6 +39,10 @@ StopReason = Literal[
     "disk",
     "resources",  # the kernel ended it for a limit that it did not name
     "load_failed",
+    "unreadable",  # what it sent could not be read
+    "results",  # the bytes of its tool results
+    "trace",  # the bytes of the trace as a judge is shown it
+    "body",  # the bytes of its record
 ]
 
 

@@ -11,6 +11,7 @@ import unicodedata
 
 _BREAKS = re.compile("\r\n|[\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 _DROPPED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+_NOT_PLAIN = re.compile(r"[^\n\t -~]+")  # all else is looked up character by character, which takes its time
 _OPEN, _CLOSE = re.compile(r"\[(?=\[)"), re.compile(r"\](?=\])")
 # Compatibility brackets that a model may read as ours.
 _LOOKALIKES = str.maketrans({"⟦": "[", "⟧": "]", "［": "[", "］": "]", "〚": "[", "〛": "]", "｜": "/", "│": "/"})
@@ -19,8 +20,12 @@ _LOOKALIKES = str.maketrans({"⟦": "[", "⟧": "]", "［": "[", "］": "]", "�
 def neutral_text(text: str) -> str:
     """`text` with the delimiters broken by one literal space and invisible characters removed."""
     text = _BREAKS.sub("\n", text).translate(_LOOKALIKES)
-    text = "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in _DROPPED)
+    text = _NOT_PLAIN.sub(_kept, text)
     return _CLOSE.sub("] ", _OPEN.sub("[ ", text))
+
+
+def _kept(found: re.Match[str]) -> str:
+    return "".join(c for c in found.group() if unicodedata.category(c) not in _DROPPED)
 
 
 def neutral_name(text: str, limit: int = 60) -> str:

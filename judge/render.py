@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from harness.trace import Completion, Emitter, EvaluationBody, FailedCompletion, ToolCall
+from harness.trace import Completion, Emitter, EvaluationBody, Event, FailedCompletion, ToolCall
 from judge.echo import echo_shares
 from judge.neutral import neutral_name, neutral_text
 
@@ -30,6 +30,8 @@ class RenderCaps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_CAPS = RenderCaps()
+_BETWEEN = "\n\n"
+_LAST_NUMBER = 10**6  # no span's number is longer
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,18 +65,25 @@ def render(body: EvaluationBody, caps: RenderCaps = DEFAULT_CAPS) -> RenderedTra
     echo = echo_shares(body)
     spans = [cut_span(1, "query", body.query, caps.query)]
     for event in body.events:
-        number = len(spans) + 1
-        if isinstance(event, Completion):
-            spans.append(_completion(number, event, echo.get(event.step, 0), caps))
-        elif isinstance(event, FailedCompletion):
-            spans.append(Span(number=number, kind="refused", step=event.step, tool=neutral_name(event.failure.code)))
-        else:
-            spans.append(_call(number, event, caps))
-            spans.append(_result(number + 1, event, caps))
+        spans += _spans_of(event, len(spans) + 1, echo.get(event.step, 0), caps)
         if len(spans) >= caps.spans:
             break
     shown = tuple(spans[: caps.spans])
-    return RenderedTrace(body_sha256=body.body_hash(), spans=shown, text="\n\n".join(span_text(span) for span in shown))
+    return RenderedTrace(body_sha256=body.body_hash(), spans=shown, text=_BETWEEN.join(map(span_text, shown)))
+
+
+def shown_bytes(event: Event, caps: RenderCaps = DEFAULT_CAPS) -> int:
+    """The most bytes of UTF-8 that `render` shows of an event, its headers and the lines between spans included."""
+    texts = (span_text(span) for span in _spans_of(event, _LAST_NUMBER, 10_000, caps))
+    return sum(len(text.encode()) + len(_BETWEEN) for text in texts)
+
+
+def _spans_of(event: Event, number: int, echo_e4: int, caps: RenderCaps) -> tuple[Span, ...]:
+    if isinstance(event, Completion):
+        return (_completion(number, event, echo_e4, caps),)
+    if isinstance(event, FailedCompletion):
+        return (Span(number=number, kind="refused", step=event.step, tool=neutral_name(event.failure.code)),)
+    return _call(number, event, caps), _result(number + 1, event, caps)
 
 
 def _completion(number: int, event: Completion, echo_e4: int, caps: RenderCaps) -> Span:

@@ -15,6 +15,7 @@ from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
 from harness.trace import EvaluationBody
 from judge.panel import judge_body
+from judge.render import shown_bytes
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.errors import Failure
 from problems.model import Problem
@@ -33,7 +34,7 @@ def evaluate(source: str, problem: Problem, ports: EvaluatePorts) -> Evaluation:
     episode = run_episode(
         source,
         problem,
-        EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=ports.sandbox),
+        EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=ports.sandbox, shown_bytes=shown_bytes),
         episode_rules(policy, ports.catalogue.content_sha256),
     )
     outcome = score_body(episode.body, problem, ports)

@@ -35,6 +35,6 @@ class Toolbox(Protocol):
     def schemas_sha256(self) -> str: ...
 
     def dispatch(self, name: str, arguments: str) -> ToolOutcome:
-        """Execute one call. `arguments` is JSON text. Never raises for what the agent sent; raises ArenaError U3010
-        when the catalogue itself failed."""
+        """Execute one call. `arguments` is JSON text. Raises UnreadableError for arguments that can't be read at all,
+        ArenaError U3010 when the catalogue itself failed."""
         ...

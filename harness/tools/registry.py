@@ -11,6 +11,7 @@ import functools
 import orjson
 
 from harness.catalogue.port import Catalogue, ShopDirectory
+from harness.errors import reading_guest_bytes
 from harness.tools.calculate_voucher import calculate_voucher
 from harness.tools.call import RefusedCallError, ToolContext, quoted, refuse, result_text
 from harness.tools.check_product_match import check_product_match
@@ -91,7 +92,8 @@ class ProfileTools:
     def dispatch(self, name: str, arguments: str) -> ToolOutcome:
         """Execute one call; `arguments` is JSON text, an empty text meaning no arguments.
 
-        Never raises for what the agent sent. Raises ArenaError U3010 when the catalogue itself failed.
+        Raises UnreadableError for arguments that can't be read at all, ArenaError U3010 when the catalogue itself
+        failed; every other malformed call gets an answer.
         """
         tool = self._tools.get(name)
         if tool is None:
@@ -102,7 +104,8 @@ class ProfileTools:
             return refuse(f"{tool.name}: the arguments are not JSON (character {error.pos}); expected {tool.usage()}")
         if not isinstance(given, dict):
             return refuse(f"{tool.name}: the arguments must be a JSON object; expected {tool.usage()}")
-        read, complaints = tool.read_arguments(given)
+        with reading_guest_bytes():
+            read, complaints = tool.read_arguments(given)
         if complaints:
             sentence = f"{tool.name}: {'; '.join(complaints[:_COMPLAINTS_MAX])}; expected {tool.usage()}"
             return refuse(sentence, recommended_ids=_as_written(tool.name, given))

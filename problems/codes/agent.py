@@ -52,6 +52,13 @@ ROWS = (
         COUNTS,
         "send shorter messages, fewer completions, or a cheaper model",
     ),
+    row("A1035", "agent sent something that cannot be read", COUNTS, "send plain JSON; nest it a few levels deep"),
+    row(
+        "A1036",
+        "agent filled its record",
+        COUNTS,
+        "ask for fewer products at a time and send shorter messages; results, trace and record have a limit each",
+    ),
     # -- agent: requests
     row(
         "A1040",

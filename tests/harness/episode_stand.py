@@ -125,4 +125,6 @@ def rules(**limits: int) -> EpisodeRules:
 
 
 def ports(sandbox, gateway: StandGateway | None = None) -> EpisodePorts:
-    return EpisodePorts(toolbox=StandToolbox(), gateway=gateway or StandGateway(), sandbox=sandbox)
+    return EpisodePorts(
+        toolbox=StandToolbox(), gateway=gateway or StandGateway(), sandbox=sandbox, shown_bytes=lambda e: len(repr(e))
+    )

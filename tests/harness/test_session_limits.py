@@ -46,7 +46,11 @@ ROWS: dict[str, tuple[int, str, str, str]] = {
     "output_bytes": (10_000, agent("while True: print('x' * 999)"), "output", "A1026"),
     "frame_bytes": (4_096, agent("os.write(4, b'\\0\\0\\xff\\xff'); time.sleep(20)"), "frame", "A1029"),
     "rpc_bytes": (9_000, agent("while True: tools.find_product(q='x' * 999)"), "frame", "A1029"),
+    "result_bytes": (900, agent("while True: tools.find_product(q='x')"), "results", "A1036"),
+    "trace_bytes": (900, agent("while True: tools.find_product(q='x')"), "trace", "A1036"),
+    "body_bytes": (900, agent("while True: tools.find_product(q='x')"), "body", "A1036"),
 }
+OFF_BY_DEFAULT = {"cost_micro_usd", "result_bytes", "trace_bytes", "body_bytes"}  # 0: not limited
 # Limits that cut or refuse, and so never end an episode; each has its test below or beside `rebuild`.
 NEVER_AN_END = {"completion_tokens_per_call", "claim_bytes", "argument_bytes", "source_bytes", "prices"}
 
@@ -75,7 +79,7 @@ def test_no_limit_is_without_a_row():
     assert set(EpisodeLimits.__struct_fields__) == ROWS.keys() | NEVER_AN_END
 
 
-@pytest.mark.parametrize("limit", sorted(ROWS.keys() - {"cost_micro_usd"}))
+@pytest.mark.parametrize("limit", sorted(ROWS.keys() - OFF_BY_DEFAULT))
 def test_a_small_agent_stays_within_every_limit_that_the_policy_ships(limit):
     got = body(agent(ASK, "tools.find_product(q='x')", "open('note', 'w').write('x')", "print('x')", "return 1"))
     assert (got.stop, got.failure.code) == ("returned", "A1060")
