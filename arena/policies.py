@@ -18,7 +18,7 @@ from arena.policy import (
 )
 from harness.inference.port import InferenceRules
 from harness.limits import EpisodeLimits
-from judge.rubric import REASONING_1_PROMPT_SHA256, Rubric
+from judge.rubric import REASONING_2_PROMPT_SHA256, Rubric
 
 # Open-weight models with native tool calls; ids as their publishers write them.
 OPEN_MODELS: tuple[str, ...] = (
@@ -45,7 +45,7 @@ PAPER = Policy(
     name="paper",
     limits=EpisodeLimits(result_bytes=8 << 20, trace_bytes=1 << 19, body_bytes=16 << 20),
     inference=InferenceRules(models=OPEN_MODELS),
-    rubric=Rubric(models=JUDGE_MODELS, prompt_sha256=REASONING_1_PROMPT_SHA256),
+    rubric=Rubric(rubric_id="reasoning/2", models=JUDGE_MODELS, prompt_sha256=REASONING_2_PROMPT_SHA256),
 )
 
 SN15_2026_08 = replace(
@@ -70,7 +70,7 @@ DEMO = replace(
     PAPER,
     name="demo",
     inference=InferenceRules(models=SCRIPTED_MODELS),
-    rubric=Rubric(models=("scripted-judge",), prompt_sha256=REASONING_1_PROMPT_SHA256),
+    rubric=replace(PAPER.rubric, models=("scripted-judge",)),
     cooldown=CooldownRules(accepted_blocks=2, integrity_blocks=2, security_blocks=1),
     qualifying=QualifyingRules(problems=12),
     race=RaceRules(

@@ -1,12 +1,15 @@
 """Citations, checked by code: a quote stands verbatim in the span it names, or the reply is refused.
 
 Whitespace runs count as one space; nothing else is forgiven. Every gate a judge lets pass needs the model's own words
-in support, and a cited datum must really have been returned by a tool before it was said.
+in support: said after a tool had answered, in a completion that does not repeat its request, and of a content that code
+can check (`supports`). So no judge, however gullible, can pass a gate that the trace's words do not carry.
 """
 
 from __future__ import annotations
 
-from judge.evidence import Evidence, evidence_of
+from collections.abc import Iterator, Mapping, Sequence
+
+from judge.evidence import Evidence, Passage, evidence_of
 from judge.parse import ParsedReply, RefusedReplyError
 from judge.render import RenderedTrace, Span
 from judge.rubric import Gate
@@ -15,7 +18,14 @@ from judge.verdict import Citation
 QUOTE_LENGTH_MIN = 12
 QUOTE_LENGTH_MAX = 1_000
 CITATIONS_MAX = 24
+ECHO_LIMIT_E4 = 5_000  # from this share on a completion repeats its request
 _GATES_WITH_CITATION: tuple[Gate, ...] = ("results_analysed", "data_cited", "candidates_compared")
+_LACKING: Mapping[Gate, str] = {
+    "results_analysed": "no quote for results_analysed holds a word or number of an earlier tool result",
+    "data_cited": "no quote for data_cited contains a datum from an earlier tool result",
+    "candidates_compared": "no quote for candidates_compared names two different returned products, each by its id, "
+    "price or title",
+}
 
 
 def check_citations(reply: ParsedReply, trace: RenderedTrace) -> None:
@@ -56,15 +66,43 @@ def _check_verbatim(citation: Citation, spans: dict[int, Span]) -> None:
         raise RefusedReplyError(f"the quote {citation.quote[:60]!r} does not stand in span {citation.span}")
 
 
+def is_own_reasoning(span: Span) -> bool:
+    """True for a completion that does not mostly repeat its request: only its words can carry a gate."""
+    return span.kind == "completion" and span.echo_e4 < ECHO_LIMIT_E4
+
+
+def supports(gate: Gate, passages: Sequence[Passage], evidence: Evidence) -> bool:
+    """The necessary condition of a gate for the model's words.
+
+    results_analysed: a passage holds a word or number of an earlier result. data_cited: a passage holds a datum
+    (`judge.evidence`). candidates_compared: the passages together mean two different returned products, each by its id,
+    price or title. Raises KeyError for a gate that needs no citation.
+    """
+    if gate == "candidates_compared":
+        return evidence.weighs_two(passages)
+    found = {"results_analysed": evidence.grounded_words, "data_cited": evidence.cited_in}[gate]
+    return any(found(text, before) for text, before in passages)
+
+
+def neighbours(passages: Sequence[Passage], completions: Sequence[int]) -> Iterator[list[Passage]]:
+    """The passages of each two completions that follow each other; `completions` are their spans, in order."""
+    for one, two in zip(completions, [*completions[1:], *completions[-1:]], strict=True):
+        yield [(text, before) for text, before in passages if before in (one, two)]
+
+
 def _check_support(gate: Gate, citations: tuple[Citation, ...], spans: dict[int, Span], evidence: Evidence) -> None:
-    own = [c for c in citations if c.gate == gate and spans[c.span].kind == "completion"]
+    own = [(c.quote, c.span) for c in citations if c.gate == gate and is_own_reasoning(spans[c.span])]
     if not own:
-        raise RefusedReplyError(f"gate {gate} is true but no completion span is cited for it")
+        raise RefusedReplyError(
+            f"gate {gate} is true but no completion span is cited for it that does not repeat its request"
+        )
     first_result = min((number for number, span in spans.items() if span.kind == "result"), default=len(spans) + 1)
-    if not any(citation.span > first_result for citation in own):
+    if not any(number > first_result for _, number in own):
         raise RefusedReplyError(f"gate {gate} cites only words said before any tool had answered")
-    if gate == "data_cited" and not any(evidence.cited_in(c.quote, c.span) for c in own):
-        raise RefusedReplyError("no quote for data_cited contains a datum from an earlier tool result")
+    completions = [number for number, span in sorted(spans.items()) if span.kind == "completion"]
+    together = neighbours(own, completions) if gate == "candidates_compared" else [own]
+    if not any(supports(gate, passages, evidence) for passages in together):
+        raise RefusedReplyError(_LACKING[gate])
 
 
 def _squeeze(text: str) -> str:

@@ -1,17 +1,19 @@
 """What counts as a datum: something a tool returned, which the request did not contain already.
 
 A datum is a number of three or more digits, or two adjacent words, that stand in an earlier tool result and not in the
-shopper's query. Both the check of citations and the scripted judge use this one definition. Results are read whole,
-also where the judge was shown only their beginning and end.
+shopper's query. What a result repeats of its call's own arguments is the caller's word and no datum. Both the check of
+citations and the scripted judge use this one definition. Results are read whole, also where the judge was shown only
+their beginning and end.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
+import orjson
 
 from judge.render import RenderedTrace
 
@@ -28,7 +30,38 @@ _GLUE = (
 )  # fmt: skip
 _NO_DATA = frozenset((*_FIELD_NAMES, *_GLUE))
 _DIGITS_MIN = 3
-_PRODUCT_ID_DIGITS = 6
+_PRICE_CHARS, _TITLE_CHARS = 2, 4
+# Words of praise and procedure that stand in titles too: they mean no product.
+_ORDINARY = frozenset((
+    "about", "above", "after", "again", "against", "answer", "because", "been", "before", "being", "below", "best",
+    "better", "both", "buyer", "candidate", "candidates", "case", "cheap", "cheaper", "cheapest", "check", "choice",
+    "choose", "chosen", "clean", "clear", "compare", "compared", "comparing", "comparison", "complete", "correct",
+    "cost", "costs", "could", "days", "each", "easy", "every", "exact", "excellent", "find", "fine", "first", "fits",
+    "flawless", "found", "free", "from", "full", "further", "good", "great", "have", "high", "ideal", "instead",
+    "item", "items", "just", "last", "less", "like", "list", "lower", "make", "many", "match", "matched", "matching",
+    "meet", "meets", "more", "most", "much", "must", "need", "needs", "next", "none", "nothing", "once", "only",
+    "option", "order", "original", "other", "over", "perfect", "plus", "premium", "pretty", "price", "priced",
+    "product", "quality", "ready", "really", "reason", "reasons", "request", "requirement", "right", "same", "score",
+    "search", "second", "seller", "ship", "shop", "should", "since", "some", "still", "such", "suit", "suits",
+    "super", "system", "take", "than", "then", "therefore", "they", "thing", "three", "through", "time", "total",
+    "trace", "under", "unlike", "until", "used", "user", "using", "very", "want", "weighed", "well", "were", "what",
+    "when", "where", "whereas", "which", "while", "whole", "will", "with", "within", "without", "work", "would",
+    "your",
+))  # fmt: skip
+
+
+Passage = tuple[str, int]  # words of the model, and the number of the span they were said in
+
+
+class ReturnedProduct(msgspec.Struct, frozen=True):
+    """A product that a tool returned: the span that showed it first, and by which words a text can mean it.
+
+    Its id, its price and the telling words of its title; none that the shopper used.
+    """
+
+    product_id: str
+    span: int
+    marks: frozenset[str]
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -40,6 +73,7 @@ class Evidence(msgspec.Struct, frozen=True):
     tokens: Mapping[str, int]
     pairs: Mapping[tuple[str, str], int]
     known: frozenset[str]
+    products: tuple[ReturnedProduct, ...]
 
     def cited_in(self, quote: str, before: int) -> frozenset[str]:
         """The data in `quote` that spans before `before` returned, as text. Empty when it cites nothing."""
@@ -53,10 +87,15 @@ class Evidence(msgspec.Struct, frozen=True):
         said = {token for token in tokenise(quote) if len(token) >= 4 or token[0].isdigit()}
         return frozenset(token for token in said - _NO_DATA if self.tokens.get(token, before) < before)
 
-    def products_named(self, prose: str, before: int) -> frozenset[str]:
-        """Product ids in `prose` that spans before `before` returned."""
-        ids = {token for token in tokenise(prose) if token.isdecimal() and len(token) >= _PRODUCT_ID_DIGITS}
-        return frozenset(token for token in ids if self.tokens.get(token, before) < before)
+    def weighs_two(self, passages: Iterable[Passage]) -> bool:
+        """True when the passages mean two returned products, each by something the other lacks."""
+        said = [(frozenset(tokenise(text)), before) for text, before in passages]
+        meant = (
+            product.marks & frozenset().union(*(words for words, before in said if product.span < before))
+            for product in self.products
+        )
+        told_apart = dict.fromkeys(marks for marks in meant if marks)
+        return any(one - other and other - one for one, other in itertools.combinations(told_apart, 2))
 
     def _is_returned(self, token: str, before: int) -> bool:
         return token not in self.known and self.tokens.get(token, before) < before
@@ -68,19 +107,68 @@ class Evidence(msgspec.Struct, frozen=True):
 
 
 def evidence_of(trace: RenderedTrace) -> Evidence:
-    """Everything the tools of a trace returned. A tool's error message is no evidence."""
+    """Everything the tools of a trace returned. A tool's error message is no evidence, and neither is what a result
+    repeats of its own call's arguments: only products are the catalogue's words whoever named them first."""
     tokens: dict[str, int] = {}
     pairs: dict[tuple[str, str], int] = {}
+    products: dict[str, ReturnedProduct] = {}
+    known = frozenset(token for span in trace.spans if span.kind == "query" for token in tokenise(span.whole))
+    asked: frozenset[str] = frozenset()
     for span in trace.spans:
+        if span.kind == "call":
+            asked = frozenset(tokenise(span.whole))
         if span.kind != "result" or span.is_error:
             continue
-        returned = tokenise(span.whole)
-        for token in returned:
-            tokens.setdefault(token, span.number)
-        for pair in _pairs(returned):
-            pairs.setdefault(pair, span.number)
-    known = frozenset(token for span in trace.spans if span.kind == "query" for token in tokenise(span.whole))
-    return Evidence(tokens, pairs, known)
+        shown = tuple(_products_in(span.whole))
+        for product in shown:
+            products.setdefault(str(product["product_id"]), _returned(product, span.number, known))
+            said = tokenise(orjson.dumps(product).decode())
+            _note(tokens, pairs, said, span.number, frozenset())
+        _note(tokens, pairs, tokenise(span.whole), span.number, asked)
+    return Evidence(tokens, pairs, known, tuple(products.values()))
+
+
+def _note(
+    tokens: dict[str, int],
+    pairs: dict[tuple[str, str], int],
+    said: tuple[str, ...],
+    number: int,
+    asked: frozenset[str],
+) -> None:
+    for token in said:
+        if token not in asked:
+            tokens.setdefault(token, number)
+    for pair in _pairs(said):
+        if asked.isdisjoint(pair):
+            pairs.setdefault(pair, number)
+
+
+def _products_in(result: str) -> Iterator[dict[str, object]]:
+    """The product records in a result, at any depth; none in a result that is not JSON."""
+    try:
+        waiting = [orjson.loads(result)]
+    except orjson.JSONDecodeError:
+        return
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            if isinstance(value.get("product_id"), str | int):
+                yield value
+                continue
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += reversed(value)
+
+
+def _returned(product: dict[str, object], number: int, known: frozenset[str]) -> ReturnedProduct:
+    product_id = str(product["product_id"])
+    price = [token for token in tokenise(str(product.get("price", ""))) if len(token) >= _PRICE_CHARS]
+    title = (token for token in tokenise(str(product.get("title", ""))) if _names_a_product(token))
+    return ReturnedProduct(product_id, number, frozenset((*tokenise(product_id), *price, *title)) - known)
+
+
+def _names_a_product(token: str) -> bool:
+    return len(token) >= _TITLE_CHARS and token not in _ORDINARY and token not in _NO_DATA
 
 
 def tokenise(text: str) -> tuple[str, ...]:

@@ -2,9 +2,12 @@
 
 What code can decide, code decides: a trace without inference has quality 0.1 and no model is asked. Each model of the
 rubric is asked; a reply that breaks the form or cites what is not there is refused and asked again with the reason. The
-lower median of the opinions counts, the spread is recorded. Rules of ours: an endpoint that fails leaves the verdict
-owed (U3020), because the stored body can be judged later; models whose replies stay unusable are named, and the verdict
-stands only while more than half of the panel has spoken (else U3021). Nothing here ever turns into a low score.
+lower median of the opinions counts, the spread is recorded.
+
+A model that gives no usable reply is asked about the trace's neutral twin. If it fails there too, the endpoint or the
+model is at fault: the verdict stays owed (U3020, U3021), because the stored body can be judged later, and nothing
+becomes a low score. If it answers, the trace put it off: that model abstains, and once half of the panel does, each
+abstention counts as the lowest quality. So a trace that no model will read costs its author, and nobody else.
 """
 
 from __future__ import annotations
@@ -14,24 +17,24 @@ from collections.abc import Sequence
 import msgspec
 
 from harness.trace import EvaluationBody
+from judge.ceiling import is_inference_present
 from judge.citations import check_citations
 from judge.parse import ParsedReply, RefusedReplyError, parse_reply
 from judge.port import Judge
 from judge.render import RenderedTrace, render
 from judge.rubric import Rubric, coefficient_e4, quality_of
+from judge.twin import neutral_twin
 from judge.verdict import Opinion, Refusal, UnscoredVerdict, Verdict
 from problems.canonical import text_hash
 from problems.errors import ArenaError, Failure
-
-# Above this share a completion repeats its request and is no inference.
-ECHO_LIMIT_E4 = 5_000
 
 
 def judge_body(body: EvaluationBody, rubric: Rubric, judges: Sequence[Judge]) -> Verdict | UnscoredVerdict:
     """Judge one body by every model `rubric.models` names.
 
     Returns an UnscoredVerdict with U3020 when a model is missing or its endpoint failed, with U3021 when half or more
-    of the models gave no usable reply. Never raises for what a judge answered.
+    of the models gave no usable reply and not all of these gave one to the trace's neutral twin. Never raises for what
+    a judge answered.
     """
     trace = render(body)
     if not is_inference_present(trace, rubric):
@@ -39,30 +42,53 @@ def judge_body(body: EvaluationBody, rubric: Rubric, judges: Sequence[Judge]) ->
     by_model = {judge.model: judge for judge in judges}
     opinions: list[Opinion] = []
     refused: list[Refusal] = []
+    abstained = 0
     for model in rubric.models:
         judge = by_model.get(model)
         if judge is None:
             return _unscored(trace, rubric, Failure(code="U3020", detail=f"no endpoint for judge model {model}"))
-        try:
-            answer = ask(judge, trace, rubric)
-        except ArenaError as error:
-            return _unscored(trace, rubric, error.failure)
+        answer = consult(judge, trace, rubric)
+        if isinstance(answer, Failure):
+            return _unscored(trace, rubric, answer)
         if isinstance(answer, Opinion):
             opinions.append(answer)
         else:
             refused.append(answer)
-    if 2 * len(opinions) <= len(rubric.models):
-        detail = "; ".join(f"{refusal.model}: {refusal.reason}" for refusal in refused)
-        return _unscored(trace, rubric, Failure(code="U3021", detail=detail), tuple(refused))
-    return _verdict(trace, rubric, tuple(opinions), tuple(refused))
+            abstained += answer.is_by_trace
+    if 2 * len(opinions) > len(rubric.models):
+        return _verdict(trace, rubric, tuple(opinions), tuple(refused))
+    if 2 * (len(opinions) + abstained) > len(rubric.models):
+        return _verdict(trace, rubric, tuple(opinions), tuple(refused), abstained)
+    detail = "; ".join(f"{refusal.model}: {refusal.reason}" for refusal in refused)
+    return _unscored(trace, rubric, Failure(code="U3021", detail=detail), tuple(refused))
 
 
-def is_inference_present(trace: RenderedTrace, rubric: Rubric) -> bool:
-    """The first gate: some completion of at least `inference_tokens_min` tokens is not mostly its own request."""
-    return any(
-        span.kind == "completion" and span.tokens >= rubric.inference_tokens_min and span.echo_e4 < ECHO_LIMIT_E4
-        for span in trace.spans
-    )
+def consult(judge: Judge, trace: RenderedTrace, rubric: Rubric) -> Opinion | Refusal | Failure:
+    """What one model says of a trace; where it says nothing usable, whether that is the trace's doing.
+
+    A model that gives the neutral twin (equal in spans and bytes) a usable reply, and after that fails on the trace
+    once more, abstains by the trace. One whose endpoint fails on the twin too is a Failure U3020.
+    """
+    first = _try(judge, trace, rubric)
+    if isinstance(first, Opinion):
+        return first
+    control = _try(judge, neutral_twin(trace), rubric)
+    if isinstance(control, Failure):
+        return first if isinstance(first, Failure) else control
+    if isinstance(control, Refusal):
+        return first if isinstance(first, Refusal) else Failure(code="U3020", detail=first.detail)
+    again = _try(judge, trace, rubric)
+    if isinstance(again, Opinion):
+        return again
+    reason = again.reason if isinstance(again, Refusal) else again.detail
+    return Refusal(model=judge.model, attempts=2 * rubric.attempts_per_model, reason=reason[:500], is_by_trace=True)
+
+
+def _try(judge: Judge, trace: RenderedTrace, rubric: Rubric) -> Opinion | Refusal | Failure:
+    try:
+        return ask(judge, trace, rubric)
+    except ArenaError as error:
+        return error.failure
 
 
 def ask(judge: Judge, trace: RenderedTrace, rubric: Rubric) -> Opinion | Refusal:
@@ -99,9 +125,14 @@ def _opinion(model: str, parsed: ParsedReply, attempts: int, text: str) -> Opini
 
 
 def _verdict(
-    trace: RenderedTrace, rubric: Rubric, opinions: tuple[Opinion, ...], refused: tuple[Refusal, ...]
+    trace: RenderedTrace,
+    rubric: Rubric,
+    opinions: tuple[Opinion, ...],
+    refused: tuple[Refusal, ...],
+    lowest: int = 0,
 ) -> Verdict:
-    qualities = [opinion.quality_e4 for opinion in opinions] or [quality_of(0)]
+    """`lowest` models abstained by the trace and count as the lowest quality."""
+    qualities = [opinion.quality_e4 for opinion in opinions] + [quality_of(0)] * lowest or [quality_of(0)]
     quality_e4 = lower_median(qualities)
     return Verdict(
         body_sha256=trace.body_sha256,

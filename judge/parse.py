@@ -62,7 +62,7 @@ def parse_reply(text: str) -> ParsedReply:
         wire = msgspec.json.decode(fenced.group(1) if fenced else bare, type=_Wire)
     except msgspec.ValidationError as error:
         raise RefusedReplyError(f"the reply is JSON of another form: {error}") from error
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise RefusedReplyError(f"the reply is not one JSON object and nothing else: {error}") from error
     quality_e4 = round(wire.quality * 10_000) if 0 <= wire.quality <= 1 else -1
     if quality_e4 not in QUALITY_LEVELS_E4:

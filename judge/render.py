@@ -8,10 +8,12 @@ returned (a claim). Source: DESIGN section 8; SN15 mechanics, section 9.
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import msgspec
 
+from harness.tools.registry import TOOL_NAMES
 from harness.trace import Completion, Emitter, EvaluationBody, Event, FailedCompletion, ToolCall
 from judge.echo import echo_shares
 from judge.neutral import neutral_name, neutral_text
@@ -30,7 +32,9 @@ class RenderCaps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_CAPS = RenderCaps()
-_BETWEEN = "\n\n"
+BETWEEN = "\n\n"
+_UNKNOWN_TOOL = "unknown tool"
+_MODEL_NAME = re.compile(r"[A-Za-z0-9._:/+-]{1,60}")
 _LAST_NUMBER = 10**6  # no span's number is longer
 
 
@@ -69,13 +73,13 @@ def render(body: EvaluationBody, caps: RenderCaps = DEFAULT_CAPS) -> RenderedTra
         if len(spans) >= caps.spans:
             break
     shown = tuple(spans[: caps.spans])
-    return RenderedTrace(body_sha256=body.body_hash(), spans=shown, text=_BETWEEN.join(map(span_text, shown)))
+    return RenderedTrace(body_sha256=body.body_hash(), spans=shown, text=BETWEEN.join(map(span_text, shown)))
 
 
 def shown_bytes(event: Event, caps: RenderCaps = DEFAULT_CAPS) -> int:
     """The most bytes of UTF-8 that `render` shows of an event, its headers and the lines between spans included."""
     texts = (span_text(span) for span in _spans_of(event, _LAST_NUMBER, 10_000, caps))
-    return sum(len(text.encode()) + len(_BETWEEN) for text in texts)
+    return sum(len(text.encode()) + len(BETWEEN) for text in texts)
 
 
 def _spans_of(event: Event, number: int, echo_e4: int, caps: RenderCaps) -> tuple[Span, ...]:
@@ -90,13 +94,15 @@ def _completion(number: int, event: Completion, echo_e4: int, caps: RenderCaps) 
     prose = "\n".join(part for part in (event.reasoning, event.content) if part.strip())
     span = cut_span(number, "completion", prose, caps.completion)
     return msgspec.structs.replace(
-        span, step=event.step, model=neutral_name(event.model), tokens=event.completion_tokens, echo_e4=echo_e4
+        span, step=event.step, model=_model_name(event.model), tokens=event.completion_tokens, echo_e4=echo_e4
     )
 
 
 def _call(number: int, event: ToolCall, caps: RenderCaps) -> Span:
-    span = cut_span(number, "call", event.arguments, caps.arguments)
-    return msgspec.structs.replace(span, step=event.step, tool=neutral_name(event.name), emitter=event.emitter)
+    tool = _tool_name(event.name)
+    arguments = event.arguments if tool != _UNKNOWN_TOOL else f"{event.name}\n{event.arguments}"
+    span = cut_span(number, "call", arguments, caps.arguments)
+    return msgspec.structs.replace(span, step=event.step, tool=tool, emitter=event.emitter)
 
 
 def _result(number: int, event: ToolCall, caps: RenderCaps) -> Span:
@@ -104,10 +110,20 @@ def _result(number: int, event: ToolCall, caps: RenderCaps) -> Span:
     return msgspec.structs.replace(
         span,
         step=event.step,
-        tool=neutral_name(event.name),
+        tool=_tool_name(event.name),
         surfaced=tuple(neutral_name(found.product_id) for found in event.surfaced),
         is_error=event.failure is not None,
     )
+
+
+def _tool_name(name: str) -> str:
+    """A tool's name as a header may show it. Any other name is the agent's text, and content."""
+    return name if name in TOOL_NAMES else _UNKNOWN_TOOL
+
+
+def _model_name(name: str) -> str:
+    """The endpoint's own name for its model, or none where it is no name."""
+    return name if _MODEL_NAME.fullmatch(name) else "unnamed"
 
 
 def cut_span(number: int, kind: SpanKind, text: str, limit: int) -> Span:

@@ -17,8 +17,10 @@ Gate = Literal["inference_present", "results_analysed", "data_cited", "candidate
 GATES: tuple[Gate, ...] = ("inference_present", "results_analysed", "data_cited", "candidates_compared")
 
 
-# sha256 of prompts/reasoning_1.txt: a constant, so that policies pin the prompt without reading a file.
+# sha256 of prompts/reasoning_*.txt: constants, so that policies pin a prompt without reading a file. The first is for
+# races that were opened under it.
 REASONING_1_PROMPT_SHA256 = "8ab4c6df012eb6a3e31258c6c7d00654cabe50b8f41b1e3c30ab7693cb5353ce"
+REASONING_2_PROMPT_SHA256 = "9c11596ee11f69645fe312fc7fcf8434fc60db53a03089dda90053895c1d8e62"
 
 
 class Rubric(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from judge.citations import QUOTE_LENGTH_MAX, QUOTE_LENGTH_MIN
+from judge.citations import ECHO_LIMIT_E4, QUOTE_LENGTH_MAX, QUOTE_LENGTH_MIN, supports
 from judge.evidence import Evidence, evidence_of
-from judge.panel import ECHO_LIMIT_E4
 from judge.parse import GateAnswers
 from judge.port import JudgeReply
 from judge.render import RenderedTrace, Span
@@ -88,8 +87,8 @@ def _carries(gate: Gate, passage: str, span: Span, evidence: Evidence) -> bool:
     if gate == "results_analysed":
         return is_grounded and _ANALYSIS.search(passage) is not None
     if gate == "data_cited":
-        return bool(evidence.cited_in(passage, span.number))
-    is_choice = len(evidence.products_named(span.content, span.number)) >= 2
+        return supports(gate, [(passage, span.number)], evidence)
+    is_choice = supports(gate, [(passage, span.number)], evidence)
     return is_grounded and is_choice and _REASON.search(passage) is not None
 
 

@@ -35,6 +35,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     attempts: int
     reason: str
+    is_by_trace: bool = False  # it gave the trace's neutral twin a usable reply: what put it off stands in the trace
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag="verdict"):

@@ -40,6 +40,7 @@ PROFILES: dict[str, tuple[ToolFunction, ...]] = {
     "sn15": (*_PAPER, *_VERIFYING),
     "extended": (*_PAPER, *_VERIFYING, *_INFORMING),
 }
+TOOL_NAMES = frozenset(tool.__name__ for tools in PROFILES.values() for tool in tools)
 STRICT_PROFILES = frozenset({"extended"})  # search parameters that the reference ignores in silence are refused
 
 

@@ -7,7 +7,7 @@ import importlib.resources
 
 from problems.canonical import text_hash
 
-_FILES = {"reasoning/1": "reasoning_1.txt"}
+_FILES = {"reasoning/1": "reasoning_1.txt", "reasoning/2": "reasoning_2.txt"}
 
 
 @functools.cache

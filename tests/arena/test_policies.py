@@ -58,7 +58,7 @@ def test_paper_is_what_the_paper_and_the_design_say():
         "limits.result_bytes": 8 << 20,
         "limits.trace_bytes": 1 << 19,
         "limits.body_bytes": 16 << 20,
-        "rubric.rubric_id": "reasoning/1",
+        "rubric.rubric_id": "reasoning/2",
         "rubric.inference_tokens_min": 30,
         "cooldown.accepted_blocks": 3_600,
         "cooldown.integrity_blocks": 3_600,

@@ -74,7 +74,7 @@ def test_a_cited_datum_must_have_been_returned_by_a_tool():
     quote = "The price is 99999 and the id is 8888888888."
     trace = render(episode(quote + " " + ANALYSED))
     with pytest.raises(RefusedReplyError, match="no quote for data_cited contains a datum"):
-        check_citations(reply(3, cite(quote), cite(quote, "data_cited")), trace)
+        check_citations(reply(3, cite(ANALYSED), cite(quote, "data_cited")), trace)
     check_citations(reply(3, cite(CITED), cite(CITED, "data_cited")), render(episode(CITED)))
 
 

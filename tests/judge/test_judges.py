@@ -16,7 +16,7 @@ from judge.parse import parse_reply
 from judge.port import Judge
 from judge.prompts import prompt_sha256, prompt_text
 from judge.render import render
-from judge.rubric import GATES, REASONING_1_PROMPT_SHA256
+from judge.rubric import GATES, REASONING_1_PROMPT_SHA256, REASONING_2_PROMPT_SHA256
 from judge.scripted import ScriptedJudge
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.errors import ArenaError
@@ -98,7 +98,7 @@ def test_the_client_sends_the_pinned_prompt_at_temperature_zero():
         reply = client(base_url).opine(render(episode(CITED)), RUBRIC, ("the quote was false",))
     (request,) = requests
     assert request["temperature"] == 0 and request["model"] == "m"
-    assert request["messages"][0] == {"role": "system", "content": prompt_text("reasoning/1")}
+    assert request["messages"][0] == {"role": "system", "content": prompt_text("reasoning/2")}
     assert render(episode(CITED)).text in request["messages"][1]["content"]
     assert "the quote was false" in request["messages"][2]["content"]
     assert (reply.prompt_tokens, reply.completion_tokens) == (7, 3)
@@ -156,10 +156,12 @@ def test_a_rubric_that_pins_another_prompt_is_refused_before_anything_is_sent():
 
 def test_the_pinned_hash_is_that_of_the_shipped_prompt():
     assert prompt_sha256("reasoning/1") == REASONING_1_PROMPT_SHA256
+    assert prompt_sha256("reasoning/2") == REASONING_2_PROMPT_SHA256
 
 
-def test_the_prompt_names_every_gate_and_level():
-    text = prompt_text("reasoning/1")
+@pytest.mark.parametrize("rubric_id", ["reasoning/1", "reasoning/2"])
+def test_the_prompt_names_every_gate_and_level(rubric_id):
+    text = prompt_text(rubric_id)
     assert all(gate in text for gate in GATES)
     assert all(level in text for level in ("0.1", "0.3", "0.5", "0.7", "0.9"))
 

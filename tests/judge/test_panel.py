@@ -10,16 +10,29 @@ import pytest
 
 from judge.panel import judge_body, lower_median
 from judge.port import JudgeReply
-from judge.render import RenderedTrace
+from judge.render import RenderedTrace, render
 from judge.rubric import Rubric, coefficient_e4
 from judge.scripted import ScriptedJudge
+from judge.twin import neutral_twin
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.errors import ArenaError
-from tests.judge.bodies import ANALYSED, CITED, COMPARED, PLAN, RUBRIC, VAGUE, body_of, completion, episode, search
+from tests.judge.bodies import (
+    ANALYSED,
+    CITED,
+    COMPARED,
+    PLAN,
+    QUERY,
+    RUBRIC,
+    VAGUE,
+    body_of,
+    completion,
+    episode,
+    search,
+)
 
 
 class RecitingJudge:
-    """A judge that recites prepared replies and keeps what it was told."""
+    """A judge that recites prepared replies, the last one for ever, and keeps what it was told."""
 
     def __init__(self, model: str, *replies: str | ArenaError) -> None:
         self.model = model
@@ -28,7 +41,7 @@ class RecitingJudge:
 
     def opine(self, trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str] = ()) -> JudgeReply:
         self.told.append(tuple(refusals))
-        reply = self.replies.pop(0)
+        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
         if isinstance(reply, ArenaError):
             raise reply
         return JudgeReply(text=reply)
@@ -36,8 +49,6 @@ class RecitingJudge:
 
 def reply_for(words: str) -> str:
     """What the scripted judge says of an episode with these words; valid for that episode's body."""
-    from judge.render import render
-
     return ScriptedJudge().opine(render(episode(words)), RUBRIC).text
 
 
@@ -128,6 +139,66 @@ def test_half_a_panel_is_not_enough():
     verdict = judge_body(episode(COMPARED), panel("a", "b"), judges)
     assert isinstance(verdict, UnscoredVerdict)
     assert verdict.failure.code == "U3021"
+
+
+class FussyJudge:
+    """A judge that is put off by a word of the trace, and reads every other trace."""
+
+    def __init__(self, model: str, put_off: str | ArenaError, times: int = 10**6) -> None:
+        self.model, self._put_off, self._times = model, put_off, times
+
+    def opine(self, trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str] = ()) -> JudgeReply:
+        if "gruesome" not in trace.text or self._times == 0:
+            return ScriptedJudge(self.model).opine(trace, rubric)
+        self._times -= 1
+        if isinstance(self._put_off, ArenaError):
+            raise self._put_off
+        return JudgeReply(text=self._put_off)
+
+
+GRUESOME = COMPARED.replace("better", "less gruesome, hence better")
+PUT_OFF = (
+    ArenaError("U3020", "HTTP 413: too large"),
+    ArenaError("U3020", "HTTP 403: moderation"),
+    "I can't help with that.",
+    "",
+)
+
+
+@pytest.mark.parametrize("put_off", PUT_OFF)
+def test_one_model_that_the_trace_puts_off_abstains(put_off):
+    judges = [ScriptedJudge("a"), FussyJudge("b", put_off), ScriptedJudge("c")]
+    verdict = judge_body(episode(GRUESOME), panel("a", "b", "c"), judges)
+    assert isinstance(verdict, Verdict)
+    assert verdict.quality_e4 == 9_000
+    assert [(refusal.model, refusal.is_by_trace) for refusal in verdict.refused] == [("b", True)]
+
+
+@pytest.mark.parametrize("put_off", PUT_OFF)
+@pytest.mark.parametrize("kind_ones", [0, 1])
+def test_a_trace_that_no_model_reads_or_only_the_kindest_has_the_lowest_quality(put_off, kind_ones):
+    judges = [FussyJudge("a", put_off), FussyJudge("b", put_off), ScriptedJudge("c")]
+    rubric = panel("a", "b", "c") if kind_ones else panel("a", "b")
+    verdict = judge_body(episode(GRUESOME), rubric, judges)
+    assert isinstance(verdict, Verdict)
+    assert (verdict.quality_e4, verdict.coefficient_e4) == (1_000, 3_875)
+
+
+def test_an_outage_that_ends_between_two_questions_costs_nobody():
+    judge = FussyJudge("a", ArenaError("U3020", "HTTP 503"), times=1)
+    verdict = judge_body(episode(GRUESOME), panel("a"), [judge])
+    assert isinstance(verdict, Verdict)
+    assert (verdict.quality_e4, verdict.refused) == (9_000, ())
+
+
+@pytest.mark.parametrize("words", ["", "中文", "😀" * 3_000, "x" * 9_000, "é\n" * 500])
+def test_the_twin_has_the_traces_size_and_says_nothing_of_it(words):
+    trace = render(episode(words + GRUESOME))
+    twin = neutral_twin(trace)
+    assert [(s.kind, len(s.content.encode())) for s in twin.spans] == [
+        (s.kind, len(s.content.encode())) for s in trace.spans
+    ]
+    assert "gruesome" not in twin.text and QUERY not in twin.text
 
 
 def test_the_order_of_the_judges_changes_nothing():

@@ -44,6 +44,7 @@ def test_one_code_fence_around_the_reply_is_read():
         (reply(2) + reply(4), "not one JSON object"),
         ("I think: " + reply(2), "not one JSON object"),
         (reply(2)[:-3], "not one JSON object"),
+        ('{"extra": ' + "[" * 5_000 + "]" * 5_000 + "}", "not one JSON object"),
         ("[]", "another form"),
         (reply(2, quality="0.5"), "another form"),
         (reply(2, gates={"inference_present": True}), "another form"),
