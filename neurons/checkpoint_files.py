@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from arena.store.port import StoredCheckpoint
+from problems.canonical import UNREADABLE_JSON
 
 PUBLIC_MODE = 0o644
 FRONTIER = "frontier.json"
@@ -66,7 +67,7 @@ def read_frontier(folder: Path) -> Frontier | None:
     """The frontier in `folder`; None where there is none that can be read."""
     try:
         return msgspec.json.decode((folder / FRONTIER).read_bytes(), type=Frontier)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, *UNREADABLE_JSON):
         return None
 
 

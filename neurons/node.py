@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,8 +36,11 @@ class Permits:
 
 @dataclass(frozen=True, kw_only=True)
 class SharingPorts:
-    """What a node that shares races has beside its own ports. `endpoint` is the address it publishes."""
+    """What a node that shares races has beside its own ports. `endpoint` is the address it publishes, `listener` the
+    socket on which it answers, from `store`."""
 
+    listener: socket.socket
+    store: Store
     auth: RequestAuth
     peers: Peers
     held: HeldFolder

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from neurons.turns import Wait
+from problems.canonical import UNREADABLE_JSON
 from problems.errors import Failure
 
 FILE_NAME = "node.json"
@@ -104,7 +105,7 @@ def read_node_file(state_dir: Path) -> NodeFile:
     """What the node last said; an empty value where it never did, or where the file can't be understood."""
     try:
         return msgspec.json.decode((state_dir / FILE_NAME).read_bytes(), type=NodeFile)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, *UNREADABLE_JSON):
         return NodeFile()
 
 

@@ -47,10 +47,10 @@ BODIES_LOOKED_FOR = 16
 async def open_node(settings: Settings) -> AsyncIterator[Node]:
     """A node with its worker pool running.
 
-    Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2014 (address of the live tail), V2020 to V2024,
-    V2028 and V2029 (store), V2030, V2114 and V2119 (sharing), V2031 (wallet), U3001 or U3005 (model endpoint), U3030
-    (chain), V2040 (accepted titles of the suite), P4001, P4006, P4015 or P4018 (the suite), V2062 to V2066 (the policy
-    or the chain does not let this host race).
+    Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2014 (address of tail or exchange), V2020 to
+    V2024, V2028 and V2029 (store), V2030, V2114 and V2119 (sharing), V2031 (wallet), U3001 or U3005 (model endpoint),
+    U3030 (chain), V2040 (accepted titles of the suite), P4001, P4006, P4015 or P4018 (the suite), V2062 to V2066 (the
+    policy or the chain does not let this host race).
     """
     policy = policy_of(settings)
     objects = open_bodies(settings)
@@ -81,7 +81,11 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             raise ArenaError("V2066", refusal)
         # whoever holds the hotkey owns the folders of the exchange
         store, location = await _open_store(settings, signer.hotkey, objects, stack)
-        sharing = await stack.enter_async_context(open_sharing(settings, signer))
+
+        async def open_again() -> PostgresStore:
+            return await _reopen(location, objects, stack)
+
+        sharing = await stack.enter_async_context(open_sharing(settings, signer, open_again))
         suite = prepare_suite(settings, policy, signer.hotkey)
         beacon = open_beacon(settings.network, unix_ms)
         metrics = Metrics()
@@ -180,9 +184,16 @@ async def _open_tail(
     if not settings.serve_port:
         return None
     listener = stack.enter_context(listen(settings.serve_host, settings.serve_port))
+    return TailServer(await _reopen(location, objects, stack), listener, clients=settings.serve_clients)
+
+
+async def _reopen(
+    location: StoreLocation, objects: BodyObjects | None, stack: contextlib.AsyncExitStack
+) -> PostgresStore:
+    """The node's log over connections that only its readers from outside use."""
     store = await PostgresStore.open(location.dsn, location.validator, objects=objects)
     stack.push_async_callback(store.close)
-    return TailServer(store, listener, clients=settings.serve_clients)
+    return store
 
 
 def _refuse_wrong_level(policy: Policy, level: SandboxLevel) -> None:

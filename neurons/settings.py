@@ -112,10 +112,13 @@ class Settings(BaseSettings):
     serve_host: str = Field(default="127.0.0.1", description="address of the live tail; all who reach it may read")
     serve_port: int = Field(default=0, ge=0, le=65535, description="live tail of the log over HTTP; 0: off")
     share: bool = Field(
-        default=False, description="race together with the network's other validators; needs serve_port"
+        default=False, description="race together with the network's other validators; needs public_endpoint"
     )
     public_endpoint: str = Field(
         default="", description="http://ip:port at which other validators reach this one; published on chain"
+    )
+    exchange_port: int = Field(
+        default=0, ge=0, le=65535, description="where other validators are answered; 0: the port of public_endpoint"
     )
     shadow: bool = Field(default=False, description="run and settle races, publish them, and set no weights")
     serve_clients: int = Field(default=32, ge=1, le=1024, description="streams of the live tail at once")

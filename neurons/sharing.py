@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from arena.chain.auth import HttpAuth
 from arena.chain.endpoint_form import split_endpoint
@@ -22,6 +22,8 @@ from arena.exchange.port import Peer
 from arena.exchange.pull import Puller
 from arena.exchange.sources import SourceRelay, SourceShelf
 from arena.race.assign import permitted_validators
+from arena.store.port import Store
+from harness.catalogue.server import listen
 from neurons.node import Node, Permits, SharingPorts
 from neurons.node_file import PeerSeen
 from neurons.settings import Settings
@@ -36,32 +38,42 @@ SHA256_CHARS = 64
 
 
 @contextlib.asynccontextmanager
-async def open_sharing(settings: Settings, signer: Signer) -> AsyncIterator[SharingPorts | None]:
+async def open_sharing(
+    settings: Settings, signer: Signer, open_store: Callable[[], Awaitable[Store]]
+) -> AsyncIterator[SharingPorts | None]:
     """The ports of a node that shares races, None for one that does not.
 
-    Raises ArenaError V2030 when it has no port to answer on, or no address that others reach; V2119 for
-    an address that the chain can't hold; V2114 (folders).
+    `open_store` connects to the node's log once more: what others read takes none of the node's own connections. Raises
+    ArenaError V2030 when it has no address that others reach, or the live tail's port; V2119 for an address that the
+    chain can't hold; V2014 when the port cannot be had; V2114 (folders).
     """
     if not settings.share:
         yield None
         return
-    if not settings.serve_port or not settings.public_endpoint:
-        raise ArenaError("V2030", "share: others must reach this node, so serve_port and public_endpoint are needed")
+    if not settings.public_endpoint:
+        raise ArenaError("V2030", "share: others must reach this node, so public_endpoint is needed")
     endpoint = settings.public_endpoint.rstrip("/")
-    split_endpoint(endpoint)
+    _, public_port = split_endpoint(endpoint)
+    port = settings.exchange_port or public_port
+    if port == settings.serve_port:
+        told = f"serve_port and the exchange both want port {port}: set another serve_port, or exchange_port"
+        raise ArenaError("V2030", told)
     auth = HttpAuth(signer, time.time_ns)
     auth.sign("GET", "/", signer.hotkey)  # the SDK is imported before the loops run
     held = HeldFolder(held_path(settings.state_dir))
-    async with HttpPeers(auth) as peers:
-        yield SharingPorts(
-            auth=auth,
-            peers=peers,
-            held=held,
-            puller=Puller(peers, held, verify),
-            shelf=SourceShelf(settings.state_dir / "shelf"),
-            endpoint=endpoint,
-            permits=Permits(),
-        )
+    with listen(settings.serve_host, port) as listener:
+        async with HttpPeers(auth) as peers:
+            yield SharingPorts(
+                listener=listener,
+                store=await open_store(),
+                auth=auth,
+                peers=peers,
+                held=held,
+                puller=Puller(peers, held, verify),
+                shelf=SourceShelf(settings.state_dir / "shelf"),
+                endpoint=endpoint,
+                permits=Permits(),
+            )
 
 
 class SharingLoop:

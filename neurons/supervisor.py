@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 
 import structlog
 
+from arena.api.server import ExchangeServer
 from arena.exchange.desk import Desk, RaceTerms
 from arena.exchange.routes import Exchange
 from neurons.anchoring import AnchorLoop
@@ -109,8 +110,7 @@ class Supervisor:
         self._checkpoints = CheckpointLoop(node, checkpoints)
         self._clock = RaceClock(node, qualifying, _sharing(node, self._checkpoints))
         self._sharing = SharingLoop(node, node.sharing, self._race_id) if node.sharing else None
-        if node.sharing and node.tail and self._sharing:
-            node.tail.exchange = Exchange(self._desk(node.sharing, self._sharing), node.sharing.auth)
+        self._door = self._open_door(node.sharing, self._sharing) if node.sharing and self._sharing else None
         self._intake = Intake(node, qualifying)
         self._verdicts = VerdictLoop(node, self._clock.current_logs)
         self._anchors = AnchorLoop(node, checkpoints.anchor_every_s, is_quiet=self._clock.is_quiet)
@@ -156,8 +156,8 @@ class Supervisor:
         current = self._clock.current()
         return current.race_id if current else ""
 
-    def _desk(self, ports: SharingPorts, loop: SharingLoop) -> Desk:
-        """What this node answers the other validators."""
+    def _open_door(self, ports: SharingPorts, loop: SharingLoop) -> ExchangeServer:
+        """Where and what this node answers the other validators."""
         guest_sha256 = self._node.conditions.sandbox.guest_sha256
 
         def terms(race_id: str) -> RaceTerms | None:
@@ -166,9 +166,8 @@ class Supervisor:
                 return None
             return RaceTerms(policy_sha256=current.opened.policy_sha256, guest_sha256=guest_sha256)
 
-        assert self._node.tail is not None, "a node that shares races answers on its port"
-        return Desk(
-            self._node.tail.tail.store,  # connections of its own: what others read takes none of the node's
+        desk = Desk(
+            ports.store,
             ports.held,
             ports.shelf,
             has_permit=loop.has_permit,
@@ -176,6 +175,7 @@ class Supervisor:
             terms=terms,
             settled=self._clock.settlement,
         )
+        return ExchangeServer(Exchange(desk, ports.auth), ports.listener)
 
     async def _sign_off(self) -> Exception | None:
         """Sign what the drain still appended. What a retry could mend is left to the next start."""
@@ -204,6 +204,7 @@ class Supervisor:
             take_turns("heartbeat", lambda: self._heart.beat(drain), drain, node.log, every_s=EVERY_S),
             take_turns("parent", self._look_for_parent, drain, node.log, every_s=1.0),
             *([node.tail.run(drain)] if node.tail else []),
+            *([self._door.run(drain)] if self._door else []),
             *([self._sharing.run(drain)] if self._sharing else []),
             *(loop.run() for loop in self._episodes),
         ]

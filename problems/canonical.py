@@ -12,6 +12,9 @@ import hashlib
 import msgspec
 import orjson
 
+# What reading foreign JSON raises: malformed or of another form, no UTF-8, nested deeper than the reader goes.
+UNREADABLE_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 _OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 
 

@@ -1,9 +1,8 @@
 """The live tail over HTTP: routes, parameters and errors. What rows hold is `arena.api.tail`'s.
 
 Promise: every answer that is not 200 is JSON with a code of the registry; a parameter that is wrong, or that no route
-knows, is 400 and never ignored. Everything here is for the public: there is no login, and nothing shows what the
-release rule holds back. What validators ask each other stands beside it under `/v1/exchange/`, where a node offers it,
-and is signed.
+knows, is 400 and never ignored. The tail is for the public: there is no login, and nothing shows what the release rule
+holds back. What validators ask each other under `/v1/exchange/` is an application of its own, and every request signed.
 """
 
 from __future__ import annotations
@@ -71,19 +70,29 @@ def _knows(*names: str) -> Any:
     return Depends(check)
 
 
-def make_app(tail: Tail, places: Places, exchange: Exchange | None = None) -> FastAPI:
-    """The application over one tail, and the exchange between validators where there is one."""
+def make_tail_app(tail: Tail, places: Places) -> FastAPI:
+    """The public application over one tail."""
+    app = _make_app("agent-arena live tail")
+    _add_streams(app, tail, places)
+    _add_values(app, tail)
+    return app
+
+
+def make_exchange_app(exchange: Exchange) -> FastAPI:
+    """The application of the exchange between validators: signed requests alone."""
+    app = _make_app("agent-arena exchange")
+    add_exchange(app, exchange, refusal, _knows)
+    return app
+
+
+def _make_app(title: str) -> FastAPI:
     _, shapes = msgspec.json.schema_components([Refusal])
     refused = {"description": Refusal.__doc__, "content": {"application/json": {"schema": shapes["Refusal"]}}}
     responses: dict[int | str, dict[str, Any]] = {"4XX": refused, "5XX": refused}
-    app = FastAPI(title="agent-arena live tail", version="1", docs_url=None, redoc_url=None, responses=responses)
+    app = FastAPI(title=title, version="1", docs_url=None, redoc_url=None, responses=responses)
     app.add_exception_handler(ArenaError, _on_failure)
     app.add_exception_handler(RequestValidationError, _on_wrong_parameter)
     app.add_exception_handler(HTTPException, _on_wrong_route)
-    _add_streams(app, tail, places)
-    _add_values(app, tail)
-    if exchange is not None:
-        add_exchange(app, exchange, refusal, _knows)
     return app
 
 

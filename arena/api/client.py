@@ -20,6 +20,7 @@ from arena.export.reading import read_row
 from arena.records.chain import first_head, record_hash
 from arena.records.inspection import Entry, inspect
 from arena.records.model import Head
+from problems.canonical import UNREADABLE_JSON
 from problems.errors import ArenaError
 
 LINE_BYTES_MAX = 32 << 20
@@ -149,7 +150,7 @@ class TailClient:
         """Raise what an answer other than 200 means."""
         try:
             refusal = msgspec.json.decode(answer.read()[:LINE_BYTES_MAX], type=_Refusal)
-        except msgspec.DecodeError:
+        except UNREADABLE_JSON:
             refusal = _Refusal(code="", detail=f"status {answer.status_code}")
         if refusal.code == "V2082" and checked.head and checked.head.seq:
             raise ArenaError(

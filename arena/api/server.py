@@ -1,28 +1,33 @@
-"""The live tail's server: one socket, one application, in the event loop it is run in.
+"""The servers of a node: one socket and one application each, in the event loop they are run in.
 
-Promise: clients that send or read too slowly are dropped (`harness.catalogue.guard`) and come back by their cursor;
-stopping ends every stream after the page it is at. It installs no signal handlers: whoever runs it decides when it
-stops, and whoever made the socket (`harness.catalogue.server.listen`) who may reach it.
+Promise: clients that send or read too slowly are dropped and connections are bounded for each address
+(`harness.catalogue.guard`), so silent ones keep nobody out; stopping ends every stream after the page it is at. A
+server installs no signal handlers: whoever runs it decides when it stops, and whoever made the socket
+(`harness.catalogue.server.listen`) who may reach it. The tail is for the public, the exchange for validators: each has
+a listener of its own, so that no crowd at one door is felt at the other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
 from collections.abc import Iterator
 
 import uvicorn
+from fastapi import FastAPI
 
-from arena.api.app import make_app
+from arena.api.app import make_exchange_app, make_tail_app
 from arena.api.stream import Places
 from arena.api.tail import HEARTBEAT_S, POLL_S, Tail
 from arena.exchange.routes import Exchange
 from arena.store.port import Store
-from harness.catalogue.guard import GuardedProtocol
+from harness.catalogue.guard import Connections, GuardedProtocol
 
 _STOP_TIMEOUT_S = 5
 _SHORT_REQUESTS = 32  # connections beside the streams
+_EXCHANGE_CONNECTIONS = 512
 
 
 class TailServer:
@@ -36,46 +41,72 @@ class TailServer:
         clients: int = 32,
         poll_s: float = POLL_S,
         heartbeat_s: float = HEARTBEAT_S,
-        exchange: Exchange | None = None,
     ) -> None:
-        """`clients` streams run at once. `exchange` is served on the same socket."""
+        """`clients` streams run at once."""
         self.tail = Tail(store, poll_s=poll_s, heartbeat_s=heartbeat_s)
         self.places = Places(clients)
-        self.exchange = exchange
         self._listener = listener
 
     @property
     def address(self) -> str:
         """The base URL."""
-        host, port = self._listener.getsockname()[:2]
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        return _address(self._listener)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set."""
-        exchange_places = self.exchange.places.limit if self.exchange else 0
-        server = _Server(
-            uvicorn.Config(
-                make_app(self.tail, self.places, self.exchange),
-                http=GuardedProtocol,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                proxy_headers=False,
-                server_header=False,
-                limit_concurrency=self.places.limit + exchange_places + _SHORT_REQUESTS,
-                timeout_graceful_shutdown=_STOP_TIMEOUT_S,
-            )
+        room = self.places.limit + _SHORT_REQUESTS
+        connections = Connections(total=room, per_address=room)
+        await _serve(make_tail_app(self.tail, self.places), self._listener, connections, stop, self.tail.closing)
+
+
+class ExchangeServer:
+    """Serves one exchange on a listening socket of its own."""
+
+    def __init__(self, exchange: Exchange, listener: socket.socket) -> None:
+        self._exchange, self._listener = exchange, listener
+
+    @property
+    def address(self) -> str:
+        """The base URL."""
+        return _address(self._listener)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set."""
+        connections = Connections(total=_EXCHANGE_CONNECTIONS)
+        await _serve(make_exchange_app(self._exchange), self._listener, connections, stop, asyncio.Event())
+
+
+async def _serve(
+    app: FastAPI, listener: socket.socket, connections: Connections, stop: asyncio.Event, closing: asyncio.Event
+) -> None:
+    """Serve until `stop` is set; `closing` is set then, for streams that would go on for ever."""
+    server = _Server(
+        uvicorn.Config(
+            app,
+            http=functools.partial(GuardedProtocol, connections=connections),  # type: ignore[arg-type]
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=_STOP_TIMEOUT_S,
         )
-        serving = asyncio.ensure_future(server.serve(sockets=[self._listener]))
-        stopping = asyncio.ensure_future(stop.wait())
-        try:
-            await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopping.cancel()
-            self.tail.closing.set()
-            server.should_exit = True
-            await serving
+    )
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        closing.set()
+        server.should_exit = True
+        await serving
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 class _Server(uvicorn.Server):

@@ -14,6 +14,7 @@ import msgspec
 
 from arena.bank.batch import SealedBatch, seal
 from arena.bank.private_file import write_private
+from problems.canonical import UNREADABLE_JSON
 from problems.errors import ArenaError
 from problems.model import Pool, Problem
 from problems.titles import AcceptedTitles
@@ -83,7 +84,7 @@ def decode_batch(content: bytes, place: str) -> SealedBatch:
         held = msgspec.json.decode(content, type=_BatchFile)
     except msgspec.ValidationError as error:
         raise ArenaError("P4010", f"{place}: {error}") from error
-    except (msgspec.DecodeError, UnicodeError) as error:
+    except UNREADABLE_JSON as error:
         raise ArenaError("P4001", f"{place}: {error}") from error
     expected = _VERSION if held.titles else _VERSION_WITHOUT_TITLES
     if held.version != expected:

@@ -15,6 +15,7 @@ import msgspec
 
 from arena.chain.beacon import RoundClock
 from arena.chain.port import BeaconRound
+from problems.canonical import UNREADABLE_JSON
 from problems.errors import ArenaError
 
 QUICKNET = "drand-quicknet"
@@ -102,7 +103,7 @@ def _read(response: httpx.Response, round_number: int) -> BeaconRound | None:
         return None
     try:
         answer = msgspec.json.decode(response.content, type=_Answer)
-    except msgspec.DecodeError:
+    except UNREADABLE_JSON:
         return None
     if answer.round != round_number:
         return None

@@ -26,6 +26,7 @@ from arena.export.reading import read_rows
 from arena.records.anchors import note_sha256 as sha256_of
 from arena.records.checkpoint import ORIGIN_PREFIX, Checkpoint
 from arena.records.log_check import LogStart
+from problems.canonical import UNREADABLE_JSON
 from problems.errors import ArenaError
 
 RACES_KEPT = 8
@@ -174,7 +175,7 @@ class HeldFolder:
         for path in sorted(self._entries.glob("*.json")):
             try:
                 entry = msgspec.json.decode(path.read_bytes(), type=HeldEntry)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except UNREADABLE_JSON as error:
                 self.damaged.append(f"{path.name}: {error}")
                 continue
             if entry.version == ENTRY_VERSION and entry.name == path.name:

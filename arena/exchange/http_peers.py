@@ -23,6 +23,7 @@ from arena.export.reading import read_row
 from arena.records.model import SettlementRecord
 from arena.submissions.inbox import ENTRY_BYTES_MAX
 from arena.submissions.model import SignedSubmission
+from problems.canonical import UNREADABLE_JSON
 from problems.errors import ArenaError
 
 CONNECT_S, SILENCE_S, ANSWER_S = 5.0, 20.0, 30.0
@@ -118,7 +119,7 @@ class HttpPeers:
             return None
         try:
             return msgspec.json.decode(content, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE_JSON as error:
             raise ArenaError(PEER_LIED, f"{peer.hotkey}: {route}: {str(error)[:200]}") from error
 
     @asynccontextmanager
@@ -154,7 +155,7 @@ async def _refused(peer: Peer, answer: httpx.Response) -> ArenaError:
     content = await _whole(peer, answer, _REFUSAL_BYTES_MAX)
     try:
         refusal = msgspec.json.decode(content, type=_Refusal)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE_JSON:
         return ArenaError(PEER_AWAY, f"{peer.hotkey}: status {answer.status_code}")
     detail = f"{peer.hotkey}: {refusal.code[:8]} {refusal.detail[:200]}"
     if answer.status_code >= 500 and refusal.code != "V2083":

@@ -20,6 +20,7 @@ from arena.exchange.port import PEER_LIED, Complaint, Peer, Peers
 from arena.exchange.whole_files import write_whole
 from arena.submissions.inbox import ENTRY_BYTES_MAX
 from arena.submissions.model import SignedSubmission, is_agent_name, is_authentic
+from problems.canonical import UNREADABLE_JSON
 from problems.errors import ArenaError
 
 SHELF_MAX = 4_096
@@ -52,7 +53,7 @@ class SourceShelf:
             return None
         try:
             found = msgspec.json.decode(self._path(commitment_sha256).read_bytes(), type=SignedSubmission)
-        except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        except (FileNotFoundError, *UNREADABLE_JSON):
             return None
         except OSError as error:
             raise ArenaError("V2114", f"{self._folder}: {error.strerror}") from error

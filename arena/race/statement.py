@@ -21,7 +21,7 @@ from arena.race.model import (
     SettlementInputs,
 )
 from arena.records.model import PastSettlement, RaceInputs, SettlementRecord, SettlingNeuron
-from problems.canonical import canonical_bytes, content_hash
+from problems.canonical import UNREADABLE_JSON, canonical_bytes, content_hash
 from problems.errors import ArenaError
 
 _LEFT_OUT = "V2102"
@@ -79,7 +79,7 @@ def policy_of(record: SettlementRecord) -> Policy:
     text = _stated(record).policy
     try:
         policy = msgspec.json.decode(text, type=Policy)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE_JSON as error:
         raise ArenaError(_LEFT_OUT, f"{record.race_id}: policy: {error}") from error
     if policy.policy_sha256 != record.policy_sha256:
         raise ArenaError(_LEFT_OUT, f"{record.race_id}: the policy stated is not the one named")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
+from problems.canonical import UNREADABLE_JSON
+
 
 class Filing(msgspec.Struct, frozen=True, array_like=True):
     """What a record is found by. `body_sha256`: hex, "" for a record that names no body."""
@@ -43,7 +45,7 @@ def filing_of(content: bytes) -> Filing | None:
     """How a record of these bytes is filed; None for bytes that say nothing of it."""
     try:
         payload = _CONTENT.decode(content.replace(_NUL, _NOT_NUL)).payload
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE_JSON:
         return None
     race_id, body_sha256 = payload.race_id, payload.body_sha256
     if payload.context and payload.context.race_id is not None:

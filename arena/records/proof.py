@@ -37,7 +37,7 @@ from arena.records.merkle import (
 )
 from arena.records.model import SignedRecord
 from arena.store.port import LogLeaf, Store
-from problems.canonical import canonical_bytes
+from problems.canonical import UNREADABLE_JSON, canonical_bytes
 from problems.errors import ArenaError
 
 PROOF_FORMAT: Literal["agent-arena/proof/1"] = "agent-arena/proof/1"
@@ -77,7 +77,7 @@ def decode_proof(raw: bytes) -> Proof:
     try:
         proof = _DECODER.decode(raw)
         is_canonical = encode_proof(proof) == raw
-    except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
+    except (*UNREADABLE_JSON, TypeError) as error:
         raise ArenaError("V2051", f"proof file: {error}") from error
     if not is_canonical:
         raise ArenaError("V2051", "proof file: not in canonical form")

@@ -117,6 +117,7 @@ async def _create_role(engine: AsyncEngine, hotkey: str, verifier: str, is_rekey
     async with engine.begin() as connection:
         await connection.execute(_LOCK)
         is_known = (await connection.execute(_ROLE_EXISTS, {"role": role})).scalar_one()
+        await connection.run_sync(run_script, "bounds.sql")
         is_keyed = is_rekeying or not is_known
         if is_keyed:
             ddl = "alter role %I password %L" if is_known else "create role %I login password %L connection limit 64"

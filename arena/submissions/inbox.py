@@ -13,8 +13,10 @@ from typing import Literal
 
 import msgspec
 
+from arena.chain.keys import canonical_hotkey
 from arena.gate.report import GateReport
 from arena.submissions.model import SignedSubmission
+from problems.canonical import UNREADABLE_JSON
 from problems.errors import ArenaError, Failure
 
 ENTRY_BYTES_MAX = 8 << 20  # a 1 MB source, escaped in JSON, with room
@@ -94,19 +96,31 @@ class Inbox:
 
 
 def _read_entry(path: Path) -> InboxEntry:
+    """One entry, whatever lies there: a pipe, a folder or a device is looked at without being waited for."""
     try:
-        with path.open("rb") as stream:
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                return _unreadable(path, "not a plain file")
-            data = stream.read(ENTRY_BYTES_MAX + 1)
+        data = _read_plain_file(path)
     except OSError as error:
         return _unreadable(path, str(error.strerror))
+    if data is None:
+        return _unreadable(path, "not a plain file")
     if len(data) > ENTRY_BYTES_MAX:
         return _unreadable(path, f"more than {ENTRY_BYTES_MAX} bytes")
     try:
-        return InboxEntry(path=path, submission=msgspec.json.decode(data, type=SignedSubmission))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        submission = msgspec.json.decode(data, type=SignedSubmission)
+    except UNREADABLE_JSON as error:
         return _unreadable(path, str(error))
+    if canonical_hotkey(submission.hotkey) is None:
+        return _unreadable(path, "the hotkey is no address")
+    return InboxEntry(path=path, submission=submission)
+
+
+def _read_plain_file(path: Path) -> bytes | None:
+    """The file's first ENTRY_BYTES_MAX + 1 bytes; None for anything but a plain file. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        return stream.read(ENTRY_BYTES_MAX + 1)
 
 
 def _unreadable(path: Path, reason: str) -> InboxEntry:
@@ -115,8 +129,8 @@ def _unreadable(path: Path, reason: str) -> InboxEntry:
 
 def _read_receipt(path: Path) -> Receipt | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Receipt)
-    except (OSError, msgspec.DecodeError):
+        return msgspec.json.decode(_read_plain_file(path) or b"", type=Receipt)
+    except (OSError, *UNREADABLE_JSON):
         return None  # of another version of this software: the validator writes it again when it is asked again
 
 

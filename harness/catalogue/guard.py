@@ -3,11 +3,15 @@
 uvicorn's fast protocol sets no bound on a request's head and no time for it. This one closes a connection whose head
 grows over 64 KiB (431), is not finished within ten seconds (408), or whose client stops reading answers for thirty. It
 reads no HTTP itself: a request has begun when the protocol inside has made a cycle for it.
+
+`Connections` bounds how many are open. A connection that has asked nothing yet takes nobody's place: when the room is
+full it is the one that gives way, so silence from many addresses keeps no one out.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from typing import Any
 
 HEAD_MAX = 65_536  # bytes received that did not complete a request head
@@ -17,24 +21,101 @@ STALL_TIMEOUT_S = 30.0  # without the client reading while the write buffer is f
 _REFUSAL = "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {size}\r\nconnection: close\r\n\r\n"
 
 
-class GuardedProtocol(asyncio.Protocol):
-    """One connection. Takes the arguments that uvicorn gives its own protocol class."""
+class Connections:
+    """The open connections of one server: at most `total`, and at most `per_address` from one IPv4 address or IPv6 /64.
 
-    def __init__(self, config: Any, server_state: Any, app_state: Any, _loop: Any = None) -> None:
+    A new one is let in by closing the oldest that has made no request, else the oldest that waits for its next; it is
+    turned away only where every other is being answered.
+    """
+
+    def __init__(self, total: int = 512, per_address: int = 64) -> None:
+        self._total, self._per_address = total, per_address
+        self._open: dict[GuardedProtocol, str] = {}
+
+    def enter(self, connection: GuardedProtocol, address: str) -> bool:
+        """Take a connection in; False when it has to be closed."""
+        network = network_of(address)
+        near = [one for one, other in self._open.items() if other == network]
+        if len(near) >= self._per_address and not self._make_room(near):
+            return False
+        if len(self._open) >= self._total and not self._make_room(list(self._open)):
+            return False
+        self._open[connection] = network
+        return True
+
+    def leave(self, connection: GuardedProtocol) -> None:
+        """Forget a connection; one that never entered is no failure."""
+        self._open.pop(connection, None)
+
+    def _make_room(self, among: list[GuardedProtocol]) -> bool:
+        silent = (one for one in among if not one.has_asked)
+        idle = (one for one in among if one.has_asked and not one.is_answering)
+        chosen = next(silent, None) or next(idle, None)
+        if chosen is not None:
+            self.leave(chosen)
+            chosen.close()
+        return chosen is not None
+
+
+def network_of(address: str) -> str:
+    """Whose address it is: an IPv4 address itself, of IPv6 the /64 that one party has; other text as it is."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return str(parsed)
+
+
+class GuardedProtocol(asyncio.Protocol):
+    """One connection. Takes the arguments that uvicorn gives its own protocol class, and the server's `Connections`."""
+
+    def __init__(
+        self,
+        config: Any,
+        server_state: Any,
+        app_state: Any,
+        _loop: Any = None,
+        *,
+        connections: Connections | None = None,
+    ) -> None:
         from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
         make: Any = AutoHTTPProtocol  # its two implementations share a signature that asyncio.Protocol does not have
         self._inner = make(config=config, server_state=server_state, app_state=app_state, _loop=_loop)
         self._loop = _loop or asyncio.get_running_loop()
+        self._connections = connections
         self._transport: Any = None
         self._unfinished = 0
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
 
+    @property
+    def has_asked(self) -> bool:
+        """Whether it has made a request."""
+        return self._inner.cycle is not None
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request is being answered."""
+        return self._inner.cycle is not None and not self._inner.cycle.response_complete
+
+    def close(self) -> None:
+        """Drop it without a word."""
+        self._transport.abort()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A silent connection has as long as a slow head."""
         self._transport = transport
         self._inner.connection_made(transport)
+        peer = transport.get_extra_info("peername")
+        address = str(peer[0]) if isinstance(peer, tuple) else ""
+        if self._connections is not None and not self._connections.enter(self, address):
+            self.close()
+            return
         self._head_timer = self._loop.call_later(HEAD_TIMEOUT_S, self._refuse, "408 Request Timeout")
 
     def data_received(self, data: bytes) -> None:
@@ -68,7 +149,9 @@ class GuardedProtocol(asyncio.Protocol):
         self._inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timers."""
+        """Forget the timers, and the place."""
+        if self._connections is not None:
+            self._connections.leave(self)
         self._disarm_head()
         self._disarm_stall()
         self._inner.connection_lost(exc)

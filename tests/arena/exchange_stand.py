@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from arena.api.server import TailServer
+from arena.api.server import ExchangeServer
 from arena.chain.auth import HttpAuth
 from arena.chain.keys import generate_signer, verify
 from arena.exchange.desk import Desk, RaceTerms
@@ -150,7 +150,7 @@ class HttpNet:
 
     async def join(self, node: Node) -> Peer:
         listener = listen("127.0.0.1", 0)
-        server = TailServer(node.store, listener, exchange=Exchange(node.desk, node.auth))
+        server = ExchangeServer(Exchange(node.desk, node.auth), listener)
         self._running.append(asyncio.create_task(server.run(self._stop)))
         return Peer(hotkey=node.hotkey, endpoint=server.address)
 

@@ -97,6 +97,11 @@ _OTHERS = {
     "append for another": "select arena.append('5victim', 1, sha256('5victim'), array['x'::bytea],"
     " array['y'::bytea], '{{}}', '{{}}', '{{}}')",
     "end a lease past append": "select arena.end_lease('5attacker', 1, 'done', 0, false, false)",
+    "fill the disk with a large object": "select lo_from_bytea(0, 'x')",
+    "open a large object": "select lo_create(0)",
+    "fill the log with messages": "select pg_logical_emit_message(false, 'x', 'y')",
+    "fill the log with messages at a commit": "select pg_logical_emit_message(true, 'x', 'y'::bytea)",
+    "fill the disk with a temporary table": "create temp table filler as select 1 as x",
     "anchor for another": "select arena.put_anchor('5victim', 1, '\\x00', 1)",
     "sign a state for another": "select arena.put_checkpoint('5victim', 1, 'note', 1)",
 }

@@ -97,19 +97,16 @@ async def test_one_that_asks_too_much_is_told_to_wait(tmp_path: Path) -> None:
     await net.close()
 
 
-async def test_the_routes_stand_only_where_a_node_offers_them(served: Served) -> None:
-    from arena.api.app import make_app
+async def test_the_exchange_is_an_application_of_its_own(served: Served) -> None:
+    from arena.api.app import make_exchange_app, make_tail_app
     from arena.api.stream import Places
     from arena.api.tail import Tail
-
-    def paths(exchange) -> set[str]:
-        app = make_app(Tail(served.node.store), Places(1), exchange)
-        return {path for path in app.openapi()["paths"] if "exchange" in path}
-
     from arena.exchange.routes import Exchange
 
-    assert paths(None) == set()
-    assert paths(Exchange(served.node.desk, served.node.auth)) == {target.partition("?")[0] for target in ROUTES}
+    public = make_tail_app(Tail(served.node.store), Places(1)).openapi()["paths"]
+    signed = make_exchange_app(Exchange(served.node.desk, served.node.auth)).openapi()["paths"]
+    assert not any("exchange" in path for path in public)
+    assert set(signed) == {target.partition("?")[0] for target in ROUTES}
 
 
 # -- hostile peers

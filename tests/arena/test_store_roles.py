@@ -145,6 +145,8 @@ async def test_a_function_of_the_readers_own_is_shown_no_row_of_another(
     postgres: EmbeddedServer, open_store: OpenStore
 ) -> None:
     first, second = await _fill(open_store), await _fill(open_store)
+    # As on a server whose administrator did not take temporary tables from everybody.
+    await as_owner(postgres, f"grant temporary on database postgres to {role_of(first.validator)}")
     connection = await as_role(postgres, first.validator)
     told: list[str] = []
     connection.add_log_listener(lambda _, message: told.append(str(message)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -96,7 +97,17 @@ def test_receipts_are_a_hotkeys_own_latest_first(inbox: Inbox) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b'{"name": 1}', b"\xff\xfe", b'"' + b"x" * ENTRY_BYTES_MAX + b'"']
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"name": 1}',
+        b"\xff\xfe",
+        b'"' + b"x" * ENTRY_BYTES_MAX + b'"',
+        b'{"extra": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        msgspec.json.encode(msgspec.structs.replace(make_submission(ALICE, "agent", SOURCE, 5), hotkey="no address")),
+    ],
 )
 def test_a_file_that_is_no_submission_has_a_failure_and_stops_nobody(
     inbox: Inbox, tmp_path: Path, content: bytes
@@ -116,6 +127,24 @@ def test_a_folder_named_like_an_entry_is_no_submission(inbox: Inbox) -> None:
     path = inbox.put(make_submission(ALICE, "agent", SOURCE, 5))
     path.with_name("folder.json").mkdir()
     assert [entry.failure is None for entry in inbox.pending()] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to(path)]
+)
+def test_whatever_else_lies_there_is_looked_at_without_waiting(inbox: Inbox, make) -> None:
+    path = inbox.put(make_submission(ALICE, "agent", SOURCE, 5))
+    make(path.with_name("odd.json"))
+    odd, good = inbox.pending()
+    assert odd.failure is not None and odd.failure.code == "A1009" and good.submission is not None
+    inbox.discard(odd)
+    assert len(inbox.pending()) == 1
+
+
+def test_a_receipt_that_is_no_file_is_none(inbox: Inbox, tmp_path: Path) -> None:
+    inbox.put_receipt(_receipt("a"))
+    os.mkfifo(tmp_path / "inbox" / "receipts" / "b.json")
+    assert [receipt.agent_version_id for receipt in inbox.receipts(ALICE.hotkey)] == ["a"]
 
 
 def test_a_half_written_file_is_not_seen(inbox: Inbox) -> None:

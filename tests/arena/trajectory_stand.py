@@ -51,7 +51,8 @@ class Episode:
     """One episode: `chat` and `tool` are what an agent does, `body` is what the host made of it."""
 
     def __init__(self, replies: Sequence[ModelReply]) -> None:
-        self.recorder = Recorder(StandToolbox(), StandGateway(replies), EpisodeLimits(), CallReader(SCHEMAS), lambda _: 0)
+        reader = CallReader(SCHEMAS)
+        self.recorder = Recorder(StandToolbox(), StandGateway(replies), EpisodeLimits(), reader, lambda _: 0)
 
     def chat(self, *messages: dict[str, object]) -> dict[str, object]:
         """Ask the model; the assistant message to append."""

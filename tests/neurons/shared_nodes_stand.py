@@ -161,7 +161,6 @@ class SharedNode:
             "--workers": 1,
             "--log-format": "json",
             "--parent-pid": os.getpid(),
-            "--serve-port": self.port,
             "--public-endpoint": f"http://127.0.0.1:{self.port}",
         }
         arguments = [str(part) for flag, value in flags.items() for part in (flag, value)]
