@@ -18,13 +18,14 @@ from pathlib import Path
 
 import msgspec
 
+from harness.sandbox.processes import UNMEASURABLE, faces, memory_of
+
 _PREFIX = "arena-work-"
 _NAME = re.compile(rf"{_PREFIX}(\d+)-\w+")
 _BLOCK_BYTES = 512
-_ENTRIES_AT_MOST = 20_000
+FILES_AT_MOST = 20_000  # names in a guest's own folders, at every level
 _DEPTH_AT_MOST = 64
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-UNMEASURABLE = 1 << 62
 
 
 class WorkDirectory(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,14 +62,14 @@ def measure(work: WorkDirectory, pids: tuple[int, ...], file_limit_bytes: int) -
     open_files: dict[int, int] = {}
     mapped: set[int] = set()
     try:
-        with _eyes_of(work.owner):
+        with reading_as(work.owner):
             total = _listed_bytes(work.path)
             for pid in pids:
                 try:
                     open_files |= _deleted_open_files(pid, work.device)
                     mapped |= _deleted_mapped_files(pid, work.path)
                 except PermissionError:
-                    if not _is_ending(pid):
+                    if memory_of(pid) is not None:  # else it is dead or dying, and does no more
                         raise
     except PermissionError:
         return UNMEASURABLE
@@ -115,9 +116,10 @@ def _empty(directory: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def _eyes_of(uid: int | None) -> Iterator[None]:
-    """This thread looks at files and processes as `uid`: what it owns is open to it, without a capability that root
-    may lack in a container, and nothing that a guest puts in the way is looked at with root's rights."""
+def reading_as(uid: int | None) -> Iterator[None]:
+    """This thread looks at files and processes as `uid` (None: as itself). What that uid owns is open to it, without a
+    capability that root may lack in a container, and nothing that a guest puts in the way is looked at with root's
+    rights."""
     if uid is None:
         yield
         return
@@ -145,7 +147,7 @@ def _listed_bytes(path: Path) -> int:
                         continue  # it was deleted meanwhile
                     total += facts.st_blocks * _BLOCK_BYTES
                     entries += 1
-                    if entries > _ENTRIES_AT_MOST or depth > _DEPTH_AT_MOST:
+                    if entries > FILES_AT_MOST or depth > _DEPTH_AT_MOST:
                         return UNMEASURABLE
                     if stat.S_ISDIR(facts.st_mode):
                         waiting.append((entry.path, depth + 1))
@@ -177,14 +179,6 @@ def _deleted_open_files(pid: int, device: int) -> dict[int, int]:
     return found
 
 
-def _is_ending(pid: int) -> bool:
-    """True for a process without memory: it is dead or dying, the kernel shows nothing of it, and it does no more."""
-    try:
-        return Path("/proc", str(pid), "statm").read_text().startswith("0 ")
-    except OSError:
-        return True
-
-
 def _entries(directory: Path) -> tuple[Path, ...]:
     try:
         return tuple(directory.iterdir())
@@ -194,9 +188,10 @@ def _entries(directory: Path) -> tuple[Path, ...]:
 
 def _deleted_mapped_files(pid: int, path: Path) -> set[int]:
     """Inodes of files without a name, once below `path`, that `pid` has mapped."""
-    try:
-        lines = Path("/proc", str(pid), "maps").read_text(errors="replace").splitlines()
-    except (FileNotFoundError, ProcessLookupError):
-        return set()
+    lines: list[str] = []
+    for face in faces(pid):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if lines := (face / "maps").read_text(errors="replace").splitlines():
+                break
     fields = (line.split(None, 5) for line in lines if line.endswith(" (deleted)"))
     return {int(field[4]) for field in fields if len(field) == 6 and field[5].startswith(f"{path}/")}
