@@ -109,8 +109,7 @@ class BubblewrapSandbox:
             for pid in descendants(jail.first_pid()):
                 if group is not None:
                     group.add(pid)
-            if group is None:
-                jail.hold_folders()
+            jail.hold_folders()
             watch.start()
             identity = uid if self._bubblewrap.entry == "root" else None
             return build_init(job, identity=identity, is_alone_with_uid=True, is_host_watched=False)
@@ -182,12 +181,10 @@ class BubblewrapSandbox:
 def _limits_of(jail: _Jail, limits: EpisodeLimits, group: JailGroup | None) -> dict[Limit, Callable[[], bool]]:
     """How each limit of a jail is looked at: by its group, or where there is none by what the host sees."""
     read_cpu_s = group.cpu_time_s if group and group.counts_cpu else TreeCpu(jail.process.pid).read_s
-    if group is not None:
-        # The kernel may end one process of the group only; the episode ends with it, as it does without a cgroup.
-        # It counts what pipes, sockets and files without content take, too.
-        return {"memory": group.was_out_of_memory, "cpu": lambda: read_cpu_s() >= limits.cpu_time_s}
+    # The kernel may end one process of the group only; the episode ends with it, as it does without a cgroup.
+    is_over = group.was_out_of_memory if group else lambda: is_over_memory(jail.guest_pids, limits.memory_bytes)
     return {
-        "memory": lambda: is_over_memory(jail.guest_pids, limits.memory_bytes),
+        "memory": is_over,
         "cpu": lambda: read_cpu_s() >= limits.cpu_time_s,
         "disk": lambda: jail.file_count() > FILES_AT_MOST,
     }

@@ -93,7 +93,7 @@ def run_arguments(container: Container, limits: EpisodeLimits, *, name: str, uid
     command += ["--memory", str(limits.memory_bytes), "--memory-swap", str(limits.memory_bytes)]
     command += ["--user", f"{uid}:{uid}", "--hostname", "guest", "--workdir", "/tmp"]
     command += ["--tmpfs", f"/tmp:rw,noexec,nosuid,nodev,mode=1777,size={limits.disk_bytes},nr_inodes={FILES_AT_MOST}"]
-    command += ["--ipc", "private", "--shm-size", str(_SHM_BYTES)]
+    command += ["--shm-size", str(_SHM_BYTES)]
     for variable, value in guest_environment().items():
         command += ["--env", f"{variable}={value}"]
     if container.runtime == "runsc":

@@ -9,7 +9,7 @@ from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestJob
 from harness.sandbox.rpc import encode_init
 
-_OPEN_FILES = 256
+OPEN_FILES = 256
 
 
 def build_init(
@@ -43,13 +43,12 @@ def rlimits(limits: EpisodeLimits, *, is_alone_with_uid: bool) -> dict[str, list
     values = {
         "CORE": [0, 0],
         "FSIZE": [limits.disk_bytes, limits.disk_bytes],
-        "NOFILE": [_OPEN_FILES, _OPEN_FILES],
+        "NOFILE": [OPEN_FILES, OPEN_FILES],
         # One second between the soft limit, which tells the process, and the hard one, which ends it.
         "CPU": [limits.cpu_time_s, limits.cpu_time_s + 1],
         "AS": [limits.memory_bytes, limits.memory_bytes],
-        # Counted by user, who may have several guests: a number that one of them could read off what another takes.
+        # Counted by user, who may have several guests: one could read off it what another takes.
         "SIGPENDING": [0, 0],
-        "MSGQUEUE": [0, 0],
     }
     if is_alone_with_uid:
         values["NPROC"] = [limits.processes, limits.processes]

@@ -33,32 +33,39 @@ def descendants(pid: int) -> tuple[int, ...]:
 
 def memory_of(pid: int) -> int | None:
     """Bytes of `pid` that the kernel counts: resident, swapped out and page tables; None when it has no memory."""
-    for face in faces(pid):
-        try:
-            lines = (face / "status").read_text().splitlines()
-        except OSError:
-            continue
-        sizes = {line.partition(":")[0]: line.split()[1] for line in lines if line.startswith(_COUNTED)}
-        if sizes:
-            return sum(map(int, sizes.values())) * 1024
-    return None
+    return next((size for face in faces(pid) if (size := shown_memory(face)) is not None), None)
+
+
+def counted_bytes(pids: tuple[int, ...]) -> int:
+    """`memory_of` all `pids` together. Pages that processes share count once for each: an upper bound of these."""
+    return sum(memory_of(pid) or 0 for pid in pids)
+
+
+def shown_memory(face: Path) -> int | None:
+    """The same as one face of a process shows it; None for one that is dead or dying."""
+    try:
+        lines = (face / "status").read_text().splitlines()
+    except OSError:
+        return None
+    sizes = [int(line.split()[1]) for line in lines if line.startswith(_COUNTED)]
+    return 1024 * sum(sizes) if sizes else None
 
 
 def held_bytes(pids: tuple[int, ...], limit_bytes: int) -> int:
     """Memory that `pids` hold together, at least; exact enough to say whether it is more than `limit_bytes`.
 
-    Counted beside `memory_of`: what pipes, socket pairs and event polls may keep in the kernel, and the kernel's own
-    notes on each mapping. Pages that processes share count once for each. A process that hides its descriptors or
-    mappings, or has more mappings than any program needs, counts as `UNMEASURABLE`.
+    Beside `counted_bytes`: what pipes, socket pairs and event polls may keep in the kernel, and the kernel's own notes
+    on each mapping. A process that hides its descriptors or mappings, or has more mappings than any program needs,
+    counts as `UNMEASURABLE`.
     """
-    living = [(pid, size) for pid in pids if (size := memory_of(pid)) is not None]
-    total = sum(size for _, size in living)
+    total = counted_bytes(pids)
     try:
-        total += _MAPPING_BYTES * sum(_mappings(pid) for pid, _ in living)
-        descriptors = [(pid, names) for pid, _ in living if (names := _descriptors(pid))]
+        living = [pid for pid in pids if memory_of(pid) is not None]
+        total += _MAPPING_BYTES * sum(map(_mappings, living))
+        descriptors = [name for pid in living for name in _descriptors(pid)]
     except PermissionError:
         return UNMEASURABLE
-    at_most = total + socket_bytes() * sum(map(len, (names for _, names in descriptors)))
+    at_most = total + socket_bytes() * len(descriptors)
     return at_most if at_most <= limit_bytes else total + _buffer_bytes(descriptors)
 
 
@@ -101,21 +108,20 @@ def socket_bytes() -> int:
     return 2 * int(Path("/proc/sys/net/core/wmem_default").read_text())
 
 
-def _buffer_bytes(descriptors: list[tuple[int, list[Path]]]) -> int:
+def _buffer_bytes(descriptors: list[Path]) -> int:
     """What the objects behind `descriptors` may hold; one that processes share counts once."""
     sizes: dict[str, int] = {}
-    for _, names in descriptors:
-        for name in names:
-            try:
-                target = str(name.readlink())
-            except PermissionError:
-                target = f"socket:{name}"
-            except OSError:
-                continue  # it was closed
-            if target.startswith("socket:"):
-                sizes[target] = socket_bytes()
-            elif target.startswith(("pipe:", "anon_inode:")):
-                sizes[target if target.startswith("pipe:") else str(name)] = _PIPE_BYTES
+    for name in descriptors:
+        try:
+            target = str(name.readlink())
+        except PermissionError:
+            target = f"socket:{name}"
+        except OSError:
+            continue  # it was closed
+        if target.startswith("socket:"):
+            sizes[target] = socket_bytes()
+        elif target.startswith(("pipe:", "anon_inode:")):
+            sizes[target if target.startswith("pipe:") else str(name)] = _PIPE_BYTES
     return sum(sizes.values())
 
 

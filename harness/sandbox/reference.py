@@ -22,7 +22,7 @@ from harness.sandbox.conversation import Conversation, Pipes, Supervision
 from harness.sandbox.environment import guest_command, guest_environment
 from harness.sandbox.init import build_init
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
-from harness.sandbox.processes import TreeCpu, descendants, is_over_memory
+from harness.sandbox.processes import TreeCpu, counted_bytes, descendants
 from harness.sandbox.rootfs import GuestRoot
 from harness.sandbox.watch import Limit, Watch
 from problems.canonical import text_hash
@@ -61,7 +61,7 @@ class ReferenceSandbox:
             pipes = Pipes(to_guest=process.stdin, from_guest=process.stdout, output=process.stderr)
             cpu = TreeCpu(process.pid)
             is_over: dict[Limit, Callable[[], bool]] = {
-                "memory": lambda: is_over_memory(lambda: descendants(process.pid), job.limits.memory_bytes),
+                "memory": lambda: counted_bytes(descendants(process.pid)) > job.limits.memory_bytes,
                 "cpu": lambda: cpu.read_s() >= job.limits.cpu_time_s,
             }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import re
 import stat
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.sandbox.processes import UNMEASURABLE, faces, memory_of
+from harness.sandbox.processes import UNMEASURABLE, faces, shown_memory
 
 _PREFIX = "arena-work-"
 _NAME = re.compile(rf"{_PREFIX}(\d+)-\w+")
@@ -65,12 +66,8 @@ def measure(work: WorkDirectory, pids: tuple[int, ...], file_limit_bytes: int) -
         with reading_as(work.owner):
             total = _listed_bytes(work.path)
             for pid in pids:
-                try:
-                    open_files |= _deleted_open_files(pid, work.device)
-                    mapped |= _deleted_mapped_files(pid, work.path)
-                except PermissionError:
-                    if memory_of(pid) is not None:  # else it is dead or dying, and does no more
-                        raise
+                open_files |= _deleted_open_files(pid, work.device)
+                mapped |= _deleted_mapped_files(pid, work.path)
     except PermissionError:
         return UNMEASURABLE
     return total + sum(open_files.values()) + file_limit_bytes * len(mapped - open_files.keys())
@@ -166,10 +163,10 @@ def _names(directory: int) -> list[str]:
 
 
 def _deleted_open_files(pid: int, device: int) -> dict[int, int]:
-    """inode -> bytes of files without a name that any thread of `pid` has open; threads may have own tables."""
+    """inode -> bytes of files without a name that `pid` has open."""
     found: dict[int, int] = {}
-    for thread in _entries(Path("/proc", str(pid), "task")):
-        for descriptor in _entries(thread / "fd"):
+    for face in _living(pid):
+        for descriptor in _entries(face / "fd"):
             try:
                 facts = descriptor.stat()
             except (FileNotFoundError, ProcessLookupError):
@@ -179,19 +176,33 @@ def _deleted_open_files(pid: int, device: int) -> dict[int, int]:
     return found
 
 
+def _living(pid: int) -> Iterator[Path]:
+    """A face of `pid` that is not dead: the kernel shows nothing of one that is. One is enough, as all threads of a
+    process have the same files and mappings."""
+    return itertools.islice((face for face in faces(pid) if shown_memory(face) is not None), 1)
+
+
 def _entries(directory: Path) -> tuple[Path, ...]:
     try:
         return tuple(directory.iterdir())
     except (FileNotFoundError, ProcessLookupError):
         return ()  # it ended
+    except PermissionError:
+        if shown_memory(directory.parent) is None:
+            return ()  # it is about to
+        raise
 
 
 def _deleted_mapped_files(pid: int, path: Path) -> set[int]:
     """Inodes of files without a name, once below `path`, that `pid` has mapped."""
     lines: list[str] = []
-    for face in faces(pid):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            if lines := (face / "maps").read_text(errors="replace").splitlines():
-                break
+    for face in _living(pid):
+        try:
+            lines = (face / "maps").read_text(errors="replace").splitlines()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        except PermissionError:
+            if shown_memory(face) is not None:  # else it is about to end
+                raise
     fields = (line.split(None, 5) for line in lines if line.endswith(" (deleted)"))
     return {int(field[4]) for field in fields if len(field) == 6 and field[5].startswith(f"{path}/")}
