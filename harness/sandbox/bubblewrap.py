@@ -114,7 +114,7 @@ class BubblewrapSandbox:
             identity = uid if self._bubblewrap.entry == "root" else None
             return build_init(job, identity=identity, is_alone_with_uid=True, is_host_watched=False)
 
-        with Watch(_limits_of(jail, limits, group), jail.kill) as watch:
+        with Watch(_limits_of(jail, limits, group), jail.kill, self._clock) as watch:
             supervision = Supervision(on_ready=confine, is_over_memory=lambda: watch.broken() is not None)
             ended = Conversation(jail.pipes, limits, host, supervision, self._clock).run()
             broken = watch.broken()

@@ -176,7 +176,7 @@ class LandlockSandbox:
         is_over = _limits_of(guest, work, limits, group)
         if not is_uid_own:
             is_over["processes"] = lambda: len(guest.pids()) > limits.processes
-        with Watch(is_over, guest.release) as watch:
+        with Watch(is_over, guest.release, self._clock) as watch:
             supervision = Supervision(on_ready=confine, is_over_memory=lambda: watch.broken() is not None)
             ended = Conversation(guest.pipes, limits, host, supervision, self._clock).run()
             broken = watch.broken()

@@ -69,7 +69,7 @@ class ReferenceSandbox:
                 watch.start()
                 return build_init(job, identity=None, is_alone_with_uid=False, is_host_watched=True)
 
-            with Watch(is_over, process.kill) as watch:
+            with Watch(is_over, process.kill, self._clock) as watch:
                 supervision = Supervision(on_ready=admit, is_over_memory=lambda: watch.broken() is not None)
                 ended = Conversation(pipes, job.limits, host, supervision, self._clock).run()
                 broken = watch.broken()

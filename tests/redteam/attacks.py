@@ -111,7 +111,7 @@ BOMBS = (
     Bomb(agent="bomb_memory_hidden", limits={"memory_bytes": 160 * MIB}, amount=12, little=1, stops=("memory",)),
     Bomb(agent="bomb_memory_unmapped", limits={"memory_bytes": 160 * MIB}, amount=40, little=0, stops=("raised",)),
     Bomb(agent="bomb_socket_buffers", limits={"memory_bytes": 160 * MIB}, amount=12, little=1, stops=("memory",)),
-    Bomb(agent="bomb_names", limits={}, amount=400_000, little=1_000, stops=("disk",)),
+    Bomb(agent="bomb_names", limits={"agent_time_ms": 60_000}, amount=400_000, little=1_000, stops=("disk",)),
     Bomb(agent="bomb_forks", limits={"processes": 20}, amount=200, little=3, stops=("processes",)),
     Bomb(agent="bomb_threads", limits={"processes": 20}, amount=200, little=3, stops=("processes",)),
     Bomb(agent="bomb_disk", limits={"disk_bytes": 8 * MIB}, amount=40, little=0, stops=("disk",)),
