@@ -15,7 +15,7 @@ def speak(paths):
     while True:
         for path in paths:
             path.open("rb").close()
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
 def agent_main(problem):
