@@ -95,7 +95,6 @@ async def echo():
     return (await child.communicate(b"told"))[0].decode()
 def square(number): return number * number
 def pool():
-    if not os.access("/dev/shm", os.W_OK): return [1, 4]
     with multiprocessing.Pool(2) as workers: return workers.map(square, [1, 2])
 def agent_main(p):
     here, there = multiprocessing.Pipe()
@@ -116,8 +115,11 @@ def agent_main(p):
             tables += database.execute("select a from t").fetchone()
     return [asyncio.run(echo()), sent, size, tables, pool(), os.cpu_count() > 0]
 """
+        squares = [1, 4]
+        if sandbox.level.name == "landlock":  # no /dev/shm: no locks of multiprocessing, and no pools
+            source, squares = source.replace("pool(), os", "[], os"), []
         ended = run(source, None, sandbox)
-        assert ended.claim and json.loads(ended.claim) == ["told\n", 5, 100_000, [7, 7], [1, 4], True], ended
+        assert ended.claim and json.loads(ended.claim) == ["told\n", 5, 100_000, [7, 7], squares, True], ended
 
     def test_the_host_cannot_be_seen_from_inside(self, sandbox, tmp_path):
         secret = tmp_path / "answers.json"
