@@ -125,8 +125,9 @@ class Settings(BaseSettings):
 
     @field_validator("state_dir", "catalogue_dir", "guest_dir", "wallet_path", "checkpoint_dir")
     @classmethod
-    def _expand_home(cls, path: Path | None) -> Path | None:
-        return path.expanduser() if path else path
+    def _make_absolute(cls, path: Path | None) -> Path | None:
+        """Folders mean the same wherever a process of ours works: its own, the jail's or the database's."""
+        return path.expanduser().absolute() if path else path
 
 
 class SettingRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -147,7 +147,8 @@ def namespace_fix() -> str:
         if value == forbidding:
             return f"sudo {fix}"
     if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
-        return "start the container with --security-opt seccomp=unconfined --cap-add SYS_ADMIN, or run on the host"
+        options = "--security-opt seccomp=unconfined --cap-add SYS_ADMIN --cap-add SYS_PTRACE"
+        return f"start the container with {options}, or run on the host"
     return "run as root, or apt install bubblewrap (0.8 or newer) and allow user namespaces"
 
 

@@ -1,8 +1,8 @@
 """The default jail: bubblewrap, a system-call filter, rlimits, a cgroup or a watchdog, and an own uid under root.
 
-Promise: each run is a fresh jail with the read-only guest root, two small tmpfs and nothing else of the host: no
-network, no environment, no capability. When `run` returns, no process of the guest is alive; when the host is killed,
-the jail dies with it. How it is hardened and why: sandbox notes, sections 4 and 5.
+Promise: each run is a fresh jail with the read-only guest root, two small tmpfs, three devices and nothing else of the
+host: no network, no environment, no capability, no /proc. When `run` returns, no process of the guest is alive; when
+the host is killed, the jail dies with it. How it is hardened and why: sandbox notes, sections 4 and 5.
 
 Three ways in, by what the host is and allows:
   root           bubblewrap starts as root and makes the namespaces; the runner takes its uid before the agent is
@@ -34,14 +34,19 @@ from harness.sandbox.death import explain_death
 from harness.sandbox.environment import guest_command, guest_environment
 from harness.sandbox.init import build_init
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
-from harness.sandbox.processes import CpuMeter, MemoryWatchdog, TreeCpu, descendants, is_tree_over
+from harness.sandbox.processes import TreeCpu, descendants, is_over_memory
 from harness.sandbox.rootfs import GuestRoot
 from harness.sandbox.uids import lease_uid
+from harness.sandbox.watch import Limit, Watch
+from harness.sandbox.workdir import FILES_AT_MOST
 from problems.errors import ArenaError
 
 EntryMode = Literal["root", "root-userns", "user"]
 
 _SHM_BYTES = 1 << 20
+# Not /dev/zero: mapped shared, it is memory without a file, which outlives every mapping of it.
+_DEVICES = ("/dev/null", "/dev/random", "/dev/urandom")
+_WRITABLE = ("tmp", "dev/shm")
 _INFO_BYTES = 1 << 12
 _REAP_S = 10.0
 
@@ -97,25 +102,24 @@ class BubblewrapSandbox:
         return open_group(cgroups, next(self._serials), memory_bytes=limits.memory_bytes, processes=limits.processes)
 
     def _converse(self, jail: _Jail, job: GuestJob, host: Host, uid: int | None, group: JailGroup | None) -> GuestExit:
-        def is_over_memory() -> bool:
-            # The kernel may end one process of the group only; the episode ends with it, as it does without a cgroup.
-            if group is not None:
-                return group.was_out_of_memory()
-            return is_tree_over(jail.process.pid, job.limits.memory_bytes)
+        limits = job.limits
 
         def confine() -> bytes:
             # Only the runner lives in the jail now and it waits: what is moved here is everything there is.
             for pid in descendants(jail.first_pid()):
                 if group is not None:
                     group.add(pid)
+            jail.hold_folders()
+            watch.start()
             identity = uid if self._bubblewrap.entry == "root" else None
             return build_init(job, identity=identity, is_alone_with_uid=True, is_host_watched=False)
 
-        watchdog = MemoryWatchdog(is_over_memory, self._clock)
-        read_cpu_s = group.cpu_time_s if group and group.counts_cpu else TreeCpu(jail.process.pid).read_s
-        meter = CpuMeter(read_cpu_s, self._clock)
-        supervision = Supervision(on_ready=confine, is_over_memory=watchdog.has_bitten, cpu_time_s=meter.used_s)
-        ended = Conversation(jail.pipes, job.limits, host, supervision, self._clock).run()
+        with Watch(_limits_of(jail, limits, group), jail.kill, self._clock) as watch:
+            supervision = Supervision(on_ready=confine, is_over_memory=lambda: watch.broken() is not None)
+            ended = Conversation(jail.pipes, limits, host, supervision, self._clock).run()
+            broken = watch.broken()
+        if broken is not None and ended.end in ("memory", "died"):
+            return msgspec.structs.replace(ended, end=broken)
         if ended.end != "died":
             return ended
         return explain_death(ended, jail.wait(), was_out_of_memory=group is not None and group.was_out_of_memory())
@@ -163,12 +167,27 @@ class BubblewrapSandbox:
             command += ["--unshare-user", "--disable-userns"]
         for name, value in guest_environment().items():
             command += ["--setenv", name, value]
-        command += ["--ro-bind", str(self._root.path), "/", "--proc", "/proc", "--dev", "/dev"]
+        # No /proc: it would show the host's paths and counters, and the memory of the jail's own first process.
+        command += ["--ro-bind", str(self._root.path), "/", "--size", str(_SHM_BYTES), "--tmpfs", "/dev"]
+        for device in _DEVICES:
+            command += ["--dev-bind", device, device]
         command += ["--perms", "1777", "--size", str(limits.disk_bytes), "--tmpfs", "/tmp"]
         command += ["--perms", "1777", "--size", str(_SHM_BYTES), "--tmpfs", "/dev/shm"]
         command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
         command += ["--seccomp", str(filter_fd), "--info-fd", str(info_fd)]
         return [*command, "--", *guest_command()]
+
+
+def _limits_of(jail: _Jail, limits: EpisodeLimits, group: JailGroup | None) -> dict[Limit, Callable[[], bool]]:
+    """How each limit of a jail is looked at: by its group, or where there is none by what the host sees."""
+    read_cpu_s = group.cpu_time_s if group and group.counts_cpu else TreeCpu(jail.process.pid).read_s
+    # The kernel may end one process of the group only; the episode ends with it, as it does without a cgroup.
+    is_over = group.was_out_of_memory if group else lambda: is_over_memory(jail.guest_pids, limits.memory_bytes)
+    return {
+        "memory": is_over,
+        "cpu": lambda: read_cpu_s() >= limits.cpu_time_s,
+        "disk": lambda: jail.file_count() > FILES_AT_MOST,
+    }
 
 
 class _Jail:
@@ -181,12 +200,37 @@ class _Jail:
         self._info_fd = info_fd
         self._first_pid = 0
         self._pidfd: int | None = None
+        self._folders: list[int] = []
 
     def first_pid(self) -> int:
         """The host's pid of the jail's own pid 1. Call it when the guest is ready: it takes hold of the namespace."""
         self._first_pid = int(json.loads(os.read(self._info_fd, _INFO_BYTES))["child-pid"])
         self._pidfd = os.pidfd_open(self._first_pid)
         return self._first_pid
+
+    def hold_folders(self) -> None:
+        """Open the guest's writable folders, to count their files from outside. Raises ArenaError V2002."""
+        try:
+            for name in _WRITABLE:
+                path = Path("/proc", str(self._first_pid), "root", name)
+                self._folders.append(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+        except OSError as error:
+            raise ArenaError("V2002", f"the jail's folders cannot be watched: {error}") from error
+
+    def file_count(self) -> int:
+        """Names in the folders held. A name without content takes the kernel's memory and no space."""
+        found = [os.fstatvfs(folder) for folder in self._folders]
+        return sum(facts.f_files - facts.f_ffree for facts in found)
+
+    def guest_pids(self) -> tuple[int, ...]:
+        """Every process of the guest: all that descends from the jail's first one."""
+        return descendants(self._first_pid)[1:]
+
+    def kill(self) -> None:
+        """Kill everything in the jail, from whichever thread; `close` gives back what was opened."""
+        if self._pidfd is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def wait(self) -> int:
         """The exit status of a jail that ended by itself, or that is ended here because its guest closed the pipe."""
@@ -199,9 +243,8 @@ class _Jail:
     def close(self) -> None:
         """Kill everything in the jail and return when it is gone: the kernel reports the end of a pid namespace's first
         process only after all the others."""
+        self.kill()
         if self._pidfd is not None:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
             poll = select.poll()
             poll.register(self._pidfd, select.POLLIN)
             poll.poll(_REAP_S * 1000)
@@ -214,7 +257,8 @@ class _Jail:
             # A jail that ended by itself may have been left unreaped; it is ours when this is a container's pid 1.
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self._first_pid, os.WNOHANG)
-        os.close(self._info_fd)
+        for descriptor in (self._info_fd, *self._folders):
+            os.close(descriptor)
         for pipe in (self.pipes.to_guest, self.pipes.from_guest, self.pipes.output):
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()

@@ -26,7 +26,9 @@ from harness.sandbox.death import explain_death
 from harness.sandbox.environment import guest_command, guest_environment
 from harness.sandbox.init import build_init
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
+from harness.sandbox.seccomp import build_filter, native_architecture
 from harness.sandbox.uids import FIRST_UID
+from harness.sandbox.workdir import FILES_AT_MOST
 from problems.errors import ArenaError
 
 Runtime = Literal["runsc", "runc"]
@@ -90,7 +92,7 @@ def run_arguments(container: Container, limits: EpisodeLimits, *, name: str, uid
     command += ["--pids-limit", str(limits.processes)]
     command += ["--memory", str(limits.memory_bytes), "--memory-swap", str(limits.memory_bytes)]
     command += ["--user", f"{uid}:{uid}", "--hostname", "guest", "--workdir", "/tmp"]
-    command += ["--tmpfs", f"/tmp:rw,noexec,nosuid,nodev,mode=1777,size={limits.disk_bytes}"]
+    command += ["--tmpfs", f"/tmp:rw,noexec,nosuid,nodev,mode=1777,size={limits.disk_bytes},nr_inodes={FILES_AT_MOST}"]
     command += ["--shm-size", str(_SHM_BYTES)]
     for variable, value in guest_environment().items():
         command += ["--env", f"{variable}={value}"]
@@ -128,6 +130,7 @@ class DockerSandbox:
     def __init__(self, container: Container, level: SandboxLevel, *, slots: int, clock: Callable[[], float]) -> None:
         """At most `slots` containers run at once, each with a uid of its own. `clock` gives seconds, monotonic."""
         self._container, self._level = container, level
+        self._filter = build_filter(native_architecture())
         self._uids: queue.SimpleQueue[int] = queue.SimpleQueue()
         for slot in range(slots):
             self._uids.put(FIRST_UID + slot)
@@ -148,7 +151,13 @@ class DockerSandbox:
                 pipes = Pipes(to_guest=process.stdin, from_guest=process.stdout, output=process.stderr)
                 supervision = Supervision(
                     # Containers share the uid's count of processes; --pids-limit counts each by itself.
-                    on_ready=lambda: build_init(job, identity=None, is_alone_with_uid=False, is_host_watched=True),
+                    on_ready=lambda: build_init(
+                        job,
+                        identity=None,
+                        is_alone_with_uid=False,
+                        is_host_watched=True,
+                        seccomp_filter=self._filter,
+                    ),
                     is_over_memory=lambda: False,  # the engine's cgroup ends it
                 )
                 ended = Conversation(pipes, job.limits, host, supervision, self._clock).run()

@@ -35,11 +35,12 @@ from harness.sandbox.death import explain_death
 from harness.sandbox.environment import guest_command, guest_environment
 from harness.sandbox.init import build_init
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
-from harness.sandbox.processes import CpuMeter, MemoryWatchdog, TreeCpu, descendants, is_tree_over
+from harness.sandbox.processes import TreeCpu, descendants, is_over_memory
 from harness.sandbox.rootfs import GuestRoot, library_directories, loader
 from harness.sandbox.seccomp import Exposure, build_filter, native_architecture
 from harness.sandbox.uids import lease_uid
-from harness.sandbox.workdir import WorkDirectory, make_work_directory, measure, remove
+from harness.sandbox.watch import Limit, Watch
+from harness.sandbox.workdir import WorkDirectory, make_work_directory, measure, reading_as, remove
 from problems.errors import ArenaError
 
 UidMode = Literal["own-uid", "host-uid"]
@@ -127,7 +128,7 @@ class LandlockSandbox:
         """At most `slots` guests run at once; further runs wait. `clock` gives seconds, monotonic."""
         self._landlock, self._root, self._level = landlock, root, level
         exposure: Exposure = landlock.uid_mode
-        self._filter = build_filter(native_architecture(), (), exposure)
+        self._filter = build_filter(native_architecture(), exposure)
         self._slots = threading.BoundedSemaphore(slots)
         self._serials = itertools.count(1)
         self._clock = clock
@@ -164,42 +165,23 @@ class LandlockSandbox:
         limits = job.limits
         is_uid_own = self._landlock.uid_mode == "own-uid"
 
-        def is_over_memory() -> bool:
-            if group is not None:
-                return group.was_out_of_memory()
-            return is_tree_over(guest.process.pid, limits.memory_bytes)
-
-        def is_over_disk() -> bool:
-            # Twice: a file that moves or a process that ends during one look may count twice or not be readable.
-            return all(measure(work, guest.pids(), limits.disk_bytes) > limits.disk_bytes for _ in range(2))
-
-        def has_too_many_processes() -> bool:
-            return not is_uid_own and len(guest.pids()) > limits.processes
-
         def confine() -> bytes:
             for pid in guest.pids():
                 if group is not None:
                     group.add(pid)
                 Path("/proc", str(pid), "oom_score_adj").write_text(_OOM_FIRST)  # before its warden
+            watch.start()
             return build_init(job, identity=None, is_alone_with_uid=is_uid_own, is_host_watched=False)
 
-        memory = MemoryWatchdog(is_over_memory, self._clock)
-        disk = MemoryWatchdog(is_over_disk, self._clock)
-        processes = MemoryWatchdog(has_too_many_processes, self._clock)
-        meter = CpuMeter(
-            group.cpu_time_s if group and group.counts_cpu else TreeCpu(guest.process.pid).read_s, self._clock
-        )
-        supervision = Supervision(
-            on_ready=confine,
-            is_over_memory=lambda: (
-                guest.has_lost_warden() or memory.has_bitten() or disk.has_bitten() or processes.has_bitten()
-            ),
-            cpu_time_s=meter.used_s,
-        )
-        ended = Conversation(guest.pipes, limits, host, supervision, self._clock).run()
-        if ended.end == "memory" and not memory.has_bitten():
-            end = "disk" if disk.has_bitten() else "processes" if processes.has_bitten() else "resources"
-            return msgspec.structs.replace(ended, end=end)
+        is_over = _limits_of(guest, work, limits, group)
+        if not is_uid_own:
+            is_over["processes"] = lambda: len(guest.pids()) > limits.processes
+        with Watch(is_over, guest.release, self._clock) as watch:
+            supervision = Supervision(on_ready=confine, is_over_memory=lambda: watch.broken() is not None)
+            ended = Conversation(guest.pipes, limits, host, supervision, self._clock).run()
+            broken = watch.broken()
+        if broken is not None and ended.end in ("memory", "died"):
+            return msgspec.structs.replace(ended, end=broken)
         if ended.end != "died":
             return ended
         return explain_death(ended, guest.wait(), was_out_of_memory=group is not None and group.was_out_of_memory())
@@ -248,6 +230,28 @@ class LandlockSandbox:
         return {**guest_environment(self._root.path), "LD_LIBRARY_PATH": ":".join(map(str, libraries))}
 
 
+def _limits_of(
+    guest: _Guest, work: WorkDirectory, limits: EpisodeLimits, group: JailGroup | None
+) -> dict[Limit, Callable[[], bool]]:
+    """How each limit of a guest is looked at."""
+
+    def is_over_own_memory() -> bool:
+        with reading_as(work.owner):
+            return is_over_memory(guest.pids, limits.memory_bytes)
+
+    def is_over_disk() -> bool:
+        # Twice: a file that moves or a process that ends during one look may count twice or not be readable.
+        return all(measure(work, guest.pids(), limits.disk_bytes) > limits.disk_bytes for _ in range(2))
+
+    read_cpu_s = group.cpu_time_s if group and group.counts_cpu else TreeCpu(guest.process.pid).read_s
+    return {
+        "resources": guest.has_lost_warden,
+        "memory": group.was_out_of_memory if group is not None else is_over_own_memory,
+        "disk": is_over_disk,
+        "cpu": lambda: read_cpu_s() >= limits.cpu_time_s,
+    }
+
+
 class _Guest:
     """A started warden with its guest, and what is needed to end them."""
 
@@ -256,6 +260,7 @@ class _Guest:
         self.process = process
         self.pipes = Pipes(to_guest=process.stdin, from_guest=process.stdout, output=process.stderr)
         self._control_fd: int | None = control_fd
+        self._control_lock = threading.Lock()
         self._uids = uids
 
     def pids(self) -> tuple[int, ...]:
@@ -267,7 +272,7 @@ class _Guest:
         try:
             return self.process.wait(timeout=1)
         except subprocess.TimeoutExpired:
-            self._release()
+            self.release()
             return self.process.wait(timeout=_REAP_S)
 
     def has_lost_warden(self) -> bool:
@@ -276,7 +281,7 @@ class _Guest:
 
     def close(self) -> None:
         """End everything and return when it is gone. Raises ArenaError V2002 when the warden did not do it."""
-        self._release()
+        self.release()
         try:
             status = self.process.wait(timeout=_REAP_S)
         except subprocess.TimeoutExpired:
@@ -289,10 +294,12 @@ class _Guest:
             self._end_without_warden()
             raise ArenaError("V2002", "the guest's warden was killed; nothing of this run counts")
 
-    def _release(self) -> None:
-        if self._control_fd is not None:
-            os.close(self._control_fd)
-            self._control_fd = None
+    def release(self) -> None:
+        """Tell the warden to end everything; from whichever thread."""
+        with self._control_lock:
+            if self._control_fd is not None:
+                os.close(self._control_fd)
+                self._control_fd = None
 
     def _end_without_warden(self) -> None:
         """What a killed warden had adopted has another parent now, and can only be found by a uid of its own."""

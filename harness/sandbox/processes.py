@@ -6,14 +6,18 @@ jail's own pid 1, so it stays in the tree.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_INTERVAL_S = 0.1
+_COUNTED = ("VmRSS:", "VmSwap:", "VmPTE:")
+_PIPE_BYTES = 1 << 16  # a pipe as it is made: the filter refuses a larger one; an event poll on all files takes less
+_MAPPING_BYTES = 512  # the kernel's notes on one mapping, with its share of trees
+_MAPPINGS_AT_MOST = 8_192
+UNMEASURABLE = 1 << 62
 
 
 def descendants(pid: int) -> tuple[int, ...]:
@@ -27,49 +31,42 @@ def descendants(pid: int) -> tuple[int, ...]:
     return tuple(family)
 
 
-def resident_bytes(pids: tuple[int, ...]) -> int:
-    """Resident memory of `pids` together. Pages that they share count once for each: an upper bound."""
-    total = 0
-    for pid in pids:
-        try:
-            total += int(Path("/proc", str(pid), "statm").read_text().split()[1])
-        except (OSError, IndexError, ValueError):
-            continue  # it ended meanwhile
-    return total * _PAGE_BYTES
+def memory_of(pid: int) -> int | None:
+    """Bytes of `pid` that the kernel counts: resident, swapped out and page tables; None when it has no memory."""
+    return next((size for face in faces(pid) if (size := shown_memory(face)) is not None), None)
 
 
-class MemoryWatchdog:
-    """Asks `is_over` at most every 100 ms whether a jail broke its memory limit, and remembers a yes."""
-
-    def __init__(self, is_over: Callable[[], bool], clock: Callable[[], float]) -> None:
-        self._is_over, self._clock = is_over, clock
-        self._next_s = 0.0
-        self._has_bitten = False
-
-    def has_bitten(self) -> bool:
-        """True once the limit was broken."""
-        now_s = self._clock()
-        if now_s >= self._next_s:
-            self._next_s = now_s + _INTERVAL_S
-            self._has_bitten = self._has_bitten or self._is_over()
-        return self._has_bitten
+def counted_bytes(pids: tuple[int, ...]) -> int:
+    """`memory_of` all `pids` together. Pages that processes share count once for each: an upper bound of these."""
+    return sum(memory_of(pid) or 0 for pid in pids)
 
 
-class CpuMeter:
-    """Asks `read` at most every 100 ms for the CPU seconds that a jail has used; what it gives never falls."""
+def shown_memory(face: Path) -> int | None:
+    """The same as one face of a process shows it; None for one that is dead or dying."""
+    try:
+        lines = (face / "status").read_text().splitlines()
+    except OSError:
+        return None
+    sizes = [int(line.split()[1]) for line in lines if line.startswith(_COUNTED)]
+    return 1024 * sum(sizes) if sizes else None
 
-    def __init__(self, read: Callable[[], float], clock: Callable[[], float]) -> None:
-        self._read, self._clock = read, clock
-        self._next_s = 0.0
-        self._used_s = 0.0
 
-    def used_s(self) -> float:
-        """CPU seconds used so far."""
-        now_s = self._clock()
-        if now_s >= self._next_s:
-            self._next_s = now_s + _INTERVAL_S
-            self._used_s = max(self._used_s, self._read())
-        return self._used_s
+def held_bytes(pids: tuple[int, ...], limit_bytes: int) -> int:
+    """Memory that `pids` hold together, at least; exact enough to say whether it is more than `limit_bytes`.
+
+    Beside `counted_bytes`: what pipes, socket pairs and event polls may keep in the kernel, and the kernel's own notes
+    on each mapping. A process that hides its descriptors or mappings, or has more mappings than any program needs,
+    counts as `UNMEASURABLE`.
+    """
+    total = counted_bytes(pids)
+    try:
+        living = [pid for pid in pids if memory_of(pid) is not None]
+        total += _MAPPING_BYTES * sum(map(_mappings, living))
+        descriptors = [name for pid in living for name in _descriptors(pid)]
+    except PermissionError:
+        return UNMEASURABLE
+    at_most = total + socket_bytes() * len(descriptors)
+    return at_most if at_most <= limit_bytes else total + _buffer_bytes(descriptors)
 
 
 class TreeCpu:
@@ -97,9 +94,79 @@ class TreeCpu:
         return max(self._gone + sum(living.values()), inherited) / _TICKS_PER_S
 
 
-def is_tree_over(root_pid: int, memory_bytes: int) -> bool:
-    """True when the processes below `root_pid` hold more than `memory_bytes`; for hosts without a writable cgroup."""
-    return resident_bytes(descendants(root_pid)) > memory_bytes
+def is_over_memory(pids: Callable[[], tuple[int, ...]], memory_bytes: int) -> bool:
+    """True when `pids` hold more than `memory_bytes`; for hosts without a writable cgroup.
+
+    Two looks must agree: a process that ends or starts another program during one look may not be readable.
+    """
+    return all(held_bytes(pids(), memory_bytes) > memory_bytes for _ in range(2))
+
+
+@functools.cache
+def socket_bytes() -> int:
+    """The most that one end of a socket pair may hold: the sender's buffer, which one more message may pass."""
+    return 2 * int(Path("/proc/sys/net/core/wmem_default").read_text())
+
+
+def _buffer_bytes(descriptors: list[Path]) -> int:
+    """What the objects behind `descriptors` may hold; one that processes share counts once."""
+    sizes: dict[str, int] = {}
+    for name in descriptors:
+        try:
+            target = str(name.readlink())
+        except PermissionError:
+            target = f"socket:{name}"
+        except OSError:
+            continue  # it was closed
+        if target.startswith("socket:"):
+            sizes[target] = socket_bytes()
+        elif target.startswith(("pipe:", "anon_inode:")):
+            sizes[target if target.startswith("pipe:") else str(name)] = _PIPE_BYTES
+    return sum(sizes.values())
+
+
+def faces(pid: int) -> Iterator[Path]:
+    """Where the kernel shows `pid`: under its own number, then under each thread's. When the first thread of a process
+    has ended, its own number shows an empty process that the others still are."""
+    process = Path("/proc", str(pid))
+    yield process
+    try:
+        yield from (process / "task").iterdir()
+    except OSError:
+        return  # it ended
+
+
+def _descriptors(pid: int) -> list[Path]:
+    """Open files of `pid`; all its threads have the same (the filter refuses others). Raises PermissionError."""
+    refused: PermissionError | None = None
+    for face in faces(pid):
+        try:
+            if found := list((face / "fd").iterdir()):
+                return found
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        except PermissionError as error:
+            refused = error
+    if refused is not None:
+        raise refused
+    return []
+
+
+def _mappings(pid: int) -> int:
+    """Lines of its memory map; more than a program needs are not read to the end. Raises PermissionError."""
+    for face in faces(pid):
+        count = 0
+        try:
+            with (face / "maps").open("rb", buffering=0) as lines:
+                while chunk := lines.read(1 << 16):
+                    count += chunk.count(b"\n")
+                    if count > _MAPPINGS_AT_MOST:
+                        return UNMEASURABLE // _MAPPING_BYTES
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if count:
+            return count
+    return 0
 
 
 def _children_listed(pid: int) -> list[int]:

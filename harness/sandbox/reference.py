@@ -22,8 +22,9 @@ from harness.sandbox.conversation import Conversation, Pipes, Supervision
 from harness.sandbox.environment import guest_command, guest_environment
 from harness.sandbox.init import build_init
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
-from harness.sandbox.processes import CpuMeter, MemoryWatchdog, TreeCpu, is_tree_over
+from harness.sandbox.processes import TreeCpu, counted_bytes, descendants
 from harness.sandbox.rootfs import GuestRoot
+from harness.sandbox.watch import Limit, Watch
 from problems.canonical import text_hash
 from problems.errors import ArenaError
 
@@ -58,13 +59,22 @@ class ReferenceSandbox:
         with self._slots, self._start() as process:
             assert process.stdin is not None and process.stdout is not None and process.stderr is not None
             pipes = Pipes(to_guest=process.stdin, from_guest=process.stdout, output=process.stderr)
-            watchdog = MemoryWatchdog(lambda: is_tree_over(process.pid, job.limits.memory_bytes), self._clock)
-            supervision = Supervision(
-                on_ready=lambda: build_init(job, identity=None, is_alone_with_uid=False, is_host_watched=True),
-                is_over_memory=watchdog.has_bitten,
-                cpu_time_s=CpuMeter(TreeCpu(process.pid).read_s, self._clock).used_s,
-            )
-            ended = Conversation(pipes, job.limits, host, supervision, self._clock).run()
+            cpu = TreeCpu(process.pid)
+            is_over: dict[Limit, Callable[[], bool]] = {
+                "memory": lambda: counted_bytes(descendants(process.pid)) > job.limits.memory_bytes,
+                "cpu": lambda: cpu.read_s() >= job.limits.cpu_time_s,
+            }
+
+            def admit() -> bytes:
+                watch.start()
+                return build_init(job, identity=None, is_alone_with_uid=False, is_host_watched=True)
+
+            with Watch(is_over, process.kill, self._clock) as watch:
+                supervision = Supervision(on_ready=admit, is_over_memory=lambda: watch.broken() is not None)
+                ended = Conversation(pipes, job.limits, host, supervision, self._clock).run()
+                broken = watch.broken()
+            if broken is not None and ended.end in ("memory", "died"):
+                return msgspec.structs.replace(ended, end=broken)
             if ended.end == "died":
                 process.kill()
                 return msgspec.structs.replace(ended, error=f"exit status {process.wait()}")

@@ -99,7 +99,7 @@ def open_guest_root(
     be written.
     """
     allowed = collect_packages(packages)
-    directory = state_dir / "guest"
+    directory = state_dir.absolute() / "guest"  # guests are started elsewhere
     pointer = directory / "by-source" / _fingerprint(interpreter, allowed)
     known = _read_pointer(directory, pointer)
     if known is not None:

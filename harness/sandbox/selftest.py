@@ -19,6 +19,7 @@ import msgspec
 import orjson
 
 from harness.limits import EpisodeLimits
+from harness.sandbox.init import OPEN_FILES
 from harness.sandbox.port import GuestCallError, GuestJob, Sandbox
 from problems.canonical import foreign_text
 from problems.errors import ArenaError
@@ -38,17 +39,20 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     pids_at_most: int  # visible processes
     has_pid_namespace: bool = True  # a host's process can't be named, so the number means another one
     has_filter: bool = True
+    has_proc: bool = False  # of its own, with no process of the host in it
+    has_group: bool = False  # of the engine's making, which counts all memory, whoever holds it
     counts_processes: bool = True  # RLIMIT_NPROC is the policy's limit
 
 
-# The jail's pid 1 and the guest, and nothing of the host.
-NAMESPACED = Promises(visible=_GUEST_ROOT, writable=frozenset({"/dev/shm", "/tmp"}), pids_at_most=3)
+NAMESPACED = Promises(visible=_GUEST_ROOT, writable=frozenset({"/dev/shm", "/tmp"}), pids_at_most=0)
 UNNAMESPACED = Promises(visible=frozenset(), writable=frozenset({_TEMPORARY}), pids_at_most=0, has_pid_namespace=False)
 CONTAINED = Promises(
     visible=_GUEST_ROOT | {".dockerenv", "etc", "run", "sys"},
     writable=frozenset({"/tmp"}),
     writable_too=frozenset({"/dev/shm", "/dev/mqueue"}),
     pids_at_most=3,
+    has_proc=True,
+    has_group=True,
     counts_processes=False,
 )
 
@@ -76,6 +80,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     limits_host: bool
     changes_times: bool
     opens_queues: bool
+    opens_sockets: bool
+    locks_files: bool
+    watches_files: bool
+    maps_without_file: bool
+    grows_buffers: bool
+    hides_files: bool
+    reads_counters: bool
+    sees_first_process: bool
     makes_namespace: bool
     rlimits: dict[str, int]
 
@@ -110,6 +122,7 @@ def inspect(sandbox: Sandbox, *, is_uid_own: bool, promises: Promises = NAMESPAC
 def broken_promises(report: Report, *, is_uid_own: bool, promises: Promises = NAMESPACED) -> tuple[str, ...]:
     """The promises that `report` shows broken, in words."""
     limits = {"CORE": 0, "FSIZE": _LIMITS.disk_bytes, "CPU": _LIMITS.cpu_time_s + 1, "AS": _LIMITS.memory_bytes}
+    limits |= {"SIGPENDING": 0, "NOFILE": OPEN_FILES}
     if promises.counts_processes:
         limits["NPROC"] = _LIMITS.processes
     writable = {_TEMPORARY if directory == report.temporary else directory for directory in report.writable}
@@ -117,6 +130,7 @@ def broken_promises(report: Report, *, is_uid_own: bool, promises: Promises = NA
         writable = set(report.writable)
     is_writable_as_promised = promises.writable <= writable <= promises.writable | promises.writable_too
     is_host_reached = not promises.has_pid_namespace and (report.signals_host or report.limits_host)
+    is_memory_hidden = report.maps_without_file or report.grows_buffers or report.hides_files
     checks = {
         "it runs as the host's user": is_uid_own and report.uid == os.getuid(),
         "it runs as root": is_uid_own and 0 in (report.uid, report.gid),
@@ -133,6 +147,12 @@ def broken_promises(report: Report, *, is_uid_own: bool, promises: Promises = NA
         "it reaches a process of the host": is_host_reached,
         "it changes a file of the host": report.changes_times,
         "it makes kernel objects that outlive it": promises.has_filter and report.opens_queues,
+        "it opens sockets": promises.has_filter and report.opens_sockets,
+        "it locks files that others see": promises.has_filter and report.locks_files,
+        "it watches files that others see": promises.has_filter and report.watches_files,
+        "it holds memory that no count shows": not promises.has_group and is_memory_hidden,
+        "it reads counters of the whole host": not promises.has_proc and report.reads_counters,
+        "it sees the jail's first process": not promises.has_proc and report.sees_first_process,
         "it can make namespaces": report.makes_namespace,
         "its limits are not set": any(report.rlimits[name] > value for name, value in limits.items()),
     }

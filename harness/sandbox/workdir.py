@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import re
 import stat
@@ -18,13 +19,14 @@ from pathlib import Path
 
 import msgspec
 
+from harness.sandbox.processes import UNMEASURABLE, faces, shown_memory
+
 _PREFIX = "arena-work-"
 _NAME = re.compile(rf"{_PREFIX}(\d+)-\w+")
 _BLOCK_BYTES = 512
-_ENTRIES_AT_MOST = 20_000
+FILES_AT_MOST = 20_000  # names in a guest's own folders, at every level
 _DEPTH_AT_MOST = 64
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-UNMEASURABLE = 1 << 62
 
 
 class WorkDirectory(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,15 +63,11 @@ def measure(work: WorkDirectory, pids: tuple[int, ...], file_limit_bytes: int) -
     open_files: dict[int, int] = {}
     mapped: set[int] = set()
     try:
-        with _eyes_of(work.owner):
+        with reading_as(work.owner):
             total = _listed_bytes(work.path)
             for pid in pids:
-                try:
-                    open_files |= _deleted_open_files(pid, work.device)
-                    mapped |= _deleted_mapped_files(pid, work.path)
-                except PermissionError:
-                    if not _is_ending(pid):
-                        raise
+                open_files |= _deleted_open_files(pid, work.device)
+                mapped |= _deleted_mapped_files(pid, work.path)
     except PermissionError:
         return UNMEASURABLE
     return total + sum(open_files.values()) + file_limit_bytes * len(mapped - open_files.keys())
@@ -115,9 +113,10 @@ def _empty(directory: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def _eyes_of(uid: int | None) -> Iterator[None]:
-    """This thread looks at files and processes as `uid`: what it owns is open to it, without a capability that root
-    may lack in a container, and nothing that a guest puts in the way is looked at with root's rights."""
+def reading_as(uid: int | None) -> Iterator[None]:
+    """This thread looks at files and processes as `uid` (None: as itself). What that uid owns is open to it, without a
+    capability that root may lack in a container, and nothing that a guest puts in the way is looked at with root's
+    rights."""
     if uid is None:
         yield
         return
@@ -145,7 +144,7 @@ def _listed_bytes(path: Path) -> int:
                         continue  # it was deleted meanwhile
                     total += facts.st_blocks * _BLOCK_BYTES
                     entries += 1
-                    if entries > _ENTRIES_AT_MOST or depth > _DEPTH_AT_MOST:
+                    if entries > FILES_AT_MOST or depth > _DEPTH_AT_MOST:
                         return UNMEASURABLE
                     if stat.S_ISDIR(facts.st_mode):
                         waiting.append((entry.path, depth + 1))
@@ -164,10 +163,10 @@ def _names(directory: int) -> list[str]:
 
 
 def _deleted_open_files(pid: int, device: int) -> dict[int, int]:
-    """inode -> bytes of files without a name that any thread of `pid` has open; threads may have own tables."""
+    """inode -> bytes of files without a name that `pid` has open."""
     found: dict[int, int] = {}
-    for thread in _entries(Path("/proc", str(pid), "task")):
-        for descriptor in _entries(thread / "fd"):
+    for face in _living(pid):
+        for descriptor in _entries(face / "fd"):
             try:
                 facts = descriptor.stat()
             except (FileNotFoundError, ProcessLookupError):
@@ -177,12 +176,10 @@ def _deleted_open_files(pid: int, device: int) -> dict[int, int]:
     return found
 
 
-def _is_ending(pid: int) -> bool:
-    """True for a process without memory: it is dead or dying, the kernel shows nothing of it, and it does no more."""
-    try:
-        return Path("/proc", str(pid), "statm").read_text().startswith("0 ")
-    except OSError:
-        return True
+def _living(pid: int) -> Iterator[Path]:
+    """A face of `pid` that is not dead: the kernel shows nothing of one that is. One is enough, as all threads of a
+    process have the same files and mappings."""
+    return itertools.islice((face for face in faces(pid) if shown_memory(face) is not None), 1)
 
 
 def _entries(directory: Path) -> tuple[Path, ...]:
@@ -190,13 +187,22 @@ def _entries(directory: Path) -> tuple[Path, ...]:
         return tuple(directory.iterdir())
     except (FileNotFoundError, ProcessLookupError):
         return ()  # it ended
+    except PermissionError:
+        if shown_memory(directory.parent) is None:
+            return ()  # it is about to
+        raise
 
 
 def _deleted_mapped_files(pid: int, path: Path) -> set[int]:
     """Inodes of files without a name, once below `path`, that `pid` has mapped."""
-    try:
-        lines = Path("/proc", str(pid), "maps").read_text(errors="replace").splitlines()
-    except (FileNotFoundError, ProcessLookupError):
-        return set()
+    lines: list[str] = []
+    for face in _living(pid):
+        try:
+            lines = (face / "maps").read_text(errors="replace").splitlines()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        except PermissionError:
+            if shown_memory(face) is not None:  # else it is about to end
+                raise
     fields = (line.split(None, 5) for line in lines if line.endswith(" (deleted)"))
     return {int(field[4]) for field in fields if len(field) == 6 and field[5].startswith(f"{path}/")}

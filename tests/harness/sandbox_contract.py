@@ -86,6 +86,41 @@ class SandboxContract:
         assert json.loads(ended.claim)[:4] == ["p", 4, 4, "7\n"]
         assert [method for method, _ in host.calls].count("tool.call") == 9
 
+    def test_an_honest_agent_has_processes_pipes_copies_and_a_database_in_memory(self, sandbox):
+        source = """
+import asyncio, multiprocessing, os, shutil, sqlite3, sys, tempfile
+async def echo():
+    pipes = dict(stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE)
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", "print(input())", **pipes)
+    return (await child.communicate(b"told"))[0].decode()
+def square(number): return number * number
+def pool():
+    with multiprocessing.Pool(2) as workers: return workers.map(square, [1, 2])
+def agent_main(p):
+    here, there = multiprocessing.Pipe()
+    child = multiprocessing.Process(target=there.send, args=(5,))
+    child.start()
+    sent = here.recv()
+    child.join()
+    with tempfile.TemporaryDirectory() as folder:
+        open(folder + "/a", "w").write("x" * 100_000)
+        shutil.copy(folder + "/a", folder + "/b")
+        size = os.path.getsize(folder + "/b")
+        tables = []
+        for name in (":memory:", f"file:{folder}/db?nolock=1"):
+            database = sqlite3.connect(name, uri=True)
+            database.execute("create table t(a)")
+            database.execute("insert into t values(7)")
+            database.commit()
+            tables += database.execute("select a from t").fetchone()
+    return [asyncio.run(echo()), sent, size, tables, pool(), os.cpu_count() > 0]
+"""
+        squares = [1, 4]
+        if sandbox.level.name == "landlock":  # no /dev/shm: no locks of multiprocessing, and no pools
+            source, squares = source.replace("pool(), os", "[], os"), []
+        ended = run(source, None, sandbox)
+        assert ended.claim and json.loads(ended.claim) == ["told\n", 5, 100_000, [7, 7], squares, True], ended
+
     def test_the_host_cannot_be_seen_from_inside(self, sandbox, tmp_path):
         secret = tmp_path / "answers.json"
         secret.write_text("42")

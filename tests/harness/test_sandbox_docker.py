@@ -90,7 +90,7 @@ LIMITS = EpisodeLimits(memory_bytes=1 << 30, processes=64, disk_bytes=64 << 20)
 GOLDEN = """docker run --rm --interactive --name arena-jail-1-2 --label agent-arena.host=77 --pull never
 --log-driver none --network none --read-only --cap-drop ALL --security-opt no-new-privileges --pids-limit 64
 --memory 1073741824 --memory-swap 1073741824 --user 60600:60600 --hostname guest --workdir /tmp
---tmpfs /tmp:rw,noexec,nosuid,nodev,mode=1777,size=67108864 --shm-size 1048576
+--tmpfs /tmp:rw,noexec,nosuid,nodev,mode=1777,size=67108864,nr_inodes=20000 --shm-size 1048576
 --env PATH=/opt/py/bin --env HOME=/tmp --env TMPDIR=/tmp --env LANG=C.UTF-8 --env LD_LIBRARY_PATH=/opt/py/lib
 --env MALLOC_ARENA_MAX=2 --env PYTHONHOME=/opt/py --env PYTHONHASHSEED=0 --env PYTHONDONTWRITEBYTECODE=1
 --env PYTHONUTF8=1 {runtime}IMAGE /opt/py/bin/python3 -s -P /arena/runner.py""".replace("IMAGE", IMAGE)

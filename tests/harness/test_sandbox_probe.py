@@ -65,15 +65,18 @@ def test_a_jail_with_a_weak_filter_is_found_out(jail):
     broken = inspect(weak, is_uid_own=False)
     # A user namespace entered as an ordinary user forbids more of them by itself (--disable-userns).
     assert ("it can make namespaces" in broken) == (best.bubblewrap.entry == "root")
+    assert {"it opens sockets", "it locks files that others see", "it watches files that others see"} <= set(broken)
+    assert {"it holds memory that no count shows", "it reads counters of the whole host"} <= set(broken)
 
 
 SOUND = Report(
-    uid=60_600, gid=60_600, groups=(), capabilities=("0" * 16,) * 3, no_new_privileges="1", seccomp="2", pids=(1, 2),
+    uid=60_600, gid=60_600, groups=(), capabilities=("0" * 16,) * 3, no_new_privileges="1", seccomp="2", pids=(),
     root=("arena", "dev", "lib", "lib64", "opt", "proc", "tmp", "usr"), environment=(), temporary="/tmp",
     writable=("/dev/shm", "/tmp"), reads_file=False, reads_passwd=False, reaches_port=False, reaches_socket=False,
     reaches_path=False, signals_host=False, limits_host=False, changes_times=False, opens_queues=False,
-    makes_namespace=False,
-    rlimits={"CORE": 0, "FSIZE": 1, "NOFILE": 1, "CPU": 1, "AS": 1, "NPROC": 1},
+    makes_namespace=False, opens_sockets=False, locks_files=False, watches_files=False, maps_without_file=False,
+    grows_buffers=False, hides_files=False, reads_counters=False, sees_first_process=False,
+    rlimits={"CORE": 0, "FSIZE": 1, "NOFILE": 1, "CPU": 1, "AS": 1, "NPROC": 1, "SIGPENDING": 0},
 )  # fmt: skip
 
 
@@ -81,7 +84,12 @@ SOUND_WITHOUT_NAMESPACES = msgspec.structs.replace(
     SOUND, pids=(), root=(), temporary="/tmp/arena-work-1-x", writable=("/tmp/arena-work-1-x",)
 )
 SOUND_IN_A_CONTAINER = msgspec.structs.replace(
-    SOUND, root=(*SOUND.root, ".dockerenv", "etc", "sys"), rlimits={**SOUND.rlimits, "NPROC": 2**63}
+    SOUND,
+    pids=(1,),
+    reads_counters=True,
+    sees_first_process=True,
+    root=(*SOUND.root, ".dockerenv", "etc", "sys"),
+    rlimits={**SOUND.rlimits, "NPROC": 2**63},
 )
 
 
@@ -113,7 +121,17 @@ def test_a_sound_report_breaks_no_promise():
         {"changes_times": True},
         {"opens_queues": True},
         {"makes_namespace": True},
-        {"rlimits": {"CORE": 0, "FSIZE": 1, "NOFILE": 1, "CPU": 1, "AS": 2**63, "NPROC": 1}},
+        {"opens_sockets": True},
+        {"locks_files": True},
+        {"watches_files": True},
+        {"maps_without_file": True},
+        {"grows_buffers": True},
+        {"hides_files": True},
+        {"reads_counters": True},
+        {"sees_first_process": True},
+        {"rlimits": {**SOUND.rlimits, "AS": 2**63}},
+        {"rlimits": {**SOUND.rlimits, "SIGPENDING": 1}},
+        {"rlimits": {**SOUND.rlimits, "NOFILE": 4096}},
     ],
     ids=lambda change: "-".join(change),
 )

@@ -197,3 +197,10 @@ def test_the_libraries_of_a_root_are_found_for_a_guest_that_does_not_have_it_as_
     assert any(list(path.glob("libc.so*")) for path in library_directories(guest_root().path))
     with pytest.raises(ArenaError):
         loader("riscv64")
+
+
+def test_a_root_named_from_here_is_found_from_everywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    root = open_guest_root(Path("state"))
+    assert root.path.is_absolute() and root.path.parent == tmp_path / "state" / "guest"
+    assert open_guest_root(Path("state")) == root

@@ -12,22 +12,26 @@ import pytest
 from harness.sandbox.seccomp import (
     ALLOW,
     ARCHITECTURES,
-    DENIED,
-    DENIED_WITH_HOST_UID,
-    DENIED_WITHOUT_NAMESPACES,
-    EMPTY_NETWORK_FAMILIES,
     ERRNO,
     FIRST_UNKNOWN_CALL,
-    HARMLESS_IOCTLS,
     JUMP_EQUAL,
     JUMP_GREATER_EQUAL,
     JUMP_SET,
     KILL,
     LOAD,
     RETURN,
-    SELF_ONLY,
     Architecture,
     build_filter,
+)
+from harness.sandbox.syscalls import (
+    DENIED,
+    DENIED_WITH_HOST_UID,
+    DENIED_WITHOUT_NAMESPACES,
+    HARMLESS_FCNTLS,
+    HARMLESS_IOCTLS,
+    REFUSED_ADVICE,
+    REFUSED_PRCTLS,
+    SELF_ONLY,
 )
 
 EPERM = ERRNO | errno.EPERM
@@ -62,7 +66,8 @@ def evaluate(program: bytes, architecture: Architecture, number: int, *arguments
 def test_every_denied_call_is_refused_and_every_other_one_passes(architecture):
     program = build_filter(architecture)
     denied = set(architecture.denied_numbers())
-    special = {architecture.ioctl, architecture.socket, architecture.clone, architecture.clone3}
+    named = ("ioctl", "fcntl", "socket", "socketpair", "clone", "clone3")
+    special = {getattr(architecture, name) for name in named}
     for number in range(600):
         expected = EPERM if number in denied else ENOSYS if number >= FIRST_UNKNOWN_CALL else ALLOW
         if number not in special:
@@ -85,16 +90,6 @@ def test_terminal_injection_is_refused_also_with_high_bits_set(architecture):
     assert evaluate(program, architecture, architecture.ioctl, 0, 0x5413) == ALLOW
     for command in (0x5412, 0x541C, 0x5412 | 1 << 32):
         assert evaluate(program, architecture, architecture.ioctl, 0, command) == EPERM
-
-
-@PLATFORMS
-@pytest.mark.parametrize("families", [(), (1,), EMPTY_NETWORK_FAMILIES, (1, 2, 10, 16)])
-def test_only_the_listed_socket_families_open(architecture, families):
-    program = build_filter(architecture, families)
-    for family in range(50):
-        expected = ALLOW if family in families else NO_FAMILY
-        assert evaluate(program, architecture, architecture.socket, family) == expected
-    assert evaluate(program, architecture, architecture.denied_numbers()[0]) == EPERM
 
 
 @PLATFORMS
@@ -122,12 +117,13 @@ def test_every_jump_stays_inside_the_program(architecture):
 
 
 SHARED = pytest.mark.parametrize("exposure", ["own-uid", "host-uid"])
+EVERYWHERE = pytest.mark.parametrize("exposure", ["namespaces", "own-uid", "host-uid"])
 
 
 @PLATFORMS
-@SHARED
-def test_without_namespaces_no_socket_reaches_anybody_but_its_own_pair(architecture, exposure):
-    program = build_filter(architecture, (), exposure)
+@EVERYWHERE
+def test_no_socket_reaches_anybody_but_its_own_pair(architecture, exposure):
+    program = build_filter(architecture, exposure)
     for family in range(50):
         assert evaluate(program, architecture, architecture.socket, family) == NO_FAMILY
         expected = ALLOW if family == AF_UNIX else NO_FAMILY
@@ -135,8 +131,8 @@ def test_without_namespaces_no_socket_reaches_anybody_but_its_own_pair(architect
     assert evaluate(program, architecture, architecture.sendto, 3, 0x7000, 8, 0, 0, 0) == ALLOW  # send()
     for address in (1, 1 << 32, 0xFFFFFFFF_00000000):
         assert evaluate(program, architecture, architecture.sendto, 3, 0x7000, 8, 0, address, 16) == EPERM
-    for name in ("connect", "bind", "listen", "accept", "accept4", "sendmsg", "sendmmsg"):
-        number = DENIED_WITHOUT_NAMESPACES[name][architecture.column]
+    for name in ("connect", "bind", "listen", "accept", "accept4", "sendmsg", "sendmmsg", "setsockopt"):
+        number = DENIED[name][architecture.column]
         assert number is not None and evaluate(program, architecture, number, 3) == EPERM
 
 
@@ -144,7 +140,7 @@ def test_without_namespaces_no_socket_reaches_anybody_but_its_own_pair(architect
 @SHARED
 @pytest.mark.parametrize("name", SELF_ONLY)
 def test_without_a_pid_namespace_a_process_changes_only_itself(architecture, exposure, name):
-    program = build_filter(architecture, (), exposure)
+    program = build_filter(architecture, exposure)
     numbers, arguments = SELF_ONLY[name]
     number = numbers[architecture.column]
     assert evaluate(program, architecture, number, *[0] * 6) == ALLOW
@@ -155,20 +151,59 @@ def test_without_a_pid_namespace_a_process_changes_only_itself(architecture, exp
 
 
 @PLATFORMS
-@SHARED
-def test_without_namespaces_only_harmless_requests_reach_a_device(architecture, exposure):
-    program = build_filter(architecture, (), exposure)
+@EVERYWHERE
+def test_only_harmless_requests_reach_a_device(architecture, exposure):
+    program = build_filter(architecture, exposure)
     for command in HARMLESS_IOCTLS:
         assert evaluate(program, architecture, architecture.ioctl, 0, command) == ALLOW
     for command in (0x5412, 0x541C, 0x40086602, 0x401C5820, 0):
         assert evaluate(program, architecture, architecture.ioctl, 0, command) == EPERM
-    assert evaluate(program, architecture, architecture.prctl, 4, 0) == EPERM  # PR_SET_DUMPABLE
+    for option in REFUSED_PRCTLS:
+        assert evaluate(program, architecture, architecture.prctl, option, 0) == EPERM
     assert evaluate(program, architecture, architecture.prctl, 38, 1) == ALLOW  # PR_SET_NO_NEW_PRIVS
 
 
 @PLATFORMS
+@EVERYWHERE
+def test_files_are_duplicated_and_closed_but_neither_locked_nor_watched(architecture, exposure):
+    program = build_filter(architecture, exposure)
+    for command in HARMLESS_FCNTLS:
+        assert evaluate(program, architecture, architecture.fcntl, 3, command) == ALLOW
+    for command in (*range(5, 50), *range(1024, 1027), *range(1031, 1060)):
+        assert evaluate(program, architecture, architecture.fcntl, 3, command) == EPERM, command
+        assert evaluate(program, architecture, architecture.fcntl, 3, command | 1 << 32) == EPERM, command
+    for flags, answer in ((0, ALLOW), (4, ALLOW), (2, EPERM), (6, EPERM)):
+        assert evaluate(program, architecture, architecture.close_range, 3, 9, flags) == answer
+
+
+@PLATFORMS
+@EVERYWHERE
+def test_memory_is_private_or_has_a_file_and_stays_where_it_is_counted(architecture, exposure):
+    program = build_filter(architecture, exposure)
+    private, shared, validated, anonymous, huge = 2, 1, 3, 0x20, 0x40000
+    for flags in (private, shared, validated, private | anonymous, private | anonymous | 0x20000):
+        assert evaluate(program, architecture, architecture.mmap, 0, 4096, 3, flags) == ALLOW
+    for flags in (shared | anonymous, validated | anonymous, private | anonymous | huge, shared | huge):
+        assert evaluate(program, architecture, architecture.mmap, 0, 4096, 3, flags) == EPERM
+    for advice in range(30):
+        answer = EPERM if advice in REFUSED_ADVICE else ALLOW
+        assert evaluate(program, architecture, architecture.madvise, 0, 4096, advice) == answer
+
+
+@PLATFORMS
+@EVERYWHERE
+def test_all_threads_of_a_process_have_the_same_files(architecture, exposure):
+    program = build_filter(architecture, exposure)
+    thread, files = 0x10000, 0x400
+    assert evaluate(program, architecture, architecture.clone, thread) == EPERM
+    assert evaluate(program, architecture, architecture.clone, thread | 0xB00) == EPERM
+    assert evaluate(program, architecture, architecture.clone, thread | files) == ALLOW
+    assert evaluate(program, architecture, architecture.clone, files | 17) == ALLOW
+
+
+@PLATFORMS
 def test_with_the_hosts_uid_no_attribute_of_a_file_can_be_changed(architecture):
-    own, shared = build_filter(architecture, (), "own-uid"), build_filter(architecture, (), "host-uid")
+    own, shared = build_filter(architecture, "own-uid"), build_filter(architecture, "host-uid")
     for pair in DENIED_WITH_HOST_UID.values():
         number = pair[architecture.column]
         if number is not None:
@@ -179,7 +214,7 @@ def test_with_the_hosts_uid_no_attribute_of_a_file_can_be_changed(architecture):
 @PLATFORMS
 @SHARED
 def test_every_jump_of_the_stricter_filters_stays_inside_too(architecture, exposure):
-    program = build_filter(architecture, (), exposure)
+    program = build_filter(architecture, exposure)
     for index in range(len(program) // 8):
         code, if_true, if_false, _ = struct.unpack_from("HBBI", program, 8 * index)
         assert code in (LOAD, RETURN) or index + 1 + max(if_true, if_false) < len(program) // 8
@@ -209,7 +244,7 @@ def test_every_number_is_the_kernel_headers_number(machine):
     tables = {**DENIED, **DENIED_WITHOUT_NAMESPACES, **DENIED_WITH_HOST_UID}
     ours = {name: pair[architecture.column] for name, pair in tables.items()}
     ours |= {name: numbers[architecture.column] for name, (numbers, _) in SELF_ONLY.items()}
-    named = ("ioctl", "socket", "socketpair", "sendto", "prctl", "clone", "clone3")
+    named = ("ioctl", "fcntl", "mmap", "madvise", "socket", "socketpair", "sendto", "prctl", "clone", "clone3")
     ours |= {name: getattr(architecture, name) for name in named}
     compared = {name: number for name, number in ours.items() if name in known}
     assert len(compared) > 80

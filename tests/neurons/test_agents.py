@@ -60,6 +60,20 @@ def test_the_shipped_baseline_is_accepted(arena: Arena) -> None:
     assert hashlib.sha256(reference_agent(BASELINE).source.encode()).hexdigest() in shown
 
 
+def test_a_state_folder_may_be_named_from_where_the_command_is_called(
+    arena: Arena, desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = reference_agent(BASELINE).source
+    monkeypatch.chdir(desk.parent)
+    levels = []
+    for place in (str(desk / "state"), f"{desk.name}/relative"):
+        code, shown, told = arena("run", source, "--state-dir", place, "--count", "1", "--json")
+        assert code == 0, told
+        levels.append([row["sandbox"]["name"] for row in json.loads(shown)])
+    assert levels[0] == levels[1]  # the same jail, and not none because its guest could not be found
+    assert list((desk / "relative" / "guest").iterdir())
+
+
 @pytest.mark.parametrize(
     ("source", "error", "said"),
     [

@@ -18,6 +18,7 @@ Harm = Literal[
     "left",  # a process of the guest is still there
     "privilege",  # a process of the guest is root, has a capability, or could get one
     "calls",  # a system call was let through
+    "counters",  # a number of the whole host, or its name for this start, came out
     "record",  # the record holds something that the host did not do
     "score",  # the answer counted
 ]  # fmt: skip
@@ -42,6 +43,10 @@ ATTACKS = (
     Attack(agent="read_descriptors", success="descriptor"),
     Attack(agent="read_process_memory", success="memory"),
     Attack(agent="read_other_agent", success="plan", beside="neighbour"),
+    Attack(agent="read_counters", success="counters"),
+    Attack(agent="hear_locks", success="plan", beside="speak_by_locks"),
+    Attack(agent="hear_record_locks", success="plan", beside="speak_by_locks"),
+    Attack(agent="hear_reads", success="plan", beside="speak_by_reads"),
     Attack(agent="connect_tcp", success="knock"),
     Attack(agent="send_udp", success="knock"),
     Attack(agent="connect_abstract_socket", success="knock"),
@@ -103,6 +108,10 @@ MIB = 1 << 20
 BOMBS = (
     Bomb(agent="bomb_memory_one", limits={"memory_bytes": 160 * MIB}, amount=60, little=3, stops=("memory",)),
     Bomb(agent="bomb_memory_many", limits={"memory_bytes": 160 * MIB}, amount=12, little=1, stops=("memory",)),
+    Bomb(agent="bomb_memory_hidden", limits={"memory_bytes": 160 * MIB}, amount=12, little=1, stops=("memory",)),
+    Bomb(agent="bomb_memory_unmapped", limits={"memory_bytes": 160 * MIB}, amount=40, little=0, stops=("raised",)),
+    Bomb(agent="bomb_socket_buffers", limits={"memory_bytes": 160 * MIB}, amount=12, little=1, stops=("memory",)),
+    Bomb(agent="bomb_names", limits={"agent_time_ms": 60_000}, amount=400_000, little=1_000, stops=("disk",)),
     Bomb(agent="bomb_forks", limits={"processes": 20}, amount=200, little=3, stops=("processes",)),
     Bomb(agent="bomb_threads", limits={"processes": 20}, amount=200, little=3, stops=("processes",)),
     Bomb(agent="bomb_disk", limits={"disk_bytes": 8 * MIB}, amount=40, little=0, stops=("disk",)),

@@ -37,6 +37,7 @@ _QUEUE_CALLS = {
     "aarch64": {"mq_open": 180, "mq_unlink": 181, "mq_timedsend": 182, "mq_timedreceive": 183},
 }
 MACHINE = os.uname().machine
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Grounds:
@@ -116,7 +117,8 @@ class Grounds:
 
     def stolen(self, text: str) -> set[str]:
         """The kinds of secrets that `text` holds."""
-        return {secret.partition("-")[0] for secret in self.secrets if secret in text}
+        found = {secret.partition("-")[0] for secret in self.secrets if secret in text}
+        return found | ({"counters"} if _BOOT.read_text().strip() in text else set())
 
     def can_be_entered(self) -> bool:
         """True when a door that the guest opened lets the host in: then others could talk to it."""
@@ -224,6 +226,32 @@ _CALLS: dict[str, tuple[int | None, int | None, list[int]]] = {
     "name_to_handle_at": (303, 264, [_BAD, 0, 0, 0, 0]),
     "personality": (135, 92, [0xFFFFFFFF]),
     "execveat": (322, 281, [_BAD, 0, 0, 0, 0]),
+    "inotify_init1": (294, 26, [_BAD & 0xFFFF]),
+    "inotify_add_watch": (254, 27, [_BAD, 0, 0]),
+    "flock": (73, 32, [_BAD, 1]),
+    "fcntl F_SETLK": (72, 25, [_BAD, 6, 0]),
+    "fcntl F_GETLK": (72, 25, [_BAD, 5, 0]),
+    "fcntl F_OFD_SETLK": (72, 25, [_BAD, 37, 0]),
+    "fcntl F_SETLEASE": (72, 25, [_BAD, 1024, 0]),
+    "fcntl F_NOTIFY": (72, 25, [_BAD, 1026, 0]),
+    "fcntl F_SETPIPE_SZ": (72, 25, [_BAD, 1031, 1 << 20]),
+    "fcntl F_SET_RW_HINT": (72, 25, [_BAD, 1036, 0]),
+    "setsockopt": (54, 208, [_BAD, 1, 7, 0, 0]),
+    "sendmsg": (46, 211, [_BAD, 0, 0]),
+    "splice": (275, 76, [_BAD, 0, _BAD, 0, 1, 0]),
+    "vmsplice": (278, 75, [_BAD, 0, 1, 0]),
+    "sendfile": (40, 71, [_BAD, _BAD, 0, 1]),
+    "sysinfo": (99, 179, [0]),
+    "mincore": (27, 232, [1, 1, 0]),
+    "fadvise64": (221, 223, [_BAD, 0, 0, 4]),
+    "mmap shared": (9, 222, [0, 0, 3, 0x21, _BAD, 0]),
+    "mmap huge": (9, 222, [0, 0, 3, 0x40022, _BAD, 0]),
+    "madvise pageout": (28, 233, [1, 1, 21]),
+    "prctl filter": (157, 167, [22, 99, 0, 0, 0]),
+    "prctl dumpable": (157, 167, [4, 99, 0, 0, 0]),
+    "clone with own files": (56, 220, [0x10000, 0, 0, 0, 0]),
+    "close_range unshare": (436, 436, [9, 8, 2]),
+    "socket unix": (41, 198, [1, 0xFF, 0]),
     "socket netlink": (41, 198, [16, 0xFF, 0]),
     "socket packet": (41, 198, [17, 0xFF, 0]),
     "socket vsock": (41, 198, [40, 0xFF, 0]),

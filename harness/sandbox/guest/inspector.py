@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
+import mmap
 import os
 import platform
 import resource
 import socket
 import struct
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 _CLONE_NEWUSER = 0x10000000
@@ -21,6 +26,10 @@ _PR_GET_SECCOMP, _PR_GET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_IS_SET =
 _CAPABILITY_VERSION = 0x20080522
 _CAPABILITIES = 64
 _MQ_OPEN = {"x86_64": 240, "aarch64": 180}
+_PR_SET_DUMPABLE = 4
+_F_SETPIPE_SZ = 1031
+_COUNTERS = ("stat", "loadavg", "meminfo", "vmstat", "locks", "sys/fs/file-nr", "sys/kernel/random/boot_id")
+_WATCHED_S = 0.15  # the host looks every 100 ms: a host that may not see its guest is found out here
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -132,10 +141,74 @@ def _can_open_queues() -> bool:
     return ctypes.get_errno() != errno.EPERM
 
 
+def _succeeds(*attempts: Callable[[], object]) -> bool:
+    """True when one of them does not raise."""
+    for attempt in attempts:
+        try:
+            attempt()
+        except OSError:
+            continue
+        return True
+    return False
+
+
+def _can_lock() -> bool:
+    """A lock on a file of the guest root, of each kind; given back at once."""
+    with Path(sys.argv[0]).open("rb") as file:
+        return _succeeds(
+            lambda: fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB),
+            lambda: fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB),
+            lambda: fcntl.fcntl(file, fcntl.F_NOTIFY, 0),
+        )
+
+
+def _can_watch() -> bool:
+    descriptor = _LIBC.inotify_init1(0)
+    if descriptor >= 0:
+        os.close(descriptor)
+    return bool(descriptor >= 0)
+
+
+def _can_map_without_file() -> bool:
+    def map_zero() -> None:
+        with Path("/dev/zero").open("r+b", buffering=0) as zero:
+            mmap.mmap(zero.fileno(), mmap.PAGESIZE).close()
+
+    return _succeeds(lambda: mmap.mmap(-1, mmap.PAGESIZE).close(), map_zero)
+
+
+def _can_grow_buffers() -> bool:
+    """Larger buffers, files in flight, pages held by a pipe; the calls get no page and no file to hold."""
+    left, right = socket.socketpair()
+    readable, writable = os.pipe()
+    try:
+        with left, right:
+            return _succeeds(
+                lambda: left.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20),
+                lambda: left.sendmsg([b"x"]),
+                lambda: fcntl.fcntl(writable, _F_SETPIPE_SZ, 1 << 17),
+                lambda: os.splice(readable, writable, 0),
+                lambda: os.sendfile(writable, readable, 0, 0),
+            )
+    finally:
+        os.close(readable)
+        os.close(writable)
+
+
+def _can_count() -> bool:
+    """Numbers that all guests of a host change together."""
+    return _LIBC.sysinfo(ctypes.create_string_buffer(256)) == 0 or any(_can_read(f"/proc/{name}") for name in _COUNTERS)
+
+
+def _sees_first_process() -> bool:
+    return _can_read("/proc/1/cmdline") or _succeeds(lambda: os.close(os.open("/proc/1/mem", os.O_RDONLY)))
+
+
 def agent_main(problem: dict[str, object]) -> dict[str, object]:
     """The report, as the claim of this run."""
     canaries = problem["canaries"]
     assert isinstance(canaries, dict)
+    time.sleep(_WATCHED_S)
     return {
         "uid": os.getuid(),
         "gid": os.getgid(),
@@ -157,9 +230,17 @@ def agent_main(problem: dict[str, object]) -> dict[str, object]:
         "limits_host": _can_limit(int(canaries["pid"])),
         "changes_times": _can_change_times(str(canaries["file"])),
         "opens_queues": _can_open_queues(),
+        "opens_sockets": _succeeds(lambda: socket.socket(socket.AF_UNIX).close()),
+        "locks_files": _can_lock(),
+        "watches_files": _can_watch(),
+        "maps_without_file": _can_map_without_file(),
+        "grows_buffers": _can_grow_buffers(),
+        "hides_files": _LIBC.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0) == 0,
+        "reads_counters": _can_count(),
+        "sees_first_process": _sees_first_process(),
         "makes_namespace": _LIBC.unshare(_CLONE_NEWUSER) == 0,
         "rlimits": {
             name: resource.getrlimit(getattr(resource, "RLIMIT_" + name))[1]
-            for name in ("CORE", "FSIZE", "NOFILE", "CPU", "AS", "NPROC")
+            for name in ("CORE", "FSIZE", "NOFILE", "CPU", "AS", "NPROC", "SIGPENDING")
         },
     }

@@ -7,7 +7,8 @@ agent is loaded and cannot be given back (sandbox notes, sections 4 and 8).
 
 Frame     4-byte big-endian length, then one UTF-8 JSON object (JSON-RPC 2.0).
 guest ->  ready      {"python": "3.11.7"}                                  no id; the host may now confine the process
-host  ->  init       {"source", "problem", "schemas", "models", "identity", "rlimits", "frame_bytes", "watch_host"}
+host  ->  init       {"source", "problem", "schemas", "models", "identity", "rlimits", "frame_bytes", "filter",
+                      "watch_host"}
 guest ->  tool.call  {"name", "arguments"}                                 id, answered
 guest ->  llm.chat   {"model", "messages", ...}                            id, answered
 guest ->  final      {"claim": any} or {"error": str, "kind": str}         no id, ends the run
@@ -25,6 +26,7 @@ import threading
 import types
 
 _EXIT_HOST_GONE = 3
+_PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _SECCOMP_MODE_FILTER = 22, 38, 2
 _ERROR_CHARS = 500
 _ENVELOPE_BYTES = 1024
 
@@ -124,6 +126,17 @@ def _confine(identity: int | None, rlimits: dict[str, list[int]]) -> None:
         resource.setrlimit(which, (soft, hard))
 
 
+def _install(program: bytes) -> None:
+    """Put a system-call filter on this process, where the level could not do it before the runner started."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    buffer = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("=H6xQ", len(program) // 8, ctypes.addressof(buffer))
+    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, header, 0, 0):
+        raise OSError(ctypes.get_errno(), "the system-call filter cannot be installed")
+
+
 def _load(source: str) -> types.ModuleType:
     """The agent as a module. `source` is compiled as text, so an encoding cookie means nothing (notes, gotcha 10)."""
     module = types.ModuleType("agent")
@@ -187,6 +200,8 @@ def main() -> None:
     if init["watch_host"]:
         channel.watch()
     _confine(init["identity"], init["rlimits"])
+    if init["filter"]:
+        _install(bytes.fromhex(init["filter"]))
     from arena_sdk import _link
 
     _link.connect(channel.request, schemas=init["schemas"], models=tuple(init["models"]))

@@ -1,0 +1,74 @@
+"""Whatever a guest dies of reaches the one reader of deaths: every exit status and every signal, at every level."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from harness.sandbox import bubblewrap, docker, landlock
+from tests.harness.jail_stand import WHY_NO_JAIL, best_sandbox, has_jail, run
+from tests.harness.landlock_stand import best_landlock
+from tests.harness.test_sandbox_docker import Standin
+
+DYING = "import os\ndef agent_main(p):\n {how}\n"
+# Each status that a supervisor could take for something else, and the edges between them.
+STATUSES = (0, 1, 3, 124, 125, 126, 127, 128, 129, 137, 152, *range(159, 194), 254, 255)
+# A real-time signal has no name, and two of those below the first are the C library's own.
+SIGNALS = tuple(
+    number
+    for number in sorted({*signal.valid_signals(), 32, 33})
+    if number not in (signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGPIPE, signal.SIGXFSZ)
+    and number not in (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+)
+FEW = (1, 9, 11, 34, 64)
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """The statuses that adapters hand to the reader, in order; what it makes of them is not asked here."""
+    statuses: list[int] = []
+
+    def note(ended, status, *, was_out_of_memory):
+        statuses.append(status)
+        return ended
+
+    for adapter in (bubblewrap, landlock, docker):
+        monkeypatch.setattr(adapter, "explain_death", note)
+    return statuses
+
+
+@pytest.fixture(params=["bubblewrap", "landlock", "docker"])
+def level(request, tmp_path):
+    if request.param == "landlock":
+        return request.param, best_landlock()
+    if not has_jail():
+        pytest.skip(WHY_NO_JAIL)
+    if request.param == "bubblewrap":
+        return request.param, best_sandbox()
+    (attempt,) = Standin(tmp_path).attempts("runc")
+    return request.param, attempt.sandbox
+
+
+def test_every_exit_status_is_handed_on_as_it_is(level, read):
+    name, sandbox = level
+    statuses = STATUSES if name != "docker" else STATUSES[::8]
+    for status in statuses:
+        assert run(DYING.format(how=f"os._exit({status})"), None, sandbox).end == "died"
+    assert read == list(statuses)
+
+
+def test_every_signal_is_handed_on_as_its_number(level, read):
+    name, sandbox = level
+    numbers = SIGNALS if name != "docker" else FEW
+    for number in numbers:
+        how = f"import signal, time; signal.signal({number}, 0) if {number} not in (9, 32, 33) else 0"
+        source = DYING.format(how=f"{how}; os.kill(os.getpid(), {number}); time.sleep(20)")
+        assert run(source, None, sandbox).end == "died", number
+    assert [status - 128 for status in read] == list(numbers)
+
+
+def test_the_table_of_signals_has_real_time_ones_and_those_without_a_name():
+    assert {32, 33, signal.SIGRTMIN, signal.SIGRTMAX, signal.SIGKILL, signal.SIGSEGV} <= set(SIGNALS)
+    assert os.WEXITSTATUS(193 << 8) in STATUSES
