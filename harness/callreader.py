@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -65,6 +65,7 @@ class CallReader:
 
     def __init__(self, schemas: str) -> None:
         """`schemas` is the canonical OpenAI `tools` array, JSON text."""
+        self.schemas = schemas
         functions = [schema["function"] for schema in json.loads(schemas)]
         properties = {one["name"]: one.get("parameters", {}).get("properties", {}) for one in functions}
         self._parameters: dict[str, list[str]] = {name: list(known) for name, known in properties.items()}
@@ -78,6 +79,10 @@ class CallReader:
     def key(self, name: str, arguments: str) -> CallKey:
         """The identity of a call. `arguments` is JSON text, well formed or not; none at all means no arguments."""
         return call_key(name, arguments, self._defaults.get(name.strip(), {}))
+
+    def parameters(self, name: str) -> Sequence[str]:
+        """The parameters of a tool, in the schema's order; none of an unknown tool."""
+        return self._parameters.get(name, ())
 
     def emitted(self, content: str, native: tuple[EmittedCall, ...]) -> tuple[EmittedCall, ...]:
         """The calls of a completion: the native ones, then those written as `<tool_call>` text outside its thinking."""

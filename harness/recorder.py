@@ -29,9 +29,11 @@ _DETAIL_CHARS = 500  # of a refusal, which may quote what the agent sent
 class Recorder:
     """A `Host` for one episode."""
 
-    def __init__(self, toolbox: Toolbox, gateway: ModelGateway, limits: EpisodeLimits, reader: CallReader) -> None:
+    def __init__(
+        self, toolbox: Toolbox, gateway: ModelGateway, limits: EpisodeLimits, reader: CallReader, query: str = ""
+    ) -> None:
         self._toolbox, self._gateway, self._limits, self._reader = toolbox, gateway, limits, reader
-        self._emission = Emission(reader)
+        self._emission = Emission(reader, query)
         self._surfacing = Surfacing()
         self._events: list[Event] = []
         self._messages: dict[str, int] = {}
@@ -84,6 +86,7 @@ class Recorder:
         name, arguments = _read_tool_call(params, self._limits.argument_bytes)
         attribution = self._emission.attribute(name, arguments)
         outcome = self._dispatch(name, arguments)
+        self._emission.returned(name, arguments, outcome.result, attribution.emitter)
         self._events.append(
             ToolCall(
                 index=len(self.tool_calls()),
@@ -151,7 +154,7 @@ class Recorder:
         model = answer.model or reply.model
         self._cost_micro_usd += completion_cost(self._limits, model, reply.prompt_tokens, reply.completion_tokens)
         self.model_ms += answer.model_ms
-        self._emission.complete(answer.messages, calls)
+        self._emission.complete(answer.messages, calls, reply.content, reply.reasoning)
         self._events.append(
             Completion(
                 step=self._steps,
