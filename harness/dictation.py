@@ -35,6 +35,7 @@ _LOOSE, _TIGHT, _NONE = 16, 6, 2  # letters of foreign words for the call and fo
 _SPLIT_CHARS = 4  # of foreign words for each word of a value that markup tore apart
 _BYTES_MIN, _DIGITS_MIN = 3, 3  # of a value that may be new
 _TELLING_BYTES, _TELLING_DIGITS, _TELLING_PAIR = 10, 6, 6  # of a value that by itself shows whose a call is
+_TELLING_TOGETHER = 12  # letters and digits of several values that only together show it
 _BUDGET = 1 << 31  # characters searched in one episode; a place counts for many
 _PLACE_COST = 512
 
@@ -172,7 +173,8 @@ class Dictation:
 
     def _is_dictated(self, leaves: Collection[Leaf]) -> bool:
         new = [leaf for leaf in leaves if self._is_new(leaf)]
-        if not any(leaf.is_telling for leaf in new):
+        is_much = len(new) > 1 and sum(len(leaf.text) for leaf in new) >= _TELLING_TOGETHER
+        if not is_much and not any(leaf.is_telling for leaf in new):
             return False
         return any(self._stand_together(passage, new) for passage in self._requests)
 

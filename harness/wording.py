@@ -30,7 +30,7 @@ _INVISIBLE = re.compile(
 _ACCENT = re.compile("[\u0300-\u036f]")
 # Scripts that set no space between words: each character is a word of its own.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-_ZERO_DECIMALS = re.compile(r"(?<=[0-9])\.(?:0++(?![0-9])|([0-9]*[1-9])0++(?![0-9]))", re.ASCII)
+_ZERO_DECIMALS = re.compile(r"(?<![0-9.])([0-9]++)\.(?:0++|([0-9]*[1-9])0++)(?![0-9]|\.[0-9])")
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 _NOTHING = "none"  # Python's, where JSON has null
 
@@ -130,4 +130,4 @@ def _plain(text: str) -> str:
 
 
 def _shortened(number: re.Match[str]) -> str:
-    return f".{number[1]}" if number[1] else ""
+    return f"{number[1]}.{number[2]}" if number[2] else number[1]
