@@ -93,7 +93,7 @@ class Dictation:
         self._completions: list[Passage] = []
         self._results: list[Passage] = []
         self._written = StandingCalls(reader)
-        self._messages: dict[str, None] = {}  # those with text of the program's
+        self._messages: dict[str, int] = {}  # those with text of the program's: how much of it
         self._found: dict[tuple[int, str], Places | None] = {}
         self._budget = _BUDGET
 
@@ -102,7 +102,7 @@ class Dictation:
     ) -> None:
         """Take a completion: its request's messages (JSON texts), the calls it wrote and its words."""
         self._requests.append(self._program.request(messages))
-        self._messages |= dict.fromkeys(message for message in messages if self._program.wrote_in(message))
+        self._messages |= {message: letters for message in messages if (letters := self._program.wrote_in(message))}
         self._written.complete(tuple(self._messages), calls)
         self._completions.append(self._program.completed(content, reasoning, calls))
 
@@ -115,7 +115,8 @@ class Dictation:
         """Whether the program had written the call, or all that is new in it, before the model did."""
         spoken = self._spoken(key)
         if all(self._schemas.holds(leaf.text) for leaf in spoken.leaves):
-            return False
+            short = [message for message, letters in self._messages.items() if letters <= PASSAGE]
+            return self._written.holds_alone(key, short)
         try:
             return self._written.holds(key) or self._is_spelled(spoken) or self._is_dictated(spoken.leaves)
         except _SpentError:

@@ -137,9 +137,9 @@ class ProgramText:
         words = (*self._tail(messages[:same]), *new)
         return Passage(word for before, word in pairwise((Passage.BREAK, *words)) if (before, word) != _TWO_BREAKS)
 
-    def wrote_in(self, message: str) -> bool:
-        """Whether a message that was sent holds text of the program's."""
-        return any(word != Passage.BREAK for word in self._left[message])
+    def wrote_in(self, message: str) -> int:
+        """How many letters and digits of a message that was sent are the program's."""
+        return sum(len(word) for word in self._left[message] if word != Passage.BREAK)
 
     def completed(self, content: str, reasoning: str, calls: Sequence[EmittedCall]) -> Passage:
         """Record a completion; its words."""
