@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -86,7 +87,7 @@ class Dictation:
     def __init__(self, reader: CallReader, query: str) -> None:
         self._reader = reader
         self._program = ProgramText(query)
-        self._schemas = Passage(words_of(reader.schemas))
+        self._schemas = _passage(reader.schemas)
         self._query = Passage(words_of(query))
         self._wished = frozenset(map(_stem, self._query.words))
         self._requests: list[Passage] = []
@@ -271,6 +272,12 @@ class Dictation:
             parameters=tuple(words_of(parameter) for parameter, _ in key.arguments),
             expected=frozenset(expected),
         )
+
+
+@lru_cache(maxsize=8)
+def _passage(text: str) -> Passage:
+    """The words of a profile's schemas, which every episode asks for."""
+    return Passage(words_of(text))
 
 
 def _leaves(words: Words) -> Iterator[Leaf]:
