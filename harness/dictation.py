@@ -80,6 +80,11 @@ class Spoken(msgspec.Struct, frozen=True):
     parameters: tuple[Words, ...]
     expected: frozenset[str]
 
+    @property
+    def letters(self) -> int:
+        """Letters and digits of the values."""
+        return sum(len(leaf.text) for leaf in self.leaves)
+
 
 class Dictation:
     """`emission/2` for one episode."""
@@ -140,7 +145,7 @@ class Dictation:
     def _spells(self, passage: Passage, spoken: Spoken, *, is_free: bool) -> bool:
         count = 1 + len(spoken.leaves)
         for start, words in self._hulls(passage, spoken, spoken.name):
-            foreign = _foreign(words, spoken.expected)
+            foreign = _foreign(words, spoken.expected, spoken.letters + len(spoken.name))
             is_named = is_free or all(set(parameter) <= set(words) for parameter in spoken.parameters)
             is_first = passage.text.startswith(spoken.name, start)
             if foreign <= (_LOOSE * count if is_named else _TIGHT * count if is_first else _NONE):
@@ -150,7 +155,8 @@ class Dictation:
     def _spells_verb(self, passage: Passage, spoken: Spoken, verb: str) -> bool:
         expected = spoken.expected | {verb}
         return any(
-            passage.text.startswith(verb, start) and _foreign(words, expected) <= _TIGHT * (1 + len(spoken.leaves))
+            passage.text.startswith(verb, start)
+            and _foreign(words, expected, spoken.letters + len(verb)) <= _TIGHT * (1 + len(spoken.leaves))
             for start, words in self._hulls(passage, spoken, verb)
         )
 
@@ -288,9 +294,11 @@ def _leaves(words: Words) -> Iterator[Leaf]:
         yield Leaf(words, "".join(words))
 
 
-def _foreign(words: Words, expected: Collection[str]) -> int:
-    """How many letters of a stretch belong to neither the call nor to the way calls are written."""
-    return sum(_BREAK_CHARS if word == Passage.BREAK else len(word) for word in words if word not in expected)
+def _foreign(words: Words, expected: Collection[str], letters: int) -> int:
+    """How many letters of a stretch belong to neither the call, which has `letters`, nor to the way calls are written."""
+    lengths = [_BREAK_CHARS if word == Passage.BREAK else len(word) for word in words]
+    unexpected = sum(length for word, length in zip(words, lengths, strict=True) if word not in expected)
+    return min(unexpected, sum(lengths) - letters)  # letters set apart are no expected words
 
 
 def _stem(word: str) -> str:
