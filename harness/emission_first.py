@@ -46,8 +46,17 @@ class StandingCalls:
 
     def _standing_in(self, message: str) -> Standing:
         if message not in self._read:
-            self._read[message] = self._reader.standing_in(orjson.loads(message))
+            self._read[message] = self._reader.standing_in(_decoded(message))
         return self._read[message]
+
+
+def _decoded(message: str) -> dict[str, object]:
+    """The message; a text that is none is what it says."""
+    try:
+        decoded = orjson.loads(message)
+    except orjson.JSONDecodeError:
+        decoded = message
+    return decoded if isinstance(decoded, dict) else {"content": message}
 
 
 class FirstRule:
