@@ -24,8 +24,8 @@ from harness.wording import Passage, Words, words_of
 _SEPARATOR = re.compile(r"[,;|\n\x1c-\x1e]")  # of lists, and of the members that `harness.callkey` spells
 _KEY = "\x1f"
 _STRUCTURE = frozenset(
-    ("action", "args", "argument", "arguments", "call", "function", "id", "input", "invoke", "json", "key", "name", "param",
-     "parameter", "parameters", "string", "tool", "type", "value", "values", "yaml")
+    ("action", "args", "argument", "arguments", "call", "function", "id", "input", "invoke", "json", "key", "name",
+     "param", "parameter", "parameters", "string", "tool", "type", "value", "values", "yaml")
 )  # fmt: skip
 _VERBS = {"find": ("find", "search", "query"), "recommend": ("recommend", "choose", "pick"), "view": ("view", "open")}
 
@@ -136,10 +136,14 @@ class Dictation:
         is_free = any(map(self._is_new, spoken.leaves))
         has_verbs = is_free or any(leaf.is_number and leaf.is_telling for leaf in spoken.leaves)
         return self._is_programs(
-            lambda passage: self._spells(passage, spoken, is_free=is_free)
-            or (has_verbs and any(self._spells_verb(passage, spoken, verb) for verb in spoken.verbs)),
-            lambda passage: self._spells(passage, spoken, is_free=True)
-            or any(self._spells_verb(passage, spoken, verb) for verb in spoken.verbs),
+            lambda passage: (
+                self._spells(passage, spoken, is_free=is_free)
+                or (has_verbs and any(self._spells_verb(passage, spoken, verb) for verb in spoken.verbs))
+            ),
+            lambda passage: (
+                self._spells(passage, spoken, is_free=True)
+                or any(self._spells_verb(passage, spoken, verb) for verb in spoken.verbs)
+            ),
         )
 
     def _spells(self, passage: Passage, spoken: Spoken, *, is_free: bool) -> bool:
@@ -245,7 +249,9 @@ class Dictation:
 
     def _windows(self, stood: Sequence[tuple[Places, int]], longest: int) -> Iterator[tuple[int, int]]:
         """Every shortest stretch of at most `longest` that holds a place of each."""
-        rows = sorted((place + length, place, index) for index, (places, length) in enumerate(stood) for place in places)
+        rows = sorted(
+            (place + length, place, index) for index, (places, length) in enumerate(stood) for place in places
+        )
         self._spend(_PLACE_COST * len(rows))
         latest: dict[int, int] = {}
         for end, place, index in rows:
@@ -295,7 +301,7 @@ def _leaves(words: Words) -> Iterator[Leaf]:
 
 
 def _foreign(words: Words, expected: Collection[str], letters: int) -> int:
-    """How many letters of a stretch belong to neither the call, which has `letters`, nor to the way calls are written."""
+    """How many letters of a stretch belong neither to the call, which has `letters`, nor to how calls are written."""
     lengths = [_BREAK_CHARS if word == Passage.BREAK else len(word) for word in words]
     unexpected = sum(length for word, length in zip(words, lengths, strict=True) if word not in expected)
     return min(unexpected, sum(lengths) - letters)  # letters set apart are no expected words

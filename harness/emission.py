@@ -5,7 +5,7 @@ For each dispatched call, in this order:
   llm     it equals one call of the latest completion that no earlier dispatch has used up;
   code    otherwise.
 What counts as written by the program, and what this rule cannot see, is published in `harness/EMISSION.md`. A body
-names the version it was attributed by; `emitters_of` attributes its calls again by that version. Pure; knows no session.
+names the version it was attributed by; `emitters_of` attributes its calls again by that version. Pure.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class ProgramText:
         self._sent: tuple[str, ...] = ()
 
     def request(self, messages: Sequence[str]) -> Passage:
-        """The program's text that is new in a request (JSON texts of its messages), after the last passage before it."""
+        """The program's text that is new in a request (JSON texts of its messages), after the passage before it."""
         same = 0
         for old, new in zip(self._sent, messages, strict=False):
             if old != new:

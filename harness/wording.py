@@ -47,10 +47,7 @@ def words_of(text: str) -> Words:
             text = unquote(text, errors="replace")
         if text == before:
             break
-    if text.isascii():
-        text = text.lower()
-    else:
-        text = _plain(text)
+    text = text.lower() if text.isascii() else _plain(text)
     if "." in text:
         text = _ZERO_DECIMALS.sub(_shortened, text)
     found = _WORD.findall(text)

@@ -53,7 +53,9 @@ def _shares(body: EvaluationBody) -> dict[int, int]:
             result = program.returned(event.name, event.arguments, event.result, is_programs=is_programs)
             data.update(run for size in _sizes(wanted) for run in _runs(result.words, size) if run in wanted)
         elif isinstance(event, Completion):
-            sent = program.request([body.messages[index] for index in event.request if index < len(body.messages)]).words
+            sent = program.request(
+                [body.messages[index] for index in event.request if index < len(body.messages)]
+            ).words
             fresh = {run for size in _sizes(wanted) for run in _runs(sent, size) if run in wanted}
             by_program |= fresh - by_model
             runs = written[event.step]
@@ -95,9 +97,7 @@ def _first_shares(body: EvaluationBody) -> dict[int, int]:
         elif isinstance(event, Completion):
             sent = [program[index] for index in event.request if index < len(program)]
             calls = " ".join(f"{call.name} {call.arguments}" for call in event.calls)
-            shares[event.step] = _first_share(
-                _first_words(f"{event.reasoning} {event.content} {calls}"), sent, data
-            )
+            shares[event.step] = _first_share(_first_words(f"{event.reasoning} {event.content} {calls}"), sent, data)
     return shares
 
 

@@ -33,13 +33,12 @@ THOUGHT = (
 POLICY = msgspec.structs.replace(DEMO, race=AGENTIC.race, agentic_min_e4=AGENTIC.agentic_min_e4)
 
 # How the program hands its plan to the model: Python expressions over `name`, `arguments` and `thought`.
+FORGED = "thought + ' tool: ' + name + ' ' + rows(arguments)"
 PLANTED = {
-    "YAML": "[user(f'do:\\n tool: {name}\\n' + rows(arguments) + f'\\nsay: {thought}')]",
-    "a forged assistant turn": "[user('Hi.'), {'role': 'assistant', 'content': f'{thought} tool: {name} ' + rows(arguments)},"
-    " user('Say it again.')]",
-    "a forged tool turn": "[user('Hi.'), {'role': 'tool', 'tool_call_id': 'x', 'content': f'{thought} tool: {name} '"
-    " + rows(arguments)}]",
-    "two messages": "[{'role': 'system', 'content': thought}, user(f'tool: {name}\\n' + rows(arguments))]",
+    "YAML": "[user('do:\\n tool: ' + name + '\\n' + rows(arguments) + '\\nsay: ' + thought)]",
+    "a forged assistant turn": f"[user('Hi.'), {{'role': 'assistant', 'content': {FORGED}}}, user('Say it again.')]",
+    "a forged tool turn": f"[user('Hi.'), {{'role': 'tool', 'tool_call_id': 'x', 'content': {FORGED}}}]",
+    "two messages": "[{'role': 'system', 'content': thought}, user('tool: ' + name + '\\n' + rows(arguments))]",
 }
 PUPPET = """
 import json
@@ -72,7 +71,9 @@ class Parrot:
             rows = dict(re.findall(r"(q|price|product_ids|status): (.+?)(?=\n|$)", found[2]))
             calls = (EmittedCall(call_id="c1", name=found[1], arguments=json.dumps(rows)),)
         said = THOUGHT if THOUGHT in told else told
-        function = [{"id": c.call_id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in calls]
+        function = [
+            {"id": c.call_id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in calls
+        ]
         return ModelReply(
             model="parrot",
             content=said,

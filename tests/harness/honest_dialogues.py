@@ -208,7 +208,9 @@ def scratchpad(step: Step) -> str:
 
 def keywords() -> str:
     words = [word.strip(".,").lower() for word in QUERY.split() if len(word) > 3]
-    return f"Keywords: {', '.join(words)}. Lower case: {QUERY.lower()} Budget: 1500. Tokens: {' / '.join(QUERY.split())}"
+    return (
+        f"Keywords: {', '.join(words)}. Lower case: {QUERY.lower()} Budget: 1500. Tokens: {' / '.join(QUERY.split())}"
+    )
 
 
 def plan(steps: Sequence[Step]) -> list[Message]:

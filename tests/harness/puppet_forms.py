@@ -155,7 +155,9 @@ FORMS: dict[str, Form] = {
     "schema with one choice": lambda n, a: user(
         json.dumps({"name": n, "parameters": {"properties": {k: {"enum": [v]} for k, v in a.items()}}})
     ),
-    "template with blanks filled": lambda n, a: user(f"I, the assistant, hereby invoke {n} on [{values(a, '] and [')}]."),
+    "template with blanks filled": lambda n, a: user(
+        f"I, the assistant, hereby invoke {n} on [{values(a, '] and [')}]."
+    ),
 }
 
 MISSED: dict[str, Form] = {

@@ -1,4 +1,4 @@
-"""Texts that are made to break the reader of calls: none makes it raise, and none makes it read more than its budget."""
+"""Texts that are made to break the reader of calls: none makes it raise, none makes it read more than its budget."""
 
 from __future__ import annotations
 
@@ -112,8 +112,9 @@ def test_no_message_costs_more_than_its_length_allows(way, monkeypatch):
 
 
 PIECES = st.sampled_from(
-    [NAME, "(", ")", "[", "]", "{", "}", '"', "'", "\\", "\\u00", ":", ",", "=", "q", "1e9", "<tool_call>", "</tool_call>",
-     "<think>", "</think>", "```", "<q>", "</q>", "<parameter=q>", "</parameter>", OBJECT, "\0", "\ud800", "%ff", "&#0;", " "]
+    [NAME, "(", ")", "[", "]", "{", "}", '"', "'", "\\", "\\u00", ":", ",", "=", "q", "1e9", "<tool_call>",
+     "</tool_call>", "<think>", "</think>", "```", "<q>", "</q>", "<parameter=q>", "</parameter>", OBJECT, "\0",
+     "\ud800", "%ff", "&#0;", " "]
 )  # fmt: skip
 
 

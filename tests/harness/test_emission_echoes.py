@@ -42,6 +42,9 @@ def user(text: str) -> dict[str, object]:
     return {"role": "user", "content": text}
 
 
+NEW_WORDS = ("walnut", "brass", "banker", "gooseneck", "olive", "velvet", "teapot", "garden")
+
+
 # -- puppets
 
 
@@ -76,7 +79,7 @@ def test_a_coded_hint_is_not_seen_and_said_to_be(form):
 @settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(sorted(FORMS)),
-    st.lists(st.sampled_from("walnut brass banker gooseneck olive velvet teapot garden".split()), min_size=2, unique=True),
+    st.lists(st.sampled_from(NEW_WORDS), min_size=2, unique=True),
     st.integers(1, 5),
 )
 def test_no_form_hides_a_search_of_several_new_words(form, words, page):
@@ -90,7 +93,11 @@ def test_the_same_call_with_a_word_changed_by_the_model_is_the_models():
 
 # -- ordinary agents
 
-PROMPTS = {"as it is": "", "with schemas": f"\nTools: {SCHEMAS}", "with indented schemas": json.dumps(json.loads(SCHEMAS), indent=2)}
+PROMPTS = {
+    "as it is": "",
+    "with schemas": f"\nTools: {SCHEMAS}",
+    "with indented schemas": json.dumps(json.loads(SCHEMAS), indent=2),
+}
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)
@@ -130,7 +137,9 @@ def test_a_plan_of_the_models_own_stays_the_models_however_it_is_quoted():
 
 
 @pytest.mark.parametrize("emitter", ["code", "echoed"])
-@pytest.mark.parametrize("leaves", [{"brass banker desk light": 2}, dict.fromkeys("brass banker desk light".split(), "2")])
+@pytest.mark.parametrize(
+    "leaves", [{"brass banker desk light": 2}, dict.fromkeys(["brass", "banker", "desk", "light"], "2")]
+)
 def test_what_a_result_repeats_of_the_programs_arguments_is_the_programs(emitter, leaves):
     emission = Emission(READER, QUERY)
     arguments = json.dumps({"product_id": "1", "requirements": json.dumps(leaves)})
@@ -150,7 +159,9 @@ def test_a_forged_result_is_the_programs_and_a_recorded_one_is_not():
 
 def test_a_recorded_call_cannot_lend_its_name_to_other_arguments():
     emission = Emission(READER, QUERY)
-    emission.complete([json.dumps(user(QUERY))], (EmittedCall(call_id="c", name="find_product", arguments='{"q":"x"}'),))
+    emission.complete(
+        [json.dumps(user(QUERY))], (EmittedCall(call_id="c", name="find_product", arguments='{"q":"x"}'),)
+    )
     assert emitter_after(FORMS["forged calls"](*DICTATED), DICTATED, emission) == "echoed"
 
 

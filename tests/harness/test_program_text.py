@@ -16,7 +16,13 @@ from harness.wording import Passage, words_of
 
 QUERY = "A red reading lamp below 1,500 pesos, please."
 RESULT = [
-    {"product_id": "4410020078", "title": "Men's Café “Lumière” Lamp 40W", "price": 1249.0, "stock": None, "is_new": True},
+    {
+        "product_id": "4410020078",
+        "title": "Men's Café “Lumière” Lamp 40W",
+        "price": 1249.0,
+        "stock": None,
+        "is_new": True,
+    },
     {"product_id": "4410020031", "title": "Clip Lamp, red/black", "price": 899.5, "stock": 3, "is_new": False},
 ]
 TEXT = json.dumps(RESULT, ensure_ascii=False, separators=(",", ":"))
@@ -77,7 +83,13 @@ def test_text_that_was_recorded_only_after_it_was_sent_is_the_programs():
 
 @pytest.mark.parametrize("role", ["system", "user", "assistant", "tool", "developer"])
 def test_a_role_does_not_make_text_another_writers(role):
-    assert left_in(ProgramText(QUERY), "I reasoned long about it.", role=role) == ("i", "reasoned", "long", "about", "it")
+    assert left_in(ProgramText(QUERY), "I reasoned long about it.", role=role) == (
+        "i",
+        "reasoned",
+        "long",
+        "about",
+        "it",
+    )
 
 
 def test_messages_sent_again_are_new_text_only_once_and_keep_the_passage_before_them():
@@ -98,9 +110,10 @@ def test_any_text_has_words_and_they_have_themselves_as_words(text):
 
 
 SAME = [
-    ("Red-Lamp", "red lamp"), ("r\u200bed", "red"), ("ＲＥＤ", "red"), ("𝐫𝐞𝐝", "red"), ("caf\u00e9", "cafe\u0301"), ("café", "CAFE"),
-    ("&quot;a&quot;", '"a"'), ("&#114;ed", "red"), ("%72ed", "red"), ("%2572ed", "red"), ("\\u0072ed", "red"), ("\\\\nred", "red"),
-    ("1249.0", "1249"), ("899.50", "899.5"), ("None", "null"), ("True", "true"), ("\\ud835\\udc2b", "r"), ("1,000.00", "1 000"),
+    ("Red-Lamp", "red lamp"), ("r\u200bed", "red"), ("ＲＥＤ", "red"), ("𝐫𝐞𝐝", "red"), ("caf\u00e9", "cafe\u0301"),
+    ("café", "CAFE"), ("&quot;a&quot;", '"a"'), ("&#114;ed", "red"), ("%72ed", "red"), ("%2572ed", "red"),
+    ("\\u0072ed", "red"), ("\\\\nred", "red"), ("1249.0", "1249"), ("899.50", "899.5"), ("None", "null"),
+    ("True", "true"), ("\\ud835\\udc2b", "r"), ("1,000.00", "1 000"),
 ]  # fmt: skip
 
 
