@@ -131,10 +131,10 @@ class ProgramText:
                 break
             same += 1
         self._sent = tuple(messages)
-        new = [word for message in messages[same:] for word in (*self._words_left(message), Passage.BREAK)]
-        if all(word == Passage.BREAK for word in new):
+        fresh = [word for message in messages[same:] for word in (*self._words_left(message), Passage.BREAK)]
+        if all(word == Passage.BREAK for word in fresh):
             return Passage(())
-        words = (*self._tail(messages[:same]), *new)
+        words = (*self._tail(messages[:same]), *fresh)
         return Passage(word for before, word in pairwise((Passage.BREAK, *words)) if (before, word) != _TWO_BREAKS)
 
     def wrote_in(self, message: str) -> int:

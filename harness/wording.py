@@ -86,7 +86,8 @@ class Passage:
 
     def find(self, needle: str, most: int) -> tuple[int, ...] | None:
         """Where `needle` begins and ends with a word; None when it stands, or begins, more than `most` times."""
-        text, found, position = self.text, [], -1
+        found: list[int] = []
+        text, position = self.text, -1
         if not needle:
             return ()
         for _ in range(most + 1):
