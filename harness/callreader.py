@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -18,9 +18,11 @@ from harness.trace import EmittedCall
 
 EVERY_CALL = CallKey("*")  # stands for all keys: the text is too crowded with tool names to be read call by call
 
-_TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
-_THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
-_FENCE = re.compile(r"^```[a-z]*\s*|\s*```$")
+_TAG_OPEN, _TAG_CLOSE = "<tool_call>", "</tool_call>"
+_THINK_OPEN, _THINK_CLOSE = "<think>", "</think>"
+_FENCE = "```"
+_FENCE_LANGUAGE = re.compile(r"```[a-z]*")
+_BRACKET = re.compile(r"[\\'\"()\[\]{}]")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|[\"\\/bfnrt])")
 _ESCAPED = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _DECODER = json.JSONDecoder()
@@ -34,6 +36,8 @@ _UNESCAPES = 3  # JSON in a string in a string
 _EFFORT_PER_CHARACTER = 32  # how often the characters of a message may be read again; a menu of calls needs about five
 _EFFORT_MIN = 1 << 18
 _EXPRESSION_EFFORT = 16  # parsing Python, or spelling out arguments, against decoding JSON
+_NESTING_MAX = 100  # of JSON that is read: far below what any interpreter's stack holds
+_BRACKETS_MAX = 12  # of brackets in a Python call: its parser may try each twice
 
 
 class _CrowdedError(Exception):
@@ -65,6 +69,7 @@ class CallReader:
 
     def __init__(self, schemas: str) -> None:
         """`schemas` is the canonical OpenAI `tools` array, JSON text."""
+        self.schemas = schemas
         functions = [schema["function"] for schema in json.loads(schemas)]
         properties = {one["name"]: one.get("parameters", {}).get("properties", {}) for one in functions}
         self._parameters: dict[str, list[str]] = {name: list(known) for name, known in properties.items()}
@@ -79,13 +84,17 @@ class CallReader:
         """The identity of a call. `arguments` is JSON text, well formed or not; none at all means no arguments."""
         return call_key(name, arguments, self._defaults.get(name.strip(), {}))
 
+    def parameters(self, name: str) -> Sequence[str]:
+        """The parameters of a tool, in the schema's order; none of an unknown tool."""
+        return self._parameters.get(name, ())
+
     def emitted(self, content: str, native: tuple[EmittedCall, ...]) -> tuple[EmittedCall, ...]:
         """The calls of a completion: the native ones, then those written as `<tool_call>` text outside its thinking."""
         written = []
-        for tagged in _TAGGED.finditer(_THINKING.sub("", content)):
-            for value in _values(_FENCE.sub("", tagged[1].strip())):
+        for tagged in _tagged(_without_thinking(content)):
+            for value in _values(_without_fence(tagged.strip())):
                 for item in value if isinstance(value, list) else [value]:
-                    if (call := _as_call(item)) is not None:
+                    if (call := _as_call(item)) is not None and all(map(_is_unicode, call)):
                         written.append(call)
         return native + tuple(
             EmittedCall(call_id=f"text-{index}", name=name, arguments=arguments)
@@ -96,7 +105,8 @@ class CallReader:
         """The calls that stand in a chat message: in its text, and as native calls."""
         keys: set[CallKey] = set()
         menus: set[CallMenu] = set()
-        for call in _objects(message.get("tool_calls")):
+        calls = message.get("tool_calls")
+        for call in _objects(calls if _is_flat(calls) else None):
             if (read := _as_call(call)) is not None:
                 keys.add(self.key(*read))
         try:
@@ -128,6 +138,7 @@ class CallReader:
     def _read_object(self, text: str, opening: int, keys: set[CallKey], menus: set[CallMenu], effort: _Effort) -> None:
         for item in _objects(_decoded_at(text, opening, effort)):
             if (menu := _as_menu(item)) is not None:
+                effort.spend(_EXPRESSION_EFFORT * sum(len(one) for _, choices in menu.choices for one in choices))
                 menus.add(menu)
             if (call := _as_call(item)) is not None:
                 effort.spend(_EXPRESSION_EFFORT * len(call[1]))
@@ -181,6 +192,7 @@ class CallReader:
             }
             arguments |= {word.arg: ast.literal_eval(word.value) for word in tree.keywords if word.arg is not None}
             return decoded_call_key(name, json.loads(json.dumps(arguments)), self._defaults[name])
+        # A parser that meets its own bounds says so by any of these, and the source is at most a window long.
         except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
             return None
 
@@ -202,6 +214,60 @@ def _as_call(value: object) -> tuple[str, str] | None:
                 return None
             return name, arguments if isinstance(arguments, str) else json.dumps(arguments)
     return None
+
+
+def _without_thinking(content: str) -> str:
+    """The content less its closed thoughts."""
+    kept, position = [], 0
+    while (opening := content.find(_THINK_OPEN, position)) >= 0:
+        closing = content.find(_THINK_CLOSE, opening)
+        if closing < 0:
+            break
+        kept.append(content[position:opening])
+        position = closing + len(_THINK_CLOSE)
+    return "".join((*kept, content[position:]))
+
+
+def _tagged(content: str) -> Iterator[str]:
+    """What stands in each `<tool_call>`, closed or not."""
+    position = 0
+    while (opening := content.find(_TAG_OPEN, position)) >= 0:
+        opening += len(_TAG_OPEN)
+        closing = content.find(_TAG_CLOSE, opening)
+        yield content[opening : closing if closing >= 0 else len(content)]
+        if closing < 0:
+            return
+        position = closing + len(_TAG_CLOSE)
+
+
+def _without_fence(text: str) -> str:
+    if (opened := _FENCE_LANGUAGE.match(text)) is not None:
+        text = text[opened.end() :].lstrip()
+    return text.removesuffix(_FENCE).rstrip() if text.endswith(_FENCE) else text
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether the text can be written down: JSON can escape half a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_flat(value: object) -> bool:
+    """Whether a decoded value is nested no deeper than any honest one."""
+    level = [value]
+    for _ in range(_NESTING_MAX):
+        level = [
+            inner
+            for item in level
+            if isinstance(item, dict | list)
+            for inner in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return True
+    return False
 
 
 def _as_menu(value: dict[str, object]) -> CallMenu | None:
@@ -230,7 +296,7 @@ def _decoded_at(text: str, opening: int, effort: _Effort) -> object:
     except (ValueError, RecursionError):
         value, end = None, len(window)
     effort.spend(end)
-    return value
+    return value if _is_flat(value) else None
 
 
 def _objects(value: object) -> Iterator[dict[str, object]]:
@@ -253,6 +319,8 @@ def _values(text: str) -> Iterator[object]:
             value, position = _DECODER.raw_decode(text, position)
         except (ValueError, RecursionError):
             return
+        if not _is_flat(value):
+            return
         yield value
         while text[position : position + 1].isspace():
             position += 1
@@ -268,33 +336,39 @@ def _texts(content: object) -> Iterator[str]:
 
 
 def _openings(text: str, position: int) -> Iterator[int]:
-    """The nearest braces before `position`, closest first."""
+    """The nearest braces before `position`, closest first: an object that opens further away is not read to here."""
+    earliest = max(0, position - _WINDOW_CHARS)
     for _ in range(_OPENINGS_MAX):
-        position = text.rfind("{", 0, position)
+        position = text.rfind("{", earliest, position)
         if position < 0:
             return
         yield position
 
 
 def _balanced(text: str, start: int, effort: _Effort) -> str | None:
-    """The parenthesised text that opens at `start`, or None when it does not close within the window."""
-    depth, quote, position = 0, "", start
+    """The parenthesised text that opens at `start`; None when it does not close within the window or nests too deep."""
+    depth, quote, passed = 0, "", start
     end = min(len(text), start + _WINDOW_CHARS)
-    while position < end:
-        character = text[position]
+    for found in _BRACKET.finditer(text, start, end):
+        position, character = found.start(), found[0]
+        effort.spend(_EXPRESSION_EFFORT + position - passed)
+        if position < passed:  # escaped
+            continue
+        passed = position + 1
         if quote:
             if character == "\\":
-                position += 1
+                passed += 1
             elif character == quote:
                 quote = ""
         elif character in "'\"":
             quote = character
         elif character in "([{":
             depth += 1
+            if depth > _BRACKETS_MAX:
+                return None
         elif character in ")]}":
             depth -= 1
             if depth == 0:
                 return text[start : position + 1]
-        position += 1
-    effort.spend(position - start)
+    effort.spend(end - passed)
     return None

@@ -40,11 +40,12 @@ class Recorder:
         limits: EpisodeLimits,
         reader: CallReader,
         shown_bytes: Callable[[Event], int],
+        query: str,
     ) -> None:
-        """`shown_bytes` tells how many bytes of an event a judge is shown at most."""
+        """`shown_bytes` tells how many bytes of an event a judge is shown at most; `query` is the shopper's."""
         self._toolbox, self._gateway, self._limits, self._reader = toolbox, gateway, limits, reader
         self._shown_bytes_of = shown_bytes
-        self._emission = Emission(reader)
+        self._emission = Emission(reader, query)
         self._surfacing = Surfacing()
         self._events: list[Event] = []
         self._messages: dict[str, int] = {}
@@ -105,6 +106,7 @@ class Recorder:
         self._admit_result(outcome.result)
         with reading_guest_bytes():
             surfaced = self._surfacing.observe(name, arguments, outcome.found_ids)
+            self._emission.returned(name, arguments, outcome.result, attribution.emitter)
         self._record(
             ToolCall(
                 index=self._tool_calls,
@@ -218,8 +220,9 @@ class Recorder:
         """The calls that the completion wrote; or none, and why: it was paid for and is recorded all the same."""
         try:
             with reading_guest_bytes():  # a model can be told what to write
-                calls = self._reader.emitted(answer.reply.content, answer.reply.calls)
-                self._emission.complete(answer.messages, calls)
+                reply = answer.reply
+                calls = self._reader.emitted(reply.content, reply.calls)
+                self._emission.complete(answer.messages, calls, reply.content, reply.reasoning)
         except UnreadableError as error:
             return (), error
         return calls, None

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from harness.callreader import CallReader
-from harness.emission import is_agentic
+from harness.emission import EMISSION, is_agentic
 from harness.errors import classify_guest
 from harness.inference.ledger import completed_lines, ledger_sha256
 from harness.inference.port import ModelGateway
@@ -70,7 +70,7 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
     agent_sha256 = _identify(source, rules.limits)
     started_s = ports.clock()
     reader = CallReader(ports.toolbox.schemas)
-    recorder = Recorder(ports.toolbox, ports.gateway, rules.limits, reader, ports.shown_bytes)
+    recorder = Recorder(ports.toolbox, ports.gateway, rules.limits, reader, ports.shown_bytes, problem.query)
     job = GuestJob(
         source=source,
         problem=canonical_bytes(problem.view()).decode(),
@@ -99,6 +99,7 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
         unsurfaced=recorder.unsurfaced if rules.is_surfaced_rule_on else (),
         is_agentic=is_agentic(calls, recorder.recommended, minimum_e4=rules.agentic_min_e4),
         totals=recorder.totals(),
+        emission=EMISSION,
         ledger_sha256=ledger_sha256(completed_lines(recorder.events())),
     )
     episode_ms = int((ports.clock() - started_s) * 1000)

@@ -1,9 +1,11 @@
-"""How much of a completion was already in its request: repetition is not inference.
+"""How much of a completion was already in the program's text: repetition is not inference.
 
 The share is counted by code from recorded bytes: runs of words of the completion (its prose and the arguments of its
-calls) that stand in the system or user messages the program sent, except runs that stand in the shopper's query or in
-a tool result returned before, since quoting data is what a reasoner does. A completion without prose is as much an echo
-as the calls that came out of it (`harness.trace.Emitter`).
+calls) that the program had put into a request before the model wrote them, whatever role the message claimed, except
+runs that stand in the shopper's query or that a tool result held before, since quoting data is what a reasoner does.
+What is the program's text is decided where emitters are (`harness.program_text`, `harness/EMISSION.md`). A completion
+without prose is as much an echo as the calls that came out of it (`harness.trace.Emitter`). Bodies of the first version
+of the emission rule are counted as they were then: by the roles of the latest request's messages.
 """
 
 from __future__ import annotations
@@ -13,77 +15,120 @@ from collections.abc import Iterable
 
 import msgspec
 
+from harness.emission import FIRST_EMISSION, version_of
+from harness.program_text import ProgramText
 from harness.trace import Completion, Emitter, EvaluationBody, ToolCall
+from harness.wording import Words, words_of
 
 _WORD = re.compile(r"[^\W_]+")
 _RUN = 8
 
-Run = tuple[str, ...]
-
 
 def echo_shares(body: EvaluationBody) -> dict[int, int]:
     """Step -> share of the completion's word runs (or calls, without prose) that were echoed, in ten-thousandths."""
-    program = [_program_words(message) for message in body.messages]
-    data = [_words(body.query)]
-    shares: dict[int, int] = {}
+    shares = _first_shares(body) if version_of(body) == FIRST_EMISSION else _shares(body)
     emitters: dict[int, list[Emitter]] = {}
-    silent: list[int] = []
     for event in body.events:
         if isinstance(event, ToolCall):
-            data.append(_words(event.result))
             emitters.setdefault(event.step, []).append(event.emitter)
-        elif isinstance(event, Completion):
-            sent = [program[index] for index in event.request if index < len(program)]
-            shares[event.step] = _share(_completion_words(event), sent, data)
-            if not (event.reasoning + event.content).strip():
-                silent.append(event.step)
-    for step in silent:
-        written = [emitter for emitter in emitters.get(step, ()) if emitter != "code"]
-        if written:
-            shares[step] = max(shares[step], 10_000 * written.count("echoed") // len(written))
+    for event in body.events:
+        if isinstance(event, Completion) and not (event.reasoning + event.content).strip():
+            written = [emitter for emitter in emitters.get(event.step, ()) if emitter != "code"]
+            if written:
+                shares[event.step] = max(shares[event.step], 10_000 * written.count("echoed") // len(written))
     return shares
 
 
-def _share(words: Run, sent: Iterable[Run], data: Iterable[Run]) -> int:
+def _shares(body: EvaluationBody) -> dict[int, int]:
+    program = ProgramText(body.query)
+    data = set(_runs_of(words_of(body.query)))
+    written = {event.step: _runs_of(_said(event)) for event in body.events if isinstance(event, Completion)}
+    wanted = {run for runs in written.values() for run in runs}
+    by_program: set[Words] = set()
+    by_model: set[Words] = set()
+    shares: dict[int, int] = {}
+    for event in body.events:
+        if isinstance(event, ToolCall):
+            is_programs = event.emitter != "llm"
+            result = program.returned(event.name, event.arguments, event.result, is_programs=is_programs)
+            data.update(run for size in _sizes(wanted) for run in _runs(result.words, size) if run in wanted)
+        elif isinstance(event, Completion):
+            sent = program.request(
+                [body.messages[index] for index in event.request if index < len(body.messages)]
+            ).words
+            fresh = {run for size in _sizes(wanted) for run in _runs(sent, size) if run in wanted}
+            by_program |= fresh - by_model
+            runs = written[event.step]
+            echoed = by_program - data
+            shares[event.step] = 10_000 * sum(run in echoed for run in runs) // len(runs) if runs else 0
+            by_model.update(run for run in runs if run not in by_program)
+            program.completed(event.content, event.reasoning, event.calls)
+    return shares
+
+
+def _said(completion: Completion) -> Words:
+    calls = " ".join(f"{call.name} {call.arguments}" for call in completion.calls)
+    return words_of(f"{completion.reasoning} {completion.content} {calls}")
+
+
+def _sizes(runs: Iterable[Words]) -> tuple[int, ...]:
+    return tuple({len(run) for run in runs})
+
+
+def _runs_of(words: Words) -> list[Words]:
     size = min(_RUN, len(words))
-    if size == 0:
+    return list(_runs(words, size)) if size else []
+
+
+def _runs(words: Words, size: int) -> Iterable[Words]:
+    return zip(*(words[offset:] for offset in range(size)), strict=False)
+
+
+# -- bodies of the first version
+
+
+def _first_shares(body: EvaluationBody) -> dict[int, int]:
+    program = [_first_program_words(message) for message in body.messages]
+    data = [_first_words(body.query)]
+    shares: dict[int, int] = {}
+    for event in body.events:
+        if isinstance(event, ToolCall):
+            data.append(_first_words(event.result))
+        elif isinstance(event, Completion):
+            sent = [program[index] for index in event.request if index < len(program)]
+            calls = " ".join(f"{call.name} {call.arguments}" for call in event.calls)
+            shares[event.step] = _first_share(_first_words(f"{event.reasoning} {event.content} {calls}"), sent, data)
+    return shares
+
+
+def _first_share(words: Words, sent: Iterable[Words], data: Iterable[Words]) -> int:
+    runs = _runs_of(words)
+    if not runs:
         return 0
-    runs = list(_runs(words, size))
-    wanted = set(runs)
+    size, wanted = len(runs[0]), set(runs)
     echoed = {run for text in sent for run in _runs(text, size) if run in wanted}
-    if not echoed:
-        return 0
-    echoed -= {run for text in data for run in _runs(text, size) if run in echoed}
+    if echoed:
+        echoed -= {run for text in data for run in _runs(text, size) if run in echoed}
     return 10_000 * sum(run in echoed for run in runs) // len(runs)
 
 
-def _completion_words(completion: Completion) -> Run:
-    calls = " ".join(f"{call.name} {call.arguments}" for call in completion.calls)
-    return _words(f"{completion.reasoning} {completion.content} {calls}")
-
-
-def _program_words(message: str) -> Run:
-    """Words of a message the program wrote; assistant turns and tool results are no program text."""
+def _first_program_words(message: str) -> Words:
     try:
         decoded = msgspec.json.decode(message)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return _words(message)
+        return _first_words(message)
     if not isinstance(decoded, dict) or decoded.get("role") in ("assistant", "tool"):
         return ()
-    return _words(" ".join(_texts(decoded.get("content"))))
+    return _first_words(" ".join(_first_texts(decoded.get("content"))))
 
 
-def _texts(content: object) -> Iterable[str]:
+def _first_texts(content: object) -> Iterable[str]:
     if isinstance(content, str):
         yield content
     elif isinstance(content, list):
         for part in content:
-            yield from _texts(part.get("text") if isinstance(part, dict) else part)
+            yield from _first_texts(part.get("text") if isinstance(part, dict) else part)
 
 
-def _words(text: str) -> Run:
+def _first_words(text: str) -> Words:
     return tuple(_WORD.findall(text.lower()))
-
-
-def _runs(words: Run, size: int) -> Iterable[Run]:
-    return zip(*(words[offset:] for offset in range(size)), strict=False)

@@ -42,6 +42,7 @@ def fill(filler: str, result_size: int) -> Recorder:
         PAPER.limits,
         CallReader(SCHEMAS),
         shown_bytes,
+        "a red lamp",
     )
     for turn in range(200):
         prompt = f"{turn} " + filler * ((REQUEST_BYTES - 100) // len(json.dumps(filler).encode()))

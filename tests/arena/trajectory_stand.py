@@ -22,7 +22,8 @@ from tests.harness.episode_stand import SCHEMAS, StandGateway, StandToolbox
 
 replace = msgspec.structs.replace
 SYSTEM = {"role": "system", "content": "You buy lamps."}
-USER = {"role": "user", "content": "a red lamp"}
+QUERY = "a red lamp"
+USER = {"role": "user", "content": QUERY}
 SEARCH = ("find_product", {"q": "red lamp"})
 RECOMMEND = ("recommend_product", {"product_ids": "1000000001"})
 TERMINATE = ("terminate", {"status": "success"})
@@ -52,7 +53,7 @@ class Episode:
 
     def __init__(self, replies: Sequence[ModelReply]) -> None:
         reader = CallReader(SCHEMAS)
-        self.recorder = Recorder(StandToolbox(), StandGateway(replies), EpisodeLimits(), reader, lambda _: 0)
+        self.recorder = Recorder(StandToolbox(), StandGateway(replies), EpisodeLimits(), reader, lambda _: 0, QUERY)
 
     def chat(self, *messages: dict[str, object]) -> dict[str, object]:
         """Ask the model; the assistant message to append."""
@@ -78,7 +79,7 @@ class Episode:
         totals = self.recorder.totals()
         made = replace(
             body(0),
-            query="a red lamp",
+            query=QUERY,
             messages=self.recorder.messages(),
             events=self.recorder.events(),
             recommended=self.recorder.recommended,

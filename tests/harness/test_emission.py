@@ -27,6 +27,7 @@ SCHEMAS = json.dumps(
 )
 READER = CallReader(SCHEMAS)
 CALL = ("find_product", '{"q": "red lamp", "price": "0-100"}')
+QUERY = "A red lamp for 0-100 PHP, please."
 AS_JSON = '{"name": "find_product", "arguments": {"q": "red lamp", "price": "0-100"}}'
 
 
@@ -43,7 +44,7 @@ def emitters(emission: Emission, *calls: tuple[str, str]) -> list[str]:
 
 
 def after(prompt: str, *calls: tuple[str, str]) -> Emission:
-    emission = Emission(READER)
+    emission = Emission(READER, QUERY)
     emission.complete([prompt], native(*calls))
     return emission
 
@@ -96,6 +97,7 @@ ECHOES = {
     "over several lines": json.dumps(json.loads(AS_JSON), indent=3).replace("red lamp", "red   lamp"),
     "with a default spelled out": AS_JSON.replace('"q"', '"page": "1", "q"'),
     "in a code fence": f"```json\n{AS_JSON}\n```",
+    "an object cut short": AS_JSON[:-2],
 }  # fmt: skip
 
 
@@ -115,7 +117,6 @@ NO_ECHOES = {
     "the tool named in prose": "Use find_product with q and price; finish with terminate() or recommend_product.",
     "another call": '{"name": "find_product", "arguments": {"q": "red lamp"}}',
     "a schema": json.dumps(json.loads(SCHEMAS)),
-    "a broken object": '{"name": "find_product", "arguments": {"q": "red lamp", "price": "0-100"',
     "a search result": json.dumps([{"product_id": "1", "title": "red lamp", "price": "0-100"}]),
 }
 

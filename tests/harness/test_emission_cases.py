@@ -1,4 +1,5 @@
-"""The golden set of emission: stories with known emitters, told by a generator and by hand, replayed one by one."""
+"""The golden sets of emission, replayed one by one: stories of the first version, told by a generator and by hand, and
+puppets and ordinary agents of the second."""
 
 from __future__ import annotations
 
@@ -8,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from harness.callreader import CallReader
-from harness.emission import Emission
+from harness.emission import EMISSION, FIRST_EMISSION, Emission
 from harness.tools.registry import profile_schemas
 from harness.trace import EmittedCall
-from tests.harness import emission_generator
+from tests.harness import emission_echo_generator, emission_generator
 
 HERE = Path(__file__).parent
 READER = CallReader(profile_schemas("sn15"))
@@ -21,12 +22,13 @@ def read(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
+SECOND = read(emission_echo_generator.CASES)
 GENERATED, WRITTEN = read(emission_generator.CASES), read(HERE / "emission_written.jsonl")
 
 
-def replay(case: dict) -> tuple[list[str], list[str]]:
-    """Emitters as told by the case, and as attributed."""
-    emission = Emission(READER)
+def replay(case: dict, version: str = FIRST_EMISSION) -> tuple[list[str], list[str]]:
+    """Emitters as told by the case, and as attributed by a version of the rule."""
+    emission = Emission(READER, case.get("query", ""), version=version)
     told, attributed = [], []
     for turn in case["turns"]:
         if turn["messages"] is not None:
@@ -34,10 +36,12 @@ def replay(case: dict) -> tuple[list[str], list[str]]:
                 EmittedCall(call_id=call["id"], name=call["name"], arguments=call["arguments"])
                 for call in turn["calls"]
             )
-            emission.complete([json.dumps(m) for m in turn["messages"]], READER.emitted(turn["content"], native))
-        for name, arguments, emitter in turn["dispatched"]:
+            calls = READER.emitted(turn["content"], native)
+            emission.complete([json.dumps(m) for m in turn["messages"]], calls, turn["content"])
+        for name, arguments, emitter, *result in turn["dispatched"]:
             told.append(emitter)
             attributed.append(emission.attribute(name, arguments).emitter)
+            emission.returned(name, arguments, "".join(result), attributed[-1])
     return told, attributed
 
 
@@ -45,6 +49,16 @@ def replay(case: dict) -> tuple[list[str], list[str]]:
 def test_every_call_of_the_golden_set_has_its_emitter(case):
     told, attributed = replay(case)
     assert attributed == told
+
+
+@pytest.mark.parametrize("case", SECOND, ids=lambda case: case["name"])
+def test_every_call_of_the_second_golden_set_has_its_emitter(case):
+    told, attributed = replay(case, EMISSION)
+    assert attributed == told
+
+
+def test_the_second_golden_set_is_what_its_generator_tells():
+    assert emission_echo_generator.CASES.read_text("utf-8") == emission_echo_generator.lines()
 
 
 def test_the_golden_set_is_what_the_generator_tells():

@@ -1,0 +1,131 @@
+"""Words of any text, so that spellings of one passage compare equal: the canon of `emission/2` (`harness/EMISSION.md`).
+
+Promise: pure, total, linear in the text. Undone are: escapes of JSON and Python, HTML entities, percent encoding (each
+also twice), Unicode compatibility forms, accents, case, invisible characters, punctuation, white space, and zeros at
+the end of a decimal fraction. What is left are words of letters and digits.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from functools import cached_property
+from html.entities import html5
+from itertools import accumulate
+from urllib.parse import unquote
+
+from harness.composition import compose
+
+Words = tuple[str, ...]
+
+_LAYERS = 2  # of escapes around escapes
+_ESCAPE = re.compile(r"(?<!\\)\\++(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|x([0-9a-fA-F]{2})|([nrtbf]))")
+_ENTITY = re.compile(r"&(?:#([0-9]{1,7})|#[xX]([0-9a-fA-F]{1,6})|([A-Za-z]{2,8}));")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+    "\ufeff\uffa0\U000e0000-\U000e0fff]"
+)
+_ACCENT = re.compile("[\u0300-\u036f]")
+# Scripts that set no space between words: each character is a word of its own.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_ZERO_DECIMALS = re.compile(r"(?<![0-9.])([0-9]++)\.(?:0++|([0-9]*[1-9])0++)(?![0-9]|\.[0-9])")
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+_NOTHING = "none"  # Python's, where JSON has null
+
+
+def words_of(text: str) -> Words:
+    """The words of `text`, in order."""
+    for _ in range(_LAYERS):
+        before = text
+        if "\\" in text:
+            text = _ESCAPE.sub(_unescaped, text)
+        if "&" in text:
+            text = _ENTITY.sub(_character, text)
+        if "%" in text:
+            text = unquote(text, errors="replace")
+        if text == before:
+            break
+    text = text.lower() if text.isascii() else _plain(text)
+    if "." in text:
+        text = _ZERO_DECIMALS.sub(_shortened, text)
+    found = _WORD.findall(text)
+    return tuple("null" if word == _NOTHING else word for word in found) if _NOTHING in found else tuple(found)
+
+
+class Passage:
+    """Words run together without spaces, so that a value is found however it was split; its ends are ends of words.
+
+    `BREAK` stands where words of another's were taken out or a message ends: no value reaches over it.
+    """
+
+    BREAK = "\n"
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self.words = tuple(words)
+
+    @cached_property
+    def text(self) -> str:
+        """All words, run together."""
+        return "".join(self.words)
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """Where each word begins in `text`, and its end."""
+        return (0, *accumulate(map(len, self.words)))
+
+    @cached_property
+    def vocabulary(self) -> frozenset[str]:
+        """Each word once."""
+        return frozenset(self.words)
+
+    @cached_property
+    def _edges(self) -> frozenset[int]:
+        return frozenset(self.offsets)
+
+    def find(self, needle: str, most: int) -> tuple[int, ...] | None:
+        """Where `needle` begins and ends with a word; None when it stands, or begins, more than `most` times."""
+        found: list[int] = []
+        text, position = self.text, -1
+        if not needle:
+            return ()
+        for _ in range(most + 1):
+            position = text.find(needle, position + 1)
+            if position < 0:
+                return tuple(found)
+            if position in self._edges and position + len(needle) in self._edges:
+                found.append(position)
+        return None
+
+    def holds(self, needle: str, most: int = 1_000) -> bool:
+        """Whether `needle` stands here as whole words."""
+        found = self.find(needle, most)
+        return found is None or bool(found)
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    digits = found[1] or found[2] or found[3]
+    return " " if digits is None else _of_code(int(digits, 16))
+
+
+def _character(found: re.Match[str]) -> str:
+    if found[3] is not None:
+        return html5.get(f"{found[3]};", " ")
+    return _of_code(int(found[1]) if found[1] is not None else int(found[2], 16))
+
+
+def _of_code(code: int) -> str:
+    return chr(code) if code <= 0x10FFFF else " "
+
+
+def _plain(text: str) -> str:
+    if _SURROGATE.search(text):  # halves that JSON escapes wrote apart
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    text = compose("NFKC", _INVISIBLE.sub("", text)).casefold()
+    bare = _ACCENT.sub("", unicodedata.normalize("NFD", text))
+    return unicodedata.normalize("NFC", bare)
+
+
+def _shortened(number: re.Match[str]) -> str:
+    return f"{number[1]}.{number[2]}" if number[2] else number[1]
