@@ -7,6 +7,8 @@ make recorded calls and nothing else. It keeps no time except the gateway's own 
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import msgspec
 import orjson
 
@@ -19,6 +21,7 @@ from harness.sandbox.port import EpisodeOver, GuestCallError
 from harness.surfacing import Surfacing
 from harness.tools.port import Toolbox, ToolOutcome
 from harness.trace import Completion, EmittedCall, Event, FailedCompletion, StopReason, ToolCall, Totals
+from harness.work import CALL, CALL_BYTE, REQUEST, REQUEST_BYTE, RESULT_BYTE, WorkExceededError, WorkMeter
 from problems.canonical import foreign_text
 from problems.errors import ArenaError, Failure
 
@@ -33,6 +36,7 @@ class Recorder:
         self._toolbox, self._gateway, self._limits, self._reader = toolbox, gateway, limits, reader
         self._emission = Emission(reader)
         self._surfacing = Surfacing()
+        self._work = WorkMeter(limits.host_work)
         self._events: list[Event] = []
         self._messages: dict[str, int] = {}
         self._steps = self._refused = self._asked_tools = 0
@@ -47,7 +51,10 @@ class Recorder:
         """Answer `tool.call` or `llm.chat` (`harness.sandbox.port.Host.call`)."""
         if self.is_terminated:
             raise EpisodeOver("a call after terminate")
-        return self._call_tool(params) if method == "tool.call" else self._complete(params)
+        try:
+            return self._call_tool(params) if method == "tool.call" else self._complete(params)
+        except WorkExceededError as exceeded:
+            self._stop("host_work", "A1038", str(exceeded))
 
     def events(self) -> tuple[Event, ...]:
         """What happened, in order."""
@@ -81,9 +88,12 @@ class Recorder:
         if self._asked_tools >= self._limits.tool_calls:
             self._stop("tool_calls", "A1022", f"{self._limits.tool_calls} tool calls")
         self._asked_tools += 1
+        self._work.spend(CALL)
         name, arguments = _read_tool_call(params, self._limits.argument_bytes)
+        self._work.spend(CALL_BYTE * len((name + arguments).encode()))
         attribution = self._emission.attribute(name, arguments)
         outcome = self._dispatch(name, arguments)
+        self._work.spend(RESULT_BYTE * len(outcome.result.encode()))
         self._events.append(
             ToolCall(
                 index=len(self.tool_calls()),
@@ -108,7 +118,9 @@ class Recorder:
 
     def _dispatch(self, name: str, arguments: str) -> ToolOutcome:
         try:
-            return self._toolbox.dispatch(name, arguments)
+            return self._toolbox.dispatch(name, arguments, self._work)
+        except WorkExceededError:
+            raise
         except Exception as error:
             failure = classify_host(error, "tool")
             raise ArenaError(failure.code, failure.detail) from error
@@ -117,6 +129,7 @@ class Recorder:
 
     def _complete(self, params: dict[str, object]) -> object:
         self._admit_completion()
+        self._work.spend(REQUEST + REQUEST_BYTE * len(foreign_text(params).encode()))
         left = self._limits.completion_tokens - self._completion_tokens
         try:
             answer = self._gateway.chat(params, completion_tokens_left=left)
@@ -177,7 +190,7 @@ class Recorder:
             "usage": {"prompt_tokens": reply.prompt_tokens, "completion_tokens": reply.completion_tokens},
         }
 
-    def _stop(self, stop: StopReason, code: str, detail: str) -> None:
+    def _stop(self, stop: StopReason, code: str, detail: str) -> NoReturn:
         self.breach = (stop, Failure(code=code, detail=detail))
         raise EpisodeOver(detail)
 

@@ -52,6 +52,12 @@ ROWS = (
         COUNTS,
         "send shorter messages, fewer completions, or a cheaper model",
     ),
+    row(
+        "A1038",
+        "agent used up the host's work",
+        COUNTS,
+        "search less often and with fewer words; leave out what need not be sent (harness/README.md, host work)",
+    ),
     # -- agent: requests
     row(
         "A1040",
