@@ -17,6 +17,7 @@ from arena.policy import (
     WeightRules,
 )
 from harness.inference.port import InferenceRules
+from harness.limits import EpisodeLimits
 from judge.rubric import REASONING_1_PROMPT_SHA256, Rubric
 
 # Open-weight models with native tool calls; ids as their publishers write them.
@@ -42,6 +43,7 @@ _BLOCKS_PER_HOUR = 300  # 12 s a block
 
 PAPER = Policy(
     name="paper",
+    limits=EpisodeLimits(host_work=1_200_000_000),
     inference=InferenceRules(models=OPEN_MODELS),
     rubric=Rubric(models=JUDGE_MODELS, prompt_sha256=REASONING_1_PROMPT_SHA256),
 )

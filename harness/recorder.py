@@ -88,9 +88,8 @@ class Recorder:
         if self._asked_tools >= self._limits.tool_calls:
             self._stop("tool_calls", "A1022", f"{self._limits.tool_calls} tool calls")
         self._asked_tools += 1
-        self._work.spend(CALL)
+        self._work.spend(CALL + CALL_BYTE * min(_size(params), self._limits.argument_bytes))
         name, arguments = _read_tool_call(params, self._limits.argument_bytes)
-        self._work.spend(CALL_BYTE * len((name + arguments).encode()))
         attribution = self._emission.attribute(name, arguments)
         outcome = self._dispatch(name, arguments)
         self._work.spend(RESULT_BYTE * len(outcome.result.encode()))
@@ -129,7 +128,7 @@ class Recorder:
 
     def _complete(self, params: dict[str, object]) -> object:
         self._admit_completion()
-        self._work.spend(REQUEST + REQUEST_BYTE * len(foreign_text(params).encode()))
+        self._work.spend(REQUEST + REQUEST_BYTE * _size(params))
         left = self._limits.completion_tokens - self._completion_tokens
         try:
             answer = self._gateway.chat(params, completion_tokens_left=left)
@@ -213,6 +212,11 @@ def _read_tool_call(params: dict[str, object], limit: int) -> tuple[str, str]:
         return name, foreign_text(orjson.loads(arguments))
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         return name, arguments
+
+
+def _size(params: dict[str, object]) -> int:
+    """Bytes of what a guest sent, as we would write it."""
+    return len(foreign_text(params).encode())
 
 
 def _shown(call: EmittedCall) -> dict[str, str]:

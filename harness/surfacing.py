@@ -27,7 +27,7 @@ class Surfacing:
 
     def observe(self, name: str, arguments: str, found_ids: tuple[str, ...]) -> tuple[Surfaced, ...]:
         """The ids that this call surfaces for the first time, each with its rank in the result, from 1."""
-        if not name.startswith(_FINDERS):
+        if not found_ids or not name.startswith(_FINDERS):
             return ()
         text = compose("NFKC", "\n".join(_words_of(arguments)))
         new = []
