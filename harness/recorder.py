@@ -36,7 +36,7 @@ class Recorder:
         self._toolbox, self._gateway, self._limits, self._reader = toolbox, gateway, limits, reader
         self._emission = Emission(reader)
         self._surfacing = Surfacing()
-        self._work = WorkMeter(limits.host_work)
+        self.work = WorkMeter(limits.host_work)
         self._events: list[Event] = []
         self._messages: dict[str, int] = {}
         self._steps = self._refused = self._asked_tools = 0
@@ -88,11 +88,11 @@ class Recorder:
         if self._asked_tools >= self._limits.tool_calls:
             self._stop("tool_calls", "A1022", f"{self._limits.tool_calls} tool calls")
         self._asked_tools += 1
-        self._work.spend(CALL + CALL_BYTE * min(_size(params), self._limits.argument_bytes))
+        self.work.spend(CALL + CALL_BYTE * min(_size(params), self._limits.argument_bytes))
         name, arguments = _read_tool_call(params, self._limits.argument_bytes)
         attribution = self._emission.attribute(name, arguments)
         outcome = self._dispatch(name, arguments)
-        self._work.spend(RESULT_BYTE * len(outcome.result.encode()))
+        self.work.spend(RESULT_BYTE * len(outcome.result.encode()))
         self._events.append(
             ToolCall(
                 index=len(self.tool_calls()),
@@ -117,7 +117,7 @@ class Recorder:
 
     def _dispatch(self, name: str, arguments: str) -> ToolOutcome:
         try:
-            return self._toolbox.dispatch(name, arguments, self._work)
+            return self._toolbox.dispatch(name, arguments, self.work)
         except WorkExceededError:
             raise
         except Exception as error:
@@ -128,7 +128,7 @@ class Recorder:
 
     def _complete(self, params: dict[str, object]) -> object:
         self._admit_completion()
-        self._work.spend(REQUEST + REQUEST_BYTE * _size(params))
+        self.work.spend(REQUEST + REQUEST_BYTE * _size(params))
         left = self._limits.completion_tokens - self._completion_tokens
         try:
             answer = self._gateway.chat(params, completion_tokens_left=left)

@@ -45,6 +45,7 @@ ROWS: dict[str, tuple[int, str, str, str]] = {
     "disk_bytes": (4 * MIB, agent("open('note', 'wb').write(b'x' * (9 << 20))"), "disk", "A1033"),
     "output_bytes": (10_000, agent("while True: print('x' * 999)"), "output", "A1026"),
     "frame_bytes": (4_096, agent("os.write(4, b'\\0\\0\\xff\\xff'); time.sleep(20)"), "frame", "A1029"),
+    "host_work": (100_000, agent("while True: tools.find_product(q='x')"), "host_work", "A1038"),
     "rpc_bytes": (9_000, agent("while True: tools.find_product(q='x' * 999)"), "frame", "A1029"),
 }
 # Limits that cut or refuse, and so never end an episode; each has its test below or beside `rebuild`.
@@ -75,7 +76,7 @@ def test_no_limit_is_without_a_row():
     assert set(EpisodeLimits.__struct_fields__) == ROWS.keys() | NEVER_AN_END
 
 
-@pytest.mark.parametrize("limit", sorted(ROWS.keys() - {"cost_micro_usd"}))
+@pytest.mark.parametrize("limit", sorted(ROWS.keys() - {"cost_micro_usd", "host_work"}))
 def test_a_small_agent_stays_within_every_limit_that_the_policy_ships(limit):
     got = body(agent(ASK, "tools.find_product(q='x')", "open('note', 'w').write('x')", "print('x')", "return 1"))
     assert (got.stop, got.failure.code) == ("returned", "A1060")
