@@ -43,7 +43,7 @@ _BLOCKS_PER_HOUR = 300  # 12 s a block
 
 PAPER = Policy(
     name="paper",
-    limits=EpisodeLimits(host_work=1_200_000_000),
+    limits=EpisodeLimits(host_work=1_400_000_000),
     inference=InferenceRules(models=OPEN_MODELS),
     rubric=Rubric(models=JUDGE_MODELS, prompt_sha256=REASONING_1_PROMPT_SHA256),
 )
