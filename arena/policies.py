@@ -43,7 +43,9 @@ _BLOCKS_PER_HOUR = 300  # 12 s a block
 
 PAPER = Policy(
     name="paper",
-    limits=EpisodeLimits(result_bytes=8 << 20, trace_bytes=1 << 19, body_bytes=16 << 20),
+    limits=EpisodeLimits(
+        result_bytes=8 << 20, trace_bytes=1 << 19, body_bytes=16 << 20, host_work=1_400_000_000
+    ),
     inference=InferenceRules(models=OPEN_MODELS),
     rubric=Rubric(rubric_id="reasoning/2", models=JUDGE_MODELS, prompt_sha256=REASONING_2_PROMPT_SHA256),
 )

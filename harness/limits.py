@@ -39,6 +39,7 @@ class EpisodeLimits(msgspec.Struct, frozen=True, kw_only=True):
     frame_bytes: int = 1 << 20
     rpc_bytes: int = 32 << 20
     argument_bytes: int = 1 << 16  # of one tool call; a longer one is refused
+    host_work: int = 0  # what the host does for the agent, in units of `harness.work`; 0: not limited
     claim_bytes: int = 1 << 16  # what is kept of the agent's return value
     source_bytes: int = 1_000_000
     # What one episode may leave behind; 0: not limited. Together they keep a body storable and a trace readable.

@@ -23,6 +23,7 @@ from harness.sandbox.port import EpisodeOver, GuestCallError
 from harness.surfacing import Surfacing
 from harness.tools.port import Toolbox, ToolOutcome
 from harness.trace import Completion, EmittedCall, Event, FailedCompletion, StopReason, ToolCall, Totals
+from harness.work import CALL, CALL_BYTE, REQUEST, REQUEST_BYTE, RESULT_BYTE, WorkExceededError, WorkMeter
 from problems.canonical import foreign_text
 from problems.errors import ArenaError, Failure
 
@@ -47,6 +48,7 @@ class Recorder:
         self._shown_bytes_of = shown_bytes
         self._emission = Emission(reader, query)
         self._surfacing = Surfacing()
+        self.work = WorkMeter(limits.host_work)
         self._events: list[Event] = []
         self._messages: dict[str, int] = {}
         self._steps = self._refused = self._asked_tools = self._tool_calls = 0
@@ -66,6 +68,8 @@ class Recorder:
             return self._call_tool(params) if method == "tool.call" else self._complete(params)
         except UnreadableError:
             self._stop("unreadable", "A1035", "")
+        except WorkExceededError as exceeded:
+            self._stop("host_work", "A1038", str(exceeded))
 
     def events(self) -> tuple[Event, ...]:
         """What happened, in order."""
@@ -99,11 +103,13 @@ class Recorder:
         if self._asked_tools >= self._limits.tool_calls:
             self._stop("tool_calls", "A1022", f"{self._limits.tool_calls} tool calls")
         self._asked_tools += 1
+        self.work.spend(CALL + CALL_BYTE * min(_size(params), self._limits.argument_bytes))
         with reading_guest_bytes():
             name, arguments = _read_tool_call(params, self._limits.argument_bytes)
             attribution = self._emission.attribute(name, arguments)
         outcome = self._dispatch(name, arguments)
         self._admit_result(outcome.result)
+        self.work.spend(RESULT_BYTE * len(outcome.result.encode()))
         with reading_guest_bytes():
             surfaced = self._surfacing.observe(name, arguments, outcome.found_ids)
             self._emission.returned(name, arguments, outcome.result, attribution.emitter)
@@ -135,8 +141,8 @@ class Recorder:
 
     def _dispatch(self, name: str, arguments: str) -> ToolOutcome:
         try:
-            return self._toolbox.dispatch(name, arguments)
-        except UnreadableError:
+            return self._toolbox.dispatch(name, arguments, self.work)
+        except (UnreadableError, WorkExceededError):
             raise
         except Exception as error:
             failure = classify_host(error, "tool")
@@ -146,6 +152,7 @@ class Recorder:
 
     def _complete(self, params: dict[str, object]) -> object:
         self._admit_completion()
+        self.work.spend(REQUEST + REQUEST_BYTE * _size(params))
         left = self._limits.completion_tokens - self._completion_tokens
         try:
             answer = self._gateway.chat(params, completion_tokens_left=left)
@@ -271,6 +278,11 @@ def _read_tool_call(params: dict[str, object], limit: int) -> tuple[str, str]:
         return name, foreign_text(orjson.loads(arguments))
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         return name, arguments
+
+
+def _size(params: dict[str, object]) -> int:
+    """Bytes of what a guest sent, as we would write it."""
+    return len(foreign_text(params).encode())
 
 
 def _shown(call: EmittedCall) -> dict[str, str]:

@@ -27,7 +27,7 @@ class Surfacing:
 
     def observe(self, name: str, arguments: str, found_ids: tuple[str, ...]) -> tuple[Surfaced, ...]:
         """The ids that this call surfaces for the first time, each with its rank in the result, from 1."""
-        if not name.startswith(_FINDERS):
+        if not found_ids or not name.startswith(_FINDERS):
             return ()
         text = compose("NFKC", "\n".join(_words_of(arguments)))
         new = []
@@ -61,4 +61,5 @@ def _words_of(arguments: str) -> Iterator[str]:
 
 def _holds(text: str, product_id: str) -> bool:
     """True when the id stands in `text` as a word of its own, so that "7" is not found in "700"."""
-    return re.search(rf"(?<![0-9A-Za-z]){re.escape(product_id)}(?![0-9A-Za-z])", text) is not None
+    word = rf"(?<![0-9A-Za-z]){re.escape(product_id)}(?![0-9A-Za-z])"
+    return product_id in text and re.search(word, text) is not None

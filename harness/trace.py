@@ -28,6 +28,7 @@ StopReason = Literal[
     "tool_calls",
     "tokens",
     "cost",
+    "host_work",
     "wall_clock",
     "output",
     "protocol",

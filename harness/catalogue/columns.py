@@ -16,6 +16,7 @@ import orjson
 
 from harness.catalogue import layout
 from harness.catalogue.intake import Intake
+from harness.work import SCANNED_PER_UNIT, SOLD, WorkMeter
 
 
 class Columns:
@@ -44,12 +45,19 @@ class Columns:
             key = product_id.encode()
         except UnicodeEncodeError:
             return None
+        if len(key) > self.ids.itemsize:  # numpy would copy the column, each id as wide as the key
+            return None
         number = int(np.searchsorted(self.ids, np.bytes_(key)))
         return number if number < len(self.ids) and bytes(self.ids[number]) == key else None
 
-    def numbers_of_shop(self, shop_id: str) -> npt.NDArray[np.int64]:
-        """The documents of a shop, ascending; none for an unknown one."""
-        return np.flatnonzero(self.shops == self.shop_numbers.get(shop_id, -1))
+    def numbers_of_shop(self, shop_id: str, work: WorkMeter | None = None) -> npt.NDArray[np.int64]:
+        """The documents of a shop, ascending; none for an unknown one. Counts the column's documents and those of the
+        shop on the meter, which may raise WorkExceededError."""
+        meter = work or WorkMeter()
+        meter.spend(len(self.shops) // SCANNED_PER_UNIT)
+        numbers = np.flatnonzero(self.shops == self.shop_numbers.get(shop_id, -1))
+        meter.spend(len(numbers) * SOLD)
+        return numbers
 
 
 def write_columns(intake: Intake, order: npt.NDArray[np.int64], folder: Path) -> int:

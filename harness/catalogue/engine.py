@@ -21,17 +21,26 @@ import numpy.typing as npt
 
 from harness.catalogue import layout
 from harness.catalogue.accumulator import Kernel, Numbers, Scores, choose_accumulate
-from harness.catalogue.analyzer import analyzer_sha256, default_analyzer
+from harness.catalogue.analyzer import analyzer_sha256
 from harness.catalogue.bm25 import denominators, inverse_frequencies, posting_scores
 from harness.catalogue.columns import Columns
-from harness.catalogue.port import Catalogue, SearchRequest, Shop
-from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, QUERY_TERMS_MAX, SearchPlan, read_request
+from harness.catalogue.port import Catalogue, SearchRequest, Shop, ShopPages
+from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, SearchPlan, count_terms, read_request
 from harness.catalogue.shops import sum_up_shop
 from harness.catalogue.vocabulary import Vocabulary
+from harness.work import HIT, POSTING, WORD, WorkMeter
 from problems.errors import ArenaError
 from problems.product import SERVICES, Product
 
 _PRODUCTS_CACHED = 4_096
+
+
+class _Hits(msgspec.Struct, frozen=True):
+    """The hits that filters may see, unordered, and how many postings they came from."""
+
+    numbers: Numbers
+    scores: Scores
+    postings: int
 
 
 class Engine:
@@ -71,14 +80,22 @@ class Engine:
     def __len__(self) -> int:
         return self._manifest.content.documents
 
-    def search(self, request: SearchRequest) -> tuple[Product, ...]:
+    def search(self, request: SearchRequest, work: WorkMeter | None = None) -> tuple[Product, ...]:
         """One page in the reference's order. Raises ArenaError U3010 when a product of the page cannot be decoded."""
-        plan = read_request(request)
+        plan, work = read_request(request), work or WorkMeter()
         if plan is None:
             return ()
-        kept = self._sort(plan, self._filter(plan, *self._best(plan)))
-        page = kept[(plan.page - 1) * PAGE_SIZE : plan.page * PAGE_SIZE]
-        return tuple(self._product_at(number) for number in page.tolist())
+        # unfiltered hits are cut to the page's 50 at once: the same page
+        cap = self._hit_cap if plan.is_filtered else min(KEPT_MAX, self._hit_cap)
+        return self._page(plan, self._best(plan.text, cap, work), work)
+
+    def search_in_shops(self, request: SearchRequest, work: WorkMeter | None = None) -> ShopPages:
+        """Pages of one search by shop, its hits found once. They raise ArenaError U3010 like `search`."""
+        plan, meter = read_request(request), work or WorkMeter()
+        if plan is None:
+            return lambda shop_id: ()
+        best = functools.cache(lambda: self._best(plan.text, self._hit_cap, meter))
+        return lambda shop_id: self._page(msgspec.structs.replace(plan, shop_id=shop_id or None), best(), meter)
 
     def product(self, product_id: str) -> Product | None:
         """The product, or None when the index holds no such id. Raises ArenaError U3010 when it cannot be decoded."""
@@ -93,12 +110,12 @@ class Engine:
         """Every product id, in order."""
         return self._columns.product_ids()
 
-    def shop(self, shop_id: str) -> Shop | None:
+    def shop(self, shop_id: str, work: WorkMeter | None = None) -> Shop | None:
         """What the shop sells, or None when no product is of that shop. Raises ArenaError U3010 like `product`."""
         columns = self._columns
         return sum_up_shop(
             shop_id,
-            columns.numbers_of_shop(shop_id),
+            columns.numbers_of_shop(shop_id, work),
             prices=columns.prices,
             sold_counts=columns.sold_counts,
             services=columns.services,
@@ -107,40 +124,48 @@ class Engine:
 
     # -- retrieval
 
-    def _best(self, plan: SearchPlan) -> tuple[Numbers, Scores]:
-        """The hits that filters may see, unordered: the best `hit_cap`, or the best 50 when nothing is filtered."""
-        numbers, scores = self._score(plan.text)
-        cap = self._hit_cap if plan.is_filtered else min(KEPT_MAX, self._hit_cap)
+    def _page(self, plan: SearchPlan, hits: _Hits, work: WorkMeter) -> tuple[Product, ...]:
+        """The page, cut from hits that are at least the best 50 after filters."""
+        work.spend(min(hits.postings, self._hit_cap) * HIT)
+        kept = self._sort(plan, self._filter(plan, hits.numbers, hits.scores))
+        page = kept[(plan.page - 1) * PAGE_SIZE : plan.page * PAGE_SIZE]
+        return tuple(self._product_at(number) for number in page.tolist())
+
+    def _best(self, text: str, cap: int, work: WorkMeter) -> _Hits:
+        """The best `cap` hits."""
+        numbers, scores, postings = self._score(text, work)
         if len(numbers) <= cap:
-            return numbers, scores
+            return _Hits(numbers, scores, postings)
         edge = np.partition(scores, len(scores) - cap)[len(scores) - cap]
         above, ties = np.flatnonzero(scores > edge), np.flatnonzero(scores == edge)
         room = cap - len(above)
         if room < len(ties):
             ties = ties[np.argpartition(numbers[ties], room - 1)[:room]]
         kept = np.concatenate([above, ties])
-        return numbers[kept], scores[kept]
+        return _Hits(numbers[kept], scores[kept], postings)
 
-    def _score(self, text: str) -> tuple[Numbers, Scores]:
-        """Every document with a query term, and its score: summed in double, rounded to float32 once."""
-        counts: dict[str, int] = {}
-        for term in default_analyzer().terms(text):
-            counts[term] = counts.get(term, 0) + 1
+    def _score(self, text: str, work: WorkMeter) -> tuple[Numbers, Scores, int]:
+        """Every document with a query term, and its score: summed in double, rounded to float32 once. And how many
+        postings were summed."""
+        counts = count_terms(text)
+        work.spend(len(counts) * WORD)
         found = ((self._vocabulary.number(term), boost) for term, boost in counts.items())
         known = [(number, boost) for number, boost in found if number is not None]
-        if not known or len(counts) > QUERY_TERMS_MAX:
-            return np.empty(0, np.int32), np.empty(0, np.float32)
+        if not known:
+            return np.empty(0, np.int32), np.empty(0, np.float32), 0
         terms = np.array([number for number, _ in known], np.int64)
+        starts, ends = self._starts[terms], self._starts[terms + 1]
+        postings = int((ends - starts).sum())
+        work.spend(postings * POSTING)
         tables = np.empty((len(known), len(self._denominators)), np.float32)
         for place, (number, boost) in enumerate(known):
             tables[place] = posting_scores(self._idf[number], boost, self._denominators)
         sums = self._threads.__dict__.pop("sums", None)  # taken out: an exception leaves no half-filled sums behind
         if sums is None:
             sums = np.zeros(len(self), np.float64)
-        starts, ends = self._starts[terms], self._starts[terms + 1]
         met, scores = self._accumulate(self._documents, self._codes, starts, ends, tables, sums)
         self._threads.sums = sums
-        return met, scores
+        return met, scores, postings
 
     def _filter(self, plan: SearchPlan, numbers: Numbers, scores: Scores) -> Numbers:
         """The best 50 that pass every filter, best first; equal scores in document order."""

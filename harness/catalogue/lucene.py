@@ -26,9 +26,10 @@ from harness.catalogue import layout
 from harness.catalogue.columns import Columns, write_columns
 from harness.catalogue.documents import IndexLine
 from harness.catalogue.intake import STRIDE, LineFinding, Progress, lines_in_order, open_plain, read_intake
-from harness.catalogue.port import SearchRequest, Shop
-from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, SearchPlan, read_request
+from harness.catalogue.port import SearchRequest, Shop, ShopPages
+from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, SearchPlan, count_terms, read_request
 from harness.catalogue.shops import sum_up_shop
+from harness.work import HIT, POSTING, WORD, WorkMeter
 from problems.canonical import content_hash
 from problems.errors import ArenaError
 from problems.product import Product
@@ -37,6 +38,7 @@ FORMAT = "arena-lucene-index/1"
 MANIFEST = "lucene.json"
 ANSERINI = "1.7.1"  # the jar in the pinned pyserini; Lucene 9.9.1
 _SEGMENTS = "segments"  # folder of Lucene's own files
+_FIELD = "contents"  # the searched one
 _JAVA_MEMORY = "-Xmx2g"
 _LOG_TAIL = 600  # characters of Java's output shown when it fails
 _INSTALL = "pip install --no-deps -r harness/catalogue/requirements-lucene.txt"
@@ -73,6 +75,13 @@ class LuceneReport(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[LineFinding, ...]
 
 
+class _Hits(msgspec.Struct, frozen=True):
+    """The best hits of a text in order, each once, and how many postings they came from."""
+
+    product_ids: tuple[str, ...]
+    postings: int
+
+
 class LuceneCatalogue:
     """A catalogue over one Lucene index. Thread-safe by taking turns. Make it with `open_lucene_catalogue`."""
 
@@ -82,6 +91,7 @@ class LuceneCatalogue:
         self._decode = msgspec.json.Decoder(IndexLine).decode
         self._java = java_thread()
         self._searcher = self._java(_new_searcher, str(folder / _SEGMENTS))
+        self._reader = self._java(_new_reader, str(folder / _SEGMENTS))
 
     @property
     def content_sha256(self) -> str:
@@ -91,13 +101,18 @@ class LuceneCatalogue:
     def __len__(self) -> int:
         return self._manifest.content.documents
 
-    def search(self, request: SearchRequest) -> tuple[Product, ...]:
+    def search(self, request: SearchRequest, work: WorkMeter | None = None) -> tuple[Product, ...]:
         """One page in the reference's order. Raises ArenaError U3010 when Lucene fails."""
-        plan = read_request(request)
+        plan, work = read_request(request), work or WorkMeter()
+        return () if plan is None else self._page(plan, self._hits(plan.text, work), work)
+
+    def search_in_shops(self, request: SearchRequest, work: WorkMeter | None = None) -> ShopPages:
+        """Pages of one search by shop, its hits found once. Raises ArenaError U3010 when Lucene fails."""
+        plan, meter = read_request(request), work or WorkMeter()
         if plan is None:
-            return ()
-        kept = _sorted(plan, self._java(self._kept, plan))
-        return tuple(kept[(plan.page - 1) * PAGE_SIZE : plan.page * PAGE_SIZE])
+            return lambda shop_id: ()
+        hits = functools.cache(lambda: self._hits(plan.text, meter))
+        return lambda shop_id: self._page(msgspec.structs.replace(plan, shop_id=shop_id or None), hits(), meter)
 
     def product(self, product_id: str) -> Product | None:
         """The product, or None when the index holds no such id. Raises ArenaError U3010 when Lucene fails."""
@@ -112,12 +127,12 @@ class LuceneCatalogue:
         """Every product id, in order."""
         return self._columns.product_ids()
 
-    def shop(self, shop_id: str) -> Shop | None:
+    def shop(self, shop_id: str, work: WorkMeter | None = None) -> Shop | None:
         """What the shop sells, or None when no product is of that shop. Raises ArenaError U3010 like `products`."""
         columns = self._columns
         return sum_up_shop(
             shop_id,
-            columns.numbers_of_shop(shop_id),
+            columns.numbers_of_shop(shop_id, work),
             prices=columns.prices,
             sold_counts=columns.sold_counts,
             services=columns.services,
@@ -131,11 +146,24 @@ class LuceneCatalogue:
             raise ArenaError("U3010", f"document {product_id} is listed and not in the Lucene index")
         return product
 
+    def _hits(self, text: str, work: WorkMeter) -> _Hits:
+        """The best hits of a text. What they cost is counted from Lucene's own document frequencies."""
+        terms = count_terms(text)
+        work.spend(len(terms) * WORD)
+        postings = self._java(_count_postings, self._reader, list(terms))
+        work.spend(postings * POSTING)
+        return _Hits(tuple(dict.fromkeys(self._java(_hit_ids, self._searcher, text, self._hit_cap))), postings)
+
+    def _page(self, plan: SearchPlan, hits: _Hits, work: WorkMeter) -> tuple[Product, ...]:
+        work.spend(min(hits.postings, self._hit_cap) * HIT)
+        kept = _sorted(plan, self._java(self._kept, plan, hits))
+        return tuple(kept[(plan.page - 1) * PAGE_SIZE : plan.page * PAGE_SIZE])
+
     # -- on the Java thread only
 
-    def _kept(self, plan: SearchPlan) -> list[Product]:
+    def _kept(self, plan: SearchPlan, hits: _Hits) -> list[Product]:
         kept: list[Product] = []
-        for product_id in dict.fromkeys(_hit_ids(self._searcher, plan.text, self._hit_cap)):
+        for product_id in hits.product_ids:
             product = self._stored(product_id)
             if product is not None and _passes(product, plan):
                 kept.append(product)
@@ -262,6 +290,22 @@ def _new_searcher(segments: str) -> Any:  # a Java object
     import jnius
 
     return jnius.autoclass("io.anserini.search.SimpleSearcher")(segments)
+
+
+def _new_reader(segments: str) -> Any:  # a Java object
+    import jnius
+
+    path = jnius.autoclass("java.io.File")(segments).toPath()
+    directory = jnius.autoclass("org.apache.lucene.store.FSDirectory").open(path)
+    return jnius.autoclass("org.apache.lucene.index.DirectoryReader").open(directory)
+
+
+def _count_postings(reader: Any, terms: list[str]) -> int:
+    """How many documents hold each of the terms, all together."""
+    import jnius
+
+    make = jnius.autoclass("org.apache.lucene.index.Term")
+    return sum(int(reader.docFreq(make(_FIELD, term))) for term in terms)
 
 
 def _hit_ids(searcher: Any, text: str, cap: int) -> list[str]:

@@ -6,11 +6,12 @@ not an adapter. `SearchRequest` carries the raw parameters as strings, as a URL 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from harness.work import WorkMeter
 from problems.product import Product
 
 
@@ -37,8 +38,15 @@ class Shop(msgspec.Struct, frozen=True, kw_only=True):
     best_sellers: tuple[Product, ...]  # at most five, most sold first
 
 
+ShopPages = Callable[[str], tuple[Product, ...]]  # shop id -> the page of one search with that `shop_id`
+
+
 class Catalogue(Protocol):
-    """A product catalogue with ranked search. Thread-safe."""
+    """A product catalogue with ranked search. Thread-safe.
+
+    A search counts its distinct words, their postings and its hits on the meter it is given, the same from every
+    engine, and before it does the work; WorkExceededError then passes through.
+    """
 
     @property
     def content_sha256(self) -> str:
@@ -47,8 +55,12 @@ class Catalogue(Protocol):
 
     def __len__(self) -> int: ...
 
-    def search(self, request: SearchRequest) -> tuple[Product, ...]:
+    def search(self, request: SearchRequest, work: WorkMeter | None = None) -> tuple[Product, ...]:
         """One page (at most 10 products) in the reference's order."""
+        ...
+
+    def search_in_shops(self, request: SearchRequest, work: WorkMeter | None = None) -> ShopPages:
+        """The same search in one shop after another; its text is read and scored once, at the first page asked for."""
         ...
 
     def product(self, product_id: str) -> Product | None:
@@ -68,6 +80,7 @@ class Catalogue(Protocol):
 class ShopDirectory(Protocol):
     """A catalogue that can also sum up a shop. Thread-safe."""
 
-    def shop(self, shop_id: str) -> Shop | None:
-        """The shop, or None when it sells nothing. Raises ArenaError U3010 when a product cannot be decoded."""
+    def shop(self, shop_id: str, work: WorkMeter | None = None) -> Shop | None:
+        """The shop, or None when it sells nothing; counts the documents looked at on the meter. Raises ArenaError U3010
+        when a product cannot be decoded."""
         ...

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from harness.catalogue.analyzer import default_analyzer
 from harness.catalogue.port import SearchRequest
 from problems.product import SERVICES
 
@@ -61,6 +62,15 @@ def read_request(request: SearchRequest) -> SearchPlan | None:
 def read_query(q: str | None) -> str:
     """Query-syntax characters blanked and ends stripped; empty means an empty page."""
     return q.translate(_BLANKED).strip() if q else ""
+
+
+def count_terms(text: str) -> dict[str, int]:
+    """The distinct terms of a search text in their order, with how often each stands there; none of a text that has
+    more than QUERY_TERMS_MAX."""
+    counts: dict[str, int] = {}
+    for term in default_analyzer().terms(text):
+        counts[term] = counts.get(term, 0) + 1
+    return counts if len(counts) <= QUERY_TERMS_MAX else {}
 
 
 def read_page(page: str | None) -> int | None:

@@ -58,25 +58,24 @@ def stem(word: str) -> str:
 
 def _is_consonant(word: str, index: int) -> bool:
     letter = word[index]
-    if letter in _VOWELS:
-        return False
-    if letter == "y":
-        return index == 0 or not _is_consonant(word, index - 1)
-    return True
+    if letter != "y":
+        return letter not in _VOWELS
+    start = len(word[: index + 1].rstrip("y"))  # of the run of y: a consonant first or after a vowel, then in turns
+    return (index - start) % 2 == (start > 0 and word[start - 1] not in _VOWELS)
 
 
 def _measure(word: str) -> int:
     """How many times a vowel run is followed by a consonant run."""
-    count, was_vowel = 0, False
-    for index in range(len(word)):
-        is_consonant = _is_consonant(word, index)
-        count += was_vowel and is_consonant
+    count, was_vowel = 0, True  # so that a y that comes first is a consonant
+    for index, letter in enumerate(word):
+        is_consonant = was_vowel if letter == "y" else letter not in _VOWELS
+        count += was_vowel and is_consonant and index > 0
         was_vowel = not is_consonant
     return count
 
 
 def _has_vowel(word: str) -> bool:
-    return any(not _is_consonant(word, index) for index in range(len(word)))
+    return not _VOWELS.isdisjoint(word) or "y" in word[1:]
 
 
 def _ends_doubled(word: str) -> bool:

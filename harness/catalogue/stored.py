@@ -35,6 +35,8 @@ class StoredDocuments:
         Raises ArenaError U3010 when it cannot be decoded.
         """
         key = product_id.encode("utf-8", "replace")
+        if len(key) > self._ids.itemsize:  # numpy would copy the column, each id as wide as the key
+            return None
         place = int(np.searchsorted(self._ids, np.bytes_(key)))
         if place >= len(self._ids) or bytes(self._ids[place]) != key:
             return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from importlib import resources
 
 import msgspec
@@ -45,19 +45,19 @@ class Scanner:
 
     def tokens(self, text: str) -> list[str]:
         """Tokens of any text, in order."""
-        classes, out, place = text.translate(self._table), [], 0
+        classes, out, place, stops, trail = text.translate(self._table), [], 0, _stops(text), _Trail()
         while place < len(text):
-            end = self._longest(classes, place, len(text))
-            if end - place > TOKEN_UNITS_MAX // 2 and _units(text[place:end]) > TOKEN_UNITS_MAX:
-                end = self._longest(classes, place, _cut(text, place))
+            end = self._longest(classes, place, min(stops[place], len(text)), trail)
             if end > place:
                 out.append(text[place:end])
             place = max(end, place + 1)
         return out
 
-    def _longest(self, classes: str, place: int, stop: int) -> int:
-        """Where the longest token that starts at `place` ends; `place` itself when none does."""
-        rows, is_final, state, end = self._rows, self._is_final, 0, place
+    def _longest(self, classes: str, place: int, stop: int, trail: _Trail) -> int:
+        """Where the longest token that starts at `place` and ends by `stop` ends; `place` itself when none does."""
+        if place < trail.end:
+            return self._longest_beside(classes, place, stop, trail)
+        rows, is_final, state, end, here = self._rows, self._is_final, 0, place, place
         for here in range(place, stop):
             following = rows[state].get(classes[here])
             if following is None:
@@ -65,7 +65,39 @@ class Scanner:
             state = following
             if is_final[state]:
                 end = here + 1
-        return end
+        return self._longest_beside(classes, place, stop, trail) if end == place and here > place else end
+
+    def _longest_beside(self, classes: str, place: int, stop: int, trail: _Trail) -> int:
+        """The same, where a scan without a token came by before: once both are in one state, go on where that ended."""
+        rows, is_final, state, here, own = self._rows, self._is_final, 0, place, _Trail(place)
+        while here < stop and (following := rows[state].get(classes[here])) is not None:
+            state, here = following, here + 1
+            if is_final[state]:
+                return self._longest(classes, place, stop, _Trail())
+            own.states.append(state)
+            if here < trail.end and trail.state_before(here) == state:
+                own, here, state = trail, trail.end, trail.states[-1]
+        if own.end >= trail.end:
+            trail.start, trail.states = own.start, own.states
+        return place
+
+
+class _Trail:
+    """The states of the latest scan that met no token, one a character. Without it a run of characters that may open a
+    token but opens none would be read again from each of its places."""
+
+    def __init__(self, start: int = 0) -> None:
+        self.start = start
+        self.states: list[int] = []
+
+    @property
+    def end(self) -> int:
+        """The first place that the scan did not take."""
+        return self.start + len(self.states)
+
+    def state_before(self, place: int) -> int:
+        """The state in which the scan came to `place`."""
+        return self.states[place - self.start - 1]
 
 
 def tokens(text: str) -> list[str]:
@@ -80,7 +112,9 @@ def tokens(text: str) -> list[str]:
 
 def _ascii_tokens(text: str) -> list[str]:
     """The pattern finds what the automaton finds, several times faster, but does not cut long runs."""
-    found = _ASCII.findall(text)
+    found: list[str] = _ASCII.findall(text)
+    if "_" in text:
+        found = [token for token in found if token.strip("_")]
     is_cut = len(text) > TOKEN_UNITS_MAX and any(len(token) > TOKEN_UNITS_MAX for token in found)
     return _scanner().tokens(text) if is_cut else found
 
@@ -234,22 +268,28 @@ def _union(sets: Iterable[Set[int]]) -> frozenset[int]:
     return frozenset(place for each in sets for place in each)
 
 
-def _units(text: str) -> int:
-    return len(text) + sum(letter > "\uffff" for letter in text)
-
-
-def _cut(text: str, place: int) -> int:
-    """The last end at which a token from `place` has no more than TOKEN_UNITS_MAX units."""
-    end, units = place, 0
-    while end < len(text) and (units := units + 1 + (text[end] > "\uffff")) <= TOKEN_UNITS_MAX:
-        end += 1
-    return end
+def _stops(text: str) -> Sequence[int]:
+    """For every place the last end at which a token from there has no more than TOKEN_UNITS_MAX units. It may lie
+    behind the text's own."""
+    if max(text, default="") <= "\uffff":
+        return range(TOKEN_UNITS_MAX, TOKEN_UNITS_MAX + len(text))
+    stops, end, units = [], 0, 0
+    for letter in text:
+        while end < len(text) and units + 1 + (text[end] > "\uffff") <= TOKEN_UNITS_MAX:
+            units += 1 + (text[end] > "\uffff")
+            end += 1
+        stops.append(end)
+        units -= 1 + (letter > "\uffff")
+    return stops
 
 
 def _ascii_pattern() -> str:
-    numbers = r"[0-9](?:(?:_*|[,;.'])[0-9])*"
-    letters = r"[A-Za-z](?:(?:_*|[:.'])[A-Za-z])*"
-    return f"_*(?:{numbers}|{letters})+(?:_+(?:{numbers}|{letters})+)*_*"
+    """A run of underscores that opens no token is matched alone, and no run is given back (`*+`): otherwise a run
+    would be read again from each of its places."""
+    numbers = r"[0-9](?:(?:_*+|[,;.'])[0-9])*"
+    letters = r"[A-Za-z](?:(?:_*+|[:.'])[A-Za-z])*"
+    token = f"(?:{numbers}|{letters})+(?:_++(?:{numbers}|{letters})+)*_*+"
+    return f"_++(?:{token})?|{token}"
 
 
 _ASCII = re.compile(_ascii_pattern())

@@ -1,8 +1,9 @@
 """The host loop: one guest, from its first byte to its last.
 
 Promise: whatever the guest does, `Conversation.run` returns how it ended (or raises a fault of ours) within the agent's
-time and byte caps. Agent time runs only while the host waits for the guest; it stands still while the host executes a
-call (DESIGN section 7), so a slow host costs nobody a score. It starts no process and kills none: the adapter does.
+time and byte caps. Agent time stands still while the host executes a call, so a slow host costs nobody a score; it runs
+while the host waits for the guest and while it reads what the guest sends, or bytes sent one by one would keep the host
+busy for nothing. It starts no process and kills none: the adapter does.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class Conversation:
         self._is_started = False
         self._waited_s = 0.0
         self._agent_s = 0.0
+        self._host_s = 0.0  # spent on calls since time was last accounted
         self._output_bytes = 0
         self._tail = b""
         self._final: Final | None = None
@@ -95,10 +97,12 @@ class Conversation:
         return self._tail.decode(errors="replace")
 
     def _serve(self, selector: selectors.BaseSelector) -> GuestEnd:
+        before = self._clock()
         while True:
-            before = self._clock()
             ready = selector.select(self._patience_s())
-            self._account(self._clock() - before)
+            now = self._clock()
+            self._account(now - before - self._host_s)
+            before, self._host_s = now, 0.0
             if self._agent_s * 1000 >= self._limits.agent_time_ms:
                 return "wall_clock"
             if self._is_started and (breached := self._breached()):
@@ -143,11 +147,13 @@ class Conversation:
             if isinstance(message, Final):
                 self._final = message
                 return False
+            started = self._clock()
             if isinstance(message, Ready):
                 self._send(self._supervision.on_ready(), selector)
                 self._is_started = True
             else:
                 self._send(self._answer(message), selector)
+            self._host_s += self._clock() - started
         return True
 
     def _answer(self, request: Request) -> bytes:

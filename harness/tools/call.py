@@ -7,6 +7,7 @@ import orjson
 
 from harness.catalogue.port import Catalogue
 from harness.tools.port import ToolOutcome
+from harness.work import WorkMeter
 from problems.errors import Failure
 from problems.model import Problem
 from problems.product import Product
@@ -21,6 +22,7 @@ class ToolContext(msgspec.Struct, frozen=True):
     catalogue: Catalogue
     problem: Problem
     is_strict: bool = False  # refuse the search parameters that the reference ignores in silence
+    work: WorkMeter = msgspec.field(default_factory=WorkMeter)  # of the episode
 
 
 class RefusedCallError(Exception):

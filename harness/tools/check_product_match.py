@@ -7,6 +7,7 @@ import orjson
 
 from harness.tools.call import RefusedCallError, ToolContext, quoted, result_text
 from harness.tools.port import ToolOutcome
+from harness.work import MATCHED_VALUE, PRODUCT
 from problems.axes import Pair, count_pairs
 from problems.product import Product
 
@@ -26,6 +27,7 @@ def check_product_match(context: ToolContext, product_id: str, requirements: str
             value requires each of its values.
     """
     wanted = _read_requirements(requirements)
+    context.work.spend(PRODUCT + MATCHED_VALUE * sum(map(len, wanted.values())))
     product = context.catalogue.product(product_id.strip())
     if product is None:
         absent = {"matched": False, "error": "Product not found", "matches": [], "mismatches": list(wanted)}

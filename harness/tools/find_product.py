@@ -6,8 +6,10 @@ from harness.catalogue.port import SearchRequest
 from harness.catalogue.requests import PAGE_MAX, ignored_parameters, read_page
 from harness.tools.call import RefusedCallError, ToolContext, listed, quoted, result_text
 from harness.tools.port import ToolOutcome
+from harness.work import PRODUCT
 from problems.product import SERVICES
 
+QUERY_CHARS_MAX = 16_384  # of one search text
 ACCEPTED = {
     "page": f"1 to {PAGE_MAX}",
     "price": 'a range in PHP such as "100-500", "100-" or "-500"',
@@ -39,15 +41,23 @@ def find_product(
         service: Comma-separated services that a product must all offer: official (LazMall), freeShipping, COD (cash on
             delivery), flashsale (LazFlash).
     """
+    refuse_long(q, "q")
     request = search_request(q, page=page, shop_id=shop_id, price=price, sort=sort, service=service)
     if context.is_strict:
         refuse_unread(request)
-    products = context.catalogue.search(request)
+    products = context.catalogue.search(request, context.work)
+    context.work.spend(len(products) * PRODUCT)
     return ToolOutcome(
         result=result_text([listed(product) for product in products]),
         ignored_parameters=ignored_parameters(request),
         found_ids=tuple(product.product_id for product in products),
     )
+
+
+def refuse_long(q: str, where: str) -> None:
+    """Raises RefusedCallError for a search text of more than QUERY_CHARS_MAX characters."""
+    if len(q) > QUERY_CHARS_MAX:
+        raise RefusedCallError(f"`{where}` has {len(q)} characters; at most {QUERY_CHARS_MAX} are searched for")
 
 
 def search_request(

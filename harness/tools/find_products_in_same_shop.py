@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 import orjson
 
-from harness.catalogue.port import SearchRequest
+from harness.catalogue.port import SearchRequest, ShopPages
 from harness.catalogue.requests import ignored_parameters
 from harness.tools.call import RefusedCallError, ToolContext, quoted, result_text
-from harness.tools.find_product import refuse_unread, search_request
+from harness.tools.find_product import refuse_long, refuse_unread, search_request
 from harness.tools.port import ToolOutcome
+from harness.work import PRODUCT
 from problems.product import Product
 
 QUERIES_MAX = 10
@@ -21,8 +22,8 @@ class _Query(msgspec.Struct, frozen=True, kw_only=True):
     price: str = ""
     service: str = ""
 
-    def request(self, shop_id: str = "") -> SearchRequest:
-        return search_request(self.q, shop_id=shop_id, price=self.price, service=self.service)
+    def request(self) -> SearchRequest:
+        return search_request(self.q, price=self.price, service=self.service)
 
 
 def find_products_in_same_shop(context: ToolContext, product_queries: str) -> ToolOutcome:
@@ -38,11 +39,13 @@ def find_products_in_same_shop(context: ToolContext, product_queries: str) -> To
             mat", "service": "COD"}]'. q is required; price and service are as in find_product.
     """
     queries, ignored = _read_queries(product_queries, is_strict=context.is_strict)
-    candidates = context.catalogue.search(queries[0].request())
+    candidates = context.catalogue.search(queries[0].request(), context.work)
+    context.work.spend(len(candidates) * PRODUCT)
+    others = [context.catalogue.search_in_shops(query.request(), context.work) for query in queries[1:]]
     shops = list(dict.fromkeys(product.shop_id for product in candidates))
     for tried, shop_id in enumerate(shops, start=1):
         first = next(product for product in candidates if product.shop_id == shop_id)
-        products = _fill_basket(context, shop_id, first, queries[1:])
+        products = _fill_basket(context, shop_id, first, others)
         if products is not None:
             answer = {
                 "found": True,
@@ -60,12 +63,13 @@ def find_products_in_same_shop(context: ToolContext, product_queries: str) -> To
     return ToolOutcome(result=result_text(answer), ignored_parameters=ignored)
 
 
-def _fill_basket(context: ToolContext, shop_id: str, first: Product, queries: list[_Query]) -> list[Product] | None:
+def _fill_basket(context: ToolContext, shop_id: str, first: Product, others: list[ShopPages]) -> list[Product] | None:
     """The first product and the best unused match of every other query in the shop, or None when one has none."""
     basket = [first]
-    for query in queries:
+    for pages in others:
         taken = {product.product_id for product in basket}
-        hits = context.catalogue.search(query.request(shop_id))
+        hits = pages(shop_id)
+        context.work.spend(len(hits) * PRODUCT)
         match = next((product for product in hits if product.product_id not in taken), None)
         if match is None:
             return None
@@ -94,6 +98,7 @@ def _read_queries(text: str, *, is_strict: bool) -> tuple[list[_Query], tuple[st
             if not isinstance(value, str):
                 raise RefusedCallError(f"`{where}.{name}` must be a string")
         query = _Query(**fields)
+        refuse_long(query.q, f"{where}.q")
         queries.append(query)
         unread = [name for name in item if name not in _FIELDS]
         if is_strict:

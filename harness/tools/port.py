@@ -6,6 +6,7 @@ from typing import Protocol
 
 import msgspec
 
+from harness.work import WorkMeter
 from problems.errors import Failure
 
 
@@ -34,7 +35,8 @@ class Toolbox(Protocol):
     @property
     def schemas_sha256(self) -> str: ...
 
-    def dispatch(self, name: str, arguments: str) -> ToolOutcome:
+    def dispatch(self, name: str, arguments: str, work: WorkMeter | None = None) -> ToolOutcome:
         """Execute one call. `arguments` is JSON text. Raises UnreadableError for arguments that can't be read at all,
-        ArenaError U3010 when the catalogue itself failed."""
+        WorkExceededError from `work`, on which the call's searches and products are counted, and ArenaError U3010 when
+        the catalogue itself failed."""
         ...

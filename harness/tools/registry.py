@@ -24,6 +24,7 @@ from harness.tools.terminate import terminate
 from harness.tools.view_product_information import view_product_information
 from harness.tools.view_shop_information import view_shop_information
 from harness.tools.view_voucher_information import view_voucher_information
+from harness.work import WorkMeter
 from problems.canonical import text_hash
 from problems.errors import ArenaError
 from problems.model import Problem
@@ -52,7 +53,7 @@ def make_toolbox(profile: str, catalogue: Catalogue, problem: Problem) -> Toolbo
     tools = profile_tools(profile)
     if view_shop_information.__name__ in tools and not isinstance(catalogue, ShopDirectory):
         raise ArenaError("V2030", f"tool profile {profile!r} shows shops, which this catalogue's engine cannot sum up")
-    return ProfileTools(profile, ToolContext(catalogue, problem, is_strict=profile in STRICT_PROFILES))
+    return ProfileTools(profile, catalogue, problem)
 
 
 @functools.cache
@@ -72,8 +73,9 @@ def profile_schemas(profile: str) -> str:
 class ProfileTools:
     """A `Toolbox`. Holds no state of its own, so calls may come from any thread."""
 
-    def __init__(self, profile: str, context: ToolContext) -> None:
-        self._profile, self._context, self._tools = profile, context, profile_tools(profile)
+    def __init__(self, profile: str, catalogue: Catalogue, problem: Problem) -> None:
+        self._profile, self._catalogue, self._problem = profile, catalogue, problem
+        self._tools = profile_tools(profile)
 
     @property
     def profile(self) -> str:
@@ -90,11 +92,11 @@ class ProfileTools:
         """sha256 hex of `schemas`."""
         return text_hash(self.schemas)
 
-    def dispatch(self, name: str, arguments: str) -> ToolOutcome:
+    def dispatch(self, name: str, arguments: str, work: WorkMeter | None = None) -> ToolOutcome:
         """Execute one call; `arguments` is JSON text, an empty text meaning no arguments.
 
-        Raises UnreadableError for arguments that can't be read at all, ArenaError U3010 when the catalogue itself
-        failed; every other malformed call gets an answer.
+        Raises UnreadableError for arguments that can't be read at all, WorkExceededError from `work`, ArenaError U3010
+        when the catalogue itself failed; every other malformed call gets an answer.
         """
         tool = self._tools.get(name)
         if tool is None:
@@ -110,8 +112,10 @@ class ProfileTools:
         if complaints:
             sentence = f"{tool.name}: {'; '.join(complaints[:_COMPLAINTS_MAX])}; expected {tool.usage()}"
             return refuse(sentence, recommended_ids=_as_written(tool.name, given))
+        is_strict = self._profile in STRICT_PROFILES
+        context = ToolContext(self._catalogue, self._problem, is_strict, work or WorkMeter())
         try:
-            return tool.function(self._context, **read)
+            return tool.function(context, **read)
         except RefusedCallError as refusal:
             return refuse(f"{tool.name}: {refusal}")
 

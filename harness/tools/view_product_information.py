@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from harness.tools.call import RefusedCallError, ToolContext, result_text, split_list
 from harness.tools.port import ToolOutcome
+from harness.work import PRODUCT
 from problems.product import Product
 
 PRODUCTS_MAX = 100  # in one call: a short argument must not ask for an endless answer
@@ -20,6 +21,7 @@ def view_product_information(context: ToolContext, product_ids: str) -> ToolOutc
     wanted = split_list(product_ids)
     if len(wanted) > PRODUCTS_MAX:
         raise RefusedCallError(f"`product_ids` names {len(wanted)} products; at most {PRODUCTS_MAX} in one call")
+    context.work.spend(len(wanted) * PRODUCT)
     products = [context.catalogue.product(product_id) for product_id in wanted]
     return ToolOutcome(result=result_text([_details(product) for product in products if product is not None]))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from harness.catalogue.port import ShopDirectory
 from harness.tools.call import RefusedCallError, ToolContext, listed, result_text
 from harness.tools.port import ToolOutcome
+from harness.work import PRODUCT
 
 
 def view_shop_information(context: ToolContext, shop_id: str) -> ToolOutcome:
@@ -22,9 +23,10 @@ def view_shop_information(context: ToolContext, shop_id: str) -> ToolOutcome:
     directory = context.catalogue
     if not isinstance(directory, ShopDirectory):  # `make_toolbox` refuses such a catalogue for this tool's profile
         raise TypeError(f"{type(directory).__name__} has no shops")
-    shop = directory.shop(wanted)
+    shop = directory.shop(wanted, context.work)
     if shop is None:
         return ToolOutcome(result=result_text({"found": False, "shop_id": wanted, "error": "Shop not found"}))
+    context.work.spend(len(shop.best_sellers) * PRODUCT)
     answer = {
         "found": True,
         "shop_id": shop.shop_id,

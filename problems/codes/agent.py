@@ -59,6 +59,12 @@ ROWS = (
         COUNTS,
         "ask for fewer products at a time and send shorter messages; results, trace and record have a limit each",
     ),
+    row(
+        "A1038",
+        "agent used up the host's work",
+        COUNTS,
+        "search less often and with fewer words; leave out what need not be sent (harness/README.md, host work)",
+    ),
     # -- agent: requests
     row(
         "A1040",

@@ -27,7 +27,7 @@ class WordyToolbox(StandToolbox):
     def __init__(self, filler: str, size: int) -> None:
         self._result = json.dumps([filler * (size // len(filler))], ensure_ascii=False)
 
-    def dispatch(self, name, arguments):
+    def dispatch(self, name, arguments, work=None):
         from harness.tools.port import ToolOutcome
 
         return ToolOutcome(result=self._result)

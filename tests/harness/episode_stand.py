@@ -11,6 +11,7 @@ from harness.sandbox.port import GuestCallError
 from harness.session import EpisodePorts, EpisodeRules
 from harness.tools.port import ToolOutcome
 from harness.trace import EmittedCall
+from harness.work import WorkMeter
 from problems.canonical import foreign_text, text_hash
 from problems.errors import Failure
 from problems.model import Problem, RewardItem
@@ -42,7 +43,7 @@ class StandToolbox:
     schemas = SCHEMAS
     schemas_sha256 = text_hash(SCHEMAS)
 
-    def dispatch(self, name: str, arguments: str) -> ToolOutcome:
+    def dispatch(self, name: str, arguments: str, work: WorkMeter | None = None) -> ToolOutcome:
         try:
             decoded = json.loads(arguments)
         except ValueError:

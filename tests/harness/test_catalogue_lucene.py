@@ -14,6 +14,7 @@ from harness.catalogue.engines import ENGINES, build_engine, open_engine
 from harness.catalogue.lucene import MANIFEST, read_lucene_manifest
 from harness.catalogue.port import Catalogue, SearchRequest
 from harness.catalogue.synthetic import generate
+from harness.work import WorkMeter
 from problems.errors import ArenaError, Owner
 from problems.product import Product
 from tests.harness.catalogue_queries import adversarial_products, varied_requests
@@ -101,6 +102,16 @@ def test_its_products_and_shops_are_ours(products: list[Product], lucene: Catalo
         assert lucene.shop(shop_id) == own.shop(shop_id)
     for absent in ("", "0", products[0].product_id + "\0", "\ud800", "*"):
         assert lucene.product(absent) is None and own.product(absent) is None
+
+
+@needs_lucene
+def test_it_counts_the_same_units_of_work(products: list[Product], lucene: Catalogue, tmp_path: Path) -> None:
+    own = catalogue_of(products, tmp_path)
+    for request in varied_requests(products, 60, seed=7):
+        theirs, ours = WorkMeter(), WorkMeter()
+        assert lucene.search_in_shops(request, theirs)("77") == own.search_in_shops(request, ours)("77")
+        assert lucene.search(request, theirs) == own.search(request, ours)
+        assert theirs.spent == ours.spent, request
 
 
 @needs_lucene

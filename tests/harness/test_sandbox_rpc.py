@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import struct
 
 import orjson
@@ -11,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.limits import EpisodeLimits
-from harness.sandbox.rpc import BreachError, Final, Inbox, Ready, Request, encode_error, encode_result
+from harness.sandbox.conversation import Conversation, Pipes, Supervision
+from harness.sandbox.rpc import BreachError, Final, Inbox, Ready, Request, encode_error, encode_init, encode_result
 
 READY = {"jsonrpc": "2.0", "method": "ready", "params": {"python": "3.11.7"}}
 
@@ -133,3 +136,36 @@ def test_answers_carry_the_id_and_errors_the_registry_code():
     assert json.loads(encode_result(7, {"a": 1})[4:]) == {"jsonrpc": "2.0", "id": 7, "result": {"a": 1}}
     error = json.loads(encode_error(7, "A1050", "say it")[4:])["error"]
     assert (error["data"], error["message"]) == ("A1050", "say it")
+
+
+def converse(sent: bytes, *, loop_s: float, call_s: float) -> tuple[str, int]:
+    """How a guest that sent this and waits ends, on a clock that moves only where said: (end, agent ms)."""
+    now = [0.0]
+    loops = itertools.count()
+
+    class Host:
+        def call(self, method: str, params: dict[str, object]) -> object:
+            now[0] += call_s
+            return {}
+
+    def spend_loop() -> bool:
+        now[0] += loop_s
+        return next(loops) > 200
+
+    (reader, guest_writes), (guest_reads, writer), (output, printed) = os.pipe(), os.pipe(), os.pipe()
+    os.write(guest_writes, sent)
+    supervision = Supervision(on_ready=lambda: encode_init({}), is_over_memory=spend_loop, tick_ms=1)
+    with os.fdopen(writer, "wb") as to, os.fdopen(reader, "rb") as back, os.fdopen(output, "rb") as out:
+        pipes = Pipes(to_guest=to, from_guest=back, output=out)
+        ended = Conversation(pipes, EpisodeLimits(agent_time_ms=5_000), Host(), supervision, lambda: now[0]).run()
+    for descriptor in (guest_writes, guest_reads, printed):
+        os.close(descriptor)
+    return ended.end, ended.agent_time_ms
+
+
+def test_reading_what_a_guest_sends_is_its_own_time_and_answering_it_is_not():
+    ready = frame(READY)
+    asking = ready + frame(request(1)) + frame(request(2))
+    final = frame({"jsonrpc": "2.0", "method": "final", "params": {"claim": 1}})
+    assert converse(ready, loop_s=1.0, call_s=0.0) == ("wall_clock", 5_000)
+    assert converse(asking + final, loop_s=0.0, call_s=1_000.0) == ("final", 0)

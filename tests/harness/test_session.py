@@ -11,6 +11,7 @@ from harness.inference.port import GatewayAnswer
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.port import ToolOutcome
 from harness.trace import Completion, FailedCompletion, ToolCall
+from harness.work import WorkMeter
 from problems.canonical import canonical_bytes
 from problems.errors import ArenaError, Owner
 from tests.harness.episode_stand import IDS, StandGateway, StandToolbox, ports, problem, reply, rules
@@ -194,7 +195,7 @@ class FailingGateway(StandGateway):
 
 
 class FailingToolbox(StandToolbox):
-    def dispatch(self, name: str, arguments: str) -> ToolOutcome:
+    def dispatch(self, name: str, arguments: str, work: WorkMeter | None = None) -> ToolOutcome:
         raise ArenaError("U3010", "shard 3")
 
 

@@ -45,12 +45,13 @@ ROWS: dict[str, tuple[int, str, str, str]] = {
     "disk_bytes": (4 * MIB, agent("open('note', 'wb').write(b'x' * (9 << 20))"), "disk", "A1033"),
     "output_bytes": (10_000, agent("while True: print('x' * 999)"), "output", "A1026"),
     "frame_bytes": (4_096, agent("os.write(4, b'\\0\\0\\xff\\xff'); time.sleep(20)"), "frame", "A1029"),
+    "host_work": (100_000, agent("while True: tools.find_product(q='x')"), "host_work", "A1038"),
     "rpc_bytes": (9_000, agent("while True: tools.find_product(q='x' * 999)"), "frame", "A1029"),
     "result_bytes": (900, agent("while True: tools.find_product(q='x')"), "results", "A1036"),
     "trace_bytes": (900, agent("while True: tools.find_product(q='x')"), "trace", "A1036"),
     "body_bytes": (900, agent("while True: tools.find_product(q='x')"), "body", "A1036"),
 }
-OFF_BY_DEFAULT = {"cost_micro_usd", "result_bytes", "trace_bytes", "body_bytes"}  # 0: not limited
+OFF_BY_DEFAULT = {"cost_micro_usd", "host_work", "result_bytes", "trace_bytes", "body_bytes"}  # 0: not limited
 # Limits that cut or refuse, and so never end an episode; each has its test below or beside `rebuild`.
 NEVER_AN_END = {"completion_tokens_per_call", "claim_bytes", "argument_bytes", "source_bytes", "prices"}
 

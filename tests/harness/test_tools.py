@@ -11,6 +11,7 @@ import pytest
 from harness.catalogue.port import Catalogue, SearchRequest
 from harness.tools.port import Toolbox, ToolOutcome
 from harness.tools.registry import make_toolbox
+from harness.work import WorkMeter
 from problems.axes import match
 from problems.errors import ArenaError
 from problems.model import Problem, RewardItem
@@ -343,7 +344,7 @@ def test_a_failing_catalogue_is_never_the_agents_fault(tmp_path: Path) -> None:
         def __len__(self) -> int:
             return 1
 
-        def search(self, request: SearchRequest) -> tuple[Product, ...]:
+        def search(self, request: SearchRequest, work: WorkMeter | None = None) -> tuple[Product, ...]:
             raise ArenaError("U3010", "disk")
 
         def product(self, product_id: str) -> Product | None:

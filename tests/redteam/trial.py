@@ -19,6 +19,7 @@ from harness.sandbox.rootfs import content_sha256
 from harness.session import Episode, EpisodePorts, run_episode
 from harness.tools.port import ToolOutcome
 from harness.trace import EvaluationBody, ToolCall
+from harness.work import WorkMeter
 from problems.canonical import canonical_bytes
 from problems.model import Problem, RewardItem
 from tests.harness.episode_stand import StandGateway, StandToolbox, rules
@@ -54,8 +55,8 @@ class WatchingToolbox(StandToolbox):
         self.words: list[str] = []
         self._watch = watch
 
-    def dispatch(self, name: str, arguments: str) -> ToolOutcome:
-        outcome = super().dispatch(name, arguments)
+    def dispatch(self, name: str, arguments: str, work: WorkMeter | None = None) -> ToolOutcome:
+        outcome = super().dispatch(name, arguments, work)
         self.log.append((name, arguments, outcome.result))
         with contextlib.suppress(orjson.JSONDecodeError, AttributeError):
             word = str(orjson.loads(arguments).get("q"))

@@ -1,0 +1,215 @@
+"""What an agent can make the host do: counted alike by every engine, bounded by the policy, never a shortened page."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from arena.policies import POLICIES
+from harness.callreader import CallReader
+from harness.catalogue.engine import open_catalogue
+from harness.catalogue.port import Catalogue, SearchRequest
+from harness.catalogue.synthetic import generate
+from harness.inference.gateway import Gateway
+from harness.inference.port import InferenceRules, ModelReply
+from harness.limits import EpisodeLimits
+from harness.recorder import Recorder
+from harness.sandbox.port import EpisodeOver, GuestCallError
+from harness.tools.find_product import QUERY_CHARS_MAX
+from harness.tools.registry import PROFILES, make_toolbox, profile_tools
+from harness.work import WORD, WorkExceededError, WorkMeter
+from tests.harness.catalogue_stand import index_of, mixed_requests
+from tests.harness.episode_stand import problem, reply
+from tests.harness.hostile_inputs import hostile_calls, hostile_requests
+
+PRODUCTS = list(generate(2_000, 7))
+CALLS = hostile_calls(PRODUCTS)
+LIMIT = POLICIES["paper"].limits.host_work
+
+
+class Answering:
+    """An upstream that says ok."""
+
+    name = "stand"
+
+    def complete(self, request: str) -> ModelReply:
+        return reply(content="ok")
+
+    def probe(self) -> bool:
+        return True
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return index_of(PRODUCTS, tmp_path_factory.mktemp("work"))
+
+
+@pytest.fixture(scope="module")
+def catalogue(index: Path) -> Catalogue:
+    return open_catalogue(index)
+
+
+def recorder(catalogue: Catalogue, profile: str = "extended", **limits: int) -> Recorder:
+    toolbox = make_toolbox(profile, catalogue, problem())
+    chosen = EpisodeLimits(**limits)
+    gateway = Gateway(InferenceRules(models=("stand",)), [Answering()], toolbox.schemas, chosen)
+    return Recorder(toolbox, gateway, chosen, CallReader(toolbox.schemas))
+
+
+def ask(host: Recorder, method: str, params: dict[str, object]) -> str:
+    """What came back: an answer's text, the code of a refusal, or "over"."""
+    try:
+        return json.dumps(host.call(method, params))
+    except GuestCallError as refusal:
+        return refusal.code
+    except EpisodeOver:
+        return "over"
+
+
+def units_of(catalogue: Catalogue, name: str, arguments: object, profile: str = "extended") -> tuple[int, str]:
+    host = recorder(catalogue, profile)
+    answer = ask(host, "tool.call", {"name": name, "arguments": arguments})
+    return host.work.spent, answer
+
+
+def test_the_hostile_inputs_try_every_tool_of_every_profile() -> None:
+    tried = {name for name, _ in CALLS.values()}
+    assert {name for profile in PROFILES for name in profile_tools(profile)} <= tried
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_hostile_call_is_answered_counted_and_far_from_the_limit(profile: str, catalogue: Catalogue) -> None:
+    for why, (name, arguments) in CALLS.items():
+        spent, answer = units_of(catalogue, name, arguments, profile)
+        assert answer != "over", why
+        assert 10_000 <= spent <= LIMIT // 40, (why, spent)
+
+
+def test_every_hostile_model_request_is_answered_and_counted(catalogue: Catalogue) -> None:
+    for why, params in hostile_requests().items():
+        host = recorder(catalogue)
+        ask(host, "llm.chat", params)
+        assert 20_000 <= host.work.spent <= LIMIT // 40, why
+
+
+def test_units_are_the_same_from_both_kernels_warm_and_cold(index: Path, catalogue: Catalogue) -> None:
+    pytest.importorskip("numba")
+    compiled = open_catalogue(index, kernel="numba")
+    for why, (name, arguments) in CALLS.items():
+        cold = units_of(open_catalogue(index, kernel="numpy"), name, arguments)
+        assert cold == units_of(catalogue, name, arguments) == units_of(compiled, name, arguments), why
+
+
+def test_a_search_counts_its_words_and_the_products_that_hold_them(catalogue: Catalogue) -> None:
+    def spent(q: str) -> int:
+        meter = WorkMeter()
+        catalogue.search(SearchRequest(q=q), meter)
+        return meter.spent
+
+    assert spent("the of and") == 0
+    assert spent("qqqxqqq") < spent("qqqxqqq qqqyqqq")
+    assert spent("black") == spent("black black") < spent("black bag") < spent("black bag case")
+    assert spent(" ".join(f"qqq{n}" for n in range(1_024))) == 1_024 * WORD
+    assert spent(" ".join(f"qqq{n}" for n in range(1_025))) == 0  # the reference does not search for it
+
+
+def test_an_episode_ends_at_its_limit_and_not_before(catalogue: Catalogue) -> None:
+    name, arguments = CALLS["ten queries of the most common words"]
+    params = {"name": name, "arguments": arguments}
+    spent, answer = units_of(catalogue, name, arguments)
+    host = recorder(catalogue, host_work=3 * spent + spent // 2)
+    assert [ask(host, "tool.call", params) for _ in range(3)] == [answer] * 3
+    assert ask(host, "tool.call", params) == "over"
+    assert host.breach is not None and host.breach[0] == "host_work"
+    assert (host.breach[1].code, host.breach[1].detail) == ("A1038", f"{3 * spent + spent // 2} units of host work")
+    assert len(host.events()) == 3 and host.work.spent <= 3 * spent + spent // 2
+
+
+@pytest.mark.parametrize("limit", [60_000, 400_000, 2_000_000])
+def test_no_sequence_of_hostile_inputs_passes_a_limit_and_no_answer_is_shortened(
+    limit: int, catalogue: Catalogue
+) -> None:
+    free, bound = recorder(catalogue, tool_calls=1_000), recorder(catalogue, tool_calls=1_000, host_work=limit)
+    for name, arguments in itertools.cycle(CALLS.values()):
+        params: dict[str, object] = {"name": name, "arguments": arguments}
+        expected, got = ask(free, "tool.call", params), ask(bound, "tool.call", params)
+        assert bound.work.spent <= limit
+        if got == "over":
+            break
+        assert got == expected
+    assert bound.events() == free.events()[: len(bound.events())]
+
+
+def test_refused_calls_and_requests_are_counted_too(catalogue: Catalogue) -> None:
+    refused: list[tuple[str, dict[str, object]]] = [
+        ("tool.call", {"name": "find_product", "arguments": "x" * 900_000}),
+        ("tool.call", {"name": 7}),
+        ("llm.chat", {"messages": "x" * 900_000}),
+        ("llm.chat", {}),
+    ]
+    for method, params in refused:
+        host = recorder(catalogue, host_work=200_000_000)
+        answers = []
+        while (answer := ask(host, method, params)) != "over":
+            answers.append(answer)
+        assert answers and set(answers) <= {"A1050", "A1040"}
+        assert host.work.spent >= 10_000 * len(answers)
+
+
+def test_a_search_text_over_its_bound_is_refused_and_not_cut(catalogue: Catalogue) -> None:
+    toolbox = make_toolbox("sn15", catalogue, problem())
+    for name, wrap in (("find_product", lambda q: {"q": q}), ("find_products_in_same_shop", _one_query)):
+        longest = toolbox.dispatch(name, json.dumps(wrap("black ".ljust(QUERY_CHARS_MAX))))
+        assert longest.failure is None and longest.result == toolbox.dispatch(name, json.dumps(wrap("black"))).result
+        over = toolbox.dispatch(name, json.dumps(wrap("black ".ljust(QUERY_CHARS_MAX + 1))))
+        assert over.failure is not None and over.failure.code == "A1050" and not over.found_ids
+        assert f"{QUERY_CHARS_MAX + 1} characters; at most {QUERY_CHARS_MAX}" in over.result
+
+
+def test_one_search_in_several_shops_gives_the_pages_of_one_search_each(catalogue: Catalogue) -> None:
+    compared = 0
+    for request in mixed_requests(PRODUCTS, 60, seed=8):
+        meter, alone = WorkMeter(), WorkMeter()
+        pages = catalogue.search_in_shops(request, meter)
+        assert meter.spent == 0
+        for shop_id in (request.shop_id or "", PRODUCTS[3].shop_id, PRODUCTS[9].shop_id, "no such shop", ""):
+            page = catalogue.search(msgspec.structs.replace(request, shop_id=shop_id), alone)
+            assert pages(shop_id) == page
+            compared += bool(page)
+        assert meter.spent <= alone.spent
+    assert compared > 60
+
+
+def test_a_wide_id_is_not_compared_with_a_copy_of_the_column(catalogue: Catalogue) -> None:
+    catalogue.product("1")
+    tracemalloc.start()
+    try:
+        assert catalogue.product("8" * 60_000) is None
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_meter_refuses_before_it_counts() -> None:
+    meter = WorkMeter(10)
+    meter.spend(7)
+    with pytest.raises(WorkExceededError, match="10 units"):
+        meter.spend(4)
+    assert meter.spent == 7
+    meter.spend(3)
+    WorkMeter().spend(1 << 62)
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=lambda policy: policy.name)
+def test_every_shipped_policy_limits_host_work(policy: Any) -> None:
+    assert policy.limits.host_work == LIMIT > 0
+
+
+def _one_query(q: str) -> dict[str, object]:
+    return {"product_queries": json.dumps([{"q": q}])}
