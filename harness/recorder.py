@@ -13,7 +13,7 @@ import orjson
 from harness.callreader import CallReader
 from harness.emission import Emission
 from harness.errors import classify_host
-from harness.inference.port import GatewayAnswer, ModelGateway
+from harness.inference.port import EndingRefusalError, GatewayAnswer, ModelGateway
 from harness.limits import EpisodeLimits, completion_cost
 from harness.sandbox.port import EpisodeOver, GuestCallError
 from harness.surfacing import Surfacing
@@ -124,6 +124,8 @@ class Recorder:
             self._refused += 1
             failure = Failure(code=error.code, detail=error.message[:_DETAIL_CHARS])
             self._events.append(FailedCompletion(step=self._steps + 1, failure=failure))
+            if isinstance(error, EndingRefusalError):
+                self._stop(error.stop, failure.code, failure.detail)
             raise
         except Exception as error:
             failure = classify_host(error, "model")

@@ -39,6 +39,8 @@ StopReason = Literal[
     "disk",
     "resources",  # the kernel ended it for a limit that it did not name
     "load_failed",
+    "model_refused",  # the model endpoints refused the agent's request at every attempt
+    "diverged",  # restarted, the agent left out a completion that it had been given
 ]
 
 
