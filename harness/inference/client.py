@@ -118,7 +118,8 @@ def read_reply(raw: bytes) -> ModelReply:
     """A typed reply from the raw JSON of a chat completion. Raises ArenaError U3003 when it is not one.
 
     An endpoint that leaves out `usage` is charged one token per four UTF-8 bytes of what it wrote, rounded up. A
-    message without text, reasoning and calls is a completion only where it was cut (`length`) or its text is empty.
+    message whose text is empty or null is a completion, since a model may say nothing: asking again would be a new
+    draw. One in which text and calls are missing is none.
     """
     if len(raw) > _REPLY_BYTES:
         raise ArenaError("U3003", f"a reply of {len(raw)} bytes; at most {_REPLY_BYTES} are read")
@@ -131,9 +132,8 @@ def read_reply(raw: bytes) -> ModelReply:
         content = _text(message.get("content"))
         reasoning = _text(message.get("reasoning_content") or message.get("reasoning"))
         calls = tuple(_call(index, call) for index, call in enumerate(message.get("tool_calls") or ()))
-        finish_reason = _name(choice.get("finish_reason"))
-        if message.get("content") is None and not (reasoning or calls or finish_reason == "length"):
-            raise TypeError("a message that says nothing")
+        if not (message.keys() & {"content", "tool_calls"} or reasoning):
+            raise TypeError("a message without text and calls")
         usage = body.get("usage") or {}
         written = sum(len(text.encode()) for text in (content, reasoning, *(call.arguments for call in calls)))
         return ModelReply(
@@ -141,7 +141,7 @@ def read_reply(raw: bytes) -> ModelReply:
             content=content,
             reasoning=reasoning,
             calls=calls,
-            finish_reason=finish_reason,
+            finish_reason=_name(choice.get("finish_reason")),
             prompt_tokens=_count(usage.get("prompt_tokens")),
             completion_tokens=_count(usage.get("completion_tokens")) or -(-written // 4),
             message=foreign_text(message),

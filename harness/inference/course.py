@@ -57,7 +57,8 @@ class Course:
         self._probed: dict[tuple[int, str], Failure | None] = {}
 
     def run(self, models: Iterable[str] = ()) -> ModelReply:
-        """The first answer. `models` are those that answered this agent before.
+        """The first answer. `models` are those that answered this agent before, in this attempt or one it repeats: an
+        outage of another model is one that the agent can choose.
 
         Raises GuestCallError or ArenaError as the table above says, and the ArenaError of a fault of ours as it is.
         """

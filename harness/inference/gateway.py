@@ -71,7 +71,6 @@ class Gateway:
         self._journal: CompletionJournal = journal or MemoryJournal()
         self._is_last = is_last
         self._replies = 0  # to this agent, in this attempt
-        self._models: dict[str, None] = {}  # that answered it
 
     def chat(self, params: dict[str, object], *, completion_tokens_left: int) -> GatewayAnswer:
         """Rebuild `params` and complete it, from the journal where an earlier attempt was answered.
@@ -104,7 +103,7 @@ class Gateway:
         started_ms = self._clock_ms()
         course = Course(request, self._upstreams, self._rules, self._sleep, is_last=self._is_last)
         try:
-            reply = course.run(self._models)
+            reply = course.run(self._journal.models())
         except ArenaError as error:
             self._enter(request, course, self._clock_ms() - started_ms, failure=error.failure)
             raise
@@ -112,16 +111,15 @@ class Gateway:
             refusal = Failure(code=error.code, detail=error.message)
             self._enter(request, course, self._clock_ms() - started_ms, failure=refusal)
             if not isinstance(error, EndingRefusalError):
-                self._journal.add(RecordedAnswer(request_sha256=request.sha256, refusal=refusal))
+                self._journal.add(RecordedAnswer(request_sha256=request.sha256, model=request.model, refusal=refusal))
             raise
         latency_ms = self._clock_ms() - started_ms
         self._enter(request, course, latency_ms, reply=reply)
-        self._journal.add(RecordedAnswer(request_sha256=request.sha256, reply=reply))
+        self._journal.add(RecordedAnswer(request_sha256=request.sha256, model=request.model, reply=reply))
         return reply, latency_ms
 
     def _answer(self, request: RebuiltRequest, reply: ModelReply, model_ms: int) -> GatewayAnswer:
         self._replies += 1
-        self._models[request.model] = None
         return GatewayAnswer(
             reply=reply,
             messages=request.messages,

@@ -78,6 +78,10 @@ class MemoryJournal:
         """As `CompletionJournal.owed`."""
         return len(self._owed)
 
+    def models(self) -> tuple[str, ...]:
+        """As `CompletionJournal.models`."""
+        return tuple(dict.fromkeys(self._answers[place].model for place in sorted(self._kept)))
+
     def forgive(self) -> None:
         """As `CompletionJournal.forgive`."""
         self._write(Forgiven())

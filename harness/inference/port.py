@@ -91,9 +91,11 @@ class GatewayAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """How one rebuilt request ended in an attempt at an episode: a reply, or a refusal that is the agent's."""
+    """How one rebuilt request ended in an attempt at an episode: a reply, or a refusal that is the agent's. `model` is
+    the one that was asked for."""
 
     request_sha256: str
+    model: str
     reply: ModelReply | None = None
     refusal: Failure | None = None
 
@@ -116,6 +118,10 @@ class CompletionJournal(Protocol):
 
     def owed(self) -> int:
         """Replies of earlier attempts that this one has to ask for and has not yet."""
+        ...
+
+    def models(self) -> tuple[str, ...]:
+        """The models of the replies that this attempt owes or the next one will."""
         ...
 
     def forgive(self) -> None:

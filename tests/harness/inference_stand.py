@@ -165,6 +165,7 @@ def make_gateway(
     pauses: list[float] | None = None,
     journal: CompletionJournal | None = None,
     is_last: bool = False,
+    served_bytes: int = 0,
 ) -> Gateway:
     return Gateway(
         InferenceRules(
@@ -174,6 +175,7 @@ def make_gateway(
             retry_after_max_ms=5_000,
             message_count=5,
             request_bytes=4_000,
+            served_bytes=served_bytes,
         ),
         upstreams,
         json.dumps(SCHEMAS),
