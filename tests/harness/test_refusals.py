@@ -21,7 +21,6 @@ from tests.harness.refusing_stand import WAYS, Refuses, RefusingServer, everythi
 
 BOMB = {"messages": [{"role": "user", "content": "how is a bomb lamp sold"}], "tools": ["find_product"]}
 LONG = {"messages": [{"role": "user", "content": "a lamp " * 400}]}
-FIELDS = {"rules", "limits", "schemas", "completion_tokens_left"}
 
 
 def outcome(way: str, refuses: Refuses, ask: dict[str, object], *, endpoints: int, is_last: bool = False) -> str:
@@ -67,10 +66,8 @@ def test_an_endpoint_that_answers_nothing_is_an_outage_and_charges_nobody(way: s
 
 
 def test_one_answer_anywhere_is_an_answer() -> None:
-    with (
-        RefusingServer(WAYS["moderation"][0], words("bomb")) as strict,
-        RefusingServer(WAYS["rate"][0], words("x9")) as lax,
-    ):
+    strict, lax = (RefusingServer(WAYS["moderation"][0], words(word)) for word in ("bomb", "something else"))
+    with strict, lax:
         both = [OpenAIUpstream(server.base_url, server.base_url, "", 10_000) for server in (strict, lax)]
         assert make_gateway(*both).chat(BOMB, completion_tokens_left=100).reply.content == "fine"
 
@@ -131,9 +128,9 @@ _MESSAGES = st.lists(
         st.fixed_dictionaries({"role": st.sampled_from(["system", "user"]), "content": st.text(max_size=200)}),
         st.fixed_dictionaries({
             "role": st.just("assistant"), "content": st.text(max_size=50),
-            "tool_calls": st.just([{"id": "call_1", "function": {"name": "find_product", "arguments": '{"q":"bomb"}'}}]),
+            "tool_calls": st.just([{"id": "c1", "function": {"name": "find_product", "arguments": '{"q":"bomb"}'}}]),
         }),
-        st.fixed_dictionaries({"role": st.just("tool"), "content": st.text(max_size=99), "tool_call_id": st.just("c1")}),
+        st.fixed_dictionaries({"role": st.just("tool"), "content": st.text(), "tool_call_id": st.just("c1")}),
     ),
     min_size=1, max_size=5,
 )  # fmt: skip
@@ -178,19 +175,21 @@ def test_a_neutral_request_has_the_shape_of_the_agents_and_none_of_its_words(mes
     assert "bomb" not in text_of(after)
     # everything that the agent's messages carry is as long here: text, and what calls and results are named by
     carried = sum(
-        len(str(m.get("content") or ""))
-        + sum(len(c["id"]) + 24 for c in m.get("tool_calls") or ())
-        + len(m.get("tool_call_id", ""))
-        for m in before["messages"]
+        len(str(message.get("content") or ""))
+        + sum(len(call["id"]) + len('find_product{"q":"bomb"}') for call in message.get("tool_calls") or ())
+        + len(message.get("tool_call_id", ""))
+        for message in before["messages"]
     )
     assert abs(len(text_of(after)) - carried) <= 4 * len(before["messages"])
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_neutral_text_has_as_many_characters_and_bytes_and_keeps_none_of_a_kind(text: str) -> None:
+def test_neutral_text_has_as_many_characters_and_bytes_each_of_its_kind(text: str) -> None:
     neutral = neutral_text(text)
-    assert (len(neutral), len(neutral.encode())) == (len(text), len(text.encode()))
-    assert neutral_text(neutral_text(text).lower()) == neutral_text(text.lower()) or not text.isascii()
+    assert [len(new.encode()) for new in neutral] == [len(old.encode()) for old in text]
+    for old, new in zip(text, neutral, strict=True):
+        kinds = [(each.isascii() and each.isalpha(), each in "0123456789", each in " \n") for each in (old, new)]
+        assert kinds[0] == kinds[1] or (new == " " and not old.isprintable())
 
 
 @pytest.mark.parametrize("text", ["bomb", "Bomb-making: 12 steps", "ＢＯＭＢ", "b\x00o\x01m\x7fb"])
