@@ -18,8 +18,9 @@ from arena.records.model import Stage
 from problems.errors import Failure, Owner
 
 _PROVOKED = "U3006"
-_SHAPE_NOT_SERVED = "U3007"  # the agent chooses length, model and temperature
-_LEASE_LOST = "V2006"
+# No agent can bring these about: nothing at all answers, or this node lost the lease. U3007 is none of them: the agent
+# chooses the length, model and temperature that are not served.
+_NOBODYS = frozenset({"U3001", "U3002", "U3003", "U3004", "V2006"})
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,9 +50,7 @@ def after_fault(failure: Failure, stage: Stage, *, faults: int, counted: int, ru
 
 def may_diverge(failure: Failure) -> bool:
     """Whether an attempt that ended so lay in no agent's hands, so that its restart owes nothing."""
-    if failure.owner is Owner.UPSTREAM:
-        return failure.code not in (_PROVOKED, _SHAPE_NOT_SERVED)
-    return failure.code == _LEASE_LOST
+    return failure.code in _NOBODYS
 
 
 def is_last_attempt(counted: int, rules: RaceRules) -> bool:
