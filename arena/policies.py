@@ -43,11 +43,10 @@ _BLOCKS_PER_HOUR = 300  # 12 s a block
 
 PAPER = Policy(
     name="paper",
-    limits=EpisodeLimits(
-        result_bytes=8 << 20, trace_bytes=1 << 19, body_bytes=16 << 20, host_work=1_400_000_000
-    ),
-    inference=InferenceRules(models=OPEN_MODELS),
+    limits=EpisodeLimits(result_bytes=8 << 20, trace_bytes=1 << 19, body_bytes=16 << 20, host_work=1_400_000_000),
+    inference=InferenceRules(models=OPEN_MODELS, served_bytes=131_072),
     rubric=Rubric(rubric_id="reasoning/2", models=JUDGE_MODELS, prompt_sha256=REASONING_2_PROMPT_SHA256),
+    race=RaceRules(refused_attempts=3),
 )
 
 SN15_2026_08 = replace(
@@ -62,7 +61,7 @@ SN15_2026_08 = replace(
     promotion=PromotionRules(kind="window", window_races=3, elimination_e4=6_500),
 )
 
-AGENTIC = replace(PAPER, name="agentic", race=RaceRules(lambda_e4=3_000))
+AGENTIC = replace(PAPER, name="agentic", race=replace(PAPER.race, lambda_e4=3_000))
 
 EVIDENCE = replace(PAPER, name="evidence", promotion=PromotionRules(kind="sequential"))
 
@@ -71,11 +70,12 @@ WINNER = replace(PAPER, name="winner", weights=WeightRules(kind="winner_takes_al
 DEMO = replace(
     PAPER,
     name="demo",
-    inference=InferenceRules(models=SCRIPTED_MODELS),
+    inference=replace(PAPER.inference, models=SCRIPTED_MODELS),
     rubric=replace(PAPER.rubric, models=("scripted-judge",)),
     cooldown=CooldownRules(accepted_blocks=2, integrity_blocks=2, security_blocks=1),
     qualifying=QualifyingRules(problems=12),
-    race=RaceRules(
+    race=replace(
+        PAPER.race,
         closes_after_ms=15_000,
         qualifying_grace_ms=120_000,
         beacon_grace_ms=60_000,

@@ -68,6 +68,7 @@ class RaceRules(msgspec.Struct, frozen=True, kw_only=True):
     cancel_void_e4: int = 1_000
     lambda_e4: int = 0  # race score x (1 - lambda + lambda * agentic share)
     attempts: int = 5  # restarts of one episode for faults of ours
+    refused_attempts: int = 0  # attempts at an episode whose request an endpoint refuses (U3006), all stages; 0: no cap
     lease_ms: int = 120_000
     retry_ms: int = 10_000  # before an episode that failed through a fault of ours is tried again; doubles each time
     retry_max_ms: int = 600_000

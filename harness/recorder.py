@@ -17,7 +17,7 @@ import orjson
 from harness.callreader import CallReader
 from harness.emission import Emission
 from harness.errors import UnreadableError, classify_host, reading_guest_bytes
-from harness.inference.port import GatewayAnswer, ModelGateway
+from harness.inference.port import EndingRefusalError, GatewayAnswer, ModelGateway
 from harness.limits import EpisodeLimits, completion_cost
 from harness.sandbox.port import EpisodeOver, GuestCallError
 from harness.surfacing import Surfacing
@@ -160,6 +160,8 @@ class Recorder:
             self._refused += 1
             failure = Failure(code=error.code, detail=error.message[:_DETAIL_CHARS])
             self._record(FailedCompletion(step=self._steps + 1, failure=failure), failure.detail)
+            if isinstance(error, EndingRefusalError):
+                self._stop(error.stop, failure.code, failure.detail)
             raise
         except UnreadableError:
             raise

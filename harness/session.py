@@ -16,7 +16,7 @@ from harness.callreader import CallReader
 from harness.emission import EMISSION, is_agentic
 from harness.errors import classify_guest
 from harness.inference.ledger import completed_lines, ledger_sha256
-from harness.inference.port import ModelGateway
+from harness.inference.port import CompletionJournal, ModelGateway
 from harness.limits import EpisodeLimits
 from harness.recorder import Recorder
 from harness.sandbox.port import GuestExit, GuestJob, Sandbox
@@ -32,13 +32,15 @@ def _unmeasured(_: Event) -> int:
 
 
 class EpisodePorts(msgspec.Struct, frozen=True, kw_only=True):
-    """What an episode works with. `clock` gives seconds, monotonic; it never reaches the body."""
+    """What an episode works with. `clock` gives seconds, monotonic; it never reaches the body. `journal` is the
+    gateway's, where the episode may be a restart."""
 
     toolbox: Toolbox
     gateway: ModelGateway
     sandbox: Sandbox
     shown_bytes: Callable[[Event], int] = _unmeasured  # of an event, at most, in the trace that a judge is shown
     clock: Callable[[], float] = time.monotonic
+    journal: CompletionJournal | None = None
 
 
 class EpisodeRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +82,8 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
     )
     ended = ports.sandbox.run(job, recorder)
     stop, failure = _explain(ended, recorder, rules.limits)
+    if failure is None and ports.journal is not None and ports.journal.owed():
+        stop, failure = "diverged", Failure(code="A1044", detail="a restart leaves out what was answered before")
     calls = recorder.tool_calls()
     body = EvaluationBody(
         policy_sha256=rules.policy_sha256,

@@ -44,6 +44,8 @@ StopReason = Literal[
     "results",  # the bytes of its tool results
     "trace",  # the bytes of the trace as a judge is shown it
     "body",  # the bytes of its record
+    "model_refused",  # the model endpoints refused the agent's request at every attempt
+    "diverged",  # restarted, the agent left out a completion that it had been given
 ]
 
 

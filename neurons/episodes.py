@@ -2,7 +2,8 @@
 
 Promise: every claim ends in exactly one attempt record: `evaluated` with its evaluation and verdict, `faulted` with
 whose fault it was, or `abandoned` when the lease was lost. Records, body and the end of the lease are one transaction.
-A fault of ours or of an upstream never becomes a score; what follows it is `arena.race.retry`'s decision.
+A fault of ours or of an upstream never becomes a score; what follows it is `arena.race.retry`'s decision. A restart
+gets what earlier attempts were answered, from a journal that lives as long as the work item.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import Literal
 import msgspec
 
 from arena.evaluate.model import Evaluation
-from arena.race.retry import after_fault
+from arena.race.retry import after_fault, is_last_attempt, may_diverge
 from arena.records.body import encode_body
 from arena.records.model import AttemptRecord, EvaluationRecord, Payload, VerdictRecord
 from arena.store.port import Lease, LeaseLostError
+from neurons.journals import Journals
 from neurons.node import Node
 from neurons.turns import drained_within, persist, take_turns
 from neurons.worker_protocol import Evaluated, EvaluateJob, Faulted
@@ -36,6 +38,7 @@ class EpisodeLoop:
     def __init__(self, node: Node, drain: asyncio.Event) -> None:
         self._node = node
         self._drain = drain
+        self._journals = journals_of(node)
 
     async def run(self) -> None:
         """Serve until drained. Raises ArenaError only for what no retry can mend."""
@@ -92,7 +95,14 @@ class EpisodeLoop:
         if text_hash(source) != subject.agent_sha256:
             raise ArenaError("V2150", f"agent {subject.agent_version_id[:12]}")
         titles = None if release is None else cut_titles(release, (found,))
-        return EvaluateJob(job_id=lease.attempt_id, source=source, problem=found, titles=titles)
+        return EvaluateJob(
+            job_id=lease.attempt_id,
+            source=source,
+            problem=found,
+            titles=titles,
+            journal=str(self._journals.path(lease.item)),
+            is_last=is_last_attempt(lease.counted, self._node.policy.race),
+        )
 
     async def _keep(self, lease: Lease, work: asyncio.Task[object]) -> None:
         """Renew the lease while the work runs; stop the jail at once when it is lost."""
@@ -142,7 +152,7 @@ class EpisodeLoop:
 
         self._node.metrics.episodes.labels(context.stage).inc()
         try:
-            await self._write(lease, append)
+            await self._write(lease, append, is_end=True)
         except ArenaError as error:
             if error.failure.code != "V2025":
                 raise
@@ -160,6 +170,8 @@ class EpisodeLoop:
             rules=self._node.policy.race,
         )
         is_closing = retry.is_closing or is_hopeless
+        if retry.may_diverge:
+            _forgive(self._node, self._journals, lease)
         record = _attempt(lease, "faulted", failure=failure, is_closing=is_closing)
 
         async def close() -> None:
@@ -170,14 +182,19 @@ class EpisodeLoop:
                 lease, record, delay_ms=retry.delay_ms, is_fault=True, is_counted=retry.is_counted
             )
 
-        await self._write(lease, close if is_closing else give_back)
+        await self._write(lease, close if is_closing else give_back, is_end=is_closing)
 
-    async def _write(self, lease: Lease, action: Callable[[], Awaitable[object]]) -> None:
-        """Write until it stands; a lease lost meanwhile leaves its attempt record to the sweep."""
+    async def _write(self, lease: Lease, action: Callable[[], Awaitable[object]], *, is_end: bool) -> None:
+        """Write until it stands, then drop the journal of an item that ends; a lease lost meanwhile leaves its attempt
+        record to the sweep."""
         try:
             await persist(f"append {lease.attempt_id}", action, self._drain, self._node.log)
+            if is_end:
+                self._journals.remove(lease.item)
         except LeaseLostError:
             self._node.log.warning("lease lost before the append", attempt=lease.attempt_id)
+        except OSError as error:
+            self._node.log.warning("journal not removed", attempt=lease.attempt_id, error=str(error))
 
 
 def _attempt(
@@ -200,13 +217,30 @@ def _attempt(
 
 
 async def sweep(node: Node) -> None:
-    """Record every lease of ours that ran out, and give its item back to the queue."""
+    """Record every lease of ours that ran out, and give its item back to the queue; drop journals nobody needs."""
+    lost = Failure(code="V2006", detail="the lease ran out or was closed")
+    journals = journals_of(node)
     for lease in await node.store.expired():
-        record = _attempt(lease, "abandoned", failure=Failure(code="V2006", detail="the lease ran out or was closed"))
+        record = _attempt(lease, "abandoned", failure=lost)
+        if may_diverge(lost):
+            _forgive(node, journals, lease)
         with contextlib.suppress(LeaseLostError):
             # behind the others: what ends the whole process must not be the first thing it meets again
             await node.sequencer.abandon(lease, record, is_fault=True)
             node.log.warning("abandoned", attempt=lease.attempt_id)
+    await journals.sweep(node.store)
+
+
+def journals_of(node: Node) -> Journals:
+    """The journals in a node's state folder."""
+    return Journals(node.state_dir / "completions")
+
+
+def _forgive(node: Node, journals: Journals, lease: Lease) -> None:
+    try:
+        journals.forgive(lease.item)
+    except ArenaError as error:
+        node.log.warning("journal not written", attempt=lease.attempt_id, code=error.failure.code)
 
 
 def _is_being_cancelled() -> bool:

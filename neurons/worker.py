@@ -59,6 +59,7 @@ def _serve(setup: WorkerSetup, requests: queue.SimpleQueue[Request], replies: Bi
 
 def _answer(request: Request, ports: object) -> Reply:
     from arena.evaluate import EvaluatePorts, evaluate
+    from harness.inference.journal import open_journal
     from judge.panel import judge_body
 
     assert isinstance(ports, EvaluatePorts)
@@ -66,8 +67,11 @@ def _answer(request: Request, ports: object) -> Reply:
         raise SystemExit("a worker is set up once")
     try:
         if isinstance(request, EvaluateJob):
-            titled = ports if request.titles is None else dataclasses.replace(ports, titles=request.titles)
-            evaluation = evaluate(request.source, request.problem, titled)
+            with open_journal(request.journal) as journal:
+                own = dataclasses.replace(
+                    ports, titles=request.titles or ports.titles, journal=journal, is_last=request.is_last
+                )
+                evaluation = evaluate(request.source, request.problem, own)
             return Evaluated(job_id=request.job_id, evaluation=evaluation)
         assert isinstance(request, JudgeJob)
         verdict = judge_body(request.body, ports.policy.rubric, ports.judges)

@@ -47,12 +47,18 @@ class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
 
 
 class EvaluateJob(msgspec.Struct, frozen=True, kw_only=True, tag="evaluate"):
-    """Run an agent on a problem, score it and judge it."""
+    """Run an agent on a problem, score it and judge it.
+
+    `journal` is the file of what earlier attempts were answered; empty: none is kept. `is_last`: the policy allows no
+    attempt after this one.
+    """
 
     job_id: str
     source: str
     problem: Problem
     titles: AcceptedTitles | None = None  # of this problem, as its batch carries them; None: the worker's own matcher
+    journal: str = ""
+    is_last: bool = False
 
 
 class JudgeJob(msgspec.Struct, frozen=True, kw_only=True, tag="judge"):

@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from harness.inference.port import ModelReply
+from harness.sandbox.port import GuestCallError
 from harness.trace import EmittedCall
-from problems.errors import ArenaError
+from problems.errors import Failure
 from training.corpus.model import Call, Message
 from training.model import ChatCodec, Decode, ParsedTurn, Sampled, Sampler
 
@@ -50,19 +51,19 @@ class TokenUpstream:
         """The weights' version."""
         return self._sampler.version
 
-    def probe(self) -> bool:
-        """A sampler that can't answer raises by itself; there is nothing to ask apart from the request."""
-        return True
+    def probe(self, request: str) -> Failure | None:
+        """There is nothing to ask beside the conversation: a sampler that can't answer it is away."""
+        return Failure(code="U3002")
 
     def complete(self, request: str) -> ModelReply:
-        """One turn. Raises ArenaError A1040 when the prompt leaves no room in the context."""
+        """One turn. Raises GuestCallError A1040 when the prompt leaves no room in the context."""
         fields = msgspec.json.decode(request, type=dict[str, Any])
         messages = tuple(_message(message) for message in fields["messages"])
         tools = msgspec.json.encode(fields.get("tools", [])).decode()
         prompt, added, is_continued = self._prompt(messages, tools)
         room = self._decode.context_tokens_max - len(prompt)
         if room < 1:
-            raise ArenaError("A1040", f"{CONTEXT_FULL}: the prompt has {len(prompt)} tokens")
+            raise GuestCallError("A1040", f"{CONTEXT_FULL}: the prompt has {len(prompt)} tokens")
         allowed = min(self._decode.turn_tokens_max, room, fields.get("max_tokens", room))
         decode = msgspec.structs.replace(self._decode, turn_tokens_max=allowed)
         sampled = self._sampler.sample(prompt, decode, self._seed * 1_000 + self._turn)

@@ -30,11 +30,21 @@ def evaluate(source: str, problem: Problem, ports: EvaluatePorts) -> Evaluation:
     """
     policy = ports.policy
     toolbox = make_toolbox(policy.tool_profile, ports.catalogue, problem)
-    gateway = Gateway(policy.inference, ports.upstreams, toolbox.schemas, policy.limits, ports.sleep)
+    gateway = Gateway(
+        policy.inference,
+        ports.upstreams,
+        toolbox.schemas,
+        policy.limits,
+        ports.sleep,
+        journal=ports.journal,
+        is_last=ports.is_last,
+    )
     episode = run_episode(
         source,
         problem,
-        EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=ports.sandbox, shown_bytes=shown_bytes),
+        EpisodePorts(
+            toolbox=toolbox, gateway=gateway, sandbox=ports.sandbox, shown_bytes=shown_bytes, journal=ports.journal
+        ),
         episode_rules(policy, ports.catalogue.content_sha256),
     )
     outcome = score_body(episode.body, problem, ports)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from arena.policy import Policy
 from harness.catalogue.port import Catalogue
-from harness.inference.port import Upstream
+from harness.inference.port import CompletionJournal, Upstream
 from harness.sandbox.port import Sandbox
 from judge.port import Judge
 from problems.titles import TitleMatcher
@@ -25,3 +25,5 @@ class EvaluatePorts:
     upstreams: Sequence[Upstream]
     judges: Sequence[Judge]
     sleep: Callable[[float], None] = time.sleep  # seconds, between attempts at an upstream
+    journal: CompletionJournal | None = None  # of this agent and problem, where a fault may restart the episode
+    is_last: bool = False  # the policy allows no attempt after this one

@@ -1,8 +1,12 @@
 """What follows a fault of ours or of an upstream: when the episode is tried again, and when nobody tries any more.
 
-Promise: a pure function. A fault never becomes a score. Only a validator's own faults use up attempts, and only in a
-race, whose rules for missing results then apply; qualifying waits, so an agent that provokes our faults never passes.
-An outage closes nothing: it ends, or the race's time does (DESIGN sections 7 and 9).
+Promise: pure functions. A fault never becomes a score. Only a validator's own faults close an item, and only in a race,
+whose rules for missing results then apply; qualifying waits, so an agent that provokes our faults never passes. An
+outage closes nothing: it ends, or the race's time does. A request that an endpoint refuses while it answers a neutral
+one (U3006) is counted in every stage; the last attempt the policy allows ends by it as the agent's, with a score.
+
+A restart owes what the attempts before it were answered (`harness.inference.port.CompletionJournal`), and may leave it
+out only after what no agent can bring about: an outage in which nothing answers, a lease that this node lost.
 """
 
 from __future__ import annotations
@@ -13,12 +17,19 @@ from arena.policy import RaceRules
 from arena.records.model import Stage
 from problems.errors import Failure, Owner
 
+_PROVOKED = "U3006"
+# No agent can bring these about: nothing at all answers, or this node lost the lease. U3007 is none of them: the agent
+# chooses the length, model and temperature that are not served.
+_NOBODYS = frozenset({"U3001", "U3002", "U3003", "U3004", "V2006"})
+
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """`is_closing`: the item is never tried again. Else it is, once `delay_ms` have passed."""
+    """`is_closing`: the item is never tried again. Else it is, once `delay_ms` have passed; `may_diverge`: whatever the
+    agent asks then."""
 
     is_closing: bool
     is_counted: bool
+    may_diverge: bool = False
     delay_ms: int = 0
 
 
@@ -32,5 +43,16 @@ def after_fault(failure: Failure, stage: Stage, *, faults: int, counted: int, ru
     is_used_up = is_ours and stage == "race" and counted + 1 >= rules.attempts
     if is_used_up or failure.owner in (Owner.PROBLEM, Owner.AGENT):
         return Retry(is_closing=True, is_counted=is_ours)
+    is_counted = is_ours or (failure.code == _PROVOKED and rules.refused_attempts > 0)
     delay_ms = min(rules.retry_max_ms, rules.retry_ms << min(faults, 32))
-    return Retry(is_closing=False, is_counted=is_ours, delay_ms=delay_ms)
+    return Retry(is_closing=False, is_counted=is_counted, may_diverge=may_diverge(failure), delay_ms=delay_ms)
+
+
+def may_diverge(failure: Failure) -> bool:
+    """Whether an attempt that ended so lay in no agent's hands, so that its restart owes nothing."""
+    return failure.code in _NOBODYS
+
+
+def is_last_attempt(counted: int, rules: RaceRules) -> bool:
+    """Whether the policy allows no other attempt when a request is refused in this one; `counted` is the lease's."""
+    return 0 < rules.refused_attempts <= counted + 1

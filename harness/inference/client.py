@@ -1,8 +1,10 @@
 """An OpenAI-compatible endpoint through the real `openai` client.
 
-Promise: one attempt per `complete`, with the error mapped to whose fault it is; retries and failover are the
-gateway's. The reply is read from the raw JSON, so endpoints that add or leave out fields work; a reply that cannot be
-read is U3003, never a crash. The `openai` package takes about a second to import and is imported on first use.
+Promise: one attempt per `complete`, with the error mapped to what the endpoint said; whose fault it is, retries and
+failover are the gateway's. The reply is read from the raw JSON, so endpoints that add or leave out fields work.
+Reading is total: a reply with an error in it, without a message, with one that says nothing, too deep, too long or
+with numbers that no count has is U3003, never a crash. The `openai` package takes about a second to import and is
+imported on first use.
 """
 
 from __future__ import annotations
@@ -17,13 +19,14 @@ import orjson
 from harness.inference.port import ModelReply, RetryLaterError
 from harness.trace import EmittedCall
 from problems.canonical import foreign_text
-from problems.errors import ArenaError
+from problems.errors import ArenaError, Failure
 
 if TYPE_CHECKING:
     from openai import OpenAI
 
-_PROBE_TIMEOUT_MS = 20_000
 _DETAIL_CHARS = 300
+_REPLY_BYTES = 8 << 20  # of one reply: a hundred times the text of the longest completion, with its token ids
+_TOKENS_MAX = 1 << 31
 _REQUEST_AT_FAULT = frozenset({400, 413, 422})
 _ENDPOINT_MISSING = frozenset({401, 402, 403, 404, 405})
 
@@ -36,7 +39,6 @@ class OpenAIUpstream:
         self._base_url = base_url
         self._api_key = api_key
         self._timeout_ms = timeout_ms
-        self._probe_model = ""  # the model of the latest request
         self._client: OpenAI | None = None
         self._lock = threading.Lock()
 
@@ -48,39 +50,31 @@ class OpenAIUpstream:
     def complete(self, request: str) -> ModelReply:
         """One attempt at `request`, the JSON text of a rebuilt request.
 
-        Raises ArenaError A1040 (the endpoint says the request is at fault), U3001 (missing endpoint, refused key,
-        unknown model), U3002 (timeout, no connection, 5xx), U3003 (unreadable reply), U3004 (rate limit).
+        Raises ArenaError A1040 (the endpoint says the request is at fault), U3001 (missing endpoint, refused key or
+        request, unknown model), U3002 (timeout, no connection, 5xx), U3003 (unreadable reply), U3004 (rate limit).
         """
-        fields: dict[str, Any] = orjson.loads(request)
-        self._probe_model = str(fields.get("model", ""))
-        return read_reply(self._post(fields, self._timeout_ms))
+        return read_reply(self._post(orjson.loads(request)))
 
-    def probe(self) -> bool:
-        """True when a one-token completion for the latest requested model succeeds, whatever was asked before."""
-        question = [{"role": "user", "content": "Reply with OK."}]
+    def probe(self, request: str) -> Failure | None:
+        """As `Upstream.probe`: one attempt."""
         try:
-            read_reply(
-                self._post(
-                    {"model": self._probe_model, "messages": question, "max_tokens": 1},
-                    min(self._timeout_ms, _PROBE_TIMEOUT_MS),
-                )
-            )
-        except ArenaError:
-            return False
-        return True
+            self.complete(request)
+        except ArenaError as error:
+            return error.failure
+        return None
 
-    def _post(self, fields: dict[str, Any], timeout_ms: int) -> bytes:
+    def _post(self, fields: dict[str, Any]) -> bytes:
         import httpx
         import openai
 
         try:
             response = self._connected().post(
-                "/chat/completions", cast_to=httpx.Response, body=fields, options={"timeout": timeout_ms / 1000}
+                "/chat/completions", cast_to=httpx.Response, body=fields, options={"timeout": self._timeout_ms / 1000}
             )
         except openai.APIStatusError as error:
             raise _status_error(error.status_code, error.message, error.response.headers) from error
-        except openai.APIError as error:  # timeouts and connection errors
-            raise ArenaError("U3002", f"{type(error).__name__}: {error.message}"[:_DETAIL_CHARS]) from error
+        except (openai.OpenAIError, httpx.HTTPError) as error:  # timeouts, connection errors, what is no HTTP
+            raise ArenaError("U3002", f"{type(error).__name__}: {error}"[:_DETAIL_CHARS]) from error
         return response.content
 
     def _connected(self) -> OpenAI:
@@ -123,29 +117,37 @@ def read_retry_after(headers: Mapping[str, str]) -> int | None:
 def read_reply(raw: bytes) -> ModelReply:
     """A typed reply from the raw JSON of a chat completion. Raises ArenaError U3003 when it is not one.
 
-    An endpoint that leaves out `usage` is charged one token per four UTF-8 bytes of what it wrote, rounded up.
+    An endpoint that leaves out `usage` is charged one token per four UTF-8 bytes of what it wrote, rounded up. A
+    message whose text is empty or null is a completion, since a model may say nothing: asking again would be a new
+    draw. One in which text and calls are missing is none.
     """
+    if len(raw) > _REPLY_BYTES:
+        raise ArenaError("U3003", f"a reply of {len(raw)} bytes; at most {_REPLY_BYTES} are read")
     try:
         body = orjson.loads(raw)
+        if body.get("error"):
+            raise ArenaError("U3003", f"an error in a reply: {foreign_text(body['error'])}"[:_DETAIL_CHARS])
         choice = body["choices"][0]
         message = choice["message"]
         content = _text(message.get("content"))
         reasoning = _text(message.get("reasoning_content") or message.get("reasoning"))
         calls = tuple(_call(index, call) for index, call in enumerate(message.get("tool_calls") or ()))
+        if not (message.keys() & {"content", "tool_calls"} or reasoning):
+            raise TypeError("a message without text and calls")
         usage = body.get("usage") or {}
         written = sum(len(text.encode()) for text in (content, reasoning, *(call.arguments for call in calls)))
         return ModelReply(
-            model=str(body.get("model", "")),
+            model=_name(body.get("model")),
             content=content,
             reasoning=reasoning,
             calls=calls,
-            finish_reason=str(choice.get("finish_reason") or ""),
-            prompt_tokens=int(usage.get("prompt_tokens") or 0),
-            completion_tokens=int(usage.get("completion_tokens") or -(-written // 4)),
+            finish_reason=_name(choice.get("finish_reason")),
+            prompt_tokens=_count(usage.get("prompt_tokens")),
+            completion_tokens=_count(usage.get("completion_tokens")) or -(-written // 4),
             message=foreign_text(message),
             logprobs=_logprobs(body, choice),
         )
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
         excerpt = raw[:120].decode(errors="replace")
         raise ArenaError("U3003", f"{type(error).__name__} in {excerpt!r}") from error
 
@@ -156,16 +158,31 @@ def _text(value: object) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, list):  # parts, as some endpoints answer
-        return "".join(str(part.get("text", "")) for part in value if isinstance(part, dict))
+        return "".join(_name(part.get("text")) for part in value if isinstance(part, dict))
     raise TypeError("content is not text")
+
+
+def _name(value: object) -> str:
+    """A short text of the endpoint's; "" where it is none, which loses nothing: the whole message is kept."""
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: object) -> int:
+    """A number of tokens. Raises ValueError, TypeError for what no completion has."""
+    count = int(value or 0)  # type: ignore[call-overload]
+    if not 0 <= count <= _TOKENS_MAX:
+        raise ValueError("no number of tokens")
+    return int(count)
 
 
 def _call(index: int, call: dict[str, Any]) -> EmittedCall:
     function = call["function"]
-    arguments = function.get("arguments")
+    name, arguments = function["name"], function.get("arguments")
+    if not isinstance(name, str):
+        raise TypeError("the name of a call is not text")
     return EmittedCall(
-        call_id=str(call.get("id") or f"call_{index}"),
-        name=str(function["name"]),
+        call_id=_name(call.get("id")) or f"call_{index}",
+        name=name,
         arguments=arguments if isinstance(arguments, str) else foreign_text(arguments or {}),
     )
 

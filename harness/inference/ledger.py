@@ -50,7 +50,7 @@ def completed_lines(events: Iterable[Event]) -> tuple[LedgerLine, ...]:
 
 class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One admitted request. `upstream` and `answered_model` are empty when none answered; `attempts` counts all
-    upstreams."""
+    upstreams and is 0 for one that was answered from the journal; `probes` counts neutral and one-token requests."""
 
     request_sha256: str
     response_sha256: str = ""  # of the raw completion message
@@ -58,6 +58,7 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
     answered_model: str = ""
     upstream: str = ""
     attempts: int
+    probes: int = 0
     latency_ms: int
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -71,6 +72,7 @@ class LedgerTotals(msgspec.Struct, frozen=True, kw_only=True):
     requests: int = 0
     failed: int = 0
     attempts: int = 0
+    probes: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     latency_ms: int = 0
@@ -114,6 +116,7 @@ class Ledger:
             requests=len(entries),
             failed=sum(entry.failure is not None for entry in entries),
             attempts=sum(entry.attempts for entry in entries),
+            probes=sum(entry.probes for entry in entries),
             prompt_tokens=sum(entry.prompt_tokens for entry in entries),
             completion_tokens=sum(entry.completion_tokens for entry in entries),
             latency_ms=sum(entry.latency_ms for entry in entries),

@@ -1,7 +1,8 @@
 """The model side of an episode: requests in, completions out, everything counted.
 
 `Upstream` is an endpoint; `Gateway` (in `gateway.py`) rebuilds requests from an allow-list, enforces budgets and owns
-retries. The agent never talks to an upstream and never holds a key.
+retries; `CompletionJournal` keeps what was answered for the restarts of an episode. The agent never talks to an
+upstream and never holds a key.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from typing import Protocol
 
 import msgspec
 
-from harness.trace import EmittedCall
-from problems.errors import ArenaError
+from harness.sandbox.port import GuestCallError
+from harness.trace import EmittedCall, StopReason
+from problems.errors import ArenaError, Failure
 
 
 class InferenceRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +27,7 @@ class InferenceRules(msgspec.Struct, frozen=True, kw_only=True):
     temperature_max_e4: int = 20_000
     message_count: int = 200
     request_bytes: int = 1 << 20
+    served_bytes: int = 0  # every endpoint takes requests up to this; a longer one is the agent's risk. 0: no bound
 
 
 class RetryLaterError(ArenaError):
@@ -33,6 +36,14 @@ class RetryLaterError(ArenaError):
     def __init__(self, code: str, detail: str, *, retry_after_ms: int) -> None:
         super().__init__(code, detail)
         self.retry_after_ms = retry_after_ms
+
+
+class EndingRefusalError(GuestCallError):
+    """A refused request after which the agent may not go on: the episode ends with `stop`, as the agent's."""
+
+    def __init__(self, code: str, message: str, stop: StopReason) -> None:
+        super().__init__(code, message)
+        self.stop = stop
 
 
 class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,12 +70,13 @@ class Upstream(Protocol):
         """One attempt. `request` is the JSON text of the rebuilt request.
 
         Raises ArenaError: A1040 when the endpoint says the request itself is at fault, U3001..U3004 otherwise, as a
-        RetryLaterError when it said when to come back.
+        RetryLaterError when it said when to come back. Whose fault either is, the gateway decides. GuestCallError A1040
+        from an endpoint of our own that measured the request and takes none of its length.
         """
         ...
 
-    def probe(self) -> bool:
-        """True when the endpoint answers an independent trivial request."""
+    def probe(self, request: str) -> Failure | None:
+        """None when the endpoint answers `request`, which no agent wrote; else why not. Nothing of it is kept."""
         ...
 
 
@@ -78,13 +90,52 @@ class GatewayAnswer(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""  # the allow-listed name that was asked for: what prices go by, whatever the endpoint calls itself
 
 
+class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """How one rebuilt request ended in an attempt at an episode: a reply, or a refusal that is the agent's. `model` is
+    the one that was asked for."""
+
+    request_sha256: str
+    model: str
+    reply: ModelReply | None = None
+    refusal: Failure | None = None
+
+
+class CompletionJournal(Protocol):
+    """What one (agent, problem) was answered, kept over the restarts of its episode and opened anew by each of them.
+
+    A recorded reply is *owed* until this attempt has asked for it again: an agent that leaves one out has put a reply
+    away that it did not like. The order among different requests is free, so agents with threads repeat themselves too.
+    """
+
+    def take(self, request_sha256: str) -> RecordedAnswer | None:
+        """The first answer to this request that was not taken in this attempt, or None. From then on it counts among
+        what later attempts owe."""
+        ...
+
+    def add(self, answer: RecordedAnswer) -> None:
+        """Keep an answer before the agent sees it. Raises ArenaError V2004, V2115 when it cannot be kept."""
+        ...
+
+    def owed(self) -> int:
+        """Replies of earlier attempts that this one has to ask for and has not yet."""
+        ...
+
+    def models(self) -> tuple[str, ...]:
+        """The models of the replies that this attempt owes or the next one will."""
+        ...
+
+    def forgive(self) -> None:
+        """Owe nothing of what is recorded: what ended the attempt lay in no miner's hands. Raises as `add`."""
+        ...
+
+
 class ModelGateway(Protocol):
     """The one way from a guest to a model."""
 
     def chat(self, params: dict[str, object], *, completion_tokens_left: int) -> GatewayAnswer:
         """Rebuild `params` from the allow-list and complete it, with retries and failover.
 
-        Raises GuestCallError A1040, A1041 or A1042 for a request that is refused (nothing was sent), and ArenaError
-        U3001..U3003 when no upstream could answer: never the agent's fault.
+        Raises GuestCallError A1040 to A1043 for a request that is refused, as an EndingRefusalError (also A1044) where
+        the episode ends by it, and ArenaError U3001..U3004, U3006 or U3007 when no upstream could answer.
         """
         ...

@@ -85,6 +85,18 @@ ROWS = (
         "let the model choose its own tool calls",
     ),
     row(
+        "A1043",
+        "model endpoints refuse this request and answer a neutral one of its shape",
+        "this call fails and the agent may go on; at the last attempt the policy allows, the problem counts as failed",
+        "leave out what a provider refuses, such as words that its moderation blocks",
+    ),
+    row(
+        "A1044",
+        "restarted agent did not ask again what it had been answered",
+        COUNTS,
+        "let requests follow from the problem and the replies alone: no clock and no random numbers",
+    ),
+    row(
         "A1050",
         "tool call is malformed",
         "this call fails; the agent may go on",

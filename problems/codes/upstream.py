@@ -39,6 +39,20 @@ ROWS = (
         STOPS,
         "serve it there, add an endpoint that does, or set `models` (which changes the policy's hash)",
     ),
+    row(
+        "U3006",
+        "model endpoint refuses the agent's request and answers a neutral one of its shape",
+        "the attempt is recorded and counted; at the last one the policy allows, the problem counts as failed",
+        "nothing here; a second model endpoint would settle it within the call",
+        True,
+    ),
+    row(
+        "U3007",
+        "model endpoint answers, but no request of this shape",
+        NO_SCORE,
+        "raise the endpoint's credit, rate limit and context length, and serve every model of the policy there",
+        True,
+    ),
     row("U3010", "catalogue lookup failed", NO_SCORE, "check the catalogue service", True),
     row(
         "U3020",

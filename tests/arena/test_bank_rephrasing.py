@@ -44,8 +44,8 @@ class ScriptedWriter:
         self.requests.append(json.loads(request))
         return ModelReply(model="wordy", content=self.texts.pop(0), prompt_tokens=1, completion_tokens=1, message="{}")
 
-    def probe(self) -> bool:
-        return True
+    def probe(self, request: str) -> None:
+        return None
 
 
 def test_a_faithful_wording_is_used_and_nothing_else_changes():

@@ -61,8 +61,8 @@ class ScriptedUpstream:
     def complete(self, request: str) -> ModelReply:
         return read_reply(msgspec.json.encode(complete(msgspec.json.decode(request))))
 
-    def probe(self) -> bool:
-        return True
+    def probe(self, request: str) -> None:
+        return None
 
 
 class EmptyHost:

@@ -7,6 +7,7 @@ the only one the gateway knows. It answers from a queue of behaviours and keeps 
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -15,9 +16,10 @@ from types import TracebackType
 
 from harness.inference.gateway import Gateway
 from harness.inference.ledger import Ledger
-from harness.inference.port import InferenceRules, ModelReply, Upstream
+from harness.inference.neutral import _WORDS
+from harness.inference.port import CompletionJournal, InferenceRules, ModelReply, Upstream
 from harness.limits import EpisodeLimits
-from problems.errors import ArenaError
+from problems.errors import ArenaError, Failure
 
 Behaviour = Callable[[dict[str, object]], "tuple[int, bytes] | tuple[int, bytes, dict[str, str]]"]
 
@@ -69,7 +71,8 @@ def hang(seconds: float) -> Behaviour:
 
 
 class OtherServer:
-    """`queue` is answered first, one behaviour a request; then `then` for ever. A probe is answered by `probed`."""
+    """`queue` is answered first, one behaviour a request; then `then` for ever. What no agent wrote (a neutral request,
+    one token) is answered by `probed`."""
 
     def __init__(self, *queue: Behaviour, then: Behaviour | None = None, probed: Behaviour | None = None) -> None:
         self.queue, self.then = list(queue), then or answer()
@@ -103,7 +106,7 @@ class OtherServer:
         self.base_url = f"http://127.0.0.1:{self._server.server_port}/v1"
 
     def _behaviour(self, body: dict[str, object]) -> Behaviour:
-        if body.get("max_tokens") == 1:
+        if body.get("max_tokens") == 1 or is_neutral(body):
             self.probes += 1
             return self.probed
         self.bodies.append(body)
@@ -119,16 +122,29 @@ class OtherServer:
         self._server.server_close()
 
 
+NEUTRAL = frozenset(word for words in _WORDS.values() for word in words)
+
+
+def is_neutral(body: dict[str, object]) -> bool:
+    """No agent wrote this request: nearly all of its words are the neutral ones."""
+    texts = [str(message.get("content")) for message in body["messages"]]  # type: ignore[attr-defined]
+    words = [word.lower() for text in texts for word in re.findall("[A-Za-z]+", text)]
+    words = words[12:] or words  # the opening sentence of a long one
+    return bool(words) and sum(word in NEUTRAL for word in words) > 0.9 * len(words)
+
+
 MODEL = "scripted-expert"
 ASK = {"messages": [{"role": "user", "content": "Show me a red cotton shirt."}]}
 
 
 class RecordingUpstream:
-    """Keeps what it was sent; fails with the given codes first, then answers."""
+    """Keeps what it was sent; fails with the given codes first, then answers. Neutral and one-token requests are kept
+    apart, and answered while it is healthy."""
 
     def __init__(self, name: str = "first", *failures: str, is_healthy: bool = True) -> None:
         self.name = name
         self.sent: list[dict[str, object]] = []
+        self.probed: list[dict[str, object]] = []
         self.failures = list(failures)
         self.is_healthy = is_healthy
 
@@ -138,11 +154,19 @@ class RecordingUpstream:
             raise ArenaError(self.failures.pop(0), "said so")
         return ModelReply(model=MODEL, content="ok", prompt_tokens=3, completion_tokens=2, message='{"content":"ok"}')
 
-    def probe(self) -> bool:
-        return self.is_healthy
+    def probe(self, request: str) -> Failure | None:
+        self.probed.append(json.loads(request))
+        return None if self.is_healthy else Failure(code="U3002")
 
 
-def make_gateway(*upstreams: Upstream, ledger: Ledger | None = None, pauses: list[float] | None = None) -> Gateway:
+def make_gateway(
+    *upstreams: Upstream,
+    ledger: Ledger | None = None,
+    pauses: list[float] | None = None,
+    journal: CompletionJournal | None = None,
+    is_last: bool = False,
+    served_bytes: int = 0,
+) -> Gateway:
     return Gateway(
         InferenceRules(
             models=(MODEL, "other-model"),
@@ -151,6 +175,7 @@ def make_gateway(*upstreams: Upstream, ledger: Ledger | None = None, pauses: lis
             retry_after_max_ms=5_000,
             message_count=5,
             request_bytes=4_000,
+            served_bytes=served_bytes,
         ),
         upstreams,
         json.dumps(SCHEMAS),
@@ -158,4 +183,6 @@ def make_gateway(*upstreams: Upstream, ledger: Ledger | None = None, pauses: lis
         sleep=(pauses if pauses is not None else []).append,
         clock_ms=lambda: 0,
         ledger=ledger,
+        journal=journal,
+        is_last=is_last,
     )

@@ -10,6 +10,8 @@ import pytest
 from harness.inference.client import OpenAIUpstream, read_retry_after
 from harness.inference.gateway import Gateway
 from harness.inference.ledger import Ledger, completed_lines, ledger_sha256
+from harness.inference.neutral import neutral_request, plain_request
+from harness.inference.port import EndingRefusalError
 from harness.inference.scripted import start_scripted_server
 from harness.sandbox.port import GuestCallError
 from harness.trace import Completion
@@ -59,10 +61,10 @@ def test_a_refused_key_is_not_retried_but_fails_over() -> None:
     assert len(first.sent) == 1
 
 
-def test_a_request_the_endpoint_refuses_is_the_agents_and_is_tried_nowhere_else() -> None:
+def test_a_request_that_one_endpoint_calls_malformed_is_tried_at_the_next() -> None:
     first, second = RecordingUpstream("first", "A1040"), RecordingUpstream("second")
-    assert run(first, second) == "A1040"
-    assert (len(first.sent), len(second.sent)) == (1, 0)
+    assert run(first, second) == "ok"
+    assert (len(first.sent), len(second.sent)) == (1, 1)
 
 
 @pytest.mark.parametrize("code", ["U3001", "U3002", "U3003", "U3004"])
@@ -71,20 +73,50 @@ def test_an_outage_is_never_the_agents(code: str) -> None:
 
 
 def test_upstreams_that_fail_differently_make_one_outage() -> None:
-    first = RecordingUpstream("first", *["U3003"] * 99)
-    second = RecordingUpstream("second", *["U3004"] * 99)
+    first = RecordingUpstream("first", *["U3003"] * 99, is_healthy=False)
+    second = RecordingUpstream("second", *["U3004"] * 99, is_healthy=False)
     assert run(first, second) == "U3002"
 
 
-def test_a_rate_limit_or_an_unreadable_reply_is_the_upstreams_even_when_the_probe_passes() -> None:
-    assert run(RecordingUpstream("first", *["U3004"] * 99)) == "U3004"
-    assert run(RecordingUpstream("first", *["U3003"] * 99)) == "U3003"
+KINDS = ["A1040", "U3001", "U3002", "U3003", "U3004"]
 
 
-def test_a_request_that_keeps_failing_while_the_probe_passes_is_the_agents() -> None:
-    upstream = RecordingUpstream("first", *["U3002"] * 99)
-    assert run(upstream) == "A1040"
-    assert len(upstream.sent) == 6
+@pytest.mark.parametrize("code", KINDS)
+def test_what_two_endpoints_refuse_while_both_answer_a_neutral_request_is_the_agents_at_once(code: str) -> None:
+    ledger = Ledger()
+    both = [RecordingUpstream(name, *[code] * 99) for name in ("first", "second")]
+    with pytest.raises(GuestCallError) as caught:
+        make_gateway(*both, ledger=ledger).chat(ASK, completion_tokens_left=100)
+    assert caught.value.code == ("A1040" if code == "A1040" else "A1043")
+    assert not isinstance(caught.value, EndingRefusalError)
+    assert [len(one.probed) for one in both] == [1, 1] and ledger.totals().probes == 2
+
+
+@pytest.mark.parametrize("code", KINDS)
+def test_what_one_endpoint_refuses_waits_for_another_opinion_and_ends_the_last_attempt(code: str) -> None:
+    assert run(RecordingUpstream("first", *[code] * 99)) == "U3006"
+    with pytest.raises(EndingRefusalError) as caught:
+        last = make_gateway(RecordingUpstream("first", *[code] * 99), is_last=True)
+        last.chat(ASK, completion_tokens_left=100)
+    assert (caught.value.code, caught.value.stop) == ("A1043", "model_refused")
+
+
+@pytest.mark.parametrize("code", KINDS)
+def test_the_word_of_one_endpoint_is_not_enough_while_the_other_is_away(code: str) -> None:
+    away = RecordingUpstream("second", *["U3002"] * 99, is_healthy=False)
+    assert run(RecordingUpstream("first", *[code] * 99), away) == "U3006"
+
+
+@pytest.mark.parametrize("code", KINDS)
+def test_in_the_last_attempt_too_an_outage_is_nobodys(code: str) -> None:
+    with pytest.raises(ArenaError) as caught:
+        down = make_gateway(RecordingUpstream("first", *[code] * 99, is_healthy=False), is_last=True)
+        down.chat(ASK, completion_tokens_left=100)
+    assert caught.value.owner is Owner.UPSTREAM
+
+
+def test_a_fault_of_ours_in_an_upstream_passes_as_it_is() -> None:
+    assert run(RecordingUpstream("first", "V2148"), RecordingUpstream("second")) == "V2148"
 
 
 def test_a_request_that_failed_in_a_short_outage_gets_a_second_round() -> None:
@@ -101,7 +133,7 @@ def test_every_admitted_request_leaves_one_ledger_entry() -> None:
     ledger = Ledger()
     flaky = RecordingUpstream("first", "U3002", "U3004")
     make_gateway(flaky, ledger=ledger).chat(ASK, completion_tokens_left=100)
-    down = make_gateway(RecordingUpstream("first", *["U3004"] * 9), ledger=ledger)
+    down = make_gateway(RecordingUpstream("first", *["U3004"] * 9, is_healthy=False), ledger=ledger)
     with pytest.raises(ArenaError):
         down.chat(ASK, completion_tokens_left=100)
     with pytest.raises(GuestCallError):
@@ -110,7 +142,8 @@ def test_every_admitted_request_leaves_one_ledger_entry() -> None:
     assert (answered.upstream, answered.attempts, answered.prompt_tokens, answered.failure) == ("first", 3, 3, None)
     assert failed.upstream == "" and failed.failure is not None and failed.failure.code == "U3004"
     totals = ledger.totals()
-    assert (totals.requests, totals.failed, totals.attempts, totals.completion_tokens) == (2, 1, 6, 2)
+    assert (totals.requests, totals.failed, totals.attempts, totals.probes) == (2, 1, 6, 2)
+    assert totals.completion_tokens == 2
 
 
 # -- the same contract over two real endpoints
@@ -138,8 +171,8 @@ def test_any_endpoint_completes_and_charges(base_url: str) -> None:
 
 def test_any_endpoint_answers_the_probe(base_url: str) -> None:
     upstream = OpenAIUpstream("http", base_url, "", 10_000)
-    upstream.complete(json.dumps({"model": MODEL, **ASK}))
-    assert upstream.probe()
+    assert upstream.probe(plain_request(MODEL)) is None
+    assert upstream.probe(neutral_request(json.dumps({"model": MODEL, **ASK, "max_tokens": 50}))) is None
 
 
 def test_busy_then_broken_then_fine_is_fine() -> None:
@@ -154,11 +187,11 @@ def test_a_server_that_always_breaks_is_an_outage() -> None:
     assert caught.value.failure.code == "U3002"
 
 
-def test_a_server_that_breaks_on_one_request_only_blames_it() -> None:
-    with OtherServer(then=status(503)) as server, pytest.raises(GuestCallError) as caught:
+def test_a_server_that_breaks_on_one_request_only_has_its_word_counted() -> None:
+    with OtherServer(then=status(503)) as server, pytest.raises(ArenaError) as caught:
         over_http(server.base_url).chat(ASK, completion_tokens_left=100)
-    assert caught.value.code == "A1040"
-    assert server.probes == 2
+    assert caught.value.failure.code == "U3006"
+    assert server.probes == 1
 
 
 def test_a_hanging_server_is_an_outage() -> None:
@@ -171,7 +204,7 @@ def test_a_hanging_server_is_an_outage() -> None:
     "body", [b"<html>hello</html>", b"{}", b"[]", b'{"choices": []}', b'{"choices":[{"message":3}]}', b""]
 )
 def test_an_unreadable_reply_is_the_upstreams(body: bytes) -> None:
-    with OtherServer(then=raw(body)) as server, pytest.raises(ArenaError) as caught:
+    with OtherServer(then=raw(body), probed=raw(body)) as server, pytest.raises(ArenaError) as caught:
         over_http(server.base_url).chat(ASK, completion_tokens_left=100)
     assert caught.value.failure.code == "U3003"
 
@@ -191,11 +224,17 @@ def test_each_status_has_its_owner(code: int, expected: str) -> None:
 
 
 @pytest.mark.parametrize("code", [400, 413, 422])
-def test_a_request_the_server_calls_malformed_is_the_agents(code: int) -> None:
-    with OtherServer(then=status(code, "maximum context length")) as server, pytest.raises(GuestCallError) as caught:
-        over_http(server.base_url).chat(ASK, completion_tokens_left=100)
+def test_a_request_that_two_servers_call_malformed_is_the_agents(code: int) -> None:
+    refusing = status(code, "maximum context length")
+    with (
+        OtherServer(then=refusing) as one,
+        OtherServer(then=refusing) as other,
+        pytest.raises(GuestCallError) as caught,
+    ):
+        gateway = make_gateway(*(OpenAIUpstream(each.base_url, each.base_url, "", 10_000) for each in (one, other)))
+        gateway.chat(ASK, completion_tokens_left=100)
     assert caught.value.code == "A1040" and "maximum context length" in caught.value.message
-    assert len(server.bodies) == 1
+    assert (len(one.bodies), len(other.bodies)) == (2, 2)
 
 
 # -- Retry-After

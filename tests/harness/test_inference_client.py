@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.inference.client import OpenAIUpstream, read_reply
+from harness.inference.neutral import plain_request
 from problems.errors import ArenaError
 from tests.harness.inference_stand import OtherServer, answer
 
@@ -89,10 +90,11 @@ def test_any_bytes_are_a_reply_or_unreadable(body: bytes) -> None:
 def test_the_probe_asks_something_else_and_reports_health() -> None:
     with OtherServer() as server:
         upstream = OpenAIUpstream("x", server.base_url, "key", 5_000)
-        assert upstream.probe()
+        assert upstream.probe(plain_request("m")) is None
         assert server.probes == 1 and server.bodies == []
         server.probed = answer(content=3)  # type: ignore[arg-type]
-        assert not upstream.probe()
+        refused = upstream.probe(plain_request("m"))
+        assert refused is not None and refused.code == "U3003"
 
 
 def test_importing_the_client_does_not_import_openai() -> None:

@@ -48,8 +48,8 @@ class Script:
         self.sent.append(json.loads(request))
         return self._replies[min(len(self.sent), len(self._replies)) - 1]
 
-    def probe(self) -> bool:
-        return True
+    def probe(self, request: str) -> None:
+        return None
 
 
 def play(catalogue: Catalogue, source: str, *replies: ModelReply, upstream: Script | None = None) -> EvaluationBody:

@@ -107,8 +107,8 @@ class ScriptedUpstream:
     def complete(self, request: str) -> ModelReply:
         return read_reply(msgspec.json.encode(complete(msgspec.json.decode(request))))
 
-    def probe(self) -> bool:
-        return True
+    def probe(self, request: str) -> None:
+        return None
 
 
 def real_episodes(

@@ -46,8 +46,8 @@ class Answering:
             raise reply
         return ModelReply(model="m", content=reply, prompt_tokens=1_000, completion_tokens=100, message="{}")
 
-    def probe(self) -> bool:
-        return True
+    def probe(self, request: str) -> None:
+        return None
 
 
 class Shelf:

@@ -17,6 +17,7 @@ import msgspec
 from harness.inference.client import read_reply
 from harness.inference.port import ModelReply
 from harness.inference.scripted import complete
+from problems.errors import Failure
 from problems.product import SERVICES
 
 EXPERT, RANDOM = "scripted-expert", "random-tool-caller"
@@ -39,9 +40,9 @@ class ScriptedUpstream:
         """The reply to `request`, JSON text. Raises RequestError for a model that does not exist."""
         return read_reply(msgspec.json.encode(complete(msgspec.json.decode(request))))
 
-    def probe(self) -> bool:
+    def probe(self, request: str) -> Failure | None:
         """It is always there."""
-        return True
+        return None
 
 
 class RandomCaller:
@@ -79,9 +80,9 @@ class RandomCaller:
             )
         )
 
-    def probe(self) -> bool:
+    def probe(self, request: str) -> Failure | None:
         """It is always there."""
-        return True
+        return None
 
     def _next(self, messages: list[dict[str, Any]], dice: random.Random) -> tuple[str, dict[str, object]]:
         made = [call["function"]["name"] for row in messages for call in row.get("tool_calls") or ()]

@@ -15,6 +15,7 @@ from harness.inference.client import read_reply
 from harness.inference.port import ModelReply
 from harness.inference.scripted.model import MODELS, complete
 from judge.citations import QUOTE_LENGTH_MIN
+from problems.errors import Failure
 
 ANNOTATOR = "scripted-annotator"
 _HEADER = re.compile(r"^\[\[span (\d+) \| (\w+)(.*)\]\]$")
@@ -45,9 +46,9 @@ class ScriptedOracle:
             message=msgspec.json.encode({"role": "assistant", "content": text}).decode(),
         )
 
-    def probe(self) -> bool:
+    def probe(self, request: str) -> Failure | None:
         """It always answers."""
-        return True
+        return None
 
 
 def _spans(text: str) -> list[tuple[int, str, str, str]]:

@@ -17,6 +17,7 @@ from harness.agents.registry import baseline_source
 from harness.catalogue.port import Catalogue
 from harness.inference.port import ModelReply, Upstream
 from problems.canonical import text_hash
+from problems.errors import Failure
 from problems.model import Problem, RewardItem
 from problems.titles import TitleMatcher
 from training.hosted import HostedSandbox
@@ -118,6 +119,6 @@ class _Drawn:
         drawn = {"temperature": self._temperature_e4 / 10_000, "seed": self._seed}
         return self._upstream.complete(msgspec.json.encode(fields | drawn).decode())
 
-    def probe(self) -> bool:
-        """Whether the endpoint answers."""
-        return self._upstream.probe()
+    def probe(self, request: str) -> Failure | None:
+        """As the endpoint's."""
+        return self._upstream.probe(request)

@@ -1,0 +1,203 @@
+"""The completions of one (agent, problem) over the restarts of its episode: in memory, and in a file.
+
+Promise: an answer stands here before the agent sees it, so that a worker which is killed at any instant has shown
+nothing that a restart would draw anew. A line is sealed by its own hash: the tail of a write that was cut off is
+dropped. Journals survive the death of processes, not of the machine's memory (nothing is synced). They hold what the
+body holds, no key, and are removed with their work item.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from harness.inference.port import RecordedAnswer
+from problems.canonical import text_hash
+from problems.errors import ArenaError
+
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+_SEAL_CHARS = 16
+_LONG_BYTES = 16 << 20  # of a file; from there on an opening drops what no restart owes
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True, tag="answered"):
+    """An answer was added."""
+
+    answer: RecordedAnswer
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True, tag="taken"):
+    """A restart asked again for what stands at `place`."""
+
+    place: int
+
+
+class Forgiven(msgspec.Struct, frozen=True, kw_only=True, tag="forgiven"):
+    """Nothing recorded so far is owed."""
+
+
+Line = Answered | Taken | Forgiven
+_LINES: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
+
+
+class MemoryJournal:
+    """A `CompletionJournal` that lasts as long as its process. `next_attempt` opens it for a restart."""
+
+    def __init__(self) -> None:
+        self._answers: list[RecordedAnswer] = []
+        self._places: dict[str, list[int]] = {}
+        self._owed: set[int] = set()  # by this attempt
+        self._kept: set[int] = set()  # what the next attempt will owe
+        self._taken: set[int] = set()  # in this attempt
+
+    def take(self, request_sha256: str) -> RecordedAnswer | None:
+        """As `CompletionJournal.take`."""
+        for place in self._places.get(request_sha256, ()):
+            if place not in self._taken:
+                if place not in self._kept and self._answers[place].reply is not None:
+                    self._write(Taken(place=place))
+                    self._kept.add(place)
+                self._taken.add(place)
+                self._owed.discard(place)
+                return self._answers[place]
+        return None
+
+    def add(self, answer: RecordedAnswer) -> None:
+        """As `CompletionJournal.add`."""
+        self._write(Answered(answer=answer))
+        self._taken.add(len(self._answers))
+        self._keep(answer)
+
+    def owed(self) -> int:
+        """As `CompletionJournal.owed`."""
+        return len(self._owed)
+
+    def models(self) -> tuple[str, ...]:
+        """As `CompletionJournal.models`."""
+        return tuple(dict.fromkeys(self._answers[place].model for place in sorted(self._kept)))
+
+    def forgive(self) -> None:
+        """As `CompletionJournal.forgive`."""
+        self._write(Forgiven())
+        self._kept.clear()
+        self._owed.clear()
+
+    def next_attempt(self) -> None:
+        """Begin a restart: nothing is taken yet, and what was kept is owed."""
+        self._taken.clear()
+        self._owed = set(self._kept)
+
+    def _keep(self, answer: RecordedAnswer) -> None:
+        place = len(self._answers)
+        self._answers.append(answer)
+        self._places.setdefault(answer.request_sha256, []).append(place)
+        if answer.reply is not None:
+            self._kept.add(place)
+
+    def _write(self, line: Line) -> None:
+        """Make `line` last as long as this journal does."""
+
+
+class FileJournal(MemoryJournal):
+    """A `CompletionJournal` in the file `path`. Opening it begins an attempt. One process writes at a time."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises ArenaError V2004, V2115 for a file that cannot be read or made."""
+        super().__init__()
+        self._path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._file = os.open(path, _FLAGS | os.O_CREAT, 0o600)
+            with open(self._file, "rb", closefd=False) as stream:
+                whole = self._read(stream.read())
+            os.ftruncate(self._file, whole)
+            if whole > _LONG_BYTES and len(self._kept) < len(self._answers):
+                self._shorten()
+        except OSError as error:
+            raise _unkept(error) from error
+        self.next_attempt()
+
+    def close(self) -> None:
+        """Close the file; the journal stays."""
+        os.close(self._file)
+
+    def _shorten(self) -> None:
+        """Replace the file by one that holds what is owed, in its order. Raises OSError."""
+        owed = [self._answers[place] for place in sorted(self._kept)]
+        shorter = self._path.with_suffix(".shorter")
+        with open(shorter, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as stream:
+            stream.writelines(_sealed(Answered(answer=answer)) for answer in owed)
+        shorter.replace(self._path)
+        os.close(self._file)
+        self._file = os.open(self._path, _FLAGS)
+        self._answers, self._places, self._kept = [], {}, set()
+        for answer in owed:
+            self._keep(answer)
+
+    def _read(self, content: bytes) -> int:
+        """Fold every whole line; the length of what is whole."""
+        whole = 0
+        for row in content.splitlines(keepends=True):
+            line = _unsealed(row)
+            if line is None or (isinstance(line, Taken) and not 0 <= line.place < len(self._answers)):
+                break
+            whole += len(row)
+            if isinstance(line, Answered):
+                self._keep(line.answer)
+            elif isinstance(line, Taken):
+                self._kept.add(line.place)
+            else:
+                self._kept.clear()
+        return whole
+
+    def _write(self, line: Line) -> None:
+        row = memoryview(_sealed(line))
+        start = os.fstat(self._file).st_size
+        try:
+            while row:
+                row = row[os.write(self._file, row) :]
+        except OSError as error:
+            with contextlib.suppress(OSError):  # what stays of the row is dropped when the file is read
+                os.ftruncate(self._file, start)
+            raise _unkept(error) from error
+
+
+@contextlib.contextmanager
+def open_journal(path: str) -> Iterator[FileJournal | None]:
+    """The journal in the file `path`, closed at the end; None for an empty path. Raises ArenaError V2004, V2115."""
+    if not path:
+        yield None
+        return
+    journal = FileJournal(Path(path))
+    try:
+        yield journal
+    finally:
+        journal.close()
+
+
+def _sealed(line: Line) -> bytes:
+    text = msgspec.json.encode(line).decode()  # one row: JSON escapes line breaks
+    return f"{text_hash(text)[:_SEAL_CHARS]} {text}\n".encode()
+
+
+def _unsealed(row: bytes) -> Line | None:
+    """The line of a whole row, or None."""
+    seal, _, content = row.rstrip(b"\n").partition(b" ")
+    try:
+        text = content.decode()
+        if not row.endswith(b"\n") or seal.decode() != text_hash(text)[:_SEAL_CHARS]:
+            return None
+        return _LINES.decode(text)
+    except (UnicodeDecodeError, msgspec.DecodeError):
+        return None
+
+
+def _unkept(error: OSError) -> ArenaError:
+    code = "V2115" if error.errno in _DISK_FULL else "V2004"
+    return ArenaError(code, f"completions of an episode cannot be kept: {error.strerror}")

@@ -1,0 +1,215 @@
+"""The completion journal: one contract for both twins, and what the file outlives."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.inference.journal import _LONG_BYTES, FileJournal, MemoryJournal, open_journal
+from harness.inference.port import CompletionJournal, ModelReply, RecordedAnswer
+from problems.errors import ArenaError, Failure, Owner
+
+ROOT = Path(__file__).parents[2]
+Open = Callable[[], CompletionJournal]  # begins an attempt
+
+
+def answer(request: str, content: str = "x", model: str = "m") -> RecordedAnswer:
+    reply = ModelReply(model="m-1", content=content, prompt_tokens=1, completion_tokens=1, message="{}")
+    return RecordedAnswer(request_sha256=request, model=model, reply=reply)
+
+
+def refusal(request: str) -> RecordedAnswer:
+    return RecordedAnswer(request_sha256=request, model="m", refusal=Failure(code="A1043", detail="no"))
+
+
+@pytest.fixture(params=["memory", "file"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+    if request.param == "file":
+        return lambda: FileJournal(tmp_path / "stage.race" / "item.journal")
+    kept = MemoryJournal()
+
+    def reopen() -> CompletionJournal:
+        kept.next_attempt()
+        return kept
+
+    return reopen
+
+
+def test_a_new_journal_holds_nothing_and_owes_nothing(opened: Open) -> None:
+    journal = opened()
+    assert (journal.take("a"), journal.owed(), journal.models()) == (None, 0, ())
+
+
+def test_what_this_attempt_added_is_not_given_to_it_again(opened: Open) -> None:
+    journal = opened()
+    journal.add(answer("a"))
+    assert (journal.take("a"), journal.owed()) == (None, 0)
+
+
+def test_a_restart_gets_every_answer_once_in_the_order_of_equal_requests(opened: Open) -> None:
+    first = opened()
+    for name, content in (("a", "1"), ("b", "2"), ("a", "3")):
+        first.add(answer(name, content))
+    again = opened()
+    assert again.owed() == 3
+    taken = [again.take(name) for name in ("a", "a", "b", "a")]
+    assert [one.reply.content if one and one.reply else None for one in taken] == ["1", "3", "2", None]
+    assert again.owed() == 0
+    assert opened().owed() == 3  # the next one owes them again
+
+
+def test_a_refusal_is_given_again_and_never_owed(opened: Open) -> None:
+    opened().add(refusal("a"))
+    again = opened()
+    assert (again.owed(), again.take("a")) == (0, refusal("a"))
+
+
+def test_what_is_forgiven_is_still_given_and_owed_only_once_it_was_taken(opened: Open) -> None:
+    first = opened()
+    for name in "abc":
+        first.add(answer(name))
+    first.forgive()
+    again = opened()
+    assert again.owed() == 0 and again.take("b") == answer("b")
+    again.add(answer("new"))
+    last = opened()
+    assert last.owed() == 2  # b and the new one
+    assert (last.take("b"), last.take("new"), last.owed()) == (answer("b"), answer("new"), 0)
+    assert last.take("a") == answer("a")
+
+
+def test_the_models_are_those_of_what_is_owed(opened: Open) -> None:
+    first = opened()
+    first.add(answer("a", model="one"))
+    first.add(answer("b", model="two"))
+    first.add(refusal("c"))
+    assert opened().models() == ("one", "two")
+    first.forgive()
+    assert opened().models() == ()
+
+
+# -- the file
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c", "!", "take a", "take b", "open"]), max_size=12), st.data())
+def test_any_beginning_of_a_file_is_a_journal_of_what_is_whole(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str], data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("journal") / "one.journal"
+    twin, journal = MemoryJournal(), FileJournal(path)
+    for step in steps:
+        for one in (twin, journal):
+            if step == "!":
+                one.forgive()
+            elif step.startswith("take"):
+                one.take(step[-1])
+            elif step != "open":
+                one.add(answer(step))
+        if step == "open":
+            journal.close()
+            journal = FileJournal(path)
+            twin.next_attempt()
+        assert (journal.owed(), journal.models()) == (twin.owed(), twin.models())
+    journal.close()
+    whole = path.read_bytes()
+    rows = whole.splitlines(keepends=True)
+    path.write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
+    FileJournal(path).close()
+    assert path.read_bytes() in [b"".join(rows[:count]) for count in range(len(rows) + 1)]
+
+
+@pytest.mark.parametrize("damage", [b"torn", b'0123456789abcdef {"type":"forgiven"}\n', b"\xff\n", b"\n"])
+def test_what_is_no_sealed_row_ends_the_journal_and_the_next_answer_follows_what_is_whole(
+    damage: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "one.journal"
+    with open_journal(str(path)) as journal:
+        assert journal is not None
+        journal.add(answer("a"))
+    with path.open("ab") as stream:
+        stream.write(damage)
+    with open_journal(str(path)) as journal:
+        assert journal is not None and journal.owed() == 1
+        journal.add(answer("b"))
+    with open_journal(str(path)) as journal:
+        assert journal is not None and journal.owed() == 2
+
+
+def test_no_path_is_no_journal() -> None:
+    with open_journal("") as journal:
+        assert journal is None
+
+
+def test_an_answer_stands_when_its_process_is_killed_in_the_next_instant(tmp_path: Path) -> None:
+    path = tmp_path / "one.journal"
+    code = f"""
+import os, signal
+from pathlib import Path
+from tests.harness.test_journal import answer
+from harness.inference.journal import FileJournal
+journal = FileJournal(Path({str(path)!r}))
+journal.add(answer("a"))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == -9
+    assert FileJournal(path).owed() == 1
+
+
+def test_a_file_that_cannot_grow_is_a_fault_of_ours_and_leaves_a_whole_journal(tmp_path: Path) -> None:
+    path = tmp_path / "one.journal"
+    journal = FileJournal(path)
+    journal.add(answer("a"))
+    code = f"""
+import resource, signal
+from pathlib import Path
+from tests.harness.test_journal import answer
+from harness.inference.journal import FileJournal
+from problems.errors import ArenaError
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+journal = FileJournal(Path({str(path)!r}))
+resource.setrlimit(resource.RLIMIT_FSIZE, ({path.stat().st_size + 40},) * 2)
+try:
+    journal.add(answer("b"))
+except ArenaError as error:
+    print(error.owner.value)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == Owner.VALIDATOR.value
+    again = FileJournal(path)
+    assert (again.owed(), again.take("b")) == (1, None)
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+
+
+@pytest.mark.parametrize("what", ["folder", "link"])
+def test_what_is_no_file_of_ours_is_a_fault_of_ours(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "one.journal"
+    (tmp_path / "other").write_text("kept")
+    path.mkdir() if what == "folder" else path.symlink_to(tmp_path / "other")
+    with pytest.raises(ArenaError) as caught:
+        FileJournal(path)
+    assert caught.value.owner is Owner.VALIDATOR
+    assert (tmp_path / "other").read_text() == "kept"
+
+
+def test_a_long_file_keeps_what_is_owed_and_drops_the_rest(tmp_path: Path) -> None:
+    path = tmp_path / "one.journal"
+    journal = FileJournal(path)
+    for number in range(18):
+        journal.add(answer(f"old {number}", "y" * (1 << 20)))
+    journal.forgive()
+    journal.close()
+    again = FileJournal(path)  # nothing is owed: all of it may go
+    assert again.take("old 3") is None and path.stat().st_size == 0
+    for number in range(18):
+        again.add(answer(f"new {number}", "z" * (1 << 20)))
+    again.close()
+    assert path.stat().st_size > _LONG_BYTES
+    assert FileJournal(path).owed() == 18
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]

@@ -1,0 +1,196 @@
+"""Restarts of an episode by the node: what a job is told, what survives an attempt, and when a journal ends."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from arena.evaluate import EpisodeCost, Evaluation
+from arena.race.items import qualifying_items
+from arena.records.body import decode_content
+from harness.catalogue.engine import open_catalogue
+from harness.inference.journal import FileJournal, open_journal
+from harness.trace import FailedCompletion
+from neurons.episodes import EpisodeLoop, sweep
+from neurons.pool import WorkerPool
+from neurons.settings import resolve
+from neurons.wiring import worker_setup
+from neurons.worker_protocol import Endpoint, Evaluated, EvaluateJob, Faulted
+from problems.errors import Failure
+from problems.synthesis import synthesize
+from tests.arena import log_stand
+from tests.harness.jail_stand import WHY_NO_JAIL, has_jail
+from tests.harness.refusing_stand import WAYS, RefusingServer, text_of, words
+from tests.harness.test_journal import answer
+from tests.neurons.arena_stand import SMALL
+from tests.neurons.clock_stand import Desk
+from tests.neurons.test_pool import busy_worker
+
+CAP = 3
+
+
+class Faulty:
+    """In place of the workers: answers each job with the next code, `ok` for an evaluation, and keeps a completion."""
+
+    def __init__(self, codes: Iterable[str]) -> None:
+        self._codes = list(codes)
+        self.jobs: list[EvaluateJob] = []
+        self.owed: list[int] = []  # when each job came
+
+    async def run(self, job: EvaluateJob) -> Faulted | Evaluated:
+        self.jobs.append(job)
+        with open_journal(job.journal) as journal:
+            assert journal is not None
+            self.owed.append(journal.owed())
+            if journal.take("a request") is None:
+                journal.add(answer("a request"))
+        code = self._codes.pop(0)
+        if code != "ok":
+            return Faulted(job_id=job.job_id, failure=Failure(code=code))
+        body = replace(log_stand.body(1, 60), problem_id=job.problem.problem_id)
+        evaluation = Evaluation(
+            body=body,
+            outcome=log_stand.outcome(False),
+            verdict=None,
+            status="unjudged",
+            failure=None,
+            sandbox=log_stand.LEVEL,
+            cost=EpisodeCost(),
+        )
+        return Evaluated(job_id=job.job_id, evaluation=evaluation)
+
+
+async def attempts(desk: Desk, *codes: str) -> Faulty:
+    """One qualifying item, tried once for each code."""
+    race = replace(desk.policy.race, retry_ms=1, retry_max_ms=1, refused_attempts=CAP)
+    desk.start(replace(desk.policy, race=race))
+    subject = await desk.submit("agent", state="accepted")
+    await desk.store.enqueue(qualifying_items(subject, [desk.node.suite[0].problem_id], desk.policy))
+    pool = Faulty(codes)
+    loop = EpisodeLoop(dataclasses.replace(desk.node, pool=pool), asyncio.Event())  # type: ignore[arg-type]
+    async with asyncio.timeout(20):
+        while len(pool.jobs) < len(codes):
+            await loop.turn()
+    return pool
+
+
+async def test_refusals_are_counted_in_qualifying_too_and_the_last_attempt_knows_that_it_is(desk: Desk) -> None:
+    pool = await attempts(desk, *["U3006"] * (CAP - 1), "ok")
+    assert [job.is_last for job in pool.jobs] == [False, False, True]
+    ended = [decode_content(r.content).payload.ended async for r in desk.store.records(kinds=("attempt",))]
+    assert ended == ["faulted", "faulted", "evaluated"]
+    assert await desk.store.open_items("", "qualifying") == 0
+
+
+async def test_outages_and_shapes_that_are_not_served_use_up_no_attempt(desk: Desk) -> None:
+    pool = await attempts(desk, "U3002", "U3004", "U3007", "U3001", "U3003", "ok")
+    assert not any(job.is_last for job in pool.jobs)
+
+
+async def test_a_restart_owes_what_was_answered_after_every_fault_but_a_real_outage(desk: Desk) -> None:
+    codes = ["U3006", "U3007", "V2005", "V2004", "U3002", "ok"]
+    pool = await attempts(desk, *codes)
+    assert pool.owed == [0, 1, 1, 1, 1, 0]
+    assert len({job.journal for job in pool.jobs}) == 1
+
+
+async def test_a_lease_that_was_lost_owes_nothing(desk: Desk) -> None:
+    pool = await attempts(desk, "V2005")
+    (lease,) = await claimed(desk)
+    await asyncio.sleep(0.05)
+    await sweep(desk.node)
+    assert lease.fence
+    journal = FileJournal(Path(pool.jobs[0].journal))
+    assert (journal.owed(), journal.take("a request")) == (0, answer("a request"))
+
+
+async def claimed(desk: Desk):
+    """The one item, under a lease that runs out at once."""
+    async with asyncio.timeout(10):
+        while not (leases := await desk.store.claim(1, 1)):
+            await asyncio.sleep(0.02)
+    return leases
+
+
+@pytest.mark.parametrize("end", ["ok", "P4006"])
+async def test_a_journal_lies_in_the_state_folder_and_ends_with_its_item(desk: Desk, end: str) -> None:
+    pool = await attempts(desk, "U3002", end)
+    path = Path(pool.jobs[0].journal)
+    assert path.is_absolute() and path.is_relative_to(desk.folder) and not path.exists()
+
+
+async def test_what_closed_items_leave_goes_once_nothing_of_the_stage_is_open(desk: Desk) -> None:
+    pool = await attempts(desk, "U3002")
+    path = Path(pool.jobs[0].journal)
+    await sweep(desk.node)
+    assert path.exists()
+    await desk.store.close_items("", "qualifying")
+    await sweep(desk.node)
+    assert not path.parent.exists()
+
+
+async def test_a_state_folder_that_takes_no_journal_costs_a_warning(desk: Desk) -> None:
+    pool = await attempts(desk, "V2005")
+    path = Path(pool.jobs[0].journal)
+    path.unlink()
+    path.mkdir()
+    (lease,) = await claimed(desk)
+    await asyncio.sleep(0.05)
+    await sweep(desk.node)
+    assert not await desk.store.expired() and lease.fence
+
+
+# -- real workers
+
+ASKS_AND_WAITS = """
+import time
+from arena_sdk import llm
+def agent_main(problem):
+    llm.chat([{"role": "user", "content": "one lamp"}])
+    time.sleep(2)
+    llm.chat([{"role": "user", "content": "two bombs"}])
+"""
+
+
+async def test_what_a_killed_worker_and_a_refused_one_were_answered_is_not_asked_again(
+    arena_base: Path, small_catalogue: Path, tmp_path: Path
+) -> None:
+    if not has_jail():
+        pytest.skip(WHY_NO_JAIL)
+    (problem,) = synthesize(tuple(open_catalogue(small_catalogue).products()), seed=3, counts={"product": 1})
+    settings = resolve(
+        {"state_dir": arena_base, "catalogue_dir": small_catalogue, "guest_dir": arena_base, "policy": "demo"}
+    ).settings
+    first = EvaluateJob(
+        job_id="1", source=ASKS_AND_WAITS, problem=problem, journal=str(tmp_path / "completions" / "one.journal")
+    )
+    policy = replace(SMALL, inference=replace(SMALL.inference, attempts=1))
+    with RefusingServer(WAYS["moderation"][0], words("bombs")) as server:
+        upstreams = (Endpoint(name="model", base_url=server.base_url),)
+        pool = WorkerPool((worker_setup(settings, policy, upstreams, None, 0),), 60.0)
+        try:
+            await pool.start()
+            running = asyncio.create_task(pool.run(first))
+            worker = await busy_worker(set())
+            async with asyncio.timeout(30):
+                while not (Path(first.journal).exists() and Path(first.journal).stat().st_size):
+                    await asyncio.sleep(0.02)
+            worker.send_signal(signal.SIGKILL)
+            killed, refused = await running, await pool.run(replace(first, job_id="2"))
+            ended = await pool.run(replace(first, job_id="3", is_last=True))
+        finally:
+            await pool.stop()
+        asked = [text_of(body) for body in server.bodies]
+    assert isinstance(killed, Faulted) and killed.failure.code == "V2005"
+    assert isinstance(refused, Faulted) and refused.failure.code == "U3006"
+    assert isinstance(ended, Evaluated)
+    body = ended.evaluation.body
+    assert body.failure is not None and (body.stop, body.failure.code) == ("model_refused", "A1043")
+    assert ended.evaluation.score_e4 == 0 and isinstance(body.events[-1], FailedCompletion)
+    assert asked.count("one lamp") == 1
