@@ -44,6 +44,7 @@ PAPER = Policy(
     name="paper",
     inference=InferenceRules(models=OPEN_MODELS),
     rubric=Rubric(models=JUDGE_MODELS, prompt_sha256=REASONING_1_PROMPT_SHA256),
+    qualifying=QualifyingRules(variant_blocks=5),
 )
 
 SN15_2026_08 = replace(
@@ -54,7 +55,7 @@ SN15_2026_08 = replace(
         integrity_blocks=18 * _BLOCKS_PER_HOUR,
         security_blocks=1 * _BLOCKS_PER_HOUR,
     ),
-    qualifying=QualifyingRules(validators_required=2, validators_asked=3),
+    qualifying=replace(PAPER.qualifying, validators_required=2, validators_asked=3),
     promotion=PromotionRules(kind="window", window_races=3, elimination_e4=6_500),
 )
 
@@ -70,7 +71,7 @@ DEMO = replace(
     inference=InferenceRules(models=SCRIPTED_MODELS),
     rubric=Rubric(models=("scripted-judge",), prompt_sha256=REASONING_1_PROMPT_SHA256),
     cooldown=CooldownRules(accepted_blocks=2, integrity_blocks=2, security_blocks=1),
-    qualifying=QualifyingRules(problems=12),
+    qualifying=replace(PAPER.qualifying, problems=12),
     race=RaceRules(
         closes_after_ms=15_000,
         qualifying_grace_ms=120_000,
