@@ -13,7 +13,7 @@ shelf is not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
@@ -67,10 +67,6 @@ class VariantMaker:
                 check_problem(drawn)
                 return Variant(problem=drawn, titles=titles)
         raise ArenaError("P4032", f"{problem_id}: all of {_TRIES} draws resemble answers of the suite")
-
-    def variants(self, problem_ids: Sequence[str], seed: str) -> tuple[Variant, ...]:
-        """The variants of several problems, in order. Raises like `variant`."""
-        return tuple(self.variant(problem_id, seed) for problem_id in problem_ids)
 
 
 def _number(problem_id: str, seed: str, attempt: int) -> int:

@@ -27,7 +27,7 @@ def race_seed(race_id: str, batch_sha256: str, beacon: BeaconRound) -> str:
 
 
 def qualifying_seed(suite: str, agent_version_id: str, block_hash: str) -> str:
-    """The seed of an agent's variants (`problems.variants`), hex: the same for every validator, another for every agent.
+    """The seed of an agent's variants (`problems.variants`), hex: one for all validators, another for every agent.
 
     `block_hash` is that of the finalized block `qualifying.variant_blocks` after the commitment's, which nobody knew
     when the agent was committed. A hash stays readable when a node has pruned the state of its block.
