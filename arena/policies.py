@@ -46,6 +46,7 @@ PAPER = Policy(
     limits=EpisodeLimits(result_bytes=8 << 20, trace_bytes=1 << 19, body_bytes=16 << 20, host_work=1_400_000_000),
     inference=InferenceRules(models=OPEN_MODELS, served_bytes=131_072),
     rubric=Rubric(rubric_id="reasoning/2", models=JUDGE_MODELS, prompt_sha256=REASONING_2_PROMPT_SHA256),
+    qualifying=QualifyingRules(variant_blocks=5),
     race=RaceRules(refused_attempts=3),
 )
 
@@ -57,7 +58,7 @@ SN15_2026_08 = replace(
         integrity_blocks=18 * _BLOCKS_PER_HOUR,
         security_blocks=1 * _BLOCKS_PER_HOUR,
     ),
-    qualifying=QualifyingRules(validators_required=2, validators_asked=3),
+    qualifying=replace(PAPER.qualifying, validators_required=2, validators_asked=3),
     promotion=PromotionRules(kind="window", window_races=3, elimination_e4=6_500),
 )
 
@@ -73,7 +74,7 @@ DEMO = replace(
     inference=replace(PAPER.inference, models=SCRIPTED_MODELS),
     rubric=replace(PAPER.rubric, models=("scripted-judge",)),
     cooldown=CooldownRules(accepted_blocks=2, integrity_blocks=2, security_blocks=1),
-    qualifying=QualifyingRules(problems=12),
+    qualifying=replace(PAPER.qualifying, problems=12),
     race=replace(
         PAPER.race,
         closes_after_ms=15_000,

@@ -52,6 +52,7 @@ class QualifyingRules(msgspec.Struct, frozen=True, kw_only=True):
     score_min_e4: int = 2_000
     validators_required: int = 1
     validators_asked: int = 1
+    variant_blocks: int = 0  # after the commitment: that block's hash draws the agent's variants; 0: the suite itself
 
 
 class RaceRules(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ import msgspec
 from arena.evaluate.model import Evaluation
 from arena.race.retry import after_fault, is_last_attempt, may_diverge
 from arena.records.body import encode_body
-from arena.records.model import AttemptRecord, EvaluationRecord, Payload, VerdictRecord
+from arena.records.model import AttemptRecord, Context, EvaluationRecord, Payload, VerdictRecord
 from arena.store.port import Lease, LeaseLostError
 from neurons.journals import Journals
 from neurons.node import Node
@@ -26,6 +26,7 @@ from neurons.turns import drained_within, persist, take_turns
 from neurons.worker_protocol import Evaluated, EvaluateJob, Faulted
 from problems.canonical import text_hash
 from problems.errors import ArenaError, Failure, Owner
+from problems.model import Problem
 from problems.outcome import UnscoredOutcome
 from problems.titles import AcceptedTitles, cut_titles
 
@@ -77,18 +78,11 @@ class EpisodeLoop:
     async def _job(self, lease: Lease) -> EvaluateJob:
         """What a worker is sent; a race's problem goes with the accepted titles that its own batch holds for it.
 
-        Raises ArenaError P4006, V2004, and V2150 for a source that was changed at rest: it is not what was committed.
+        Raises ArenaError P4006, P4032, P4033, V2004, and V2150 for a source that was changed at rest: it is not what
+        was committed.
         """
         context, subject = lease.item.context, lease.item.subject
-        release: AcceptedTitles | None = None
-        if context.stage == "race":
-            batch = await asyncio.to_thread(self._node.stock.batch, context.race_id)
-            found = {problem.problem_id: problem for problem in batch.problems}.get(context.problem_id)
-            release = batch.titles
-        else:
-            found = self._node.suite_problems().get(context.problem_id)
-        if found is None:
-            raise ArenaError("P4006", f"{context.problem_id} is in neither suite nor batch")
+        found, release = await self._problem(context)
         source = await self._node.store.source(subject.agent_version_id)
         if source is None:
             raise ArenaError("V2004", f"no source stored for agent {subject.agent_version_id[:12]}")
@@ -103,6 +97,26 @@ class EpisodeLoop:
             journal=str(self._journals.path(lease.item)),
             is_last=is_last_attempt(lease.counted, self._node.policy.race),
         )
+
+    async def _problem(self, context: Context) -> tuple[Problem, AcceptedTitles | None]:
+        """The problem of a work item, and the accepted titles that come with it.
+
+        Raises ArenaError P4006, P4032, and P4033 for work that was enqueued under a policy without variants.
+        """
+        if context.stage == "race":
+            batch = await asyncio.to_thread(self._node.stock.batch, context.race_id)
+            found = {problem.problem_id: problem for problem in batch.problems}.get(context.problem_id)
+            release = batch.titles
+        elif context.variant_seed and self._node.variants is not None:
+            drawn = await asyncio.to_thread(self._node.variants.variant, context.problem_id, context.variant_seed)
+            found, release = drawn.problem, drawn.titles
+        elif self._node.policy.qualifying.variant_blocks:
+            raise ArenaError("P4033", context.problem_id)
+        else:
+            found, release = self._node.suite_problems().get(context.problem_id), None
+        if found is None:
+            raise ArenaError("P4006", f"{context.problem_id} is in neither suite nor batch")
+        return found, release
 
     async def _keep(self, lease: Lease, work: asyncio.Task[object]) -> None:
         """Renew the lease while the work runs; stop the jail at once when it is lost."""

@@ -27,6 +27,7 @@ from arena.submissions.model import SignedSubmission
 from neurons.node import Node
 from neurons.race_log import QUALIFYING, RaceLog
 from neurons.turns import take_turns
+from neurons.variants import VariantSeeds
 from problems.errors import ArenaError
 
 TURN_S = 0.5
@@ -43,6 +44,7 @@ class Intake:
         self._qualifying = qualifying
         self._waiting: dict[Path, tuple[int, int]] = {}  # tries so far, and when to try again (unix ms)
         self._shingles: dict[str, Shingles] = {}  # by agent version id
+        self._seeds = VariantSeeds(node.chain, node.policy)
 
     async def run(self, drain: asyncio.Event) -> None:
         """Turn until drained. Raises only what no retry can mend."""
@@ -160,8 +162,10 @@ class Intake:
         accepted = await self._node.store.submissions(("accepted",))
         block = await self._node.chain.block() if self._node.sharing and accepted else 0
         for submission in accepted:
-            if self._is_asked(submission, block):
-                await self._node.store.enqueue(qualifying_items(submission.subject, suite, self._node.policy))
+            seed = await self._seeds.of(submission.subject) if self._is_asked(submission, block) else None
+            if seed is not None:
+                items = qualifying_items(submission.subject, suite, self._node.policy, variant_seed=seed)
+                await self._node.store.enqueue(items)
 
     def _is_asked(self, submission: StoredSubmission, block: int) -> bool:
         """Whether this validator qualifies the agent: always alone; of several the first in the agent's own order, and
@@ -198,6 +202,7 @@ class Intake:
                     self._node.inbox.put_receipt(decided)
                 await self._node.store.set_submission_state(agent, state)
                 await self._node.store.close_items(QUALIFYING, "qualifying", agent)
+                self._seeds.forget(agent)
                 self._node.log.info("qualifying", agent=submission.name, state=state, score_e4=result.score_e4)
 
 

@@ -24,6 +24,7 @@ from arena.store.port import Store
 from arena.submissions.inbox import Inbox
 from neurons.metrics import Metrics
 from neurons.pool import WorkerPool
+from neurons.variants import SuiteVariants
 from problems.model import Problem
 
 
@@ -73,6 +74,7 @@ class Node:
     log: FilteringBoundLogger
     bank_days_min: int = 30  # a stock that lasts for less is warned of
     tail: TailServer | None = None  # where the settings name a port for it
+    variants: SuiteVariants | None = None  # of the suite, drawn for each agent; None: this node draws none
     sharing: SharingPorts | None = None  # where it shares races with the network's other validators
 
     def suite_problems(self) -> Mapping[str, Problem]:

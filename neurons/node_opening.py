@@ -29,13 +29,20 @@ from arena.store.postgres import PostgresStore
 from arena.submissions.inbox import Inbox
 from harness.catalogue.server import listen
 from harness.sandbox.port import SandboxLevel
-from neurons.bank_preparation import gate_knowledge, open_bank, prepare_local_chain, prepare_suite
+from neurons.bank_preparation import (
+    catalogue_products,
+    gate_knowledge,
+    open_bank,
+    prepare_local_chain,
+    prepare_suite,
+)
 from neurons.capacity import usable_memory_bytes, worker_count
 from neurons.metrics import Metrics
 from neurons.node import Node
 from neurons.pool import WorkerPool
 from neurons.settings import Settings
 from neurons.sharing import open_sharing
+from neurons.variants import SuiteVariants
 from neurons.wiring import code_commit, endpoints, missing_models, policy_of, prepare_catalogue, unix_ms, worker_setup
 from problems.errors import ArenaError
 from problems.outcome import SCORING_PIPELINE
@@ -119,6 +126,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             log=structlog.get_logger(),
             bank_days_min=settings.bank_days_min,
             tail=tail,
+            variants=SuiteVariants(suite, lambda: catalogue_products(settings)),
             sharing=sharing,
         )
 

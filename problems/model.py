@@ -6,6 +6,7 @@ the only part an agent ever sees. Schemas: shoppingbench notes, sections 2 and 3
 
 from __future__ import annotations
 
+import hashlib
 from typing import Literal
 
 import msgspec
@@ -14,6 +15,7 @@ Bucket = Literal["product", "shop", "voucher"]
 BUCKETS: tuple[Bucket, ...] = ("product", "shop", "voucher")
 Pool = Literal["never_touch", "eval", "dev", "train"]  # what a leak cluster may serve: DESIGN section 5
 POOLS: tuple[Pool, ...] = ("never_touch", "eval", "dev", "train")
+_VARIANT_DOMAIN = "agent-arena/variant/1"
 
 
 class PriceRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,3 +70,15 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     def view(self) -> ProblemView:
         """The part an agent may see."""
         return ProblemView(problem_id=self.problem_id, category=self.bucket, query=self.query)
+
+
+def variant_id(problem_id: str, seed: str) -> str:
+    """The public id of a problem's variant (`problems.variants`): it tells neither which problem it stands for nor
+    that it is a variant."""
+    return f"p_{variant_digest('id', problem_id, seed)[:16]}"
+
+
+def variant_digest(purpose: str, problem_id: str, seed: str) -> str:
+    """sha256 hex over what one variant follows from, for one purpose."""
+    parts = (_VARIANT_DOMAIN, purpose, seed, problem_id)
+    return hashlib.sha256("\n".join(parts).encode(errors="surrogatepass")).hexdigest()

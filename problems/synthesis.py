@@ -20,9 +20,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from random import Random
 
+import msgspec
+
 from problems.ambiguity import is_clear
 from problems.constraints import draw_item, draw_voucher, tighten_item
-from problems.difficulty import AIMS, PUBLIC_AIM, Level, Mix, measure_difficulty, share_out
+from problems.difficulty import AIMS, PUBLIC_AIM, Aim, Level, Mix, measure_difficulty, share_out
 from problems.errors import ArenaError
 from problems.model import BUCKETS, Bucket, Problem, RewardItem
 from problems.phrasing import say_problem
@@ -31,6 +33,7 @@ from problems.shelf import Shelf
 from problems.voucher import total_price
 from problems.wording import check_wording
 
+ITEMS_MAX = 4  # that one problem asks for
 _TRIES_PER_PROBLEM = 400
 _PRICE_MIN_PHP = 2.0
 _VOUCHER_TOTAL_MIN_PHP = 100.0
@@ -67,18 +70,33 @@ def synthesize(
     return maker.make(seed=seed, counts=counts, mix=mix)
 
 
+class _Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What one problem is to be. `level` None takes whatever comes out; `is_one_shop` None follows the bucket."""
+
+    bucket: Bucket
+    aim: Aim
+    level: Level | None
+    is_one_shop: bool | None = None
+
+
 class ProblemMaker:
     """Makes set after set over one shelf, and remembers which product classes have answered.
 
-    What it makes depends on everything it made before. A set costs the same however many came before it: nothing is
-    rebuilt, and products found taken are dropped from what is drawn from.
+    What it makes depends on everything it made before, but for `make_like`. A set costs the same however many came
+    before it: nothing is rebuilt, and products found taken are dropped from what is drawn from.
     """
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: Shelf, exclude: Iterable[str] = ()) -> None:
+        """`exclude` as in `ProblemMaker.exclude`, from the first draw on."""
         self._shelf = shelf
         self._classes = shelf.class_numbers
         self._taken: set[int] = set()
-        self._free = [place for place, product in enumerate(shelf.products) if is_askable(product)]
+        self.exclude(exclude)
+        self._free = [
+            place
+            for place, product in enumerate(shelf.products)
+            if int(self._classes[place]) not in self._taken and is_askable(product)
+        ]
         by_shop: dict[str, list[int]] = defaultdict(list)
         for place in self._free:
             by_shop[shelf.products[place].shop_id].append(place)
@@ -101,8 +119,30 @@ class ProblemMaker:
                 levels = [level for level, count in share_out(len(levels), mix).items() for _ in range(count)]
                 rng.shuffle(levels)
             for level in levels:
-                problems.append(self._make_one(bucket, level, _public_id(seed, len(problems)), rng))
+                order = _Order(bucket=bucket, aim=PUBLIC_AIM if level is None else AIMS[level], level=level)
+                problem, answers = self._make_one(order, _public_id(seed, len(problems)), rng)
+                self._taken.update(int(self._classes[place]) for place in answers)
+                problems.append(problem)
         return tuple(problems)
+
+    def make_like(self, model: Problem, *, seed: int, problem_id: str) -> Problem:
+        """A problem of other products in the shape of `model`: its bucket, number of items, scope and difficulty.
+
+        It takes nothing out of what is drawn from. With a maker that makes nothing else it depends on catalogue,
+        `exclude`, `model` and the arguments alone. The difficulty is the model's where the catalogue yields that in a
+        bounded number of draws, else whatever comes out. Raises ArenaError P4011 when there is no such problem.
+        """
+        items = min(len(model.rewards), ITEMS_MAX)
+        is_one_shop = model.bucket == "shop" or (model.voucher is not None and model.voucher.voucher_type == "shop")
+        aim = msgspec.structs.replace(PUBLIC_AIM, items={model.bucket: (items, items)})
+        level = measure_difficulty(model, self._shelf).level
+        order = _Order(bucket=model.bucket, aim=aim, level=level, is_one_shop=is_one_shop)
+        try:
+            return self._make_one(order, problem_id, Random(seed))[0]
+        except ArenaError as error:
+            if error.failure.code != "P4011":
+                raise
+            return self._make_one(msgspec.structs.replace(order, level=None), problem_id, Random(seed))[0]
 
     def make_apart(self, *, seed: int, counts: Mapping[Bucket, int], mix: Mix | None = None) -> Iterator[Problem]:
         """Such a set problem by problem, each from a seed of its own: a hash of `seed` and its number. Whoever knows
@@ -117,28 +157,25 @@ class ProblemMaker:
                 own = int.from_bytes(hashlib.sha256(f"problem seed\n{seed}\n{next(number)}".encode()).digest())
                 yield from self.make(seed=own, counts={bucket: 1}, mix=None if level is None else {level: 1})
 
-    def _make_one(self, bucket: Bucket, level: Level | None, problem_id: str, rng: Random) -> Problem:
-        """One problem, or ArenaError P4011 after a bounded number of draws."""
+    def _make_one(self, order: _Order, problem_id: str, rng: Random) -> tuple[Problem, list[int]]:
+        """One problem and the places of its answers, or ArenaError P4011 after a bounded number of draws."""
+        bucket, level = order.bucket, order.level
         for _ in range(_TRIES_PER_PROBLEM):
-            is_one_shop = bucket == "shop" or (bucket == "voucher" and rng.random() < _ONE_SHOP_CHANCE)
-            answers = self._draw(bucket, is_one_shop, level, rng)
-            problem = self._problem(bucket, answers, is_one_shop, level, problem_id, rng) if answers else None
+            is_one_shop = order.is_one_shop
+            if is_one_shop is None:
+                is_one_shop = bucket == "shop" or (bucket == "voucher" and rng.random() < _ONE_SHOP_CHANCE)
+            answers = self._draw(order, is_one_shop, rng)
+            problem = self._problem(order, answers, is_one_shop, problem_id, rng) if answers else None
             if problem is not None:
-                self._taken.update(int(self._classes[place]) for place in answers)
-                return problem
+                return problem, answers
         kind = bucket if level is None else f"{level} {bucket}"
         raise ArenaError("P4011", f"no {kind} problem in {_TRIES_PER_PROBLEM} draws")
 
     def _problem(
-        self,
-        bucket: Bucket,
-        places: Sequence[int],
-        is_one_shop: bool,
-        level: Level | None,
-        problem_id: str,
-        rng: Random,
+        self, order: _Order, places: Sequence[int], is_one_shop: bool, problem_id: str, rng: Random
     ) -> Problem | None:
         """The problem of these answers, or None when it would be ambiguous, unreadable, or of another level."""
+        bucket, level = order.bucket, order.level
         answers = [self._shelf.products[place] for place in places]
         voucher = None
         if bucket == "voucher":
@@ -148,7 +185,7 @@ class ProblemMaker:
             voucher = draw_voucher(total_php, is_one_shop, rng)
         items, names = [], []
         for answer in answers:
-            named = self._named_item(answer, level, rng, is_priced=bucket != "voucher")
+            named = self._named_item(answer, order.aim, rng, is_priced=bucket != "voucher")
             if named is None:
                 return None
             items.append(named[1])
@@ -165,10 +202,9 @@ class ProblemMaker:
         return problem
 
     def _named_item(
-        self, answer: Product, level: Level | None, rng: Random, *, is_priced: bool
+        self, answer: Product, aim: Aim, rng: Random, *, is_priced: bool
     ) -> tuple[list[str], RewardItem] | None:
         """Name words and a clear item, or None when the answer offers too little to be told apart."""
-        aim = PUBLIC_AIM if level is None else AIMS[level]
         words = self._name(answer, aim.namesakes, rng)
         item = draw_item(answer, rng, is_priced=is_priced, appetite=aim.appetite)
         tight = tighten_item(item, answer, rng, lambda more: is_clear(more, words, self._shelf), is_priced=is_priced)
@@ -191,9 +227,9 @@ class ProblemMaker:
             chosen = more
         return [word for word in words if word in chosen]
 
-    def _draw(self, bucket: Bucket, is_one_shop: bool, level: Level | None, rng: Random) -> list[int]:
-        """Places of untaken answers of different classes, as many as the bucket and the level ask; none: draw again."""
-        least, most = (PUBLIC_AIM if level is None else AIMS[level]).items[bucket]
+    def _draw(self, order: _Order, is_one_shop: bool, rng: Random) -> list[int]:
+        """Places of untaken answers of different classes, as many as the order asks; none: draw again."""
+        least, most = order.aim.items[order.bucket]
         count = rng.randint(max(2, least) if is_one_shop else least, max(2, most) if is_one_shop else most)
         pool = self._draw_shop(rng) if is_one_shop else self._free
         if is_one_shop:

@@ -12,9 +12,10 @@ import hmac
 from collections.abc import Iterable
 
 from arena.chain.port import BeaconRound
-from problems.canonical import canonical_bytes
+from problems.canonical import canonical_bytes, content_hash
 
 _SEED_DOMAIN = "agent-arena/race-seed/1"
+_VARIANT_DOMAIN = "agent-arena/qualifying-seed/1"
 
 
 def race_seed(race_id: str, batch_sha256: str, beacon: BeaconRound) -> str:
@@ -23,6 +24,15 @@ def race_seed(race_id: str, batch_sha256: str, beacon: BeaconRound) -> str:
     return hashlib.sha256(
         canonical_bytes([_SEED_DOMAIN, race_id, batch_sha256, beacon.network, beacon.round, signature])
     ).hexdigest()
+
+
+def qualifying_seed(suite: str, agent_version_id: str, block_hash: str) -> str:
+    """The seed of an agent's variants (`problems.variants`), hex: one for all validators, another for every agent.
+
+    `block_hash` is that of the finalized block `qualifying.variant_blocks` after the commitment's, which nobody knew
+    when the agent was committed. A hash stays readable when a node has pruned the state of its block.
+    """
+    return content_hash([_VARIANT_DOMAIN, suite, agent_version_id, block_hash.lower().removeprefix("0x")])
 
 
 def draw_problems(seed: str, problem_ids: Iterable[str], count: int) -> tuple[str, ...]:

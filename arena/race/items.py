@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from msgspec import UNSET
+
 from arena.policy import Policy, RaceRules
 from arena.race.assign import Assignment, assign, is_work_due
 from arena.race.model import Batch, Candidate
@@ -25,15 +27,17 @@ def item_id(context: Context, agent_version_id: str, policy_sha256: str = "") ->
 
 
 def qualifying_items(
-    subject: Subject, problem_ids: Iterable[str], policy: Policy, race_id: str = ""
+    subject: Subject, problem_ids: Iterable[str], policy: Policy, race_id: str = "", *, variant_seed: str = ""
 ) -> tuple[WorkItem, ...]:
     """One item per problem of the active suite, in suite order.
 
-    `race_id` names the race the agent qualifies for; empty when qualifying is not tied to a race.
+    `race_id` names the race the agent qualifies for; empty when qualifying is not tied to a race. `variant_seed` is the
+    agent's (`arena.race.draw.qualifying_seed`) where the policy asks for variants.
     """
     suite, rules = policy.qualifying.suite, policy.policy_sha256
     contexts = (
-        Context(stage="qualifying", race_id=race_id, problem_id=problem_id, suite=suite) for problem_id in problem_ids
+        Context(stage="qualifying", race_id=race_id, problem_id=one, suite=suite, variant_seed=variant_seed or UNSET)
+        for one in problem_ids
     )
     return tuple(
         WorkItem(item_id=item_id(context, subject.agent_version_id, rules), subject=subject, context=context)

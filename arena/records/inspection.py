@@ -243,7 +243,7 @@ def _contradiction(record: EvaluationRecord, body: EvaluationBody) -> str:
     """What an evaluation states otherwise than its body, or ""."""
     pairs = {
         "agent": (record.subject.agent_sha256, body.agent_sha256),
-        "problem": (record.context.problem_id, body.problem_id),
+        "problem": (record.context.asked_id, body.problem_id),
         "policy": (record.conditions.policy_sha256, body.policy_sha256),
         "stop": (record.stop, body.stop),
         "failure": (record.failure, body.failure),

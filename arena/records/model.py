@@ -14,7 +14,7 @@ from harness.sandbox.port import SandboxLevel
 from harness.trace import StopReason, Totals
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.errors import Failure
-from problems.model import Pool
+from problems.model import Pool, variant_id
 from problems.outcome import OutcomeScore, UnscoredOutcome
 
 RECORD_VERSION = 1
@@ -43,6 +43,12 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     batch_sha256: str = ""  # race: the sealed batch release
     partition_sha256: str = ""
     cluster_commitment: str = ""  # keyed HMAC, opened at release
+    variant_seed: str | msgspec.UnsetType = msgspec.UNSET  # qualifying: the variant under this seed was asked
+
+    @property
+    def asked_id(self) -> str:
+        """The id of the problem that the agent was given: a variant has its own (`problems.variants`)."""
+        return variant_id(self.problem_id, self.variant_seed) if self.variant_seed else self.problem_id
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from arena.evaluate.model import Evaluation
     from arena.evaluate.ports import EvaluatePorts
     from arena.gate.report import GateReport
-    from neurons.settings import ResolvedSettings
+    from neurons.settings import ResolvedSettings, Settings
     from problems.model import Problem
 
 app = typer.Typer()
@@ -85,6 +85,14 @@ def run(
     problem: Annotated[list[str] | None, typer.Option(help="Only this problem id; may be given again.")] = None,
     problems: Annotated[Path | None, typer.Option(help="Problem file; else practice problems are made.")] = None,
     count: Annotated[int, typer.Option(min=1, help="How many problems.")] = 6,
+    variant: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SEED",
+            help="Run on variants drawn by SEED, as qualifying does: of the policy's suite, or of the problem file. "
+            "Any text will do; a qualifying record names the seed it ran under.",
+        ),
+    ] = None,
     catalogue: _Catalogue = None,
     model_url: Annotated[str | None, typer.Option(help="OpenAI-compatible endpoint; else OPENAI_BASE_URL.")] = None,
     model: Annotated[str | None, typer.Option(help="Model id there, instead of the policy's list.")] = None,
@@ -119,10 +127,15 @@ def run(
             raise typer.Exit(_EXIT_FAILED)
     done: list[Evaluation] = []
     with open_local_ports(resolved.settings) as ports:
-        asked = _choose(ports, problems, problem or [], count)
+        if problems is not None:
+            known = _from_file(problems)
+        else:
+            known = _practice(ports) if variant is None else _suite(resolved.settings)
+        chosen = _choose(known, problem or [], count, is_file=problems is not None)
+        asked = [(one, ports) for one in chosen] if variant is None else _variants(ports, known, chosen, variant)
         with _watched(len(asked), is_quiet=as_json) as show:
-            for one in asked:
-                evaluation = evaluate(source, one, ports)
+            for one, its_ports in asked:
+                evaluation = evaluate(source, one, its_ports)
                 done.append(evaluation)
                 _keep(bodies, evaluation)
                 show(evaluation)
@@ -188,21 +201,42 @@ def _show_report(agent: Path, report: GateReport) -> None:
     typer.echo(f"rules {report.rules_version}, inputs {report.inputs_sha256[:12]}")
 
 
-def _choose(ports: EvaluatePorts, path: Path | None, wanted: Sequence[str], count: int) -> tuple[Problem, ...]:
-    """The problems to run on: of a file, or practice problems for the open catalogue, buckets in turn.
+def _choose(known: Sequence[Problem], wanted: Sequence[str], count: int, *, is_file: bool) -> tuple[Problem, ...]:
+    """The problems to run on: the wanted ones, or the first.
 
-    Raises ArenaError P4001..P4009 for a broken file, typer.BadParameter for an id or a number that is not there.
+    Raises typer.BadParameter for an id or a number that is not there.
     """
-    known = _practice(ports) if path is None else _from_file(path)
     by_id = {problem.problem_id: problem for problem in known}
     if missing := [name for name in wanted if name not in by_id]:
         raise typer.BadParameter(f"no problem {missing[0]}; there are {', '.join(list(by_id)[:3])} and others")
-    if path is None and count > len(known):
-        raise typer.BadParameter(f"there are {len(known)} practice problems; give a file with --problems for more")
+    if not is_file and count > len(known):
+        raise typer.BadParameter(f"there are {len(known)} problems; give a file with --problems for more")
     return tuple(by_id[name] for name in wanted) if wanted else tuple(known[:count])
 
 
+def _variants(
+    ports: EvaluatePorts, suite: Sequence[Problem], wanted: Sequence[Problem], seed: str
+) -> list[tuple[Problem, EvaluatePorts]]:
+    """The variants of the wanted problems, each with the ports that score it. Raises ArenaError P4032."""
+    import dataclasses
+
+    from problems.variants import VariantMaker
+
+    maker = VariantMaker(suite, ports.catalogue.products())
+    drawn = [maker.variant(problem.problem_id, seed) for problem in wanted]
+    return [(one.problem, dataclasses.replace(ports, titles=one.titles)) for one in drawn]
+
+
+def _suite(settings: Settings) -> Sequence[Problem]:
+    """The suite of the policy, as a validator opens it."""
+    from neurons.bank_preparation import prepare_suite
+    from neurons.wiring import policy_of
+
+    return prepare_suite(settings, policy_of(settings))
+
+
 def _practice(ports: EvaluatePorts) -> Sequence[Problem]:
+    """Practice problems for the open catalogue, buckets in turn."""
     from neurons.wiring import local_problems
 
     made = local_problems(ports, _PRACTICE_SEED, _PRACTICE_PER_BUCKET)
@@ -214,6 +248,7 @@ def _practice(ports: EvaluatePorts) -> Sequence[Problem]:
 
 
 def _from_file(path: Path) -> Sequence[Problem]:
+    """The problems of a file. Raises ArenaError P4001..P4009 for a broken one."""
     from problems.suites import read_problems
 
     try:

@@ -91,6 +91,18 @@ ROWS = (
         "seal with `--titles`; own stock: `arena problems titles ... --out STATE_DIR/bank/titles.json`",
         True,
     ),
+    row(
+        "P4032",
+        "no variant of a problem of the suite could be drawn",
+        WITHDRAWN,
+        "qualify over a larger catalogue, or set `qualifying.variant_blocks` to 0 in the policy",
+    ),
+    row(
+        "P4033",
+        "qualifying work names no seed",
+        "the work item is closed; the agent's own variants are asked under an item of their own",
+        "nothing to do: it was enqueued under a policy without variants",
+    ),
     # -- problem: clusters and pools
     row(
         "P4020",

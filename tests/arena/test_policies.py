@@ -67,6 +67,7 @@ def test_paper_is_what_the_paper_and_the_design_say():
         "qualifying.score_min_e4": 2_000,
         "qualifying.validators_required": 1,
         "qualifying.validators_asked": 1,
+        "qualifying.variant_blocks": 5,
         "race.timezone": "America/Los_Angeles",
         "race.closes_at_minute": 720,
         "race.closes_after_ms": None,

@@ -156,6 +156,35 @@ def test_problems_may_come_from_a_file(arena: Arena, desk: Path, tmp_path: Path)
     assert [row["problem_id"] for row in rows] == [problem.problem_id for problem in made]
 
 
+def test_variants_by_a_seed_are_those_of_a_validator_byte_for_byte(arena: Arena, desk: Path, tmp_path: Path) -> None:
+    """The problems of a file are the suite here; without one it is the policy's."""
+    from harness.catalogue.engine import open_catalogue
+    from problems.suites import write_problems
+    from problems.synthesis import synthesize
+    from problems.variants import VariantMaker
+
+    products = tuple(open_catalogue(desk / "catalogue").products())
+    suite = synthesize(products, seed=9, counts={"product": 1, "voucher": 1})
+    drawn = [VariantMaker(suite, products).variant(problem.problem_id, "abc").problem for problem in suite]
+    for name, problems in (("suite", suite), ("drawn", drawn)):
+        (tmp_path / name).write_text("\n".join(write_problems(problems)))
+    source = reference_agent(BASELINE).source
+    rows = json.loads(arena("run", source, "--problems", str(tmp_path / "suite"), "--variant", "abc", "--json")[1])
+    plain = json.loads(arena("run", source, "--problems", str(tmp_path / "drawn"), "--json")[1])
+    assert [row["body_sha256"] for row in rows] == [row["body_sha256"] for row in plain]
+    assert [row["outcome"]["titles"] for row in rows] == ["lexical/1@variant"] * 2
+
+
+def test_without_a_file_the_variants_are_of_the_policys_suite(arena: Arena) -> None:
+    source = reference_agent("nop").source
+    first, again, other = (
+        [row["problem_id"] for row in json.loads(arena("run", source, "--variant", seed, "--json", "--count", "3")[1])]
+        for seed in ("1", "1", "2")
+    )
+    assert first == again
+    assert not set(first) & set(other)
+
+
 @pytest.mark.parametrize(
     ("source", "error"),
     [

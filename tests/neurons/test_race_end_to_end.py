@@ -99,10 +99,19 @@ def test_a_local_run_gives_the_body_hash_the_validator_recorded(
     for name in ("expert", "subtask"):
         agent = next(a for a in run.agents if a.name == name)
         (tmp_path / "agent.py").write_text(agent.source, encoding="utf-8")
+        version = next(s.subject.agent_version_id for s in view.submissions if s.name == name)
+        recorded = {
+            (row.record.context.variant_seed, row.record.body_sha256)
+            for row in view.qualifying.evaluations
+            if row.record.subject.agent_version_id == version and row.record.context.problem_id == problem_id
+        }
+        ((seed, _),) = recorded
+        assert isinstance(seed, str) and len(seed) == 64
         answer = subprocess.run(
             [
                 *(sys.executable, "-m", "neurons.cli.app", "run", str(tmp_path / "agent.py"), "--json"),
-                *("--problems", str(suite), "--problem", problem_id, "--policy", run.settings.policy),
+                *("--problems", str(suite), "--problem", problem_id, "--variant", seed),
+                *("--policy", run.settings.policy),
                 *("--catalogue", str(run.settings.catalogue_dir), "--state-dir", str(run.settings.guest_dir)),
             ],
             capture_output=True,
@@ -113,13 +122,7 @@ def test_a_local_run_gives_the_body_hash_the_validator_recorded(
         )
         assert answer.returncode == 0, answer.stderr
         (local,) = json.loads(answer.stdout)
-        version = next(s.subject.agent_version_id for s in view.submissions if s.name == name)
-        recorded = {
-            row.record.body_sha256
-            for row in view.qualifying.evaluations
-            if row.record.subject.agent_version_id == version and row.record.context.problem_id == problem_id
-        }
-        assert recorded == {local["body_sha256"]}
+        assert recorded == {(seed, local["body_sha256"])}
 
 
 def test_killed_in_mid_race_the_validator_completes_it_without_losing_or_doubling(

@@ -1,0 +1,172 @@
+"""Variants at a node: a seed once its block is final, the job that goes out, and what a record says of it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+import pytest
+from msgspec.structs import replace
+
+from arena.chain.keys import verify
+from arena.chain.local import LocalSubtensor
+from arena.evaluate.model import EpisodeCost, Evaluation
+from arena.race.draw import qualifying_seed
+from arena.race.items import qualifying_items
+from arena.records.body import decode_content
+from arena.records.model import Context
+from arena.records.verify import verify_store
+from neurons.episodes import EpisodeLoop
+from neurons.intake import Intake
+from neurons.race_log import QUALIFYING, RaceLog
+from neurons.variants import SuiteVariants, VariantSeeds
+from neurons.worker_protocol import LENGTH_BYTES, Evaluated, EvaluateJob, Faulted, decode_request, encode_frame
+from problems.canonical import canonical_bytes
+from problems.errors import ArenaError, Failure
+from problems.model import variant_id
+from problems.titles import reward_titles
+from tests.arena import log_stand
+from tests.neurons.clock_stand import CATALOGUE, POLICY, SUITE, Desk
+
+BLOCKS = 3
+VARIED = replace(POLICY, name="varied", qualifying=replace(POLICY.qualifying, variant_blocks=BLOCKS))
+
+
+class Worker:
+    """In place of the workers: takes jobs down, and answers with a body of the problem asked, or of `other_id`."""
+
+    def __init__(self, *, runs: bool = False, other_id: str = "") -> None:
+        self.jobs: list[EvaluateJob] = []
+        self._runs, self._other_id = runs, other_id
+
+    async def run(self, job: EvaluateJob) -> Evaluated | Faulted:
+        self.jobs.append(job)
+        if not self._runs:
+            return Faulted(job_id=job.job_id, failure=Failure(code="V2005"))
+        body = replace(
+            log_stand.body(len(self.jobs)),
+            problem_id=self._other_id or job.problem.problem_id,
+            policy_sha256=VARIED.policy_sha256,
+            agent_sha256=self.agent_sha256,
+        )
+        evaluation = Evaluation(
+            body=body,
+            outcome=log_stand.outcome(False),
+            verdict=None,
+            status="unjudged",
+            failure=None,
+            sandbox=log_stand.LEVEL,
+            cost=EpisodeCost(),
+        )
+        return Evaluated(job_id=job.job_id, evaluation=evaluation)
+
+    agent_sha256 = ""
+
+
+@pytest.fixture
+async def varied(desk: Desk) -> Desk:
+    """The desk's node under a policy with variants, with what draws them."""
+    desk.start(VARIED)
+    desk.node = dataclasses.replace(desk.node, variants=SuiteVariants(SUITE, lambda: CATALOGUE))
+    return desk
+
+
+async def serve(desk: Desk, worker: Worker, count: int) -> None:
+    """Let the episode loop serve that many items."""
+    loop = EpisodeLoop(dataclasses.replace(desk.node, pool=worker), asyncio.Event())  # type: ignore[arg-type]
+    for _ in range(count):
+        await loop.turn()
+
+
+async def test_a_seed_is_given_once_its_block_is_final_and_is_every_validators(varied: Desk) -> None:
+    subject = await varied.submit("new", state="accepted")
+    seeds = VariantSeeds(varied.chain, VARIED)
+    assert await seeds.of(subject) is None
+    varied.time.pass_s(BLOCKS)
+    seed = await seeds.of(subject)
+    block_hash = await varied.chain.block_hash(subject.commitment_block + BLOCKS)
+    assert seed == qualifying_seed("s1", subject.agent_version_id, block_hash)
+    varied.time.pass_s(500)
+    other = LocalSubtensor(varied.folder / "chain.sqlite", now_ms=varied.time)
+    assert await VariantSeeds(other, VARIED).of(subject) == seed
+    sybil = replace(subject, agent_version_id="d4" * 32)
+    assert await seeds.of(sybil) not in (None, seed)
+    assert await VariantSeeds(varied.chain, POLICY).of(subject) == ""
+
+
+async def test_a_seed_waits_for_finality_because_a_reorg_changes_it(varied: Desk) -> None:
+    """Nobody can have variants drawn by a block that is taken back."""
+    await varied.chain.set_finality_lag(50)
+    subject = await varied.submit("new", state="accepted")
+    seeds = VariantSeeds(varied.chain, VARIED)
+    varied.time.pass_s(BLOCKS + 40)
+    assert await seeds.of(subject) is None
+    varied.time.pass_s(20)
+    assert await seeds.of(subject)
+
+
+async def test_intake_enqueues_with_the_seed_and_the_variant_goes_out_with_its_titles(varied: Desk) -> None:
+    subject = await varied.submit("new", state="accepted")
+    intake = Intake(varied.node, RaceLog(varied.store, QUALIFYING))
+    await intake.turn()
+    assert await varied.store.open_items(QUALIFYING, "qualifying") == 0
+    varied.time.pass_s(BLOCKS)
+    await intake.turn()
+    await intake.turn()
+    assert await varied.store.open_items(QUALIFYING, "qualifying") == len(SUITE)
+    worker, seed = Worker(), await VariantSeeds(varied.chain, VARIED).of(subject)
+    assert seed
+    await serve(varied, worker, len(SUITE))
+    assert {job.problem.problem_id for job in worker.jobs} == {variant_id(one.problem_id, seed) for one in SUITE}
+    for job in worker.jobs:
+        assert job.titles is not None and job.titles.accepted.keys() == reward_titles((job.problem,))
+        assert job.problem.query not in {one.query for one in SUITE}
+        assert decode_request(encode_frame(job)[LENGTH_BYTES:]) == job
+
+
+@pytest.mark.parametrize("other_id", ["", SUITE[0].problem_id])
+async def test_a_record_names_the_seed_and_verifies_with_the_body_of_that_variant_alone(
+    varied: Desk, other_id: str
+) -> None:
+    subject = await varied.submit("new", state="accepted")
+    await varied.store.enqueue(qualifying_items(subject, [SUITE[0].problem_id], VARIED, variant_seed="ab" * 32))
+    worker = Worker(runs=True, other_id=other_id)
+    worker.agent_sha256 = subject.agent_sha256
+    await serve(varied, worker, 1)
+    contexts = [decode_content(row.content).payload async for row in varied.store.records(kinds=("evaluation",))]
+    assert [(one.context.problem_id, one.context.variant_seed) for one in contexts] == [  # type: ignore[union-attr]
+        (SUITE[0].problem_id, "ab" * 32)
+    ]
+    report = await verify_store(varied.store, verify)
+    assert report.is_ok == (not other_id)
+
+
+async def test_work_without_a_seed_is_closed_where_the_policy_asks_variants(varied: Desk) -> None:
+    """So a queue that was filled under an older policy never qualifies anybody on the public suite."""
+    subject = await varied.submit("old", state="accepted")
+    await varied.store.enqueue(qualifying_items(subject, [SUITE[0].problem_id], VARIED))
+    worker = Worker()
+    await serve(varied, worker, 1)
+    assert worker.jobs == []
+    (attempt,) = [decode_content(row.content).payload async for row in varied.store.records(kinds=("attempt",))]
+    assert (attempt.ended, attempt.failure.code, attempt.is_closing) == ("faulted", "P4033", True)  # type: ignore[union-attr]
+
+
+def test_a_context_without_a_seed_has_the_bytes_it_always_had() -> None:
+    plain = Context(stage="qualifying", race_id="", problem_id="p", suite="s1")
+    assert b"variant_seed" not in canonical_bytes(plain)
+    assert plain.asked_id == "p"
+    (item,) = qualifying_items(log_stand.SUBJECT, ("p",), POLICY)
+    assert item.context == plain
+
+
+def test_variants_from_many_threads_are_those_of_one() -> None:
+    shared, alone = (SuiteVariants(SUITE, lambda: CATALOGUE) for _ in range(2))
+    asked = [(problem.problem_id, f"seed {number}") for number in range(20) for problem in SUITE]
+
+    async def together() -> list[object]:
+        return list(await asyncio.gather(*(asyncio.to_thread(shared.variant, *one) for one in asked)))
+
+    assert asyncio.run(together()) == [alone.variant(*one) for one in asked]
+    with pytest.raises(ArenaError, match="P4006"):
+        shared.variant("p_nobody", "seed")
