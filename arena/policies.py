@@ -40,10 +40,14 @@ SCRIPTED_MODELS: tuple[str, ...] = ("scripted-expert", "scripted-careful", "scri
 
 _BLOCKS_PER_HOUR = 300  # 12 s a block
 
+# The shipped baseline (`harness/agents`), without a preference of models: it searches, and the first model drives it.
+CONTROL_SHA256 = "9e3001199bd8d7f95c72853bc136892a0a29911ecebef5b3cd622f056584ba00"
+
 PAPER = Policy(
     name="paper",
     inference=InferenceRules(models=OPEN_MODELS),
     rubric=Rubric(models=JUDGE_MODELS, prompt_sha256=REASONING_1_PROMPT_SHA256),
+    race=RaceRules(control_sha256=CONTROL_SHA256),
 )
 
 SN15_2026_08 = replace(
@@ -58,7 +62,7 @@ SN15_2026_08 = replace(
     promotion=PromotionRules(kind="window", window_races=3, elimination_e4=6_500),
 )
 
-AGENTIC = replace(PAPER, name="agentic", race=RaceRules(lambda_e4=3_000))
+AGENTIC = replace(PAPER, name="agentic", race=replace(PAPER.race, lambda_e4=3_000))
 
 EVIDENCE = replace(PAPER, name="evidence", promotion=PromotionRules(kind="sequential"))
 
@@ -71,7 +75,8 @@ DEMO = replace(
     rubric=Rubric(models=("scripted-judge",), prompt_sha256=REASONING_1_PROMPT_SHA256),
     cooldown=CooldownRules(accepted_blocks=2, integrity_blocks=2, security_blocks=1),
     qualifying=QualifyingRules(problems=12),
-    race=RaceRules(
+    race=replace(
+        PAPER.race,
         closes_after_ms=15_000,
         qualifying_grace_ms=120_000,
         beacon_grace_ms=60_000,

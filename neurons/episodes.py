@@ -15,10 +15,12 @@ from typing import Literal
 import msgspec
 
 from arena.evaluate.model import Evaluation
+from arena.race.items import witness_item
 from arena.race.retry import after_fault
 from arena.records.body import encode_body
 from arena.records.model import AttemptRecord, EvaluationRecord, Payload, VerdictRecord
 from arena.store.port import Lease, LeaseLostError
+from harness.agents.registry import shipped_source
 from neurons.node import Node
 from neurons.turns import drained_within, persist, take_turns
 from neurons.worker_protocol import Evaluated, EvaluateJob, Faulted
@@ -86,7 +88,10 @@ class EpisodeLoop:
             found = self._node.suite_problems().get(context.problem_id)
         if found is None:
             raise ArenaError("P4006", f"{context.problem_id} is in neither suite nor batch")
-        source = await self._node.store.source(subject.agent_version_id)
+        if subject.is_control:
+            source = shipped_source(subject.agent_sha256)
+        else:
+            source = await self._node.store.source(subject.agent_version_id)
         if source is None:
             raise ArenaError("V2004", f"no source stored for agent {subject.agent_version_id[:12]}")
         if text_hash(source) != subject.agent_sha256:
@@ -149,7 +154,8 @@ class EpisodeLoop:
             await self._fault(lease, error.failure, is_hopeless=True)
 
     async def _fault(self, lease: Lease, failure: Failure, *, is_hopeless: bool = False) -> None:
-        """Record the fault; give the item back for later, or close it."""
+        """Record the fault; give the item back for later, or close it. One of ours gets a witness before it is tried
+        again: the control agent on the same problem."""
         self._node.metrics.faults.labels(failure.code).inc()
         self._node.log.warning("attempt faulted", attempt=lease.attempt_id, code=failure.code, detail=failure.detail)
         retry = after_fault(
@@ -161,6 +167,7 @@ class EpisodeLoop:
         )
         is_closing = retry.is_closing or is_hopeless
         record = _attempt(lease, "faulted", failure=failure, is_closing=is_closing)
+        witness = witness_item(lease.item, self._node.policy.race)
 
         async def close() -> None:
             await self._node.sequencer.append([record], (), lease)
@@ -170,14 +177,23 @@ class EpisodeLoop:
                 lease, record, delay_ms=retry.delay_ms, is_fault=True, is_counted=retry.is_counted
             )
 
-        await self._write(lease, close if is_closing else give_back)
+        is_written = await self._write(lease, close if is_closing else give_back)
+        if is_written and witness is not None and (retry.is_counted or is_closing):
+            await persist(
+                f"witness {witness.item_id}",
+                lambda: self._node.store.enqueue((witness,)),
+                self._drain,
+                self._node.log,
+            )
 
-    async def _write(self, lease: Lease, action: Callable[[], Awaitable[object]]) -> None:
-        """Write until it stands; a lease lost meanwhile leaves its attempt record to the sweep."""
+    async def _write(self, lease: Lease, action: Callable[[], Awaitable[object]]) -> bool:
+        """Write until it stands; False for a lease lost meanwhile, which leaves its attempt record to the sweep."""
         try:
             await persist(f"append {lease.attempt_id}", action, self._drain, self._node.log)
         except LeaseLostError:
             self._node.log.warning("lease lost before the append", attempt=lease.attempt_id)
+            return False
+        return True
 
 
 def _attempt(
