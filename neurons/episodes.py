@@ -178,7 +178,7 @@ class EpisodeLoop:
             )
 
         is_written = await self._write(lease, close if is_closing else give_back)
-        if is_written and witness is not None and (retry.is_counted or is_closing):
+        if is_written and witness is not None and (is_closing or failure.owner is Owner.VALIDATOR):
             await persist(
                 f"witness {witness.item_id}",
                 lambda: self._node.store.enqueue((witness,)),

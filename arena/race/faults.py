@@ -78,12 +78,12 @@ def charged_to(
 
     On each the control agent has a result there without a fault, and a witness one that came after the first fault: the
     validator could, before and after. Of pairs with a single fault and a result after it the first `forgiven_e4` of the
-    draw are passed over (at least one): a host may fail by itself now and then.
+    draw, rounded up, are passed over: a host may fail by itself now and then.
     """
     control, witness = control_subject(rules), witness_subject(rules, agent_version_id)
     if control is None or witness is None:
         return frozenset()
-    charged, left = set(), max(1, rules.forgiven_e4 * len(drawn) // _UNIT)
+    charged, left = set(), -(-rules.forgiven_e4 * len(drawn) // _UNIT)
     for problem_id in drawn:
         pair = ended.get((validator, (agent_version_id, problem_id)), Ended())
         seen = ended.get((validator, (witness.agent_version_id, problem_id)), Ended())

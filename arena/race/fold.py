@@ -51,7 +51,9 @@ class RaceRecords:
             elif payload.verdict.failure.code == _REFUSED:
                 self._refusals[key] += 1
         elif isinstance(payload, AttemptRecord):
-            self._take_attempt(CountedAttempt(validator=validator, seq=seq, content_sha256=content_sha256, record=payload))
+            self._take_attempt(
+                CountedAttempt(validator=validator, seq=seq, content_sha256=content_sha256, record=payload)
+            )
 
     def _take_attempt(self, row: CountedAttempt) -> None:
         payload = row.record

@@ -126,8 +126,9 @@ def _charged(inputs: SettlementInputs, drawn: tuple[str, ...]) -> dict[Pair, fro
         ],
     )
     faulted: dict[Pair, set[str]] = {}
-    at = {(row.record.subject.agent_version_id, row.validator) for row in attempts if row.validator in permitted}
-    for agent, validator in at:
+    met = {(row.record.subject.agent_version_id, row.validator) for row in attempts if row.validator in permitted}
+    agents = _agents(inputs)
+    for agent, validator in (each for each in met if each[0] in agents):
         for problem_id in charged_to(agent, validator, drawn, ended, inputs.policy.race):
             faulted.setdefault((agent, problem_id), set()).add(validator)
     return {pair: frozenset(validators) for pair, validators in faulted.items()}

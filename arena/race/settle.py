@@ -146,9 +146,7 @@ def _crown_scores(inputs: SettlementInputs, ranked: Sequence[AgentScore]) -> dic
 def _duels(inputs: SettlementInputs, ranked: Sequence[AgentScore]) -> dict[str, tuple[int, int]]:
     """(wins, losses) of every agent against the incumbent on this race's draw; zeros without an incumbent."""
     incumbent, is_strict = _incumbent_score(inputs, ranked), bool(inputs.policy.race.control_sha256)
-    return {
-        _id(agent): duel(agent, incumbent, is_strict=is_strict) if incumbent else (0, 0) for agent in ranked
-    }
+    return {_id(agent): duel(agent, incumbent, is_strict=is_strict) if incumbent else (0, 0) for agent in ranked}
 
 
 def _top(
