@@ -98,10 +98,10 @@ def inputs_again(
 ) -> SettlementInputs:
     """The inputs a settlement was made of; `policy` takes the place of its own, to see how else it could have ended.
 
-    `evaluations`, `verdicts` and `attempts` are those of the race in the counted logs, up to each log's size; `history` holds
-    earlier settlements in their order, those that `record` names among them. Under another policy, records written
-    under the race's own still count. Raises ArenaError V2102 where the record states no inputs, or its policy, beacon
-    or history is another than the one it names.
+    `evaluations`, `verdicts` and `attempts` are those of the race in the counted logs, up to each log's size; `history`
+    holds earlier settlements in their order, those that `record` names among them. Under another policy, records
+    written under the race's own still count. Raises ArenaError V2102 where the record states no inputs, or its policy,
+    beacon or history is another than the one it names.
     """
     stated, own = _stated(record), policy_of(record)
     known = {settlement_sha256(past): past for past in history}

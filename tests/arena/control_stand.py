@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from arena.policies import CONTROL_SHA256
 from arena.policy import Policy
 from arena.race.control import control_subject, witness_subject
-from arena.race.model import Candidate, CountedAttempt, CountedEvaluation, CountedVerdict, SettlementInputs
+from arena.race.model import Batch, Candidate, CountedAttempt, CountedEvaluation, CountedVerdict, SettlementInputs
 from arena.records.model import AttemptRecord, Context
 from problems.errors import Failure
 from tests.arena.race_stand import (
@@ -21,6 +21,7 @@ from tests.arena.race_stand import (
     drawn_of,
     evaluation,
     inputs,
+    metagraph,
     policy,
     verdict,
 )
@@ -49,6 +50,10 @@ def control_of(rules: Policy) -> Candidate:
     return Candidate(subject=subject, qualifying_score_e4=0)
 
 
+def batch_of(rules: Policy | None) -> Batch:
+    return batch() if rules is None else batch(rules.race.batch_problems)
+
+
 def witness_of(rules: Policy, agent: str) -> Candidate:
     subject = witness_subject(rules.race, agent)
     assert subject is not None
@@ -56,12 +61,19 @@ def witness_of(rules: Policy, agent: str) -> Candidate:
 
 
 def attempt(
-    who: Candidate, problem_id: str, validator: str, seq: int, *, is_closing: bool = False, code: str = "V2004"
+    who: Candidate,
+    problem_id: str,
+    validator: str,
+    seq: int,
+    *,
+    is_closing: bool = False,
+    code: str = "V2004",
+    rules: Policy | None = None,
 ) -> CountedAttempt:
     record = AttemptRecord(
         attempt_id=f"{problem_id}:{seq}",
         subject=who.subject,
-        context=Context(stage="race", race_id=RACE, problem_id=problem_id, batch_sha256=batch().batch_sha256),
+        context=Context(stage="race", race_id=RACE, problem_id=problem_id, batch_sha256=batch_of(rules).batch_sha256),
         ended="faulted",
         is_closing=is_closing,
         failure=Failure(code=code),
@@ -79,11 +91,15 @@ class _Log:
         self.attempts: list[CountedAttempt] = []
 
     def fault(self, who: Candidate, problem_id: str, *, is_closing: bool = False, code: str = "V2004") -> None:
-        row = attempt(who, problem_id, self.validator, next(self.seqs), is_closing=is_closing, code=code)
+        row = attempt(
+            who, problem_id, self.validator, next(self.seqs), is_closing=is_closing, code=code, rules=self.rules
+        )
         self.attempts.append(row)
 
     def result(self, who: Candidate, problem_id: str, *, is_success: bool, quality_e4: int | None = 9_000) -> None:
-        row = evaluation(self.rules, batch(), who, problem_id, self.validator, next(self.seqs), is_success=is_success)
+        row = evaluation(
+            self.rules, batch_of(self.rules), who, problem_id, self.validator, next(self.seqs), is_success=is_success
+        )
         self.evaluations.append(row)
         if quality_e4 is not None:
             self.verdicts.append(verdict(self.rules, row, quality_e4, next(self.seqs)))
@@ -105,18 +121,21 @@ def raced(
     An outcome None is a pair without a result; with a negative number of faults the last of them closed its item.
     """
     chosen, racers = rules or controlled(), tuple(field)
-    logs = []
+    logs, drawn = [], drawn_of(chosen, batch_of(chosen))
     for validator in validators:
         log = _Log(chosen, validator)
-        for problem_id in drawn_of(chosen, batch()):
-            if not lacks_control(problem_id, validator):
+        for problem_id in drawn:
+            if chosen.race.control_sha256 and not lacks_control(problem_id, validator):
                 log.result(control_of(chosen), problem_id, is_success=True)
         for who in racers:
-            for problem_id in drawn_of(chosen, batch()):
+            for problem_id in drawn:
                 _run(log, who, problem_id, outcomes, faults, lacks_witness)
         logs.append(log)
-    empty = inputs(racers, lambda *_: None, rules=chosen, validators=validators)
+    empty = inputs((), lambda *_: None, rules=chosen, validators=validators)
     found = {
+        "batch": batch_of(chosen),
+        "field": racers,
+        "metagraph": metagraph([who.subject.miner_hotkey for who in racers], validators),
         "evaluations": tuple(row for log in logs for row in log.evaluations),
         "verdicts": tuple(row for log in logs for row in log.verdicts),
         "attempts": tuple(row for log in logs for row in log.attempts),
@@ -136,7 +155,7 @@ def _run(
     met = faults(agent, problem_id, log.validator)
     for number in range(abs(met)):
         log.fault(who, problem_id, is_closing=met < 0 and number == -met - 1)
-        if number == 0 and not lacks_witness(agent, problem_id, log.validator):
+        if number == 0 and log.rules.race.control_sha256 and not lacks_witness(agent, problem_id, log.validator):
             log.result(witness_of(log.rules, agent), problem_id, is_success=False, quality_e4=None)
     given = outcomes(agent, problem_id, log.validator)
     if met >= 0 and given is not None:

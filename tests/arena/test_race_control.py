@@ -225,11 +225,11 @@ def test_a_fault_stands_against_no_agent_where_the_control_failed_before_or_afte
     assert about(rows(settle(replace(made, evaluations=early)))["v-a"]) == fair
 
 
-def test_a_single_fault_with_a_result_after_it_is_forgiven_on_a_twentieth_of_the_draw():
+def test_a_single_fault_with_a_result_after_it_is_forgiven_on_one_problem_in_a_hundred():
     for many, faulted in ((1, 0), (2, 1), (10, 9)):
         record = settle(raced(ABC, SOLVES, at({"v-a"}, set(DRAWN[:many]), set(VALS), 1)))
         assert rows(record)["v-a"].faulted == faulted
-    assert PAPER.race.forgiven_e4 * PAPER.race.problems // 10_000 <= 5
+    assert PAPER.race.forgiven_e4 * PAPER.race.problems <= 10_000
 
 
 def test_a_broken_problem_is_nobodys_fault():
