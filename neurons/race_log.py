@@ -54,7 +54,7 @@ class RaceLog:
 
     @property
     def attempts(self) -> list[CountedAttempt]:
-        """Faulted attempts of a race in the order they were read."""
+        """Attempts of a race that gave no result, in the order they were read."""
         return self._records.attempts
 
     async def refresh(self) -> None:

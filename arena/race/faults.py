@@ -40,34 +40,38 @@ EndedByPair = Mapping[tuple[str, Pair], Ended]  # by validator and pair
 
 
 def counted_attempts(
-    attempts: Iterable[CountedAttempt], evaluations: Iterable[CountedEvaluation]
+    attempts: Iterable[CountedAttempt], evaluations: Iterable[CountedEvaluation], *, is_bounded: bool
 ) -> tuple[CountedAttempt, ...]:
-    """The faults that a settlement looks at, by validator and number: those that closed their item, and those of the
-    validator's own that were tried again and ended.
+    """The attempts without a result that a settlement looks at, by validator and number.
 
-    One that nothing followed is left out: it may have come after the settlement was made. A broken problem is nobody's
-    fault here: the control agent lacks it, too.
+    `is_bounded`: the logs are those that a roll counted, up to their sizes. Else (one validator, its own log) one that
+    its item's end did not follow is left out: it may have come after the settlement was made.
     """
     last: dict[tuple[str, Pair], int] = {}
     for row in evaluations:
         _note_last(last, row)
-    faults = [row for row in attempts if row.record.ended == "faulted"]
-    for attempt in faults:
+    rows = [row for row in attempts if row.record.ended != "evaluated"]
+    for attempt in rows:
         if attempt.record.is_closing:
             _note_last(last, attempt)
-    kept = [row for row in faults if _is_kept(row, last)]
+    kept = [row for row in rows if is_bounded or row.record.is_closing or row.seq < last.get(_key(row), 0)]
     return tuple(sorted(kept, key=lambda row: (row.validator, row.seq)))
 
 
 def how_they_ended(attempts: Iterable[CountedAttempt], evaluations: Iterable[CountedEvaluation]) -> EndedByPair:
-    """Faults and first result of every pair at every validator. Rows of the race's own, each validator's in order."""
+    """Faults and first result of every pair at every validator. Rows of the race's own, each validator's in order.
+
+    A fault is one that closed its item, or the validator's own. A broken problem is nobody's: the control agent lacks
+    it, too; nor is an outage, nor a lease that was lost.
+    """
     faults: dict[tuple[str, Pair], list[int]] = {}
     first: dict[tuple[str, Pair], int] = {}
     for attempt in attempts:
-        faults.setdefault((attempt.validator, _pair(attempt)), []).append(attempt.seq)
+        if _is_fault(attempt):
+            faults.setdefault(_key(attempt), []).append(attempt.seq)
     for row in evaluations:
         if isinstance(row.record.outcome, OutcomeScore):
-            first.setdefault((row.validator, _pair(row)), row.seq)
+            first.setdefault(_key(row), row.seq)
     return {key: Ended(tuple(sorted(faults.get(key, ()))), first.get(key)) for key in faults.keys() | first.keys()}
 
 
@@ -101,17 +105,16 @@ def _is_after(witness: Ended, fault_seq: int) -> bool:
     return witness.is_clean and witness.result_seq is not None and witness.result_seq > fault_seq
 
 
-def _is_kept(row: CountedAttempt, last: Mapping[tuple[str, Pair], int]) -> bool:
+def _is_fault(row: CountedAttempt) -> bool:
     owner = row.record.failure.owner if row.record.failure else Owner.VALIDATOR
-    if row.record.is_closing:
-        return owner is not Owner.PROBLEM
-    return owner is Owner.VALIDATOR and row.seq < last.get((row.validator, _pair(row)), 0)
+    if row.record.ended != "faulted" or owner is Owner.PROBLEM:
+        return False
+    return row.record.is_closing or owner is Owner.VALIDATOR
 
 
 def _note_last(last: dict[tuple[str, Pair], int], row: CountedAttempt | CountedEvaluation) -> None:
-    key = (row.validator, _pair(row))
-    last[key] = max(row.seq, last.get(key, 0))
+    last[_key(row)] = max(row.seq, last.get(_key(row), 0))
 
 
-def _pair(row: CountedAttempt | CountedEvaluation) -> Pair:
-    return row.record.subject.agent_version_id, row.record.context.problem_id
+def _key(row: CountedAttempt | CountedEvaluation) -> tuple[str, Pair]:
+    return row.validator, (row.record.subject.agent_version_id, row.record.context.problem_id)

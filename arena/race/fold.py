@@ -28,7 +28,7 @@ class RaceRecords:
     def __init__(self) -> None:
         self.evaluations: list[CountedEvaluation] = []
         self.verdicts: list[CountedVerdict] = []
-        self.attempts: list[CountedAttempt] = []  # of a race: those that ended in a fault
+        self.attempts: list[CountedAttempt] = []  # of a race: those that gave no result
         self._first: dict[tuple[str, str], Verdict] = {}  # by validator and body
         self._refusals: Counter[tuple[str, str]] = Counter()  # by validator and body
         self._of_agent: dict[str, list[CountedEvaluation]] = {}
@@ -57,7 +57,7 @@ class RaceRecords:
 
     def _take_attempt(self, row: CountedAttempt) -> None:
         payload = row.record
-        if payload.ended == "faulted" and payload.context.stage == "race":
+        if payload.ended != "evaluated" and payload.context.stage == "race":
             self.attempts.append(row)
         if payload.is_closing:
             owner = payload.failure.owner if payload.failure else Owner.VALIDATOR

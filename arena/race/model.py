@@ -88,7 +88,7 @@ class CountedVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CountedAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """A faulted attempt as it stands in a validator's log."""
+    """An attempt that gave no result, as it stands in a validator's log."""
 
     validator: str
     seq: int
@@ -120,7 +120,7 @@ class SettlementInputs(msgspec.Struct, frozen=True, kw_only=True):
     undrawn_why: str = NO_BEACON
     evaluations: tuple[CountedEvaluation, ...]
     verdicts: tuple[CountedVerdict, ...]
-    attempts: tuple[CountedAttempt, ...] = ()  # faulted ones; they count where the policy names a control agent
+    attempts: tuple[CountedAttempt, ...] = ()  # without a result; they count where the policy names a control agent
     metagraph: Metagraph
     incumbent: Top | None = None
     history: tuple[SettlementRecord, ...] = ()

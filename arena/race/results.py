@@ -27,10 +27,14 @@ from problems.outcome import OutcomeScore
 
 
 class PairCount(msgspec.Struct, frozen=True):
-    """What the validators that decide a pair found: at most k places in assignment order, each a result or a fault."""
+    """What the validators that decide a pair found: at most k places in assignment order, each a result or a fault.
+
+    `is_tried_elsewhere`: another validator tried it and has nothing to show.
+    """
 
     results: tuple[TrajectoryResult, ...] = ()
     faults: int = 0
+    is_tried_elsewhere: bool = False
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,10 +65,10 @@ def record_set_sha256(
 
 
 def attempts_that_count(inputs: SettlementInputs) -> tuple[CountedAttempt, ...]:
-    """The faults in the record set S: none where the policy names no control agent."""
+    """The attempts in the record set S: none where the policy names no control agent."""
     if not inputs.policy.race.control_sha256:
         return ()
-    return counted_attempts(inputs.attempts, inputs.evaluations)
+    return counted_attempts(inputs.attempts, inputs.evaluations, is_bounded=bool(inputs.logs))
 
 
 def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -> Counted:
@@ -72,7 +76,7 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
     stand-ins."""
     problems = frozenset(drawn)
     available = _results_by_validator(inputs, problems, _agents(inputs))
-    charged = _charged(inputs, drawn)
+    charged, tried = _charged(inputs, drawn), _tried(inputs)
     copies = inputs.policy.race.validators_per_problem
     counted: dict[Pair, PairCount] = {}
     for candidate in inputs.field:
@@ -84,7 +88,11 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
                 order = assign(seed, agent, problem_id, inputs.validators, copies).order
                 present = [hotkey for hotkey in order if hotkey in given or hotkey in faulted][:copies]
             results = tuple(given[hotkey] for hotkey in present if hotkey not in faulted)
-            counted[agent, problem_id] = PairCount(results, sum(hotkey in faulted for hotkey in present))
+            counted[agent, problem_id] = PairCount(
+                results,
+                sum(hotkey in faulted for hotkey in present),
+                not tried.get((agent, problem_id), frozenset()) <= given.keys(),
+            )
     return Counted(pairs=counted, control=_control_results(inputs, problems))
 
 
@@ -132,6 +140,16 @@ def _charged(inputs: SettlementInputs, drawn: tuple[str, ...]) -> dict[Pair, fro
         for problem_id in charged_to(agent, validator, drawn, ended, inputs.policy.race):
             faulted.setdefault((agent, problem_id), set()).add(validator)
     return {pair: frozenset(validators) for pair, validators in faulted.items()}
+
+
+def _tried(inputs: SettlementInputs) -> dict[Pair, frozenset[str]]:
+    """By pair: the validators with an attempt at it that gave no result."""
+    found: dict[Pair, set[str]] = {}
+    for row in attempts_that_count(inputs):
+        if row.validator in inputs.validators and _is_in_race(row, inputs):
+            pair = (row.record.subject.agent_version_id, row.record.context.problem_id)
+            found.setdefault(pair, set()).add(row.validator)
+    return {pair: frozenset(validators) for pair, validators in found.items()}
 
 
 def _results_by_validator(

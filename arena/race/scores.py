@@ -58,7 +58,9 @@ def score_field(
         AgentScore(
             candidate=candidate,
             problems=tuple(
-                pair_score(problem_id, counts.pairs.get((agent, problem_id), PairCount()), required, decisive)
+                pair_score(problem_id, counts.pairs[agent, problem_id], required, decisive)
+                if counts.control is not None
+                else problem_score(problem_id, counts.pairs[agent, problem_id].results, required)
                 for problem_id in counted
             ),
         )
@@ -73,13 +75,14 @@ def results_needed(rules: RaceRules, validators: int) -> int:
 
 
 def pair_score(problem_id: str, pair: PairCount, required: int, decisive: int) -> ProblemScore:
-    """As `problem_score`, with faults that stand against the agent.
+    """As `problem_score`, with faults that stand against the agent, where a control agent says what is void.
 
     Beside enough results a fault is one more that failed, so that the median never gains by it. Without them `decisive`
-    faults score 0; with fewer the results there are decide, so that no single validator's word does.
+    faults score 0; with fewer the results there are decide, so that no single validator's word does; nor does one that
+    keeps what it has to itself, unless it can be seen to have tried.
     """
     if not pair.faults:
-        return problem_score(problem_id, pair.results, required)
+        return problem_score(problem_id, pair.results, required if pair.is_tried_elsewhere else 1)
     if len(pair.results) >= required:
         failed = replace(pair.results[0], is_success=False, is_agentic=False, score_e4=0, quality_e4=None)
         return problem_score(problem_id, (*pair.results, *[failed] * pair.faults), required)
@@ -165,7 +168,7 @@ def _is_lacked(
     problem_id: str, agents: Sequence[tuple[str, Candidate]], counts: Counted, required: int, rules: RaceRules
 ) -> bool:
     """The rule of policies without a control agent."""
-    lacking = sum(len(counts.pairs.get((agent, problem_id), PairCount()).results) < required for agent, _ in agents)
+    lacking = sum(len(counts.pairs[agent, problem_id].results) < required for agent, _ in agents)
     return lacking >= _VOID_AGENTS_MIN and lacking * _UNIT >= rules.void_agents_e4 * len(agents)
 
 
