@@ -20,7 +20,7 @@ from arena.race.model import AgentScore, ProblemScore
 from arena.race.promotion import duel
 from arena.race.settle import settle
 from arena.race.statement import differences, inputs_again
-from arena.records.model import SettlementRecord, Standing
+from arena.records.model import CountedLog, SettlementRecord, Standing
 from harness.agents.registry import reference_agent, shipped_source
 from problems.canonical import canonical_bytes
 from tests.arena.control_stand import VALS, attempt, control_of, controlled, no_faults, raced, witness_of
@@ -198,6 +198,20 @@ def test_beside_one_fault_the_one_result_there_is_decides_and_absence_alone_is_m
 
     lacking = settle(raced(ABC, absent))
     assert (rows(lacking)["v-a"].race_score_e4, rows(lacking)["v-a"].missing, lacking.void) == (7_000, 1, ())
+
+
+def test_one_result_decides_where_others_show_nothing_and_not_where_one_tried():
+    def shown(agent: str, problem_id: str, validator: str):
+        is_withheld = agent == "v-a" and validator != "val-a"
+        return None if is_withheld else SOLVES(agent, problem_id, validator)
+
+    logs = tuple(CountedLog(validator=each, note_sha256="", size=1_000_000, root="") for each in VALS)
+    kept = settle(raced(ABC, shown, logs=logs))
+    assert (rows(kept)["v-a"].race_score_e4, rows(kept)["v-a"].missing) == (8_000, 0)
+    made = raced(ABC, shown, logs=logs)
+    refused = tuple(attempt(ABC[0], problem_id, "val-b", 70_000, code="U3002") for problem_id in DRAWN[:3])
+    tried = settle(replace(made, attempts=refused))
+    assert (rows(tried)["v-a"].race_score_e4, rows(tried)["v-a"].missing) == (5_000, 3)
 
 
 def test_a_lone_validator_charges_a_fault_by_its_control_alone():
