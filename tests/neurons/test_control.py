@@ -1,4 +1,4 @@
-"""The control agent on one validator: faults of its queue, their witnesses, and a policy whose control is not shipped."""
+"""The control agent on one validator: faults in its queue, their witnesses, and a policy whose control is unknown."""
 
 from __future__ import annotations
 
