@@ -41,13 +41,16 @@ SCRIPTED_MODELS: tuple[str, ...] = ("scripted-expert", "scripted-careful", "scri
 
 _BLOCKS_PER_HOUR = 300  # 12 s a block
 
+# The shipped baseline (`harness/agents`), without a preference of models: it searches, and the first model drives it.
+CONTROL_SHA256 = "9e3001199bd8d7f95c72853bc136892a0a29911ecebef5b3cd622f056584ba00"
+
 PAPER = Policy(
     name="paper",
     limits=EpisodeLimits(result_bytes=8 << 20, trace_bytes=1 << 19, body_bytes=16 << 20, host_work=1_400_000_000),
     inference=InferenceRules(models=OPEN_MODELS, served_bytes=131_072),
     rubric=Rubric(rubric_id="reasoning/2", models=JUDGE_MODELS, prompt_sha256=REASONING_2_PROMPT_SHA256),
     qualifying=QualifyingRules(variant_blocks=5),
-    race=RaceRules(refused_attempts=3),
+    race=RaceRules(control_sha256=CONTROL_SHA256, refused_attempts=3),
 )
 
 SN15_2026_08 = replace(

@@ -79,6 +79,8 @@ class RaceRules(msgspec.Struct, frozen=True, kw_only=True):
     reveal_ms: int = 1_800_000  # from anchor to receipt, and from receipt to countersignature (arena/race/AGREEMENT.md)
     agree_ms: int = 7_200_000  # after the countersign block, for a log that is still lacking
     stand_in_ms: int = 7_200_000  # after the draw, times the stand-in's place
+    control_sha256: str = ""  # source of the control agent, by which problems are void; "": by a share of the field
+    forgiven_e4: int = 100  # share of the draw on which an agent's single fault at a validator is passed over
 
 
 class PromotionRules(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,7 +48,7 @@ def progress_line(view: DemoView) -> str:
     shown = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     return (
         f"{shown or 'waiting for the validator'} · qualifying {len(view.qualifying.evaluations)} · "
-        f"race {len(view.race.evaluations)} · {view.records} records"
+        f"race {sum(not row.record.subject.is_control for row in view.race.evaluations)} · {view.records} records"
     )
 
 

@@ -16,10 +16,12 @@ from typing import Literal
 import msgspec
 
 from arena.evaluate.model import Evaluation
+from arena.race.items import witness_item
 from arena.race.retry import after_fault, is_last_attempt, may_diverge
 from arena.records.body import encode_body
 from arena.records.model import AttemptRecord, Context, EvaluationRecord, Payload, VerdictRecord
 from arena.store.port import Lease, LeaseLostError
+from harness.agents.registry import shipped_source
 from neurons.journals import Journals
 from neurons.node import Node
 from neurons.turns import drained_within, persist, take_turns
@@ -83,7 +85,10 @@ class EpisodeLoop:
         """
         context, subject = lease.item.context, lease.item.subject
         found, release = await self._problem(context)
-        source = await self._node.store.source(subject.agent_version_id)
+        if subject.is_control:
+            source = shipped_source(subject.agent_sha256)
+        else:
+            source = await self._node.store.source(subject.agent_version_id)
         if source is None:
             raise ArenaError("V2004", f"no source stored for agent {subject.agent_version_id[:12]}")
         if text_hash(source) != subject.agent_sha256:
@@ -173,7 +178,8 @@ class EpisodeLoop:
             await self._fault(lease, error.failure, is_hopeless=True)
 
     async def _fault(self, lease: Lease, failure: Failure, *, is_hopeless: bool = False) -> None:
-        """Record the fault; give the item back for later, or close it."""
+        """Record the fault; give the item back for later, or close it. One of ours gets a witness before it is tried
+        again: the control agent on the same problem."""
         self._node.metrics.faults.labels(failure.code).inc()
         self._node.log.warning("attempt faulted", attempt=lease.attempt_id, code=failure.code, detail=failure.detail)
         retry = after_fault(
@@ -187,6 +193,7 @@ class EpisodeLoop:
         if retry.may_diverge:
             _forgive(self._node, self._journals, lease)
         record = _attempt(lease, "faulted", failure=failure, is_closing=is_closing)
+        witness = witness_item(lease.item, self._node.policy.race)
 
         async def close() -> None:
             await self._node.sequencer.append([record], (), lease)
@@ -196,19 +203,28 @@ class EpisodeLoop:
                 lease, record, delay_ms=retry.delay_ms, is_fault=True, is_counted=retry.is_counted
             )
 
-        await self._write(lease, close if is_closing else give_back, is_end=is_closing)
+        is_written = await self._write(lease, close if is_closing else give_back, is_end=is_closing)
+        if is_written and witness is not None and (is_closing or failure.owner is Owner.VALIDATOR):
+            await persist(
+                f"witness {witness.item_id}",
+                lambda: self._node.store.enqueue((witness,)),
+                self._drain,
+                self._node.log,
+            )
 
-    async def _write(self, lease: Lease, action: Callable[[], Awaitable[object]], *, is_end: bool) -> None:
-        """Write until it stands, then drop the journal of an item that ends; a lease lost meanwhile leaves its attempt
-        record to the sweep."""
+    async def _write(self, lease: Lease, action: Callable[[], Awaitable[object]], *, is_end: bool) -> bool:
+        """Write until it stands, then drop the journal of an item that ends; False for a lease lost meanwhile, which
+        leaves its attempt record to the sweep."""
         try:
             await persist(f"append {lease.attempt_id}", action, self._drain, self._node.log)
             if is_end:
                 self._journals.remove(lease.item)
         except LeaseLostError:
             self._node.log.warning("lease lost before the append", attempt=lease.attempt_id)
+            return False
         except OSError as error:
             self._node.log.warning("journal not removed", attempt=lease.attempt_id, error=str(error))
+        return True
 
 
 def _attempt(

@@ -30,6 +30,7 @@ from arena.race.timeline import ROLLS, Timeline, timeline, timeline_refusal
 from arena.race.together import is_anchoring, is_shared
 from arena.records.model import SettlementRecord
 from arena.submissions.inbox import InboxEntry
+from harness.agents.registry import shipped_source
 from neurons.node import Node
 from neurons.race_effects import RaceEffects
 from neurons.race_list import RaceList
@@ -78,10 +79,14 @@ class RaceClock:
 
         A race that has not closed yet is put under it. Raises ArenaError V2063, naming the policy file to start with,
         when the race is past its close under another one, or holds a batch that is sealed to its close and the new
-        policy would move that; P4015 when its batch is too small for the new policy.
+        policy would move that; P4015 when its batch is too small for the new policy; V2170 when this release does not
+        ship the policy's control agent.
         """
         if self._has_adopted:
             return
+        control_sha256 = self._node.policy.race.control_sha256
+        if control_sha256 and shipped_source(control_sha256) is None:
+            raise ArenaError("V2170", f"policy {self._node.policy.name} names {control_sha256[:16]}")
         refusal = timeline_refusal(self._node.policy.race) if self._effects.shared else None
         if refusal:
             raise ArenaError("V2103", refusal)

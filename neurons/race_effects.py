@@ -225,7 +225,15 @@ class RaceEffects:
         metagraph = await self._node.chain.metagraph(effect.settling_block)
         before = succession(earlier)
         record = settle(
-            settlement_inputs(state, metagraph, log.evaluations, log.verdicts, before.history, before.eliminated)
+            settlement_inputs(
+                state,
+                metagraph,
+                log.evaluations,
+                log.verdicts,
+                before.history,
+                before.eliminated,
+                attempts=log.attempts,
+            )
         )
         await self._node.sequencer.append([record])
         return record

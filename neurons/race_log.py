@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from arena.policy import Policy
 from arena.race.fold import REFUSALS_MAX, RaceRecords, is_success
-from arena.race.model import CountedEvaluation, CountedVerdict
+from arena.race.model import CountedAttempt, CountedEvaluation, CountedVerdict
 from arena.race.qualify import Qualification, qualify
 from arena.records.body import decode_content
 from arena.records.model import ReleaseRecord, SettlementRecord, SignedRecord
@@ -51,6 +51,11 @@ class RaceLog:
     def verdicts(self) -> list[CountedVerdict]:
         """Verdicts in the order they were read."""
         return self._records.verdicts
+
+    @property
+    def attempts(self) -> list[CountedAttempt]:
+        """Attempts of a race that gave no result, in the order they were read."""
+        return self._records.attempts
 
     async def refresh(self) -> None:
         """Read what was appended since the last call."""

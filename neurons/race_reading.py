@@ -132,7 +132,9 @@ def replay_race(
     """
     earlier = _before(given, settlements)
     other = None if policy is None else as_raced(policy, policy_of(given))
-    inputs = inputs_again(given, records.evaluations, records.verdicts, earlier, policy=other)
+    inputs = inputs_again(
+        given, records.evaluations, records.verdicts, earlier, policy=other, attempts=records.attempts
+    )
     made = settle(inputs)
     return Replay(
         given=given,
@@ -151,6 +153,7 @@ def as_raced(policy: Policy, raced: Policy) -> Policy:
         batch_problems=raced.race.batch_problems,
         validators_per_problem=raced.race.validators_per_problem,
         results_required=raced.race.results_required,
+        control_sha256=raced.race.control_sha256,
     )
     return replace(policy, race=race, rubric=raced.rubric, guest=raced.guest)
 

@@ -135,7 +135,14 @@ class SharedEffects:
         before, settling = succession(earlier), state.read("settling")
         assert settling is not None and settling.metagraph is not None, "a race settles after its settling block"
         inputs = settlement_inputs(
-            state, settling.metagraph, records.evaluations, records.verdicts, before.history, before.eliminated, logs
+            state,
+            settling.metagraph,
+            records.evaluations,
+            records.verdicts,
+            before.history,
+            before.eliminated,
+            logs,
+            attempts=records.attempts,
         )
         record, words = settle(inputs), compare_words(self._said_of(state.race_id), inputs)
         if words.broken:

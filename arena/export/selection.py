@@ -89,6 +89,8 @@ class Selection:
 
     def _is_asked(self, recorded_ms: int, payload: AboutProblem) -> bool:
         filters, subject = self._request.filters, payload.subject
+        if subject.is_control and subject.agent_version_id not in filters.agents:
+            return False  # no miner's work: whoever wants it asks for it by its id
         if filters.races and payload.context.race_id not in filters.races:
             return False
         if filters.agents and not {subject.agent_version_id, subject.miner_hotkey} & set(filters.agents):

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from sys import intern
 
-from arena.race.model import CountedEvaluation, CountedVerdict
+from arena.race.model import CountedAttempt, CountedEvaluation, CountedVerdict
 from arena.race.qualify import QualifyingResult
 from arena.records.model import AttemptRecord, EvaluationRecord, Payload, VerdictRecord
 from judge.verdict import Verdict
@@ -28,6 +28,7 @@ class RaceRecords:
     def __init__(self) -> None:
         self.evaluations: list[CountedEvaluation] = []
         self.verdicts: list[CountedVerdict] = []
+        self.attempts: list[CountedAttempt] = []  # of a race: those that gave no result
         self._first: dict[tuple[str, str], Verdict] = {}  # by validator and body
         self._refusals: Counter[tuple[str, str]] = Counter()  # by validator and body
         self._of_agent: dict[str, list[CountedEvaluation]] = {}
@@ -49,10 +50,19 @@ class RaceRecords:
                 self._first.setdefault(key, payload.verdict)
             elif payload.verdict.failure.code == _REFUSED:
                 self._refusals[key] += 1
-        elif isinstance(payload, AttemptRecord) and payload.is_closing:
+        elif isinstance(payload, AttemptRecord):
+            self._take_attempt(
+                CountedAttempt(validator=validator, seq=seq, content_sha256=content_sha256, record=payload)
+            )
+
+    def _take_attempt(self, row: CountedAttempt) -> None:
+        payload = row.record
+        if payload.ended != "evaluated" and payload.context.stage == "race":
+            self.attempts.append(row)
+        if payload.is_closing:
             owner = payload.failure.owner if payload.failure else Owner.VALIDATOR
             closings = self._closings.setdefault(payload.subject.agent_version_id, {})
-            closings[validator, payload.context.problem_id] = owner
+            closings[row.validator, payload.context.problem_id] = owner
 
     def owed(self, validator: str) -> list[CountedEvaluation]:
         """A validator's evaluations with an outcome and no verdict yet, successes first, then oldest first.

@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from arena.policy import Policy, RaceRules
 from arena.race.assign import Assignment, assign, is_work_due
+from arena.race.control import control_subject, witness_subject
 from arena.race.model import Batch, Candidate
 from arena.records.model import Context, Subject
 from arena.store.port import WorkItem
@@ -57,13 +58,27 @@ def race_items(
     validator: str,
 ) -> tuple[WorkItem, ...]:
     """One item per (problem, agent) assigned to `validator`, problem by problem, so that an unfinished race lacks
-    problems and not agents.
+    problems and not agents. Ahead of them the control agent on every drawn problem, so that no field, however slow,
+    stands between it and its problems.
 
     `validators` hold a permit at the closing block; each pair goes to k of them, or to all where these are fewer.
     Raises KeyError for a drawn problem that is not in the batch.
     """
-    pairs = _pairs(race_id, field, drawn, batch, rules, seed, validators)
-    return tuple(item for item, assignment in pairs if validator in assignment.assigned)
+    problems = tuple(drawn)
+    control = control_subject(rules)
+    contexts = _contexts(race_id, problems, batch) if control is not None and validator in frozenset(validators) else ()
+    ahead = [_item(control, context) for context in contexts if control is not None]
+    pairs = _pairs(race_id, field, problems, batch, rules, seed, validators)
+    return (*ahead, *(item for item, assignment in pairs if validator in assignment.assigned))
+
+
+def witness_item(item: WorkItem, rules: RaceRules) -> WorkItem | None:
+    """What a validator runs once more beside a race item that met a fault of its own; None where there is no control
+    agent, for an item of another stage and for the control agent itself."""
+    if item.context.stage != "race" or item.subject.is_control:
+        return None
+    witness = witness_subject(rules, item.subject.agent_version_id)
+    return None if witness is None else _item(witness, item.context)
 
 
 def stand_in_items(
@@ -113,11 +128,21 @@ def _pairs(
     validators: Iterable[str],
 ) -> Iterator[tuple[WorkItem, Assignment]]:
     """Every (problem, agent) of a race as a work item, problem by problem, with whose work it is."""
-    sealed = {problem.problem_id: problem for problem in batch.problems}
     agents = sorted((candidate.subject for candidate in field), key=lambda subject: subject.agent_version_id)
     permitted = frozenset(validators)
+    for context in _contexts(race_id, drawn, batch):
+        for subject in agents:
+            agent = subject.agent_version_id
+            yield (
+                _item(subject, context),
+                assign(seed, agent, context.problem_id, permitted, rules.validators_per_problem),
+            )
+
+
+def _contexts(race_id: str, drawn: Iterable[str], batch: Batch) -> Iterator[Context]:
+    sealed = {problem.problem_id: problem for problem in batch.problems}
     for problem_id in drawn:
-        context = Context(
+        yield Context(
             stage="race",
             race_id=race_id,
             problem_id=problem_id,
@@ -125,7 +150,7 @@ def _pairs(
             partition_sha256=batch.partition_sha256,
             cluster_commitment=sealed[problem_id].cluster_commitment,
         )
-        for subject in agents:
-            agent = subject.agent_version_id
-            item = WorkItem(item_id=item_id(context, agent), subject=subject, context=context)
-            yield item, assign(seed, agent, problem_id, permitted, rules.validators_per_problem)
+
+
+def _item(subject: Subject, context: Context) -> WorkItem:
+    return WorkItem(item_id=item_id(context, subject.agent_version_id), subject=subject, context=context)

@@ -15,6 +15,7 @@ from arena.bank.notice import BatchNotice
 from arena.chain.port import BeaconRound, Metagraph
 from arena.policy import Policy
 from arena.records.model import (
+    AttemptRecord,
     Candidate,
     CountedLog,
     EvaluationRecord,
@@ -28,6 +29,7 @@ __all__ = [
     "AgentScore",
     "Batch",
     "Candidate",
+    "CountedAttempt",
     "CountedEvaluation",
     "CountedVerdict",
     "ProblemScore",
@@ -85,6 +87,15 @@ class CountedVerdict(msgspec.Struct, frozen=True, kw_only=True):
     record: VerdictRecord
 
 
+class CountedAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt that gave no result, as it stands in a validator's log."""
+
+    validator: str
+    seq: int
+    content_sha256: str
+    record: AttemptRecord
+
+
 NO_BEACON = "the beacon did not come"
 
 
@@ -109,6 +120,7 @@ class SettlementInputs(msgspec.Struct, frozen=True, kw_only=True):
     undrawn_why: str = NO_BEACON
     evaluations: tuple[CountedEvaluation, ...]
     verdicts: tuple[CountedVerdict, ...]
+    attempts: tuple[CountedAttempt, ...] = ()  # without a result; they count where the policy names a control agent
     metagraph: Metagraph
     incumbent: Top | None = None
     history: tuple[SettlementRecord, ...] = ()
@@ -130,10 +142,11 @@ class TrajectoryResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProblemScore(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent on one problem, over validators: lower medians. `missing` scores 0 and is published as such."""
+    """One agent on one problem, over validators: lower medians. `missing` and `faulted` score 0 and are published as
+    such."""
 
     problem_id: str
-    state: Literal["scored", "missing"]
+    state: Literal["scored", "missing", "faulted"]
     score_e4: int = 0
     is_success: bool = False
     is_agentic: bool = False

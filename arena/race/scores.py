@@ -1,8 +1,9 @@
 """Scores: from counted results to one number per agent, with its interval.
 
-Problem score: lower median over validators of outcome (0 or 1) x coefficient. A problem with too few results for an
-agent is void for the whole field when enough agents lack it, and never because of one agent alone; else it is missing:
-0 for that agent, and published as missing. Race score: mean over the non-void problems, under a policy with lambda
+Problem score: lower median over validators of outcome (0 or 1) x coefficient. A problem is void for the whole field
+when the control agent lacks results on it, whatever the field does (policies without one: when enough agents lack it,
+never one alone). Else an agent without enough results gets 0 for it, published as faulted or missing. Race score: mean
+over the non-void problems, under a policy with lambda
 times (1 - lambda + lambda x agentic share). Exact integers throughout. Source: DESIGN section 9.
 """
 
@@ -13,10 +14,11 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from arena.policy import RaceRules
 from arena.race.model import AgentScore, Candidate, ProblemScore, TrajectoryResult
-from arena.race.results import ResultsByPair
+from arena.race.results import Counted, PairCount
 from judge.panel import lower_median
 from judge.rubric import coefficient_e4
 
@@ -41,18 +43,25 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 def score_field(
-    field: Sequence[Candidate], drawn: Sequence[str], results: ResultsByPair, rules: RaceRules, validators: int
+    field: Sequence[Candidate], drawn: Sequence[str], counts: Counted, rules: RaceRules, validators: int
 ) -> FieldScores:
     """Score every agent on every non-void problem. `validators` is the number of permits at the closing block."""
     required = results_needed(rules, validators)
+    decisive = 2 if min(rules.validators_per_problem, validators) > 2 else 1
     agents = sorted((candidate.subject.agent_version_id, candidate) for candidate in field)
-    void = tuple(problem_id for problem_id in drawn if _is_void(problem_id, agents, results, required, rules))
+    if counts.control is None:
+        void = tuple(problem_id for problem_id in drawn if _is_lacked(problem_id, agents, counts, required, rules))
+    else:
+        void = tuple(problem_id for problem_id in drawn if counts.control.get(problem_id, 0) < required)
     counted = [problem_id for problem_id in drawn if problem_id not in frozenset(void)]
     scored = tuple(
         AgentScore(
             candidate=candidate,
             problems=tuple(
-                problem_score(problem_id, results.get((agent, problem_id), ()), required) for problem_id in counted
+                pair_score(problem_id, counts.pairs[agent, problem_id], required, decisive)
+                if counts.control is not None
+                else problem_score(problem_id, counts.pairs[agent, problem_id].results, required)
+                for problem_id in counted
             ),
         )
         for agent, candidate in agents
@@ -63,6 +72,23 @@ def score_field(
 def results_needed(rules: RaceRules, validators: int) -> int:
     """Results without which a problem is missing. Where fewer validators hold a permit than that, all are needed."""
     return max(1, min(rules.results_required, rules.validators_per_problem, validators))
+
+
+def pair_score(problem_id: str, pair: PairCount, required: int, decisive: int) -> ProblemScore:
+    """As `problem_score`, with faults that stand against the agent, where a control agent says what is void.
+
+    Beside enough results a fault is one more that failed, so that the median never gains by it. Without them `decisive`
+    faults score 0; with fewer the results there are decide, so that no single validator's word does; nor does one that
+    keeps what it has to itself, unless it can be seen to have tried.
+    """
+    if not pair.faults:
+        return problem_score(problem_id, pair.results, required if pair.is_tried_elsewhere else 1)
+    if len(pair.results) >= required:
+        failed = replace(pair.results[0], is_success=False, is_agentic=False, score_e4=0, quality_e4=None)
+        return problem_score(problem_id, (*pair.results, *[failed] * pair.faults), required)
+    if pair.faults >= decisive:
+        return ProblemScore(problem_id=problem_id, state="faulted")
+    return problem_score(problem_id, pair.results, 1)
 
 
 def problem_score(problem_id: str, results: Sequence[TrajectoryResult], required: int) -> ProblemScore:
@@ -138,10 +164,11 @@ def resample(seed: str, count: int, resamples: int = _RESAMPLES) -> np.ndarray:
     return ((words * np.uint64(count)) >> np.uint64(32)).astype(np.int64)
 
 
-def _is_void(
-    problem_id: str, agents: Sequence[tuple[str, Candidate]], results: ResultsByPair, required: int, rules: RaceRules
+def _is_lacked(
+    problem_id: str, agents: Sequence[tuple[str, Candidate]], counts: Counted, required: int, rules: RaceRules
 ) -> bool:
-    lacking = sum(len(results.get((agent, problem_id), ())) < required for agent, _ in agents)
+    """The rule of policies without a control agent."""
+    lacking = sum(len(counts.pairs[agent, problem_id].results) < required for agent, _ in agents)
     return lacking >= _VOID_AGENTS_MIN and lacking * _UNIT >= rules.void_agents_e4 * len(agents)
 
 

@@ -23,7 +23,7 @@ from arena.race.promotion import (
     weighted_scores,
 )
 from arena.race.rank import rank
-from arena.race.results import count_results, record_set_sha256
+from arena.race.results import attempts_that_count, count_results, record_set_sha256
 from arena.race.scores import (
     FieldScores,
     agentic_share_e4,
@@ -55,10 +55,10 @@ def settle(inputs: SettlementInputs) -> SettlementRecord:
     seed = race_seed(inputs.race_id, inputs.batch.batch_sha256, inputs.beacon)
     drawn = draw_problems(seed, (problem.problem_id for problem in inputs.batch.problems), inputs.policy.race.problems)
     blank = msgspec.structs.replace(blank, seed=seed, beacon_round=inputs.beacon.round, drawn=drawn)
-    results = count_results(inputs, seed, drawn)
-    if not any(results.values()):
+    counted = count_results(inputs, seed, drawn)
+    if counted.is_empty:
         return msgspec.structs.replace(blank, reason="no validator gave a result")
-    scores = score_field(inputs.field, drawn, results, inputs.policy.race, len(inputs.validators))
+    scores = score_field(inputs.field, drawn, counted, inputs.policy.race, len(inputs.validators))
     if len(scores.void) * _UNIT > inputs.policy.race.cancel_void_e4 * len(drawn):
         reason = f"{len(scores.void)} of {len(drawn)} problems are void"
         return msgspec.structs.replace(blank, void=scores.void, reason=reason)
@@ -75,7 +75,7 @@ def _blank(inputs: SettlementInputs) -> SettlementRecord:
         beacon_round=0,
         seed="",
         batch_sha256=inputs.batch.batch_sha256,
-        record_set_sha256=record_set_sha256(inputs.evaluations, inputs.verdicts),
+        record_set_sha256=record_set_sha256(inputs.evaluations, inputs.verdicts, attempts_that_count(inputs)),
         drawn=(),
         void=(),
         state="cancelled",
@@ -119,6 +119,7 @@ def _settled(inputs: SettlementInputs, blank: SettlementRecord, scores: FieldSco
                 is_eliminated=subject.agent_version_id in eliminated,
                 wins=wins,
                 losses=losses,
+                faulted=_faulted(agent) if inputs.policy.race.control_sha256 else msgspec.UNSET,
             )
         )
     vector = chain_vector(
@@ -144,8 +145,8 @@ def _crown_scores(inputs: SettlementInputs, ranked: Sequence[AgentScore]) -> dic
 
 def _duels(inputs: SettlementInputs, ranked: Sequence[AgentScore]) -> dict[str, tuple[int, int]]:
     """(wins, losses) of every agent against the incumbent on this race's draw; zeros without an incumbent."""
-    incumbent = _incumbent_score(inputs, ranked)
-    return {_id(agent): duel(agent, incumbent) if incumbent else (0, 0) for agent in ranked}
+    incumbent, is_strict = _incumbent_score(inputs, ranked), bool(inputs.policy.race.control_sha256)
+    return {_id(agent): duel(agent, incumbent, is_strict=is_strict) if incumbent else (0, 0) for agent in ranked}
 
 
 def _top(
@@ -192,6 +193,10 @@ def _incumbent_score(inputs: SettlementInputs, ranked: Sequence[AgentScore]) -> 
     if inputs.incumbent is None:
         return None
     return next((agent for agent in ranked if _id(agent) == inputs.incumbent.agent_version_id), None)
+
+
+def _faulted(agent: AgentScore) -> int:
+    return sum(problem.state == "faulted" for problem in agent.problems)
 
 
 def _id(agent: AgentScore) -> str:

@@ -46,6 +46,7 @@ from arena.race.model import (
     NO_BEACON,
     Batch,
     Candidate,
+    CountedAttempt,
     CountedEvaluation,
     CountedVerdict,
     SettlementInputs,
@@ -294,6 +295,8 @@ def settlement_inputs(
     history: tuple[SettlementRecord, ...] = (),
     eliminated: tuple[str, ...] = (),
     logs: tuple[CountedLog, ...] = (),
+    *,
+    attempts: Iterable[CountedAttempt] = (),
 ) -> SettlementInputs:
     """The inputs of `settle` for a race in stage `settling`, under the policy it was opened under.
 
@@ -316,6 +319,7 @@ def settlement_inputs(
         undrawn_why=state.due.why,
         evaluations=tuple(evaluations),
         verdicts=tuple(verdicts),
+        attempts=tuple(attempts),
         metagraph=metagraph,
         incumbent=state.field.incumbent if state.field else None,
         history=history,

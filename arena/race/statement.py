@@ -15,6 +15,7 @@ from arena.chain.port import BeaconRound, Metagraph, Neuron
 from arena.policy import Policy
 from arena.race.model import (
     Batch,
+    CountedAttempt,
     CountedEvaluation,
     CountedVerdict,
     SealedProblem,
@@ -93,13 +94,14 @@ def inputs_again(
     history: Sequence[SettlementRecord] = (),
     *,
     policy: Policy | None = None,
+    attempts: Iterable[CountedAttempt] = (),
 ) -> SettlementInputs:
     """The inputs a settlement was made of; `policy` takes the place of its own, to see how else it could have ended.
 
-    `evaluations` and `verdicts` are those of the race in the counted logs, up to each log's size; `history` holds
-    earlier settlements in their order, those that `record` names among them. Under another policy, records written
-    under the race's own still count. Raises ArenaError V2102 where the record states no inputs, or its policy, beacon
-    or history is another than the one it names.
+    `evaluations`, `verdicts` and `attempts` are those of the race in the counted logs, up to each log's size; `history`
+    holds earlier settlements in their order, those that `record` names among them. Under another policy, records
+    written under the race's own still count. Raises ArenaError V2102 where the record states no inputs, or its policy,
+    beacon or history is another than the one it names.
     """
     stated, own = _stated(record), policy_of(record)
     known = {settlement_sha256(past): past for past in history}
@@ -128,6 +130,7 @@ def inputs_again(
         undrawn_why=stated.undrawn_why,
         evaluations=tuple(row for row in evaluations if _is_counted(row, sizes)),
         verdicts=tuple(row for row in verdicts if _is_counted(row, sizes)),
+        attempts=tuple(row for row in attempts if _is_counted(row, sizes)),
         metagraph=_metagraph(record, stated),
         incumbent=stated.incumbent,
         history=tuple(history)
@@ -157,7 +160,7 @@ def _stated(record: SettlementRecord) -> RaceInputs:
     return record.inputs
 
 
-def _is_counted(row: CountedEvaluation | CountedVerdict, sizes: dict[str, int]) -> bool:
+def _is_counted(row: CountedEvaluation | CountedVerdict | CountedAttempt, sizes: dict[str, int]) -> bool:
     """Whether it stands in the counted part of its log. No logs stated: one validator settled from its own."""
     return not sizes or row.seq <= sizes.get(row.validator, 0)
 

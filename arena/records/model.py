@@ -32,6 +32,11 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     commitment_block: int = 0
     commitment_sha256: str = ""
 
+    @property
+    def is_control(self) -> bool:
+        """Nobody's agent: a control agent that a validator ran beside the field (`arena.race.control`)."""
+        return not self.miner_hotkey
+
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
     """Which problem, in which stage and race. Answers and clusters stand here as commitments only."""
@@ -114,6 +119,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     is_eliminated: bool = False  # leaves later races (policies that eliminate)
     wins: int = 0  # problems scored higher, and lower, than the incumbent on the same problem
     losses: int = 0
+    faulted: int | msgspec.UnsetType = msgspec.UNSET  # problems scored 0 for faults; unset without a control agent
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):

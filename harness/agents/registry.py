@@ -43,6 +43,11 @@ def reference_agent(name: str) -> ReferenceAgent:
     return {agent.name: agent for agent in reference_agents()}[name]
 
 
+def shipped_source(sha256: str) -> str | None:
+    """The shipped source of that hash; None where this release ships none."""
+    return {agent.sha256: agent.source for agent in reference_agents()}.get(sha256)
+
+
 def reference_sha256s() -> frozenset[str]:
     """Hashes of the sources that the `reference-agents-only` level admits."""
     return frozenset(agent.sha256 for agent in reference_agents())

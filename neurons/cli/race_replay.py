@@ -190,12 +190,16 @@ def _echo_standings(settlement: SettlementRecord) -> None:
         typer.echo(f"no standings: {settlement.reason or 'nobody raced'}")
         return
     weights = dict(zip(settlement.uids, settlement.weights_u16, strict=True))
-    typer.echo(f"{'#':>3} {'agent':<14} {'score':>7} {'95 %':>17} {'solved':>7} {'quality':>8} {'agentic':>8} missing")
+    head = (
+        f"{'#':>3} {'agent':<14} {'score':>7} {'95 %':>17} {'solved':>7} {'quality':>8} {'agentic':>8} missing faulted"
+    )
+    typer.echo(head)
     for row in settlement.standings:
         mark = "*" if row.agent_version_id == settlement.top_agent_version_id else " "
         typer.echo(
             f"{row.rank:>3} {row.agent_version_id[:12]}{mark:<2} {row.race_score_e4 / 1e4:>7.4f} "
             f"{row.low_e4 / 1e4:>8.4f}-{row.high_e4 / 1e4:.4f} {row.success_e4 / 1e4:>7.4f} "
-            f"{row.mean_quality_e4 / 1e4:>8.4f} {row.agentic_share_e4 / 1e4:>8.4f} {row.missing:>7}"
+            f"{row.mean_quality_e4 / 1e4:>8.4f} {row.agentic_share_e4 / 1e4:>8.4f} "
+            f"{row.missing:>7} {row.faulted or 0:>7}"
         )
     typer.echo(f"* top. weights: {', '.join(f'{uid}: {weight}' for uid, weight in sorted(weights.items()))}")

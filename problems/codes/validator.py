@@ -323,6 +323,12 @@ ROWS = (
         "choose a policy whose run_ms is longer than qualifying_grace_ms + 2 x reveal_ms",
     ),
     row(
+        "V2170",
+        "policy's control agent is not shipped with this release",
+        "the validator does not start; nothing already written is lost",
+        "start with a policy of this release, or install the release the policy was made for",
+    ),
+    row(
         "V2110",
         "request is not signed, not for this validator, too old or repeated",
         "nothing was answered",

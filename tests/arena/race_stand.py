@@ -37,7 +37,8 @@ def digest(*parts: object) -> str:
 
 
 def policy(base: Policy = DEMO, **race: object) -> Policy:
-    fields: dict[str, object] = {"problems": 10, "batch_problems": 12} | race
+    """A small race; without a control agent unless `race` names one."""
+    fields: dict[str, object] = {"problems": 10, "batch_problems": 12, "control_sha256": ""} | race
     return replace(base, race=replace(base.race, **fields))
 
 

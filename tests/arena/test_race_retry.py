@@ -23,7 +23,16 @@ def test_our_own_faults_close_a_race_item_after_the_attempts_of_the_policy():
 @pytest.mark.parametrize("failure", [OURS, UPSTREAM])
 def test_nothing_of_ours_or_of_an_upstream_closes_a_qualifying_item(failure):
     retry = after_fault(failure, "qualifying", faults=10_000, counted=10_000, rules=RULES)
-    assert not retry.is_closing and retry.delay_ms == RULES.retry_max_ms
+    longest_ms = RULES.retry_max_ms << 7 if failure is OURS else RULES.retry_max_ms
+    assert not retry.is_closing and retry.delay_ms == longest_ms
+
+
+def test_an_agent_that_provokes_our_faults_in_qualifying_costs_a_dozen_attempts_a_day():
+    rules, spent_ms, attempts = RaceRules(), 0, 0
+    while spent_ms < 86_400_000:
+        retry = after_fault(OURS, "qualifying", faults=attempts, counted=attempts, rules=rules)
+        spent_ms, attempts = spent_ms + retry.delay_ms, attempts + 1
+    assert attempts <= 15
 
 
 def test_an_outage_never_uses_up_attempts():

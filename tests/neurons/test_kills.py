@@ -13,6 +13,7 @@ from tests.neurons.kill_stand import AGENTS, POLICY, PROBLEMS, Kept, disturb, fi
 
 SEED = 20_261_121
 KILLS_A_RUN = 5
+_PAIRS = len(AGENTS) * (POLICY.qualifying.problems + PROBLEMS) + PROBLEMS  # the control agent races, too
 FEW, MANY = 1, pytest.param(10, marks=pytest.mark.prove)
 
 
@@ -20,7 +21,7 @@ FEW, MANY = 1, pytest.param(10, marks=pytest.mark.prove)
 def undisturbed(arena_base: Path, small_catalogue: Path) -> Kept:
     """What a run without a kill counts."""
     kept = finish(prepare(arena_base, small_catalogue))
-    assert kept.evaluations == len(kept.counted) == len(AGENTS) * (POLICY.qualifying.problems + PROBLEMS)
+    assert kept.evaluations == len(kept.counted) == _PAIRS
     return kept
 
 

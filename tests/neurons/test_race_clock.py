@@ -41,7 +41,7 @@ async def test_a_race_runs_from_its_sealing_to_its_release_and_its_weights_are_s
     await desk.submit("weak")
     await desk.turn_until("running")
     await desk.clock.turn()
-    assert await desk.work(solves("good")) == 2 * POLICY.race.problems
+    assert await desk.work(solves("good")) == 3 * POLICY.race.problems  # the control agent is the third
     state = await desk.turn_until("settled")
     assert (await desk.weights.turn()).status == "ok"
     assert await desk.chain.weights(desk.signer.hotkey) == tuple(

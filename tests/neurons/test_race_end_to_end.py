@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from arena.chain.keys import keypair_signer
+from arena.race.control import control_subject
 from arena.race.model import CountedEvaluation
 from neurons.demo import RACE, VALIDATOR, DemoRun, DemoView, conclude, running_validator, watch
 from neurons.race_log import QUALIFYING
@@ -87,7 +88,27 @@ def test_every_agent_and_problem_is_counted_once_and_every_attempt_recorded(
     assert set(counts.values()) == {1}
     settlement = view.race.settlement
     assert settlement is not None
-    assert len(counts) == len(settlement.standings) * len(settlement.drawn)
+    assert len(counts) == (len(settlement.standings) + 1) * len(settlement.drawn)  # the control agent is one more
+
+
+def test_the_control_agent_stands_in_the_records_and_nowhere_else(finished: tuple[DemoRun, DemoView]) -> None:
+    _, view = finished
+    settlement = view.race.settlement
+    assert settlement is not None and settlement.inputs is not None
+    control = control_subject(SMALL.race)
+    rows = [row.record for row in view.race.evaluations if row.record.subject.is_control]
+    assert {row.subject for row in rows} == {control}  # no fault was met, so nothing was witnessed
+    assert {row.context.problem_id for row in rows} == set(settlement.drawn)
+    first = [row.record.subject.is_control for row in view.race.evaluations]
+    assert first.index(False) >= len(settlement.drawn) - 1  # ahead of the field, but for a worker's last item
+    named = {row.agent_version_id for row in settlement.standings} | {
+        candidate.subject.agent_version_id for candidate in settlement.inputs.field
+    }
+    assert control is not None and control.agent_version_id not in named
+    assert control.agent_version_id not in {each.subject.agent_version_id for each in view.submissions}
+    uids = {neuron.uid: neuron.hotkey for neuron in settlement.inputs.neurons}
+    assert {uids.get(uid, "") for uid in settlement.uids if uid} <= {row.miner_hotkey for row in settlement.standings}
+    assert settlement.void == () and {row.faulted for row in settlement.standings} == {0}
 
 
 def test_a_local_run_gives_the_body_hash_the_validator_recorded(
@@ -155,7 +176,7 @@ def test_killed_in_mid_race_the_validator_completes_it_without_losing_or_doublin
     assert not any(standing.missing for standing in settlement.standings)
     for log in (qualifying, race):
         assert set(pairs(log.evaluations).values()) == {1}
-    assert len(pairs(race.evaluations)) == 3 * SMALL.race.problems
+    assert len(pairs(race.evaluations)) == 4 * SMALL.race.problems  # three agents and the control agent
     # every claim left its attempt: the finished ones and those the kill cut off
     assert report.kinds["attempt"] >= report.kinds["evaluation"]
     fences = attempts_in(run)

@@ -47,7 +47,12 @@ def _crown(policy: Policy, ends: Sequence[RaceEnd], miners: Mapping[str, Miner])
         if records is None:
             continue
         again = inputs_again(
-            given, records.evaluations, records.verdicts, past, policy=as_raced(policy, policy_of(given))
+            given,
+            records.evaluations,
+            records.verdicts,
+            past,
+            policy=as_raced(policy, policy_of(given)),
+            attempts=records.attempts,
         )
         field = tuple(each for each in again.field if each.subject.agent_version_id not in eliminated)
         made = settle(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from arena.records.model import SettlementRecord
 from arena.store.embedded import EmbeddedServer
 from tests.simulation.audit import RaceEnd, audit_logs, audit_race, name_a_flip
 from tests.simulation.crowning import Crowning, crownings
@@ -27,6 +28,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: int  # settled alike, as cancelled by the rules
     no_quorum: int
     ended: tuple[str, ...]  # race by race
+    settlements: tuple[SettlementRecord, ...]
+    sybils: frozenset[str]
     own: int  # settlements of honest validators that were their own
     adopted: int
     without: int  # honest validators that said no quorum while others settled
@@ -45,14 +48,17 @@ async def simulate(
     server: EmbeddedServer,
     *,
     plans: tuple[FaultPlan, ...] = (),
+    sybils: int = 0,
     tell: Callable[[str], None] = print,
 ) -> Figures:
-    """Run it and assert what must hold. `plans`: the faults of each race; drawn from the seed where there are none."""
+    """Run it and assert what must hold. `plans`: the faults of each race; drawn from the seed where there are none.
+    `sybils`: how many of the first miners provoke faults."""
     begun_s = time.monotonic()
     world = World(size, seed, folder)
     ends: list[RaceEnd] = []
     flips = 0
     await world.open(server.dsn_for)
+    world.sybils = frozenset(miner.agent_version_id for miner in world.miners[:sybils])
     tell(f"seed {seed}: {len(world.desks)} validators, {size.miners} miners, {size.races} races")
     try:
         for number in range(size.races):
@@ -91,6 +97,8 @@ def _figures(world: World, ends: list[RaceEnd], kinds: Counter[str], flips: int,
         settled=sum(each.state == "settled" for each in settlements),
         cancelled=sum(each.state != "settled" for each in settlements),
         no_quorum=sum(end.settlement is None for end in ends),
+        settlements=tuple(settlements),
+        sybils=world.sybils,
         ended=tuple("no quorum" if end.settlement is None else end.settlement.state for end in ends),
         own=sum(end.settled for end in ends),
         adopted=sum(end.adopted for end in ends),

@@ -33,7 +33,8 @@ from arena.store.port import Lease, LeaseLostError, StoredSubmission
 from arena.store.postgres import PostgresStore
 from arena.submissions.model import make_submission
 from judge.verdict import Verdict
-from neurons.episodes import sweep
+from neurons.episodes import EpisodeLoop, sweep
+from problems.errors import Failure
 from problems.product import Product
 from problems.synthesis import synthesize
 from tests.arena import log_stand
@@ -68,6 +69,8 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
             batch_problems=self.problems + 2,
             validators_per_problem=copies,
             results_required=min(2, copies),
+            retry_ms=1,
+            retry_max_ms=1,
         )
         return replace(DAILY, name="simulated", race=race)
 
@@ -98,6 +101,7 @@ class World:
         self.desks: list[SimulatedDesk] = []
         self.miners: list[Miner] = []  # those that are registered
         self.known: dict[str, Miner] = {}  # everybody ever, by agent
+        self.sybils: frozenset[str] = frozenset()  # agents that fault at every validator on half of the problems
         self.dice = random.Random(f"world {seed}")
         self.chain = chain_at(folder, self.time, LyingChain)
 
@@ -175,6 +179,10 @@ class World:
             await desk.admit(subject, made.name, source)
         return miner
 
+    def is_provoked(self, agent: str, problem_id: str) -> bool:
+        """Whether an episode ends in a fault of the validator, whoever runs it."""
+        return agent in self.sybils and random.Random(f"{self.seed} provoked {agent} {problem_id}").random() < 0.5
+
     async def leave(self) -> None:
         """A miner's uid is bought by a newcomer."""
         gone = self.miners.pop(self.dice.randrange(len(self.miners)))
@@ -183,7 +191,9 @@ class World:
 
     def happened(self, agent: str, problem_id: str) -> tuple[bool, int, bool]:
         """What an agent really does on a problem: solved, how well it reasons, whether the model drives."""
-        dice, miner = random.Random(f"{self.seed}/{agent}/{problem_id}"), self.known[agent]
+        dice, miner = random.Random(f"{self.seed}/{agent}/{problem_id}"), self.known.get(agent)
+        if miner is None:  # the control agent
+            return dice.random() < 0.5, 9_000, True
         is_solved = dice.random() < miner.skill
         return is_solved, miner.quality_e4 - dice.randrange(0, 1_000), dice.random() < 0.9
 
@@ -332,6 +342,10 @@ class SimulatedDesk(SharedDesk):
         """Record what this validator saw of an episode."""
         subject, context = lease.item.subject, lease.item.context
         agent, problem_id = subject.agent_version_id, context.problem_id
+        if context.stage == "race" and self.world.is_provoked(agent, problem_id):
+            self.world.counts["faults provoked"] += 1
+            await EpisodeLoop(self.node, asyncio.Event())._fault(lease, Failure(code="V2004", detail="provoked"))
+            return
         is_solved, quality_e4, is_agentic = self.world.happened(agent, problem_id)
         noise = random.Random(f"{self.world.seed}/{self.number}/{agent}/{problem_id}")
         if context.stage == "race":

@@ -1,0 +1,349 @@
+"""Voids, faults and cancellation by the control agent: what no number of agents can change, and what no fault wins."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from arena.policies import CONTROL_SHA256, DEMO, PAPER, POLICIES
+from arena.race.candidates import select_candidates
+from arena.race.control import control_subject, witness_subject
+from arena.race.field import is_possible
+from arena.race.items import item_id, race_items, stand_in_items, witness_item
+from arena.race.model import AgentScore, ProblemScore
+from arena.race.promotion import duel
+from arena.race.settle import settle
+from arena.race.statement import differences, inputs_again
+from arena.records.model import CountedLog, SettlementRecord, Standing
+from harness.agents.registry import reference_agent, shipped_source
+from problems.canonical import canonical_bytes
+from tests.arena.control_stand import VALS, attempt, control_of, controlled, no_faults, raced, witness_of
+from tests.arena.race_stand import RACE, batch, candidate, drawn_of, policy, solves
+
+RULES = controlled()
+DRAWN = drawn_of(RULES, batch())
+ABC = (candidate("a"), candidate("b"), candidate("c"))
+SOLVES = solves({"a": 8, "b": 5, "c": 2})
+STRICT = controlled(forgiven_e4=0)
+
+
+def rows(record: SettlementRecord) -> dict[str, Standing]:
+    return {row.agent_version_id: row for row in record.standings}
+
+
+def about(row: Standing) -> tuple[object, ...]:
+    """What a row says of its agent, whoever else raced."""
+    return (row.race_score_e4, row.low_e4, row.high_e4, row.problems, row.missing, row.faulted, row.wins, row.losses)
+
+
+# -- which agent it is
+def test_the_policies_pin_the_shipped_baseline():
+    assert reference_agent("baseline").sha256 == CONTROL_SHA256
+    assert shipped_source(CONTROL_SHA256) == reference_agent("baseline").source
+    assert {rules.race.control_sha256 for rules in POLICIES.values()} == {CONTROL_SHA256}
+
+
+def test_the_control_agent_is_nobodys_and_can_be_no_candidate():
+    subjects = [control_subject(PAPER.race), witness_subject(PAPER.race, "v-a"), witness_subject(PAPER.race, "v-b")]
+    assert len({subject.agent_version_id for subject in subjects}) == 3
+    for subject in subjects:
+        assert subject.is_control and subject.agent_sha256 == CONTROL_SHA256
+        assert not is_possible(subject, {})
+        assert select_candidates([replace(candidate("x"), subject=subject)], 10_000) == ()
+    assert not candidate("a").subject.is_control
+    bare = replace(PAPER.race, control_sha256="")
+    assert control_subject(bare) is None and witness_subject(bare, "v-a") is None
+
+
+def test_it_runs_on_every_drawn_problem_ahead_of_a_field_of_any_size():
+    field = [candidate(f"{number:03}") for number in range(200)]
+    for validator in VALS:
+        items = race_items(RACE, field, DRAWN, batch(), RULES.race, seed="aa", validators=VALS, validator=validator)
+        ahead, others = items[: len(DRAWN)], items[len(DRAWN) :]
+        assert [item.context.problem_id for item in ahead] == list(DRAWN)
+        assert all(item.subject == control_subject(RULES.race) for item in ahead)
+        assert not any(item.subject.is_control for item in others)
+    assert race_items(RACE, field, DRAWN, batch(), RULES.race, seed="aa", validators=VALS, validator="stranger") == ()
+    late = stand_in_items(
+        *(RACE, field[:3], DRAWN, batch(), replace(RULES.race, validators_per_problem=1)),
+        **{"seed": "aa", "validators": VALS, "validator": "val-a", "done": {}, "waited_ms": 10**9},
+    )
+    assert late and not any(item.subject.is_control for item in late)
+
+
+def test_a_fault_of_a_race_item_gets_one_witness_for_each_agent():
+    items = race_items(RACE, ABC, DRAWN, batch(), RULES.race, seed="aa", validators=VALS, validator="val-a")
+    control, pair = items[0], items[-1]
+    witness = witness_item(pair, RULES.race)
+    assert witness is not None and witness == witness_item(pair, RULES.race)
+    assert (witness.context, witness.subject) == (
+        pair.context,
+        witness_of(RULES, pair.subject.agent_version_id).subject,
+    )
+    assert witness.item_id == item_id(pair.context, witness.subject.agent_version_id)
+    assert witness_item(control, RULES.race) is None and witness_item(witness, RULES.race) is None
+    assert witness_item(pair, policy().race) is None
+    assert witness_item(replace(pair, context=replace(pair.context, stage="qualifying")), RULES.race) is None
+
+
+# -- voids
+def test_a_problem_is_void_if_and_only_if_the_control_lacks_results_on_it():
+    lacking = {(DRAWN[0], "val-a"), (DRAWN[0], "val-b"), (DRAWN[1], "val-c")}
+    record = settle(raced(ABC, SOLVES, lacks_control=lambda problem_id, who: (problem_id, who) in lacking))
+    assert (record.state, record.void) == ("settled", (DRAWN[0],))
+    assert {row.problems for row in record.standings} == {9}
+
+
+def test_more_than_a_tenth_without_the_control_cancels_and_nothing_of_the_control_at_all_too():
+    record = settle(raced(ABC, SOLVES, lacks_control=lambda problem_id, _: problem_id in DRAWN[:2]))
+    assert (record.state, record.reason) == ("cancelled", "2 of 10 problems are void")
+    nothing = settle(raced(ABC, SOLVES, lacks_control=lambda *_: True))
+    assert (nothing.state, nothing.reason) == ("cancelled", "no validator gave a result")
+
+
+def test_a_success_of_the_control_without_its_verdict_is_no_result():
+    made = raced(ABC, SOLVES)
+    control = control_of(RULES).subject
+    unjudged = tuple(row for row in made.verdicts if row.record.subject != control)
+    assert settle(replace(made, verdicts=unjudged)).state == "cancelled"
+
+
+def test_the_control_stands_nowhere_and_is_paid_nothing():
+    record = settle(raced(ABC, SOLVES))
+    assert set(rows(record)) == {"v-a", "v-b", "v-c"}
+    assert record.inputs is not None and len(record.inputs.field) == 3
+    assert not any(candidate.subject.is_control for candidate in record.inputs.field)
+    uids = {neuron.hotkey: neuron.uid for neuron in raced(ABC, SOLVES).metagraph.neurons}
+    assert set(record.uids) <= {0, *(uids[row.miner_hotkey] for row in record.standings)}
+
+
+def chaos(seed: int, share: float) -> tuple[Callable[..., object], Callable[..., int]]:
+    """What sybils do: anything, at any validator."""
+
+    def outcomes(agent: str, problem_id: str, validator: str) -> tuple[bool, int] | None:
+        dice = random.Random(f"{seed} outcome {agent} {problem_id} {validator}")
+        return None if dice.random() < share else (dice.random() < 0.5, dice.choice((1_000, 9_000)))
+
+    def faults(agent: str, problem_id: str, validator: str) -> int:
+        dice = random.Random(f"{seed} fault {agent} {problem_id} {validator}")
+        return dice.choice((0, 1, 2, 5, -1, -5)) if dice.random() < share else 0
+
+    return outcomes, faults
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    sybils=st.integers(1, 12),
+    share=st.sampled_from((0.1, 0.5, 1.0)),
+    count=st.sampled_from((1, 2, 3, 5)),
+)
+def test_no_number_of_agents_with_any_faults_voids_a_problem_or_changes_anothers_score(seed, sybils, share, count):
+    validators = tuple(f"val-{letter}" for letter in "abcde"[:count])
+    wild, wild_faults = chaos(seed, share)
+    mild, mild_faults = chaos(seed, 0.05)
+
+    def outcomes(agent: str, *where: str):
+        return wild(agent, *where) if agent.startswith("v-sybil") else mild(agent, *where)
+
+    def faults(agent: str, *where: str):
+        return wild_faults(agent, *where) if agent.startswith("v-sybil") else mild_faults(agent, *where)
+
+    added = tuple(candidate(f"sybil{number}") for number in range(sybils))
+    without = settle(raced(ABC, outcomes, faults, validators=validators))
+    beside = settle(raced((*ABC, *added), outcomes, faults, validators=validators))
+    assert beside.void == without.void == ()
+    assert beside.state == without.state == "settled"
+    for agent, row in rows(without).items():
+        assert about(rows(beside)[agent]) == about(row)
+
+
+# -- faults
+def at(agents: set[str], problems: set[str], validators: set[str], met: int) -> Callable[[str, str, str], int]:
+    return lambda agent, problem_id, validator: (
+        met if agent in agents and problem_id in problems and validator in validators else 0
+    )
+
+
+@pytest.mark.parametrize("met", [-1, -5, 2, 5])
+def test_a_fault_that_two_validators_met_scores_0_and_is_published_as_faulted(met):
+    record = settle(raced(ABC, SOLVES, at({"v-a"}, {DRAWN[0]}, {"val-a", "val-b"}, met)))
+    assert (rows(record)["v-a"].race_score_e4, rows(record)["v-a"].faulted) == (7_000, 1)
+    assert (rows(record)["v-b"].race_score_e4, rows(record)["v-b"].faulted) == (5_000, 0)
+    assert record.void == ()
+
+
+@pytest.mark.parametrize("met", [-1, -5, 2, 5])
+@pytest.mark.parametrize("validator", VALS)
+def test_a_fault_that_one_validator_claims_changes_nothing_for_an_agent_the_others_agree_on(met, validator):
+    record = settle(raced(ABC, SOLVES, at({"v-a"}, set(DRAWN), {validator}, met)))
+    assert [about(row) for row in record.standings] == [about(row) for row in settle(raced(ABC, SOLVES)).standings]
+
+
+def test_beside_one_fault_the_one_result_there_is_decides_and_absence_alone_is_missing():
+    def outcomes(agent: str, problem_id: str, validator: str):
+        return None if validator == "val-c" and agent == "v-a" else SOLVES(agent, problem_id, validator)
+
+    met = settle(raced(ABC, outcomes, at({"v-a"}, {DRAWN[0]}, {"val-b"}, -5)))
+    assert (rows(met)["v-a"].race_score_e4, rows(met)["v-a"].faulted, rows(met)["v-a"].missing) == (8_000, 0, 0)
+
+    def absent(agent: str, problem_id: str, validator: str):
+        return None if agent == "v-a" and problem_id == DRAWN[0] else SOLVES(agent, problem_id, validator)
+
+    lacking = settle(raced(ABC, absent))
+    assert (rows(lacking)["v-a"].race_score_e4, rows(lacking)["v-a"].missing, lacking.void) == (7_000, 1, ())
+
+
+def test_one_result_decides_where_others_show_nothing_and_not_where_one_tried():
+    def shown(agent: str, problem_id: str, validator: str):
+        is_withheld = agent == "v-a" and validator != "val-a"
+        return None if is_withheld else SOLVES(agent, problem_id, validator)
+
+    logs = tuple(CountedLog(validator=each, note_sha256="", size=1_000_000, root="") for each in VALS)
+    kept = settle(raced(ABC, shown, logs=logs))
+    assert (rows(kept)["v-a"].race_score_e4, rows(kept)["v-a"].missing) == (8_000, 0)
+    made = raced(ABC, shown, logs=logs)
+    refused = tuple(attempt(ABC[0], problem_id, "val-b", 70_000, code="U3002") for problem_id in DRAWN[:3])
+    tried = settle(replace(made, attempts=refused))
+    assert (rows(tried)["v-a"].race_score_e4, rows(tried)["v-a"].missing) == (5_000, 3)
+
+
+def test_a_lone_validator_charges_a_fault_by_its_control_alone():
+    closing = at({"v-a"}, {DRAWN[0]}, {"val-a"}, -5)
+    charged = settle(raced(ABC, SOLVES, closing, validators=("val-a",)))
+    assert (rows(charged)["v-a"].race_score_e4, rows(charged)["v-a"].faulted) == (7_000, 1)
+    unseen = settle(raced(ABC, SOLVES, closing, validators=("val-a",), lacks_witness=lambda *_: True))
+    assert (rows(unseen)["v-a"].faulted, rows(unseen)["v-a"].missing) == (0, 1)
+
+
+def test_a_fault_stands_against_no_agent_where_the_control_failed_before_or_after_it():
+    everywhere = at({"v-a"}, {DRAWN[0]}, set(VALS), 3)
+    fair = about(rows(settle(raced(ABC, SOLVES, rules=STRICT)))["v-a"])
+    assert about(rows(settle(raced(ABC, SOLVES, everywhere, rules=STRICT)))["v-a"]) != fair
+    unseen = raced(ABC, SOLVES, everywhere, rules=STRICT, lacks_witness=lambda *_: True)
+    assert about(rows(settle(unseen))["v-a"]) == fair
+    made = raced(ABC, SOLVES, everywhere, rules=STRICT)
+    for who in (control_of(STRICT), witness_of(STRICT, "v-a")):
+        ill = tuple(attempt(who, DRAWN[0], validator, 100_000, is_closing=True) for validator in VALS)
+        assert about(rows(settle(replace(made, attempts=(*made.attempts, *ill))))["v-a"]) == fair
+    early = tuple(
+        replace(row, seq=0) if row.record.subject == witness_of(STRICT, "v-a").subject else row
+        for row in made.evaluations
+    )
+    assert about(rows(settle(replace(made, evaluations=early)))["v-a"]) == fair
+
+
+def test_a_single_fault_with_a_result_after_it_is_forgiven_on_one_problem_in_a_hundred():
+    for many, faulted in ((1, 0), (2, 1), (10, 9)):
+        record = settle(raced(ABC, SOLVES, at({"v-a"}, set(DRAWN[:many]), set(VALS), 1)))
+        assert rows(record)["v-a"].faulted == faulted
+    assert PAPER.race.forgiven_e4 * PAPER.race.problems <= 10_000
+
+
+def test_a_broken_problem_is_nobodys_fault():
+    made = raced(ABC, lambda *_: None)
+    broken = tuple(
+        attempt(who, DRAWN[0], validator, 50_000 + number, is_closing=True, code="P4006")
+        for number, who in enumerate(ABC)
+        for validator in VALS
+    )
+    record = settle(replace(made, attempts=broken))
+    assert {row.faulted for row in record.standings} == {0}
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.sampled_from((0, 1_900, 5_900, 10_000)), min_size=5, max_size=5),
+    st.lists(st.booleans(), min_size=5, max_size=5),
+    st.sampled_from(((1, 1), (2, 1), (2, 2), (3, 2), (3, 3), (5, 2), (5, 3))),
+    st.integers(0, 2),
+)
+def test_throwing_results_away_never_pays(qualities, thrown, sizes, more):
+    """Whatever an agent would have got at each validator, and whichever of it it throws away, the faults stand in the
+    places of what was thrown, and no stand-in fills them."""
+    copies, required = sizes
+    validators = tuple(f"val-{letter}" for letter in "abcde"[: min(5, copies + more)])
+    rules = controlled(validators_per_problem=copies, results_required=required, forgiven_e4=0)
+    quality = dict(zip(validators, qualities, strict=False))
+    threw = dict(zip(validators, thrown, strict=False))
+
+    def outcomes(agent: str, problem_id: str, validator: str):
+        return quality[validator] > 0, max(1_000, quality[validator])
+
+    def lucky(agent: str, problem_id: str, validator: str):
+        return True, 10_000  # at the second try
+
+    def faults(agent: str, problem_id: str, validator: str) -> int:
+        return int(threw[validator])
+
+    def gambled(agent: str, problem_id: str, validator: str):
+        return (lucky if threw[validator] else outcomes)(agent, problem_id, validator)
+
+    fair = settle(raced(ABC[:1], outcomes, rules=rules, validators=validators)).standings[0]
+    gamble = settle(raced(ABC[:1], gambled, faults, rules=rules, validators=validators)).standings[0]
+    assert gamble.race_score_e4 <= fair.race_score_e4
+    assert gamble.agentic_share_e4 <= fair.agentic_share_e4
+
+
+def test_a_fault_is_no_way_to_drop_a_lost_problem_from_a_duel():
+    def score(*scores: int | None) -> AgentScore:
+        problems = tuple(
+            ProblemScore(problem_id=f"p{n}", state="faulted" if each is None else "scored", score_e4=each or 0)
+            for n, each in enumerate(scores)
+        )
+        return AgentScore(candidate=candidate("x"), problems=problems)
+
+    top = score(10_000, 10_000, 0)
+    assert duel(score(0, None, 10_000), top, is_strict=True) == duel(score(0, 0, 10_000), top) == (1, 2)
+    assert duel(score(0, None, 10_000), top) == (1, 1)
+
+
+# -- which rule, and again from records
+def test_a_policy_without_a_control_agent_settles_as_before():
+    rules = policy(DEMO, validators_per_problem=3, results_required=2)
+    made = raced(ABC, SOLVES, at({"v-a", "v-b"}, {DRAWN[0]}, set(VALS), -5), lacks_control=lambda *_: True,
+                 lacks_witness=lambda *_: True, rules=controlled())  # fmt: skip
+    old = replace(made, policy=rules, recorded_under=controlled().policy_sha256)
+    record = settle(old)
+    assert record.void == (DRAWN[0],)
+    assert record.record_set_sha256 == settle(replace(old, attempts=())).record_set_sha256
+    assert all(row.faulted is msgspec.UNSET for row in record.standings)
+    assert b"faulted" not in canonical_bytes(record)
+
+
+def test_a_race_is_settled_again_from_records_and_a_withheld_fault_is_named():
+    made = raced(ABC, SOLVES, chaos(7, 0.3)[1])
+    record = settle(made)
+    again = inputs_again(record, made.evaluations, made.verdicts, attempts=made.attempts)
+    assert canonical_bytes(settle(again)) == canonical_bytes(record)
+    fewer = inputs_again(record, made.evaluations, made.verdicts, attempts=made.attempts[1:])
+    assert "record_set_sha256" in differences(settle(fewer), record)
+
+
+def test_a_fault_that_nothing_followed_may_be_late_and_is_in_no_record_set():
+    made = raced(ABC, SOLVES)
+    late = attempt(ABC[0], DRAWN[0], "val-a", 90_000)
+    assert settle(replace(made, attempts=(late,))) == settle(made)
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=20, deadline=None)
+def test_equal_records_in_any_order_give_equal_bytes(seed):
+    made = raced(ABC, SOLVES, chaos(3, 0.3)[1])
+    dice = random.Random(seed)
+    names = ("evaluations", "verdicts", "attempts", "field", "validators")
+    mixed = replace(made, **{name: tuple(dice.sample(getattr(made, name), len(getattr(made, name)))) for name in names})
+    assert canonical_bytes(settle(mixed)) == canonical_bytes(settle(made))
+
+
+def test_honest_races_are_the_same_with_and_without_a_control_agent():
+    controlled_rows = settle(raced(ABC, SOLVES, no_faults)).standings
+    rules = policy(validators_per_problem=3, results_required=2)
+    plain = settle(replace(raced(ABC, SOLVES, no_faults), policy=rules, recorded_under=RULES.policy_sha256)).standings
+    assert [replace(row, faulted=msgspec.UNSET) for row in controlled_rows] == list(plain)
