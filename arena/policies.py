@@ -8,6 +8,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from arena.policy import (
+    AdmissionRules,
     CooldownRules,
     GuestRules,
     Policy,
@@ -44,6 +45,7 @@ PAPER = Policy(
     name="paper",
     inference=InferenceRules(models=OPEN_MODELS),
     rubric=Rubric(models=JUDGE_MODELS, prompt_sha256=REASONING_1_PROMPT_SHA256),
+    admission=AdmissionRules(rule="agreed"),
 )
 
 SN15_2026_08 = replace(

@@ -2,7 +2,7 @@
 
 Promise: pure. Each validator speaks for itself: a verdict counts for the evaluation of its own validator alone, and the
 first verdict on a body is the one that counts. Qualifying never ends: what it needs of records is kept, not the records
-(`compact`), and of an agent that was decided nothing (`forget`).
+(`compact`), and of an agent that was decided nothing (`forget`). What the gate said of it stays: cooldowns follow.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from sys import intern
 
 from arena.race.model import CountedEvaluation, CountedVerdict
 from arena.race.qualify import QualifyingResult
-from arena.records.model import AttemptRecord, EvaluationRecord, Payload, VerdictRecord
+from arena.race.words import GateWord, next_word
+from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, Payload, Subject, VerdictRecord
 from judge.verdict import Verdict
 from problems.errors import Owner
 from problems.outcome import OutcomeScore
@@ -23,11 +24,13 @@ _REFUSED = "U3021"
 
 
 class RaceRecords:
-    """Evaluations, verdicts and closings of one race (or of qualifying), in the order they were taken."""
+    """Evaluations, verdicts and closings of one race (or of qualifying), in the order they were taken; and for
+    qualifying what gates say of submissions: by submission, then by validator."""
 
     def __init__(self) -> None:
         self.evaluations: list[CountedEvaluation] = []
         self.verdicts: list[CountedVerdict] = []
+        self.words: dict[Subject, dict[str, GateWord]] = {}
         self._first: dict[tuple[str, str], Verdict] = {}  # by validator and body
         self._refusals: Counter[tuple[str, str]] = Counter()  # by validator and body
         self._of_agent: dict[str, list[CountedEvaluation]] = {}
@@ -53,6 +56,11 @@ class RaceRecords:
             owner = payload.failure.owner if payload.failure else Owner.VALIDATOR
             closings = self._closings.setdefault(payload.subject.agent_version_id, {})
             closings[validator, payload.context.problem_id] = owner
+        elif isinstance(payload, GateRecord):
+            said = self.words.get(payload.subject, {})
+            word = next_word(said.get(validator), payload)
+            if word is not None:
+                self.words.setdefault(payload.subject, said)[validator] = word
 
     def owed(self, validator: str) -> list[CountedEvaluation]:
         """A validator's evaluations with an outcome and no verdict yet, successes first, then oldest first.
