@@ -73,6 +73,7 @@ DEMO = replace(
     rubric=Rubric(models=("scripted-judge",), prompt_sha256=REASONING_1_PROMPT_SHA256),
     cooldown=CooldownRules(accepted_blocks=2, integrity_blocks=2, security_blocks=1),
     qualifying=QualifyingRules(problems=12),
+    admission=AdmissionRules(),
     race=RaceRules(
         closes_after_ms=15_000,
         qualifying_grace_ms=120_000,

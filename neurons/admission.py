@@ -19,7 +19,7 @@ from arena.gate.similarity import Neighbour, Shingles, fingerprint
 from arena.policy import AdmissionRules
 from arena.race.field import FieldStanding
 from arena.race.words import GateWord, hold_ends, next_word, outcome_at
-from arena.records.model import GateRecord, Subject
+from arena.records.model import GateRecord, Hold, Subject
 from arena.store.port import StoredSubmission, SubmissionState
 from arena.submissions.inbox import AgreedStanding, Inbox
 from arena.submissions.neighbours import Neighbourhood, commitment_order, hashes_before, neighbourhood
@@ -245,7 +245,7 @@ def tell_miners(inbox: Inbox, rows: Iterable[FieldStanding]) -> None:
             inbox.put_receipt(replace(receipt, agreed=agreed_standing(row)))
 
 
-def _hold(report: GateReport | None) -> str:
+def _hold(report: GateReport | None) -> Hold:
     """What a report holds its agent for: `likeness` before any heuristic, since only that one does not run out."""
     if report is None or report.outcome != "review":
         return ""

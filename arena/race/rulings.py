@@ -80,16 +80,15 @@ def rulings(
 ) -> dict[Subject, Ruling]:
     """What follows for every submission that enough validators know, committed by the closing block.
 
-    `permitted` are the race's validators, `slots` the commitments of the subnet's hotkeys at the closing block. What
-    fewer know is no submission: nobody can be refused for it, or enter by it.
+    `permitted` are the race's validators, `slots` the commitments of the subnet's hotkeys at the closing block, none of
+    them later, and no submission later than its slot. What fewer know is no submission: nobody can be refused for it, or enter by it.
     """
     speakers = len(speakers_of(words, permitted))
     needed = more_than_half(speakers, words_floor(policy, len(permitted)))
     known: dict[Subject, list[GateWord]] = {}
     for subject, said in words.items():
         counted = [word for validator, word in said.items() if validator in permitted]
-        is_in_time = subject.commitment_block <= closing_block and is_possible(subject, slots, is_repeatable=True)
-        if is_in_time and len(counted) >= needed:
+        if len(counted) >= needed and is_possible(subject, slots, is_repeatable=True):
             known[subject] = counted
     allowed = _cooldowns(known, policy)
     policy_sha256, found = policy.policy_sha256, {}

@@ -33,11 +33,11 @@ class GateWord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def next_word(before: GateWord | None, record: GateRecord) -> GateWord | None:
-    """A validator's word after one more record. A person's word on what was not held says nothing."""
+    """A validator's word after one more record. What a person decides before the gate has spoken says nothing."""
     if record.decided_by == "gate":
         is_same_hold = before is not None and record.outcome == before.said.outcome and record.hold == before.said.hold
         return GateWord(said=record, decided=before.decided if before is not None and is_same_hold else "")
-    if before is None or before.said.outcome != "review" or record.outcome == "review":
+    if before is None or record.outcome == "review":
         return before
     return replace(before, decided=record.outcome)
 

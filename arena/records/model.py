@@ -21,6 +21,7 @@ RECORD_VERSION = 1
 SIGNATURE_DOMAIN = b"agent-arena/record/1"
 
 Stage = Literal["qualifying", "race", "local"]
+Hold = Literal["", "heuristic", "likeness"]
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,7 +226,7 @@ class GateRecord(msgspec.Struct, frozen=True, kw_only=True, tag="gate", tag_fiel
     decided_by: Literal["gate", "person"]
     outcome: Literal["accept", "review", "reject"]
     severity: Literal["", "integrity", "security", "form"] = ""  # of a rejection by the gate
-    hold: Literal["", "heuristic", "likeness"] = ""  # of a review: what it was held for
+    hold: Hold = ""  # of a review: what it was held for
     rules_version: str = ""
     knowledge_sha256: str = ""  # catalogue ids, known texts and published agents that it was compared with
     neighbours_sha256: str = ""  # the submissions of other hotkeys that were committed earlier

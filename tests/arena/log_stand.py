@@ -183,6 +183,11 @@ def gate(number: int, decided_by: str = "gate", outcome: str = "review") -> Gate
     return GateRecord(subject=SUBJECT, policy_sha256="e5", rules_version=rules, **said, **hashes)
 
 
+def accepted(who: Subject, policy_sha256: str) -> GateRecord:
+    """What a validator says of an agent that its gate let through."""
+    return GateRecord(subject=who, policy_sha256=policy_sha256, decided_by="gate", outcome="accept")
+
+
 def settlement(race_id: str = "r1") -> SettlementRecord:
     row = Standing(
         rank=1,

@@ -23,6 +23,7 @@ from arena.exchange.held import HeldFolder
 from arena.exchange.local_peers import LocalPeers
 from arena.exchange.pull import Puller
 from arena.exchange.sources import SourceShelf
+from arena.policies import PAPER
 from arena.race.items import qualifying_items
 from arena.race.state import RaceState
 from arena.records.model import Subject
@@ -35,12 +36,14 @@ from neurons.race_log import QUALIFYING, RaceLog
 from neurons.race_together import Sharing
 from neurons.weights_loop import WeightsLoop
 from problems.synthesis import synthesize
+from tests.arena import log_stand
 from tests.neurons.clock_stand import CATALOGUE, POLICY, START_MS, SUITE, Desk, Outcome, Time
 
 HOUR_MS = 3_600_000
 DAILY = replace(
     POLICY,
     name="daily",
+    admission=PAPER.admission,
     race=replace(
         POLICY.race,
         closes_after_ms=None,
@@ -121,6 +124,7 @@ class SharedDesk(Desk):
         await self.store.enqueue(qualifying_items(subject, [problem.problem_id for problem in SUITE], self.policy))
         await self.work(lambda _: True, stages=("qualifying",))
         await self.store.set_submission_state(subject.agent_version_id, "qualified")
+        await self.node.sequencer.append([log_stand.accepted(subject, self.policy.policy_sha256)])
 
     async def turn(self) -> None:
         """One turn of every loop."""
