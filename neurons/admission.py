@@ -253,4 +253,5 @@ def _hold(report: GateReport | None) -> Hold:
 
 
 def _comparable(stored: Iterable[StoredSubmission]) -> list[Subject]:
-    return [each.subject for each in stored if each.state != "rejected"]
+    """All but what the gate rejects: what a person rejects here, others may not, and it was committed all the same."""
+    return [each.subject for each in stored if each.state != "rejected" or _hold(read_report(each))]

@@ -80,8 +80,8 @@ def rulings(
 ) -> dict[Subject, Ruling]:
     """What follows for every submission that enough validators know, committed by the closing block.
 
-    `permitted` are the race's validators, `slots` the commitments of the subnet's hotkeys at the closing block, none of
-    them later, and no submission later than its slot. What fewer know is no submission: nobody can be refused for it, or enter by it.
+    `permitted` are the race's validators, `slots` the commitments of the subnet's hotkeys at the closing block: no
+    submission is later than its slot. What fewer know is none: nobody can be refused for it, or enter by it.
     """
     speakers = len(speakers_of(words, permitted))
     needed = more_than_half(speakers, words_floor(policy, len(permitted)))

@@ -24,8 +24,8 @@ class Neighbourhood(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def commitment_order(subject: Subject) -> tuple[int, str]:
-    """Where a submission stands: by the block of its commitment, within one block by the commitment itself."""
-    return subject.commitment_block, subject.commitment_sha256
+    """Where a submission stands: by the block of its commitment, within one block by its version's hash."""
+    return subject.commitment_block, subject.agent_version_id
 
 
 def hashes_before(subjects: Iterable[Subject]) -> dict[str, str]:
