@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from arena.race.candidates import select_candidates
 from arena.race.rulings import asked_count, more_than_half, rulings, words_floor
 from arena.race.words import outcome_at
 from arena.records.model import Subject
@@ -30,6 +31,7 @@ from tests.arena.admission_stand import (
     submission,
     suite_rows,
 )
+from tests.arena.agreement_world import HOUR_MS, PLAN, run
 
 NAMES = ("val-a", "val-b", "val-c", "val-d", "val-e")
 
@@ -347,6 +349,32 @@ def test_random_liars_below_the_threshold_change_no_field():
             RULES,
         )
         assert {ruling.subject for ruling in ruled.values()} == set(miners)
+
+
+# -- through the whole machine: which logs count is agreed on, too
+@pytest.mark.parametrize(("honest", "liars"), [(3, 0), (2, 1), (3, 2), (4, 1)])
+def test_honest_validators_fix_one_field_whatever_liars_say_show_and_anchor(honest, liars):
+    names, fixed = NAMES[: honest + liars], 0
+    for seed in range(10):
+        logs = world(MINERS, honest, liars, seed)
+
+        def field_of(counted, validators, logs=logs):
+            kept = {log.validator: logs[log.validator] for log in counted}
+            rows = standings(kept, validators, slots_of(MINERS))
+            return select_candidates([row.candidate for row in rows if row.candidate], CLOSING)
+
+        network = run(
+            dict.fromkeys(names[:honest], 10),
+            dict.fromkeys(names[honest:], 5),
+            seed,
+            loss=0.2,
+            wakes_ms={"val-a": PLAN.closing_ms + HOUR_MS // 4 if seed % 2 else 0},
+            field_of=field_of,
+        )
+        fields = [member.state.field.field for member in network.members.values() if member.state.field]
+        assert all([each.subject for each in field] == [GOOD] for field in fields), seed
+        fixed += len(fields)
+    assert fixed >= 9 * honest
 
 
 def test_the_policy_hash_that_words_name_is_the_races():
