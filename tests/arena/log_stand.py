@@ -183,9 +183,10 @@ def gate(number: int, decided_by: str = "gate", outcome: str = "review") -> Gate
     return GateRecord(subject=SUBJECT, policy_sha256="e5", rules_version=rules, **said, **hashes)
 
 
-def accepted(who: Subject, policy_sha256: str) -> GateRecord:
-    """What a validator says of an agent that its gate let through."""
-    return GateRecord(subject=who, policy_sha256=policy_sha256, decided_by="gate", outcome="accept")
+def gate_word(who: Subject, policy_sha256: str, outcome: str = "accept") -> GateRecord:
+    """What a validator says of an agent that its gate let through, or not."""
+    severity = "integrity" if outcome == "reject" else ""
+    return GateRecord(subject=who, policy_sha256=policy_sha256, decided_by="gate", outcome=outcome, severity=severity)
 
 
 def settlement(race_id: str = "r1") -> SettlementRecord:

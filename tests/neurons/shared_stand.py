@@ -7,7 +7,7 @@ batches and their desks.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -77,6 +77,7 @@ class SharedDesk(Desk):
     def __init__(self, store: Store, signer: Signer, folder: Path, time: Time, chain: LocalSubtensor) -> None:
         self.is_absent = False
         self.solves: Outcome = lambda lease: "good" in self.names.get(lease.item.subject.agent_version_id, "")
+        self.gate: Callable[[str], str] = lambda name: "accept"
         self.names: dict[str, str] = {}
         self._own = folder / signer.hotkey
         self._own.mkdir()
@@ -124,7 +125,8 @@ class SharedDesk(Desk):
         await self.store.enqueue(qualifying_items(subject, [problem.problem_id for problem in SUITE], self.policy))
         await self.work(lambda _: True, stages=("qualifying",))
         await self.store.set_submission_state(subject.agent_version_id, "qualified")
-        await self.node.sequencer.append([log_stand.accepted(subject, self.policy.policy_sha256)])
+        said = log_stand.gate_word(subject, self.policy.policy_sha256, self.gate(submission.name))
+        await self.node.sequencer.append([said])
 
     async def turn(self) -> None:
         """One turn of every loop."""
