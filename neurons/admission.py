@@ -96,10 +96,8 @@ class Admissions:
         for each in sorted(stored, key=lambda each: commitment_order(each.subject)):
             word = self._qualifying.own_word(each.subject)
             if self._is_due(each, word, known, hashes):
-                if left:
-                    left -= 1
-                    await self._inspect_again(each, word, stored, block)
-                is_whole = False
+                left -= 1
+                is_whole &= left >= 0 and not await self._inspect_again(each, word, stored, block)
             elif word is not None:
                 is_whole &= not await self._follow(each, word, block)
         return is_whole
@@ -118,9 +116,12 @@ class Admissions:
 
     async def _inspect_again(
         self, each: StoredSubmission, word: GateWord | None, stored: list[StoredSubmission], block: int
-    ) -> None:
-        agent = each.subject.agent_version_id
-        source = await self._node.store.source(agent) or ""
+    ) -> bool:
+        """Inspect a stored submission, say so and move it; False where its source is gone, and nothing can be said."""
+        source = await self._node.store.source(each.subject.agent_version_id)
+        if source is None:
+            self._node.log.error("the source is not stored", agent=each.subject.agent_version_id)
+            return False
         report, around = await self.inspect(each.subject, source, stored)
         record = verdict_record(each.subject, report, around, self._node.policy.policy_sha256)
         now = next_word(word, record)
@@ -129,6 +130,7 @@ class Admissions:
         await self._move(each, state, report)  # first: a state without its word is looked at again
         await self._node.sequencer.append([record])
         self._node.log.info("gate again", agent=each.name, outcome=report.outcome, state=state)
+        return True
 
     def _state_after(
         self, each: StoredSubmission, before: GateWord | None, now: GateWord, block: int

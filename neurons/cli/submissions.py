@@ -48,8 +48,8 @@ def list_submissions(
 def accept(agent: AgentArgument, state_dir: StateDirOption = None) -> None:
     """Let a reviewed submission qualify.
 
-    The running validator takes it up at its next turn and signs your decision into its log. Where several validators
-    share races, the agent races once more than half of them accept it, or once its hold has run out.
+    The running validator takes it up at its next turn. Where the policy admits by agreement, it also signs your
+    decision into its log: the agent races once more than half of the validators accept it, or its hold has run out.
     """
     asyncio.run(_decide(state_dir, agent, "accepted"))
 
@@ -58,8 +58,8 @@ def accept(agent: AgentArgument, state_dir: StateDirOption = None) -> None:
 def reject(agent: AgentArgument, state_dir: StateDirOption = None) -> None:
     """Reject a reviewed submission; its report stays with it.
 
-    The running validator signs your decision into its log. Where several validators share races, the agent is out once
-    more than half of them reject it.
+    Where the policy admits by agreement, the running validator signs your decision into its log: the agent is out once
+    more than half of the validators reject it.
     """
     asyncio.run(_decide(state_dir, agent, "rejected"))
 

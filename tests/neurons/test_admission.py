@@ -146,6 +146,54 @@ async def test_what_a_kill_left_unsaid_is_said_at_the_next_start(desk):
     assert said.knowledge_sha256 == desk.node.knowledge.inputs_sha256 and said.rules_version == RULES.gate.version
 
 
+async def test_a_kill_between_a_state_and_its_word_is_taken_for_no_persons_decision(desk, monkeypatch):
+    intake = restart(desk)
+    first, copy = await commit(desk, "first", LONG), await commit(desk, "copy", LONG)
+    desk.inbox.put(copy)
+    await turns(intake, 2)
+    desk.inbox.put(first)
+    append, left = desk.node.sequencer.append, [1]  # the word on the source that came late, then none any more
+
+    async def dying(payloads, *rest):
+        if not left:
+            raise _Killed
+        left.pop()
+        return await append(payloads, *rest)
+
+    monkeypatch.setattr(desk.node.sequencer, "append", dying)
+    with pytest.raises(_Killed):
+        await turns(intake)
+    assert await state(desk, copy) != "accepted" and len(await words(desk, copy.agent_version_id)) == 1
+    monkeypatch.undo()
+    await turns(restart(desk))
+    assert [each.decided_by for each in await words(desk, copy.agent_version_id)] == ["gate", "gate"]
+    assert (await words(desk, copy.agent_version_id))[-1].outcome != "accept"
+    assert await state(desk, copy) in ("review", "rejected")
+
+
+async def test_a_source_that_is_gone_holds_up_nothing_else(desk, monkeypatch):
+    made = await commit(desk, "plain", PLAIN)
+    intake = restart(desk)
+    desk.inbox.put(made)
+    await turns(intake, 1)
+    gone = replace((await desk.store.submissions())[0], state="accepted")
+    gone = replace(gone, subject=replace(gone.subject, agent_version_id="0e" * 32, miner_hotkey="5gone"))
+    await desk.store.put_submission(gone, PLAIN)
+    found = desk.store.source
+    monkeypatch.setattr(desk.store, "source", lambda agent: _nothing() if agent == "0e" * 32 else found(agent))
+    await turns(restart(desk), 2)
+    assert [row.state for row in await desk.store.submissions()] == ["accepted", "accepted"]
+    assert await words(desk, "0e" * 32) == []
+
+
+class _Killed(Exception):
+    """The process dies here."""
+
+
+async def _nothing() -> None:
+    return None
+
+
 async def test_a_policy_by_which_each_decides_alone_says_nothing(desk):
     made = await commit(desk, "plain", PLAIN)
     desk.start(POLICY)
