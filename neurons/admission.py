@@ -63,7 +63,7 @@ class Admissions:
         """Append the gate's verdict on a stored submission, under a policy by which it counts for others."""
         self._held = None
         if self._is_agreed:
-            record = verdict_record(subject, report, around, self._node.policy.policy_sha256)
+            record = self._verdict(subject, report, around)
             await self._node.sequencer.append([record])
 
     async def turn(self) -> None:
@@ -123,7 +123,7 @@ class Admissions:
             self._node.log.error("the source is not stored", agent=each.subject.agent_version_id)
             return False
         report, around = await self.inspect(each.subject, source, stored)
-        record = verdict_record(each.subject, report, around, self._node.policy.policy_sha256)
+        record = self._verdict(each.subject, report, around)
         now = next_word(word, record)
         assert now is not None, "the gate's own verdict is a word"
         state = self._state_after(each, word, now, block)
@@ -182,6 +182,20 @@ class Admissions:
         is_heuristic = _hold(read_report(each)) == "heuristic"
         return is_heuristic and block >= hold_ends(each.subject, self._node.policy.admission)
 
+    def _verdict(self, subject: Subject, report: GateReport, around: Neighbourhood) -> GateRecord:
+        """What is said of a submission by the gate's report: its outcome and inputs, and nothing that was found."""
+        return GateRecord(
+            subject=subject,
+            policy_sha256=self._node.policy.policy_sha256,
+            decided_by="gate",
+            outcome=report.outcome,
+            severity=report.severity or "",
+            hold=_hold(report),
+            rules_version=report.rules_version,
+            knowledge_sha256=self._node.knowledge.inputs_sha256,
+            neighbours_sha256=around.sha256,
+        )
+
     async def _neighbour(self, subject: Subject) -> Neighbour:
         """An agent as the similarity rule sees it; it was parsed in the gate's own process before."""
         agent = subject.agent_version_id
@@ -189,21 +203,6 @@ class Admissions:
             source = await self._node.store.source(agent) or ""
             self._shingles[agent] = await asyncio.to_thread(fingerprint, source)
         return Neighbour(agent_version_id=agent, shingles=self._shingles[agent])
-
-
-def verdict_record(subject: Subject, report: GateReport, around: Neighbourhood, policy_sha256: str) -> GateRecord:
-    """What a validator says of a submission by the gate's report: its outcome, and nothing that was found."""
-    return GateRecord(
-        subject=subject,
-        policy_sha256=policy_sha256,
-        decided_by="gate",
-        outcome=report.outcome,
-        severity=report.severity or "",
-        hold=_hold(report),
-        rules_version=report.rules_version,
-        knowledge_sha256=report.inputs_sha256,
-        neighbours_sha256=around.sha256,
-    )  # fmt: skip
 
 
 def read_report(submission: StoredSubmission) -> GateReport | None:
