@@ -8,6 +8,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from arena.policy import (
+    AdmissionRules,
     CooldownRules,
     GuestRules,
     Policy,
@@ -49,6 +50,7 @@ PAPER = Policy(
     limits=EpisodeLimits(result_bytes=8 << 20, trace_bytes=1 << 19, body_bytes=16 << 20, host_work=1_400_000_000),
     inference=InferenceRules(models=OPEN_MODELS, served_bytes=131_072),
     rubric=Rubric(rubric_id="reasoning/2", models=JUDGE_MODELS, prompt_sha256=REASONING_2_PROMPT_SHA256),
+    admission=AdmissionRules(rule="agreed"),
     qualifying=QualifyingRules(variant_blocks=5),
     race=RaceRules(control_sha256=CONTROL_SHA256, refused_attempts=3),
 )
@@ -78,6 +80,7 @@ DEMO = replace(
     rubric=replace(PAPER.rubric, models=("scripted-judge",)),
     cooldown=CooldownRules(accepted_blocks=2, integrity_blocks=2, security_blocks=1),
     qualifying=replace(PAPER.qualifying, problems=12),
+    admission=AdmissionRules(),
     race=replace(
         PAPER.race,
         closes_after_ms=15_000,

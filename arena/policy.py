@@ -44,6 +44,14 @@ class CooldownRules(msgspec.Struct, frozen=True, kw_only=True):
     security_blocks: int = 300
 
 
+class AdmissionRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose word lets an agent into a race that several validators share (`arena/race/AGREEMENT.md`)."""
+
+    rule: Literal["own", "agreed"] = "own"  # own: each validator's gate and cooldown; agreed: more than half say so
+    validators_asked: int = 5  # so many qualify an agent at once
+    hold_blocks: int = 7_200  # from the commitment; what the gate holds by a heuristic counts as accepted from then on
+
+
 class QualifyingRules(msgspec.Struct, frozen=True, kw_only=True):
     """The bar an agent must pass on the active public suite."""
 
@@ -131,6 +139,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     gate: GateRules = GateRules()
     cooldown: CooldownRules = CooldownRules()
     qualifying: QualifyingRules = QualifyingRules()
+    admission: AdmissionRules = AdmissionRules()
     race: RaceRules = RaceRules()
     promotion: PromotionRules = PromotionRules()
     weights: WeightRules = WeightRules()

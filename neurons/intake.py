@@ -14,16 +14,16 @@ from msgspec.structs import replace
 
 from arena.chain.block_times import BLOCK_MS
 from arena.chain.keys import verify
-from arena.gate.isolation import inspect_isolated
 from arena.gate.report import GateReport
-from arena.gate.similarity import Neighbour, Shingles, fingerprint
 from arena.race.assign import is_work_due, qualifying_order
 from arena.race.items import qualifying_items
+from arena.race.rulings import asked_count
 from arena.records.model import Subject
 from arena.store.port import StoredSubmission, SubmissionState
 from arena.submissions.admission import Admission, PastSubmission, admit, cooldown_class, next_allowed_block
 from arena.submissions.inbox import InboxEntry, Receipt
 from arena.submissions.model import SignedSubmission
+from neurons.admission import GATE_FAULTS, Admissions, held_until, read_report, shown_report
 from neurons.node import Node
 from neurons.race_log import QUALIFYING, RaceLog
 from neurons.turns import take_turns
@@ -32,7 +32,6 @@ from problems.errors import ArenaError
 
 TURN_S = 0.5
 ENTRY_WAIT_MS_MAX = 600_000
-GATE_FAULTS = frozenset({"V2004", "V2060"})
 _STATE_OF_OUTCOME: dict[str, SubmissionState] = {"accept": "accepted", "review": "review", "reject": "rejected"}
 
 
@@ -43,8 +42,8 @@ class Intake:
         self._node = node
         self._qualifying = qualifying
         self._waiting: dict[Path, tuple[int, int]] = {}  # tries so far, and when to try again (unix ms)
-        self._shingles: dict[str, Shingles] = {}  # by agent version id
         self._seeds = VariantSeeds(node.chain, node.policy)
+        self._admissions = Admissions(node, qualifying)
 
     async def run(self, drain: asyncio.Event) -> None:
         """Turn until drained. Raises only what no retry can mend."""
@@ -54,6 +53,7 @@ class Intake:
         """Answer what waits in the inbox, then decide the agents whose qualifying is over."""
         for entry in await asyncio.to_thread(self._node.inbox.pending):
             await self._try_to_answer(entry)
+        await self._admissions.turn()
         await self._enqueue_accepted()
         await self._decide_qualifying()
 
@@ -104,8 +104,6 @@ class Intake:
             return
         if self._node.sharing:  # before it is decided: who committed it may be asked for at any validator
             await asyncio.to_thread(self._node.sharing.shelf.put, submission)
-        report = await self._inspect(submission, stored)
-        state = _STATE_OF_OUTCOME[report.outcome]
         subject = Subject(
             agent_version_id=submission.agent_version_id,
             miner_hotkey=submission.hotkey,
@@ -113,6 +111,8 @@ class Intake:
             commitment_block=admission.submitted_block,
             commitment_sha256=submission.commitment_sha256,
         )
+        report, around = await self._admissions.inspect(subject, submission.source, stored)
+        state = _STATE_OF_OUTCOME[report.outcome]
         await self._node.store.put_submission(
             StoredSubmission(
                 subject=subject,
@@ -123,30 +123,14 @@ class Intake:
             ),
             submission.source,
         )
-        self._node.inbox.answer(entry, _receipt(submission, admission, state, report))
+        await self._admissions.say(subject, report, around)
+        until = held_until(report, subject, self._node.policy.admission)
+        self._node.inbox.answer(entry, replace(_receipt(submission, admission, state, report), held_until=until))
         self._node.log.info("gate", agent=submission.name, outcome=report.outcome, rules=_rules(report))
-
-    async def _inspect(self, submission: SignedSubmission, stored: list[StoredSubmission]) -> GateReport:
-        others = [
-            s.subject.agent_version_id
-            for s in stored
-            if s.subject.miner_hotkey != submission.hotkey and s.state != "rejected"
-        ]
-        neighbours = tuple([await self._neighbour(agent) for agent in others])
-        return await asyncio.to_thread(
-            inspect_isolated, submission.source, self._node.policy.gate, self._node.knowledge, neighbours
-        )
-
-    async def _neighbour(self, agent_version_id: str) -> Neighbour:
-        """An accepted agent as the similarity rule sees it; it was parsed in the gate's own process before."""
-        if agent_version_id not in self._shingles:
-            source = await self._node.store.source(agent_version_id) or ""
-            self._shingles[agent_version_id] = await asyncio.to_thread(fingerprint, source)
-        return Neighbour(agent_version_id=agent_version_id, shingles=self._shingles[agent_version_id])
 
     async def _receipt_again(self, known: StoredSubmission, stored: list[StoredSubmission]) -> Receipt:
         others = [s for s in stored if s.subject.agent_version_id != known.subject.agent_version_id]
-        past = _past([*others, known], known.subject.miner_hotkey)
+        past, report = _past([*others, known], known.subject.miner_hotkey), read_report(known)
         return Receipt(
             agent_version_id=known.subject.agent_version_id,
             name=known.name,
@@ -154,7 +138,7 @@ class Intake:
             state=known.state if known.state != "queued" else "accepted",
             submitted_block=known.submitted_block,
             next_allowed_block=next_allowed_block(past, self._node.policy.cooldown),
-            report=_read_report(known),
+            report=shown_report(report) if report else None,
         )
 
     async def _enqueue_accepted(self) -> None:
@@ -176,7 +160,7 @@ class Intake:
         return is_work_due(
             qualifying_order(submission.subject.agent_version_id, sharing.permits.hotkeys),
             self._node.signer.hotkey,
-            rules.qualifying.validators_asked,
+            asked_count(rules, len(sharing.permits.hotkeys)),
             rules.qualifying.validators_required,
             {},
             (block - submission.submitted_block) * BLOCK_MS,
@@ -208,14 +192,10 @@ class Intake:
 
 def _past(stored: list[StoredSubmission], hotkey: str) -> tuple[PastSubmission, ...]:
     return tuple(
-        PastSubmission(block=s.submitted_block, ended=cooldown_class(_read_report(s)))
+        PastSubmission(block=s.submitted_block, ended=cooldown_class(read_report(s)))
         for s in stored
         if s.subject.miner_hotkey == hotkey
     )
-
-
-def _read_report(submission: StoredSubmission) -> GateReport | None:
-    return msgspec.json.decode(submission.report, type=GateReport) if submission.report else None
 
 
 def _receipt(
@@ -230,7 +210,7 @@ def _receipt(
             "submitted_block": admission.submitted_block,
             "next_allowed_block": admission.next_allowed_block,
             "failure": msgspec.to_builtins(admission.refusal or (report.failure if report else None)),
-            "report": msgspec.to_builtins(report),
+            "report": msgspec.to_builtins(shown_report(report) if report else None),
         },
         Receipt,
     )

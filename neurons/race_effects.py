@@ -31,6 +31,7 @@ from arena.race.events import (
     Settle,
 )
 from arena.race.model import Batch, Candidate, Top, describe_batch
+from arena.race.rulings import words_floor
 from arena.race.schedule import coming_closes_ms
 from arena.race.settle import settle
 from arena.race.state import RaceState, open_race, settlement_inputs
@@ -198,21 +199,23 @@ class RaceEffects:
         policy = _opened(state).policy
         await self._qualifying.refresh()
         top = succession(earlier).top
+        metagraph = await self._node.chain.metagraph(effect.closing_block)
+        validators = permitted_validators(metagraph)
+        is_enough = policy.admission.rule == "own" or words_floor(policy, len(validators)) <= 1
         candidates = []
         for submission in await self._node.store.submissions(("qualified",)):
             agent = submission.subject.agent_version_id
             found = self._qualifying.qualification(agent, self._suite, policy)
             is_incumbent = top is not None and agent == top.agent_version_id
-            if found.state == "qualified" or is_incumbent:
+            if (found.state == "qualified" and is_enough) or is_incumbent:
                 score_e4 = found.score_e4 or 0
                 candidates.append(
                     Candidate(subject=submission.subject, qualifying_score_e4=score_e4, is_incumbent=is_incumbent)
                 )
         eliminated = frozenset(succession(earlier).eliminated)
-        metagraph = await self._node.chain.metagraph(effect.closing_block)
         return FieldFixed(
             field=select_candidates(candidates, effect.closing_block, eliminated),
-            validators=permitted_validators(metagraph),
+            validators=validators,
             incumbent=top,
         )
 

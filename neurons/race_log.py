@@ -16,8 +16,9 @@ from arena.policy import Policy
 from arena.race.fold import REFUSALS_MAX, RaceRecords, is_success
 from arena.race.model import CountedAttempt, CountedEvaluation, CountedVerdict
 from arena.race.qualify import Qualification, qualify
+from arena.race.words import GateWord
 from arena.records.body import decode_content
-from arena.records.model import ReleaseRecord, SettlementRecord, SignedRecord
+from arena.records.model import ReleaseRecord, SettlementRecord, SignedRecord, Subject
 from arena.store.port import Store
 
 __all__ = ["QUALIFYING", "REFUSALS_MAX", "RaceLog"]
@@ -70,6 +71,10 @@ class RaceLog:
                         if self._fresh >= COMPACT_EVERY:
                             self._compact()
             self._compact()
+
+    def own_word(self, subject: Subject) -> GateWord | None:
+        """What this validator said last of a submission, or None."""
+        return self._records.words.get(subject, {}).get(self._store.validator)
 
     def owed(self, validator: str) -> list[CountedEvaluation]:
         """A validator's evaluations that wait for a verdict (`RaceRecords.owed`)."""

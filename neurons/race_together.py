@@ -35,7 +35,7 @@ from arena.race.events import (
     Settle,
     SettlementProposed,
 )
-from arena.race.field import qualified_candidates
+from arena.race.field import field_standings, qualified_candidates
 from arena.race.fold import RaceRecords
 from arena.race.model import Candidate
 from arena.race.quorum import countersign_value
@@ -50,6 +50,7 @@ from arena.records.anchors import note_sha256
 from arena.records.body import decode_content
 from arena.records.checkpoint import read_checkpoint
 from arena.records.model import CountedLog, SettlementRecord
+from neurons.admission import tell_miners
 from neurons.checkpoints import CheckpointLoop
 from neurons.node import Node
 from problems.errors import ArenaError
@@ -283,7 +284,12 @@ class SharedEffects:
         assert closing is not None, "a field is fixed after the closing block was read"
         _, records = await self._counted(effect.logs or (), "field", state)
         before, validators = succession(earlier), validators_of(state)
-        found = qualified_candidates(records, validators, closing.commitments, self._suite, policy)
+        if policy.admission.rule == "agreed":
+            rows = field_standings(records, validators, closing.commitments, effect.closing_block, self._suite, policy)
+            found = tuple(row.candidate for row in rows if row.candidate is not None)
+            await asyncio.to_thread(tell_miners, self._node.inbox, rows)
+        else:
+            found = qualified_candidates(records, validators, closing.commitments, self._suite, policy)
         field = select_candidates(_with_incumbent(found, before), effect.closing_block, frozenset(before.eliminated))
         return FieldFixed(field=field, validators=validators, incumbent=before.top)
 

@@ -113,7 +113,7 @@ class Peers(Protocol):
 
     def rows(self, peer: Peer, validator: str, *, after_seq: int, to_seq: int, race_id: str) -> AsyncGenerator[LogRow]:
         """Rows after_seq+1 .. to_seq of a log, or the first of them: whole (without bodies) for records of `race_id`
-        ("" for qualifying) that count (evaluation, verdict, attempt), stubs for all others. Ask again behind the last
+        ("" for qualifying) that count (`arena.exchange.tally.counts`), stubs for all others. Ask again behind the last
         one for the rest."""
         ...
 

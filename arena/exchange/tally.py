@@ -18,12 +18,12 @@ from arena.export.assembly import signed_content
 from arena.records.chain import record_hash, signing_message
 from arena.records.log_check import LogStart
 from arena.records.merkle import MerkleFrontier
-from arena.records.model import AttemptRecord, EvaluationRecord, RecordContent, VerdictRecord
+from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, RecordContent, VerdictRecord
 from arena.store.port import Store
 from problems.errors import ArenaError
 
 TALLY_DOMAIN = "agent-arena/tally/1"
-COUNTED_KINDS = ("evaluation", "verdict", "attempt")
+COUNTED_KINDS = ("evaluation", "verdict", "attempt", "gate")
 _KEY_TYPE = b"\xffsr25519"
 _KEY_ID_BYTES, _NUMBER_BYTES, _HASH_BYTES, _SIGNATURE_BYTES = 4, 8, 32, 64
 _ZERO = "00" * _HASH_BYTES
@@ -31,12 +31,17 @@ _RACE = re.compile(r"[A-Za-z0-9_.-]{0,128}")
 
 
 def counts(content: RecordContent, size_bytes: int, race_id: str) -> bool:
-    """True for a record that is shown whole for a race ("": qualifying): an evaluation, a verdict or an attempt of it.
+    """True for a record that is shown whole for a race ("": qualifying): an evaluation, a verdict or an attempt of it,
+    and for qualifying also what the gate, or a person, said of a submission.
 
     `size_bytes` is the length of its content; one over `ROW_BYTES_MAX` never counts, for anybody.
     """
     payload = content.payload
-    if not isinstance(payload, EvaluationRecord | VerdictRecord | AttemptRecord) or size_bytes > ROW_BYTES_MAX:
+    if size_bytes > ROW_BYTES_MAX:
+        return False
+    if isinstance(payload, GateRecord):
+        return not race_id
+    if not isinstance(payload, EvaluationRecord | VerdictRecord | AttemptRecord):
         return False
     return payload.context.stage == ("race" if race_id else "qualifying") and payload.context.race_id == race_id
 

@@ -15,10 +15,12 @@ from arena.export.model import Cursor, Filters, Request, Withheld
 from arena.records.model import (
     AttemptRecord,
     EvaluationRecord,
+    GateRecord,
     RecordContent,
     ReleasedProblem,
     ReleaseRecord,
     SettlementRecord,
+    Subject,
     VerdictRecord,
 )
 from harness.trace import EvaluationBody
@@ -51,6 +53,9 @@ class Selection:
             state = settled_state(payload, is_released=payload.race_id in self._releases)
             withheld = reason_withheld("settlement", audience="public", state=state)
             is_asked = not self._request.filters.races or payload.race_id in self._request.filters.races
+        elif isinstance(payload, GateRecord):
+            withheld = reason_withheld("counts", audience="public", state="released")
+            is_asked = not self._request.filters.races and self._is_of_agent(subject)
         else:
             state, pool = standing_of(payload.context, self._releases)
             pools = self._request.pools
@@ -93,12 +98,16 @@ class Selection:
             return False  # no miner's work: whoever wants it asks for it by its id
         if filters.races and payload.context.race_id not in filters.races:
             return False
-        if filters.agents and not {subject.agent_version_id, subject.miner_hotkey} & set(filters.agents):
+        if not self._is_of_agent(payload.subject):
             return False
         if not isinstance(payload, EvaluationRecord):
             return True
         is_late_enough = self._from_ms is None or recorded_ms >= self._from_ms
         return is_late_enough and (self._to_ms is None or recorded_ms < self._to_ms)
+
+    def _is_of_agent(self, subject: Subject) -> bool:
+        asked = self._request.filters.agents
+        return not asked or bool({subject.agent_version_id, subject.miner_hotkey} & set(asked))
 
     def _is_exported(self, seq: int, race_id: str) -> bool:
         return seq <= self._start.exported_to and (not race_id or race_id in self._races)
@@ -109,6 +118,8 @@ def race_of(content: RecordContent) -> str:
     payload = content.payload
     if isinstance(payload, ReleaseRecord | SettlementRecord):
         return payload.race_id
+    if isinstance(payload, GateRecord):
+        return ""
     return payload.context.race_id if payload.context.stage == "race" else ""
 
 

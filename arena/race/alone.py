@@ -9,19 +9,21 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from arena.policy import Policy
+from arena.race.rulings import words_floor
 from arena.race.scores import results_needed
 
 
 def lone_race_refusal(policy: Policy, validators: Collection[str]) -> str | None:
     """Why one validator's own results can't qualify agents or settle a race, or None when they can.
 
-    `validators` hold a permit (`assign.permitted_validators`). A race asks for fewer results where fewer permits exist;
-    qualifying does not.
+    `validators` hold a permit (`assign.permitted_validators`). A race asks for fewer results where fewer permits exist,
+    and admission by agreement (`rulings.words_floor`) for fewer words; a policy's own number of qualifying validators
+    stays.
     """
-    if policy.qualifying.validators_required > 1:
+    required = words_floor(policy, len(validators))
+    if required > 1:
         return (
-            f"policy {policy.name} qualifies an agent by {policy.qualifying.validators_required} validators, "
-            "and this one sees only its own results"
+            f"policy {policy.name} qualifies an agent by {required} validators, and this one sees only its own results"
         )
     needed = results_needed(policy.race, len(validators))
     if needed > 1:

@@ -2,7 +2,7 @@
 
 Promise: pure. Each validator speaks for itself: a verdict counts for the evaluation of its own validator alone, and the
 first verdict on a body is the one that counts. Qualifying never ends: what it needs of records is kept, not the records
-(`compact`), and of an agent that was decided nothing (`forget`).
+(`compact`), and of an agent that was decided nothing (`forget`). What the gate said of it stays: cooldowns follow.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from sys import intern
 
 from arena.race.model import CountedAttempt, CountedEvaluation, CountedVerdict
 from arena.race.qualify import QualifyingResult
-from arena.records.model import AttemptRecord, EvaluationRecord, Payload, VerdictRecord
+from arena.race.words import GateWord, next_word
+from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, Payload, Subject, VerdictRecord
 from judge.verdict import Verdict
 from problems.errors import Owner
 from problems.outcome import OutcomeScore
@@ -23,12 +24,14 @@ _REFUSED = "U3021"
 
 
 class RaceRecords:
-    """Evaluations, verdicts and closings of one race (or of qualifying), in the order they were taken."""
+    """Evaluations, verdicts and closings of one race (or of qualifying), in the order they were taken; and for
+    qualifying what gates say of submissions: by submission, then by validator."""
 
     def __init__(self) -> None:
         self.evaluations: list[CountedEvaluation] = []
         self.verdicts: list[CountedVerdict] = []
         self.attempts: list[CountedAttempt] = []  # of a race: those that gave no result
+        self.words: dict[Subject, dict[str, GateWord]] = {}
         self._first: dict[tuple[str, str], Verdict] = {}  # by validator and body
         self._refusals: Counter[tuple[str, str]] = Counter()  # by validator and body
         self._of_agent: dict[str, list[CountedEvaluation]] = {}
@@ -54,6 +57,11 @@ class RaceRecords:
             self._take_attempt(
                 CountedAttempt(validator=validator, seq=seq, content_sha256=content_sha256, record=payload)
             )
+        elif isinstance(payload, GateRecord):
+            said = self.words.get(payload.subject, {})
+            word = next_word(said.get(validator), payload)
+            if word is not None:
+                self.words.setdefault(payload.subject, said)[validator] = word
 
     def _take_attempt(self, row: CountedAttempt) -> None:
         payload = row.record

@@ -22,10 +22,12 @@ from arena.records.model import (
     AttemptRecord,
     Context,
     EvaluationRecord,
+    GateRecord,
     Payload,
     ReleaseRecord,
     SettlementRecord,
     SignedRecord,
+    Subject,
     VerdictRecord,
 )
 from arena.records.report import Rule
@@ -100,7 +102,14 @@ class ReleaseFacts(msgspec.Struct, frozen=True, array_like=True, tag="release"):
     record: ReleaseRecord
 
 
-Facts = AttemptFacts | EvaluationFacts | VerdictFacts | SettlementFacts | ReleaseFacts
+class GateFacts(msgspec.Struct, frozen=True, array_like=True, tag="gate"):
+    """What a person's word refers to: the submission, as the gate's own word before it names it."""
+
+    subject: Subject
+    is_of_person: bool
+
+
+Facts = AttemptFacts | EvaluationFacts | VerdictFacts | SettlementFacts | ReleaseFacts | GateFacts
 
 
 class Finding(msgspec.Struct, frozen=True, array_like=True):
@@ -205,6 +214,8 @@ def _facts(payload: Payload) -> Facts:
             return SettlementFacts(payload)
         case ReleaseRecord():
             return ReleaseFacts(payload)
+        case GateRecord():
+            return GateFacts(payload.subject, payload.decided_by == "person")
 
 
 def _inspect_body(record: EvaluationRecord, entry: Entry) -> tuple[str, str]:

@@ -21,6 +21,7 @@ RECORD_VERSION = 1
 SIGNATURE_DOMAIN = b"agent-arena/record/1"
 
 Stage = Literal["qualifying", "race", "local"]
+Hold = Literal["", "heuristic", "likeness"]
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,7 +226,25 @@ class ReleaseRecord(msgspec.Struct, frozen=True, kw_only=True, tag="release", ta
     salt: str  # 32 bytes, hex
 
 
-Payload = EvaluationRecord | VerdictRecord | AttemptRecord | SettlementRecord | ReleaseRecord
+class GateRecord(msgspec.Struct, frozen=True, kw_only=True, tag="gate", tag_field="kind"):
+    """What one validator says of one submission: the gate's verdict, or a person's on one that the gate held.
+
+    The gate is deterministic, so the three hashes, the source's (in `subject`) and the rules' version are all it takes
+    to repeat a verdict. No finding stands here: a record is read by others while a winner's source is still closed.
+    """
+
+    subject: Subject
+    policy_sha256: str
+    decided_by: Literal["gate", "person"]
+    outcome: Literal["accept", "review", "reject"]
+    severity: Literal["", "integrity", "security", "form"] = ""  # of a rejection by the gate
+    hold: Hold = ""  # of a review: what it was held for
+    rules_version: str = ""
+    knowledge_sha256: str = ""  # catalogue ids, known texts and published agents that it was compared with
+    neighbours_sha256: str = ""  # the submissions of other hotkeys that were committed earlier
+
+
+Payload = EvaluationRecord | VerdictRecord | AttemptRecord | SettlementRecord | ReleaseRecord | GateRecord
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,11 +16,12 @@ from arena.records.inspection import (
     AttemptFacts,
     EvaluationFacts,
     Facts,
+    GateFacts,
     ReleaseFacts,
     SettlementFacts,
     VerdictFacts,
 )
-from arena.records.model import Context, ReleaseRecord, SettlementRecord
+from arena.records.model import Context, ReleaseRecord, SettlementRecord, Subject
 from arena.records.report import Rule
 
 Reference = tuple[str, int, Rule, str]  # validator, seq, rule, detail
@@ -45,6 +46,8 @@ class References:
         self._verdicts: dict[tuple[str, str], int] = {}  # validator, body -> first seq
         self._counted: dict[tuple[str, ...], int] = {}
         self._races: dict[tuple[str, str], _Race] = {}  # validator, race
+        self._gated: set[tuple[str, Subject]] = set()  # validator, submission
+        self._persons: dict[tuple[str, Subject], int] = {}  # persons' words before any of the gate -> seq
 
     def take(self, validator: str, seq: int, facts: Facts) -> tuple[Rule, str] | None:
         """Note one record; what is wrong with it beside the ones before, or None."""
@@ -71,6 +74,11 @@ class References:
                 if race.release:
                     return "release", f"record {race.release[0]} already releases race {facts.record.race_id}"
                 race.release = (seq, facts.record)
+            case GateFacts():
+                if not facts.is_of_person:
+                    self._gated.add((validator, facts.subject))
+                elif (validator, facts.subject) not in self._gated:
+                    self._persons.setdefault((validator, facts.subject), seq)
         return None
 
     def defects(self, whole: Collection[str]) -> Iterator[Reference]:
@@ -85,6 +93,9 @@ class References:
         for (validator, body), seq in self._verdicts.items():
             if validator in whole and (validator, body) not in self._evaluated:
                 yield validator, seq, "verdict", f"no evaluation names body {body}"
+        for (validator, subject), seq in self._persons.items():
+            if validator in whole:
+                yield validator, seq, "gate", f"no verdict of the gate on {subject.agent_version_id} stands before it"
         for (validator, _), race in self._races.items():
             for seq, rule, detail in _race_defects(race):
                 yield validator, seq, rule, detail

@@ -30,6 +30,7 @@ Rule = Literal[
     "double",  # two counted evaluations of one (agent version, problem) in one stage of one race
     "settlement",  # a race's records contradict its settlement, or it has two
     "release",  # a problem that the race's release does not name, or whose commitment its salt does not open
+    "gate",  # a person's word on a submission that the gate said nothing of
     "tail",  # the log is shorter or other than its head says
     "checkpoint",  # the log does not have the root that was signed for its size
     "anchor",  # the chain does not hold the checkpoint where it is said to

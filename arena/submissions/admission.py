@@ -6,8 +6,8 @@ cooldown counts between *commitment* blocks, not arrival times, because arrival 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 
@@ -20,12 +20,23 @@ from problems.errors import Failure
 
 CooldownClass = Literal["accepted", "integrity", "security", "form"]
 
+What = TypeVar("What")
+
 
 class PastSubmission(msgspec.Struct, frozen=True, kw_only=True):
     """An earlier submission of the same hotkey: the block of its commitment and how it ended."""
 
     block: int
     ended: CooldownClass
+
+
+class Submitted(msgspec.Struct, Generic[What], frozen=True, kw_only=True):
+    """One submission of a hotkey as the chain orders it, and the blocks that it costs when it counts."""
+
+    what: What
+    block: int
+    sha256: str  # the commitment: two of one block stand in the order of their hashes
+    cost_blocks: int
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +84,21 @@ def admit(
 def next_allowed_block(past: Sequence[PastSubmission], rules: CooldownRules) -> int:
     """The first block at which a new commitment counts; 0 for a hotkey without a past."""
     return max((entry.block + cooldown_blocks(entry.ended, rules) for entry in past), default=0)
+
+
+def refused_by_cooldown(submissions: Iterable[Submitted[What]]) -> dict[What, int]:
+    """Of one hotkey's submissions those that were committed too early, each with the first block allowed then.
+
+    They are taken in the order of their commitments, and one that is refused costs nothing.
+    """
+    refused: dict[What, int] = {}
+    allowed = 0
+    for entry in sorted(submissions, key=lambda entry: (entry.block, entry.sha256)):
+        if entry.block < allowed:
+            refused[entry.what] = allowed
+        else:
+            allowed = entry.block + entry.cost_blocks
+    return refused
 
 
 def cooldown_blocks(ended: CooldownClass, rules: CooldownRules) -> int:

@@ -32,6 +32,22 @@ class InboxEntry(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
 
 
+class AgreedStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a submission stood with all validators when a race's field was fixed: how many of `speakers` let it through
+    the gate or rejected it, and how many passed it on the suite, with how many it takes."""
+
+    is_racing: bool
+    state: Literal["accepted", "rejected", "held", "cooldown"]
+    accepts: int
+    rejects: int
+    speakers: int
+    needed: int
+    suite_passes: int
+    suite_finished: int
+    suite_needed: int
+    allowed_block: int = 0  # of a cooldown
+
+
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The validator's answer to one submission, for the miner to read."""
 
@@ -44,6 +60,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
     report: GateReport | None = None
     qualifying_e4: int | None = None  # mean score on the suite, once it is known
+    agreed: AgreedStanding | None = None  # at the last close, where several validators share races
+    held_until: int = 0  # the block from which a hold by a heuristic counts as accepted
 
 
 class Inbox:

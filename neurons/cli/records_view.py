@@ -19,6 +19,7 @@ from arena.records.body import Unread
 from arena.records.model import (
     AttemptRecord,
     EvaluationRecord,
+    GateRecord,
     Payload,
     RecordContent,
     ReleaseRecord,
@@ -81,6 +82,8 @@ def record_line(record: SignedRecord, content: RecordContent) -> str:
     payload = content.payload
     if isinstance(payload, SettlementRecord | ReleaseRecord):
         about = f"race {payload.race_id}"
+    elif isinstance(payload, GateRecord):
+        about = f"{payload.decided_by:<20} agent {payload.subject.agent_version_id[:8]}"
     else:
         about = f"{payload.context.problem_id:<20} agent {payload.subject.agent_version_id[:8]}"
     line = f"{record.seq:>7}  {utc_time(content.recorded_ms)}  {kind_of(payload):<10}  {about}  {result_of(payload)}"
@@ -101,6 +104,8 @@ def result_of(payload: Payload) -> str:
         return payload.ended + (f" {payload.failure.code}" if payload.failure else "")
     if isinstance(payload, ReleaseRecord):
         return f"{len(payload.problems)} problems released"
+    if isinstance(payload, GateRecord):
+        return " ".join(part for part in (payload.outcome, payload.severity or payload.hold) if part)
     return f"{payload.state}, top {payload.top_agent_version_id[:8]}"
 
 

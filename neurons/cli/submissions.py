@@ -46,13 +46,21 @@ def list_submissions(
 
 @app.command()
 def accept(agent: AgentArgument, state_dir: StateDirOption = None) -> None:
-    """Let a reviewed submission qualify. The running validator takes it up at its next turn."""
+    """Let a reviewed submission qualify.
+
+    The running validator takes it up at its next turn. Where the policy admits by agreement, it also signs your
+    decision into its log: the agent races once more than half of the validators accept it, or its hold has run out.
+    """
     asyncio.run(_decide(state_dir, agent, "accepted"))
 
 
 @app.command()
 def reject(agent: AgentArgument, state_dir: StateDirOption = None) -> None:
-    """Reject a reviewed submission; its report stays with it."""
+    """Reject a reviewed submission; its report stays with it.
+
+    Where the policy admits by agreement, the running validator signs your decision into its log: the agent is out once
+    more than half of the validators reject it.
+    """
     asyncio.run(_decide(state_dir, agent, "rejected"))
 
 

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 LOCAL_NETWORK = "local"
-_COLOURS = {"accepted": "green", "review": "yellow", "rejected": "red", "refused": "red", "waiting": "cyan"}
+_COLOURS = {
+    "accepted": "green",
+    "qualified": "green",
+    "review": "yellow",
+    "rejected": "red",
+    "refused": "red",
+    "unqualified": "red",
+    "waiting": "cyan",
+}
 
 _WalletName = Annotated[str, typer.Option("--wallet.name", help="Coldkey's name.")]
 _WalletHotkey = Annotated[
@@ -220,9 +228,27 @@ def _status_lines(answer: dict[str, Any]) -> list[str]:
     for row in answer["receipts"]:
         lines.append(f"{_badge(row['state'])}  {row['name']}  {row['agent_version_id'][:16]}{_reason(row)}")
         lines.append(f"    committed in block {row['submitted_block']}, next from block {row['next_allowed_block']}")
+        if row["held_until"] and row["state"] == "review":
+            lines.append(f"    undecided, it counts as accepted from block {row['held_until']}")
+        lines += [f"    {line}" for line in _agreed_lines(row["agreed"])]
     if not answer["waiting"] and not answer["receipts"]:
         lines.append("nothing submitted from this folder; next: arena submit AGENT.py")
     return lines
+
+
+def _agreed_lines(agreed: dict[str, Any] | None) -> list[str]:
+    """Where an agent stood with all validators at the last close; nothing where this one decides alone."""
+    if agreed is None:
+        return []
+    gate = f"gate passed by {agreed['accepts']} of {agreed['speakers']} validators"
+    if agreed["rejects"]:
+        gate += f", rejected by {agreed['rejects']}"
+    suite = f"suite passed by {agreed['suite_passes']} of {agreed['suite_finished']} that finished it"
+    needed = f"needed: {agreed['needed']} and {agreed['suite_needed']}"
+    ended = "it races" if agreed["is_racing"] else "it does not race"
+    if agreed["state"] == "cooldown":
+        ended += f": committed too early, submit again from block {agreed['allowed_block']}"
+    return [f"at the last close: {ended}", f"{gate}; {suite} ({needed})"]
 
 
 def _reason(receipt: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ Time moves in steps. A settlement here is a hash of the logs it follows from: wh
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import msgspec
 
@@ -31,6 +32,7 @@ from arena.race.events import (
     SettlementProposed,
     encode_event,
 )
+from arena.race.model import Candidate
 from arena.race.quorum import countersign_value
 from arena.race.roll import AnchoredLog, RollName, receipt
 from arena.race.state import RaceState, apply, decide, open_race
@@ -54,6 +56,7 @@ OPENED = open_race(RACE, RULES, batch(), 0)
 PLAN = timeline(OPENED.closes_ms, RULES.race)
 STEP_MS = 300_000
 FIELD = (candidate("a"), candidate("b"))
+FieldOf = Callable[[tuple[AnchoredLog, ...], tuple[str, ...]], tuple[Candidate, ...]]
 
 
 class Slot(msgspec.Struct, frozen=True):
@@ -73,6 +76,7 @@ class Network:
         self.shown: dict[AnchoredLog, set[str]] = {}  # to whom a liar shows its log itself
         self.leaves_ms: dict[str, int] = {}  # when a validator's uid is bought by another
         self.loss = 0.0  # how often an answer between honest validators does not come
+        self.field_of: FieldOf = lambda logs, validators: FIELD  # what follows from the logs that count
 
     @property
     def block(self) -> int:
@@ -166,7 +170,8 @@ class Member:
                 return None
             case FixField():
                 assert set(effect.logs) <= self.has
-                return FieldFixed(field=FIELD, validators=validators_of(self.state))
+                validators = validators_of(self.state)
+                return FieldFixed(field=self.network.field_of(effect.logs, validators), validators=validators)
             case EnqueueItems():
                 return ItemsEnqueued(items=len(effect.items))
             case Settle():
@@ -273,12 +278,15 @@ def run(
     away: float = 0.0,
     wakes_ms: dict[str, int] | None = None,
     leaves_ms: dict[str, int] | None = None,
+    field_of: FieldOf | None = None,
 ) -> Network:
     """One race from its close to its end. Stakes by name; `away`: the share of steps an honest validator misses;
-    `wakes_ms`: when those that sleep through the beginning come; `leaves_ms`: who leaves the subnet, and when."""
+    `wakes_ms`: when those that sleep through the beginning come; `leaves_ms`: who leaves the subnet, and when;
+    `field_of`: the field that follows from counted logs and the race's validators."""
     chance = random.Random(seed)
     network = Network(honest | liars, chance)
     network.loss, network.leaves_ms = loss, leaves_ms or {}
+    network.field_of = field_of or network.field_of
     members: list[Member | Liar] = [Member(hotkey, network) for hotkey in honest]
     members += [Liar(hotkey, network) for hotkey in liars]
     network.now_ms = PLAN.closing_ms

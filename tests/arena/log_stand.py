@@ -14,6 +14,7 @@ from arena.records.model import (
     Conditions,
     Context,
     EvaluationRecord,
+    GateRecord,
     HostFacts,
     Payload,
     ReleasedProblem,
@@ -173,6 +174,19 @@ def episode(
 
 def attempt(problem: int, number: int = 1, ended: str = "abandoned") -> AttemptRecord:
     return AttemptRecord(attempt_id=f"p{problem}:{number}", subject=SUBJECT, context=context(problem), ended=ended)
+
+
+def gate(number: int, decided_by: str = "gate", outcome: str = "review") -> GateRecord:
+    said = dict(decided_by=decided_by, outcome=outcome, hold="heuristic" if outcome == "review" else "")
+    hashes = dict(knowledge_sha256="0a" * 32, neighbours_sha256=f"{number:064x}") if decided_by == "gate" else {}
+    rules = "gate/1" if decided_by == "gate" else ""
+    return GateRecord(subject=SUBJECT, policy_sha256="e5", rules_version=rules, **said, **hashes)
+
+
+def gate_word(who: Subject, policy_sha256: str, outcome: str = "accept") -> GateRecord:
+    """What a validator says of an agent that its gate let through, or not."""
+    severity = "integrity" if outcome == "reject" else ""
+    return GateRecord(subject=who, policy_sha256=policy_sha256, decided_by="gate", outcome=outcome, severity=severity)
 
 
 def settlement(race_id: str = "r1") -> SettlementRecord:

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from arena.exchange.held import HeldFolder
 from arena.exchange.local_peers import PeerFault
-from arena.exchange.port import Peer
+from arena.exchange.port import ROW_BYTES_MAX, Peer
 from arena.exchange.pull import Pulled
-from arena.exchange.tally import counts
+from arena.exchange.tally import COUNTED_KINDS, counts
 from arena.export.assembly import signed_content
+from arena.records.model import HostFacts, RecordContent
 from tests.arena.exchange_stand import FAST, RACE, HttpNet, LocalNet, Node
-from tests.arena.log_stand import attempt
+from tests.arena.log_stand import attempt, gate
 
 
 class Trio:
@@ -243,3 +244,9 @@ def test_however_races_and_anchors_follow_each_other_readers_hold_what_the_log_h
 
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(check(Path(folder)))
+
+
+def test_what_gates_say_counts_for_qualifying_and_for_no_race() -> None:
+    content = RecordContent(recorded_ms=1, host=HostFacts(), payload=gate(1))
+    assert counts(content, 500, "") and not counts(content, 500, "race-000001")
+    assert not counts(content, ROW_BYTES_MAX + 1, "") and "gate" in COUNTED_KINDS

@@ -18,10 +18,10 @@ from arena.export.exporter import continued
 from arena.export.manifest import read_manifest
 from arena.export.verification import verify_export
 from arena.records.body import decode_content
-from arena.records.model import Context, EvaluationRecord
+from arena.records.model import Context, EvaluationRecord, GateRecord
 from problems.errors import ArenaError
 from tests.arena.export_stand import ExportLog, export, released_race, replace, request_of, rows
-from tests.arena.log_stand import attempt, episode, release, settlement
+from tests.arena.log_stand import attempt, episode, gate, release, settlement
 
 
 @pytest.fixture
@@ -208,3 +208,25 @@ def test_two_equal_runs_of_one_request_give_the_same_bytes(log, tmp_path):
     log.checkpoint()
     first, second = (export(log, tmp_path / name) for name in ("first", "second"))
     assert msgspec.json.encode(first) == msgspec.json.encode(second)
+
+
+def test_what_gates_say_of_submissions_goes_out_whole_and_names_nothing_that_was_found(log, tmp_path):
+    released_race(log, "r1", [1])
+    log.add([gate(1), gate(1, decided_by="person", outcome="accept")])
+    log.checkpoint()
+    manifest = export(log, tmp_path / "all")
+    assert manifest.records["gate"] == 2 and not manifest.withheld
+    assert verify_export(tmp_path / "all", verify).is_ok
+    for name, asked in (("race", {"races": ("r1",)}), ("agent", {"agents": ("somebody else",)})):
+        assert "gate" not in export(log, tmp_path / name, **asked).records
+    assert set(GateRecord.__struct_fields__) == {
+        "subject",
+        "policy_sha256",
+        "decided_by",
+        "outcome",
+        "severity",
+        "hold",
+        "rules_version",
+        "knowledge_sha256",
+        "neighbours_sha256",
+    }

@@ -32,7 +32,7 @@ from arena.records.json_schema import SCHEMA_NAMES, build_schema, field_table, p
 from arena.records.model import HostFacts, Payload, RecordContent
 from problems.canonical import canonical_bytes
 from problems.errors import ArenaError
-from tests.arena.log_stand import HOST, START_MS, attempt, body, episode, release, settlement
+from tests.arena.log_stand import HOST, START_MS, attempt, body, episode, gate, release, settlement
 
 FOLDER = Path(__file__).parent / "golden"
 GOLDEN = FOLDER / "records.json"
@@ -50,6 +50,8 @@ def samples() -> dict[str, Payload]:
         "verdict": verdict,
         "settlement": settlement(),
         "release": release(),
+        "gate": gate(1),
+        "gate-person": gate(1, decided_by="person", outcome="accept"),
     }
 
 
@@ -182,7 +184,7 @@ def test_a_known_kind_that_does_not_decode_and_bytes_without_version_and_kind_ar
 
 
 def test_the_kinds_are_those_of_the_design() -> None:
-    assert {"attempt", "evaluation", "release", "settlement", "verdict"} == KINDS
+    assert {"attempt", "evaluation", "gate", "release", "settlement", "verdict"} == KINDS
 
 
 if __name__ == "__main__":

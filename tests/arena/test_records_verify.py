@@ -18,7 +18,18 @@ from arena.records.sequencer import Sequencer
 from arena.records.verify import VerifyReport, verify_records
 from harness.trace import Totals
 from problems.errors import ArenaError, Failure
-from tests.arena.log_stand import CONDITIONS, HOST, Clock, MemoryLog, attempt, context, episode, release, settlement
+from tests.arena.log_stand import (
+    CONDITIONS,
+    HOST,
+    Clock,
+    MemoryLog,
+    attempt,
+    context,
+    episode,
+    gate,
+    release,
+    settlement,
+)
 
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
 
@@ -227,3 +238,15 @@ def _other_base64(note: str) -> str:
     assert note.endswith("=\n")
     last = note[-3]
     return note[:-3] + alphabet[alphabet.index(last) ^ 1] + note[-2:]
+
+
+def test_a_persons_word_on_a_submission_stands_after_one_of_the_gate() -> None:
+    held, person = gate(1), gate(1, decided_by="person", outcome="accept")
+    sound = log_of([held, person, gate(2), person])
+    report = check(sound, sound.log)
+    assert report.is_ok and report.kinds == {"gate": 4}
+    other = msgspec.structs.replace(held, subject=msgspec.structs.replace(held.subject, commitment_block=8))
+    for payloads in ([person, held], [other, person]):
+        log = log_of(payloads)
+        place = payloads.index(person) + 1
+        assert [(d.rule, d.seq) for d in check(log, log.log).defects] == [("gate", place)]

@@ -30,7 +30,7 @@ from arena.chain.local import LocalSubtensor
 from arena.chain.local_state import LocalRules
 from arena.chain.opening import OWNER_URI, local_chain_path
 from arena.chain.timelock import LocalTimelock
-from arena.policies import DEMO
+from arena.policies import DEMO, PAPER
 from arena.policy import Policy
 from arena.race.schedule import shared_closes_ms
 from arena.submissions.flow import submit
@@ -76,7 +76,8 @@ def _policy(longer_ms: int) -> Policy:
         cancel_void_e4=10_000,
         lease_ms=6_000,
     )
-    return replace(DEMO, name="shared", qualifying=replace(DEMO.qualifying, problems=2), race=race)
+    qualifying = replace(DEMO.qualifying, problems=2)
+    return replace(DEMO, name="shared", qualifying=qualifying, admission=PAPER.admission, race=race)
 
 
 class Network:

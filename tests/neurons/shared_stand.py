@@ -7,7 +7,7 @@ batches and their desks.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -23,6 +23,7 @@ from arena.exchange.held import HeldFolder
 from arena.exchange.local_peers import LocalPeers
 from arena.exchange.pull import Puller
 from arena.exchange.sources import SourceShelf
+from arena.policies import PAPER
 from arena.race.items import qualifying_items
 from arena.race.state import RaceState
 from arena.records.model import Subject
@@ -35,12 +36,14 @@ from neurons.race_log import QUALIFYING, RaceLog
 from neurons.race_together import Sharing
 from neurons.weights_loop import WeightsLoop
 from problems.synthesis import synthesize
+from tests.arena import log_stand
 from tests.neurons.clock_stand import CATALOGUE, POLICY, START_MS, SUITE, Desk, Outcome, Time
 
 HOUR_MS = 3_600_000
 DAILY = replace(
     POLICY,
     name="daily",
+    admission=PAPER.admission,
     race=replace(
         POLICY.race,
         closes_after_ms=None,
@@ -74,6 +77,7 @@ class SharedDesk(Desk):
     def __init__(self, store: Store, signer: Signer, folder: Path, time: Time, chain: LocalSubtensor) -> None:
         self.is_absent = False
         self.solves: Outcome = lambda lease: "good" in self.names.get(lease.item.subject.agent_version_id, "")
+        self.gate: Callable[[str], str] = lambda name: "accept"
         self.names: dict[str, str] = {}
         self._own = folder / signer.hotkey
         self._own.mkdir()
@@ -121,6 +125,8 @@ class SharedDesk(Desk):
         await self.store.enqueue(qualifying_items(subject, [problem.problem_id for problem in SUITE], self.policy))
         await self.work(lambda _: True, stages=("qualifying",))
         await self.store.set_submission_state(subject.agent_version_id, "qualified")
+        said = log_stand.gate_word(subject, self.policy.policy_sha256, self.gate(submission.name))
+        await self.node.sequencer.append([said])
 
     async def turn(self) -> None:
         """One turn of every loop."""

@@ -17,6 +17,7 @@ from arena.race.timeline import timeline
 from arena.records.body import decode_content
 from arena.records.model import SettlementRecord
 from arena.store.postgres import PostgresStore
+from arena.submissions.inbox import Receipt
 from neurons.weights_loop import WeightsLoop
 from problems.canonical import canonical_bytes
 from problems.errors import ArenaError
@@ -104,6 +105,32 @@ async def test_a_liar_and_an_absence_leave_honest_validators_with_equal_settleme
     chain = honest.chain
     assert await chain.weights(honest.signer.hotkey) == await chain.weights(away.signer.hotkey) != ()
     await replays(honest, second[0].settlement, (one,))
+
+
+async def test_one_validators_word_lets_nobody_in_and_keeps_nobody_out(desks):
+    """All three qualify everything; the gates of two reject the evil agent, and the third says the opposite of them."""
+    first, second, liar = desks
+    for desk in desks:
+        desk.gate = lambda name: "reject" if "evil" in name else "accept"
+        await desk.turn()
+    liar.gate = lambda name: "accept" if "evil" in name else "reject"
+    good, evil = await submit(desks, "good"), await submit(desks, "evil")
+    (stored,) = [each for each in await first.store.submissions() if each.subject.agent_version_id == evil]
+    handed_in = Receipt(
+        agent_version_id=evil,
+        name="evil",
+        hotkey=stored.subject.miner_hotkey,
+        state="qualified",
+        submitted_block=stored.submitted_block,
+        next_allowed_block=0,
+    )
+    first.inbox.put_receipt(handed_in)
+    await pass_until(desks, PLAN.field_receipt_ms + HOUR_MS)
+    fields = [(await desk.race(1)).field.field for desk in (first, second)]
+    assert fields[0] == fields[1] and [each.subject.agent_version_id for each in fields[0]] == [good]
+    agreed = first.inbox.receipt(evil).agreed
+    assert (agreed.is_racing, agreed.state, agreed.accepts, agreed.rejects) == (False, "rejected", 1, 2)
+    assert (agreed.speakers, agreed.needed, agreed.suite_passes) == (3, 2, 3)
 
 
 async def replays(desk: SharedDesk, settled: SettlementRecord, history: tuple[SettlementRecord, ...]) -> None:

@@ -260,6 +260,7 @@ class SimulatedDesk(SharedDesk):
         await self.real_store.put_submission(stored, source)
         await self.qualify(subject)
         await self.real_store.set_submission_state(subject.agent_version_id, "qualified")
+        await self.node.sequencer.append([log_stand.gate_word(subject, self.policy.policy_sha256)])
 
     async def turn(self) -> None:
         """One turn of every loop; a death in it is followed by a new start."""

@@ -1,0 +1,206 @@
+"""A validator's own word on submissions: the gate in the order of commitments, persons' decisions, expired holds."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace as with_changes
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from arena.chain.keys import generate_signer
+from arena.chain.port import Signer
+from arena.gate.knowledge import make_knowledge
+from arena.policies import PAPER
+from arena.records.body import decode_content
+from arena.records.model import GateRecord, Subject
+from arena.store.port import StoredSubmission
+from arena.submissions.model import SignedSubmission, make_submission
+from neurons.admission import Admissions
+from neurons.intake import Intake
+from neurons.race_log import QUALIFYING, RaceLog
+from tests.neurons.clock_stand import POLICY, Desk, open_desk
+
+HOLD_BLOCKS = 50
+RULES = replace(POLICY, admission=replace(PAPER.admission, hold_blocks=HOLD_BLOCKS))
+PLAIN = "def agent_main(problem):\n    return None\n"
+ODD = {  # each is held by a heuristic, and none is like another
+    "odd": f"TABLE = {list(range(3, 90))}\n\n{PLAIN}",
+    "other": f"NUMBER = {3**130}\n\n{PLAIN}",
+    "late": f"# \u200b\n{PLAIN}",
+}
+LONG = "def agent_main(problem):\n" + "".join(
+    f"    value_{n} = [problem[{n}] + {n}, len(problem) * {n}] if problem else sorted(problem)\n"
+    f"    for item in value_{n}:\n        print(item, value_{n}.count(item) ** {n})\n"
+    for n in range(12)
+)
+
+
+@pytest.fixture
+async def desk(server, tmp_path: Path) -> AsyncIterator[Desk]:
+    async with open_desk(server, tmp_path) as made:
+        await made.settle_in(0)
+        made.policy = RULES
+        restart(made)
+        yield made
+
+
+def restart(desk: Desk) -> Intake:
+    """A new process: nothing is remembered."""
+    desk.start(RULES)
+    desk.node = with_changes(desk.node, knowledge=make_knowledge([], [], [], RULES.gate))
+    return Intake(desk.node, RaceLog(desk.store, QUALIFYING, is_lasting=True))
+
+
+async def commit(desk: Desk, name: str, source: str, signer: Signer | None = None) -> SignedSubmission:
+    """A registered miner's commitment; its source is still its own."""
+    miner = signer or generate_signer()
+    await desk.chain.register(miner)
+    made = make_submission(miner, name, source, desk.time.ms)
+    await desk.chain.commit(miner, made.commitment_sha256)
+    desk.time.pass_s(5)
+    return made
+
+
+async def words(desk: Desk, agent: str = "") -> list[GateRecord]:
+    """What the log says of submissions."""
+    found = [decode_content(record.content).payload async for record in desk.store.records(kinds=("gate",))]
+    return [each for each in found if agent in ("", each.subject.agent_version_id)]
+
+
+async def state(desk: Desk, made: SignedSubmission) -> str:
+    rows = {row.subject.agent_version_id: row.state for row in await desk.store.submissions()}
+    return rows[made.agent_version_id]
+
+
+async def turns(intake: Intake, number: int = 3) -> None:
+    for _ in range(number):
+        await intake.turn()
+
+
+async def test_a_source_that_comes_late_is_put_in_its_place(desk):
+    intake = restart(desk)
+    first, copy = await commit(desk, "first", LONG), await commit(desk, "copy", LONG)
+    desk.inbox.put(copy)
+    await turns(intake, 2)
+    (alone,) = await words(desk)
+    assert (alone.subject.agent_version_id, alone.outcome) == (copy.agent_version_id, "accept")
+    desk.inbox.put(first)
+    await turns(intake)
+    (original,) = await words(desk, first.agent_version_id)
+    assert original.outcome == "accept" and await state(desk, first) == "accepted"
+    again = (await words(desk, copy.agent_version_id))[-1]
+    assert again.outcome != "accept" and again.neighbours_sha256 != alone.neighbours_sha256
+    assert await state(desk, copy) in ("review", "rejected")
+    receipt = desk.inbox.receipt(copy.agent_version_id)
+    assert receipt.state == await state(desk, copy)
+    assert first.agent_version_id not in repr(receipt)  # nobody is named to whoever copied
+    before = len(await words(desk))
+    await turns(restart(desk))  # another process finds nothing to say
+    assert len(await words(desk)) == before
+
+
+async def test_a_persons_decision_is_said_once_and_a_hold_that_runs_out_is_none(desk):
+    intake = restart(desk)
+    odd, other, late = [await commit(desk, name, source) for name, source in ODD.items()]
+    for made in (odd, other, late):
+        desk.inbox.put(made)
+    await turns(intake, 2)
+    assert [(each.decided_by, each.outcome, each.hold) for each in await words(desk)] == [
+        ("gate", "review", "heuristic")
+    ] * 3
+    block = next(row.submitted_block for row in await desk.store.submissions() if row.name == "late")
+    assert desk.inbox.receipt(late.agent_version_id).held_until == block + HOLD_BLOCKS
+    await desk.store.set_submission_state(odd.agent_version_id, "accepted")
+    await desk.store.set_submission_state(other.agent_version_id, "rejected")
+    for _ in range(2):
+        await turns(restart(desk), 2)
+    for made, outcome in ((odd, "accept"), (other, "reject")):
+        gate, person = await words(desk, made.agent_version_id)
+        assert (person.decided_by, person.outcome, person.subject) == ("person", outcome, gate.subject)
+    assert await state(desk, late) == "review"
+    desk.time.pass_s(HOLD_BLOCKS)
+    await turns(restart(desk))
+    assert await state(desk, late) == "accepted" and len(await words(desk, late.agent_version_id)) == 1
+    assert await state(desk, other) == "rejected"
+    assert desk.inbox.receipt(late.agent_version_id).held_until == 0
+
+
+async def test_what_a_kill_left_unsaid_is_said_at_the_next_start(desk):
+    made = await commit(desk, "plain", PLAIN)
+    slot = await desk.chain.commitment(made.hotkey)
+    subject = Subject(
+        agent_version_id=made.agent_version_id,
+        miner_hotkey=made.hotkey,
+        agent_sha256=made.agent_sha256,
+        commitment_block=slot.block,
+        commitment_sha256=made.commitment_sha256,
+    )
+    stored = StoredSubmission(subject=subject, name="plain", state="accepted", submitted_block=slot.block)
+    await desk.store.put_submission(stored, made.source)
+    intake = restart(desk)
+    await turns(intake)
+    (said,) = await words(desk)
+    assert (said.subject, said.outcome, said.policy_sha256) == (subject, "accept", RULES.policy_sha256)
+    assert said.knowledge_sha256 == desk.node.knowledge.inputs_sha256 and said.rules_version == RULES.gate.version
+
+
+async def test_a_kill_between_a_state_and_its_word_is_taken_for_no_persons_decision(desk, monkeypatch):
+    intake = restart(desk)
+    first, copy = await commit(desk, "first", LONG), await commit(desk, "copy", LONG)
+    desk.inbox.put(copy)
+    await turns(intake, 2)
+    desk.inbox.put(first)
+    append, left = desk.node.sequencer.append, [1]  # the word on the source that came late, then none any more
+
+    async def dying(payloads, *rest):
+        if not left:
+            raise _Killed
+        left.pop()
+        return await append(payloads, *rest)
+
+    monkeypatch.setattr(desk.node.sequencer, "append", dying)
+    with pytest.raises(_Killed):
+        await turns(intake)
+    assert await state(desk, copy) != "accepted" and len(await words(desk, copy.agent_version_id)) == 1
+    monkeypatch.undo()
+    await turns(restart(desk))
+    assert [each.decided_by for each in await words(desk, copy.agent_version_id)] == ["gate", "gate"]
+    assert (await words(desk, copy.agent_version_id))[-1].outcome != "accept"
+    assert await state(desk, copy) in ("review", "rejected")
+
+
+async def test_a_source_that_is_gone_holds_up_nothing_else(desk, monkeypatch):
+    made = await commit(desk, "plain", PLAIN)
+    intake = restart(desk)
+    desk.inbox.put(made)
+    await turns(intake, 1)
+    gone = replace((await desk.store.submissions())[0], state="accepted")
+    gone = replace(gone, subject=replace(gone.subject, agent_version_id="0e" * 32, miner_hotkey="5gone"))
+    await desk.store.put_submission(gone, PLAIN)
+    found = desk.store.source
+    monkeypatch.setattr(desk.store, "source", lambda agent: _nothing() if agent == "0e" * 32 else found(agent))
+    await turns(restart(desk), 2)
+    assert [row.state for row in await desk.store.submissions()] == ["accepted", "accepted"]
+    assert await words(desk, "0e" * 32) == []
+
+
+class _Killed(Exception):
+    """The process dies here."""
+
+
+async def _nothing() -> None:
+    return None
+
+
+async def test_a_policy_by_which_each_decides_alone_says_nothing(desk):
+    made = await commit(desk, "plain", PLAIN)
+    desk.start(POLICY)
+    node = with_changes(desk.node, knowledge=make_knowledge([], [], [], POLICY.gate))
+    intake = Intake(node, RaceLog(desk.store, QUALIFYING, is_lasting=True))
+    desk.inbox.put(made)
+    await turns(intake)
+    assert await words(desk) == [] and await state(desk, made) == "accepted"
+    await Admissions(node, RaceLog(desk.store, QUALIFYING)).turn()
+    assert await words(desk) == []
