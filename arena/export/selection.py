@@ -55,7 +55,7 @@ class Selection:
             is_asked = not self._request.filters.races or payload.race_id in self._request.filters.races
         elif isinstance(payload, GateRecord):
             withheld = reason_withheld("counts", audience="public", state="released")
-            is_asked = not self._request.filters.races and self._is_of_agent(subject)
+            is_asked = not self._request.filters.races and self._is_of_agent(payload.subject)
         else:
             state, pool = standing_of(payload.context, self._releases)
             pools = self._request.pools
