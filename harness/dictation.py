@@ -38,7 +38,7 @@ _BYTES_MIN, _DIGITS_MIN = 3, 3  # of a value that may be new
 _TELLING_BYTES, _TELLING_DIGITS, _TELLING_PAIR = 10, 6, 6  # of a value that by itself shows whose a call is
 _TELLING_TOGETHER = 12  # letters and digits of several values that only together show it
 _BUDGET = 1 << 31  # characters searched in one episode; a place counts for many
-_PLACE_COST = 512
+_PLACE_COST = 4_096
 
 Places = tuple[int, ...]
 
@@ -249,10 +249,10 @@ class Dictation:
 
     def _windows(self, stood: Sequence[tuple[Places, int]], longest: int) -> Iterator[tuple[int, int]]:
         """Every shortest stretch of at most `longest` that holds a place of each."""
+        self._spend(_PLACE_COST * sum(len(places) for places, _ in stood))
         rows = sorted(
             (place + length, place, index) for index, (places, length) in enumerate(stood) for place in places
         )
-        self._spend(_PLACE_COST * len(rows))
         latest: dict[int, int] = {}
         for end, place, index in rows:
             latest[index] = max(place, latest.get(index, place))

@@ -39,9 +39,10 @@ class StandingCalls:
         return any(key in one.keys or any(menu.holds(key) for menu in one.menus) for one in self._standing)
 
     def holds_alone(self, key: CallKey, messages: Sequence[str]) -> bool:
-        """Whether the call is the only one written out in one of `messages`, and not a completion's own."""
+        """Whether one of `messages` holds the call and calls of no other tool, and it is not a completion's own."""
         return key not in self._originated and any(
-            one.keys == {key} and not one.menus for one in map(self._standing_in, messages)
+            key in one.keys and {other.name for other in one.keys} == {key.name} and not one.menus
+            for one in map(self._standing_in, messages)
         )
 
     def _standing_in(self, message: str) -> Standing:

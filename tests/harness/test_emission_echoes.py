@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness import dictation
 from harness.callreader import CallReader
 from harness.emission import EMISSION, FIRST_EMISSION, Emission, emitters_of, version_of
 from harness.tools.registry import profile_schemas
@@ -195,3 +196,15 @@ def test_emitters_are_attributed_again_by_the_version_that_the_body_names():
     assert emitters_of(msgspec.structs.replace(made, emission=EMISSION), READER) == ("echoed",)
     with pytest.raises(ArenaError, match="V2050"):
         emitters_of(msgspec.structs.replace(made, emission="emission/3"), READER)
+
+
+# -- cost
+
+
+def test_a_run_that_asks_for_more_searching_than_any_honest_one_has_echoes_alone(monkeypatch):
+    values = [f"w{n} w{n + 1} w{n + 2}" for n in range(60)]
+    crowd = user("find_product " + " ".join(values) * 60)
+    call = ("find_product", {"q": ",".join((*values, "gooseneck lantern"))})
+    assert emitter_after([crowd], call) == "llm"
+    monkeypatch.setattr(dictation, "_BUDGET", 1_000_000)
+    assert emitter_after([crowd], call) == "echoed"
