@@ -7,6 +7,7 @@ validator's code. Everything opened here is closed by leaving the context manage
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import subprocess
 import tempfile
 import time
@@ -73,7 +74,7 @@ def open_local_ports(settings: Settings) -> Iterator[EvaluatePorts]:
     with endpoints(settings) as (upstreams, judge):
         setup = worker_setup(settings, policy_of(settings), upstreams, judge, slot=0)
         with open_evaluate_ports(setup) as ports:
-            yield ports
+            yield dataclasses.replace(ports, is_last=True)  # a desk makes one attempt
 
 
 @contextlib.contextmanager

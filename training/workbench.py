@@ -33,6 +33,7 @@ from training.episode_file import EpisodeLine
 from training.guards import GuardStopError, require_train_pool
 from training.hosted import HostedSandbox
 from training.model import ChatCodec, Decode, Sampler
+from training.own_endpoint import OwnEndpoint
 from training.rollout import Job, RolloutPorts, messages_of, read_result, read_rollout, rollout_policy, run_jobs
 
 
@@ -88,8 +89,9 @@ class Workbench:
                 catalogue=self.catalogue,
                 titles=self.titles,
                 sandbox=HostedSandbox(frozenset([text_hash(self.source)])),
-                upstreams=[upstream],
+                upstreams=[OwnEndpoint(upstream)],
                 judges=(),
+                is_last=True,
             ),
         )
         return EpisodeLine(

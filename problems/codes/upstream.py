@@ -43,7 +43,7 @@ ROWS = (
         "U3006",
         "model endpoint refuses the agent's request and answers a neutral one of its shape",
         "the attempt is recorded and counted; at the last one the policy allows, the problem counts as failed",
-        "nothing here; a second model endpoint would settle it within the call",
+        "leave out what the provider refuses; for a validator, a second endpoint settles it within the call",
         True,
     ),
     row(

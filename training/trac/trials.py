@@ -21,6 +21,7 @@ from problems.errors import Failure
 from problems.model import Problem, RewardItem
 from problems.titles import TitleMatcher
 from training.hosted import HostedSandbox
+from training.own_endpoint import OwnEndpoint
 from training.trac.asking import Asker
 from training.trac.model import OracleRules, Tasklet, Trial
 
@@ -71,8 +72,9 @@ class Episodes:
                 catalogue=self.stage.catalogue,
                 titles=self.stage.titles,
                 sandbox=HostedSandbox(frozenset([text_hash(source)])),
-                upstreams=[_Drawn(self.stage.upstream, self.rules.temperature_e4, number)],
+                upstreams=[_Drawn(OwnEndpoint(self.stage.upstream), self.rules.temperature_e4, number)],
                 judges=(),
+                is_last=True,
             ),
         )
         totals = evaluation.body.totals

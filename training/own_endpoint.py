@@ -1,0 +1,38 @@
+"""An endpoint of the run's own, whose word on a request needs no second opinion.
+
+Promise: what it calls malformed, such as a prompt over its context, fails that call alone and the episode goes on. In
+an arena that is decided by neutral requests, because agents gain by refusals; nobody gains by one here.
+"""
+
+from __future__ import annotations
+
+from harness.inference.port import ModelReply, Upstream
+from harness.inference.request import MALFORMED
+from harness.sandbox.port import GuestCallError
+from problems.errors import ArenaError, Failure
+
+
+class OwnEndpoint:
+    """`inner`, believed. As thread-safe as that is."""
+
+    def __init__(self, inner: Upstream) -> None:
+        self._inner = inner
+
+    @property
+    def name(self) -> str:
+        """The endpoint's."""
+        return self._inner.name
+
+    def complete(self, request: str) -> ModelReply:
+        """One attempt. Raises GuestCallError A1040 for a request the endpoint calls malformed, else what it raises."""
+        try:
+            return self._inner.complete(request)
+        except ArenaError as error:
+            if error.failure.code != MALFORMED:
+                raise
+            detail = f"the model endpoint refused the request: {error.failure.detail}"
+            raise GuestCallError(MALFORMED, detail) from error
+
+    def probe(self, request: str) -> Failure | None:
+        """As the endpoint's."""
+        return self._inner.probe(request)
