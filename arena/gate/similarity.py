@@ -1,84 +1,65 @@
-"""Structure fingerprints: which agents share most of their syntax, whatever their names and strings are.
+"""Whose code it is: a file against the agents committed before it, as a pure function of sketches and commitments.
 
-Shingles of twelve node types in pre-order, with identifiers and literal values erased, hashed with a stable function.
-The published agents' shingles don't count. A copy gives a review, never a rejection; who was first is decided by the
-commitment on chain. A rewrite by a language model changes the tree and is not found here (gate notes, section 6).
+The owner of code is whoever committed it first on chain. What the published agents and the revealed winners contain
+belongs to nobody, nor does what three owners have in common; an owner's own versions are no matter. Equal code is
+rejected, a near copy is held; neither names the other agent before both are public. Nothing is claimed by less than a
+stated remnant of phrases, so nobody can own an idiom.
 """
 
 from __future__ import annotations
 
-import ast
-import functools
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from arena.gate.report import Finding, finding
-from arena.gate.source import preorder
+from arena.gate.sketch import Phrases, Sketch, make_sketch
+from arena.policy import GateRules
 
-Shingles = npt.NDArray[np.uint64]
+COMMON_OWNERS = 3
+_SAMPLED = np.uint64(8)  # one phrase in so many is compared first
+_NOTHING: Phrases = np.zeros(0, dtype=np.uint64)
 
-SHINGLE_NODES = 12
-_BASE = 0xD6E8FEB86659FD93
-_ERASED = (ast.Load, ast.Store, ast.Del)
+
+class Author(msgspec.Struct, frozen=True, kw_only=True):
+    """Who committed an agent version, and its place among all commitments on chain.
+
+    `commitment_order` tells commitments of one block apart (0 where the chain gives no order); equal places are told
+    apart by `agent_version_id`, so every validator sees the same order.
+    """
+
+    agent_version_id: str
+    miner_hotkey: str
+    commitment_block: int
+    commitment_order: int = 0
+    miner_coldkey: str = ""
+
+    @property
+    def place(self) -> tuple[int, int, str]:
+        """Sorts commitments: first come, first owner."""
+        return (self.commitment_block, self.commitment_order, self.agent_version_id)
+
+    @property
+    def owner(self) -> str:
+        """Who owns the code: the coldkey where it is known."""
+        return self.miner_coldkey or self.miner_hotkey
 
 
 class Neighbour(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """An agent submitted earlier, by another hotkey."""
+    """Another agent version. Give every one that was not rejected, in any order; later ones and own ones are left out
+    here. `is_public`: everybody may read the source now. `is_winner`: a public winner, whose code all may build on.
+    """
 
-    agent_version_id: str
-    shingles: Shingles
-
-
-def fingerprint(source: str) -> Shingles:
-    """The sorted, distinct shingles of a source. Raises ValueError when it does not parse."""
-    try:
-        return fingerprint_nodes(preorder(ast.parse(source))[0])
-    except (SyntaxError, RecursionError, MemoryError) as error:
-        raise ValueError(f"not a parsable source: {error}") from error
+    author: Author
+    sketch: Sketch
+    is_public: bool = False
+    is_winner: bool = False
 
 
-def fingerprint_nodes(nodes: Iterable[ast.AST]) -> Shingles:
-    """The sorted, distinct shingles of nodes in pre-order."""
-    kinds = np.array([_kind_hash(_kind(node)) for node in nodes if not isinstance(node, _ERASED)], dtype=np.uint64)
-    count = len(kinds) - SHINGLE_NODES + 1
-    if count < 1:
-        return np.zeros(0, dtype=np.uint64)
-    hashes = np.zeros(count, dtype=np.uint64)
-    base = np.uint64(_BASE)
-    with np.errstate(over="ignore"):
-        for offset in range(SHINGLE_NODES):
-            hashes = hashes * base + kinds[offset : offset + count]
-    return np.unique(hashes)
-
-
-def containment_e4(shingles: Shingles, other: Shingles, baseline: Shingles) -> int:
-    """Shared shingles over those of the smaller set, in ten-thousandths, without the baseline's. 0 for an empty set."""
-    ours = np.setdiff1d(shingles, baseline, assume_unique=True)
-    theirs = np.setdiff1d(other, baseline, assume_unique=True)
-    smaller = min(len(ours), len(theirs))
-    return 0 if smaller == 0 else len(np.intersect1d(ours, theirs, assume_unique=True)) * 10_000 // smaller
-
-
-def similarity_findings(
-    shingles: Shingles, neighbours: Sequence[Neighbour], baseline: Shingles, review_e4: int
-) -> list[Finding]:
-    """One finding, on the closest neighbour, when its containment reaches `review_e4`."""
-    shares = [(containment_e4(shingles, other.shingles, baseline), other.agent_version_id) for other in neighbours]
-    closest, agent_version_id = max(shares, default=(0, ""))
-    if closest < review_e4 or closest == 0:
-        return []
-    return [finding("similarity", 0, f"{closest / 100:.0f} % contained in agent {agent_version_id}")]
-
-
-def _kind(node: ast.AST) -> str:
-    kind = type(node).__name__
-    return f"{kind}:{type(node.value).__name__}" if isinstance(node, ast.Constant) else kind
-
-
-@functools.cache
-def _kind_hash(kind: str) -> int:
-    return int.from_bytes(hashlib.blake2b(kind.encode(), digest_size=8).digest(), "big")
+def neighbour_of(
+    author: Author, source: str, *, is_public: bool = False, is_winner: bool = False
+) -> Neighbour:
+    """A neighbour from its source. Raises ValueError when the source does not parse."""
+    return Neighbour(author=author, sketch=make_sketch(source), is_public=is_public, is_winner=is_winner)

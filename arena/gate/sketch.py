@@ -1,0 +1,152 @@
+"""Sketches: what a program does as a set of hashed phrases, whatever its names, texts, order and dead code are.
+
+A phrase is a run of syntax inside one statement, led by the end of the statement around it; so a statement put between
+others, a new parameter or another order of definitions changes only the phrases it touches. Own names, values and
+operators are erased; names of builtins and of attributes that the file doesn't define itself stay. `code_sha256` also
+keeps the values: two files with the same one are the same program but for names, order, spacing, case and dead code.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import hashlib
+from collections.abc import Iterable, Iterator
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from arena.gate.liveness import LiveCode, child_blocks, headers
+
+Phrases = npt.NDArray[np.uint64]
+
+PHRASE_TOKENS = 8
+CONTEXT_TOKENS = 4
+_BASE = 0xD6E8FEB86659FD93
+_ERASED = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop, ast.arguments)
+_BUILTINS = frozenset(dir(builtins))
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+class Sketch(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """`phrases` are sorted and distinct."""
+
+    code_sha256: str
+    phrases: Phrases
+
+
+def make_sketch(source: str) -> Sketch:
+    """The sketch of a source. Raises ValueError when it does not parse."""
+    try:
+        return sketch_tree(ast.parse(source))
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(f"not a parsable source: {error}") from error
+
+
+def sketch_tree(tree: ast.Module) -> Sketch:
+    """The sketch of a parsed file."""
+    reader = _Reader(tree)
+    parts: list[str] = []
+    hashes: list[int] = []
+    for statement in reader.live.block(tree.body):
+        values: list[str] = []
+        for tokens, texts in reader.statements(statement, ()):
+            hashes += _phrases(tokens)
+            values += texts
+        parts.append(hashlib.sha256("\0".join(values).encode("utf-8", "surrogatepass")).hexdigest())
+    code = hashlib.sha256("".join(sorted(parts)).encode()).hexdigest()
+    return Sketch(code_sha256=code, phrases=np.unique(np.array(hashes, dtype=np.uint64)))
+
+
+class _Reader:
+    """Turns the live statements of one tree into tokens."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.live = LiveCode(tree)
+        self._attributes: set[str] = set()  # names of attributes and functions that the file defines: its own to rename
+        self._names: set[str] = set()
+        for node in ast.walk(tree):
+            match node:
+                case ast.Name(ctx=ast.Store()):
+                    self._names.add(node.id)
+                case ast.Attribute(ctx=ast.Store()):
+                    self._attributes.add(node.attr)
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                    self._names.add(node.name)
+                    self._attributes.add(node.name)
+                case ast.arg():
+                    self._names.add(node.arg)
+                case ast.alias():
+                    self._names.add((node.asname or node.name).split(".")[0])
+
+    def statements(
+        self, statement: ast.stmt, around: tuple[str, ...]
+    ) -> Iterator[tuple[tuple[str, ...], Iterable[str]]]:
+        """(tokens with their context, tokens with values) of a statement and of all live ones within it."""
+        own = [type(statement).__name__.replace("AugAssign", "Assign").replace("AnnAssign", "Assign")]
+        values: list[str] = list(own)
+        order: dict[str, str] = {}
+        for part in headers(statement):
+            for token, value in self._tokens(part, order):
+                own.append(token)
+                values.append(value)
+        yield (*around, *own), values
+        is_definition = isinstance(statement, _DEFINITIONS)
+        context = () if is_definition else (*around, *own)[-CONTEXT_TOKENS:]
+        for block in child_blocks(statement):
+            for inner in self.live.block(block):
+                yield from self.statements(inner, context)
+
+    def _tokens(self, node: ast.AST, order: dict[str, str]) -> Iterator[tuple[str, str]]:
+        if isinstance(node, _ERASED):
+            return
+        kind = type(node).__name__
+        match node:
+            case ast.Name(id=name):
+                is_own = name in self._names or name not in _BUILTINS
+                kind = "Name" if is_own else f"builtin {name}"
+                yield kind, order.setdefault(name, f"name {len(order)}") if is_own else kind
+                return
+            case ast.Attribute(attr=attr):
+                kind = "Attribute" if attr in self._attributes else f"Attribute {attr}"
+                yield kind, kind
+            case ast.Constant(value=value):
+                yield f"{kind} {type(value).__name__}", f"{kind} {_plain(value)}"
+            case ast.Lambda():
+                yield kind, kind
+                yield from self._tokens(node.body, order)
+                return
+            case _:
+                yield kind, kind + "".join(type(op).__name__ for op in _operators(node))
+        for child in ast.iter_child_nodes(node):
+            yield from self._tokens(child, order)
+
+
+def _operators(node: ast.AST) -> list[ast.AST]:
+    match node:
+        case ast.Compare(ops=ops):
+            return list(ops)
+        case ast.BinOp(op=op) | ast.BoolOp(op=op) | ast.UnaryOp(op=op):
+            return [op]
+    return []
+
+
+def _plain(value: object) -> str:
+    """A constant without what can be changed for nothing: spacing and case of texts."""
+    return " ".join(value.lower().split()) if isinstance(value, str) else repr(value)
+
+
+def _phrases(tokens: tuple[str, ...]) -> Iterator[int]:
+    kinds = [_token_hash(token) for token in tokens]
+    for end in range(PHRASE_TOKENS, len(kinds) + 1):
+        value = 0
+        for kind in kinds[end - PHRASE_TOKENS : end]:
+            value = (value * _BASE + kind) & 0xFFFFFFFFFFFFFFFF
+        yield value
+
+
+@functools.lru_cache(maxsize=65_536)
+def _token_hash(token: str) -> int:
+    return int.from_bytes(hashlib.blake2b(token.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
