@@ -29,15 +29,21 @@ _COMPARED = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: 
 class LiveCode:
     """The statements of a tree that can do anything, block by block."""
 
-    def __init__(self, tree: ast.Module) -> None:
+    def __init__(self, nodes: Sequence[ast.AST]) -> None:
+        """`nodes` are those of a whole file in pre-order."""
         self._live: set[ast.stmt] = set()
         self._read: set[str] = set()
-        self._waiting: defaultdict[str, list[tuple[ast.stmt, Sequence[ast.AST]]]] = defaultdict(list)
-        self._parameters = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-        self._assigned = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and _is_store(node)}
+        self._waiting: defaultdict[str, list[ast.stmt]] = defaultdict(list)
+        self._parameters = {node.arg for node in nodes if isinstance(node, ast.arg)}
+        self._assigned = {node.id for node in nodes if isinstance(node, ast.Name) and _is_store(node)}
         self._names: list[str] = []
-        self._blocks: list[Block] = [tree.body]
+        self._body: Block = list(nodes[0].body) if isinstance(nodes[0], ast.Module) else []
+        self._blocks: list[Block] = [self._body]
         self._grow()
+
+    def module(self) -> Iterator[ast.stmt]:
+        """The live statements at module level."""
+        return self.block(self._body)
 
     def block(self, statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
         """The live statements of one block; a branch on a constant gives the statements it runs."""
@@ -61,8 +67,8 @@ class LiveCode:
             name = self._names.pop()
             if name not in self._read:
                 self._read.add(name)
-                for statement, parts in self._waiting.pop(name, ()):
-                    self._activate(statement, parts)
+                for statement in self._waiting.pop(name, ()):
+                    self._activate(statement)
 
     def _enter(self, statements: Block) -> None:
         for statement in statements:
@@ -78,9 +84,10 @@ class LiveCode:
         """Live at once, or as soon as one of the names it waits for is read."""
         names = self._awaited(statement)
         if names is None or any(name in self._read for name in names):
-            self._activate(statement, ())
-        for name in names or ():
-            self._waiting[name].append((statement, ()))
+            self._activate(statement)
+            return
+        for name in names:
+            self._waiting[name].append(statement)
 
     def _awaited(self, statement: ast.stmt) -> set[str] | None:
         """The names without whose reading the statement does nothing; None when it does something by itself."""
@@ -119,7 +126,7 @@ class LiveCode:
             return set()  # x = x
         return names
 
-    def _activate(self, statement: ast.stmt, _: Sequence[ast.AST]) -> None:
+    def _activate(self, statement: ast.stmt) -> None:
         if statement in self._live:
             return
         self._live.add(statement)

@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+RULES_VERSION = "gate/2"  # what a report of this code names; a policy states the version it was written for
+
 FindingOutcome = Literal["reject", "review"]
 Severity = Literal["integrity", "security", "form"]
 
@@ -33,8 +35,8 @@ def _security(name: str, outcome: FindingOutcome, meaning: str) -> Rule:
     return Rule(name=name, outcome=outcome, severity="security", meaning=meaning)
 
 
-def _integrity(name: str, outcome: FindingOutcome, meaning: str) -> Rule:
-    return Rule(name=name, outcome=outcome, severity="integrity", meaning=meaning)
+def _integrity(name: str, outcome: FindingOutcome, meaning: str, code: str = "A1005") -> Rule:
+    return Rule(name=name, outcome=outcome, severity="integrity", meaning=meaning, code=code)
 
 
 _ROWS = (
@@ -69,7 +71,8 @@ _ROWS = (
     _integrity("integer-array", "review", "many integer constants in one literal"),
     _integrity("big-integer", "review", "an integer constant of very many bits"),
     _integrity("unsearched", "review", "more literal data than the gate searches for encoded ids"),
-    _integrity("similarity", "review", "most of its structure stands in another submitted agent"),
+    _integrity("copy", "reject", "the program of an agent committed earlier, but for names, order and dead code", "A1011"),
+    _integrity("similarity", "review", "most of its program stands in an agent committed earlier, or the other way round"),
 )
 
 RULES: dict[str, Rule] = {rule.name: rule for rule in _ROWS}

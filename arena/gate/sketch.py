@@ -12,13 +12,14 @@ import ast
 import builtins
 import functools
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from arena.gate.liveness import LiveCode, child_blocks, headers
+from arena.gate.source import preorder
 
 Phrases = npt.NDArray[np.uint64]
 
@@ -40,17 +41,17 @@ class Sketch(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 def make_sketch(source: str) -> Sketch:
     """The sketch of a source. Raises ValueError when it does not parse."""
     try:
-        return sketch_tree(ast.parse(source))
+        return sketch_nodes(preorder(ast.parse(source))[0])
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError(f"not a parsable source: {error}") from error
 
 
-def sketch_tree(tree: ast.Module) -> Sketch:
-    """The sketch of a parsed file."""
-    reader = _Reader(tree)
+def sketch_nodes(nodes: Sequence[ast.AST]) -> Sketch:
+    """The sketch of a parsed file: its nodes in pre-order."""
+    reader = _Reader(nodes)
     parts: list[str] = []
     hashes: list[int] = []
-    for statement in reader.live.block(tree.body):
+    for statement in reader.live.module():
         values: list[str] = []
         for tokens, texts in reader.statements(statement, ()):
             hashes += _phrases(tokens)
@@ -63,11 +64,11 @@ def sketch_tree(tree: ast.Module) -> Sketch:
 class _Reader:
     """Turns the live statements of one tree into tokens."""
 
-    def __init__(self, tree: ast.Module) -> None:
-        self.live = LiveCode(tree)
+    def __init__(self, nodes: Sequence[ast.AST]) -> None:
+        self.live = LiveCode(nodes)
         self._attributes: set[str] = set()  # names of attributes and functions that the file defines: its own to rename
         self._names: set[str] = set()
-        for node in ast.walk(tree):
+        for node in nodes:
             match node:
                 case ast.Name(ctx=ast.Store()):
                     self._names.add(node.id)
