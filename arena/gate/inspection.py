@@ -19,6 +19,7 @@ from arena.gate.similarity import Author, Neighbour, inputs_hash, similarity_fin
 from arena.gate.sketch import sketch_nodes
 from arena.gate.source import parse, read_text
 from arena.gate.tables import table_findings
+from arena.gate.texts import text_findings
 from arena.policy import GateRules
 
 
@@ -56,6 +57,7 @@ def _findings(
     literals = collect_literals(nodes)
     found += capability_findings(nodes, is_ascii=text.isascii())
     found += literal_findings(nodes, literals, rules)
+    found += text_findings(literals)
     found += table_findings(literals, rules, knowledge)
     if neighbours:
         found += similarity_findings(sketch_nodes(nodes), author, neighbours, knowledge.baseline, rules)

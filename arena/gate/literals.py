@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import bisect
 import math
+import operator
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +16,12 @@ from arena.gate.folding import fold
 from arena.gate.report import Finding, finding
 from arena.policy import GateRules
 
+_WINDOW_STEP = 20
+_ADDRESS = re.compile(rb"\W{0,3}https?://")
+_ADDRESS_CHARS_MAX = 400
+_KINDS = bytes(
+    32 if code > 127 or not chr(code).isalnum() else 48 if code < 58 else 65 if code < 91 else 97 for code in range(256)
+)
 _STR_BITS_MAX = 12_000  # an integer of more bits is reported, not printed: Python refuses above 4,300 digits
 _DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 
@@ -97,9 +104,23 @@ def literal_findings(nodes: Iterable[ast.AST], literals: Iterable[Literal], rule
 def _random_tokens(literal: Literal, token: re.Pattern[bytes], rules: GateRules) -> Iterator[Finding]:
     for match in token.finditer(literal.text):
         bits = entropy_bits(match[0])
-        if b"://" not in match[0] and bits * 10_000 > rules.token_bits_e4:
+        if (_ADDRESS.match(match[0]) and len(match[0]) <= _ADDRESS_CHARS_MAX) or bits * 10_000 <= rules.token_bits_e4:
+            continue
+        windows = (match[0][start : start + rules.token_chars] for start in range(0, len(match[0]), _WINDOW_STEP))
+        if any(_looks_random(window, rules) for window in windows if len(window) == rules.token_chars):
             yield finding("entropy", literal.line, f"{len(match[0])} characters, {bits:.2f} bits each")
             return
+
+
+def _looks_random(window: bytes, rules: GateRules) -> bool:
+    """Packed data changes between small and capital letters, digits and signs at half of its places and hardly repeats
+    three characters; regular expressions, paths and JSON do one or the other."""
+    kinds = window.translate(_KINDS)
+    changes = sum(map(operator.ne, kinds, kinds[1:]))
+    if changes * 2 < len(window) - 1:
+        return False
+    triples = {window[start : start + 3] for start in range(len(window) - 2)}
+    return len(triples) * 20 >= (len(window) - 2) * 19 and entropy_bits(window) * 10_000 > rules.token_bits_e4
 
 
 def entropy_bits(data: bytes) -> float:
