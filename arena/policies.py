@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from arena.policy import (
     CooldownRules,
+    GateRules,
     GuestRules,
     Policy,
     PromotionRules,
@@ -42,6 +43,7 @@ _BLOCKS_PER_HOUR = 300  # 12 s a block
 
 PAPER = Policy(
     name="paper",
+    gate=GateRules(version="gate/2", similarity_review_e4=6_000, remnant_phrases=100),
     inference=InferenceRules(models=OPEN_MODELS),
     rubric=Rubric(models=JUDGE_MODELS, prompt_sha256=REASONING_1_PROMPT_SHA256),
 )

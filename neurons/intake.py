@@ -16,7 +16,8 @@ from arena.chain.block_times import BLOCK_MS
 from arena.chain.keys import verify
 from arena.gate.isolation import inspect_isolated
 from arena.gate.report import GateReport
-from arena.gate.similarity import Neighbour, Shingles, fingerprint
+from arena.gate.similarity import Author, Neighbour
+from arena.gate.sketch import Sketch, make_sketch
 from arena.race.assign import is_work_due, qualifying_order
 from arena.race.items import qualifying_items
 from arena.records.model import Subject
@@ -42,7 +43,7 @@ class Intake:
         self._node = node
         self._qualifying = qualifying
         self._waiting: dict[Path, tuple[int, int]] = {}  # tries so far, and when to try again (unix ms)
-        self._shingles: dict[str, Shingles] = {}  # by agent version id
+        self._sketches: dict[str, Sketch] = {}  # by agent version id
 
     async def run(self, drain: asyncio.Event) -> None:
         """Turn until drained. Raises only what no retry can mend."""
@@ -102,8 +103,6 @@ class Intake:
             return
         if self._node.sharing:  # before it is decided: who committed it may be asked for at any validator
             await asyncio.to_thread(self._node.sharing.shelf.put, submission)
-        report = await self._inspect(submission, stored)
-        state = _STATE_OF_OUTCOME[report.outcome]
         subject = Subject(
             agent_version_id=submission.agent_version_id,
             miner_hotkey=submission.hotkey,
@@ -111,6 +110,8 @@ class Intake:
             commitment_block=admission.submitted_block,
             commitment_sha256=submission.commitment_sha256,
         )
+        report = await self._inspect(subject, submission.source, stored)
+        state = _STATE_OF_OUTCOME[report.outcome]
         await self._node.store.put_submission(
             StoredSubmission(
                 subject=subject,
@@ -124,23 +125,19 @@ class Intake:
         self._node.inbox.answer(entry, _receipt(submission, admission, state, report))
         self._node.log.info("gate", agent=submission.name, outcome=report.outcome, rules=_rules(report))
 
-    async def _inspect(self, submission: SignedSubmission, stored: list[StoredSubmission]) -> GateReport:
-        others = [
-            s.subject.agent_version_id
-            for s in stored
-            if s.subject.miner_hotkey != submission.hotkey and s.state != "rejected"
-        ]
-        neighbours = tuple([await self._neighbour(agent) for agent in others])
+    async def _inspect(self, subject: Subject, source: str, stored: list[StoredSubmission]) -> GateReport:
+        others = [s.subject for s in stored if s.state != "rejected"]
+        neighbours = tuple([await self._neighbour(other) for other in others])
         return await asyncio.to_thread(
-            inspect_isolated, submission.source, self._node.policy.gate, self._node.knowledge, neighbours
+            inspect_isolated, source, self._node.policy.gate, self._node.knowledge, neighbours, _author(subject)
         )
 
-    async def _neighbour(self, agent_version_id: str) -> Neighbour:
+    async def _neighbour(self, subject: Subject) -> Neighbour:
         """An accepted agent as the similarity rule sees it; it was parsed in the gate's own process before."""
-        if agent_version_id not in self._shingles:
-            source = await self._node.store.source(agent_version_id) or ""
-            self._shingles[agent_version_id] = await asyncio.to_thread(fingerprint, source)
-        return Neighbour(agent_version_id=agent_version_id, shingles=self._shingles[agent_version_id])
+        if subject.agent_version_id not in self._sketches:
+            source = await self._node.store.source(subject.agent_version_id) or ""
+            self._sketches[subject.agent_version_id] = await asyncio.to_thread(make_sketch, source)
+        return Neighbour(author=_author(subject), sketch=self._sketches[subject.agent_version_id])
 
     async def _receipt_again(self, known: StoredSubmission, stored: list[StoredSubmission]) -> Receipt:
         others = [s for s in stored if s.subject.agent_version_id != known.subject.agent_version_id]
@@ -199,6 +196,14 @@ class Intake:
                 await self._node.store.set_submission_state(agent, state)
                 await self._node.store.close_items(QUALIFYING, "qualifying", agent)
                 self._node.log.info("qualifying", agent=submission.name, state=state, score_e4=result.score_e4)
+
+
+def _author(subject: Subject) -> Author:
+    return Author(
+        agent_version_id=subject.agent_version_id,
+        miner_hotkey=subject.miner_hotkey,
+        commitment_block=subject.commitment_block,
+    )
 
 
 def _past(stored: list[StoredSubmission], hotkey: str) -> tuple[PastSubmission, ...]:

@@ -8,7 +8,8 @@ it: a name, an attribute, a class pattern, a keyword, a constant given to getatt
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from arena.gate.folding import fold
 from arena.gate.modules import MODULES
@@ -30,7 +31,6 @@ from arena.gate.vocabulary import (
 
 _TYPE = Meaning("", "type")
 _STDERR = Meaning("sys", "stderr")
-_IDENTITY = (ast.Is, ast.IsNot)
 _STDERR_PARTS = frozenset({"flush", "isatty", "write"})
 _FORMATS = frozenset({"format", "format_map"})
 
@@ -55,38 +55,27 @@ class _Walk:
     def __init__(self, nodes: Sequence[ast.AST]) -> None:
         self.scopes = Scopes(nodes)
         self._judged: set[ast.AST] = set()
+        self._checks: dict[type[ast.AST], Callable[[Any], Iterable[Finding]]] = {
+            ast.Import: _import,
+            ast.ImportFrom: _import_from,
+            ast.Name: self._name,
+            ast.Attribute: self._attribute,
+            ast.Call: self._call,
+            ast.MatchClass: self._pattern,
+            ast.ClassDef: self._class,
+            ast.FunctionDef: self._function,
+            ast.AsyncFunctionDef: self._function,
+            ast.arg: self._argument,
+            ast.AnnAssign: self._annotated,
+            ast.Compare: self._no_use,
+            ast.Subscript: self._no_use,
+            ast.BinOp: self._no_use,
+        }
 
-    def check(self, node: ast.AST) -> Iterator[Finding]:
+    def check(self, node: ast.AST) -> Iterable[Finding]:
         """Findings on one node."""
-        match node:
-            case ast.Import():
-                yield from _import(node)
-            case ast.ImportFrom():
-                yield from _import_from(node)
-            case ast.Name():
-                yield from self._name(node)
-            case ast.Attribute():
-                yield from self._attribute(node)
-            case ast.Call():
-                yield from self._call(node)
-            case ast.MatchClass(kwd_attrs=names):
-                for name in names:
-                    yield from _attribute_name(name, node.lineno, is_module=False)
-            case ast.ClassDef():
-                yield from self._class(node)
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                yield from _defined(name, node.lineno)
-            case ast.arg(arg=name):
-                if name.startswith("__"):
-                    yield from _defined(name, node.lineno)
-                self._annotation(node.annotation)
-            case ast.AnnAssign(annotation=annotation):
-                self._annotation(annotation)
-            case ast.Compare() | ast.Subscript() | ast.BinOp(op=ast.BitOr()):
-                is_identity = isinstance(node, ast.Compare) and all(isinstance(op, _IDENTITY) for op in node.ops)
-                self._no_use(node, is_identity=is_identity)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            self._annotation(node.returns)
+        check = self._checks.get(type(node))
+        return check(node) if check else ()
 
     # -- names and attributes
     def _name(self, node: ast.Name) -> Iterator[Finding]:
@@ -145,6 +134,7 @@ class _Walk:
                 yield finding("dynamic-attribute", node.lineno, "type() that makes a class")
         elif part in (("", "isinstance"), ("", "issubclass")):
             for argument in node.args:
+                self._mark(argument)
                 self._no_use(argument)
         elif part == ("logging", "basicConfig"):
             names = {keyword.arg for keyword in node.keywords}
@@ -173,20 +163,38 @@ class _Walk:
             elif is_refused_attribute(keyword.arg):
                 yield finding("attribute", node.lineno, f"keyword {keyword.arg}")
 
+    def _pattern(self, node: ast.MatchClass) -> Iterator[Finding]:
+        for name in node.kwd_attrs:
+            yield from _attribute_name(name, node.lineno, is_module=False)
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Finding]:
+        self._annotation(node.returns)
+        return _defined(node.name, node.lineno)
+
+    def _argument(self, node: ast.arg) -> Iterable[Finding]:
+        self._annotation(node.annotation)
+        return _defined(node.arg, node.lineno) if node.arg.startswith("__") else ()
+
+    def _annotated(self, node: ast.AnnAssign) -> Iterable[Finding]:
+        self._annotation(node.annotation)
+        return ()
+
     def _annotation(self, annotation: ast.expr | None) -> None:
         for node in ast.walk(annotation) if annotation is not None else ():
             self._mark(node)
 
-    def _no_use(self, node: ast.AST, *, is_identity: bool = False) -> None:
+    def _no_use(self, node: ast.AST) -> Iterable[Finding]:
         """`type` beside others of its kind: compared, subscripted or asked for; and `module is None`."""
-        for part in (node, *ast.iter_child_nodes(node)):
+        is_identity = isinstance(node, ast.Compare) and all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops)
+        for part in ast.iter_child_nodes(node):
             self._mark(part)
             meaning = self.scopes.meaning(part) if is_identity and isinstance(part, ast.Name) else None
             if meaning is not None and meaning.module and not meaning.part:
                 self._judged.add(part)
+        return ()
 
     def _mark(self, node: ast.AST) -> None:
-        if isinstance(node, ast.Name) and self.scopes.meaning(node) == _TYPE:
+        if isinstance(node, ast.Name) and node.id == "type" and self.scopes.meaning(node) == _TYPE:
             self._judged.add(node)
 
 

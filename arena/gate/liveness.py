@@ -38,7 +38,7 @@ class LiveCode:
         self._assigned = {node.id for node in nodes if isinstance(node, ast.Name) and _is_store(node)}
         self._names: list[str] = []
         self._body: Block = list(nodes[0].body) if isinstance(nodes[0], ast.Module) else []
-        self._blocks: list[Block] = [self._body]
+        self._blocks: list[tuple[Block, bool]] = [(self._body, False)]  # with: whether it is a class's
         self._grow()
 
     def module(self) -> Iterator[ast.stmt]:
@@ -62,7 +62,7 @@ class LiveCode:
         """The least set of live statements: from the module's body on, along the names that live code reads."""
         while self._blocks or self._names:
             if self._blocks:
-                self._enter(self._blocks.pop())
+                self._enter(*self._blocks.pop())
                 continue
             name = self._names.pop()
             if name not in self._read:
@@ -70,19 +70,21 @@ class LiveCode:
                 for statement in self._waiting.pop(name, ()):
                     self._activate(statement)
 
-    def _enter(self, statements: Block) -> None:
+    def _enter(self, statements: Block, is_class: bool) -> None:
         for statement in statements:
             chosen = _chosen(statement)
             if chosen is not None:
-                self._blocks.append(chosen)
+                self._blocks.append((chosen, is_class))
             elif not isinstance(statement, _SILENT):
-                self._place(statement)
+                self._place(statement, is_class)
             if isinstance(statement, _JUMPS):
                 return
 
-    def _place(self, statement: ast.stmt) -> None:
-        """Live at once, or as soon as one of the names it waits for is read."""
+    def _place(self, statement: ast.stmt, is_class: bool) -> None:
+        """Live at once, or as soon as one of the names it waits for is read; a class's own also as an attribute."""
         names = self._awaited(statement)
+        if is_class and names:
+            names = names | {f".{name}" for name in names}
         if names is None or any(name in self._read for name in names):
             self._activate(statement)
             return
@@ -130,13 +132,13 @@ class LiveCode:
         if statement in self._live:
             return
         self._live.add(statement)
-        self._blocks += child_blocks(statement)
+        self._blocks += ((block, isinstance(statement, ast.ClassDef)) for block in child_blocks(statement))
         for part in headers(statement):
             for node in ast.walk(part):
                 if isinstance(node, ast.Name) and not _is_store(node):
                     self._names.append(node.id)
                 elif isinstance(node, ast.Attribute):
-                    self._names.append(node.attr)
+                    self._names.append(f".{node.attr}")
 
 
 def headers(statement: ast.stmt) -> Iterator[ast.AST]:

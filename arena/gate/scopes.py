@@ -14,6 +14,19 @@ import msgspec
 from arena.gate.modules import MODULES
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_DECLARING = (
+    ast.Name,
+    ast.NamedExpr,
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.ExceptHandler,
+    ast.MatchAs,
+    ast.MatchStar,
+    ast.MatchMapping,
+    ast.Import,
+    ast.ImportFrom,
+)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -83,7 +96,8 @@ class Scopes:
     # -- building
     def _walk(self, nodes: Sequence[ast.AST], scope: _Scope) -> None:
         for node in nodes:
-            self._declare(node, scope)
+            if isinstance(node, _DECLARING):
+                self._declare(node, scope)
             if isinstance(node, _FUNCTIONS):
                 self._function(node, scope)
             elif isinstance(node, _COMPREHENSIONS):

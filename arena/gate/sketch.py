@@ -66,7 +66,7 @@ class _Reader:
 
     def __init__(self, nodes: Sequence[ast.AST]) -> None:
         self.live = LiveCode(nodes)
-        self._attributes: set[str] = set()  # names of attributes and functions that the file defines: its own to rename
+        self._attributes: set[str] = set()  # attributes and methods of its own: its own to rename
         self._names: set[str] = set()
         for node in nodes:
             match node:
@@ -76,7 +76,8 @@ class _Reader:
                     self._attributes.add(node.attr)
                 case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                     self._names.add(node.name)
-                    self._attributes.add(node.name)
+                    if isinstance(node, ast.ClassDef):
+                        self._attributes.update(inner.name for inner in node.body if isinstance(inner, _DEFINITIONS))
                 case ast.arg():
                     self._names.add(node.arg)
                 case ast.alias():

@@ -79,7 +79,7 @@ REEXPORTS = _words(
 )
 # Plausible names of an agent's own fields that could also lead on: a module reached through another, the object that a
 # failed look-up names, the raw file under a text stream.
-DOUBTFUL_ATTRIBUTES = frozenset({"inspect", "io", "obj", "raw", "tokenize"})
+DOUBTFUL_ATTRIBUTES = frozenset({"inspect", "io", "obj", "raw"})
 METACLASSES = {("abc", "ABCMeta"), ("enum", "EnumMeta"), ("enum", "EnumType")}
 
 # Dunders that lead on, when a text names one: to be handed to whatever looks things up by name.
