@@ -58,7 +58,7 @@ def _findings(
     found += capability_findings(nodes, is_ascii=text.isascii())
     found += literal_findings(nodes, literals, rules)
     found += text_findings(literals)
-    found += table_findings(literals, rules, knowledge)
+    found += table_findings(nodes, text, literals, rules, knowledge)
     if neighbours:
         found += similarity_findings(sketch_nodes(nodes), author, neighbours, knowledge.baseline, rules)
     return found

@@ -12,11 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from arena.gate.folding import fold
+from arena.gate.folding import fold, fold_number
 from arena.gate.report import Finding, finding
 from arena.policy import GateRules
 
 _WINDOW_STEP = 20
+_NAME_CHARS_MIN = 6
+_SIX_DIGITS = re.compile(r"\d{6}|(\d_?){6}")
 _ADDRESS = re.compile(rb"\W{0,3}https?://")
 _ADDRESS_CHARS_MAX = 400
 _KINDS = bytes(
@@ -72,13 +74,27 @@ def collect_literals(nodes: Sequence[ast.AST]) -> list[Literal]:
                 text = fold(node)
                 if text:
                     literals.append(_literal(text, node.lineno, node in docstrings))
-            case ast.BinOp() | ast.JoinedStr() | ast.Call():
+            case ast.BinOp() | ast.JoinedStr() | ast.Call() | ast.Subscript():
                 text = None if node in inside else fold(node)
-                if text is not None or node in inside:
+                number = fold_number(node) if text is None and isinstance(node, ast.BinOp) else None
+                if text is not None or number is not None or node in inside:
                     inside.update(ast.iter_child_nodes(node))
                 if text:
                     literals.append(_literal(text, node.lineno, False))
+                elif number is not None and node not in inside:
+                    literals += _number(number, node.lineno)
     return literals
+
+
+def collect_names(nodes: Iterable[ast.AST]) -> Iterator[tuple[bytes, int]]:
+    """(text, line) of the names with digits enough for an id, wherever a name can stand."""
+    line = 0
+    for node in nodes:
+        line = getattr(node, "lineno", line)
+        for field in ("id", "attr", "arg", "name", "asname", "rest"):
+            name = getattr(node, field, None)
+            if isinstance(name, str) and len(name) >= _NAME_CHARS_MIN and _SIX_DIGITS.search(name):
+                yield name.encode("utf-8", "surrogatepass"), line
 
 
 def literal_findings(nodes: Iterable[ast.AST], literals: Iterable[Literal], rules: GateRules) -> list[Finding]:

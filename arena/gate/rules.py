@@ -71,8 +71,12 @@ _ROWS = (
     _integrity("integer-array", "review", "many integer constants in one literal"),
     _integrity("big-integer", "review", "an integer constant of very many bits"),
     _integrity("unsearched", "review", "more literal data than the gate searches for encoded ids"),
-    _integrity("copy", "reject", "the program of an agent committed earlier, but for names, order and dead code", "A1011"),
-    _integrity("similarity", "review", "most of its program stands in an agent committed earlier, or the other way round"),
+    _integrity(
+        "copy", "reject", "the program of an agent committed earlier, but for names, order and dead code", "A1011"
+    ),
+    _integrity(
+        "similarity", "review", "most of its program stands in an agent committed earlier, or the other way round"
+    ),
 )
 
 RULES: dict[str, Rule] = {rule.name: rule for rule in _ROWS}

@@ -54,7 +54,13 @@ def dead_calls(source: str, rnd: random.Random) -> str:
 
 def constant_branches(source: str, rnd: random.Random) -> str:
     """Branches on constants, `pass`, strings and `while False`."""
-    kinds = ("if False:\n    a = [1, 2, b'']\nelse:\n    pass", "'text {n}'", "pass", "while 0:\n    {n}", "if not 1:\n    x()")
+    kinds = (
+        "if False:\n    a = [1, 2, b'']\nelse:\n    pass",
+        "'text {n}'",
+        "pass",
+        "while 0:\n    {n}",
+        "if not 1:\n    x()",
+    )
     return _inserted(source, rnd, 2, lambda count, rnd: rnd.choice(kinds).format(n=count))
 
 

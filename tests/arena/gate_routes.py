@@ -79,7 +79,8 @@ ROUTES: dict[str, str] = {
     "f.x = 1\nfound = found(f)[1]",
     "attrgetter starred": _FUNCTION + "from operator import attrgetter\nfound = attrgetter(*['__globals__'])(f)",
     "methodcaller": "from operator import methodcaller\nfound = methodcaller('__subclasses__')(object)",
-    "itemgetter of globals": _FUNCTION + "from operator import itemgetter\nfound = itemgetter('f')(f.__globals__).__code__",
+    "itemgetter of globals": _FUNCTION
+    + "from operator import itemgetter\nfound = itemgetter('f')(f.__globals__).__code__",
     "super's getattribute": "class C:\n    def m(self):\n        return super().__getattribute__('__dict__')\n"
     "c = C()\nc.os = eval\nfound = c.m()['os']",
     "object's getattribute": _FUNCTION + "found = object.__getattribute__(f, '__globals__')",
@@ -142,7 +143,8 @@ ROUTES: dict[str, str] = {
     + "from string import Formatter\nfound = Formatter().get_field('0.__globals__', [f], {})[0]",
     "format of a class": "found = '{0.__class__}'.format(eval)\nfound = eval",
     "format of globals": _FUNCTION + "found = ['{0.__globals__}'.format(f), f.__globals__][1]",
-    "format's own format": _FUNCTION + "held = []\nclass S:\n    def __format__(self, spec):\n        held.append(self)\n"
+    "format's own format": _FUNCTION
+    + "held = []\nclass S:\n    def __format__(self, spec):\n        held.append(self)\n"
     "        return ''\n'{0:{1.__globals__}}'.format(S(), f)\nfound = f.__globals__",
     "str.format": _FUNCTION + "str.format('{0.__globals__}', f)\nfound = f.__globals__",
     "str.format as a value": _FUNCTION + "try:\n    list(map(str.format, ['{0.__globals__.x}'], [f]))\n"

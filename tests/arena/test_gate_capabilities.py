@@ -148,7 +148,8 @@ def test_a_text_that_names_a_forbidden_attribute_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{0.__class__.__name__}", '{"a": {"b": 1}}', "call __init__ first", "snake_case_words", "{user.name}", "a__b"]
+    "text",
+    ["{0.__class__.__name__}", '{"a": {"b": 1}}', "call __init__ first", "snake_case_words", "{user.name}", "a__b"],
 )
 def test_an_ordinary_text_is_not(text: str) -> None:
     assert gate(f"T = {text!r}").findings == ()
