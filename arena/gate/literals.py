@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from arena.gate.folding import fold, fold_number
+from arena.gate.folding import Folding
 from arena.gate.report import Finding, finding
 from arena.policy import GateRules
 
@@ -66,17 +66,21 @@ def collect_literals(nodes: Sequence[ast.AST]) -> list[Literal]:
     literals: list[Literal] = []
     inside: set[ast.AST] = set()  # parts of a folded expression: not folded again
     docstrings = set(_docstrings(nodes))
+    folding = Folding()
+    for node in reversed(nodes):  # children first
+        if isinstance(node, ast.expr):
+            folding.text(node)
     for node in nodes:
         match node:
             case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
                 literals += _number(number, node.lineno)
             case ast.Constant(value=str() | bytes()):
-                text = fold(node)
+                text = folding.text(node)
                 if text:
                     literals.append(_literal(text, node.lineno, node in docstrings))
             case ast.BinOp() | ast.JoinedStr() | ast.Call() | ast.Subscript():
-                text = None if node in inside else fold(node)
-                number = fold_number(node) if text is None and isinstance(node, ast.BinOp) else None
+                text = None if node in inside else folding.text(node)
+                number = folding.number(node) if text is None and isinstance(node, ast.BinOp) else None
                 if text is not None or number is not None or node in inside:
                     inside.update(ast.iter_child_nodes(node))
                 if text:

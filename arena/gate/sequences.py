@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from arena.gate.folding import fold, fold_number
+from arena.gate.folding import Folding
 
 ELEMENTS_MIN = 6
 _FRAGMENT_MAX = 100_000
@@ -26,14 +26,15 @@ Numbers = npt.NDArray[np.int64]
 
 def spelled(nodes: Sequence[ast.AST]) -> Iterator[tuple[bytes, int]]:
     """(text, line) of what the elements of each container spell."""
+    folding = Folding()
     for items, line in _containers(nodes):
         texts = [item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str | bytes)]
         if len(texts) == len(items):
-            folded = [fold(item) or "" for item in items]
+            folded = [folding.text(item) or "" for item in items]
             if sum(map(len, folded)) <= _FRAGMENT_MAX and any(text.isdigit() for text in folded):
                 yield "".join(folded).encode("utf-8", "surrogatepass"), line
             continue
-        numbers = [number for item in items if (number := fold_number(item)) is not None]
+        numbers = [number for item in items if (number := folding.number(item)) is not None]
         if len(numbers) == len(items) and all(0 <= number < _FRAGMENT_MAX for number in numbers):
             yield "".join(map(str, numbers)).encode(), line
             yield _as_digits(numbers), line
@@ -49,11 +50,12 @@ class Columns(msgspec.Struct, frozen=True):
 
 def columns(nodes: Sequence[ast.AST]) -> Columns:
     """The numbers of the containers that hold numbers long enough for ids."""
+    folding = Folding()
     numbers: list[int] = []
     groups: list[int] = []
     lines: list[int] = []
     for items, line in _containers(nodes, 3):
-        row = [number for item in items if (number := fold_number(item)) is not None and abs(number) < _NUMBER_MAX]
+        row = [number for item in items if (number := folding.number(item)) is not None and abs(number) < _NUMBER_MAX]
         if len(row) * 2 >= len(items) and max(map(abs, row), default=0) >= _FRAGMENT_MAX:
             numbers += row
             groups += [len(lines)] * len(row)
@@ -102,11 +104,12 @@ def _as_digits(numbers: Sequence[int]) -> bytes:
 
 def _constants(nodes: Sequence[ast.AST]) -> list[int]:
     """Integer constants on one side of a sum, difference or exclusive or, the first ones."""
+    folding = Folding()
     found: dict[int, None] = {}
     for node in nodes:
         if isinstance(node, ast.BinOp) and isinstance(node.op, _MOVES):
             for side in (node.left, node.right):
-                number = fold_number(side)
+                number = folding.number(side)
                 if number is not None and 9 < abs(number) < _NUMBER_MAX:
                     found.setdefault(number)
     return list(found)[:_CONSTANTS_MAX]
