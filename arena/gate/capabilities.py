@@ -1,8 +1,8 @@
 """The capability rules: what a file may import, name and reach, by whatever syntax. Pure walks over one tree.
 
-Two things are allow-lists: what may be taken from a module (`modules.py`), and which builtins may be handed on as values
-(`vocabulary.py`). Modules are no values at all. So a route has to begin with a refused word, wherever the syntax takes
-it: a name, an attribute, a class pattern, a keyword, a constant given to getattr, a format field, a text.
+Two things are allow-lists: what may be taken from a module (`modules.py`), and which builtins may be handed on as
+values (`vocabulary.py`). Modules are no values at all. So a route has to begin with a refused word, wherever the
+syntax takes it: a name, an attribute, a class pattern, a keyword, a constant given to getattr, a format field, a text.
 """
 
 from __future__ import annotations

@@ -61,10 +61,10 @@ class Folding:
                     "", [part.value if isinstance(part, ast.FormattedValue) else part for part in values]
                 )
             case ast.Subscript(value=value, slice=ast.Slice(lower=lower, upper=upper, step=step)):
-                text = self.text(value)
+                whole = self.text(value)
                 bounds = [None if part is None else self.number(part) for part in (lower, upper, step)]
                 is_open = [part is None for part in (lower, upper, step)] == [bound is None for bound in bounds]
-                return text[slice(*bounds)] if text is not None and is_open and bounds[2] != 0 else None
+                return whole[slice(*bounds)] if whole is not None and is_open and bounds[2] != 0 else None
             case ast.Call(func=function, args=arguments, keywords=[]):
                 return self._call(function, arguments)
         return None

@@ -80,13 +80,13 @@ def collect_literals(nodes: Sequence[ast.AST]) -> list[Literal]:
                     literals.append(_literal(text, node.lineno, node in docstrings))
             case ast.BinOp() | ast.JoinedStr() | ast.Call() | ast.Subscript():
                 text = None if node in inside else folding.text(node)
-                number = folding.number(node) if text is None and isinstance(node, ast.BinOp) else None
-                if text is not None or number is not None or node in inside:
-                    inside.update(ast.iter_child_nodes(node))
+                total = folding.number(node) if text is None and isinstance(node, ast.BinOp) else None
                 if text:
                     literals.append(_literal(text, node.lineno, False))
-                elif number is not None and node not in inside:
-                    literals += _number(number, node.lineno)
+                elif total is not None and node not in inside:
+                    literals += _number(total, node.lineno)
+                if text is not None or total is not None or node in inside:
+                    inside.update(ast.iter_child_nodes(node))
     return literals
 
 

@@ -20,8 +20,11 @@ _SILENT = (ast.Pass, ast.Global, ast.Nonlocal, ast.Import, ast.ImportFrom)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _ACTIVE = (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
 _PURE_CALLS = frozenset(
-    "abs bool bytes dict divmod enumerate float frozenset hash int isinstance len list max min ord chr pow range repr "
-    "reversed round set sorted str sum tuple type zip".split()
+    {
+        *("abs", "bool", "bytes", "chr", "dict", "divmod", "enumerate", "float", "frozenset", "hash", "int"),
+        *("isinstance", "len", "list", "max", "min", "ord", "pow", "range", "repr", "reversed", "round", "set"),
+        *("sorted", "str", "sum", "tuple", "type", "zip"),
+    }
 )
 _COMPARED = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 

@@ -55,14 +55,20 @@ _ROWS = (
         "decoder-import", "reject", "a module that unpacks hidden data: base64, binascii, codecs, zlib, pickle, ..."
     ),
     _security(
-        "builtin", "reject", "eval, exec, open, globals, ... under any alias; getattr and its kind as values; input() called"
+        "builtin",
+        "reject",
+        "eval, exec, open, globals, ... under any alias; getattr and its kind as values; input() called",
     ),
     _security("attribute", "reject", "dunders outside the allow-list, frames and code objects, modules as attributes"),
     _security(
         "attribute-name", "review", "an attribute that could be a module reached through another (io, inspect, ...)"
     ),
     _security("dynamic-attribute", "review", "getattr and the like with a name that isn't a constant"),
-    _integrity("id-table", "reject", "several catalogue ids in literals, names or containers: plain, reversed, shifted, encoded, packed"),
+    _integrity(
+        "id-table",
+        "reject",
+        "several catalogue ids in literals, names or containers: plain, reversed, shifted, encoded, packed",
+    ),
     _integrity("id-hits", "review", "catalogue ids in literals, spread over several encodings or packed with gaps"),
     _integrity(
         "benchmark-text", "review", "six consecutive words of a known problem in a literal, also reversed or shifted"

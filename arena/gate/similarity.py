@@ -88,7 +88,7 @@ def similarity_findings(
     ours = _without(sketch.phrases, free)
     for other in earlier:
         theirs = other.sketch.phrases
-        if len(ours) < minimum and len(theirs) < minimum or not _is_candidate(ours, theirs, free, rules):
+        if (len(ours) < minimum and len(theirs) < minimum) or not _is_candidate(ours, theirs, free, rules):
             continue
         share = shared_e4(ours, _without(theirs, free), minimum)
         if share >= max(1, rules.similarity_review_e4):

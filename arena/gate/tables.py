@@ -46,7 +46,7 @@ class _Reading(msgspec.Struct, frozen=True):
 def table_findings(
     nodes: Sequence[ast.AST], text: str, literals: Sequence[Literal], rules: GateRules, knowledge: GateKnowledge
 ) -> list[Finding]:
-    """Findings on ids and texts of the knowledge in the literals, names and containers, and in the comments of `text`."""
+    """Findings on known ids and texts in the literals, names and containers of a file and in its comments."""
     plain = make_pool("plain", ((literal.text, literal.line) for literal in literals))
     pools = [plain, *decoded_pools(plain)]
     found: list[Finding] = []
@@ -81,7 +81,7 @@ def _lines_of(pool: Pool) -> Iterator[int]:
 
 
 def _moved_findings(nodes: Sequence[ast.AST], rules: GateRules, knowledge: GateKnowledge) -> list[Finding]:
-    """Containers whose numbers are ids after one step of arithmetic: at least half of them, because chance hits some."""
+    """Containers whose numbers are ids after one step of arithmetic: at least half of them, as chance hits some."""
     table = columns(nodes)
     for how, numbers in moved(nodes, table):
         where = knowledge.holds_ids(np.maximum(numbers, 0).astype(np.uint64))

@@ -194,7 +194,8 @@ def padded(source: str, rnd: random.Random) -> str:
     """Live padding: thirty functions of another kind, called by the entry."""
     extra = "\n\n".join(
         f"def _p{index}(a):\n    rows = {{str(key): value ** {index % 5 + 1} for key, value in enumerate(a)}}\n"
-        f"    while len(rows) > {index + 3}:\n        rows.pop(min(rows))\n    print('|'.join(rows))\n    return list(rows.values())"
+        f"    while len(rows) > {index + 3}:\n        rows.pop(min(rows))\n"
+        f"    print('|'.join(rows))\n    return list(rows.values())"
         for index in range(30)
     )
     calls = "".join(f"    _p{index}([{index}])\n" for index in range(30))

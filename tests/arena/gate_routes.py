@@ -104,7 +104,8 @@ ROUTES: dict[str, str] = {
     "code of a generator": _GENERATOR + "found = it.gi_code",
     "frame of a coroutine": "async def c():\n    pass\nk = c()\nfound = k.cr_frame\nk.close()",
     "frame of an async generator": "async def c():\n    yield 1\nfound = c().ag_frame",
-    "traceback of an exception": "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    found = e.__traceback__.tb_frame",
+    "traceback of an exception": "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n"
+    "    found = e.__traceback__.tb_frame",
     "traceback in an exit": "class C:\n    def __enter__(self):\n        return self\n"
     "    def __exit__(self, kind, value, tb):\n        global found\n        found = tb.tb_frame\n        return True\n"
     "with C():\n    1 / 0",
@@ -129,7 +130,8 @@ ROUTES: dict[str, str] = {
     + _CLASS_OF_ANYTHING.format(name="__globals__")
     + "match f:\n    case Any_(found):\n        pass",
     "class pattern by a dataclass": _GENERATOR + "from dataclasses import dataclass\nfrom abc import ABC\n"
-    "@dataclass\nclass C(ABC):\n    gi_frame: object\nC.register(type(it))\nmatch it:\n    case C(found):\n        pass",
+    "@dataclass\nclass C(ABC):\n    gi_frame: object\nC.register(type(it))\nmatch it:\n"
+    "    case C(found):\n        pass",
     "class pattern by a named tuple": _GENERATOR + "from collections import namedtuple\nfrom abc import ABC\n"
     "class C(namedtuple('B', 'gi_frame'), metaclass=type('M', (type(ABC),), {})):\n    pass\n"
     "C.register(type(it))\nmatch it:\n    case C(found):\n        pass",
@@ -206,7 +208,8 @@ ROUTES: dict[str, str] = {
     "found = C()[typing].sys",
     "module in an annotation": "import typing\nclass C:\n    def __getitem__(self, other):\n        return other\n"
     "held = C()\nx: held[(found := typing)] = 1\nfound = found.sys",
-    "module rebound in a comprehension": "import typing\nx = [typing for _ in [1] if 1 or (typing := 2)][0]\nfound = x.sys",
+    "module rebound in a comprehension": "import typing\nx = [typing for _ in [1] if 1 or (typing := 2)][0]\n"
+    "found = x.sys",
     "module in a class": "class C:\n    import typing as t\nfound = C.t.sys",
     "module by a class pattern": "import random\nmatch random:\n    case object(_os=found):\n        pass",
     "module by getattr": "import random\nfound = getattr(random, '_os')",
@@ -224,7 +227,9 @@ ROUTES: dict[str, str] = {
     "found = inspect.signature(f, **{'eval_str': True}).parameters['x'].annotation",
     "signature as a value": "import inspect\nfrom functools import partial\ndef f(x: 'open'):\n    pass\n"
     "k = 'eval' + '_' + 'str'\nfound = partial(inspect.signature, **{k: True})(f).parameters['x'].annotation",
-    "text signature of a class": "import inspect\nclass C:\n    __text_signature__ = '(x=open)'\n    __signature__ = None\n"
+    "text signature of a class": "import inspect\nclass C:\n    __text_signature__ = '(x=open)'\n"
+    "    __signature__ = None\n"
+    ""
     "found = open",
     "single dispatch": "from functools import singledispatch\n@singledispatch\ndef f(x):\n    pass\n"
     "class K:\n    pass\nheld = []\ntry:\n    @f.register\n    def _(x: 'held.append(open) or K'):\n        pass\n"
@@ -232,16 +237,21 @@ ROUTES: dict[str, str] = {
     # -- classes that are made
     "type with three arguments": _FUNCTION + "C = type('C', (), {'g': f.__globals__})\nfound = C.g",
     "type as a value": "t = type\nfound = t('C', (), {'e': eval}).e",
-    "metaclass": "class M(type):\n    def __getattr__(cls, name):\n        return eval\nclass C(metaclass=M):\n    pass\n"
+    "metaclass": "class M(type):\n    def __getattr__(cls, name):\n        return eval\n"
+    "class C(metaclass=M):\n    pass\n"
     "found = C.anything",
     "init_subclass": "held = []\nclass B:\n    def __init_subclass__(cls, e):\n        held.append(e)\n"
     "class C(B, e=eval):\n    pass\nfound = held[0]",
     "class_getitem": "class B:\n    def __class_getitem__(cls, key):\n        return eval\nfound = B[0]",
-    "prepared namespace": "class M(type):\n    @classmethod\n    def __prepare__(m, n, b):\n        return {'e': eval}\n"
+    "prepared namespace": "class M(type):\n    @classmethod\n    def __prepare__(m, n, b):\n"
+    "        return {'e': eval}\n"
     "class C(metaclass=M):\n    pass\nfound = C.e",
-    "reduce": "import copy\nclass C:\n    def __reduce__(self):\n        return (lambda: eval, ())\nfound = copy.copy(C())",
-    "make_dataclass": "from dataclasses import make_dataclass\nC = make_dataclass('C', ['gi_frame'])\nfound = C.__init__.__globals__",
-    "namespace with a dunder": "from types import SimpleNamespace\nfound = SimpleNamespace(__globals__=eval).__globals__",
+    "reduce": "import copy\nclass C:\n    def __reduce__(self):\n        return (lambda: eval, ())\n"
+    "found = copy.copy(C())",
+    "make_dataclass": "from dataclasses import make_dataclass\nC = make_dataclass('C', ['gi_frame'])\n"
+    "found = C.__init__.__globals__",
+    "namespace with a dunder": "from types import SimpleNamespace\n"
+    "found = SimpleNamespace(__globals__=eval).__globals__",
     # -- files and frames through allowed modules
     "log file": "import logging\nfound = logging.FileHandler",
     "log frame": "import logging\nfound = logging.currentframe()",

@@ -17,7 +17,7 @@ from tests.arena.gate_stand import RULES, gate, rules_met
 DATA_RULES = frozenset(
     {"id-table", "id-hits", "benchmark-text", "entropy", "integer-array", "big-integer", "unsearched"}
 )
-FILES = 40
+FILES = 60
 # Tables of the standard library that are data indeed; a person may look at them.
 TABLE_FILES = frozenset({"base64.py", "stringprep.py", "zipimport.py"})
 
@@ -49,15 +49,23 @@ def test_real_files_have_no_data_finding() -> None:
 
 
 HONEST_TEXTS = {
-    "list of alternatives": r"(?:,?\s*and\s+also\s+|,?\s*also,?\s+|Second(?:ly)?,\s*|Third(?:ly)?,\s*|First,\s*|\(\d+\)\s*|In\s+addition,?\s*)",
-    "address": r"^(?P<bucket>arn:(aws).*:s3-outposts:[a-z\-0-9]+:[0-9]{12}:outpost[/:][a-zA-Z0-9\-]{1,63}[/:](bucket|accesspoint))$",
-    "ip addresses": r"^s*((([0-9A-Fa-f]{1,4}:){7}([0-9A-Fa-f]{1,4}|:))|(([0-9A-Fa-f]{1,4}:){6}(:[0-9A-Fa-f]{1,4}|((25[0-5]|2[0-4])",
+    "list of alternatives": r"(?:,?\s*and\s+also\s+|,?\s*also,?\s+|Second(?:ly)?,\s*|Third(?:ly)?,\s*|First,\s*|"
+    r"\(\d+\)\s*|In\s+addition,?\s*)",
+    "address": r"^(?P<bucket>arn:(aws).*:s3-outposts:[a-z\-0-9]+:[0-9]{12}:outpost[/:][a-zA-Z0-9\-]{1,"
+    r"63}[/:](bucket|accesspoint))$",
+    "ip addresses": r"^s*((([0-9A-Fa-f]{1,4}:){7}([0-9A-Fa-f]{1,4}|:))|"
+    r"(([0-9A-Fa-f]{1,4}:){6}(:[0-9A-Fa-f]{1,4}|((25[0-5]|2[0-4])",
     "prices": r"(?:(?:under|below|<=?|at\s+most)\s*(?:PHP|P|₱)?\s*(?P<max>[0-9]{1,3}(?:,[0-9]{3})*(?:\.[0-9]{1,2})?))",
-    "prompt with packed JSON": '{"products":[{"query":"query","brand":"brand"|null,"price_range":"min-max"|"min-"|"0-max"|null,'
+    "prompt with packed JSON": '{"products":[{"query":"query","brand":"brand"|null,"price_range":"min-max"|'
+    '"min-"|"0-max"|'
+    "null,"
     '"service":"official"|"freeShipping"|"COD"|"flashsale"|null,"only_product_type":bool}],"intent":"single"|"shop"}',
-    "path of a class": "transformers.models.qwen2_5_vl.modeling_qwen2_5_vl.Qwen2_5_VLVisionAttention.forward.Wrapper.Inner2",
-    "schema": '{"type":"function","function":{"name":"find_product","parameters":{"type":"object","properties":{"q":{"type":"string"}}}}}',
-    "long address": "https://example.org/api/v2/products?sort=priceasc&page=1&filters=brand:Sony,size:XL&lang=en-US&ref=a1B2c3D4",
+    "path of a class": "transformers.models.qwen2_5_vl.modeling_qwen2_5_vl.Qwen2_5_VLVisionAttention.forward."
+    "Wrapper.Inner2",
+    "schema": '{"type":"function","function":{"name":"find_product","parameters":{"type":"object",'
+    '"properties":{"q":{"type":"string"}}}}}',
+    "long address": "https://example.org/api/v2/products?sort=priceasc&page=1&filters=brand:Sony,"
+    "size:XL&lang=en-US&ref=a1B2c3D4",
 }
 
 

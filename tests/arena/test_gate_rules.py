@@ -260,7 +260,8 @@ HONEST_2 = {
     "builtins as values": "x = sorted(map(str, [1]), key=len)\ny = {'int': int, 'f': float}",
     "types asked for": "def f(x):\n    return type(x) is str or isinstance(x, type(None)) or type(x).__name__",
     "type in an annotation": "def f(x: type[int], y: type | None) -> type:\n    return x",
-    "parts of modules": "import json\ntry:\n    x = json.loads('1')\nexcept json.decoder.JSONDecodeError as e:\n    x = e.pos",
+    "parts of modules": "import json\ntry:\n    x = json.loads('1')\nexcept json.decoder.JSONDecodeError as e:\n"
+    "    x = e.pos",
     "submodules": "import collections.abc\nimport concurrent.futures as cf\nx = collections.abc.Mapping\ny = cf.wait",
     "signature": "import inspect\ndef f(x):\n    return inspect.signature(x).parameters, inspect.getdoc(x)",
     "attribute dict": "class D(dict):\n    def __getattr__(self, n):\n        return self[n]\n"
@@ -270,7 +271,8 @@ HONEST_2 = {
     "format of a class name": "def f(self):\n    return '{0.__class__.__name__}'.format(self)",
     "sentinels": "A = '__none__'\nB = {'__all__': 1, '__default__': 2}",
     "prompts with braces": "P = 'Use {{\"a\": {x}}} and {y.name}'.format(x=1, y=2)",
-    "log to stderr": "import logging, sys\nlogging.basicConfig(level=logging.INFO, stream=sys.stderr)\nsys.stderr.write('a')",
+    "log to stderr": "import logging, sys\nlogging.basicConfig(level=logging.INFO, stream=sys.stderr)\n"
+    "sys.stderr.write('a')",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import random
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -189,14 +190,15 @@ def _cheap(table: Sequence[str]) -> dict[str, str]:
         "digit texts one by one": f"T = {list(''.join(table))}",
         "integers moved by a constant": f"T = [v - 7001 for v in {[int(value) + 7001 for value in table]}]",
         "integers under exclusive or": f"K = 90210\nT = [v ^ 90210 for v in {[int(value) ^ 90210 for value in table]}]",
-        "running sums": f"T = {[int(table[0]), *(int(b) - int(a) for a, b in zip(table, table[1:], strict=False))]}",
-        "dict of moved integers": f"T = {{k: v + 31 for k, v in {{{', '.join(f'{i}: {int(v) - 31}' for i, v in enumerate(table))}}}.items()}}",
+        "running sums": f"T = {[int(table[0]), *(int(b) - int(a) for a, b in pairwise(table))]}",
+        "dict of moved integers": f"S = {dict(enumerate(int(value) - 31 for value in table))}\n"
+        "T = {k: v + 31 for k, v in S.items()}",
         "adjacent literals": f"T = [{', '.join(f'{value[:3]!r} {value[3:]!r}' for value in table)}]",
         "separators": f"T = '{'-'.join(value[:3] + '.' + value[3:7] + '.' + value[7:] for value in table)}'",
         "spaced digits": f"T = '{' '.join(''.join(table))}'",
         "turned": f"T = '{' '.join(table)[::-1]}'[::-1]",
         "replaced": f"T = '{'x'.join(''.join(table))}'.replace('x', '')",
-        "percent": f"T = [{', '.join(f'{chr(39)}%s{value[4:]}{chr(39)} % {chr(39)}{value[:4]}{chr(39)}' for value in table)}]",
+        "percent": "T = [" + ", ".join(f"'%s{value[4:]}' % '{value[:4]}'" for value in table) + "]",
         "arithmetic of constants": f"T = [{', '.join(f'{int(value) - 5}+5' for value in table)}]",
     }
 
