@@ -50,15 +50,19 @@ def sketch_nodes(nodes: Sequence[ast.AST]) -> Sketch:
     """The sketch of a parsed file: its nodes in pre-order."""
     reader = _Reader(nodes)
     parts: list[str] = []
-    hashes: list[int] = []
+    kinds: list[int] = []
+    statements: list[int] = []  # the statement of each token
+    number = 0
     for statement in reader.live.module():
         values: list[str] = []
         for tokens, texts in reader.statements(statement, ()):
-            hashes += _phrases(tokens)
+            number += 1
+            kinds += map(_token_hash, tokens)
+            statements += [number] * len(tokens)
             values += texts
         parts.append(hashlib.sha256("\0".join(values).encode("utf-8", "surrogatepass")).hexdigest())
     code = hashlib.sha256("".join(sorted(parts)).encode()).hexdigest()
-    return Sketch(code_sha256=code, phrases=np.unique(np.array(hashes, dtype=np.uint64)))
+    return Sketch(code_sha256=code, phrases=_phrases(kinds, statements))
 
 
 class _Reader:
@@ -140,13 +144,16 @@ def _plain(value: object) -> str:
     return " ".join(value.lower().split()) if isinstance(value, str) else repr(value)
 
 
-def _phrases(tokens: tuple[str, ...]) -> Iterator[int]:
-    kinds = [_token_hash(token) for token in tokens]
-    for end in range(PHRASE_TOKENS, len(kinds) + 1):
-        value = 0
-        for kind in kinds[end - PHRASE_TOKENS : end]:
-            value = (value * _BASE + kind) & 0xFFFFFFFFFFFFFFFF
-        yield value
+def _phrases(kinds: Sequence[int], statements: Sequence[int]) -> Phrases:
+    """The hashes of all runs of tokens that lie within one statement, sorted and distinct."""
+    count = len(kinds) - PHRASE_TOKENS + 1
+    if count < 1:
+        return np.zeros(0, dtype=np.uint64)
+    tokens, numbers = np.array(kinds, dtype=np.uint64), np.array(statements, dtype=np.int64)
+    hashes = np.zeros(count, dtype=np.uint64)
+    for offset in range(PHRASE_TOKENS):
+        hashes = hashes * np.uint64(_BASE) + tokens[offset : offset + count]
+    return np.unique(hashes[numbers[:count] == numbers[PHRASE_TOKENS - 1 :]])
 
 
 @functools.lru_cache(maxsize=65_536)
