@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from arena.gate.isolation import inspect_isolated
 from arena.gate.report import GateReport
-from arena.gate.similarity import Neighbour, Shingles, fingerprint
+from arena.gate.similarity import Author, Neighbour
+from arena.gate.sketch import Sketch, make_sketch
 from arena.policy import AdmissionRules
 from arena.race.field import FieldStanding
 from arena.race.words import GateWord, hold_ends, next_word, outcome_at
@@ -40,7 +41,7 @@ class Admissions:
 
     def __init__(self, node: Node, qualifying: RaceLog) -> None:
         self._node, self._qualifying = node, qualifying
-        self._shingles: dict[str, Shingles] = {}  # by agent version id
+        self._sketches: dict[str, Sketch] = {}  # by agent version id
         self._held: frozenset[str] | None = None  # agents under review at the last look; None: look at everything
         self._not_before_ms = 0
 
@@ -55,7 +56,7 @@ class Admissions:
         around = neighbourhood(subject, _comparable(stored))
         neighbours = tuple([await self._neighbour(other) for other in around.others])
         report = await asyncio.to_thread(
-            inspect_isolated, source, self._node.policy.gate, self._node.knowledge, neighbours
+            inspect_isolated, source, self._node.policy.gate, self._node.knowledge, neighbours, _author(subject)
         )
         return report, around
 
@@ -199,10 +200,18 @@ class Admissions:
     async def _neighbour(self, subject: Subject) -> Neighbour:
         """An agent as the similarity rule sees it; it was parsed in the gate's own process before."""
         agent = subject.agent_version_id
-        if agent not in self._shingles:
+        if agent not in self._sketches:
             source = await self._node.store.source(agent) or ""
-            self._shingles[agent] = await asyncio.to_thread(fingerprint, source)
-        return Neighbour(agent_version_id=agent, shingles=self._shingles[agent])
+            self._sketches[agent] = await asyncio.to_thread(make_sketch, source)
+        return Neighbour(author=_author(subject), sketch=self._sketches[agent])
+
+
+def _author(subject: Subject) -> Author:
+    return Author(
+        agent_version_id=subject.agent_version_id,
+        miner_hotkey=subject.miner_hotkey,
+        commitment_block=subject.commitment_block,
+    )
 
 
 def read_report(submission: StoredSubmission) -> GateReport | None:

@@ -22,7 +22,7 @@ def main() -> int:
     _lower(resource.RLIMIT_CPU, request.cpu_limit_s)
     knowledge, neighbours = unpack(request)
     try:
-        report = inspect(request.source, request.rules, knowledge, neighbours)
+        report = inspect(request.source, request.rules, knowledge, neighbours, request.author)
     except MemoryError:
         return EXIT_OUT_OF_MEMORY
     sys.stdout.buffer.write(msgspec.json.encode(report))

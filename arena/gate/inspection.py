@@ -10,35 +10,43 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+from arena.gate.capabilities import capability_findings
 from arena.gate.knowledge import GateKnowledge
 from arena.gate.literals import collect_literals, literal_findings
-from arena.gate.naming import naming_findings
 from arena.gate.report import Finding, GateReport, make_report
-from arena.gate.similarity import Neighbour, fingerprint_nodes, similarity_findings
+from arena.gate.rules import RULES_VERSION
+from arena.gate.similarity import Author, Neighbour, inputs_hash, similarity_findings
+from arena.gate.sketch import sketch_nodes
 from arena.gate.source import parse, read_text
 from arena.gate.tables import table_findings
+from arena.gate.texts import text_findings
 from arena.policy import GateRules
 
 
 def inspect(
-    source: bytes | str, rules: GateRules, knowledge: GateKnowledge, neighbours: Sequence[Neighbour] = ()
+    source: bytes | str,
+    rules: GateRules,
+    knowledge: GateKnowledge,
+    neighbours: Sequence[Neighbour] = (),
+    author: Author | None = None,
 ) -> GateReport:
     """Check one agent file against the published rules (`arena.gate.rules.RULES`).
 
-    `neighbours` are agents submitted earlier by other hotkeys. A file that can't be read or parsed gives a report with
-    the one finding that says so; no input raises.
+    `neighbours` are the other agents that were not rejected, `author` is who committed this one and when: with the same
+    values every validator gets the same report. A file that can't be read or parsed gives a report with the one finding
+    that says so; no input raises.
     """
     data = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
     return make_report(
-        _findings(data, rules, knowledge, neighbours),
-        rules_version=rules.version,
+        _findings(data, rules, knowledge, neighbours, author),
+        rules_version=RULES_VERSION,
         source_sha256=hashlib.sha256(data).hexdigest(),
-        inputs_sha256=knowledge.inputs_sha256,
+        inputs_sha256=inputs_hash(knowledge.inputs_sha256, author, neighbours),
     )
 
 
 def _findings(
-    data: bytes, rules: GateRules, knowledge: GateKnowledge, neighbours: Sequence[Neighbour]
+    data: bytes, rules: GateRules, knowledge: GateKnowledge, neighbours: Sequence[Neighbour], author: Author | None
 ) -> list[Finding]:
     text, found = read_text(data, rules)
     if found:
@@ -47,10 +55,10 @@ def _findings(
     if not nodes:
         return found
     literals = collect_literals(nodes)
-    found += naming_findings(nodes, is_ascii=text.isascii())
+    found += capability_findings(nodes, is_ascii=text.isascii())
     found += literal_findings(nodes, literals, rules)
-    found += table_findings(literals, rules, knowledge)
+    found += text_findings(literals)
+    found += table_findings(nodes, text, literals, rules, knowledge)
     if neighbours:
-        shingles = fingerprint_nodes(nodes)
-        found += similarity_findings(shingles, neighbours, knowledge.baseline, rules.similarity_review_e4)
+        found += similarity_findings(sketch_nodes(nodes), author, neighbours, knowledge.baseline, rules)
     return found

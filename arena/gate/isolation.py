@@ -20,7 +20,9 @@ import numpy as np
 
 from arena.gate.knowledge import GateKnowledge, Sorted64
 from arena.gate.report import GateReport, finding, make_report
-from arena.gate.similarity import Neighbour
+from arena.gate.rules import RULES_VERSION
+from arena.gate.similarity import Author, Neighbour, inputs_hash
+from arena.gate.sketch import Sketch
 from arena.policy import GateRules
 from problems.errors import ArenaError
 
@@ -35,8 +37,10 @@ _ROOT = Path(__file__).parents[2]
 class PackedNeighbour(msgspec.Struct, frozen=True, kw_only=True):
     """A `Neighbour` on its way to the child."""
 
-    agent_version_id: str
-    shingles: bytes
+    author: Author
+    code_sha256: str
+    phrases: bytes
+    is_winner: bool
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +55,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     skipped_ids: int
     inputs_sha256: str
     neighbours: tuple[PackedNeighbour, ...]
+    author: Author | None
     cpu_limit_s: int
 
 
@@ -59,6 +64,7 @@ def inspect_isolated(
     rules: GateRules,
     knowledge: GateKnowledge,
     neighbours: Sequence[Neighbour] = (),
+    author: Author | None = None,
     *,
     cpu_limit_s: int = CPU_LIMIT_S,
     wall_limit_s: float = WALL_LIMIT_S,
@@ -68,7 +74,7 @@ def inspect_isolated(
     Raises ArenaError V2004 when the child could not run to its end for a reason that isn't the source's.
     """
     data = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
-    message = msgspec.msgpack.encode(_request(data, rules, knowledge, neighbours, cpu_limit_s))
+    message = msgspec.msgpack.encode(_request(data, rules, knowledge, neighbours, author, cpu_limit_s))
     command = [sys.executable, "-P", "-m", "arena.gate.child"]
     try:
         done = subprocess.run(
@@ -78,11 +84,12 @@ def inspect_isolated(
         raise ArenaError("V2004", f"the gate's process: {error}") from error
     if done.returncode == 0:
         return msgspec.json.decode(done.stdout, type=GateReport)
+    inputs = inputs_hash(knowledge.inputs_sha256, author, neighbours)
     if done.returncode == EXIT_OUT_OF_MEMORY:
-        return _fatal(data, rules, knowledge, "the parser ran out of memory")
+        return _fatal(data, inputs, "the parser ran out of memory")
     if -done.returncode in _FATAL_SIGNALS:
         name = signal.Signals(-done.returncode).name
-        return _fatal(data, rules, knowledge, f"the parser did not survive it: {name}")
+        return _fatal(data, inputs, f"the parser did not survive it: {name}")
     tail = done.stderr.decode("utf-8", "replace")[-500:]
     raise ArenaError("V2004", f"the gate's process ended with {done.returncode}: {tail}")
 
@@ -98,14 +105,23 @@ def unpack(request: Request) -> tuple[GateKnowledge, tuple[Neighbour, ...]]:
         inputs_sha256=request.inputs_sha256,
     )
     neighbours = (
-        Neighbour(agent_version_id=packed.agent_version_id, shingles=_values(packed.shingles))
+        Neighbour(
+            author=packed.author,
+            sketch=Sketch(code_sha256=packed.code_sha256, phrases=_values(packed.phrases)),
+            is_winner=packed.is_winner,
+        )
         for packed in request.neighbours
     )
     return knowledge, tuple(neighbours)
 
 
 def _request(
-    data: bytes, rules: GateRules, knowledge: GateKnowledge, neighbours: Sequence[Neighbour], cpu_limit_s: int
+    data: bytes,
+    rules: GateRules,
+    knowledge: GateKnowledge,
+    neighbours: Sequence[Neighbour],
+    author: Author | None,
+    cpu_limit_s: int,
 ) -> Request:
     return Request(
         source=data,
@@ -117,19 +133,25 @@ def _request(
         skipped_ids=knowledge.skipped_ids,
         inputs_sha256=knowledge.inputs_sha256,
         neighbours=tuple(
-            PackedNeighbour(agent_version_id=other.agent_version_id, shingles=_bytes(other.shingles))
+            PackedNeighbour(
+                author=other.author,
+                code_sha256=other.sketch.code_sha256,
+                phrases=_bytes(other.sketch.phrases),
+                is_winner=other.is_winner,
+            )
             for other in neighbours
         ),
+        author=author,
         cpu_limit_s=cpu_limit_s,
     )
 
 
-def _fatal(data: bytes, rules: GateRules, knowledge: GateKnowledge, detail: str) -> GateReport:
+def _fatal(data: bytes, inputs_sha256: str, detail: str) -> GateReport:
     return make_report(
         [finding("parse", 0, detail)],
-        rules_version=rules.version,
+        rules_version=RULES_VERSION,
         source_sha256=hashlib.sha256(data).hexdigest(),
-        inputs_sha256=knowledge.inputs_sha256,
+        inputs_sha256=inputs_sha256,
     )
 
 

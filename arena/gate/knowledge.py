@@ -1,4 +1,4 @@
-"""What the gate knows: catalogue ids, n-grams of known problem texts, shingles of the published agents.
+"""What the gate knows: catalogue ids, n-grams of known problem texts, phrases of the published agents.
 
 Promise: the same lists give the same `inputs_sha256` on every machine, and 2.7 million ids take 22 MB and are found by
 bisection. Give a gate whose reports miners see only texts that are public: a finding tells its author that the text
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arena.gate.grams import text_grams
-from arena.gate.similarity import fingerprint
+from arena.gate.sketch import make_sketch
 from arena.policy import GateRules
 from problems.errors import ArenaError
 
@@ -67,9 +67,9 @@ def make_knowledge(
         else:
             skipped += 1
     grams = [text_grams(text.encode("utf-8", "surrogatepass"), rules.ngram_words)[0] for text in texts]
-    shingles = [fingerprint(source) for source in published_agents]
+    phrases = [make_sketch(source).phrases for source in published_agents]
     ids = np.unique(np.array(numbers, dtype=np.uint64))
-    return _assemble(ids, np.unique(_joined(grams)), np.unique(_joined(shingles)), skipped)
+    return _assemble(ids, np.unique(_joined(grams)), np.unique(_joined(phrases)), skipped)
 
 
 def is_searchable(product_id: str) -> bool:

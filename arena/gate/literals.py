@@ -5,16 +5,25 @@ from __future__ import annotations
 import ast
 import bisect
 import math
+import operator
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from arena.gate.folding import fold
+from arena.gate.folding import Folding
 from arena.gate.report import Finding, finding
 from arena.policy import GateRules
 
+_WINDOW_STEP = 20
+_NAME_CHARS_MIN = 6
+_SIX_DIGITS = re.compile(r"\d{6}|(\d_?){6}")
+_ADDRESS = re.compile(rb"\W{0,3}https?://")
+_ADDRESS_CHARS_MAX = 400
+_KINDS = bytes(
+    32 if code > 127 or not chr(code).isalnum() else 48 if code < 58 else 65 if code < 91 else 97 for code in range(256)
+)
 _STR_BITS_MAX = 12_000  # an integer of more bits is reported, not printed: Python refuses above 4,300 digits
 _DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 
@@ -57,21 +66,39 @@ def collect_literals(nodes: Sequence[ast.AST]) -> list[Literal]:
     literals: list[Literal] = []
     inside: set[ast.AST] = set()  # parts of a folded expression: not folded again
     docstrings = set(_docstrings(nodes))
+    folding = Folding()
+    for node in reversed(nodes):  # children first
+        if isinstance(node, ast.expr):
+            folding.text(node)
     for node in nodes:
         match node:
             case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
                 literals += _number(number, node.lineno)
             case ast.Constant(value=str() | bytes()):
-                text = fold(node)
+                text = folding.text(node)
                 if text:
                     literals.append(_literal(text, node.lineno, node in docstrings))
-            case ast.BinOp() | ast.JoinedStr() | ast.Call():
-                text = None if node in inside else fold(node)
-                if text is not None or node in inside:
-                    inside.update(ast.iter_child_nodes(node))
+            case ast.BinOp() | ast.JoinedStr() | ast.Call() | ast.Subscript():
+                text = None if node in inside else folding.text(node)
+                total = folding.number(node) if text is None and isinstance(node, ast.BinOp) else None
                 if text:
                     literals.append(_literal(text, node.lineno, False))
+                elif total is not None and node not in inside:
+                    literals += _number(total, node.lineno)
+                if text is not None or total is not None or node in inside:
+                    inside.update(ast.iter_child_nodes(node))
     return literals
+
+
+def collect_names(nodes: Iterable[ast.AST]) -> Iterator[tuple[bytes, int]]:
+    """(text, line) of the names with digits enough for an id, wherever a name can stand."""
+    line = 0
+    for node in nodes:
+        line = getattr(node, "lineno", line)
+        for field in ("id", "attr", "arg", "name", "asname", "rest"):
+            name = getattr(node, field, None)
+            if isinstance(name, str) and len(name) >= _NAME_CHARS_MIN and _SIX_DIGITS.search(name):
+                yield name.encode("utf-8", "surrogatepass"), line
 
 
 def literal_findings(nodes: Iterable[ast.AST], literals: Iterable[Literal], rules: GateRules) -> list[Finding]:
@@ -97,9 +124,23 @@ def literal_findings(nodes: Iterable[ast.AST], literals: Iterable[Literal], rule
 def _random_tokens(literal: Literal, token: re.Pattern[bytes], rules: GateRules) -> Iterator[Finding]:
     for match in token.finditer(literal.text):
         bits = entropy_bits(match[0])
-        if b"://" not in match[0] and bits * 10_000 > rules.token_bits_e4:
+        if (_ADDRESS.match(match[0]) and len(match[0]) <= _ADDRESS_CHARS_MAX) or bits * 10_000 <= rules.token_bits_e4:
+            continue
+        windows = (match[0][start : start + rules.token_chars] for start in range(0, len(match[0]), _WINDOW_STEP))
+        if any(_looks_random(window, rules) for window in windows if len(window) == rules.token_chars):
             yield finding("entropy", literal.line, f"{len(match[0])} characters, {bits:.2f} bits each")
             return
+
+
+def _looks_random(window: bytes, rules: GateRules) -> bool:
+    """Packed data changes between small and capital letters, digits and signs at half of its places and hardly repeats
+    three characters; regular expressions, paths and JSON do one or the other."""
+    kinds = window.translate(_KINDS)
+    changes = sum(map(operator.ne, kinds, kinds[1:]))
+    if changes * 2 < len(window) - 1:
+        return False
+    triples = {window[start : start + 3] for start in range(len(window) - 2)}
+    return len(triples) * 20 >= (len(window) - 2) * 19 and entropy_bits(window) * 10_000 > rules.token_bits_e4
 
 
 def entropy_bits(data: bytes) -> float:

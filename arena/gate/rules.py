@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+RULES_VERSION = "gate/2"  # what a report of this code names; a policy states the version it was written for
+
 FindingOutcome = Literal["reject", "review"]
 Severity = Literal["integrity", "security", "form"]
 
@@ -33,8 +35,8 @@ def _security(name: str, outcome: FindingOutcome, meaning: str) -> Rule:
     return Rule(name=name, outcome=outcome, severity="security", meaning=meaning)
 
 
-def _integrity(name: str, outcome: FindingOutcome, meaning: str) -> Rule:
-    return Rule(name=name, outcome=outcome, severity="integrity", meaning=meaning)
+def _integrity(name: str, outcome: FindingOutcome, meaning: str, code: str = "A1005") -> Rule:
+    return Rule(name=name, outcome=outcome, severity="integrity", meaning=meaning, code=code)
 
 
 _ROWS = (
@@ -53,14 +55,20 @@ _ROWS = (
         "decoder-import", "reject", "a module that unpacks hidden data: base64, binascii, codecs, zlib, pickle, ..."
     ),
     _security(
-        "builtin", "reject", "eval, exec, compile, __import__, open, globals, ... under any alias; input() called"
+        "builtin",
+        "reject",
+        "eval, exec, open, globals, ... under any alias; getattr and its kind as values; input() called",
     ),
     _security("attribute", "reject", "dunders outside the allow-list, frames and code objects, modules as attributes"),
     _security(
         "attribute-name", "review", "an attribute that could be a module reached through another (io, inspect, ...)"
     ),
     _security("dynamic-attribute", "review", "getattr and the like with a name that isn't a constant"),
-    _integrity("id-table", "reject", "several catalogue ids in literals: plain, reversed, shifted, encoded or packed"),
+    _integrity(
+        "id-table",
+        "reject",
+        "several catalogue ids in literals, names or containers: plain, reversed, shifted, encoded, packed",
+    ),
     _integrity("id-hits", "review", "catalogue ids in literals, spread over several encodings or packed with gaps"),
     _integrity(
         "benchmark-text", "review", "six consecutive words of a known problem in a literal, also reversed or shifted"
@@ -69,7 +77,12 @@ _ROWS = (
     _integrity("integer-array", "review", "many integer constants in one literal"),
     _integrity("big-integer", "review", "an integer constant of very many bits"),
     _integrity("unsearched", "review", "more literal data than the gate searches for encoded ids"),
-    _integrity("similarity", "review", "most of its structure stands in another submitted agent"),
+    _integrity(
+        "copy", "reject", "the program of an agent committed earlier, but for names, order and dead code", "A1011"
+    ),
+    _integrity(
+        "similarity", "review", "most of its program stands in an agent committed earlier, or the other way round"
+    ),
 )
 
 RULES: dict[str, Rule] = {rule.name: rule for rule in _ROWS}

@@ -1,84 +1,161 @@
-"""Structure fingerprints: which agents share most of their syntax, whatever their names and strings are.
+"""Whose code it is: a file against the agents committed before it, as a pure function of sketches and commitments.
 
-Shingles of twelve node types in pre-order, with identifiers and literal values erased, hashed with a stable function.
-The published agents' shingles don't count. A copy gives a review, never a rejection; who was first is decided by the
-commitment on chain. A rewrite by a language model changes the tree and is not found here (gate notes, section 6).
+The owner of code is whoever committed it first on chain. What the published agents and the revealed winners contain
+belongs to nobody, nor does what three owners have in common; an owner's own versions are no matter. Equal code is
+rejected, a near copy is held, and neither names the other agent before both are public. Less than a stated remnant of
+phrases claims nothing, so nobody can own an idiom.
 """
 
 from __future__ import annotations
 
-import ast
-import functools
 import hashlib
 from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from arena.gate.report import Finding, finding
-from arena.gate.source import preorder
+from arena.gate.sketch import Phrases, Sketch, make_sketch
+from arena.policy import GateRules
 
-Shingles = npt.NDArray[np.uint64]
+COMMON_OWNERS = 3
+_SAMPLED = np.uint64(8)  # one phrase in so many is compared first
+_SAMPLE_MIN = 16  # a smaller sample says nothing, so the agent is compared exactly
+_NOTHING: Phrases = np.zeros(0, dtype=np.uint64)
 
-SHINGLE_NODES = 12
-_BASE = 0xD6E8FEB86659FD93
-_ERASED = (ast.Load, ast.Store, ast.Del)
+
+class Author(msgspec.Struct, frozen=True, kw_only=True):
+    """Who committed an agent version, and its place among all commitments on chain.
+
+    `commitment_order` tells commitments of one block apart (0 where the chain gives no order); equal places are told
+    apart by `agent_version_id`, so every validator sees the same order. `is_public`: everybody may read the source now;
+    it decides what a finding may say and never whether there is one.
+    """
+
+    agent_version_id: str
+    miner_hotkey: str
+    commitment_block: int
+    commitment_order: int = 0
+    miner_coldkey: str = ""
+    is_public: bool = False
+
+    @property
+    def place(self) -> tuple[int, int, str]:
+        """Sorts commitments: first come, first owner."""
+        return (self.commitment_block, self.commitment_order, self.agent_version_id)
+
+    @property
+    def owner(self) -> str:
+        """Who owns the code: the coldkey where it is known."""
+        return self.miner_coldkey or self.miner_hotkey
+
+    def is_owner_of(self, other: Author) -> bool:
+        """True for the versions of one hotkey or one coldkey."""
+        return self.miner_hotkey == other.miner_hotkey or self.owner == other.owner
 
 
 class Neighbour(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """An agent submitted earlier, by another hotkey."""
+    """Another agent version. Give every one that was not rejected, in any order: later ones and own ones are left out
+    here. `is_winner`: a revealed winner, on whose code all may build.
+    """
 
-    agent_version_id: str
-    shingles: Shingles
-
-
-def fingerprint(source: str) -> Shingles:
-    """The sorted, distinct shingles of a source. Raises ValueError when it does not parse."""
-    try:
-        return fingerprint_nodes(preorder(ast.parse(source))[0])
-    except (SyntaxError, RecursionError, MemoryError) as error:
-        raise ValueError(f"not a parsable source: {error}") from error
+    author: Author
+    sketch: Sketch
+    is_winner: bool = False
 
 
-def fingerprint_nodes(nodes: Iterable[ast.AST]) -> Shingles:
-    """The sorted, distinct shingles of nodes in pre-order."""
-    kinds = np.array([_kind_hash(_kind(node)) for node in nodes if not isinstance(node, _ERASED)], dtype=np.uint64)
-    count = len(kinds) - SHINGLE_NODES + 1
-    if count < 1:
-        return np.zeros(0, dtype=np.uint64)
-    hashes = np.zeros(count, dtype=np.uint64)
-    base = np.uint64(_BASE)
-    with np.errstate(over="ignore"):
-        for offset in range(SHINGLE_NODES):
-            hashes = hashes * base + kinds[offset : offset + count]
-    return np.unique(hashes)
-
-
-def containment_e4(shingles: Shingles, other: Shingles, baseline: Shingles) -> int:
-    """Shared shingles over those of the smaller set, in ten-thousandths, without the baseline's. 0 for an empty set."""
-    ours = np.setdiff1d(shingles, baseline, assume_unique=True)
-    theirs = np.setdiff1d(other, baseline, assume_unique=True)
-    smaller = min(len(ours), len(theirs))
-    return 0 if smaller == 0 else len(np.intersect1d(ours, theirs, assume_unique=True)) * 10_000 // smaller
+def make_neighbour(author: Author, source: str, *, is_winner: bool = False) -> Neighbour:
+    """A neighbour from its source. Raises ValueError when the source does not parse."""
+    return Neighbour(author=author, sketch=make_sketch(source), is_winner=is_winner)
 
 
 def similarity_findings(
-    shingles: Shingles, neighbours: Sequence[Neighbour], baseline: Shingles, review_e4: int
+    sketch: Sketch, author: Author | None, neighbours: Sequence[Neighbour], published: Phrases, rules: GateRules
 ) -> list[Finding]:
-    """One finding, on the closest neighbour, when its containment reaches `review_e4`."""
-    shares = [(containment_e4(shingles, other.shingles, baseline), other.agent_version_id) for other in neighbours]
-    closest, agent_version_id = max(shares, default=(0, ""))
-    if closest < review_e4 or closest == 0:
+    """At most one finding: on the first committed agent that has equal code, else on the first that is a near copy.
+
+    Without an author (a miner's desk) every neighbour counts as committed earlier by somebody else.
+    """
+    earlier = _earlier(author, neighbours)
+    minimum = max(1, rules.remnant_phrases)
+    if len(_without(sketch.phrases, published)) < minimum or not earlier:
         return []
-    return [finding("similarity", 0, f"{closest / 100:.0f} % contained in agent {agent_version_id}")]
+    for other in earlier:
+        if other.sketch.code_sha256 == sketch.code_sha256:
+            return [finding("copy", 0, _named("equal code", author, other))]
+    winners = [other.sketch.phrases for other in neighbours if other.is_winner]
+    free = np.unique(np.concatenate([published, *winners, _common(earlier)]))
+    ours = _without(sketch.phrases, free)
+    for other in earlier:
+        theirs = other.sketch.phrases
+        if (len(ours) < minimum and len(theirs) < minimum) or not _is_candidate(ours, theirs, free, rules):
+            continue
+        share = shared_e4(ours, _without(theirs, free), minimum)
+        if share >= max(1, rules.similarity_review_e4):
+            return [finding("similarity", 0, _named(f"{share / 100:.0f} % shared", author, other))]
+    return []
 
 
-def _kind(node: ast.AST) -> str:
-    kind = type(node).__name__
-    return f"{kind}:{type(node.value).__name__}" if isinstance(node, ast.Constant) else kind
+def shared_e4(ours: Phrases, theirs: Phrases, minimum: int) -> int:
+    """The greater of the two containments, in ten-thousandths; a side with fewer than `minimum` phrases has none."""
+    common = len(np.intersect1d(ours, theirs, assume_unique=True))
+    return max((common * 10_000 // len(side) for side in (ours, theirs) if len(side) >= minimum), default=0)
 
 
-@functools.cache
-def _kind_hash(kind: str) -> int:
-    return int.from_bytes(hashlib.blake2b(kind.encode(), digest_size=8).digest(), "big")
+def inputs_hash(inputs_sha256: str, author: Author | None, neighbours: Iterable[Neighbour]) -> str:
+    """The hash of everything a verdict follows from beside source and rules. Who may read what is no part of it."""
+    rows = [] if author is None else [_row(author, None)]
+    rows += sorted(_row(other.author, other) for other in neighbours)
+    if not rows:
+        return inputs_sha256
+    text = "\n".join(["agent-arena/gate-neighbours/2", inputs_sha256, *rows])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _row(author: Author, other: Neighbour | None) -> str:
+    sketched = ""
+    if other is not None:
+        phrases = hashlib.sha256(np.ascontiguousarray(other.sketch.phrases, dtype="<u8").tobytes()).hexdigest()
+        sketched = f"{other.is_winner} {other.sketch.code_sha256} {phrases}"
+    place = f"{author.commitment_block} {author.commitment_order}"
+    return f"{author.agent_version_id} {author.miner_hotkey} {author.miner_coldkey} {place} {sketched}"
+
+
+def _earlier(author: Author | None, neighbours: Sequence[Neighbour]) -> list[Neighbour]:
+    others = sorted(neighbours, key=lambda other: other.author.place)
+    if author is None:
+        return others
+    return [other for other in others if other.author.place < author.place and not author.is_owner_of(other.author)]
+
+
+def _common(earlier: Sequence[Neighbour]) -> Phrases:
+    """Phrases of at least `COMMON_OWNERS` different owners."""
+    of_owner: dict[str, list[Phrases]] = {}
+    for other in earlier:
+        of_owner.setdefault(other.author.owner, []).append(other.sketch.phrases)
+    if len(of_owner) < COMMON_OWNERS:
+        return _NOTHING
+    once = [np.unique(np.concatenate(parts)) for parts in of_owner.values()]
+    phrases, counts = np.unique(np.concatenate(once), return_counts=True)
+    return np.asarray(phrases[counts >= COMMON_OWNERS])
+
+
+def _is_candidate(ours: Phrases, theirs: Phrases, free: Phrases, rules: GateRules) -> bool:
+    """MinHash recall by the phrases with the smallest remainders: unlike an estimate of Jaccard's index it also finds a
+    copy inside a file many times its size. A pair is left out when its samples share less than half of what counts."""
+    sample, other = (side[side % _SAMPLED == 0] for side in (ours, _without(theirs[theirs % _SAMPLED == 0], free)))
+    smaller = min(len(sample), len(other))
+    if smaller < _SAMPLE_MIN:
+        return True
+    return len(np.intersect1d(sample, other, assume_unique=True)) * 20_000 >= smaller * rules.similarity_review_e4
+
+
+def _without(phrases: Phrases, free: Phrases) -> Phrases:
+    return np.setdiff1d(phrases, free, assume_unique=True)
+
+
+def _named(what: str, author: Author | None, other: Neighbour) -> str:
+    """What a finding may say: nothing about an agent under embargo, and nothing to its reader about his own."""
+    if author is None or not (author.is_public and other.author.is_public):
+        return ""
+    return f"{what} with agent {other.author.agent_version_id} of {other.author.miner_hotkey}"

@@ -7,6 +7,7 @@ in *one* reading, and packed ids must follow each other without a gap (gate note
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Sequence
 
@@ -16,12 +17,14 @@ import numpy.typing as npt
 
 from arena.gate.grams import text_grams
 from arena.gate.knowledge import ID_DIGITS_MIN, GateKnowledge, contains
-from arena.gate.literals import Literal, Pool, make_pool
+from arena.gate.literals import Literal, Pool, collect_names, make_pool
 from arena.gate.report import Finding, finding
+from arena.gate.sequences import columns, moved, separated, spelled
 from arena.gate.views import decoded_pools
 from arena.policy import GateRules
 
 PACKED_DIGITS_MAX = 20_000  # digits of long runs searched for packed ids
+_COMMENT = re.compile(r"#[^\n]*\d{6}[^\n]*")
 _RUN = re.compile(rb"[0-9]{%d,}" % ID_DIGITS_MIN)
 
 Digits = npt.NDArray[np.uint64]
@@ -40,14 +43,18 @@ class _Reading(msgspec.Struct, frozen=True):
         return {value for value, _ in self.hits}
 
 
-def table_findings(literals: Sequence[Literal], rules: GateRules, knowledge: GateKnowledge) -> list[Finding]:
-    """Findings on ids and texts of the knowledge in the literals."""
+def table_findings(
+    nodes: Sequence[ast.AST], text: str, literals: Sequence[Literal], rules: GateRules, knowledge: GateKnowledge
+) -> list[Finding]:
+    """Findings on known ids and texts in the literals, names and containers of a file and in its comments."""
     plain = make_pool("plain", ((literal.text, literal.line) for literal in literals))
     pools = [plain, *decoded_pools(plain)]
     found: list[Finding] = []
     if len(knowledge.product_ids):
-        readings = [reading for pool in pools for reading in _readings(pool, knowledge)]
+        readings = [reading for pool in [*pools, *_more_pools(nodes, plain)] for reading in _readings(pool, knowledge)]
         found += _id_findings(readings, rules)
+        found += _moved_findings(nodes, rules, knowledge)
+        found += _comment_findings(text, rules, knowledge)
         long_digits = sum(len(run) for _, run in _long_runs(plain, knowledge))
         if long_digits > PACKED_DIGITS_MAX:
             found.append(finding("unsearched", 0, f"{long_digits} digits in long runs, {PACKED_DIGITS_MAX} searched"))
@@ -57,6 +64,47 @@ def table_findings(literals: Sequence[Literal], rules: GateRules, knowledge: Gat
 
 
 # -- ids
+def _more_pools(nodes: Sequence[ast.AST], plain: Pool) -> Iterator[Pool]:
+    """What names say, what containers spell, and literals of digits and separators without the separators."""
+    names = [(name.replace(b"_", b""), line) for name, line in collect_names(nodes)]
+    yield make_pool("names", [*collect_names(nodes), *names])
+    yield make_pool("spelled", spelled(nodes))
+    digits = ((separated(piece), line) for piece, line in zip(plain.data.split(b"\n"), _lines_of(plain), strict=False))
+    yield make_pool("without separators", ((piece, line) for piece, line in digits if piece))
+
+
+def _lines_of(pool: Pool) -> Iterator[int]:
+    offset = 0
+    for piece in pool.data.split(b"\n"):
+        yield pool.line_at(offset)
+        offset += len(piece) + 1
+
+
+def _moved_findings(nodes: Sequence[ast.AST], rules: GateRules, knowledge: GateKnowledge) -> list[Finding]:
+    """Containers whose numbers are ids after one step of arithmetic: at least half of them, as chance hits some."""
+    table = columns(nodes)
+    for how, numbers in moved(nodes, table):
+        where = knowledge.holds_ids(np.maximum(numbers, 0).astype(np.uint64))
+        hits = np.bincount(table.groups[where], minlength=len(table.lines))
+        sizes = np.bincount(table.groups, minlength=len(table.lines))
+        for group in np.flatnonzero((hits >= rules.table_ids) & (hits * 2 >= sizes)):
+            distinct = len(np.unique(numbers[where & (table.groups == group)]))
+            if distinct >= rules.table_ids:
+                return [finding("id-table", table.lines[group], f"{distinct} ids, {how}")]
+    return []
+
+
+def _comment_findings(text: str, rules: GateRules, knowledge: GateKnowledge) -> list[Finding]:
+    """Ids in comments: a program can't read them, but somebody wrote them down."""
+    comments = [(match[0].encode("utf-8", "surrogatepass"), match.start()) for match in _COMMENT.finditer(text)]
+    pool = make_pool("comments", comments)
+    ids = {hit for reading in _readings(pool, knowledge) if reading.view == "comments" for hit in reading.hits}
+    if len({value for value, _ in ids}) < rules.table_ids:
+        return []
+    line = text.count("\n", 0, min(start for _, start in ids)) + 1
+    return [finding("id-hits", line, f"{len(ids)} ids, comments")]
+
+
 def _id_findings(readings: list[_Reading], rules: GateRules) -> list[Finding]:
     for reading in readings:
         if len(reading.ids) >= rules.table_ids:

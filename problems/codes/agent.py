@@ -31,6 +31,12 @@ ROWS = (
     row("A1008", "hotkey is not registered on the subnet", REJECTED, "register the hotkey, then submit again"),
     row("A1009", "agent file cannot be read", STOPS, "check the path and its permissions"),
     row("A1010", "agent name is malformed", REJECTED, "use 1 to 64 letters, digits, dots, dashes or underscores"),
+    row(
+        "A1011",
+        "agent is a copy",
+        REJECTED,
+        "another hotkey committed this program earlier; submit your own work",
+    ),
     # -- agent: the run
     row("A1020", "agent ran out of wall-clock time", COUNTS, "lower the number of steps or stop at the first match"),
     row("A1021", "agent used up its steps", COUNTS, "recommend earlier; a step is one model completion"),

@@ -9,7 +9,7 @@ from arena.gate.knowledge import GateKnowledge, make_knowledge
 from arena.gate.report import GateReport
 from arena.policy import GateRules
 
-RULES = GateRules()
+RULES = GateRules(version="gate/2", similarity_review_e4=6_000, remnant_phrases=100)
 IDS = tuple(str(2_100_000_001 + 1_048_583 * index) for index in range(5_000))
 TABLE = IDS[100:106]
 TEXTS = (

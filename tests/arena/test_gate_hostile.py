@@ -1,4 +1,4 @@
-"""The 22 kinds of hostile agent: 19 are met by the rule that is published for them, 3 stay open and are said to be.
+"""The 23 kinds of hostile agent: 20 are met by the rule that is published for them, 3 stay open and are said to be.
 
 What is open here is closed at run time: an id counts only when it surfaced in a result that the host recorded.
 """
@@ -37,11 +37,16 @@ CAUGHT = {
     "subclasses chain": ("x = ().__class__.__base__.__subclasses__()", "attribute", "reject"),
     "homoglyph": ("\u0430gent = 1", "identifier", "reject"),
     "bidi override": ("x = 1  # \u202e abc", "invisible", "reject"),
+    "ids split by arithmetic": (
+        f"T = [{', '.join(f'{int(v) // 7}*7+{int(v) % 7}' for v in TABLE)}]",
+        "id-table",
+        "reject",
+    ),
     "integer array": (f"x = {list(range(200))}", "integer-array", "review"),
 }
 
 OPEN = {
-    "ids split by arithmetic": f"T = [{', '.join(f'{int(v) // 7}*7+{int(v) % 7}' for v in TABLE)}]",
+    "ids split by arithmetic of variables": f"S = 7\nT = [{', '.join(f'{int(v) // 7}*S+{int(v) % 7}' for v in TABLE)}]",
     "characters xored at run time": f"T = {[''.join(chr(ord(c) ^ 21) for c in value) for value in TABLE]}",
     "dict keyed by short hashes": "T = {'9f3a': 'first', '77c1': 'second', '0b2e': 'third'}",
 }
@@ -68,5 +73,5 @@ def test_what_the_gate_cannot_see_it_does_not_pretend_to(kind: str) -> None:
     assert gate(OPEN[kind]).outcome == "accept"
 
 
-def test_there_are_22_kinds() -> None:
-    assert (len(CAUGHT), len(OPEN)) == (19, 3)
+def test_there_are_23_kinds() -> None:
+    assert (len(CAUGHT), len(OPEN)) == (20, 3)

@@ -7,7 +7,7 @@ import pytest
 from arena.gate import isolation
 from arena.gate.inspection import inspect
 from arena.gate.isolation import inspect_isolated
-from arena.gate.similarity import Neighbour, fingerprint
+from arena.gate.similarity import Author, make_neighbour
 from harness.agents.registry import cheater_source, reference_agents
 from problems.errors import ArenaError
 from tests.arena.gate_stand import END, IDS, RULES, knowledge
@@ -17,9 +17,11 @@ from tests.arena.gate_stand import END, IDS, RULES, knowledge
     "source", [reference_agents()[0].source, cheater_source(IDS[:3]), b"\xff\xfe", "x = (", "x = '\ud800'" + END]
 )
 def test_the_report_is_the_one_of_this_process(source: str | bytes) -> None:
-    neighbours = [Neighbour(agent_version_id="ab12", shingles=fingerprint(reference_agents()[0].source))]
-    alone = inspect_isolated(source, RULES, knowledge(), neighbours)
-    assert alone == inspect(source, RULES, knowledge(), neighbours)
+    author = Author(agent_version_id="ab12", miner_hotkey="one", commitment_block=1, is_public=True)
+    neighbours = [make_neighbour(author, reference_agents()[0].source, is_winner=True)]
+    mine = Author(agent_version_id="cd34", miner_hotkey="two", commitment_block=2, miner_coldkey="three")
+    alone = inspect_isolated(source, RULES, knowledge(), neighbours, mine)
+    assert alone == inspect(source, RULES, knowledge(), neighbours, mine)
 
 
 def test_a_source_that_uses_up_the_cpu_time_is_rejected() -> None:

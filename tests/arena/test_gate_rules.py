@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from arena.gate.inspection import inspect
-from arena.gate.report import FINDINGS_PER_RULE
+from arena.gate.report import FINDINGS_PER_RULE, GateReport
 from arena.gate.rules import RULES as PUBLISHED
+from arena.gate.rules import RULES_VERSION
+from arena.policies import POLICIES
+from arena.policy import Policy
 from harness.agents.registry import ReferenceAgent, cheater_source, reference_agents
 from problems.codes import CODES
 from tests.arena.gate_stand import END, IDS, RULES, TABLE, gate, knowledge, rules_met
@@ -181,7 +185,7 @@ def test_a_hostile_file_makes_no_hostile_report() -> None:
 def test_a_report_can_be_repeated() -> None:
     first, second = gate(f"T = {TABLE}\nx = eval"), gate(f"T = {TABLE}\nx = eval")
     assert first == second
-    assert (first.rules_version, first.inputs_sha256) == (RULES.version, knowledge().inputs_sha256)
+    assert (first.rules_version, first.inputs_sha256) == ("gate/2", knowledge().inputs_sha256)
 
 
 @given(st.binary(max_size=400))
@@ -232,3 +236,46 @@ def test_ordinary_library_code_is_not_taken_for_a_table() -> None:
     for name in names:
         met = rules_met(inspect((library / f"{name}.py").read_bytes(), RULES, knowledge()))
         assert not met & {"id-table", "id-hits", "benchmark-text", "unsearched", "integer-array"}, name
+
+
+def test_a_report_of_the_first_rules_is_still_read() -> None:
+    old = (
+        b'{"outcome":"review","findings":[{"rule":"similarity","outcome":"review","severity":"integrity","line":0,'
+        b'"detail":"83 % contained in agent ab12"}],"rules_version":"gate/1","source_sha256":"aa","inputs_sha256":"bb"}'
+    )
+    report = msgspec.json.decode(old, type=GateReport)
+    assert (report.rules_version, report.outcome, report.failure) == ("gate/1", "review", None)
+    assert msgspec.json.encode(report) == old
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=lambda policy: policy.name)
+def test_every_shipped_policy_states_the_rules_of_this_release(policy: Policy) -> None:
+    assert policy.gate.version == RULES_VERSION
+    assert policy.gate.remnant_phrases == 100
+
+
+HONEST_2 = {
+    "names of modules as parameters": "import html, time\ndef f(html, time):\n    return [html, time]",
+    "module or None": "import random\nx = random is None",
+    "builtins as values": "x = sorted(map(str, [1]), key=len)\ny = {'int': int, 'f': float}",
+    "types asked for": "def f(x):\n    return type(x) is str or isinstance(x, type(None)) or type(x).__name__",
+    "type in an annotation": "def f(x: type[int], y: type | None) -> type:\n    return x",
+    "parts of modules": "import json\ntry:\n    x = json.loads('1')\nexcept json.decoder.JSONDecodeError as e:\n"
+    "    x = e.pos",
+    "submodules": "import collections.abc\nimport concurrent.futures as cf\nx = collections.abc.Mapping\ny = cf.wait",
+    "signature": "import inspect\ndef f(x):\n    return inspect.signature(x).parameters, inspect.getdoc(x)",
+    "attribute dict": "class D(dict):\n    def __getattr__(self, n):\n        return self[n]\n"
+    "    def __setattr__(self, n, v):\n        self[n] = v",
+    "abstract base": "import abc\nclass A(metaclass=abc.ABCMeta):\n    pass",
+    "operators": "import operator\nx = operator.itemgetter('a')\ny = operator.attrgetter('price')({}.get)",
+    "format of a class name": "def f(self):\n    return '{0.__class__.__name__}'.format(self)",
+    "sentinels": "A = '__none__'\nB = {'__all__': 1, '__default__': 2}",
+    "prompts with braces": "P = 'Use {{\"a\": {x}}} and {y.name}'.format(x=1, y=2)",
+    "log to stderr": "import logging, sys\nlogging.basicConfig(level=logging.INFO, stream=sys.stderr)\n"
+    "sys.stderr.write('a')",
+}
+
+
+@pytest.mark.parametrize("kind", HONEST_2)
+def test_an_honest_use_of_names_has_no_finding(kind: str) -> None:
+    assert gate(HONEST_2[kind]).findings == ()

@@ -1,92 +1,234 @@
-"""Structure fingerprints: copies are found whatever they call things, and nobody is rejected for likeness."""
+"""Whose code it is: copies in every disguise are found, strangers and idioms are not, and a hold tells no secret."""
 
 from __future__ import annotations
 
+import ast
 import random
+import sysconfig
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
-import arena.gate.naming
-import arena.gate.tables
 from arena.gate.inspection import inspect
 from arena.gate.knowledge import make_knowledge
-from arena.gate.similarity import Neighbour, containment_e4, fingerprint
+from arena.gate.report import GateReport
+from arena.gate.similarity import Author, Neighbour, make_neighbour, shared_e4
+from arena.gate.sketch import make_sketch
+from harness.agents.registry import reference_agents
+from tests.arena.gate_disguises import EQUAL, NEAR, Disguise
 from tests.arena.gate_stand import END, RULES, knowledge, rules_met
-from tests.benchmarks.bench_gate import honest_agent
 
-GOLDEN = 13211411567021916750  # all shingles of the source below, folded by exclusive or
-NOTHING = np.zeros(0, dtype=np.uint64)
-AGENT = (
-    "\n".join(
-        f"def step_{index}(state, words):\n    found = [word for word in words if word.{method}()]\n"
-        f"    if len(found) > {index}:\n        state['{method}'] = sorted(found{', reverse=True' * (index % 2)})\n"
-        f"    return state\n"
-        for index, method in enumerate(["isupper", "islower", "isdigit", "istitle", "isalpha"])
+REACT = (Path(__file__).parents[1] / "harness" / "sn15_react_agent.py").read_text(encoding="utf-8")
+GOLDEN = 8984142191631976230  # the phrases of the source below, folded by exclusive or
+
+
+def _agent(seed: int) -> str:
+    """A program of its own: forty functions of random shape over the SDK, all called by the entry."""
+    rnd = random.Random(seed)
+    parts = ["import json, re", "from arena_sdk import llm, tools"]
+    for index in range(40):
+        method, other = rnd.sample(["strip", "lower", "split", "title", "upper", "splitlines", "casefold"], 2)
+        bodies = [
+            f"    found = [w.{method}() for w in words if w.{other}() not in state['{method}']]\n"
+            f"    state['{other}'] = sorted(found, key=lambda w: (len(w), -w.count('{index}')))\n",
+            f"    for place, word in enumerate(words[{index}:]):\n        if word.{method}() == str(place):\n"
+            f"            state.setdefault('{other}', []).append((place, word.{other}()))\n            break\n",
+            f"    reply = llm.chat([{{'role': 'user', 'content': words[0].{method}()}}], temperature={index})\n"
+            f"    state['{other}'] = json.loads(reply.content)['{method}'] if reply.tool_calls else None\n",
+            f"    hits = tools.find_product(q=' '.join(words).{method}(), page={index % 5}, sort='{other}')\n"
+            f"    state.update({{hit['product_id']: hit['title'].{other}() for hit in hits or []}})\n",
+            f"    match = re.search('{method}' + r'\\d+', ' '.join(words))\n    while match and len(state) < {index}:\n"
+            f"        state[match.group(0).{other}()] = match.start() - {index}\n        match = None\n",
+            f"    try:\n        state['n'] = max(int(word.{method}()) for word in words if word.isdigit())\n"
+            f"    except ValueError:\n        state['n'] = state.get('{other}', {index})\n",
+        ]
+        chosen = "".join(rnd.sample(bodies, rnd.randint(1, 3)))
+        parts.append(f"def step_{index}(state, words):\n{chosen}    return state\n")
+    calls = "".join(f"    state = step_{index}(state, problem['query'].split())\n" for index in range(40))
+    parts.append(f"def agent_main(problem):\n    state = {{}}\n{calls}    return state\n")
+    return "\n".join(parts)
+
+
+BASES = {"react": REACT, "first": _agent(1), "second": _agent(2), "third": _agent(3)}
+
+
+def _author(name: str, block: int, **fields: object) -> Author:
+    return msgspec.convert(
+        {"agent_version_id": name, "miner_hotkey": f"hotkey-{name}", "commitment_block": block, **fields}, Author
     )
-    + END
-)
 
 
-def _renamed(source: str) -> str:
-    for old, new in (
-        ("state", "memory"),
-        ("words", "tokens"),
-        ("found", "kept"),
-        ("step_", "phase_"),
-        ("isupper", "x"),
-    ):
-        source = source.replace(old, new)
-    return source
+def _report(source: str, *neighbours: Neighbour, author: Author | None = None) -> GateReport:
+    return inspect(source, RULES, knowledge(), neighbours, author or _author("later", 900))
 
 
-def test_names_and_values_do_not_change_a_fingerprint() -> None:
-    assert np.array_equal(fingerprint(AGENT), fingerprint(_renamed(AGENT)))
+def _similar(report: GateReport) -> set[str]:
+    return rules_met(report) & {"copy", "similarity"}
 
 
-def test_a_renamed_and_reordered_copy_is_looked_at_and_never_rejected() -> None:
-    parts = _renamed(AGENT).split("\n\n")
-    copy = "\n\n".join([*reversed(parts[:-2]), *parts[-2:]])
-    report = inspect(copy, RULES, knowledge(), [Neighbour(agent_version_id="ab12", shingles=fingerprint(AGENT))])
-    assert rules_met(report) == {"similarity"}
-    assert report.outcome == "review"
-    assert "ab12" in report.findings[0].detail
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("disguise", EQUAL, ids=lambda disguise: disguise.__name__)
+def test_a_copy_under_other_names_and_dead_code_is_rejected(base: str, disguise: Disguise) -> None:
+    first = make_neighbour(_author("first", 5), BASES[base])
+    report = _report(disguise(BASES[base], random.Random(7)), first)
+    assert _similar(report) == {"copy"}
+    assert report.failure is not None
+    assert report.failure.code == "A1011"
 
 
-def test_the_closest_neighbour_is_named() -> None:
-    others = [
-        Neighbour(agent_version_id="far", shingles=fingerprint(honest_agent(120, random.Random(1)))),
-        Neighbour(agent_version_id="near", shingles=fingerprint(AGENT)),
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("disguise", NEAR, ids=lambda disguise: disguise.__name__)
+def test_a_copy_in_another_disguise_is_found(base: str, disguise: Disguise) -> None:
+    first = make_neighbour(_author("first", 5), BASES[base])
+    assert _similar(_report(disguise(BASES[base], random.Random(7)), first))
+
+
+def test_there_are_enough_disguises() -> None:
+    assert len(EQUAL) + len(NEAR) >= 10
+
+
+def test_strangers_share_little() -> None:
+    names = ("argparse", "calendar", "configparser", "csv", "difflib", "fractions", "heapq", "pathlib", "textwrap")
+    files = [_library(name) for name in names]
+    sketches = [make_sketch(source).phrases for source in (*files, *BASES.values())]
+    shares = [shared_e4(one, two, 100) for i, one in enumerate(sketches) for two in sketches[:i]]
+    assert max(shares[: len(files) * (len(files) - 1) // 2]) < 2_500
+    for source in files:
+        assert _similar(_report(source + END, make_neighbour(_author("a", 1), REACT))) == set()
+
+
+def test_the_owner_is_whoever_committed_first() -> None:
+    copy = NEAR[1](REACT, random.Random(1))
+    mine = _author("mine", 10, commitment_order=1)
+    for place, is_found in (((9, 7), True), ((10, 0), True), ((10, 2), False), ((11, 0), False)):
+        other = make_neighbour(_author("z", place[0], commitment_order=place[1]), REACT)
+        assert bool(_similar(_report(copy, other, author=mine))) is is_found
+
+
+def test_equal_places_are_told_apart_by_the_version() -> None:
+    for name, is_found in (("a", True), ("z", False)):
+        other = make_neighbour(_author(name, 10), REACT)
+        assert bool(_similar(_report(REACT, other, author=_author("m", 10)))) is is_found
+
+
+@pytest.mark.parametrize("shared", ["miner_hotkey", "miner_coldkey"])
+def test_an_owners_own_versions_are_no_matter(shared: str) -> None:
+    mine = _author("new", 10, **{shared: "the same"})
+    other = make_neighbour(_author("old", 5, **{shared: "the same"}), REACT)
+    assert _similar(_report(REACT, other, author=mine)) == set()
+
+
+def test_the_published_agents_belong_to_nobody() -> None:
+    published = make_knowledge([], [], [REACT], RULES)
+    report = inspect(NEAR[1](REACT, random.Random(1)), RULES, published, [make_neighbour(_author("a", 1), REACT)])
+    assert _similar(report) == set()
+
+
+def test_a_revealed_winner_may_be_built_upon_but_not_handed_in_again() -> None:
+    winner = make_neighbour(_author("winner", 1, is_public=True), REACT, is_winner=True)
+    held = make_neighbour(_author("heir", 2), NEAR[1](REACT, random.Random(1)))
+    assert _similar(_report(NEAR[1](REACT, random.Random(2)), winner)) == set()
+    assert _similar(_report(_agent(1).replace("def agent_main", REACT + "\n\ndef agent_main"), winner, held)) == set()
+    assert _similar(_report(REACT, winner)) == {"copy"}
+
+
+def test_what_three_owners_share_is_common() -> None:
+    own = [_library(name) + other_body(REACT) for name in ("difflib", "fractions", "argparse", "textwrap")]
+    others = [make_neighbour(_author(f"o{index}", index), source) for index, source in enumerate(own[:3])]
+    sisters = [
+        make_neighbour(_author(f"o{index}", index, miner_coldkey="one"), source) for index, source in enumerate(own[:3])
     ]
-    report = inspect(AGENT, RULES, knowledge(), others)
-    assert "near" in report.findings[0].detail
+    assert _similar(_report(REACT, *others[:2])) == {"similarity"}
+    assert _similar(_report(REACT, *sisters)) == {"similarity"}
+    assert _similar(_report(REACT, *others)) == set()
+    assert _similar(_report(own[3], *others)) == set()
 
 
-def test_unrelated_files_share_little() -> None:
-    first, second = (
-        fingerprint(Path(str(module.__file__)).read_text()) for module in (arena.gate.naming, arena.gate.tables)
-    )
-    assert containment_e4(first, second, NOTHING) < 2_000
+def test_nobody_owns_an_idiom() -> None:
+    baseline = reference_agents()[0].source
+    loop = baseline.replace("def agent_main", "def other(x):\n    return x\n\n\ndef agent_main")
+    assert _similar(_report(loop, make_neighbour(_author("a", 1), baseline))) == set()
+    assert len(make_sketch(baseline).phrases) < RULES.remnant_phrases
 
 
-def test_what_the_published_agents_share_does_not_count() -> None:
-    published = make_knowledge([], [], [AGENT], RULES)
-    neighbours = [Neighbour(agent_version_id="ab12", shingles=fingerprint(AGENT))]
-    assert inspect(AGENT, RULES, published, neighbours).outcome == "accept"
+def test_a_victim_inside_a_file_many_times_its_size_is_found() -> None:
+    large = "\n".join(_agent(seed).split("def agent_main")[0].replace("step_", f"s{seed}_") for seed in range(20, 45))
+    calls = "\n".join(f"print(s{seed}_{index})" for seed in range(20, 45) for index in range(40))
+    report = _report(f"{large}\n{calls}\n{other_body(REACT)}", make_neighbour(_author("a", 1), REACT))
+    assert _similar(report) == {"similarity"}
 
 
-def test_containment_is_symmetric_and_complete_for_equal_sets() -> None:
-    first, second = fingerprint(AGENT), fingerprint(AGENT + "\nx = [i * 2 for i in range(9) if i > 3]\n" * 5)
-    assert containment_e4(first, second, NOTHING) == containment_e4(second, first, NOTHING)
-    assert containment_e4(first, first, NOTHING) == 10_000
-    assert containment_e4(first, NOTHING, NOTHING) == 0
+def _library(name: str) -> str:
+    """A module of the standard library, all of it reached."""
+    source = (Path(sysconfig.get_paths()["stdlib"]) / f"{name}.py").read_text(encoding="utf-8")
+    names = [node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    return f"{source.replace('from __future__ import annotations', '')}\nprint([{', '.join(names)}])\n"
 
 
-def test_a_fingerprint_is_the_same_in_every_process() -> None:
-    assert int(np.bitwise_xor.reduce(fingerprint("def f(x):\n    return [i for i in x if i]\n" * 3))) == GOLDEN
+def other_body(source: str) -> str:
+    """The source with other texts, so that it is no equal code."""
+    return NEAR[1](source, random.Random(3))
 
 
-def test_a_source_that_does_not_parse_has_no_fingerprint() -> None:
+@pytest.mark.parametrize(("mine", "theirs"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("change", [EQUAL[3], NEAR[1]])
+def test_a_hold_under_embargo_names_nothing(mine: bool, theirs: bool, change: Disguise) -> None:
+    first = make_neighbour(_author("first", 5, is_public=theirs), REACT)
+    report = _report(change(REACT, random.Random(1)), first, author=_author("later", 9, is_public=mine))
+    (found,) = [found for found in report.findings if found.rule in ("copy", "similarity")]
+    assert (found.detail, found.line) == ("", 0)
+    assert "first" not in str(report)
+
+
+def test_both_versions_are_named_once_both_are_public_and_nothing_else_changes() -> None:
+    source = NEAR[1](REACT, random.Random(1))
+    reports = [
+        _report(
+            source,
+            make_neighbour(_author("first", 5, is_public=is_public), REACT),
+            author=_author("later", 9, is_public=is_public),
+        )
+        for is_public in (False, True)
+    ]
+    assert "agent first of hotkey-first" in str(reports[1].findings)
+    assert reports[0].outcome == reports[1].outcome
+    assert reports[0].inputs_sha256 == reports[1].inputs_sha256
+
+
+def test_a_verdict_names_its_inputs_in_any_order() -> None:
+    one, two = make_neighbour(_author("a", 1), BASES["first"]), make_neighbour(_author("b", 2), BASES["second"])
+    assert _report(REACT, one, two) == _report(REACT, two, one)
+    hashes = {
+        _report(REACT).inputs_sha256,
+        _report(REACT, one).inputs_sha256,
+        _report(REACT, one, two).inputs_sha256,
+        _report(REACT, one, author=_author("later", 901)).inputs_sha256,
+        _report(REACT, make_neighbour(_author("a", 2), BASES["first"])).inputs_sha256,
+        _report(REACT, make_neighbour(_author("a", 1), BASES["second"])).inputs_sha256,
+        _report(REACT, make_neighbour(_author("a", 1), BASES["first"], is_winner=True)).inputs_sha256,
+    }
+    assert len(hashes) == 7
+
+
+def test_dead_code_leaves_no_phrase() -> None:
+    dead = "def unused(a):\n    return [b for b in a if b]\n\n\nx = len('abc' * 3) + sum([1, 2, 3, 4, 5])\nx = x\n"
+    assert np.array_equal(make_sketch(dead + REACT).phrases, make_sketch(REACT).phrases)
+    assert make_sketch(dead + REACT).code_sha256 == make_sketch(REACT).code_sha256
+
+
+def test_other_values_are_other_code() -> None:
+    assert make_sketch("x = 1\nprint(x)").code_sha256 != make_sketch("x = 2\nprint(x)").code_sha256
+    assert make_sketch("x = 'A  b'\nprint(x)").code_sha256 == make_sketch("y = 'a b'\nprint(y)").code_sha256
+    assert make_sketch("print(1 - 2)").code_sha256 != make_sketch("print(1 + 2)").code_sha256
+
+
+def test_a_sketch_is_the_same_in_every_process() -> None:
+    phrases = make_sketch("def f(x):\n    return [i.strip() for i in x if len(i) > 3]\n\n\nprint(f(input()))\n").phrases
+    assert int(np.bitwise_xor.reduce(phrases)) == GOLDEN
+
+
+def test_a_source_that_does_not_parse_has_no_sketch() -> None:
     with pytest.raises(ValueError, match="not a parsable source"):
-        fingerprint("def f(:")
+        make_sketch("def f(:")

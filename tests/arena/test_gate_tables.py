@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -165,3 +166,60 @@ def test_a_broken_knowledge_file_is_a_coded_failure(tmp_path: Path, content: byt
     with pytest.raises(ArenaError) as caught:
         load_knowledge(path)
     assert caught.value.failure.code == "V2060"
+
+
+def _codes(text: str, by: int = 0) -> list[int]:
+    return [ord(character) + by for character in text]
+
+
+def _cheap(table: Sequence[str]) -> dict[str, str]:
+    """Programs with the table in disguises that reading undoes."""
+    return {
+        "dict keys": f"T = {{{', '.join(f'{value!r}: 1' for value in table)}}}",
+        "bytes": f"T = {[value.encode() for value in table]}",
+        "docstring": f'def f():\n    """{" ".join(table)}"""',
+        "function names": "\n".join(f"def p{value}():\n    pass" for value in table),
+        "names with separators": "\n".join(f"p_{value[:4]}_{value[4:]} = 1" for value in table),
+        "keyword names": f"T = dict({', '.join(f'p{value}=1' for value in table)})",
+        "attribute names": "class C:\n    pass\n" + "\n".join(f"C.p{value} = 1" for value in table),
+        "character codes": f"T = ''.join(map(chr, {_codes(','.join(table))}))",
+        "moved character codes": f"T = ''.join(chr(c - 9) for c in {_codes(','.join(table), 9)})",
+        "codes as bytes": f"T = bytes({_codes(' '.join(table))})",
+        "calls of chr": f"T = {' + '.join(f'chr({ord(character)})' for character in ' '.join(table[:3]))}",
+        "digits one by one": f"T = {[int(character) for character in ''.join(table)]}",
+        "digit texts one by one": f"T = {list(''.join(table))}",
+        "integers moved by a constant": f"T = [v - 7001 for v in {[int(value) + 7001 for value in table]}]",
+        "integers under exclusive or": f"K = 90210\nT = [v ^ 90210 for v in {[int(value) ^ 90210 for value in table]}]",
+        "running sums": f"T = {[int(table[0]), *(int(b) - int(a) for a, b in pairwise(table))]}",
+        "dict of moved integers": f"S = {dict(enumerate(int(value) - 31 for value in table))}\n"
+        "T = {k: v + 31 for k, v in S.items()}",
+        "adjacent literals": f"T = [{', '.join(f'{value[:3]!r} {value[3:]!r}' for value in table)}]",
+        "separators": f"T = '{'-'.join(value[:3] + '.' + value[3:7] + '.' + value[7:] for value in table)}'",
+        "spaced digits": f"T = '{' '.join(''.join(table))}'",
+        "turned": f"T = '{' '.join(table)[::-1]}'[::-1]",
+        "replaced": f"T = '{'x'.join(''.join(table))}'.replace('x', '')",
+        "percent": "T = [" + ", ".join(f"'%s{value[4:]}' % '{value[:4]}'" for value in table) + "]",
+        "arithmetic of constants": f"T = [{', '.join(f'{int(value) - 5}+5' for value in table)}]",
+    }
+
+
+CHEAP = _cheap(TABLE)
+
+
+@pytest.mark.parametrize("kind", CHEAP)
+def test_a_table_in_a_cheap_disguise_is_a_table(kind: str) -> None:
+    assert "id-table" in rules_met(gate(CHEAP[kind]))
+
+
+def test_ids_in_comments_are_looked_at() -> None:
+    report = gate("\n".join(f"# {value}" for value in TABLE))
+    assert rules_met(report) == {"id-hits"}
+    assert report.findings[0].line == 1
+    assert gate(f"# {TABLE[0]} {TABLE[1]}").outcome == "accept"
+
+
+@pytest.mark.parametrize("kind", CHEAP)
+def test_other_numbers_in_the_same_disguise_are_nothing(kind: str) -> None:
+    rnd = random.Random(8)
+    others = [str(rnd.randrange(2_100_000_002, 2_100_900_000)) for _ in range(12)]
+    assert not rules_met(gate(_cheap(others)[kind])) & {"id-table", "id-hits"}

@@ -1,0 +1,229 @@
+"""What of a file can do anything: its statements without the dead and the constant ones. Nothing is executed.
+
+Promise: a statement is left out only when taking it out changes nothing that the entry function does: documentation,
+`pass`, constant expressions, code behind `return`, branches on constants, functions and classes that nothing reaches,
+and pure assignments to names that nothing reads. What can't be told apart cheaply stays.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from arena.gate.source import ENTRY
+
+Block = list[ast.stmt]
+
+_JUMPS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
+_SILENT = (ast.Pass, ast.Global, ast.Nonlocal, ast.Import, ast.ImportFrom)
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_ACTIVE = (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
+_PURE_CALLS = frozenset(
+    {
+        *("abs", "bool", "bytes", "chr", "dict", "divmod", "enumerate", "float", "frozenset", "hash", "int"),
+        *("isinstance", "len", "list", "max", "min", "ord", "pow", "range", "repr", "reversed", "round", "set"),
+        *("sorted", "str", "sum", "tuple", "type", "zip"),
+    }
+)
+_COMPARED = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+
+
+class LiveCode:
+    """The statements of a tree that can do anything, block by block."""
+
+    def __init__(self, nodes: Sequence[ast.AST]) -> None:
+        """`nodes` are those of a whole file in pre-order."""
+        self._live: set[ast.stmt] = set()
+        self._read: set[str] = set()
+        self._waiting: defaultdict[str, list[ast.stmt]] = defaultdict(list)
+        self._parameters = {node.arg for node in nodes if isinstance(node, ast.arg)}
+        self._assigned = {node.id for node in nodes if isinstance(node, ast.Name) and _is_store(node)}
+        self._names: list[str] = []
+        self._body: Block = list(nodes[0].body) if isinstance(nodes[0], ast.Module) else []
+        self._blocks: list[tuple[Block, bool]] = [(self._body, False)]  # with: whether it is a class's
+        self._grow()
+
+    def module(self) -> Iterator[ast.stmt]:
+        """The live statements at module level."""
+        return self.block(self._body)
+
+    def block(self, statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+        """The live statements of one block; a branch on a constant gives the statements it runs."""
+        for statement in statements:
+            chosen = _chosen(statement)
+            if chosen is not None:
+                yield from self.block(chosen)
+                if any(isinstance(last, _JUMPS) for last in chosen):
+                    return
+            elif statement in self._live:
+                yield statement
+            if isinstance(statement, _JUMPS):
+                return
+
+    def _grow(self) -> None:
+        """The least set of live statements: from the module's body on, along the names that live code reads."""
+        while self._blocks or self._names:
+            if self._blocks:
+                self._enter(*self._blocks.pop())
+                continue
+            name = self._names.pop()
+            if name not in self._read:
+                self._read.add(name)
+                for statement in self._waiting.pop(name, ()):
+                    self._activate(statement)
+
+    def _enter(self, statements: Block, is_class: bool) -> None:
+        for statement in statements:
+            chosen = _chosen(statement)
+            if chosen is not None:
+                self._blocks.append((chosen, is_class))
+            elif not isinstance(statement, _SILENT):
+                self._place(statement, is_class)
+            if isinstance(statement, _JUMPS):
+                return
+
+    def _place(self, statement: ast.stmt, is_class: bool) -> None:
+        """Live at once, or as soon as one of the names it waits for is read; a class's own also as an attribute."""
+        names = self._awaited(statement)
+        if is_class and names:
+            names = names | {f".{name}" for name in names}
+        if names is None or any(name in self._read for name in names):
+            self._activate(statement)
+            return
+        for name in names:
+            self._waiting[name].append(statement)
+
+    def _awaited(self, statement: ast.stmt) -> set[str] | None:
+        """The names without whose reading the statement does nothing; None when it does something by itself."""
+        match statement:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                is_called_unseen = statement.name.startswith("__") and statement.name.endswith("__")
+                is_root = statement.name == ENTRY or is_called_unseen or bool(statement.decorator_list)
+                return None if is_root else {statement.name}
+            case ast.Assign(targets=targets, value=value) if _is_pure(value):
+                return self._roots(targets, value)
+            case ast.AnnAssign(target=target, value=value) if value is None or _is_pure(value):
+                return self._roots([target], value)
+            case ast.AugAssign(target=target, value=value) if _is_pure(value):
+                return self._roots([target], value)
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)), args=arguments, keywords=named)):
+                is_own = name in self._assigned and name not in self._parameters
+                is_quiet = is_own and all(map(_is_pure, [*arguments, *(keyword.value for keyword in named)]))
+                return {name} if is_quiet else None
+            case ast.Expr(value=value) if _is_pure(value):
+                return set()
+            case ast.Assert(test=test) if _truth(test):
+                return set()
+        return None
+
+    def _roots(self, targets: Sequence[ast.expr], value: ast.expr | None) -> set[str] | None:
+        """The variables that the targets change, or None when one of them may be known elsewhere."""
+        names: set[str] = set()
+        for target in targets:
+            for part in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
+                while isinstance(part, ast.Subscript | ast.Starred):
+                    part = part.value
+                if not isinstance(part, ast.Name) or (part is not target and part.id in self._parameters):
+                    return None
+                names.add(part.id)
+        if isinstance(value, ast.Name) and names == {value.id}:
+            return set()  # x = x
+        return names
+
+    def _activate(self, statement: ast.stmt) -> None:
+        if statement in self._live:
+            return
+        self._live.add(statement)
+        self._blocks += ((block, isinstance(statement, ast.ClassDef)) for block in child_blocks(statement))
+        for part in headers(statement):
+            for node in ast.walk(part):
+                if isinstance(node, ast.Name) and not _is_store(node):
+                    self._names.append(node.id)
+                elif isinstance(node, ast.Attribute):
+                    self._names.append(f".{node.attr}")
+
+
+def headers(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The parts of a statement that aren't statements, without annotations and parameters' names."""
+    for field, value in ast.iter_fields(statement):
+        if field in ("annotation", "returns", "body", "orelse", "finalbody", "type_params"):
+            continue
+        if field == "args" and isinstance(value, ast.arguments):
+            yield from (default for default in [*value.defaults, *value.kw_defaults] if default is not None)
+        elif isinstance(value, ast.AST):
+            yield value
+        elif isinstance(value, list):
+            for item in value:
+                if isinstance(item, ast.ExceptHandler):
+                    yield from [item.type] if item.type else []
+                elif isinstance(item, ast.match_case):
+                    yield item.pattern
+                    yield from [item.guard] if item.guard else []
+                elif isinstance(item, ast.AST):
+                    yield item
+
+
+def child_blocks(statement: ast.stmt) -> Iterator[Block]:
+    """The blocks of a statement, in source order."""
+    for field in ("body", "handlers", "cases", "orelse", "finalbody"):
+        items = getattr(statement, field, None)
+        if not isinstance(items, list):
+            continue
+        if items and isinstance(items[0], ast.ExceptHandler | ast.match_case):
+            yield from (item.body for item in items)
+        elif items:
+            yield items
+
+
+def _chosen(statement: ast.stmt) -> Block | None:
+    """What a branch on a constant runs; None for every other statement."""
+    match statement:
+        case ast.If(test=test, body=body, orelse=orelse):
+            truth = _truth(test)
+            return None if truth is None else body if truth else orelse
+        case ast.While(test=test, orelse=orelse) if _truth(test) is False:
+            return orelse
+    return None
+
+
+def _truth(test: ast.expr) -> bool | None:
+    """The truth of an expression of constants, or None when it isn't one."""
+    match test:
+        case ast.Constant(value=value):
+            return bool(value)
+        case ast.List(elts=[]) | ast.Tuple(elts=[]) | ast.Dict(keys=[]):
+            return False
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            truth = _truth(operand)
+            return None if truth is None else not truth
+        case ast.BoolOp(op=operator, values=values):
+            truths = [_truth(value) for value in values]
+            decisive = isinstance(operator, ast.Or)
+            return decisive if decisive in truths else None if None in truths else not decisive
+        case ast.Compare(left=ast.Constant(value=left), ops=[operator], comparators=[ast.Constant(value=right)]):
+            return _compared(left, type(operator), right)
+        case ast.Name(id="TYPE_CHECKING"):
+            return False
+    return None
+
+
+def _compared(left: object, operator: type[ast.cmpop], right: object) -> bool | None:
+    if not isinstance(left, int | float) or not isinstance(right, int | float) or operator not in _COMPARED:
+        return left == right if operator is ast.Eq else left != right if operator is ast.NotEq else None
+    outcomes = {"==": left == right, "!=": left != right, "<": left < right, "<=": left <= right}
+    return {**outcomes, ">": left > right, ">=": left >= right}[_COMPARED[operator]]
+
+
+def _is_pure(value: ast.expr) -> bool:
+    """Whether computing it changes nothing: no call but of a pure builtin, no await, yield or `:=`."""
+    for node in ast.walk(value):
+        if isinstance(node, _ACTIVE):
+            return False
+        if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in _PURE_CALLS):
+            return False
+    return True
+
+
+def _is_store(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Store | ast.Del)

@@ -1,0 +1,225 @@
+"""Disguises of a program: each gives another text that does the same. Used to measure how well copies are found."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import random
+from collections.abc import Callable, Iterator
+
+Disguise = Callable[[str, random.Random], str]
+
+_KEPT = {*dir(builtins), "agent_main"}
+
+
+def _statements(tree: ast.AST) -> Iterator[list[ast.stmt]]:
+    for node in ast.walk(tree):
+        for field in ("body", "orelse", "finalbody"):
+            block = getattr(node, field, None)
+            if isinstance(block, list) and block and isinstance(block[0], ast.stmt):
+                yield block
+
+
+def _inserted(source: str, rnd: random.Random, every: int, make: Callable[[int, random.Random], str]) -> str:
+    tree = ast.parse(source)
+    count = 0
+    for block in list(_statements(tree)):
+        made: list[ast.stmt] = []
+        for statement in block:
+            is_future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+            count += 1
+            if count % every == 0 and not is_future:
+                made += ast.parse(make(count, rnd)).body
+            made.append(statement)
+        block[:] = made
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def dead_statements(source: str, rnd: random.Random) -> str:
+    """A dead assignment before every third statement."""
+    return _inserted(source, rnd, 3, lambda count, rnd: f"_d{count} = {rnd.randrange(99)} + {rnd.randrange(9)}")
+
+
+def dead_calls(source: str, rnd: random.Random) -> str:
+    """Dead work that looks alive: builtins, containers that nobody reads, conditions that never hold."""
+    kinds = (
+        "_w{n} = len(str({n})) + sum(range({n}))",
+        "_l{n} = []\n_l{n}.append({n})",
+        "if len('x' * {n}) < 0:\n    print({n})",
+        "_m{n} = {{'a': [x for x in range({n})]}}",
+        "for _i{n} in range({n} * 0):\n    _k{n} = _i{n} + 1",
+    )
+    return _inserted(source, rnd, 2, lambda count, rnd: rnd.choice(kinds).format(n=count))
+
+
+def constant_branches(source: str, rnd: random.Random) -> str:
+    """Branches on constants, `pass`, strings and `while False`."""
+    kinds = (
+        "if False:\n    a = [1, 2, b'']\nelse:\n    pass",
+        "'text {n}'",
+        "pass",
+        "while 0:\n    {n}",
+        "if not 1:\n    x()",
+    )
+    return _inserted(source, rnd, 2, lambda count, rnd: rnd.choice(kinds).format(n=count))
+
+
+def wrapped_in_true(source: str, rnd: random.Random) -> str:
+    """Every second function body inside `if 1:`."""
+    tree = ast.parse(source)
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    for function in functions[::2]:
+        function.body = [ast.If(test=ast.Constant(value=1), body=function.body, orelse=[])]
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def renamed(source: str, rnd: random.Random) -> str:
+    """Every name of the file's own replaced."""
+    tree = ast.parse(source)
+    own = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    own |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    keywords = {node.arg for node in ast.walk(tree) if isinstance(node, ast.keyword)}
+    names = {name: f"v{index}" for index, name in enumerate(sorted(own - _KEPT - keywords))}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            node.id = names.get(node.id, node.id)
+        elif isinstance(node, ast.arg):
+            node.arg = names.get(node.arg, node.arg)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            node.name = names.get(node.name, node.name)
+        elif isinstance(node, ast.Global | ast.Nonlocal):
+            node.names = [names.get(name, name) for name in node.names]
+    return ast.unparse(tree)
+
+
+def reordered(source: str, rnd: random.Random) -> str:
+    """Functions of the top level in another order."""
+    tree = ast.parse(source)
+    places = [index for index, node in enumerate(tree.body) if isinstance(node, ast.FunctionDef)]
+    moved = [tree.body[index] for index in places]
+    rnd.shuffle(moved)
+    for index, node in zip(places, moved, strict=True):
+        tree.body[index] = node
+    return ast.unparse(tree)
+
+
+def other_texts(source: str, rnd: random.Random) -> str:
+    """Other prompts and other numbers."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) > 12:
+            node.value = "Now: " + node.value.replace("e", "3")
+    return ast.unparse(tree)
+
+
+def unused_functions(source: str, rnd: random.Random) -> str:
+    """Half as many functions again, which call each other and which nothing calls."""
+    extra = "\n\n".join(
+        f"def _u{index}(a, b={index}):\n    total = [a + item * {index} for item in range(b)]\n"
+        f"    return _u{(index + 1) % 40}(sorted(total, key=lambda x: -x), len(total)) if total else {{'k': a}}"
+        for index in range(40)
+    )
+    head, _, tail = source.partition("\ndef agent_main")
+    return f"{head}\n{extra}\n\n\ndef agent_main{tail}"
+
+
+def in_functions(source: str, rnd: random.Random) -> str:
+    """The entry's body in a function inside a function, called through a third."""
+    tree = ast.parse(source)
+    entry = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "agent_main")
+    argument = entry.args.args[0].arg
+    outer = ast.parse(
+        f"def outer(x):\n    def inner({argument}):\n        pass\n    return call(inner, x)\n"
+        f"def call(f, x):\n    return f(x)\ndef agent_main(q):\n    return outer(q)"
+    ).body
+    inner = outer[0].body[0]  # type: ignore[attr-defined]
+    inner.body = entry.body
+    tree.body[tree.body.index(entry) : tree.body.index(entry) + 1] = outer
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def extra_parameters(source: str, rnd: random.Random) -> str:
+    """Two parameters more for every function, and annotations."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name != "agent_main" and not node.args.vararg:
+            node.args.kwonlyargs += [ast.arg(arg="extra_a"), ast.arg(arg="extra_b")]
+            node.args.kw_defaults += [ast.Constant(value=None), ast.Constant(value=3)]
+            node.returns = ast.parse("dict[str, list[int]]", mode="eval").body
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def noop_assignments(source: str, rnd: random.Random) -> str:
+    """`x = x` after every assignment, and `x += 1` as `x = x + 1`."""
+    tree = ast.parse(source)
+    for block in list(_statements(tree)):
+        made: list[ast.stmt] = []
+        for statement in block:
+            made.append(statement)
+            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+                name = statement.targets[0].id
+                made += ast.parse(f"{name} = {name}").body
+        block[:] = made
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def unreachable_code(source: str, rnd: random.Random) -> str:
+    """Code behind every return."""
+    tree = ast.parse(source)
+    for block in list(_statements(tree)):
+        if isinstance(block[-1], ast.Return):
+            block += ast.parse("leftover = [item.strip() for item in open_items]\nprint(sorted(leftover)[3])").body
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def temporaries(source: str, rnd: random.Random) -> str:
+    """Every third returned or passed call first put into a variable."""
+    tree = ast.parse(source)
+    count = 0
+    for block in list(_statements(tree)):
+        made: list[ast.stmt] = []
+        for statement in block:
+            if isinstance(statement, ast.Return) and isinstance(statement.value, ast.Call):
+                count += 1
+                made += ast.parse(f"t{count} = 0").body
+                made[-1].value = statement.value  # type: ignore[attr-defined]
+                statement.value = ast.Name(id=f"t{count}", ctx=ast.Load())
+            made.append(statement)
+        block[:] = made
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def padded(source: str, rnd: random.Random) -> str:
+    """Live padding: thirty functions of another kind, called by the entry."""
+    extra = "\n\n".join(
+        f"def _p{index}(a):\n    rows = {{str(key): value ** {index % 5 + 1} for key, value in enumerate(a)}}\n"
+        f"    while len(rows) > {index + 3}:\n        rows.pop(min(rows))\n"
+        f"    print('|'.join(rows))\n    return list(rows.values())"
+        for index in range(30)
+    )
+    calls = "".join(f"    _p{index}([{index}])\n" for index in range(30))
+    head, _, tail = source.partition("\ndef agent_main")
+    first, _, body = tail.partition(":\n")
+    return f"{head}\n{extra}\n\n\ndef agent_main{first}:\n{calls}{body}"
+
+
+def all_at_once(source: str, rnd: random.Random) -> str:
+    """One after the other."""
+    chain = (renamed, other_texts, reordered, dead_statements, constant_branches, in_functions, unused_functions)
+    for disguise in (*chain, extra_parameters, noop_assignments, unreachable_code):
+        source = disguise(source, rnd)
+    return source
+
+
+EQUAL: tuple[Disguise, ...] = (
+    dead_statements,
+    constant_branches,
+    wrapped_in_true,
+    renamed,
+    reordered,
+    unused_functions,
+    noop_assignments,
+    unreachable_code,
+)
+NEAR: tuple[Disguise, ...] = (dead_calls, other_texts, in_functions, extra_parameters, temporaries, padded, all_at_once)
