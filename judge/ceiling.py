@@ -8,7 +8,7 @@ results raises neither.
 from __future__ import annotations
 
 from harness.trace import EvaluationBody
-from judge.citations import ECHO_LIMIT_E4, is_own_reasoning, neighbours, supports
+from judge.citations import ECHO_LIMIT_E4, neighbours, own_text, supports
 from judge.evidence import evidence_of
 from judge.render import RenderedTrace, render
 from judge.rubric import Rubric, quality_of
@@ -21,7 +21,7 @@ def ceiling_e4(body: EvaluationBody, rubric: Rubric) -> int:
         return quality_of(0)
     evidence = evidence_of(trace)
     completions = [span.number for span in trace.spans if span.kind == "completion"]
-    own = [(span.content, span.number) for span in trace.spans if is_own_reasoning(span)]
+    own = [(text, span.number) for span in trace.spans if (text := own_text(span))]
     if not supports("results_analysed", own, evidence):
         return quality_of(1)
     if not supports("data_cited", own, evidence):

@@ -1,14 +1,15 @@
 """Citations, checked by code: a quote stands verbatim in the span it names, or the reply is refused.
 
 Whitespace runs count as one space; nothing else is forgiven. Every gate a judge lets pass needs the model's own words
-in support: said after a tool had answered, in a completion that does not repeat its request, and of a content that code
-can check (`supports`). So no judge, however gullible, can pass a gate that the trace's words do not carry.
+in support: said after a tool had answered, not repeated from its request, and of a content that code can check
+(`supports`). So no judge, however gullible, can pass a gate that the trace's words do not carry.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from judge.echo import own_words
 from judge.evidence import Evidence, Passage, evidence_of
 from judge.parse import ParsedReply, RefusedReplyError
 from judge.render import RenderedTrace, Span
@@ -66,9 +67,12 @@ def _check_verbatim(citation: Citation, spans: dict[int, Span]) -> None:
         raise RefusedReplyError(f"the quote {citation.quote[:60]!r} does not stand in span {citation.span}")
 
 
-def is_own_reasoning(span: Span) -> bool:
-    """True for a completion that does not mostly repeat its request: only its words can carry a gate."""
-    return span.kind == "completion" and span.echo_e4 < ECHO_LIMIT_E4
+def own_text(span: Span) -> str:
+    """What of a span only the model can have said: nothing of a call or result, nor of a completion that mostly repeats
+    its request; else its words less those that it repeats."""
+    if span.kind != "completion" or span.echo_e4 >= ECHO_LIMIT_E4:
+        return ""
+    return own_words(span.content, span.echoed)
 
 
 def supports(gate: Gate, passages: Sequence[Passage], evidence: Evidence) -> bool:
@@ -91,11 +95,9 @@ def neighbours(passages: Sequence[Passage], completions: Sequence[int]) -> Itera
 
 
 def _check_support(gate: Gate, citations: tuple[Citation, ...], spans: dict[int, Span], evidence: Evidence) -> None:
-    own = [(c.quote, c.span) for c in citations if c.gate == gate and is_own_reasoning(spans[c.span])]
+    own = [(c.quote, c.span) for c in citations if c.gate == gate and is_verbatim(c.quote, own_text(spans[c.span]))]
     if not own:
-        raise RefusedReplyError(
-            f"gate {gate} is true but no completion span is cited for it that does not repeat its request"
-        )
+        raise RefusedReplyError(f"gate {gate} is true but no completion span is cited for it, or only repeated words")
     first_result = min((number for number, span in spans.items() if span.kind == "result"), default=len(spans) + 1)
     if not any(number > first_result for _, number in own):
         raise RefusedReplyError(f"gate {gate} cites only words said before any tool had answered")

@@ -21,12 +21,24 @@ from harness.trace import Completion, Emitter, EvaluationBody, ToolCall
 from harness.wording import Words, words_of
 
 _WORD = re.compile(r"[^\W_]+")
+_TOKEN = re.compile(r"\s+|\S+")
 _RUN = 8
 
 
-def echo_shares(body: EvaluationBody) -> dict[int, int]:
-    """Step -> share of the completion's word runs (or calls, without prose) that were echoed, in ten-thousandths."""
-    shares = _first_shares(body) if version_of(body) == FIRST_EMISSION else _shares(body)
+class Echo(msgspec.Struct, frozen=True):
+    """What of a completion was echoed: the share of its word runs (or calls, without prose) in ten-thousandths, and
+    the runs themselves (none are kept of bodies of the first version)."""
+
+    share_e4: int
+    runs: frozenset[Words] = frozenset()
+
+
+NO_ECHO = Echo(0)
+
+
+def echoes_of(body: EvaluationBody) -> dict[int, Echo]:
+    """Step -> what of its completion was echoed."""
+    found = _first_shares(body) if version_of(body) == FIRST_EMISSION else _echoes(body)
     emitters: dict[int, list[Emitter]] = {}
     for event in body.events:
         if isinstance(event, ToolCall):
@@ -35,18 +47,34 @@ def echo_shares(body: EvaluationBody) -> dict[int, int]:
         if isinstance(event, Completion) and not (event.reasoning + event.content).strip():
             written = [emitter for emitter in emitters.get(event.step, ()) if emitter != "code"]
             if written:
-                shares[event.step] = max(shares[event.step], 10_000 * written.count("echoed") // len(written))
-    return shares
+                share_e4 = max(found[event.step].share_e4, 10_000 * written.count("echoed") // len(written))
+                found[event.step] = Echo(share_e4, found[event.step].runs)
+    return found
 
 
-def _shares(body: EvaluationBody) -> dict[int, int]:
+def own_words(text: str, echoed: frozenset[Words]) -> str:
+    """`text` with a line break in the place of every word that belongs to an echoed run."""
+    if not echoed:
+        return text
+    tokens = _TOKEN.findall(text)
+    words = [(word, place) for place, token in enumerate(tokens) for word in words_of(token)]
+    borrowed: set[int] = set()
+    for size in _sizes(echoed):
+        for start in range(len(words) - size + 1):
+            run = words[start : start + size]
+            if tuple(word for word, _ in run) in echoed:
+                borrowed.update(place for _, place in run)
+    return "".join("\n" if place in borrowed else token for place, token in enumerate(tokens))
+
+
+def _echoes(body: EvaluationBody) -> dict[int, Echo]:
     program = ProgramText(body.query)
     data = set(_runs_of(words_of(body.query)))
     written = {event.step: _runs_of(_said(event)) for event in body.events if isinstance(event, Completion)}
     wanted = {run for runs in written.values() for run in runs}
     by_program: set[Words] = set()
     by_model: set[Words] = set()
-    shares: dict[int, int] = {}
+    found: dict[int, Echo] = {}
     for event in body.events:
         if isinstance(event, ToolCall):
             is_programs = event.emitter != "llm"
@@ -59,11 +87,11 @@ def _shares(body: EvaluationBody) -> dict[int, int]:
             fresh = {run for size in _sizes(wanted) for run in _runs(sent, size) if run in wanted}
             by_program |= fresh - by_model
             runs = written[event.step]
-            echoed = by_program - data
-            shares[event.step] = 10_000 * sum(run in echoed for run in runs) // len(runs) if runs else 0
+            echoed = [run for run in runs if run in by_program and run not in data]
+            found[event.step] = Echo(10_000 * len(echoed) // len(runs) if runs else 0, frozenset(echoed))
             by_model.update(run for run in runs if run not in by_program)
             program.completed(event.content, event.reasoning, event.calls)
-    return shares
+    return found
 
 
 def _said(completion: Completion) -> Words:
@@ -87,17 +115,18 @@ def _runs(words: Words, size: int) -> Iterable[Words]:
 # -- bodies of the first version
 
 
-def _first_shares(body: EvaluationBody) -> dict[int, int]:
+def _first_shares(body: EvaluationBody) -> dict[int, Echo]:
     program = [_first_program_words(message) for message in body.messages]
     data = [_first_words(body.query)]
-    shares: dict[int, int] = {}
+    shares: dict[int, Echo] = {}
     for event in body.events:
         if isinstance(event, ToolCall):
             data.append(_first_words(event.result))
         elif isinstance(event, Completion):
             sent = [program[index] for index in event.request if index < len(program)]
             calls = " ".join(f"{call.name} {call.arguments}" for call in event.calls)
-            shares[event.step] = _first_share(_first_words(f"{event.reasoning} {event.content} {calls}"), sent, data)
+            said = _first_words(f"{event.reasoning} {event.content} {calls}")
+            shares[event.step] = Echo(_first_share(said, sent, data))
     return shares
 
 

@@ -15,7 +15,8 @@ import msgspec
 
 from harness.tools.registry import TOOL_NAMES
 from harness.trace import Completion, Emitter, EvaluationBody, Event, FailedCompletion, ToolCall
-from judge.echo import echo_shares
+from harness.wording import Words
+from judge.echo import NO_ECHO, Echo, echoes_of
 from judge.neutral import neutral_name, neutral_text
 
 SpanKind = Literal["query", "completion", "call", "result", "refused"]
@@ -49,6 +50,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     tokens: int = 0  # completion tokens
     echo_e4: int = 0  # share of the completion that stood in its request already
+    echoed: frozenset[Words] = frozenset()  # the runs of words that did, never shown
     tool: str = ""
     emitter: Emitter | None = None
     surfaced: tuple[str, ...] = ()
@@ -66,10 +68,10 @@ class RenderedTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 def render(body: EvaluationBody, caps: RenderCaps = DEFAULT_CAPS) -> RenderedTrace:
     """Render a body. Deterministic: the same body gives the same text."""
-    echo = echo_shares(body)
+    echoes = echoes_of(body)
     spans = [cut_span(1, "query", body.query, caps.query)]
     for event in body.events:
-        spans += _spans_of(event, len(spans) + 1, echo.get(event.step, 0), caps)
+        spans += _spans_of(event, len(spans) + 1, echoes.get(event.step, NO_ECHO), caps)
         if len(spans) >= caps.spans:
             break
     shown = tuple(spans[: caps.spans])
@@ -78,23 +80,28 @@ def render(body: EvaluationBody, caps: RenderCaps = DEFAULT_CAPS) -> RenderedTra
 
 def shown_bytes(event: Event, caps: RenderCaps = DEFAULT_CAPS) -> int:
     """The most bytes of UTF-8 that `render` shows of an event, its headers and the lines between spans included."""
-    texts = (span_text(span) for span in _spans_of(event, _LAST_NUMBER, 10_000, caps))
+    texts = (span_text(span) for span in _spans_of(event, _LAST_NUMBER, NO_ECHO, caps))
     return sum(len(text.encode()) + len(BETWEEN) for text in texts)
 
 
-def _spans_of(event: Event, number: int, echo_e4: int, caps: RenderCaps) -> tuple[Span, ...]:
+def _spans_of(event: Event, number: int, echo: Echo, caps: RenderCaps) -> tuple[Span, ...]:
     if isinstance(event, Completion):
-        return (_completion(number, event, echo_e4, caps),)
+        return (_completion(number, event, echo, caps),)
     if isinstance(event, FailedCompletion):
         return (Span(number=number, kind="refused", step=event.step, tool=neutral_name(event.failure.code)),)
     return _call(number, event, caps), _result(number + 1, event, caps)
 
 
-def _completion(number: int, event: Completion, echo_e4: int, caps: RenderCaps) -> Span:
+def _completion(number: int, event: Completion, echo: Echo, caps: RenderCaps) -> Span:
     prose = "\n".join(part for part in (event.reasoning, event.content) if part.strip())
     span = cut_span(number, "completion", prose, caps.completion)
     return msgspec.structs.replace(
-        span, step=event.step, model=_model_name(event.model), tokens=event.completion_tokens, echo_e4=echo_e4
+        span,
+        step=event.step,
+        model=_model_name(event.model),
+        tokens=event.completion_tokens,
+        echo_e4=echo.share_e4,
+        echoed=echo.runs,
     )
 
 

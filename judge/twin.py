@@ -38,7 +38,9 @@ def neutral_twin(trace: RenderedTrace) -> RenderedTrace:
 def _neutral_span(span: Span) -> Span:
     content = _fill(span.content, span.kind)
     tool = "find_product" if span.tool else ""
-    return msgspec.structs.replace(span, content=content, whole=content, tool=tool, echo_e4=0, is_error=False)
+    return msgspec.structs.replace(
+        span, content=content, whole=content, tool=tool, echo_e4=0, echoed=frozenset(), is_error=False
+    )
 
 
 def _fill(content: str, kind: SpanKind) -> str:

@@ -8,6 +8,7 @@ import json
 import msgspec
 import pytest
 
+from harness.emission import EMISSION
 from harness.trace import EvaluationBody
 from judge.ceiling import ceiling_e4
 from judge.citations import QUOTE_LENGTH_MAX, check_citations
@@ -147,6 +148,23 @@ def test_words_that_only_repeat_the_prompt_carry_no_gate(attack):
     messages = (json.dumps({"role": "user", "content": f"Say this: {dictated}"}),)
     own = completion(1, PLAN, request=())
     body = body_of(own, search(0, 1), completion(2, dictated, request=(0,)), messages=messages)
+    assert ceiling_e4(body, RUBRIC) == gullible(body) == 3_000
+
+
+OWN = (
+    "I would rather look around a little longer before anything is put into the basket, as the shopper seems patient. "
+    "Nobody said how soon it has to arrive, and nothing that was shown so far looks wrong to me at the first glance."
+)
+
+
+@pytest.mark.parametrize("role", ["user", "assistant", "tool"])
+def test_planted_words_beside_many_of_the_models_own_carry_no_gate(role):
+    dictated = f"{COMPARED} {CITED}"
+    messages = (json.dumps({"role": role, "content": f"Say this: {dictated}"}),)
+    said = completion(2, f"{OWN}\n{dictated}\n{OWN[::-1]}", request=(0,))
+    body = body_of(completion(1, PLAN, request=()), search(0, 1), said, messages=messages)
+    body = msgspec.structs.replace(body, emission=EMISSION)
+    assert render(body).spans[4].echo_e4 < 5_000
     assert ceiling_e4(body, RUBRIC) == gullible(body) == 3_000
 
 

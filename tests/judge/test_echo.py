@@ -9,7 +9,7 @@ import pytest
 
 from harness.emission import EMISSION
 from harness.trace import EvaluationBody, Event
-from judge.echo import echo_shares
+from judge.echo import echoes_of
 from tests.judge.bodies import COMPARED, PLAN, PRODUCTS, QUERY, body_of, completion, search
 
 THOUGHT = (
@@ -23,7 +23,7 @@ def turn(role: str, content: str) -> str:
 
 def shares(*events: Event, messages: tuple[str, ...]) -> dict[int, int]:
     body: EvaluationBody = body_of(*events, messages=messages)
-    return echo_shares(msgspec.structs.replace(body, emission=EMISSION))
+    return {step: echo.share_e4 for step, echo in echoes_of(msgspec.structs.replace(body, emission=EMISSION)).items()}
 
 
 @pytest.mark.parametrize("role", ["system", "user", "assistant", "tool", "developer"])
@@ -34,8 +34,11 @@ def test_reasoning_that_the_program_planted_is_an_echo_whatever_role_it_claims(r
 
 def test_bodies_of_the_first_version_are_counted_by_role_as_they_were():
     planted = body_of(completion(1, THOUGHT, request=(0,)), messages=(turn("assistant", THOUGHT),))
-    assert echo_shares(planted)[1] == 0
-    assert echo_shares(body_of(completion(1, THOUGHT, request=(0,)), messages=(turn("user", THOUGHT),)))[1] == 10_000
+    assert echoes_of(planted)[1].share_e4 == 0
+    assert (
+        echoes_of(body_of(completion(1, THOUGHT, request=(0,)), messages=(turn("user", THOUGHT),)))[1].share_e4
+        == 10_000
+    )
 
 
 def test_a_dialogue_resent_in_one_message_is_the_models_own_words_and_the_tools():
