@@ -55,7 +55,7 @@ def sketch_nodes(nodes: Sequence[ast.AST]) -> Sketch:
     number = 0
     for statement in reader.live.module():
         values: list[str] = []
-        for tokens, texts in reader.statements(statement, ()):
+        for tokens, texts in reader.statements(statement, (), {}):
             number += 1
             kinds += map(_token_hash, tokens)
             statements += [number] * len(tokens)
@@ -88,12 +88,14 @@ class _Reader:
                     self._names.add((node.asname or node.name).split(".")[0])
 
     def statements(
-        self, statement: ast.stmt, around: tuple[str, ...]
+        self, statement: ast.stmt, around: tuple[str, ...], order: dict[str, str]
     ) -> Iterator[tuple[tuple[str, ...], Iterable[str]]]:
-        """(tokens with their context, tokens with values) of a statement and of all live ones within it."""
+        """(tokens with their context, tokens with values) of a statement and of all live ones within it.
+
+        `order` numbers own names by their first use in a whole definition: which variable is meant is part of the code.
+        """
         own = [type(statement).__name__.replace("AugAssign", "Assign").replace("AnnAssign", "Assign")]
         values: list[str] = list(own)
-        order: dict[str, str] = {}
         for part in headers(statement):
             for token, value in self._tokens(part, order):
                 own.append(token)
@@ -103,7 +105,7 @@ class _Reader:
         context = () if is_definition else (*around, *own)[-CONTEXT_TOKENS:]
         for block in child_blocks(statement):
             for inner in self.live.block(block):
-                yield from self.statements(inner, context)
+                yield from self.statements(inner, context, order)
 
     def _tokens(self, node: ast.AST, order: dict[str, str]) -> Iterator[tuple[str, str]]:
         if isinstance(node, _ERASED):
@@ -120,6 +122,9 @@ class _Reader:
                 yield kind, kind
             case ast.Constant(value=value):
                 yield f"{kind} {type(value).__name__}", f"{kind} {_plain(value)}"
+            case ast.keyword(arg=str(name)):
+                is_own = name in self._names
+                yield kind, order.setdefault(name, f"name {len(order)}") if is_own else f"{kind} {name}"
             case ast.Lambda():
                 yield kind, kind
                 yield from self._tokens(node.body, order)

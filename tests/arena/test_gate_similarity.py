@@ -224,6 +224,19 @@ def test_other_values_are_other_code() -> None:
     assert make_sketch("print(1 - 2)").code_sha256 != make_sketch("print(1 + 2)").code_sha256
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("def f(a, b):\n    c = a\n    return c, a", "def f(a, b):\n    c = a\n    return a, c"),
+        ("print(1, end='x')", "print(1, sep='x')"),
+        ("def f(a):\n    return a.x", "def f(a):\n    return a.y"),
+    ],
+)
+def test_another_variable_keyword_or_attribute_is_other_code(one: str, other: str) -> None:
+    hashes = {make_sketch(f"{source}\nprint(f)").code_sha256 for source in (one, other)}
+    assert len(hashes) == 2
+
+
 def test_a_sketch_is_the_same_in_every_process() -> None:
     phrases = make_sketch("def f(x):\n    return [i.strip() for i in x if len(i) > 3]\n\n\nprint(f(input()))\n").phrases
     assert int(np.bitwise_xor.reduce(phrases)) == GOLDEN
