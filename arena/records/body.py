@@ -4,7 +4,8 @@ Promise: encoding is canonical (one value, one byte string); decoding is strict 
 reader checks hashes over the bytes it was given. Fields a format does not name are ignored, and a record of a later
 version or of a kind that is not known here is told from a broken one: the first is `Unread`, the second V2050, and
 never another exception. A new field with a default keeps the version, and so does a new kind of record, which an
-earlier release reads as `Unread`; a new event, stop reason or any other word in a closed list raises it.
+earlier release reads as `Unread`; from the first tagged release on, a new event, stop reason or any other word in a
+closed list raises it.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ ROWS = (
         "A1038",
         "agent used up the host's work",
         COUNTS,
-        "search less often and with fewer words; leave out what need not be sent (harness/README.md, host work)",
+        "search less often and with fewer words; leave out what need not be sent (harness/WORK.md)",
     ),
     # -- agent: requests
     row(
