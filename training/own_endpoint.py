@@ -34,5 +34,5 @@ class OwnEndpoint:
             raise GuestCallError(MALFORMED, detail) from error
 
     def probe(self, request: str) -> Failure | None:
-        """As the endpoint's."""
-        return self._inner.probe(request)
+        """Never answered: a failure of the endpoint is an outage of the run, whatever else it would answer."""
+        return Failure(code="U3002")

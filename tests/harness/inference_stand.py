@@ -127,7 +127,7 @@ NEUTRAL = frozenset(word for words in _WORDS.values() for word in words)
 
 def is_neutral(body: dict[str, object]) -> bool:
     """No agent wrote this request: nearly all of its words are the neutral ones."""
-    texts = [str(message.get("content")) for message in body["messages"]]  # type: ignore[attr-defined]
+    texts = [str(message.get("content")) for message in body.get("messages", ())]  # type: ignore[attr-defined]
     words = [word.lower() for text in texts for word in re.findall("[A-Za-z]+", text)]
     words = words[12:] or words  # the opening sentence of a long one
     return bool(words) and sum(word in NEUTRAL for word in words) > 0.9 * len(words)

@@ -59,7 +59,7 @@ def recorder(catalogue: Catalogue, profile: str = "extended", **limits: int) -> 
     toolbox = make_toolbox(profile, catalogue, problem())
     chosen = EpisodeLimits(**limits)
     gateway = Gateway(InferenceRules(models=("stand",)), [Answering()], toolbox.schemas, chosen)
-    return Recorder(toolbox, gateway, chosen, CallReader(toolbox.schemas))
+    return Recorder(toolbox, gateway, chosen, CallReader(toolbox.schemas), lambda _: 0, "")
 
 
 def ask(host: Recorder, method: str, params: dict[str, object]) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from arena.policies import PAPER
 from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic import generate
 from harness.inference.client import OpenAIUpstream
@@ -167,9 +168,9 @@ def test_every_agent_of_the_miners_page_runs_and_recommends_what_a_search_brough
     assert episode.body.is_agentic == ("tools.execute(" in source)
 
 
-def test_the_limits_of_the_miners_page_are_the_default_limits():
+def test_the_limits_of_the_miners_page_are_those_of_the_shipped_policies():
     table = dict(re.findall(r"^\| `(\w+)` \| ([\d,]+)", PAGE, re.MULTILINE))
-    limits = {name: value for name, value in msgspec.structs.asdict(EpisodeLimits()).items() if name != "prices"}
+    limits = {name: value for name, value in msgspec.structs.asdict(PAPER.limits).items() if name != "prices"}
     assert {name: int(value.replace(",", "")) for name, value in table.items()} == limits
 
 

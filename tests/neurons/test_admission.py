@@ -30,10 +30,15 @@ ODD = {  # each is held by a heuristic, and none is like another
     "other": f"NUMBER = {3**130}\n\n{PLAIN}",
     "late": f"# \u200b\n{PLAIN}",
 }
-LONG = "def agent_main(problem):\n" + "".join(
-    f"    value_{n} = [problem[{n}] + {n}, len(problem) * {n}] if problem else sorted(problem)\n"
-    f"    for item in value_{n}:\n        print(item, value_{n}.count(item) ** {n})\n"
-    for n in range(12)
+LONG = (
+    "from arena_sdk import tools\n\n\ndef agent_main(problem):\n    kept = []\n"
+    + "".join(
+        f"    for page in range({n}, len(problem['query']) * {n}):\n"
+        f"        found = tools.find_product(q=problem['query'][{n}:page + {n}], page=page % {n + 2})\n"
+        f"        kept += [row['product_id'] for row in found if row['price'] ** {n} > page - {n}]\n"
+        for n in range(24)
+    )
+    + "    return tools.recommend_product(product_ids=','.join(kept))\n"
 )
 
 

@@ -309,7 +309,7 @@ def test_the_command_reads_a_node_that_does_not_run_and_exits_with_1() -> None:
     assert (result.exit_code, shown.exit_code) == (1, 1)
     assert report["store"]["race"]["race_id"] == "race-000001"
     assert report["store"]["race"]["stage"] == "running"
-    assert report["store"]["race"]["open_items"] == POLICY.race.problems
+    assert report["store"]["race"]["open_items"] == 2 * POLICY.race.problems  # the agent's and the control's
     assert report["store"]["weights"][0]["status"] == "rate_limited"
     assert report["store"]["records"] == report["store"]["checkpoint_size"] > 0
     assert report["node"]["beat"]["waits"][0]["code"] == "U3030"

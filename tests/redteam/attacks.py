@@ -90,6 +90,9 @@ FORGERIES = (
     Forgery(agent="rpc_extra_fields", stop="wall_clock", limits={"agent_time_ms": 1_500}),
     Forgery(agent="forge_results", stop="terminated"),
     Forgery(agent="deep_arguments", stop="returned"),
+    Forgery(agent="deep_prompt", stop="returned"),
+    Forgery(agent="die_with_a_status", stop="died"),
+    Forgery(agent="flood_results", stop="results", limits={"result_bytes": 2_000}),
 )
 
 
