@@ -30,16 +30,7 @@ ODD = {  # each is held by a heuristic, and none is like another
     "other": f"NUMBER = {3**130}\n\n{PLAIN}",
     "late": f"# \u200b\n{PLAIN}",
 }
-LONG = (
-    "from arena_sdk import tools\n\n\ndef agent_main(problem):\n    kept = []\n"
-    + "".join(
-        f"    for page in range({n}, len(problem['query']) * {n}):\n"
-        f"        found = tools.find_product(q=problem['query'][{n}:page + {n}], page=page % {n + 2})\n"
-        f"        kept += [row['product_id'] for row in found if row['price'] ** {n} > page - {n}]\n"
-        for n in range(24)
-    )
-    + "    return tools.recommend_product(product_ids=','.join(kept))\n"
-)
+LONG = (Path(__file__).parents[1] / "harness" / "sn15_react_agent.py").read_text("utf-8")
 
 
 @pytest.fixture
