@@ -17,7 +17,7 @@ SCANNED_PER_UNIT = 20  # documents of the whole catalogue, looked at in one colu
 SOLD = 5  # one product of a shop, summed up
 CALL = 10_000  # one tool call of any kind, refused or not: read, recorded, answered
 CALL_BYTE = 50  # one byte of a tool call, as far as calls are read: decoded, normalised, cut into words
-RESULT_BYTE = 1  # one byte of a tool's answer: encoded, recorded, sent
+RESULT_BYTE = 5  # one byte of a tool's answer: encoded, cut into words, recorded, sent
 REQUEST = 20_000  # one model request, refused or not
 REQUEST_BYTE = 20  # one byte of a model request: rebuilt, recorded, its messages read for calls that stand in them
 

@@ -37,6 +37,7 @@ from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
 from harness.trace import ToolCall
 from harness.work import POSTING
+from judge.render import shown_bytes
 from problems.canonical import text_hash
 from problems.model import Problem
 from problems.product import Product
@@ -128,7 +129,7 @@ def _worst_row(kind: str, inputs: dict[str, Any], read: Callable[[dict[str, Any]
         times = []
         for _ in range(ROUNDS):
             gateway = Gateway(rules, [_Answering()], toolbox.schemas, LIMITS)
-            host = Recorder(toolbox, gateway, LIMITS, reader)
+            host = Recorder(toolbox, gateway, LIMITS, reader, shown_bytes, "a red lamp")
             started = time.perf_counter()
             with contextlib.suppress(GuestCallError, EpisodeOver):  # refused: counted like everything else
                 host.call(method, params)
