@@ -47,7 +47,7 @@ def test_thirty_races_under_faults_end_alike_for_every_honest_validator(
 
 
 @pytest.mark.prove
-def test_forty_nine_per_cent_that_say_they_are_done_and_show_nothing_spoil_one_race_of_many(
+def test_forty_nine_per_cent_that_say_they_are_done_and_show_nothing_spoil_no_race(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with capsys.disabled():
