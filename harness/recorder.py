@@ -108,8 +108,6 @@ class Recorder:
             name, arguments = _read_tool_call(params, self._limits.argument_bytes)
             attribution = self._emission.attribute(name, arguments)
         outcome = self._dispatch(name, arguments)
-        self._admit_result(outcome.result)
-        self.work.spend(RESULT_BYTE * len(outcome.result.encode()))
         with reading_guest_bytes():
             surfaced = self._surfacing.observe(name, arguments, outcome.found_ids)
             self._emission.returned(name, arguments, outcome.result, attribution.emitter)
@@ -131,6 +129,7 @@ class Recorder:
             outcome.result,
         )
         self._tool_calls += 1
+        self._admit_result(outcome.result)
         if outcome.recommended_ids is not None:
             self.recommended = outcome.recommended_ids
             self.unsurfaced = self._surfacing.missing(outcome.recommended_ids)
@@ -239,11 +238,12 @@ class Recorder:
     # -- what an episode may leave behind
 
     def _admit_result(self, result: str) -> None:
-        """Stop before a result that passes the limit: a page is recorded whole or not at all."""
-        self._result_bytes += len(result.encode())
-        limit = self._limits.result_bytes
+        """Stop at a result that passes a limit: it stands in the record, whole, and the agent never sees it."""
+        size, limit = len(result.encode()), self._limits.result_bytes
+        self._result_bytes += size
         if limit and self._result_bytes > limit:
             self._stop("results", "A1036", f"{limit} bytes of tool results")
+        self.work.spend(RESULT_BYTE * size)
 
     def _record(self, event: Event, *texts: str) -> None:
         """Append an event, then stop when shown trace or record is full. `texts` is what the event adds to the body."""
