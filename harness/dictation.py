@@ -33,12 +33,14 @@ _LEAVES_MAX = 64  # of one call; the longest are looked for
 _PLACES_MAX = 1_000  # of one value in one request, beyond which it counts as standing everywhere
 _BREAK_CHARS = 16  # what a break counts for among foreign words
 _LOOSE, _TIGHT, _NONE = 16, 6, 2  # letters of foreign words for the call and for each value; in all, in no order
+_ALONE = 100  # letters around a call without a value of its own
 _SPLIT_CHARS = 4  # of foreign words for each word of a value that markup tore apart
 _BYTES_MIN, _DIGITS_MIN = 3, 3  # of a value that may be new
 _TELLING_BYTES, _TELLING_DIGITS, _TELLING_PAIR = 10, 6, 6  # of a value that by itself shows whose a call is
 _TELLING_TOGETHER = 12  # letters and digits of several values that only together show it
-_BUDGET = 1 << 31  # characters searched in one episode; a place counts for many
+_BUDGET = 1 << 29  # characters searched in one episode; a place counts for many
 _PLACE_COST = 4_096
+_WORD_COST = 256  # of a stretch that is read word by word
 
 Places = tuple[int, ...]
 
@@ -119,10 +121,15 @@ class Dictation:
 
     def is_echoed(self, key: CallKey) -> bool:
         """Whether the program had written the call, or all that is new in it, before the model did."""
+        known = frozenset(self._reader.parameters(key.name))
+        if known:  # what the tool does not take makes no other call of it
+            key = CallKey(key.name, tuple(pair for pair in key.arguments if pair[0] in known))
         spoken = self._spoken(key)
         if all(self._schemas.holds(leaf.text) for leaf in spoken.leaves):
-            short = [message for message, letters in self._messages.items() if letters <= PASSAGE]
-            return self._written.holds_alone(key, short)
+            # it says nothing of its own, so it is an echo only of a message that is little else: prompts show examples
+            most = len(spoken.name) + spoken.letters + _ALONE
+            alone = [message for message, letters in self._messages.items() if letters <= most]
+            return self._written.holds_alone(key, alone)
         try:
             return self._written.holds(key) or self._is_spelled(spoken) or self._is_dictated(spoken.leaves)
         except _SpentError:
@@ -138,7 +145,11 @@ class Dictation:
         return self._is_programs(
             lambda passage: (
                 self._spells(passage, spoken, is_free=is_free)
-                or (has_verbs and any(self._spells_verb(passage, spoken, verb) for verb in spoken.verbs))
+                or (
+                    has_verbs
+                    and (is_free or not _offers_others(passage, spoken))
+                    and any(self._spells_verb(passage, spoken, verb) for verb in spoken.verbs)
+                )
             ),
             lambda passage: (
                 self._spells(passage, spoken, is_free=True)
@@ -178,7 +189,7 @@ class Dictation:
                 stood.append((places, len(leaf.text)))
         for start, end in self._windows(stood, PASSAGE):
             first, last = bisect_left(passage.offsets, start), bisect_left(passage.offsets, end)
-            self._spend(_PLACE_COST)
+            self._spend(_PLACE_COST + _WORD_COST * (last - first))
             yield start, passage.words[first:last]
 
     # -- values alone
@@ -298,6 +309,13 @@ def _leaves(words: Words) -> Iterator[Leaf]:
         yield from (Leaf((word,), word) for word in words)
     elif words:
         yield Leaf(words, "".join(words))
+
+
+def _offers_others(passage: Passage, spoken: Spoken) -> bool:
+    """Whether ids beside the call's own stand there: a list to choose from dictates none of them."""
+    own = {word for leaf in spoken.leaves for word in leaf.words}
+    ids = (word for word in passage.vocabulary if word.isdecimal() and len(word) >= _TELLING_DIGITS)
+    return any(word not in own for word in ids)
 
 
 def _foreign(words: Words, expected: Collection[str], letters: int) -> int:

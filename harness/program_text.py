@@ -8,8 +8,9 @@ program wrote is no recorded passage. The rule is published in `harness/EMISSION
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import orjson
 
@@ -151,15 +152,15 @@ class ProgramText:
         return Passage(words)
 
     def returned(self, name: str, arguments: str, result: str, *, is_programs: bool) -> Passage:
-        """Record a tool's result; its words, less what it repeats of a call that the program wrote."""
+        """Record a tool's result; its words, less what it repeats of its call: of a call by the program any value, of
+        one by the model (which may have been told it) those so long that they would count as recorded."""
+        whole = Passage(words_of(result))
+        values = (name, *leaves_of(arguments)) if is_programs else _long(leaves_of(arguments))
+        words = _without(whole, values) or ()
+        self._recorded.add(words)
         if not is_programs:
             self._said.add(result)
-            words = words_of(result)
-            self._recorded.add(words)
             return Passage(words)
-        whole = Passage(words_of(result))
-        words = _without(whole, (name, *leaves_of(arguments))) or ()
-        self._recorded.add(words)
         given = set(words_of(f"{name} {arguments}"))
         return Passage(word for word in words if word not in given)
 
@@ -239,18 +240,31 @@ def _decoded(text: str) -> object:
         return None
 
 
+def _long(values: Sequence[str]) -> tuple[str, ...]:
+    """Those that count as recorded wherever they stand."""
+    return tuple(value for value in values if len(value) >= RECORDED_MIN)[:_LEAVES_MAX]
+
+
 def _without(passage: Passage, values: Sequence[str]) -> Words | None:
     """The words of a passage with a break in the place of each value; None when these are too many to look for."""
     if len(values) > _LEAVES_MAX:
         return None
-    cut: set[int] = set()
+    cut: list[tuple[int, int]] = []
     for value in values:
         places = passage.find(value, _FOUND_MAX)
         if places is None:
             return None
-        cut.update(offset for place in places for offset in range(place, place + len(value)))
+        cut += ((place, place + len(value)) for place in places)
     if not cut:
         return passage.words
+    cut.sort()
+    ends = list(accumulate((end for _, end in cut), max))
+    starts = [start for start, _ in cut]
+
+    def is_cut(offset: int) -> bool:
+        before = bisect_right(starts, offset)
+        return before > 0 and offset < ends[before - 1]
+
     return tuple(
-        Passage.BREAK if offset in cut else word for word, offset in zip(passage.words, passage.offsets, strict=False)
+        Passage.BREAK if is_cut(offset) else word for word, offset in zip(passage.words, passage.offsets, strict=False)
     )

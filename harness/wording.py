@@ -32,6 +32,7 @@ _ACCENT = re.compile("[\u0300-\u036f]")
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _ZERO_DECIMALS = re.compile(r"(?<![0-9.])([0-9]++)\.(?:0++|([0-9]*[1-9])0++)(?![0-9]|\.[0-9])")
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+_LONG, _OVERLAP = 1_000, 1 << 20  # letters of a long needle; and those compared again at its places, at most
 _NOTHING = "none"  # Python's, where JSON has null
 
 
@@ -87,14 +88,14 @@ class Passage:
     def find(self, needle: str, most: int) -> tuple[int, ...] | None:
         """Where `needle` begins and ends with a word; None when it stands, or begins, more than `most` times."""
         found: list[int] = []
-        text, position = self.text, -1
+        text, position, size = self.text, -1, len(needle)
         if not needle:
             return ()
-        for _ in range(most + 1):
+        for _ in range(min(most, _OVERLAP // size if size > _LONG else most) + 1):
             position = text.find(needle, position + 1)
             if position < 0:
                 return tuple(found)
-            if position in self._edges and position + len(needle) in self._edges:
+            if position in self._edges and position + size in self._edges:
                 found.append(position)
         return None
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import itertools
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 import orjson
 
-from judge.render import RenderedTrace
+from judge.render import RenderedTrace, Span
 
+_CONTINENTAL = re.compile(r"\d{1,3}(?:\.\d{3})*,\d{1,2}|\d{1,3}(?:\.\d{3}){2,}|\d+,\d{1,2}")
 _TOKEN = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+")
 # Field names of the tools' results and glue words: a pair made of these alone proves nothing.
 _FIELD_NAMES = (
@@ -29,6 +31,7 @@ _GLUE = (
     "it", "its", "this", "that", "these", "those", "as", "not", "no", "new",
 )  # fmt: skip
 _NO_DATA = frozenset((*_FIELD_NAMES, *_GLUE))
+_SAY_NOTHING = ("recommend_product", "terminate")
 _DIGITS_MIN = 3
 _PRICE_CHARS, _TITLE_CHARS = 2, 4
 # Words of praise and procedure that stand in titles too: they mean no product.
@@ -94,16 +97,15 @@ class Evidence(msgspec.Struct, frozen=True):
             product.marks & frozenset().union(*(words for words, before in said if product.span < before))
             for product in self.products
         )
-        told_apart = dict.fromkeys(marks for marks in meant if marks)
-        return any(one - other and other - one for one, other in itertools.combinations(told_apart, 2))
+        told = set(marks for marks in meant if marks)
+        whole = [marks for marks in told if not any(marks < other for other in told)]  # a part names the same product
+        return any(one - other and other - one for one, other in itertools.combinations(whole, 2))
 
     def _is_returned(self, token: str, before: int) -> bool:
         return token not in self.known and self.tokens.get(token, before) < before
 
     def _is_datum(self, pair: tuple[str, str], before: int) -> bool:
-        return (
-            not _NO_DATA.issuperset(pair) and not self.known.issuperset(pair) and self.pairs.get(pair, before) < before
-        )
+        return _NO_DATA.isdisjoint(pair) and not self.known.issuperset(pair) and self.pairs.get(pair, before) < before
 
 
 def evidence_of(trace: RenderedTrace) -> Evidence:
@@ -121,11 +123,32 @@ def evidence_of(trace: RenderedTrace) -> Evidence:
             continue
         shown = tuple(_products_in(span.whole))
         for product in shown:
-            products.setdefault(str(product["product_id"]), _returned(product, span.number, known))
+            found = _returned(product, span.number, known)
+            before = products.get(found.product_id, found)
+            products[found.product_id] = msgspec.structs.replace(before, marks=before.marks | found.marks)
             said = tokenise(orjson.dumps(product).decode())
             _note(tokens, pairs, said, span.number, frozenset())
-        _note(tokens, pairs, tokenise(span.whole), span.number, asked)
+        for text in _told(span):
+            _note(tokens, pairs, tokenise(text), span.number, asked)
     return Evidence(tokens, pairs, known, tuple(products.values()))
+
+
+def _told(span: Span) -> Iterator[str]:
+    """What a result tells beside its products: the values of a JSON object, never its field names, its error sentence
+    or what a tool always says; all of a result in another form."""
+    try:
+        waiting = [orjson.loads(span.whole)]
+    except orjson.JSONDecodeError:
+        yield span.whole
+        return
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [item for key, item in value.items() if key not in ("error", "message")]
+        elif isinstance(value, list):
+            waiting += reversed(value)
+        elif isinstance(value, str | int | float) and not isinstance(value, bool) and span.tool not in _SAY_NOTHING:
+            yield str(value)
 
 
 def _note(
@@ -172,8 +195,11 @@ def _names_a_product(token: str) -> bool:
 
 
 def tokenise(text: str) -> tuple[str, ...]:
-    """Words and numbers, lower case. Numbers lose thousands separators and zero decimals: `1,299.00` is `1299`."""
-    return tuple(_plain(token) for token in _TOKEN.findall(text.lower()))
+    """Words and numbers, lower case, without accents and in plain digits. Numbers lose thousands separators and zero
+    decimals, in either notation: `1,299.00` and `1.299,00` are `1299`."""
+    folded = unicodedata.normalize("NFKD", text.lower())
+    bare = folded if folded.isascii() else "".join(c for c in folded if not unicodedata.combining(c))
+    return tuple(_plain(token) for token in _TOKEN.findall(bare))
 
 
 def _is_telling(token: str) -> bool:
@@ -183,6 +209,10 @@ def _is_telling(token: str) -> bool:
 def _plain(token: str) -> str:
     if not token[0].isdigit():
         return token
+    if not token.isascii():
+        token = "".join(str(unicodedata.decimal(c)) if c.isdecimal() else c for c in token)
+    if _CONTINENTAL.fullmatch(token):
+        token = token.replace(".", "").replace(",", ".")
     plain = re.sub(r",(?=\d{3}\b)", "", token)
     return plain.rstrip("0").rstrip(".") if "." in plain else plain
 

@@ -22,16 +22,17 @@ from arena.records.model import Subject
 from arena.store.port import StoredSubmission, SubmissionState
 from arena.submissions.admission import Admission, PastSubmission, admit, cooldown_class, next_allowed_block
 from arena.submissions.inbox import InboxEntry, Receipt
-from arena.submissions.model import SignedSubmission
+from arena.submissions.model import SignedSubmission, is_authentic
 from neurons.admission import GATE_FAULTS, Admissions, held_until, read_report, shown_report
 from neurons.node import Node
 from neurons.race_log import QUALIFYING, RaceLog
 from neurons.turns import take_turns
 from neurons.variants import VariantSeeds
-from problems.errors import ArenaError
+from problems.errors import ArenaError, Failure, Owner
 
 TURN_S = 0.5
 ENTRY_WAIT_MS_MAX = 600_000
+ENTRY_FAULTS = GATE_FAULTS | {"V2185"}
 _STATE_OF_OUTCOME: dict[str, SubmissionState] = {"accept": "accepted", "review": "review", "reject": "rejected"}
 
 
@@ -66,20 +67,33 @@ class Intake:
             await self._answer(entry)
             self._waiting.pop(entry.path, None)
         except ArenaError as error:
-            if error.failure.code not in GATE_FAULTS:
+            if error.failure.code not in ENTRY_FAULTS:
                 raise
-            wait_ms = min(ENTRY_WAIT_MS_MAX, 1_000 << min(tries, 20))
-            self._waiting[entry.path] = (tries + 1, self._node.now_ms() + wait_ms)
-            self._node.log.warning("entry waits", path=str(entry.path), wait_ms=wait_ms, error=error.failure.detail)
+            self._put_off(entry, tries, error.failure.detail)
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            # a bug of ours that one file brings out must not end the node at each of its starts
+            self._put_off(entry, tries, ascii(f"{type(error).__name__}: {error}")[:500])
+
+    def _put_off(self, entry: InboxEntry, tries: int, reason: str) -> None:
+        wait_ms = min(ENTRY_WAIT_MS_MAX, 1_000 << min(tries, 20))
+        self._waiting[entry.path] = (tries + 1, self._node.now_ms() + wait_ms)
+        self._node.log.warning("entry waits", path=ascii(str(entry.path)), wait_ms=wait_ms, error=reason)
 
     async def _answer(self, entry: InboxEntry) -> None:
         if entry.submission is None:
-            self._node.log.warning("unreadable submission", path=str(entry.path), failure=str(entry.failure))
+            failure = entry.failure or Failure(code="A1009")
+            if failure.owner is Owner.VALIDATOR:
+                raise ArenaError(failure.code, failure.detail)
+            self._node.log.warning("unreadable submission", path=ascii(str(entry.path)), failure=failure.detail)
             self._node.inbox.discard(entry)
             return
         submission = entry.submission
         stored = await self._node.store.submissions()
         known = next((s for s in stored if s.subject.agent_version_id == submission.agent_version_id), None)
+        if known is not None and not is_authentic(submission, verify):
+            self._node.log.warning("forged submission", path=ascii(str(entry.path)), agent=known.name)
+            self._node.inbox.discard(entry)
+            return
         if known is not None:
             self._node.inbox.answer(entry, await self._receipt_again(known, stored))
             return

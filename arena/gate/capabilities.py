@@ -88,7 +88,8 @@ class _Walk:
                 yield from _value(meaning, node.lineno)
         elif meaning is not None or name.startswith("__"):
             yield from _defined(name, node.lineno)
-            if self.scopes.is_class_level(node) and is_refused_attribute(name) and not name.startswith("__"):
+            is_refused = is_refused_attribute(name) or name in REEXPORTS
+            if self.scopes.is_class_level(node) and is_refused and not name.startswith("__"):
                 yield finding("attribute", node.lineno, f"field {name}")
 
     def _attribute(self, node: ast.Attribute) -> Iterator[Finding]:
@@ -137,9 +138,14 @@ class _Walk:
                 self._mark(argument)
                 self._no_use(argument)
         elif part == ("logging", "basicConfig"):
+            self._judged.add(node.func)
             names = {keyword.arg for keyword in node.keywords}
             if names & {None, "filename", "filemode"} or node.args:
                 yield finding("builtin", node.lineno, "logging.basicConfig opens a file")
+        elif part == ("functools", "wraps"):
+            self._judged.add(node.func)
+            if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
+                yield finding("dynamic-attribute", node.lineno, "functools.wraps of chosen attributes")
         elif part == ("inspect", "signature"):
             self._judged.add(node.func)
             if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
@@ -222,6 +228,9 @@ def _import_from(node: ast.ImportFrom) -> Iterator[Finding]:
 
 
 # -- words
+_CALLED_ON_THE_SPOT = {("inspect", "signature"), ("logging", "basicConfig"), ("functools", "wraps")}
+
+
 def _value(meaning: Meaning, line: int) -> Iterator[Finding]:
     """A module or a builtin that is neither called on the spot nor looked into, but handed on."""
     if not meaning.module:
@@ -233,10 +242,8 @@ def _value(meaning: Meaning, line: int) -> Iterator[Finding]:
             yield from _defined(meaning.part, line)
     elif not meaning.part:
         yield finding("import", line, f"module {meaning.module} as a value")
-    elif (meaning.module, meaning.part) in DYNAMIC_PARTS:
+    elif (meaning.module, meaning.part) in DYNAMIC_PARTS or (meaning.module, meaning.part) in _CALLED_ON_THE_SPOT:
         yield finding("builtin", line, f"{meaning.module}.{meaning.part} as a value")
-    elif (meaning.module, meaning.part) == ("inspect", "signature"):
-        yield finding("builtin", line, "inspect.signature as a value")
 
 
 def _attribute_name(name: str, line: int, *, is_module: bool) -> Iterator[Finding]:

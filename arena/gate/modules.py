@@ -59,7 +59,7 @@ MODULES: dict[str, frozenset[str]] = {
     "contextlib": _words(
         """
         AbstractAsyncContextManager AbstractContextManager AsyncExitStack ContextDecorator ExitStack aclosing
-        asynccontextmanager closing contextmanager nullcontext redirect_stderr redirect_stdout suppress
+        asynccontextmanager closing contextmanager nullcontext suppress
         """
     ),
     "copy": _words("Error copy deepcopy"),
@@ -102,7 +102,7 @@ MODULES: dict[str, frozenset[str]] = {
     "functools": _words(
         """
         WRAPPER_ASSIGNMENTS WRAPPER_UPDATES cache cached_property cmp_to_key lru_cache partial partialmethod reduce
-        total_ordering update_wrapper wraps
+        total_ordering wraps
         """
     ),
     "graphlib": _words("CycleError TopologicalSorter"),

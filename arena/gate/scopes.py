@@ -90,6 +90,9 @@ class Scopes:
                     return scope.imported[name]
                 if name in scope.bound and scope.kind in ("function", "comprehension"):
                     return None
+                if name in scope.bound and scope.kind == "class":  # looked up past the functions around it
+                    scope = scope.module()
+                    continue
             scope = scope.parent
         return Meaning("", name)
 
@@ -106,7 +109,9 @@ class Scopes:
                 self._walk([child for child in _children(node) if child is not node.generators[0].iter], inner)
             elif isinstance(node, ast.ClassDef):
                 self._walk([*node.bases, *node.keywords, *node.decorator_list], scope)
-                self._walk(node.body, _Scope("class", scope))
+                inner = _Scope("class", scope)
+                _declare_outer(node.body, inner)
+                self._walk(node.body, inner)
             else:
                 self._walk(list(ast.iter_child_nodes(node)), scope)
 

@@ -70,7 +70,9 @@ FRAMES = _words(
     gi_frame gi_yieldfrom tb_frame tb_lasti tb_next
     """
 )
-ATTRIBUTES = FRAMES | _words("ForwardRef environ fromhex get_type_hints meta_path mro popen")
+ATTRIBUTES = FRAMES | _words(
+    "ForwardRef _module detach environ from_callable fromhex get_type_hints meta_path mro popen"
+)
 REEXPORTS = _words(
     """
     builtins codecs ctypes gc importlib linecache marshal multiprocessing os pickle posix runpy shutil socket

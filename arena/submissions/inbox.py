@@ -6,8 +6,10 @@ its receipt is written. Nothing in the folder is trusted: every entry is decoded
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+import tempfile
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +22,9 @@ from problems.canonical import UNREADABLE_JSON
 from problems.errors import ArenaError, Failure
 
 ENTRY_BYTES_MAX = 8 << 20  # a 1 MB source, escaped in JSON, with room
+
+NAME_CHARS_MAX = 1_000
+_NO_FILE = frozenset({errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENOTDIR, errno.ENODEV})
 
 ReceiptState = Literal["refused", "rejected", "review", "accepted", "qualified", "unqualified"]
 
@@ -82,6 +87,8 @@ class Inbox:
             paths = sorted(path for path in self._new.iterdir() if path.suffix == ".json")
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise ArenaError("V2185", f"{self._new}: {error.strerror}") from error
         entries = [_read_entry(path) for path in paths]
         return sorted(entries, key=lambda entry: entry.submission.submitted_ms if entry.submission else -1)
 
@@ -118,6 +125,8 @@ def _read_entry(path: Path) -> InboxEntry:
     try:
         data = _read_plain_file(path)
     except OSError as error:
+        if error.errno not in _NO_FILE:  # this host's trouble: the entry waits for better times
+            return InboxEntry(path=path, submission=None, failure=Failure(code="V2185", detail=str(error.strerror)))
         return _unreadable(path, str(error.strerror))
     if data is None:
         return _unreadable(path, "not a plain file")
@@ -127,8 +136,8 @@ def _read_entry(path: Path) -> InboxEntry:
         submission = msgspec.json.decode(data, type=SignedSubmission)
     except UNREADABLE_JSON as error:
         return _unreadable(path, str(error))
-    if canonical_hotkey(submission.hotkey) is None:
-        return _unreadable(path, "the hotkey is no address")
+    if canonical_hotkey(submission.hotkey) is None or len(submission.name) > NAME_CHARS_MAX:
+        return _unreadable(path, "the hotkey is no address, or the name no name")
     return InboxEntry(path=path, submission=submission)
 
 
@@ -142,7 +151,7 @@ def _read_plain_file(path: Path) -> bytes | None:
 
 
 def _unreadable(path: Path, reason: str) -> InboxEntry:
-    return InboxEntry(path=path, submission=None, failure=Failure(code="A1009", detail=f"{path.name}: {reason}"))
+    return InboxEntry(path=path, submission=None, failure=Failure(code="A1009", detail=f"{path.name!a}: {reason}"))
 
 
 def _read_receipt(path: Path) -> Receipt | None:
@@ -153,14 +162,14 @@ def _read_receipt(path: Path) -> Receipt | None:
 
 
 def _write_whole(path: Path, data: bytes) -> Path:
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with scratch.open("wb") as stream:
+        handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)  # 0600, its own
+        with os.fdopen(handle, "wb") as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        scratch.replace(path)
+        Path(scratch).replace(path)
     except OSError as error:
         raise ArenaError("V2060", f"{path}: {error.strerror}") from error
     return path

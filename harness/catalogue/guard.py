@@ -4,14 +4,15 @@ uvicorn's fast protocol sets no bound on a request's head and no time for it. Th
 grows over 64 KiB (431), is not finished within ten seconds (408), or whose client stops reading answers for thirty. It
 reads no HTTP itself: a request has begun when the protocol inside has made a cycle for it.
 
-`Connections` bounds how many are open. A connection that has asked nothing yet takes nobody's place: when the room is
-full it is the one that gives way, so silence from many addresses keeps no one out.
+`Connections` bounds how many are open. A connection that is not being answered takes nobody's place: when the room is
+full one of them gives way, of the network that holds most, so neither silence nor idling keeps anyone out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+from collections import Counter
 from typing import Any
 
 HEAD_MAX = 65_536  # bytes received that did not complete a request head
@@ -24,8 +25,8 @@ _REFUSAL = "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-lengt
 class Connections:
     """The open connections of one server: at most `total`, and at most `per_address` from one IPv4 address or IPv6 /64.
 
-    A new one is let in by closing the oldest that has made no request, else the oldest that waits for its next; it is
-    turned away only where every other is being answered.
+    A new one is let in by closing one that is not being answered: of the network that has most, one that waits for its
+    next request before one that has made none, the oldest first. It is turned away only where all are being answered.
     """
 
     def __init__(self, total: int = 512, per_address: int = 64) -> None:
@@ -48,13 +49,14 @@ class Connections:
         self._open.pop(connection, None)
 
     def _make_room(self, among: list[GuardedProtocol]) -> bool:
-        silent = (one for one in among if not one.has_asked)
-        idle = (one for one in among if one.has_asked and not one.is_answering)
-        chosen = next(silent, None) or next(idle, None)
-        if chosen is not None:
-            self.leave(chosen)
-            chosen.close()
-        return chosen is not None
+        crowd = Counter(self._open.values())
+        waiting = [one for one in among if not one.is_answering]
+        if not waiting:
+            return False
+        chosen = min(waiting, key=lambda one: (-crowd[self._open[one]], not one.has_asked))
+        self.leave(chosen)
+        chosen.close()
+        return True
 
 
 def network_of(address: str) -> str:

@@ -9,6 +9,7 @@ imported on first use.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from openai import OpenAI
 
 _DETAIL_CHARS = 300
+_ANSWER_LEVELS = 8  # of an answer to the agent, around the message
 _REPLY_BYTES = 8 << 20  # of one reply: a hundred times the text of the longest completion, with its token ids
 _TOKENS_MAX = 1 << 31
 _REQUEST_AT_FAULT = frozenset({400, 413, 422})
@@ -88,7 +90,7 @@ class OpenAIUpstream:
 
 
 def _status_error(status: int, message: str, headers: Mapping[str, str]) -> ArenaError:
-    detail = f"HTTP {status}: {message}"[:_DETAIL_CHARS]
+    detail = f"HTTP {status}: {message}"[:_DETAIL_CHARS].encode("utf-8", "replace").decode()
     if status in _REQUEST_AT_FAULT:
         return ArenaError("A1040", detail)
     if status in _ENDPOINT_MISSING:
@@ -144,12 +146,18 @@ def read_reply(raw: bytes) -> ModelReply:
             finish_reason=_name(choice.get("finish_reason")),
             prompt_tokens=_count(usage.get("prompt_tokens")),
             completion_tokens=_count(usage.get("completion_tokens")) or -(-written // 4),
-            message=foreign_text(message),
+            message=_plain_depth(message),
             logprobs=_logprobs(body, choice),
         )
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
         excerpt = raw[:120].decode(errors="replace")
         raise ArenaError("U3003", f"{type(error).__name__} in {excerpt!r}") from error
+
+
+def _plain_depth(message: object) -> str:
+    """The message as JSON text. Raises ValueError for one that an answer to the agent could not hold."""
+    foreign_text(functools.reduce(lambda inner, _: [inner], range(_ANSWER_LEVELS), message))
+    return foreign_text(message)
 
 
 def _text(value: object) -> str:

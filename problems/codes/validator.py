@@ -81,6 +81,13 @@ ROWS = (
         STOPS,
         "run `arena doctor` and apply the fix it prints",
     ),
+    row(
+        "V2185",
+        "inbox cannot be read for now",
+        "submissions wait; none is lost",
+        "look at the folder's permissions, open files and disk; it is tried again",
+        True,
+    ),
     row("V2061", "validator process ended early", STOPS, "read the log named here, then run `arena doctor`"),
     row(
         "V2062",

@@ -59,19 +59,32 @@ class Visitor:
         self.was_closed = True
 
 
-def test_the_oldest_silent_one_gives_way_then_the_oldest_idle_one():
+def test_idle_ones_give_way_before_silent_ones_and_nobody_who_is_answered():
     room = Connections(total=3, per_address=3)
     answering, idle, silent = Visitor(), Visitor(), Visitor()
     answering.has_asked = answering.is_answering = idle.has_asked = True
-    assert all(room.enter(one, "10.0.0.1") for one in (answering, idle, silent))
+    assert all(room.enter(one, "10.0.0.1") for one in (answering, silent, idle))
     second, third = Visitor(), Visitor()
-    assert room.enter(second, "10.0.0.2") and silent.was_closed and not idle.was_closed
+    assert room.enter(second, "10.0.0.2") and idle.was_closed and not silent.was_closed
     second.has_asked = second.is_answering = True
-    assert room.enter(third, "10.0.0.3") and idle.was_closed
+    assert room.enter(third, "10.0.0.3") and silent.was_closed
     third.has_asked = third.is_answering = True
     assert not room.enter(Visitor(), "10.0.0.4")
     room.leave(answering)
     assert room.enter(Visitor(), "10.0.0.4") and not second.was_closed and not third.was_closed
+
+
+def test_a_newcomer_stays_beside_idle_crowds_and_a_stream_of_silent_ones():
+    room = Connections(total=100, per_address=20)
+    for place in range(100):
+        idle = Visitor()
+        idle.has_asked = True
+        assert room.enter(idle, f"10.0.0.{place % 10}")
+    newcomer = Visitor()
+    assert room.enter(newcomer, "10.9.9.9")
+    for place in range(500):
+        assert room.enter(Visitor(), f"10.0.1.{place % 2}")
+    assert not newcomer.was_closed
 
 
 def test_one_address_gives_way_to_itself_alone():

@@ -56,7 +56,7 @@ def test_paper_is_what_the_paper_and_the_design_say():
         "limits.agent_time_ms": 300_000,
         "limits.source_bytes": 1_000_000,
         "limits.result_bytes": 8 << 20,
-        "limits.trace_bytes": 1 << 19,
+        "limits.trace_bytes": 1 << 20,
         "limits.body_bytes": 16 << 20,
         "rubric.rubric_id": "reasoning/2",
         "rubric.inference_tokens_min": 30,

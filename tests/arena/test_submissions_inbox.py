@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from arena.chain.local import LocalSubtensor
 from arena.submissions.flow import submit
 from arena.submissions.inbox import ENTRY_BYTES_MAX, Inbox, Receipt
 from arena.submissions.model import make_submission
-from problems.errors import ArenaError
+from problems.errors import ArenaError, Owner
 from tests.arena.chain_stands import BLOCK_MS, Clock
 
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
@@ -139,6 +140,35 @@ def test_whatever_else_lies_there_is_looked_at_without_waiting(inbox: Inbox, mak
     assert odd.failure is not None and odd.failure.code == "A1009" and good.submission is not None
     inbox.discard(odd)
     assert len(inbox.pending()) == 1
+
+
+def test_a_name_that_is_no_text_is_told_in_ascii(inbox: Inbox) -> None:
+    path = inbox.put(make_submission(ALICE, "agent", SOURCE, 5))
+    (path.parent / os.fsdecode(b"\xff.json")).write_bytes(b"{}")
+    odd = next(entry for entry in inbox.pending() if entry.submission is None)
+    assert odd.failure.detail.isascii()
+
+
+def test_this_hosts_trouble_costs_no_entry(inbox: Inbox, monkeypatch) -> None:
+    inbox.put(make_submission(ALICE, "agent", SOURCE, 5))
+
+    def full(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("arena.submissions.inbox.os.open", full)
+    (entry,) = inbox.pending()
+    assert entry.submission is None and entry.failure.owner is Owner.VALIDATOR
+
+
+def test_a_receipt_never_goes_through_a_link(inbox: Inbox, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    folder = tmp_path / "inbox" / "receipts"
+    folder.mkdir(parents=True)
+    for name in (".a.json.tmp", f".a.json.{os.getpid()}.tmp", "a.json"):
+        (folder / name).symlink_to(precious)
+    inbox.put_receipt(_receipt("a"))
+    assert precious.read_text() == "mine" and inbox.receipt("a") is not None
 
 
 def test_a_receipt_that_is_no_file_is_none(inbox: Inbox, tmp_path: Path) -> None:

@@ -198,6 +198,43 @@ def test_one_product_named_twice_is_no_comparison():
     assert ceiling_e4(episode(words), RUBRIC) == 7_000
 
 
+@pytest.mark.parametrize(
+    ("price", "said"), [(1249.0, "1.249,00"), (1249.5, "1249,50"), (249.0, "٢٤٩"), (249.0, "２４９")]
+)
+def test_a_price_in_another_notation_is_the_same_price(price, said):
+    products = json.dumps([{**PRODUCTS[0], "price": price}, PRODUCTS[1]])
+    body = body_of(
+        completion(1, PLAN), search(0, 1, result=products), completion(2, f"That one is {said} pesos in all.")
+    )
+    assert ceiling_e4(body, RUBRIC) == 7_000
+
+
+def test_words_of_one_title_that_stand_in_others_are_no_comparison():
+    titles = ("Silk Velvet Shawl Noir", "Velvet Hat", "Shawl Pin")
+    products = [{"product_id": f"55100{n}0021", "title": title, "price": 100 + n} for n, title in enumerate(titles)]
+    words = "The Silk Velvet Shawl Noir is what was asked for and nothing more needs to be looked at."
+    body = body_of(completion(1, PLAN), search(0, 1, result=json.dumps(products)), completion(2, words))
+    assert ceiling_e4(body, RUBRIC) == 7_000
+
+
+@pytest.mark.parametrize(
+    ("name", "result", "words"),
+    [
+        (
+            "find_products_in_same_shop",
+            {"found": False, "error": "none of the 9 shops on the first page sells both"},
+            "first page",
+        ),
+        ("calculate_voucher", {"within_budget": True, "voucher_applied": False}, "within budget"),
+        ("recommend_product", "Recommended to the user: 77", "recommended to the user"),
+    ],
+)
+def test_what_a_tool_always_says_is_no_datum(name, result, words):
+    call = search(0, 1, name=name, result=json.dumps(result), arguments="{}", surfaced=())
+    body = body_of(completion(1, PLAN), call, completion(2, f"Well, that was {words} and so I go on with the list."))
+    assert ceiling_e4(body, RUBRIC) == 3_000
+
+
 def test_the_scripted_judge_stays_below_the_ceiling():
     for words in LEVELS:
         assert judge_body(episode(words), RUBRIC, [ScriptedJudge()]).quality_e4 <= ceiling_e4(episode(words), RUBRIC)

@@ -59,7 +59,7 @@ def test_what_a_completion_copied_stays_the_programs_when_it_is_sent_back():
     assert found == {1: 10_000, 2: 10_000}
 
 
-@pytest.mark.parametrize(("emitter", "share"), [("code", 10_000), ("echoed", 10_000), ("llm", 0)])
+@pytest.mark.parametrize(("emitter", "share"), [("code", 10_000), ("echoed", 10_000), ("llm", 10_000)])
 def test_what_a_result_repeats_of_the_programs_arguments_is_no_data(emitter, share):
     called = search(
         0, 0, name="check_product_match", arguments=json.dumps({"requirements": json.dumps({THOUGHT: "1"})}),
