@@ -15,10 +15,11 @@ from tests.harness.test_sandbox_docker import Standin
 DYING = "import os\ndef agent_main(p):\n {how}\n"
 # Each status that a supervisor could take for something else, and the edges between them.
 STATUSES = (0, 1, 3, 124, 125, 126, 127, 128, 129, 137, 152, *range(159, 194), 254, 255)
-# A real-time signal has no name, and two of those below the first are the C library's own.
+# Real-time signals have no name. 32 and 33 are left out: they are the C library's own, and whether a guest can die of
+# them hangs on what this process ignored before it started one; their exit statuses are among `STATUSES`.
 SIGNALS = tuple(
     number
-    for number in sorted({*signal.valid_signals(), 32, 33})
+    for number in sorted(signal.valid_signals())
     if number not in (signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGPIPE, signal.SIGXFSZ)
     and number not in (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 )
@@ -63,12 +64,13 @@ def test_every_signal_is_handed_on_as_its_number(level, read):
     name, sandbox = level
     numbers = SIGNALS if name != "docker" else FEW
     for number in numbers:
-        how = f"import signal, time; signal.signal({number}, 0) if {number} not in (9, 32, 33) else 0"
+        how = f"import signal, time; signal.signal({number}, 0) if {number} != 9 else 0"
         source = DYING.format(how=f"{how}; os.kill(os.getpid(), {number}); time.sleep(20)")
         assert run(source, None, sandbox).end == "died", number
     assert [status - 128 for status in read] == list(numbers)
 
 
 def test_the_table_of_signals_has_real_time_ones_and_those_without_a_name():
-    assert {32, 33, signal.SIGRTMIN, signal.SIGRTMAX, signal.SIGKILL, signal.SIGSEGV} <= set(SIGNALS)
+    assert {160, 161} <= set(STATUSES)
+    assert {signal.SIGRTMIN, signal.SIGRTMAX, signal.SIGKILL, signal.SIGSEGV} <= set(SIGNALS)
     assert os.WEXITSTATUS(193 << 8) in STATUSES
