@@ -1,6 +1,7 @@
 """The rule sets this release ships, as values. A policy is data: nothing here runs, and its hash names it for ever.
 
-`paper` follows DESIGN section 9 and the paper's section 4; every other policy is written as a difference from it.
+`paper` follows the paper's section 4, and values of ours where it is silent (docs/architecture.md#the-mechanism); every
+other policy is written as a difference from it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Policy: every number of the mechanism as one frozen, hashed value. `policy_sha256` stands in every record.
 
-Source of the values: DESIGN section 9 (paper section 4 where unmarked there). Harness and judge get slices of it and
-never import this module. Shares and scores are ten-thousandths (`_e4`).
+Source of the values: the paper's section 4, and ours where it is silent (docs/architecture.md#the-mechanism). Harness
+and judge get slices of it and never import this module. Shares and scores are ten-thousandths (`_e4`).
 
 The hash is over what a policy states beyond the defaults of its version, so a later release may add a field (with a
 default that means "as before") and every policy keeps its hash. A default itself never changes within one version: the

@@ -1,8 +1,8 @@
 """Limits of one episode: a frozen slice of the policy, the same for every agent.
 
 Counts come first (steps, calls, tokens, cost); the wall clock is a backstop that pauses while the host works, so a slow
-host costs nobody a score. Every breach has a stop reason in the trace and is the agent's (DESIGN section 7). Processes
-and disk refuse first, as a computer does: they are a stop reason when the agent ends by the refusal.
+host costs nobody a score. Every breach has a stop reason in the trace and is the agent's. Processes and disk refuse
+first, as a computer does: they are a stop reason when the agent ends by the refusal.
 """
 
 from __future__ import annotations

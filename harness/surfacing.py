@@ -1,8 +1,8 @@
 """The surfaced rule: an id counts only if the catalogue's search put it before the agent.
 
-An id is surfaced by the first `find_*` result that holds it and whose own arguments do not (DESIGN section 5, sandbox
-notes, section 10): ids that an agent brings along, views, checks or searches by number stay unsurfaced. Pure; fed with
-each executed call in order.
+An id is surfaced by the first `find_*` result that holds it and whose own arguments do not
+(docs/architecture.md#scores): ids that an agent brings along, views, checks or searches by number stay unsurfaced.
+Pure; fed with each executed call in order.
 """
 
 from __future__ import annotations

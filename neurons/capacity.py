@@ -1,7 +1,7 @@
 """How many episodes this host runs at once: a decision over plain numbers, and the numbers.
 
 Promise: a node never starts more workers than its memory holds with every jail at its limit, so that no agent is ended
-for memory that another one took (DESIGN section 7: no fault of ours is ever the agent's).
+for memory that another one took (no fault of ours is ever the agent's).
 """
 
 from __future__ import annotations

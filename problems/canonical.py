@@ -1,8 +1,8 @@
 """Canonical bytes and content hashes: one value has one byte string, on every machine.
 
-Rule (DESIGN section 10): sorted ASCII keys, UTF-8 strings, integers below 2^53, booleans, null, lists. Floats are
-refused, because two languages print them differently; foreign JSON that may hold floats travels as text. Hash and
-sign the bytes; verifying never canonicalises again.
+Rule: sorted ASCII keys, UTF-8 strings, integers below 2^53, booleans, null, lists. Floats are refused, because two
+languages print them differently; foreign JSON that may hold floats travels as text. Hash and sign the bytes; verifying
+never canonicalises again.
 """
 
 from __future__ import annotations

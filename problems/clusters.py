@@ -1,9 +1,9 @@
 """Clusters: which problems could give one another's answer away.
 
-Promise: two problems share a leak cluster when an answer of one is of the same product class as an answer of the
-other, or when a chain of such problems joins them (DESIGN section 5; paper A.4). Only answers count, so paraphrase,
-reordering, another retailer of the same product, a unit spelled otherwise and a new voucher all stay inside. Clusters
-and their names do not depend on the order of the problems.
+Promise: two problems share a leak cluster when an answer of one is of the same product class as an answer of the other,
+or when a chain of such problems joins them (paper A.4). Only answers count, so paraphrase, reordering, another retailer
+of the same product, a unit spelled otherwise and a new voucher all stay inside. Clusters and their names do not depend
+on the order of the problems.
 
 The name of a cluster is the smallest digest among its own answers' title keys. A problem that touches no other never
 changes a name; where a new problem joins clusters, the joined one takes the smallest name of all. What must never move

@@ -1,8 +1,8 @@
 """Constraints: what may be asked of a product, read off the product itself, in the public set's proportions.
 
 Promise: whatever is drawn here is met by the product it is drawn from, can be said in words and read back
-(`problems.phrasing`), and depends on the product and the generator passed in alone. Proportions: shoppingbench notes,
-sections 3 and 9. How much is asked can be moved with `Appetite`; the public set's is the default.
+(`problems.phrasing`), and depends on the product and the generator passed in alone. Proportions:
+docs/benchmark.md#statistics. How much is asked can be moved with `Appetite`; the public set's is the default.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def further_items(item: RewardItem, answer: Product, rng: Random, *, is_priced: 
 
 
 def draw_voucher(total_php: float, is_one_shop: bool, rng: Random) -> Voucher:
-    """A voucher that applies to the total, and a budget 0 to 10 % above what is left to pay (notes, section 3)."""
+    """A voucher that applies to the total, and a budget 0 to 10 % above the rest (docs/benchmark.md#voucher)."""
     threshold = math.floor(total_php * rng.uniform(0.1, 0.9))
     face_value = discount = cap = None
     if rng.random() < 0.5:

@@ -1,10 +1,10 @@
 """Disguises: one problem made to look like another, to test what keeps the pools apart.
 
-Promise: six ways in which a problem comes back under another surface (DESIGN section 5; paper A.4), each sound, each
-with answers of the same product class, all drawn from the generator passed in. `paraphrase` says other words of the
-titles in other sentences; `reorder` permutes items, constraints and words; `synonym` swaps words for others of the same
-meaning; `retailer` asks for the same things as another shop lists them; `unit` spells and converts measures; `voucher`
-gives a new voucher, or gives one to a problem that had none. Whoever guards the pools shares no table with this file.
+Promise: six ways in which a problem comes back under another surface (paper A.4), each sound, each with answers of the
+same product class, all drawn from the generator passed in. `paraphrase` says other words of the titles in other
+sentences; `reorder` permutes items, constraints and words; `synonym` swaps words for others of the same meaning;
+`retailer` asks for the same things as another shop lists them; `unit` spells and converts measures; `voucher` gives a
+new voucher, or gives one to a problem that had none. Whoever guards the pools shares no table with this file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Problems: what is asked, and the reward that decides whether an answer satisfies it.
 
 Promise: a `Problem` that exists is well formed (readers in `problems.suites` raise P4xxx otherwise), and `view()` is
-the only part an agent ever sees. Schemas: shoppingbench notes, sections 2 and 3.
+the only part an agent ever sees. Schemas: docs/benchmark.md#problems.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 Bucket = Literal["product", "shop", "voucher"]
 BUCKETS: tuple[Bucket, ...] = ("product", "shop", "voucher")
-Pool = Literal["never_touch", "eval", "dev", "train"]  # what a leak cluster may serve: DESIGN section 5
+Pool = Literal["never_touch", "eval", "dev", "train"]  # docs/architecture.md#problems-and-pools
 POOLS: tuple[Pool, ...] = ("never_touch", "eval", "dev", "train")
 _VARIANT_DOMAIN = "agent-arena/variant/1"
 
@@ -38,7 +38,7 @@ class RewardItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Voucher(msgspec.Struct, frozen=True, kw_only=True):
-    """A voucher and a budget, amounts in PHP. Rules: shoppingbench notes, section 3."""
+    """A voucher and a budget, amounts in PHP. Rules: docs/benchmark.md#voucher."""
 
     voucher_type: Literal["platform", "shop"]
     discount_type: Literal["fixed", "percentage"]

@@ -1,7 +1,7 @@
 """The outcome of one answer, by slot and axis, in integers.
 
 `OutcomeScore` is what `problems.scoring.score` returns and what a record keeps. Hits and totals stay integers; shares
-are derived. Definitions: DESIGN section 5.
+are derived. Definitions: docs/architecture.md#scores.
 """
 
 from __future__ import annotations

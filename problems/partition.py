@@ -1,10 +1,10 @@
 """The partition: leak clusters dealt to pools once, frozen, and only ever added to.
 
 Promise: suites are `never_touch`; the evaluation set is 75 problems (28 product, 24 shop, 23 voucher) of whole
-clusters, drawn by seed and key; `dev` is drawn after it; the rest is `train` (DESIGN section 5; paper A.4). The deal
-does not depend on the order of the problems. What is frozen never moves: a new problem goes where its answers already
-are, and one that would join two pools is refused (P4020), `train` included, for a model has seen it. A problem that
-touches nothing frozen is `train`.
+clusters, drawn by seed and key; `dev` is drawn after it; the rest is `train` (paper A.4). The deal does not depend on
+the order of the problems. What is frozen never moves: a new problem goes where its answers already are, and one that
+would join two pools is refused (P4020), `train` included, for a model has seen it. A problem that touches nothing
+frozen is `train`.
 
 The public form is the manifest (`problems.manifest`); with the 32-byte key it is an `OpenPartition`, which can tell the
 pool of a problem. Whoever has the key can find every answer in the catalogue: it stays where the problems are.

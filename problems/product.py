@@ -1,8 +1,7 @@
 """A product document as the catalogue holds it, typed at the border.
 
-Promise: a `Product` that exists is well formed (strings are strings, price is a finite number, service is a list),
-so nothing downstream needs to guard. A malformed document raises P4005 at build time (shoppingbench notes, section 7,
-row 24).
+Promise: a `Product` that exists is well formed (strings are strings, price is a finite number, service is a list), so
+nothing downstream needs to guard. A malformed document raises P4005 at build time.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Promise: a pure function of problem, ids, documents and title matcher. It equals the reference on every well-formed
 input and never raises for what a problem, a document or an agent contains: what the agent got wrong is scored and
-flagged, what is wrong with the problem or the catalogue gives an `UnscoredOutcome` and charges nobody (DESIGN
-section 5; shoppingbench notes, sections 4 and 7). Hits and totals are integers; shares are exact fractions, rounded
-down once. It will not look at the dialogue: which ids count, and whether they were surfaced, is decided before.
+flagged, what is wrong with the problem or the catalogue gives an `UnscoredOutcome` and charges nobody
+(docs/benchmark.md#scoring, docs/architecture.md#scores). Hits and totals are integers; shares are exact fractions,
+rounded down once. It will not look at the dialogue: which ids count, and whether they were surfaced, is decided before.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def score(
 def parse_recommendation(text: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Ids and finding codes of a `product_ids` argument: split at commas, strip, drop blanks and repetitions.
 
-    Anything but a string recommends nothing (shoppingbench notes, section 4 and section 7, rows 1 and 3).
+    Anything but a string recommends nothing (docs/benchmark.md#edge-cases, 1 and 3).
     """
     if not isinstance(text, str):
         return (), ("A-ids-missing" if text is None else "A-ids-format",)
@@ -183,7 +183,7 @@ def _sum_up(
 
 
 def _bucket_reward(bucket: Bucket, rule: Fraction, joint: bool | None) -> Fraction:
-    """Bucket-aware reward of a failure (DESIGN section 5): the rule share, in shop and voucher halved with `joint`."""
+    """Bucket-aware reward of a failure: the rule share, in shop and voucher halved with `joint`."""
     return rule if bucket == "product" else (rule + int(bool(joint))) / 2
 
 

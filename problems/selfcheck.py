@@ -1,9 +1,9 @@
 """Self-check: is a problem solvable, and is it not free?
 
 Promise: every problem that passes scores 1 for its own answer and 0 for no answer, in this catalogue and with this
-title matcher (shoppingbench notes, section 9). Given a crowd, products drawn at random don't solve it either: for
-every slot the best of `RANDOM_DRAWS` random products is recommended, and the problem is free when chance alone offers
-a way to satisfy every slot twice over. What is merely odd becomes a warning and blocks nothing.
+title matcher. Given a crowd, products drawn at random don't solve it either: for every slot the best of `RANDOM_DRAWS`
+random products is recommended, and the problem is free when chance alone offers a way to satisfy every slot twice over.
+What is merely odd becomes a warning and blocks nothing.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _warnings(problem: Problem, product_of: ProductOf, titles: TitleMatcher) -> 
 
 
 def _misspelt(item: RewardItem, product: Product) -> list[tuple[str, str]]:
-    """Pairs that the answer offers only in another case or with other blanks (notes, section 7, row 29)."""
+    """Pairs that the answer offers only in another case or with other blanks (docs/benchmark.md#edge-cases, 29)."""
     offered = {(key, value) for key, values in product.attributes.items() for value in values}
     offered |= {pair for option in product.sku_options.values() for pair in option.items()}
     folded = {_folded(pair) for pair in offered}

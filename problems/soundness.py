@@ -1,8 +1,8 @@
 """Soundness: the rules a problem must keep so that it can be scored, whatever is recommended.
 
 Promise: a problem that `check_problem` lets pass never makes the scorer fail for a reason of its own. Where the
-reference raises an exception in the middle of scoring, or quietly counts a miss, we refuse at load (shoppingbench
-notes, section 7, rows 17 to 23 and 39).
+reference raises an exception in the middle of scoring, or quietly counts a miss, we refuse at load (D17 to D23 and D39
+in the README).
 """
 
 from __future__ import annotations

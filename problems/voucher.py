@@ -1,8 +1,8 @@
 """Vouchers: when one applies, what is left to pay, and whether that meets the budget.
 
 Promise: the same plain floats in the same order as the reference, with no tolerance and no decimals, so `0.1 + 0.2`
-misses a budget of 0.3 and `4000 * (1 - .33)` meets 2680 (shoppingbench notes, section 7, row 28). Amounts are in PHP.
-It will not judge whether the products are the right ones: that is `problems.scoring`.
+misses a budget of 0.3 and `4000 * (1 - .33)` meets 2680 (docs/benchmark.md#edge-cases, 28). Amounts are in PHP. It will
+not judge whether the products are the right ones: that is `problems.scoring`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def settle_bill(prices_php: Sequence[float], shop_ids: Sequence[str], voucher: V
     """The bill for a basket in slot order.
 
     The budget is met by the plain total as well: no voucher is needed then, even a shop voucher across shops
-    (shoppingbench notes, section 3). Raises ArenaError P4004 like `discounted_total`.
+    (docs/benchmark.md#voucher). Raises ArenaError P4004 like `discounted_total`.
     """
     total_php = total_price(prices_php)
     applies = is_eligible(total_php, shop_ids, voucher)

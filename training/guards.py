@@ -1,8 +1,8 @@
 """Guards: known ways in which post-training goes wrong without saying so, as checks that stop it.
 
 Promise: each check is a function of values: it returns nothing or raises a `GuardStopError`. A stage that gets one
-saves what it has, writes which guard fired into the lineage, and ends. A guard never repairs. Sources: paper B.2,
-DESIGN section 12.
+saves what it has, writes which guard fired into the lineage, and ends. A guard never repairs. Source: paper B.2; the
+list: docs/architecture.md#training.
 """
 
 from __future__ import annotations

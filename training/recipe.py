@@ -101,7 +101,7 @@ class GrpoRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class GuardRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When a run stops instead of going on wrong (B.2, DESIGN 12)."""
+    """When a run stops instead of going on wrong (paper B.2; docs/architecture.md#training)."""
 
     mask_drift_max: Share = 0.01  # share of rows or rollouts whose mask does not decode to assistant text
     emission_min: Share = 0.9  # of the parent's rate of `dev` episodes that recommend; 0: not watched

@@ -2,7 +2,7 @@
 
 Promise: the model's id carries the hash of the weights that are served, all adapters merged, so a record that names it
 names them; the agent file is the one rollouts and evaluation ran, with the model's id filled in. An endpoint serves the
-model; an arbitrary URL never races (DESIGN section 7).
+model; an arbitrary URL never races.
 """
 
 from __future__ import annotations

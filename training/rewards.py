@@ -1,7 +1,7 @@
 """Rewards of a rollout, as pure functions of what happened in it.
 
 Promise: every number is derived from recorded calls and outcomes; nothing is learnt, sampled or looked up. A rollout
-whose outcome is missing for a fault of ours has no reward. Sources: DESIGN section 5 (bucket-aware outcome); paper
+whose outcome is missing for a fault of ours has no reward. Sources: docs/architecture.md#scores (`reward_e4`); paper
 section 6 and B.6 (tool match against a teacher's trajectory, blended at half weight).
 """
 

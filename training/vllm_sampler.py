@@ -2,7 +2,7 @@
 
 Promise: the prompt travels as ids and the turn comes back as ids (`/v1/completions` with `return_token_ids`), so
 nothing is tokenised twice. An adapter is loaded under a new name for every version: the server keys its prefix cache by
-name (training notes, section 6). A reply without ids or logprobs is refused, never guessed at.
+name. A reply without ids or logprobs is refused, never guessed at.
 
 vLLM's logprobs are of the raw logits, before temperature, top-p and suppression (its `--logprobs-mode raw_logprobs`):
 at temperature 1 they are what a trainer computes. Training on rollouts of another temperature is what the `logprobs`

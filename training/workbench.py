@@ -185,5 +185,5 @@ class Workbench:
         for problem in problems:
             touched = touched_pools(problem, self.partition)
             if any(one != pool for one in touched) or (pool != "train" and not touched):
-                found = " and ".join(touched) or "train"  # what touches nothing frozen is `train` (DESIGN section 5)
+                found = " and ".join(touched) or "train"  # what touches nothing frozen is `train`
                 raise GuardStopError("split", f"problem {problem.problem_id} is of {found}, and taken for {pool}")

@@ -2,7 +2,7 @@
 
 Promise: every published figure here is an HMAC under a salt of 32 random bytes, so neither an answer nor a cluster can
 be found by hashing the public catalogue; whoever gets the salt at release can check each of them. Randomness and time
-come from the caller. DESIGN section 5.
+come from the caller. Why commitments are keyed: docs/architecture.md#problems-and-pools.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def reason_withheld(
     pool: Pool | None = None,
     pools: Collection[Pool] = (),
 ) -> Reason:
-    """Why something may not go out, or "" when it may. DESIGN section 5.
+    """Why something may not go out, or "" when it may (docs/architecture.md#problems-and-pools).
 
     The settlement of a race that was cancelled before its draw has nothing to wait for: no release will come, and it
     tells of no problem but the random ids that the batch's notice names anyway. `pool` is the problem's, None where no

@@ -2,7 +2,7 @@
 
 Promise: the release is a pure function of reward titles, catalogue and vectors; building it is resumable, since the
 vectors of every finished piece of the catalogue stay in a folder and are used again, by the next release too. Cosine at
-least 0.7 passes (DESIGN section 5); an answer always passes its own title. Beside the release stands a report of how
+least 0.7 passes, as in the reference; an answer always passes its own title. Beside the release stands a report of how
 pairs lie around the threshold: what would change if the model's last digits did. `build_lexical` does the same for
 `lexical/1`, in integers. A release names its answers: that of a suite is public as the suite is, that of a bank stays
 with the bank, and each batch takes its own part inside (`problems.titles.cut_titles`). Nothing here runs in a

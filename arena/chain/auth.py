@@ -1,4 +1,4 @@
-"""Signed requests between validators: the SDK's `btauth/1` (chain notes, section 4).
+"""Signed requests between validators: the SDK's `btauth/1` (`bittensor.http_auth`).
 
 Promise: a request that passes was signed by the hotkey it names, for this receiver, with this method, target and body,
 within the last seconds, and is let through once: what was signed before this object was made is refused, so that a

@@ -1,7 +1,7 @@
 """The form a weight vector must have before any chain sees it: one rule for the real chain and its twin.
 
 The SDK rescales a vector so that its largest entry becomes 65535; only a vector that already has that maximum reaches
-the chain bit for bit (chain notes, section 5). Vectors of any other form are refused here, not repaired.
+the chain bit for bit. Vectors of any other form are refused here, not repaired.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ from problems.scoring import score
 def evaluate(source: str, problem: Problem, ports: EvaluatePorts) -> Evaluation:
     """Evaluate the agent file `source` on `problem`: body, outcome, verdict or why not, status, fault.
 
-    Raises ArenaError V2xxx or U3xxx when this host or an upstream failed; nothing is scored then (DESIGN section 7).
+    Raises ArenaError V2xxx or U3xxx when this host or an upstream failed; nothing is scored then, for no fault of ours
+    is ever a 0.
     """
     policy = ports.policy
     toolbox = make_toolbox(policy.tool_profile, ports.catalogue, problem)

@@ -3,7 +3,7 @@
 A validator's hotkey commits sha256(note) of a checkpoint it signed. A commitment is one slot: a later one takes its
 place, but the chain still answers for every past block, so an anchor stays provable. Promise: a checkpoint counts as
 anchored by block B when it was committed in a block up to B, whatever was committed later. What a store *says* of
-anchors is checked against the chain with `require_anchor`. Sources: DESIGN sections 9 and 10, postgres notes section 5.
+anchors is checked against the chain with `require_anchor`.
 """
 
 from __future__ import annotations

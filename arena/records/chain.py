@@ -1,4 +1,4 @@
-"""The hash chain of one validator's log, as pure functions. Source: postgres notes, section 5.
+"""The hash chain of one validator's log, as pure functions (docs/architecture.md#records).
 
 hash(0) = sha256(validator), hash(n) = sha256(hash(n-1) || sha256(content n)). The signature covers domain tag,
 length-prefixed validator, seq, hash(n-1) and sha256(content n): never an id, never the content itself. A chain does not

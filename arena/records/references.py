@@ -130,7 +130,7 @@ def _race_defects(race: _Race) -> Iterator[tuple[int, Rule, str]]:
 def _settlement_defects(
     seq: int, settled: SettlementRecord, contexts: dict[Context, int]
 ) -> Iterator[tuple[int, Rule, str]]:
-    """A settlement against itself, and the race's records that name a batch against it (DESIGN section 9)."""
+    """A settlement against itself, and the race's records that name a batch against it."""
     drawn = set(settled.drawn)
     if len(settled.uids) != len(settled.weights_u16) or not set(settled.void) <= drawn:
         yield seq, "settlement", "its weights do not fit its uids, or a void problem was not drawn"

@@ -102,7 +102,7 @@ def refused_by_cooldown(submissions: Iterable[Submitted[What]]) -> dict[What, in
 
 
 def cooldown_blocks(ended: CooldownClass, rules: CooldownRules) -> int:
-    """What a submission costs, in blocks. A file that could not be read costs nothing (DESIGN section 9)."""
+    """What a submission costs, in blocks. A file that could not be read costs nothing."""
     costs = {"accepted": rules.accepted_blocks, "integrity": rules.integrity_blocks, "security": rules.security_blocks}
     return costs.get(ended, 0)
 

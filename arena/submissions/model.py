@@ -49,7 +49,7 @@ def agent_version_id(hotkey: str, source_sha256: str) -> AgentVersionId:
 
 
 def commitment_sha256(hotkey: str, source: str) -> Sha256:
-    """sha256 hex of (ss58 address with prefix 42) followed by the source's UTF-8 bytes (DESIGN section 9)."""
+    """sha256 hex of (ss58 address with prefix 42) followed by the source's UTF-8 bytes."""
     return Sha256(hashlib.sha256(_canonical(hotkey).encode() + source.encode()).hexdigest())
 
 

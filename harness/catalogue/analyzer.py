@@ -1,7 +1,7 @@
 """Text to index terms, the same terms as Anserini's default English analyzer.
 
-Chain (search notes, section 2.2): StandardTokenizer (`tokenizer.py`) -> English possessive -> lower case -> 33 stop
-words -> Porter (`stemmer.py`). Known differences: none; what was compared stands in the README.
+Chain: StandardTokenizer (`tokenizer.py`) -> English possessive -> lower case -> 33 stop words -> Porter (`stemmer.py`).
+Known differences: none; what was compared stands in the README.
 """
 
 from __future__ import annotations

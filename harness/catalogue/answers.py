@@ -1,8 +1,8 @@
 """What the search server answers: pure functions from method, path and query string to status and JSON bytes.
 
-The reference's clients work unchanged (search notes, section 2.5; shoppingbench notes, section 5): the same endpoints,
-parameters and quirks, the same bytes for an answer (keys sorted, ASCII, one line feed at the end). Where the reference
-fails with status 500 the status is kept and the body names the cause. Nothing here opens a file or a socket.
+The reference's clients work unchanged (docs/benchmark.md#search): the same endpoints, parameters and quirks, the same
+bytes for an answer (keys sorted, ASCII, one line feed at the end). Where the reference fails with status 500 the status
+is kept and the body names the cause. Nothing here opens a file or a socket.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """BM25 as Lucene computes it, bit for bit in float32: pure functions over arrays.
 
 k1 and b are Anserini's (0.9 / 0.4, not Lucene's 1.2 / 0.75), document lengths are lossy (SmallFloat.intToByte4), and a
-posting's score is `w - w / (1 + tf * inverse[norm])` with `w = boost * idf` (search notes, section 2.3).
+posting's score is `w - w / (1 + tf * inverse[norm])` with `w = boost * idf`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The index line format: one JSON object a line, `{"id", "contents", "product"}` (shoppingbench notes, section 1).
+"""The index line format: one JSON object a line, `{"id", "contents", "product"}` (docs/benchmark.md#documents).
 
 Reads `.jsonl` and `.jsonl.gz`, types every line at the border and says where a line is wrong. `contents_of` builds the
 searchable text, so brand, category, description and specification stay out of search, as in the reference.

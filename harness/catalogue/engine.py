@@ -1,8 +1,8 @@
 """The search engine: the reference's exact pages from flat arrays, hundreds of times faster.
 
-Order of work is the reference's (search notes, section 2.4): score every match, keep the best 10,000 (ties by product
-id as a string), filter, keep 50, sort those 50, cut the page. Thread-safe: arrays are shared, mapped and read-only,
-each thread has its own accumulator (8 bytes a document). Only the products of a page are decoded.
+Order of work is the reference's (docs/benchmark.md#search): score every match, keep the best 10,000 (ties by product id
+as a string), filter, keep 50, sort those 50, cut the page. Thread-safe: arrays are shared, mapped and read-only, each
+thread has its own accumulator (8 bytes a document). Only the products of a page are decoded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The index builder: a documents file in, one complete index folder out, or nothing at all.
 
-Two passes and sorted runs, so memory grows with documents and vocabulary but not with postings (search notes, section
-5). The folder is made beside its target and renamed when the manifest is in place: a reader never meets half an index.
-What a usable document is stands in `intake.py`.
+Two passes and sorted runs, so memory grows with documents and vocabulary but not with postings. The folder is made
+beside its target and renamed when the manifest is in place: a reader never meets half an index. What a usable document
+is stands in `intake.py`.
 """
 
 from __future__ import annotations

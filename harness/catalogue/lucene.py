@@ -1,9 +1,9 @@
 """The reference engine: Anserini's BM25 behind the catalogue port, for parity and for whoever wants the original.
 
-The page algorithm is the reference server's, step by step (search notes, section 2.4): 10,000 hits, repeated ids
+The page algorithm is the reference server's, step by step (docs/benchmark.md#search): 10,000 hits, repeated ids
 dropped, each stored document loaded and filtered until 50 are kept, those sorted, one page cut. Slow by design: it is
-the oracle the default engine is measured against. Needs the packages of requirements-lucene.txt; every Java call of
-the process runs on one thread, because pyjnius answers from another thread's object otherwise (section 6).
+the oracle the default engine is measured against. Needs the packages of requirements-lucene.txt; every Java call of the
+process runs on one thread, because pyjnius answers from another thread's object otherwise.
 """
 
 from __future__ import annotations

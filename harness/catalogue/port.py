@@ -1,7 +1,7 @@
 """The catalogue port: search pages and products, the same from every engine.
 
-Pages are part of the measurement (search notes, section 2): an adapter returns the reference's exact pages or it is
-not an adapter. `SearchRequest` carries the raw parameters as strings, as a URL would.
+Pages are part of the measurement (docs/architecture.md#problems-and-pools): an adapter returns the reference's exact
+pages or it is not an adapter. `SearchRequest` carries the raw parameters as strings, as a URL would.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from problems.product import Product
 
 
 class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Raw search parameters; None means absent. The reference's quirks apply (search notes, section 2.5)."""
+    """Raw search parameters; None means absent. The reference's quirks apply (docs/benchmark.md#search)."""
 
     q: str | None = None
     page: str | None = "1"

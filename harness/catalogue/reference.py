@@ -1,8 +1,8 @@
 """The reference's search algorithm written plainly over an index folder: what the engine is compared with, no engine.
 
 Scores every posting one by one, sorts all hits, loads the stored document of each of the best 10,000, decodes and
-filters them in order until 50 are kept, sorts those, cuts a page (search notes, section 2.4). It shares the index
-files, the analyzer and the parameter rules with the engine; weights, lengths, order and filters are its own.
+filters them in order until 50 are kept, sorts those, cuts a page (docs/benchmark.md#search). It shares the index files,
+the analyzer and the parameter rules with the engine; weights, lengths, order and filters are its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the raw search parameters mean: pure functions from strings to typed values, never an exception.
 
-The reference server's quirks are the rule (search notes, section 2.5; shoppingbench notes, section 5): unreadable
-filters are ignored, an unreadable page is an empty page. `ignored_parameters` names what was ignored.
+The reference server's quirks are the rule (docs/benchmark.md#search): unreadable filters are ignored, an unreadable
+page is an empty page. `ignored_parameters` names what was ignored.
 """
 
 from __future__ import annotations

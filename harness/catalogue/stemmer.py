@@ -1,7 +1,7 @@
 """Porter's stemmer as Lucene ships it: one lower-case word in, one stem out, nothing else.
 
-The variant is Martin Porter's own Java program, which departs from his 1980 paper in two rules of step 2
-(`bli` -> `ble`, `logi` -> `log`; search notes, section 2.2). Letters outside a-z count as consonants, as there.
+The variant is Martin Porter's own Java program, which departs from his 1980 paper in two rules of step 2 (`bli` ->
+`ble`, `logi` -> `log`). Letters outside a-z count as consonants, as there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A synthetic catalogue of any size: `generate(count, seed)` gives the same products on every machine.
 
-It follows the measured statistics of real documents, dirt included (shoppingbench notes, section 9), with words of our
-own. Shops of several products exist, so shop problems can be made; about one product in eight is a near copy of
-another (other shop, price, option or word), so a search finds the product among rivals. Memory does not grow with size.
+It follows the measured statistics of real documents, dirt included (docs/benchmark.md#statistics), with words of our
+own. Shops of several products exist, so shop problems can be made; about one product in eight is a near copy of another
+(other shop, price, option or word), so a search finds the product among rivals. Memory does not grow with size.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Dirt for the synthetic catalogue: the faults real documents have, in about the shares they have them.
 
-Shares follow shoppingbench notes, section 9. Dirt never makes a document malformed: strings stay strings and lists
-stay lists, so everything here can be indexed, searched, viewed and scored.
+Shares follow docs/benchmark.md#statistics. Dirt never makes a document malformed: strings stay strings and lists stay
+lists, so everything here can be indexed, searched, viewed and scored.
 """
 
 from __future__ import annotations

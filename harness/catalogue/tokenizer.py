@@ -1,8 +1,8 @@
 """Lucene's StandardTokenizer: the longest token at every place, as its scanner cuts it.
 
-UAX #29 word breaks with emoji sequences (search notes, section 2.2). A code point counts only by its class, and the
-classes are data: `unicode_classes.json` holds those of Lucene 9.9 (Unicode 12.1), so neither Python's
-nor any package's Unicode version matters. The grammar becomes a finite automaton, so time is linear in the text.
+UAX #29 word breaks with emoji sequences. A code point counts only by its class, and the classes are data:
+`unicode_classes.json` holds those of Lucene 9.9 (Unicode 12.1), so neither Python's nor any package's Unicode version
+matters. The grammar becomes a finite automaton, so time is linear in the text.
 """
 
 from __future__ import annotations

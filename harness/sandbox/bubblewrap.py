@@ -2,7 +2,7 @@
 
 Promise: each run is a fresh jail with the read-only guest root, two small tmpfs, three devices and nothing else of the
 host: no network, no environment, no capability, no /proc. When `run` returns, no process of the guest is alive; when
-the host is killed, the jail dies with it. How it is hardened and why: sandbox notes, sections 4 and 5.
+the host is killed, the jail dies with it. Its levels, and what stays possible: `harness/sandbox/README.md`.
 
 Three ways in, by what the host is and allows:
   root           bubblewrap starts as root and makes the namespaces; the runner takes its uid before the agent is

@@ -39,7 +39,7 @@ def build_init(
 
 
 def rlimits(limits: EpisodeLimits, *, is_alone_with_uid: bool) -> dict[str, list[int]]:
-    """Soft and hard limits by RLIMIT name (sandbox notes, section 4)."""
+    """Soft and hard limits by RLIMIT name."""
     values = {
         "CORE": [0, 0],
         "FSIZE": [limits.disk_bytes, limits.disk_bytes],

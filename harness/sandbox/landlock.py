@@ -2,8 +2,7 @@
 
 Promise: a guest reads the guest root and a few devices, writes one fresh directory that is measured and deleted, and
 reaches no socket, no process and no file content of the host. When `run` returns, none of its processes is alive,
-daemons included; when the host is killed, its warden ends them. For hosts that forbid namespaces (sandbox notes,
-section 6).
+daemons included; when the host is killed, its warden ends them. For hosts that forbid namespaces.
 
 Two ways in:
   own-uid    root leases a pair of uids: the guest's, and the warden's, which the guest cannot signal. Any Landlock ABI:

@@ -1,9 +1,9 @@
 """Frames and messages between host and guest, seen from the host, which trusts none of them.
 
 Promise: what `Inbox` yields is well formed: one JSON object per frame, a known method, ids that grow, no reply that was
-never asked for. Everything else is a `BreachError` that names the cap or rule (notes, section 8). JSON is read by
-orjson, which refuses NaN, infinities, lone surrogates and deep nesting; of duplicate keys the last wins, so parsed
-values are always serialised again before they go anywhere. Nothing is executed here.
+never asked for. Everything else is a `BreachError` that names the cap or rule. JSON is read by orjson, which refuses
+NaN, infinities, lone surrogates and deep nesting; of duplicate keys the last wins, so parsed values are always
+serialised again before they go anywhere. Nothing is executed here.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Promise: a foreign architecture (and the x32 ABI) is killed; clone3 and all call
 that the C library falls back to what BPF can judge; socket() opens nothing, and a pair of sockets is the only one there
 is; no namespace, no file table that hides behind a thread, no shared memory without a file, no lock and no watch on a
 file; the calls of `syscalls.DENIED` answer EPERM. Everything else passes: a deny list reduces the kernel's attack
-surface and is one layer among several (sandbox notes, section 4). `Exposure` says which namespaces are missing around
-the guest, and closes what they would have closed.
+surface and is one layer among several. `Exposure` says which namespaces are missing around the guest, and closes what
+they would have closed.
 """
 
 from __future__ import annotations

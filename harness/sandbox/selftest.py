@@ -1,8 +1,8 @@
 """The self-test of a jail: run an agent that tries to get out, and believe the level only when it could not.
 
-It runs at every start, because what a kernel allows changes under a running installation (sandbox notes, section 5,
-gotchas 5 and 9). Attempts are harmless; verdicts that can be had on the host's side (was the port reached?) are taken
-there. A jail that fails one check is not used at all.
+It runs at every start, because what a kernel allows changes under a running installation: a distribution may forbid
+user namespaces, or ship a bubblewrap before 0.8. Attempts are harmless; verdicts that can be had on the host's side
+(was the port reached?) are taken there. A jail that fails one check is not used at all.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Own kernel uids for guests: one per running jail, leased on this host, no passwd entry needed.
 
 A uid is a number nobody else uses, so that a guest that broke out of its namespaces would still own nothing. Leases are
-file locks: they end with the process that holds them, so nothing is left behind by a kill (sandbox notes, section 5,
-gotchas 1 and 6). Only root can take one.
+file locks: they end with the process that holds them, so nothing is left behind by a kill. Only root can take one.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def unread_parameters(request: SearchRequest) -> tuple[str, ...]:
 def refuse_unread(request: SearchRequest, where: str = "") -> None:
     """Raises RefusedCallError naming each parameter that cannot be read and the form it must have.
 
-    For the profile that tells an agent what the reference ignores in silence (shoppingbench notes, section 7, row 33).
+    For the profile that tells an agent what the reference ignores in silence (docs/benchmark.md#edge-cases, 33).
     `where` goes before a parameter's name.
     """
     faults = [

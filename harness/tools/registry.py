@@ -122,7 +122,7 @@ class ProfileTools:
 
 def _as_written(name: str, given: dict[str, object]) -> tuple[str, ...] | None:
     """What a refused recommend_product call recommends: the scorer reads the call as the agent wrote it, so a list of
-    ids recommends nothing and still replaces an earlier call (shoppingbench notes, section 7, rows 3 and 4)."""
+    ids recommends nothing and still replaces an earlier call (docs/benchmark.md#edge-cases, 3 and 4)."""
     if name != recommend_product.__name__:
         return None
     ids, _ = parse_recommendation(given.get("product_ids"))

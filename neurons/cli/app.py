@@ -171,7 +171,7 @@ def arena(
 
 
 def exit_code(error: ArenaError) -> int:
-    """The exit code of a coded failure (DESIGN section 13)."""
+    """The exit code of a coded failure (docs/architecture.md#commands-and-errors)."""
     return _EXIT_BY_CODE.get(error.failure.code, _EXIT_BY_OWNER[error.owner])
 
 

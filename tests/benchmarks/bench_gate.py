@@ -1,4 +1,4 @@
-"""The gate on a long honest agent with a full-size catalogue to check against. Target: DESIGN section 14."""
+"""The gate on a long honest agent with a full-size catalogue to check against. Target: 300 ms without process start."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The contract of every jail: what any adapter must do for honest agents and against hostile ones.
 
-An adapter's test file subclasses the contracts and gives the fixture `sandbox`. Payloads are harmless, and each
-bomb runs only behind the limit under test (sandbox notes, section 12). Verdicts come from the host where it can see the
-effect.
+An adapter's test file subclasses the contracts and gives the fixture `sandbox`. Payloads are harmless, and each bomb
+runs only behind the limit under test. Verdicts come from the host where it can see the effect.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 SMALL, LARGE = 2_000, 30_000
 BLOCK = 2_000  # documents held at a time while building: the same for both sizes, so that what else grows is seen
-BUILD_BYTES_MAX = 4 * 10**9 // 2_700_000  # a document: the bound of DESIGN section 14 at full size
+BUILD_BYTES_MAX = 4 * 10**9 // 2_700_000  # a document: 4 GB for 2.7 million, the bound at full size
 SEARCH_BYTES_MAX = 10**9 // 2_700_000
 
 

@@ -60,7 +60,7 @@ def test_every_product_is_well_formed_and_ids_are_nine_or_ten_digits(made: list[
 
 
 def test_numbers_follow_the_measured_ones(made: list[Product]) -> None:
-    """Shoppingbench notes, section 9; bounds leave room for a sample of this size and for the sources' own spread."""
+    """docs/benchmark.md#statistics; bounds leave room for a sample of this size and for the sources' own spread."""
     prices = sorted(one.price for one in made)
     assert 180 <= median(prices) <= 270
     assert 18 <= prices[len(prices) // 20] <= 45

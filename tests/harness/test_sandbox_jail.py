@@ -1,7 +1,7 @@
 """What only a jail can promise: agents that reach for the host, its memory, its processes or the next problem.
 
-Payloads are harmless, and each bomb runs only behind the limit under test (sandbox notes, section 12). Verdicts come
-from the host's side where the host can see the effect.
+Payloads are harmless, and each bomb runs only behind the limit under test. Verdicts come from the host's side where the
+host can see the effect.
 """
 
 from __future__ import annotations

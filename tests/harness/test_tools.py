@@ -89,7 +89,7 @@ def test_find_product_names_the_filters_that_were_ignored(tools: Toolbox) -> Non
 
 
 def test_find_product_never_widens_a_filter(tools: Toolbox) -> None:
-    """The reference's agent retries without the service and with two words (shoppingbench notes, section 7, row 38)."""
+    """The reference's agent retries without the service and with two words (docs/benchmark.md#edge-cases, D38)."""
     result, outcome = call(tools, "find_product", q="yoga mat", shop_id="79", service="COD")
     assert result == [] and outcome.found_ids == () and outcome.failure is None
 

@@ -1,7 +1,7 @@
 """All attacks at one sandbox level, in a process of its own; one finding a line on stdout, as JSON.
 
 `python -m tests.redteam.stage --wanted LEVEL --state DIR`. It runs as an ordinary user and ends at once under root
-(sandbox notes, section 12): without a jail, or with one that fails, an attack must meet an account that owns nothing.
+(`tests/redteam/README.md`): without a jail, or with one that fails, an attack must meet an account that owns nothing.
 `--as-root` is for the jails that only root can start; their guests have an unprivileged uid of their own, which is made
 sure of before the first attack. Bombs run only with `--bounded`: when the caller has put this process in a memory and
 pids group of its own.

@@ -2,7 +2,7 @@
 
 Each attack is told where its target is, must be seen to try, and must leave nothing behind; the same attack without a
 jail must succeed, or it would prove nothing. It runs at every sandbox level that this host has, started by root and by
-an ordinary user. What the payloads may do is laid down in the sandbox notes, section 12.
+an ordinary user. What the payloads may do: `tests/redteam/README.md`.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def test_an_answer_that_nobody_found_would_count_without_the_surfaced_rule():
 
 def needs_bounds(found: Findings) -> None:
     if not found.is_bounded:
-        pytest.skip("no writable cgroup around the whole suite: no bomb is lit (sandbox notes, section 12)")
+        pytest.skip("no writable cgroup around the whole suite: no bomb is lit (tests/redteam/README.md)")
 
 
 @pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb.agent)

@@ -2,8 +2,9 @@
 
 Promise: a gate is a pure function of a trace and the rules, so what a trace is rejected for does not depend on other
 traces or on the order of the gates; the order here is cheap first. The rules are those of the paper: the coefficient
-gate (section 5), the five format rejects (A.2) and the agentic split (section 5). Pools and leak clusters are the
-guard's (`training.corpus.guard`), which no ablation can switch off. Tokens are counted by `training.corpus.tokens`.
+gate (paper section 5), the five format rejects (A.2) and the agentic split (paper section 5). Pools and leak clusters
+are the guard's (`training.corpus.guard`), which no ablation can switch off. Tokens are counted by
+`training.corpus.tokens`.
 
 Not a gate's business: what only a set can tell (duplicates, ranking), and repairing anything.
 """
@@ -21,7 +22,7 @@ from training.corpus.model import Call, Message, RejectCode, Rules, Trace
 
 Gate = Callable[[Trace, Rules], RejectCode | None]
 
-AGENTIC_SHARE_E4 = 9_500  # DESIGN section 7
+AGENTIC_SHARE_E4 = 9_500  # docs/architecture.md#who-wrote-a-call
 NEVER_OFF: frozenset[RejectCode] = frozenset({"pool", "leak"})
 RECOMMEND, TERMINATE = "recommend_product", "terminate"
 _HARNESS_KINDS = ("arena", "sn15")  # their recommend_product reads one comma-separated text and nothing else
@@ -107,7 +108,7 @@ def recommended_ids(arguments: str, *, is_strict: bool) -> tuple[str, ...]:
     """The ids of a recommend_product call; empty when it has none that can be read.
 
     Strict is what the tool itself reads: `product_ids` as one comma-separated text. Foreign corpora also write a list
-    of texts, or `product_id` (notes on ShoppingBench, section 8, rows c to f).
+    of texts, or `product_id` (docs/benchmark.md#traces-met-elsewhere).
     """
     try:
         decoded = msgspec.json.decode(arguments)
@@ -134,8 +135,8 @@ def subtask(trace: Trace, rules: Rules) -> RejectCode | None:
 
 
 def is_agentic(calls: Sequence[Call]) -> bool:
-    """The rule of DESIGN section 7 for calls with emitters whose record does not say which of them surfaced the answer:
-    the model wrote 0.95 of them, and every recommendation."""
+    """Who wrote a call (docs/architecture.md), where the record does not say which calls surfaced the answer: the model
+    wrote 0.95 of them, and every recommendation."""
     by_model = sum(call.emitter == "llm" for call in calls)
     if by_model * 10_000 < AGENTIC_SHARE_E4 * len(calls):
         return False

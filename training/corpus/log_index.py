@@ -32,7 +32,7 @@ class LogIndex(msgspec.Struct, frozen=True):
         return self.verdicts.get(body_sha256, (0, None))[1]
 
     def problem(self, evaluation: EvaluationRecord) -> tuple[Pool, str]:
-        """Pool and cluster of an evaluated problem; a suite's is `never_touch` (DESIGN section 5)."""
+        """Pool and cluster of an evaluated problem; a suite's is `never_touch`."""
         released = self.problems.get(evaluation.context.race_id, {}).get(evaluation.context.problem_id)
         if evaluation.context.stage != "race" or released is None:
             return "never_touch", ""

@@ -69,7 +69,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     coefficient_e4: int | None = None
     is_success: bool | None = None
     reward_e4: int | None = None
-    is_agentic: bool | None = None  # from recorded emitters (DESIGN 7)
+    is_agentic: bool | None = None  # from recorded emitters (docs/architecture.md#who-wrote-a-call)
     is_linear: bool | None = None  # the conversation is the whole episode, in order
     is_model_written: bool | None = None
     stop: str | None = None

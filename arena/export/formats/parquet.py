@@ -2,8 +2,8 @@
 
 Promise: equal rows give equal bytes with the pinned pyarrow, however they were handed over: fixed writer options, no
 clock, row groups that end by count and size of the rows alone. No column is a nested type, since Arrow would merge the
-keys of different tools' arguments and fill them with nulls (training notes, section 3). At most two row groups are
-held: one fills while the one before is compressed on a thread of its own.
+keys of different tools' arguments and fill them with nulls. At most two row groups are held: one fills while the one
+before is compressed on a thread of its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the user asked for, read out of the request's words: wishes, bounds, services, voucher.
 
 Promise: total on any text. It reads back every phrasing of `problems.phrasing`, and most of the public ShoppingBench
-test set's (shoppingbench notes, sections 2 and 3); a phrase it does not know stays among the search words, where it
-does little harm.
+test set's (docs/benchmark.md#problems); a phrase it does not know stays among the search words, where it does little
+harm.
 """
 
 from __future__ import annotations

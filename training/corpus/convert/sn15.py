@@ -2,7 +2,7 @@
 
 Promise: pure. A step is an assistant turn and the results of its calls; `message` is read, and the tagged `content`
 only where there is no message. Ids are the step's own; calls of one step that share one (SN15 hashes name and
-parameters) are told apart by `#<n>`. Shapes: sn15_mechanics notes, section 2; shoppingbench notes, section 8.
+parameters) are told apart by `#<n>`. Shapes: docs/benchmark.md#traces-met-elsewhere.
 """
 
 from __future__ import annotations

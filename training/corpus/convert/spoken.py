@@ -3,7 +3,7 @@
 Promise: pure. Two dialects are read, which differ in what a `<tool_call>` holds: a list of `name` and `parameters`
 (ReAct, SN15), or one object of `name` and `arguments` (Hermes, Qwen). Arguments keep the very text they were written
 in. A call that is not JSON, or that has no end, raises ArenaError V2097: guessing what was meant would make a row up.
-Shapes: shoppingbench notes, section 8.
+Shapes: docs/benchmark.md#traces-met-elsewhere.
 """
 
 from __future__ import annotations
