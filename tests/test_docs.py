@@ -1,0 +1,103 @@
+"""The documents can't lie about places: links, anchors, folders and commands that they name exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.core import TyperGroup
+
+from neurons.cli.app import COMMANDS, load_command
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("problems", "harness", "judge", "arena", "training", "neurons")
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(path for name in ("docs", "examples", *ROOMS) for path in (ROOT / name).rglob("*.md"))]
+)
+SOURCES = sorted(path for name in (*ROOMS, "tests", "examples") for path in (ROOT / name).rglob("*.py"))
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+CITED = re.compile(r"docs/[\w/-]+\.md(?:#[\w-]+)?")
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The anchors a code host makes of a page's headings."""
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def is_found(target: str, folder: Path) -> bool:
+    """Whether a relative link from a page in `folder` leads to a file and, with `#`, to a heading of it."""
+    place, _, anchor = target.partition("#")
+    page = (folder / place).resolve()
+    return page.exists() and (not anchor or anchor in anchors_of(page))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+    links = [target for target in LINK.findall(text) if not target.startswith(("http://", "https://"))]
+    assert not [
+        target
+        for target in links
+        if not is_found(f"{page.name}{target}" if target.startswith("#") else target, page.parent)
+    ]
+
+
+def test_every_page_that_a_comment_cites_exists() -> None:
+    cited = {(name_of(path), target) for path in SOURCES for target in CITED.findall(path.read_text("utf-8"))}
+    assert cited
+    assert not {(path, target) for path, target in cited if not is_found(target, ROOT)}
+
+
+def test_the_ten_features_are_in_folders_that_exist() -> None:
+    section = (
+        ARCHITECTURE.read_text("utf-8").partition("\n## Ten features and where they are\n")[2].partition("\n## ")[0]
+    )
+    folders = re.findall(r"^\| [^|]+ \| `([\w/]+/)` \|$", section, re.MULTILINE)
+    assert len(folders) == 10
+    assert not [folder for folder in folders if not (ROOT / folder).is_dir()]
+
+
+def test_every_file_that_a_page_of_the_root_or_of_docs_names_exists() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    pattern = re.compile(rf"`((?:{'|'.join((*ROOMS, 'tests'))})/[\w/]+(?:\.\w+)?)`")
+    named = {(name_of(page), place) for page in pages for place in pattern.findall(page.read_text("utf-8"))}
+    assert named
+    assert not {(page, place) for page, place in named if "NAME" not in place and not (ROOT / place).exists()}
+
+
+def test_every_command_that_a_page_of_the_root_or_of_docs_or_an_example_names_exists() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*")]
+    calls = {call for page in pages for call in re.findall(r"`arena ([^`]+)`", page.read_text("utf-8"))}
+    known = {entry.name for entry in COMMANDS}
+    for words in (call.split() for call in calls):
+        if words[0].startswith("--"):
+            continue
+        assert words[0] in known, words
+        group = load_command(words[0])
+        if isinstance(group, TyperGroup) and len(words) > 1 and words[1].isalpha() and words[1].islower():
+            assert words[1] in group.commands, words
+
+
+def test_the_ten_decisions_are_listed_and_each_has_its_parts() -> None:
+    decisions = sorted((ROOT / "docs" / "adr").glob("*.md"))
+    listed = re.findall(r"\(adr/([\w-]+\.md)\)", ARCHITECTURE.read_text("utf-8"))
+    assert [path.name for path in decisions] == listed
+    assert len(listed) == 10
+    for path in decisions:
+        parts = re.findall(r"^## (.+)$", path.read_text("utf-8"), re.MULTILINE)
+        assert parts == ["Context", "Decision", "Consequences", "Where"], path.name
+
+
+def test_hosted_ci_runs_the_one_entry() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text("utf-8")
+    assert re.search(r"^ +run: \.ci/run$", workflow, re.MULTILINE)
+    assert subprocess.run(["test", "-x", str(ROOT / ".ci" / "run")], check=False).returncode == 0
