@@ -34,7 +34,7 @@ class GateRules(msgspec.Struct, frozen=True, kw_only=True):
     token_bits_e4: int = 43_000  # ... above this entropy per character is looked at
     array_integers: int = 64  # integer constants in one literal
     integer_bits: int = 128
-    remnant_phrases: int = 0  # phrases nobody else published, from which code has an owner
+    remnant_phrases: int = 0  # unpublished phrases from which a file's code counts as its committer's
 
 
 class CooldownRules(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """Reads tool calls out of text: those a completion wrote, and those that stand in a message.
 
 Promise: pure and total; malformed text gives no call, never an exception, and a hostile message is read in bounded
-time. How two calls compare is `harness.callkey`'s; whose a call is, is `harness.emission`'s.
+time. `harness.callkey` compares two calls; `harness.emission` decides who wrote one.
 """
 
 from __future__ import annotations

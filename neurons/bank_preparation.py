@@ -1,8 +1,8 @@
 """What a node reads or, on the local network, makes from the open catalogue: suite, stock of batches, gate knowledge.
 
-Promise: every desk has the same suite: the operator's, the shipped one, or, over a catalogue of one's own, one seeded
-by its name. Batches are seeded by secret randomness, so that nobody has them. On a real network both come from the
-operator and nothing is made here.
+Promise: miner and validator on one host get the same suite: the operator's, the shipped one or, over a catalogue of
+one's own, a suite seeded by its name. Batches are seeded with secret randomness, so that no one can compute them. On a
+real network both come from the operator and nothing is made here.
 """
 
 from __future__ import annotations

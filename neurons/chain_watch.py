@@ -1,8 +1,7 @@
-"""The watch over the chain: whether it moves, whether it took blocks back, and whether we still belong to the subnet.
+"""The watch over the chain: does it grow, were blocks replaced, is this hotkey still on the subnet.
 
-Promise: a standing chain, a reorg, a lost registration and a lost permit are each said once in the log and kept in the
-metrics and in `facts`, from which the heartbeat tells them. Nothing is decided here: what must not change is read at
-final blocks by whoever decides.
+Promise: a chain that stopped growing, a reorg, a lost registration and a lost permit are each logged once and kept in
+the metrics and in `facts`, which the heartbeat writes down. Nothing is decided here; decisions read final blocks.
 """
 
 from __future__ import annotations

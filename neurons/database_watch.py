@@ -1,8 +1,8 @@
-"""The watch over the embedded server: whoever kills it, it is started again under the running node.
+"""The watch over the embedded server: when it dies, it is started again while the node runs.
 
-Promise: only the server of this node's own state folder, and only while it is the node's store; a server elsewhere is
-its owner's. The loops wait meanwhile (V2021) and go on with the same connection string. What was answered before the
-server died is in its log on disk; what was not is tried again by whoever tried.
+Promise: it restarts only the server of this node's own state folder, and only while that is the node's store; a server
+elsewhere is its owner's business. The loops wait meanwhile (V2021) and go on with the same connection string. Calls
+that the server answered before it died are on its disk; the others are repeated by their callers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The heartbeat: now and again the node says in its file, its metrics and its log how it is doing.
+"""The heartbeat: at intervals the node writes its state into its file, its metrics and its log.
 
-Promise: it decides nothing, and reads little whatever the log's length. A disk that is too full for the file costs a
-warning; a store that is away costs the beat, so that whoever reads the file sees its age.
+Promise: it decides nothing, and reads little whatever the log's length. If the disk is full, a warning is logged
+instead of the file. If the store is away, the beat is left out, and a reader of the file sees its age.
 """
 
 from __future__ import annotations

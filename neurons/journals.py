@@ -1,8 +1,8 @@
 """Where the completions of unfinished work items lie: one file each, in one folder for each race and stage.
 
 Promise: a file is there from an item's first completion until its end, and is removed with it; what is left of items
-that were closed otherwise goes with the folder, once the store has no open item of that race and stage. A file that
-cannot be written to costs nothing but a warning: its item is then restarted under the stricter rule.
+that were closed otherwise goes with the folder, once the store has no open item of that race and stage. If a file
+cannot be written, a warning is logged and its item is restarted under the stricter rule.
 """
 
 from __future__ import annotations

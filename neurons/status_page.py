@@ -1,4 +1,4 @@
-"""The status as a page for a tired operator: one line per thing, then what needs somebody, then what mends itself.
+"""The status as a page: one line per subject, then what needs a person, then what mends itself.
 
 Pure text from values. Every moment is given in local time and in the time of the races' own calendar.
 """

@@ -1,8 +1,9 @@
 """Turns: how every loop of the node repeats itself until it is drained.
 
-Promise: a failure that a retry can mend costs a growing pause and a log line, never the loop; any other failure is
-raised and ends the node. A full disk is a failure that mends itself: the loop waits for space. Pauses are spread, so
-that loops and nodes that failed together don't come back together. Waiting ends at once when the drain is set.
+Promise: after a failure that a retry can mend the loop logs a line, pauses (longer each time) and goes on; any other
+failure is raised and ends the node. A full disk is a failure that mends itself: the loop waits for space. Pauses are
+spread, so that loops and nodes that failed together don't come back together. Waiting ends at once when the drain is
+set.
 """
 
 from __future__ import annotations

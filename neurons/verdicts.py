@@ -1,4 +1,4 @@
-"""Owed verdicts: judges stored bodies again when the judge was away. An outage costs a verdict, not a trace."""
+"""Judges stored bodies whose judge was away. An outage delays a verdict and loses no trace."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The weights loop: keeps the weights of the latest settled race set on chain, whatever races do meanwhile.
 
-Promise: every try is kept as a result row, and when the next one is due follows from those rows alone, so a restart
-neither forgets nor hurries; the vector is made for the subnet as it is at the try (`arena.race.payment`), and none is
-made while the chain stands still, since nobody knows then how the subnet is.
+Promise: every try is kept as a result row, and the time of the next one follows from these rows alone, so a restart
+neither skips nor repeats one. The vector is computed for the subnet as it is at the try (`arena.race.payment`). While
+the chain does not grow none is set, because the state of the subnet is unknown.
 """
 
 from __future__ import annotations

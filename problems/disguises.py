@@ -4,7 +4,8 @@ Promise: six ways in which a problem comes back under another surface (paper A.4
 same product class, all drawn from the generator passed in. `paraphrase` says other words of the titles in other
 sentences; `reorder` permutes items, constraints and words; `synonym` swaps words for others of the same meaning;
 `retailer` asks for the same things as another shop lists them; `unit` spells and converts measures; `voucher` gives a
-new voucher, or gives one to a problem that had none. Whoever guards the pools shares no table with this file.
+new voucher, or gives one to a problem that had none. The code that keeps pools apart shares no table with this file, so
+that it cannot pass by knowing the tricks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Distributions: what a set of problems looks like, in integers, so that two sets can be laid side by side.
 
-Promise: a pure function of the problems, whatever their order. Shares are ten-thousandths, percentiles are
-nearest-rank values that occur in the set, amounts are whole pesos rounded to the nearest. It knows no catalogue, so it
-says the same of a public set whose documents nobody has; prices are those that the rules and vouchers name.
+Promise: a pure function of the problems, whatever their order. Shares are ten-thousandths, percentiles are nearest-rank
+values that occur in the set, amounts are whole pesos rounded to the nearest. It needs no catalogue, so it works for
+public sets whose documents are not available; prices are those that rules and vouchers name.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Self-check: is a problem solvable, and is it not free?
 
 Promise: every problem that passes scores 1 for its own answer and 0 for no answer, in this catalogue and with this
-title matcher. Given a crowd, products drawn at random don't solve it either: for every slot the best of `RANDOM_DRAWS`
-random products is recommended, and the problem is free when chance alone offers a way to satisfy every slot twice over.
-What is merely odd becomes a warning and blocks nothing.
+title matcher. If a crowd of products is given, guessing is tried too: for every slot the best of `RANDOM_DRAWS` random
+products is recommended, and the problem counts as free when chance alone satisfies every slot twice over. Oddities that
+do not matter become warnings.
 """
 
 from __future__ import annotations

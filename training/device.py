@@ -1,7 +1,7 @@
 """What a run computes on, said before it starts, and a warning where the machine has more than torch can use.
 
-Promise: a processor build of torch satisfies every pin beside a GPU; nothing else would tell that a run of days takes
-the slow way. What is seen is judged by a pure function; nothing is chosen or changed here.
+Promise: torch's build for processors satisfies every pin on a machine with a GPU, so without this warning a run of days
+could use the slow device unnoticed. A pure function judges what is found; nothing is chosen or changed here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Guards: known ways in which post-training goes wrong without saying so, as checks that stop it.
+"""Guards: checks that stop a run when post-training goes wrong in one of the known silent ways.
 
 Promise: each check is a function of values: it returns nothing or raises a `GuardStopError`. A stage that gets one
 saves what it has, writes which guard fired into the lineage, and ends. A guard never repairs. Source: paper B.2; the

@@ -1,7 +1,7 @@
-"""An endpoint of the run's own, whose word on a request needs no second opinion.
+"""The run's own endpoint: when it refuses a request, no second endpoint is asked.
 
 Promise: what it calls malformed, such as a prompt over its context, fails that call alone and the episode goes on. In
-an arena that is decided by neutral requests, because agents gain by refusals; nobody gains by one here.
+the arena neutral requests decide such a case, because an agent could profit from a refusal. Here none can.
 """
 
 from __future__ import annotations

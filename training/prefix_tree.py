@@ -1,9 +1,8 @@
 """Keys and values of token sequences that were computed before, kept as a tree of shared prefixes.
 
 Promise: a place in the tree holds the attention state of exactly the ids on the way to it. What several sequences begin
-with stands once; a sequence that goes on is extended where it stands. What nobody uses is dropped, the longest unused
-first, as soon as all of it is over a bound in bytes. Nothing here knows when weights change: whoever changes them
-starts a new tree.
+with stands once; a sequence that goes on is extended where it stands. Over a bound in bytes, parts not in use are
+dropped, the longest unused first. The tree does not notice a change of weights: the caller starts a new one.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class LocalSampler:
                 while party.left:
                     self._admit()
                     self._step()
-        except BaseException as error:  # whoever waits must hear of it, or would wait for ever
+        except BaseException as error:  # waiting turns must get the error, or they would wait for ever
             self._fail(error)
             if not isinstance(error, Exception):
                 raise

@@ -1,4 +1,5 @@
-"""What a run works with beside its recipe: problems by pool, catalogue, titles, policy, and who may be sampled on.
+"""What a run works with beside its recipe: problems by pool, catalogue, titles, policy, and which problems may be
+sampled.
 
 Promise: a stage does not start on problems unless something says which others are held out: the problems themselves, or
 the bank's partition with its key, which tells the pool of each. A problem of another pool than `train`, or of the leak
@@ -6,7 +7,7 @@ cluster of a held-out one that is known here, is refused at launch, again when a
 episodes are read (paper section 6, stage 2). A corpus is refused when it was made under another partition than the one
 in use, or for another pool, or holds a row of a held-out problem.
 
-Will not do: know a held-out problem that nobody named, where there is no partition with its key.
+It cannot know a held-out problem that was not named, where there is no partition with its key.
 """
 
 from __future__ import annotations

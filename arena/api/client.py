@@ -1,4 +1,4 @@
-"""A client of the live tail: rows from another machine, checked as they come, for as long as one likes.
+"""A client of the live tail: rows from another machine, each checked as it comes.
 
 Promise: a row is handed on only after its number, link, hash, signature and body were checked against the row before; a
 break is V2050 and ends the stream, whatever the server says afterwards. A connection that ends is opened again behind

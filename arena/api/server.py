@@ -1,10 +1,10 @@
 """The servers of a node: one socket and one application each, in the event loop they are run in.
 
 Promise: clients that send or read too slowly are dropped and connections are bounded for each address
-(`harness.catalogue.guard`), so silent ones keep nobody out; stopping ends every stream after the page it is at. A
-server installs no signal handlers: whoever runs it decides when it stops, and whoever made the socket
+(`harness.catalogue.guard`), so silent clients do not fill the server; stopping ends every stream after the page it is
+at. A server installs no signal handlers: whoever runs it decides when it stops, and whoever made the socket
 (`harness.catalogue.server.listen`) who may reach it. The tail is for the public, the exchange for validators: each has
-a listener of its own, so that no crowd at one door is felt at the other.
+a listener of its own, so a crowd at one does not slow the other.
 """
 
 from __future__ import annotations

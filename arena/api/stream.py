@@ -1,8 +1,8 @@
-"""A streamed answer that lets go: of its place, its reader and its page, however the client leaves.
+"""A streamed answer that frees its place, its reader and its page however the client leaves.
 
-Promise: a piece is asked for only when the one before was taken by the connection, so a client that reads slowly is
-itself the brake. A failure in mid-stream ends the connection without the end of the answer, so that a truncated answer
-never looks like a whole one. Only so many streams run at once; the next one is told to come back.
+Promise: a piece is read only after the connection took the one before, so a slow client slows only itself. A failure in
+mid-stream ends the connection without the end of the answer, so that a truncated answer never looks like a whole one.
+The number of streams is bounded; one more is refused with a time to come back.
 """
 
 from __future__ import annotations

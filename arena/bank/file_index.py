@@ -2,9 +2,8 @@
 
 Promise: each file is read once in its life; after that it costs a look at its size and time of change, and a process
 that starts costs one read of the index. An entry counts only while its file stands there as it was: a file that was
-changed or taken away is read again or forgotten. The index is no source of anything: a line that can't be read, or an
-index that can't be written, costs a second read of the files and nothing else. It names answers, so its owner alone may
-read it, as with the files themselves.
+changed or taken away is read again or forgotten. The index is only a cache: if a line can't be read or the index can't
+be written, the files are read again. It names answers, so its owner alone may read it, as with the files themselves.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Promise: everything that publishes (API, export, tail, web) asks `reason_withheld` (or `may_leave`, where no pool is
 concerned), and nothing else decides. Trace, ids, outcome, reward and cluster of a problem all follow the state of its
-batch; counts alone are always public. Who asks, for what, when, of which pool: that is all the rule looks at.
+batch; counts alone are always public. The rule looks at four things: who asks, for what, in which state of the batch,
+and of which pool.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class BittensorSubtensor:
         async def send(client: bittensor.Client) -> bittensor.ExtrinsicResult:
             from bittensor import ChainError, ErrorCode, calls
 
-            # The chain would say "not allowed": it tells nobody that the key isn't registered.
+            # The chain would only say "not allowed", and not that the key isn't registered.
             if await client.query(("SubtensorModule", "Uids"), [self._netuid, signer.hotkey]) is None:
                 raise ChainError(f"{signer.hotkey} is not registered", code=ErrorCode.NOT_REGISTERED)
             info = {"fields": [[{"Raw32": "0x" + sha256}]]}

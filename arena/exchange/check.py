@@ -1,10 +1,10 @@
 """The reader's check of a log: rows as they come, against the note that the chain holds. Pure, but for its own state.
 
 Promise: `finish` returns only when every leaf, link, whole content and signature fits, the tree has the note's root at
-its size, and the whole rows are exactly those of the note's tally. What a peer could have changed is the peer's lie
-(U3042); what only the author can have written (a record that can't be read, under the right root) is the author's
-(U3043), so that an honest peer that passes a bad log on is not blamed for it. A stub's signature is not checked: the
-root covers what it says, and nothing is counted from it.
+its size, and the whole rows are exactly those of the note's tally. If a peer could have made the fault, the peer is
+blamed (U3042). If only the author can have written it (a record that can't be read, under the right root), the author
+is (U3043), so an honest peer that passes a bad log on is not blamed. A stub's signature is not checked: the root covers
+what it says, and nothing is counted from it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Held logs on disk: what was pulled and checked, so that a restart asks for nothing twice. One process per folder.
 
-Promise: a log is held from the moment its entry stands there whole (written beside, synced, renamed) and not before;
-whatever a kill leaves behind is taken away when the folder is opened, and is never read. A file whose bytes changed is
-V2114 and its entries are forgotten, so that they are asked for again. Of races the newest few are kept, of qualifying
-the newest few notes of each validator; marks to read on from come from what is kept.
+Promise: a log counts as held once its entry is complete on disk (written beside, synced, renamed), not before. What a
+killed process left is removed when the folder is opened, and never read. A file whose bytes changed is V2114 and its
+entries are forgotten, so that they are asked for again. Of races the newest few are kept, of qualifying the newest few
+notes of each validator; marks to read on from come from what is kept.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What stands in the folder of held logs: one entry per (validator, race, note), and the files it names.
 
-Promise: plain values. An entry is what makes rows believed; rows without an entry are leftovers.
+Promise: plain values. Rows count only with an entry that names them; rows without one are leftovers.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 Promise: a log is held only after note, every leaf, every link, every whole record and the note's tally fit; until then
 nothing of it can be read, whenever the process dies. Whether a log is held follows from its note alone, not from what
-was held before: a race is read from where its records begin, qualifying from where it was left, and where rows don't
-follow that, from its beginning; if they fit then, the log counts and is reported as rewritten. A peer is asked until it
-lies, refuses, or is too slow; then the next one is, and each is named. A connection that breaks is taken up again
-behind the last row.
+was held before. A race is read from its first record, qualifying from where the last reading ended. If the rows do not
+follow on, the log is read from its beginning; if it fits then, it counts and is reported as rewritten. A peer that
+lies, refuses or is too slow is named, and the next one is asked. A connection that breaks is taken up again behind the
+last row.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from problems.canonical import UNREADABLE_JSON
 from problems.errors import ArenaError
 
 SHELF_MAX = 4_096
-PAUSE_MS, PAUSE_MS_MAX = 30_000, 1_800_000  # before a commitment that nobody knew is asked for again
+PAUSE_MS, PAUSE_MS_MAX = 30_000, 1_800_000  # before asking again for a commitment that no peer knew
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 

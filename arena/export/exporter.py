@@ -38,7 +38,7 @@ from arena.store.port import Store
 from problems.errors import ArenaError
 
 PAGE = 128
-PAGES_AHEAD = 3  # of each stage: a page is a few megabytes, and a shard's end holds up nobody before it
+PAGES_AHEAD = 3  # of each stage: a page is a few megabytes, and a shard's end delays no stage before it
 CHECKPOINTS, REFERENCES = "checkpoints", "references.jsonl.zst"
 
 Progress = Callable[[int, int], None]  # records done, records in all

@@ -1,7 +1,7 @@
 """Credentials on their way out: found in signed bytes, removed from the trajectories that views are written from.
 
-Promise: what `cleaned` returns holds nothing that `holds_secret` would find; where removal does not get that far there
-is no trajectory. Signed bytes are never changed: a record with a credential is withheld from the log as a stub.
+Promise: what `cleaned` returns holds nothing that `holds_secret` would find; where removal fails there is no
+trajectory. Signed bytes are never changed: a record with a credential is withheld from the log as a stub.
 """
 
 from __future__ import annotations

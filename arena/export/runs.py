@@ -1,8 +1,8 @@
 """Where a text may hold long runs of token characters, found by whole words of four bytes.
 
 Promise: every run of at least `LONG_BYTES` of `A-Z a-z 0-9 _ - + /` lies whole in exactly one of the stretches, which
-stand in order. They hold other text too, so whoever asks looks closer; most texts have few. It costs a third of a look
-at each character.
+stand in order. They may hold other text too, so the caller checks them; most texts have few. This takes a third of the
+time of looking at every character.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class Selection:
     def _is_asked(self, recorded_ms: int, payload: AboutProblem) -> bool:
         filters, subject = self._request.filters, payload.subject
         if subject.is_control and subject.agent_version_id not in filters.agents:
-            return False  # no miner's work: whoever wants it asks for it by its id
+            return False  # no miner's work: goes out only when its id is asked for
         if filters.races and payload.context.race_id not in filters.races:
             return False
         if not self._is_of_agent(payload.subject):

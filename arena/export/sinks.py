@@ -28,7 +28,7 @@ from arena.export.views import finish_export, require_views
 from arena.records.workers import begin_process
 from problems.errors import ArenaError
 
-AHEAD = 8  # batches that may wait for the process: enough that its start holds nobody up
+AHEAD = 8  # batches that may wait for the process: enough that the exporter does not wait for its start
 AHEAD_BYTES = 64 << 20  # of them, whatever a row's size; one batch may always wait
 
 Finished = Callable[[], list[ShardFile]]  # waits for what it gives

@@ -2,7 +2,7 @@
 
 Promise: it takes findings (`arena.records.inspection`) in the order records stand and trusts nothing else. It can begin
 at the start of a log or at a point somebody kept (`LogStart`: an export's cursor), and takes whole records, stubs and
-bare leaves. What a record refers to may stand before that point or in a stub: then its absence is no defect.
+bare leaves. A record may refer to one before that point or in a stub: then its absence is no defect.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True, tag="attempt", ta
     subject: Subject
     context: Context
     ended: Literal["evaluated", "faulted", "abandoned"]
-    is_closing: bool = False  # nobody tries this work item again: the result stays missing
+    is_closing: bool = False  # this work item is not tried again: the result stays missing
     body_sha256: str = ""
     failure: Failure | None = None
 

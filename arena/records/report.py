@@ -26,7 +26,7 @@ Rule = Literal[
     "body",  # missing, changed, or about something else than its record
     "attempt",  # an evaluation without the attempt that made it
     "evaluation",  # an attempt that says it evaluated, without the evaluation
-    "verdict",  # a verdict on a body nobody evaluated
+    "verdict",  # a verdict on a body without an evaluation
     "double",  # two counted evaluations of one (agent version, problem) in one stage of one race
     "settlement",  # a race's records contradict its settlement, or it has two
     "release",  # a problem that the race's release does not name, or whose commitment its salt does not open

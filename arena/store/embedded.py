@@ -1,4 +1,4 @@
-"""The embedded server: one Postgres per state folder, started and stopped by whoever needs it.
+"""The embedded server: one Postgres per state folder, started and stopped by the processes that use it.
 
 Promise: `start_embedded` returns a server that is up, migrated and reachable over a private unix socket with
 passwords (scram) only; at most one postmaster ever runs on a data folder. The processes that use a server hold a

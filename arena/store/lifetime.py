@@ -1,7 +1,7 @@
 """The embedded server for the length of a context, also when the task is cancelled while it is starting.
 
-Promise: whoever leaves the context, by whatever way, gives back its share; a cancellation in the middle of the start
-waits for the start to end first, so that no server is left without an owner.
+Promise: leaving the context, in whatever way, gives back the share; a cancellation in the middle of the start waits for
+the start to end first, so that no server is left without an owner.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class ServerUser(msgspec.Struct, frozen=True, kw_only=True):
     uid: int
     gid: int
     name: str
-    is_dropped: bool  # we are root and run the server as somebody else
+    is_dropped: bool  # we are root and run the server as another user
 
     def own(self, path: Path) -> None:
         """Give a path to this user (when it is not ours anyway)."""

@@ -23,7 +23,7 @@ SCHEMA_REVISION = "0002"
 SCRAM_ITERATIONS = 4096
 
 _LOCK = text("select pg_advisory_xact_lock(hashtextextended('arena.migrate', 0))")
-_LOCK_WAIT = text("set local lock_timeout = '10s'")  # whoever waits for a table stops all who come after it
+_LOCK_WAIT = text("set local lock_timeout = '10s'")  # a statement that waits for a table blocks all that come after it
 _HAS_VERSIONS = text("select to_regclass('arena.alembic_version') is not null")
 _REVISION = text("select version_num from arena.alembic_version")
 _ROLE_EXISTS = text("select exists (select from pg_roles where rolname = :role)")

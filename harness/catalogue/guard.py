@@ -4,8 +4,8 @@ uvicorn's fast protocol sets no bound on a request's head and no time for it. Th
 grows over 64 KiB (431), is not finished within ten seconds (408), or whose client stops reading answers for thirty. It
 reads no HTTP itself: a request has begun when the protocol inside has made a cycle for it.
 
-`Connections` bounds how many are open. A connection that is not being answered takes nobody's place: when the room is
-full one of them gives way, of the network that holds most, so neither silence nor idling keeps anyone out.
+`Connections` bounds how many are open. When all places are taken, one connection that is not being answered is closed,
+of the network that holds most. So neither silent nor idle clients keep others out.
 """
 
 from __future__ import annotations

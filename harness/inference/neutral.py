@@ -1,9 +1,9 @@
-"""The neutral request: as long and as shaped as an agent's, and nothing in it is the agent's.
+"""The neutral request: of the length and shape of an agent's request, without a word of it.
 
 Promise: pure and deterministic. Model, tools, temperature and max_tokens are those of the request. Every character is
 replaced by one of its kind and size: letters by words of the same length and case, digits by digits, the rest by a
 comma or a character of as many bytes, so bytes are equal and tokens nearly so. The roles are the plainest that a
-template takes. Whatever an endpoint refuses in the agent's words, characters, roles or seed, it does not meet here.
+template takes. So an endpoint that refuses the agent's words, characters, roles or seed finds none of them here.
 """
 
 from __future__ import annotations

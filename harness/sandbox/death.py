@@ -1,4 +1,4 @@
-"""What a guest died of that said no last word: one reading of exit statuses for all adapters."""
+"""Why a guest died that sent no final message: exit statuses, read in one place for all adapters."""
 
 from __future__ import annotations
 

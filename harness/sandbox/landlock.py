@@ -305,7 +305,7 @@ class _Guest:
         if self._uids is None:
             return
         command = [sys.executable, "-I", "-S", "-c", _SWEEP, *map(str, self._uids)]
-        for _ in range(2):  # the second finds nobody: then the first one reached all
+        for _ in range(2):  # the second finds no process: then the first one reached all
             subprocess.run(command, capture_output=True, check=False, timeout=_REAP_S)
 
 

@@ -215,7 +215,7 @@ def _canaries() -> Iterator[_Canaries]:
         socket.create_server(("127.0.0.1", 0)) as port,
         socket.socket(socket.AF_UNIX) as unix,
     ):
-        Path(directory).chmod(0o777)  # its permissions invite everybody: only the jail keeps a guest out
+        Path(directory).chmod(0o777)  # any user may enter by its permissions: only the jail keeps a guest out
         unix.bind("\0" + abstract)
         unix.listen()
         canaries = _Canaries(Path(directory), port, abstract)

@@ -2,7 +2,7 @@
 
 Promise: every 100 ms each limit is looked at, whether the host waits, works on a call or writes; a guest that broke one
 is ended at once, before its host has finished. Looks take at most half of the watch's time, so a guest that is slow to
-look at does not take the host's. What the watch cannot do itself is a fault of ours, raised to whoever asks it.
+look at does not take the host's. If the watch itself fails, that is a fault of ours and is raised to its caller.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Watch:
         before = self._clock()
         for limit, is_over in self._is_over.items():
             if is_over():
-                self._broken = limit  # before the guest is gone: whoever sees it end knows why
+                self._broken = limit  # set before the guest is ended, so that its end finds the reason
                 self._end_guest()
                 break
         return max(INTERVAL_S, self._clock() - before)

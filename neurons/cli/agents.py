@@ -1,5 +1,7 @@
-"""`arena check` and `arena run`: the miner's desk. The gate and the evaluation are the validator's own; this file asks
-for them and shows what came back."""
+"""`arena check` and `arena run`: what a miner tries before submitting.
+
+Gate and evaluation are the validator's own code; this file calls them and prints the results.
+"""
 
 from __future__ import annotations
 

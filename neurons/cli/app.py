@@ -1,8 +1,8 @@
 """The `arena` command: names every command, loads one when it is asked for, turns failures into text and exit codes.
 
 Promise: `arena --help` loads no command (it has to answer at once on any host), an ArenaError is shown as its coded
-text, and exit codes are 0 ok, 1 the thing tested failed, 2 usage, 3 environment not ready, 4 integrity violation. What
-a command does stands in its own file.
+text, and exit codes are 0 ok, 1 the thing tested failed, 2 usage, 3 environment not ready, 4 integrity violation. Each
+command is in a file of its own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EXIT_BY_OWNER = {
     Owner.UPSTREAM: EXIT_NOT_READY,
     Owner.PROBLEM: EXIT_USAGE,
 }
-# A path or setting typed wrongly is usage, whoever owns the code; a log that fails verification is neither.
+# A mistyped path or setting is usage (2) whatever the code's owner; a log that fails verification is 4.
 _EXIT_BY_CODE = {
     "A1009": EXIT_USAGE,
     "V2026": EXIT_USAGE,

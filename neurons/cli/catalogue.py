@@ -1,4 +1,4 @@
-"""`arena catalogue`: make documents, build an index, look at it, serve it, time it. The work stands in the harness."""
+"""`arena catalogue`: make documents, build an index, look at it, serve it, time it, with `harness/catalogue`."""
 
 from __future__ import annotations
 

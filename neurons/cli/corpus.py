@@ -1,6 +1,6 @@
 """`arena corpus`: from exports of the log to a corpus that a model may be trained on, and a look at what was dropped.
 
-It opens what a command names and presents what came out; every decision stands in `training.corpus`.
+It opens the inputs and prints the results; the decisions are in `training.corpus`.
 """
 
 from __future__ import annotations

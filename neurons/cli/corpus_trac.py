@@ -1,6 +1,6 @@
 """`arena corpus trac`: the later stages of Trac over a corpus, with any OpenAI-compatible endpoint, costed first.
 
-It opens what the command names and presents what came out; every decision stands in `training.trac`.
+It opens the inputs and prints the results; the decisions are in `training.trac`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`arena eval`: a model's success on a frozen set of problems, as a report that names everything it was taken under.
 
-It opens what the flags name and presents what came out; every decision stands in `training`.
+It opens the inputs and prints the results; the decisions are in `training`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`arena judge`: judge a stored body again. The rubric stands in `judge/`."""
+"""`arena judge`: judge a stored body again. The rubric is in `judge/`."""
 
 from __future__ import annotations
 

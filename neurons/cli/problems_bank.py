@@ -1,4 +1,4 @@
-"""`arena problems seal`, `stock` and `release`: batches for the races to come, and what a finished race gives away."""
+"""`arena problems seal`, `stock` and `release`: batches for coming races, and the release of a finished one."""
 
 from __future__ import annotations
 

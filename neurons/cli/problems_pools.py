@@ -1,4 +1,4 @@
-"""`arena problems cluster` and `partition`: which problems could give one another away, and which pool each serves."""
+"""`arena problems cluster` and `partition`: which problems share an answer, and which pool each serves."""
 
 from __future__ import annotations
 

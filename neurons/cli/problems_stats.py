@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from problems.shelf import Shelf
 
 PICTURES = (".png", ".svg")
-_WIDTH_MOST = 400  # characters: a row is one line, also where nobody says how wide the output is
+_WIDTH_MOST = 400  # characters: a row is one line, also where the output's width is unknown
 
 Row = tuple[str, list[str]]
 

@@ -1,4 +1,4 @@
-"""`arena race`: races, policies and weight vectors at the terminal. The rules stand in `arena/race`."""
+"""`arena race`: races, policies and weight vectors at the terminal. The rules are in `arena/race`."""
 
 from __future__ import annotations
 

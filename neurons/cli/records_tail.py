@@ -1,7 +1,6 @@
 """`arena records tail` and `arena records serve`: the end of a log, as it grows, here or over HTTP.
 
-Here everything is shown, since it is the operator's own; over HTTP only what the release rule lets out. It never writes
-a record.
+On the node's own machine every record is shown; over HTTP only what the release rule permits. It never writes a record.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""An export held against what stands outside of it: signed checkpoints that somebody kept, and the chain.
+"""An export compared with evidence from outside: signed checkpoints that were kept elsewhere, and the chain.
 
-An export carries its own checkpoints; a forger who has the validator's key could sign others. What was kept elsewhere,
-or committed on chain, he can't change. It is asked only of an export that holds by itself.
+An export carries its own checkpoints, and a forger with the validator's key could sign others. He cannot change what
+was kept elsewhere or committed on chain. Only an export that verifies by itself is compared.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`arena report`: evaluation reports and logs of runs, laid beside the paper's Table 1.
 
-It reads what `arena eval` and `arena train` wrote and presents it; every number stands in `training.report`.
+It reads what `arena eval` and `arena train` wrote and prints it; the numbers come from `training.report`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`arena rollouts`: what a run sampled, as samples of another trainer.
 
-It opens what the command names and writes what came out; every decision stands in `training.prime_rl`.
+It opens the run and writes the samples; the decisions are in `training.prime_rl`.
 """
 
 from __future__ import annotations

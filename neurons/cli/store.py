@@ -1,7 +1,7 @@
 """`arena store`: look after the database of a node: prepare a Postgres of your own, count, back up, restore.
 
-The embedded server needs no preparation. Commands that take `--owner-dsn` use it for themselves alone: the owner's
-login never belongs on a validator.
+The embedded server needs no preparation. A command uses `--owner-dsn` once and does not keep it: a validator must never
+have the owner's login.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`arena study`: the small study, from nothing to its report, one resumable command.
 
-It opens plan and recipes and shows what runs; every decision stands in `training.study`.
+It opens plan and recipes and shows what runs; the decisions are in `training.study`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`arena submissions`: what waits for a person. The gate's heuristics only ever ask; these commands answer."""
+"""`arena submissions`: what the gate holds for review. A heuristic never rejects; a person decides here."""
 
 from __future__ import annotations
 

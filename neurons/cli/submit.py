@@ -1,4 +1,4 @@
-"""`arena submit` and `arena status`: a miner's commands. The rules stand in `arena/submissions` and `arena/gate`."""
+"""`arena submit` and `arena status`: a miner's commands. The rules are in `arena/submissions` and `arena/gate`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`arena train`, `lineage`, `reenter`: stages of post-training, where checkpoints come from, their way back to races.
 
-It opens what a recipe names and presents what came out; every decision stands in `training`.
+It opens what a recipe names and prints the results; the decisions are in `training`.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def test_a_settlement_names_drawn_problems_and_waits_for_their_release_if_there_
     assert reason == ("unreleased" if state == "drawn" else "")
 
 
-# The release rule (docs/architecture.md#problems-and-pools): who asks, for what, in which state of the batch, which pools.
+# The release rule (docs/architecture.md#problems-and-pools): who asks, for what, in which batch state, which pools.
 # . goes out, u waits for the release, p needs its pool asked for by name. The settlement of a sealed batch is that of a
 # race which was cancelled before its draw: no release will come.
 MATRIX = """

@@ -2,7 +2,7 @@
 
 Promise: sources are read once, whatever the number of filters; every corpus of a comparison has the same number of
 rows, drawn by seed; nothing is written before every filter has kept something. An export is verified before a row of it
-is read. What a source is stands in the lineage by its hash, and that somebody trusted an unsigned or foreign one, too.
+is read. The lineage names each source by its hash, and says where an unsigned or foreign one was trusted.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ Two traces are exact duplicates when their normal forms are equal. They are near
 phrases are alike (Jaccard, `Rules.near_duplicate_e4`) *and* half of the words they searched for are the same: agents
 write filled-in forms, and the same form about another product is another lesson. Both are estimated by MinHash
 (`rensa`); a pair is compared when one of 32 bands agrees, which at the default of 0.7 finds 99.9 % of pairs that search
-alike. A band remembers the first 32 kept traces of a value, the best by rank: what resembles so many others without
-repeating them is far behind the one or two its problem may have, and the cost stays linear.
+alike. A band remembers the first 32 kept traces of a value, the best by rank: a trace that resembles more than these
+ranks far below the one or two that its problem may keep, and the cost stays linear.
 """
 
 from __future__ import annotations

@@ -132,6 +132,6 @@ class Funnel(msgspec.Struct, frozen=True, kw_only=True):
     diversity_before: Diversity
     diversity_after: Diversity
     queries: Coverage
-    categories: Coverage | None  # None where nobody said which product is of which category
+    categories: Coverage | None  # None where products have no known category
     tools: Coverage
     lengths: Lengths

@@ -3,9 +3,9 @@
 Promise: the partition manifest decides (paper A.4). A trace of the arena carries the pool and cluster its race
 released, signed; yet an agent may answer its problem with the product that another one holds out, so the answer of
 every trace is held against what is known here: ids and title classes. A trace from elsewhere carries no pool, so it is
-matched by its query too, and kept out where nothing can be known of it: better a row too few. What such a row says of
-its own pool can only keep it out. Pure, picklable, the same in any order; no switch turns it off, and only the one pool
-it admits is let in. Asked at every join (`require_clean`) and again by the writer of a corpus.
+matched by its query too, and kept out where its problem cannot be known: a missing row costs less than a leak. What
+such a row says of its own pool can only keep it out. Pure, picklable, the same in any order; no switch turns it off,
+and only the one pool it admits is let in. Asked at every join (`require_clean`) and again by the writer of a corpus.
 """
 
 from __future__ import annotations

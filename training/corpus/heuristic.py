@@ -19,7 +19,7 @@ from training.corpus.model import Call, Message, Trace
 
 Sign = Literal[
     "no_calls",  # the model's turns hold no call at all
-    "narration",  # turns in the middle that only talk: somebody else goes on
+    "narration",  # turns in the middle that only talk: the program goes on without the model
     "opens_silent",  # searches before the first word, and later texts do not name what is searched for
     "copied_query",  # searches for a stretch of the request as it stands
     "form_text",  # the same sentence with other words filled in

@@ -1,4 +1,4 @@
-"""Policies that no weight stands behind: the random tool-caller, and the scripted model without its server.
+"""Policies without weights: the random tool-caller, and the scripted model without its server.
 
 Promise: pure functions of a request and a seed. The random tool-caller knows the tools' form and nothing else: it
 searches for words of the question under filters, looks at and recommends ids that a search has shown, and says which

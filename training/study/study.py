@@ -13,8 +13,8 @@ done/                 one empty file a finished part
 failed/               why a part failed when it was last tried
 ```
 
-Promise: it does nothing itself but open what parts work with; each of them is the code everybody else runs. Nothing is
-written before a part is run. The report says what of the plan it lacks.
+Promise: it only opens what the parts work with; each part runs the same code as the commands. Nothing is written before
+a part is run. The report says what of the plan it lacks.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Dimension = Literal["intent", "search", "observation", "justification", "supervi
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 
 Fate = Literal[
-    "not_admitted",  # freeze: its outcome was no success, or nobody recorded one
+    "not_admitted",  # freeze: its outcome was no success, or none was recorded
     "not_annotated",  # an annotator gave no annotation whose citations stand in the trace
     "not_accepted",  # the supervisor's train_use_decision is no
     "no_tasklet",  # the trace recommends nothing, or the author gave no tasklet that can be read

@@ -1,4 +1,4 @@
-"""The oracle: freeze, annotate, compile, verify, one trace at a time (paper, A.1). Off unless somebody asks for it.
+"""The oracle: freeze, annotate, compile, verify, one trace at a time (paper, A.1). Off by default.
 
 Promise: each trace meets exactly one fate, the first stage that stops it; results come in the order of the traces,
 whatever runs side by side. Everything that was paid for is kept, so a run that ended early goes on where it was, and a

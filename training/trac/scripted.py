@@ -1,8 +1,8 @@
 """The oracle's models without an endpoint: annotators that quote what stands there, an author, and scripted shoppers.
 
 Promise: deterministic, and honest in form: every citation is copied from the rendered trace, so the same checks run as
-with a real model. It decides nothing worth knowing: the supervisor says yes to a run that compares before it commits.
-For tests, the demo, and trying the stages out before paying for them.
+with a real model. Its decisions say nothing about quality: the supervisor accepts a run that compares before it
+commits. For tests, the demo, and trying the stages out before paying for them.
 """
 
 from __future__ import annotations
