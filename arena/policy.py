@@ -1,4 +1,4 @@
-"""Policy: every number of the mechanism as one frozen, hashed value. `policy_sha256` stands in every record.
+"""Policy: every number of the mechanism as one frozen, hashed value. `policy_sha256` is in every record.
 
 Source of the values: the paper's section 4, and ours where it is silent (docs/architecture.md#the-mechanism). Harness
 and judge get slices of it and never import this module. Shares and scores are ten-thousandths (`_e4`).

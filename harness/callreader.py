@@ -1,4 +1,4 @@
-"""Reads tool calls out of text: those a completion wrote, and those that stand in a message.
+"""Reads tool calls out of text: those a completion wrote, and those that are in a message.
 
 Promise: pure and total; malformed text gives no call, never an exception, and a hostile message is read in bounded
 time. `harness.callkey` compares two calls; `harness.emission` decides who wrote one.
@@ -28,7 +28,7 @@ _ESCAPED = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r"
 _DECODER = json.JSONDecoder()
 
 _MENTIONS_MAX = 1_000  # tool names in one message beyond which it counts as holding every call
-_OPENINGS_MAX = 4  # braces before a tool name that may open the object it stands in
+_OPENINGS_MAX = 4  # braces before a tool name that may open the object it is in
 _GAP_CHARS = 64  # between a tool name and the object of its arguments, as in "Action: NAME, Action Input: {...}"
 _TAGS_CHARS = 2_000  # after a tool name in which its arguments may stand as tags
 _WINDOW_CHARS = 1 << 16
@@ -58,7 +58,7 @@ class _Effort:
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """The calls that stand in a message."""
+    """The calls that are in a message."""
 
     keys: frozenset[CallKey] = frozenset()
     menus: frozenset[CallMenu] = frozenset()
@@ -102,7 +102,7 @@ class CallReader:
         )
 
     def standing_in(self, message: Mapping[str, object]) -> Standing:
-        """The calls that stand in a chat message: in its text, and as native calls."""
+        """The calls that are in a chat message: in its text, and as native calls."""
         keys: set[CallKey] = set()
         menus: set[CallMenu] = set()
         calls = message.get("tool_calls")
@@ -229,7 +229,7 @@ def _without_thinking(content: str) -> str:
 
 
 def _tagged(content: str) -> Iterator[str]:
-    """What stands in each `<tool_call>`, closed or not."""
+    """What is in each `<tool_call>`, closed or not."""
     position = 0
     while (opening := content.find(_TAG_OPEN, position)) >= 0:
         opening += len(_TAG_OPEN)

@@ -238,7 +238,7 @@ class Recorder:
     # -- what an episode may leave behind
 
     def _admit_result(self, result: str) -> None:
-        """Stop at a result that passes a limit: it stands in the record, whole, and the agent never sees it."""
+        """Stop at a result that passes a limit: it is in the record, whole, and the agent never sees it."""
         size, limit = len(result.encode()), self._limits.result_bytes
         self._result_bytes += size
         if limit and self._result_bytes > limit:

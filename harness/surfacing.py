@@ -60,6 +60,6 @@ def _words_of(arguments: str) -> Iterator[str]:
 
 
 def _holds(text: str, product_id: str) -> bool:
-    """True when the id stands in `text` as a word of its own, so that "7" is not found in "700"."""
+    """True when the id is in `text` as a word of its own, so that "7" is not found in "700"."""
     word = rf"(?<![0-9A-Za-z]){re.escape(product_id)}(?![0-9A-Za-z])"
     return product_id in text and re.search(word, text) is not None

@@ -19,7 +19,7 @@ CALL = 10_000  # one tool call of any kind, refused or not: read, recorded, answ
 CALL_BYTE = 50  # one byte of a tool call, as far as calls are read: decoded, normalised, cut into words
 RESULT_BYTE = 5  # one byte of a tool's answer: encoded, cut into words, recorded, sent
 REQUEST = 20_000  # one model request, refused or not
-REQUEST_BYTE = 20  # one byte of a model request: rebuilt, recorded, its messages read for calls that stand in them
+REQUEST_BYTE = 20  # one byte of a model request: rebuilt, recorded, its messages read for calls that are in them
 
 
 class WorkExceededError(Exception):

@@ -136,7 +136,7 @@ def open_bank(
 
     A real network's batches stand under a partition: sealed ones name its manifest, and for problems of its own a node
     keeps `bank/partition.json`; without them no race opens (P4030). Nor does one without the batch's accepted titles:
-    sealed ones hold them, and those of one's own problems stand in `bank/titles.json` (P4031). New problems enter there
+    sealed ones hold them, and those of one's own problems are in `bank/titles.json` (P4031). New problems enter there
     by answers, near-identical products counted as one, so no batch joins two pools. On the local network the partition
     may be missing; an empty stock makes problems nobody has seen, and none of their answers is an answer of a public
     suite or of an earlier batch. Without a `signer` the bank can only be looked at.

@@ -54,7 +54,7 @@ class CheckpointLoop:
         self._looked_ms: int | None = None
         self._is_open = False
         self._signing = asyncio.Lock()
-        self._written: dict[Path, int] = {}  # the last checkpoint that stands in each folder
+        self._written: dict[Path, int] = {}  # the last checkpoint that is in each folder
 
     async def open(self) -> None:
         """Read the log and compare it with what was signed of it. To be called before any work is claimed.

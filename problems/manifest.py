@@ -1,9 +1,9 @@
 """The partition manifest: which leak cluster serves which pool, frozen, and unreadable without its key.
 
-Promise: a `PartitionManifest` that exists is disjoint: no answer class, no problem and no cluster stands in two rows,
-so none stands in two pools. One that breaks this cannot be made, decoded or replaced into being: it raises P4021.
-Clusters, answers, problem ids and queries stand in it as keyed tokens only, since a plain hash of a public catalogue is
-guessed in seconds; a token can be opened alone, at the release of its problem, without opening another.
+Promise: a `PartitionManifest` that exists is disjoint: no answer class, no problem and no cluster is in two rows, so
+none is in two pools. One that breaks this cannot be made, decoded or replaced into being: it raises P4021. Clusters,
+answers, problem ids and queries are in it as keyed tokens only, since a plain hash of a public catalogue is guessed in
+seconds; a token can be opened alone, at the release of its problem, without opening another.
 
 One value has one byte string: rows and tokens are sorted, so the hash does not depend on the order of the problems. It
 is signed by the bank that ships it (`arena.bank`), not here.

@@ -75,7 +75,7 @@ class OpenPartition:
         return None if row is None else row.cluster
 
     def is_entered(self, problem: Problem) -> bool:
-        """Whether the problem stands in the manifest by its id, with each of its answers."""
+        """Whether the problem is in the manifest by its id, with each of its answers."""
         marks = {_problem_mark(problem.problem_id), *answer_marks(problem)}
         return all(self.row_of(self.token(mark)) is not None for mark in marks)
 
@@ -99,7 +99,7 @@ def freeze(
     eval_counts: Mapping[Bucket, int] = EVAL_COUNTS,
     dev_counts: Mapping[Bucket, int] = DEV_COUNTS,
 ) -> PartitionManifest:
-    """Deal a bank's clusters to the pools. A problem of `suites` may stand in `problems` too; it stays a suite's.
+    """Deal a bank's clusters to the pools. A problem of `suites` may be in `problems` too; it stays a suite's.
 
     `key` is 32 random bytes that stay with the bank, `seed` is published. Raises ArenaError P4022 when the bank has too
     few problems of a bucket outside the suites' clusters, P4007 when two problems share an id, ValueError for a key of

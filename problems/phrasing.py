@@ -113,7 +113,7 @@ _BELOW_WORDS = ("priced below {} PHP", "priced under {} PHP", "costing less than
 
 
 def is_sayable(text: str) -> bool:
-    """Whether a key or value can stand in a sentence and be read back: short, plain, without commas or quotes."""
+    """Whether a key or value can be in a sentence and be read back: short, plain, without commas or quotes."""
     return _SAYABLE.fullmatch(text) is not None and text == text.strip() and text not in _UNSAID
 
 

@@ -1,7 +1,7 @@
 """Product classes: which products of a catalogue are the same thing sold by several shops.
 
 Promise: two listings are one class when their title keys (`problems.title_keys`) are equal, or differ by at most two
-words that carry no meaning in this catalogue: words that stand in many titles of most departments, and that name no
+words that carry no meaning in this catalogue: words that are in many titles of most departments, and that name no
 brand, colour, size, material, audience or grade. Words with a digit always carry meaning. Whatever is joined shares
 every telling word, so a class cannot drift along a chain into another product.
 

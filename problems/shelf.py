@@ -178,7 +178,7 @@ def _is_met(item: RewardItem, product: Product, titles: TitleMatcher) -> bool:
 
 
 def _found_in(few: Numbers, many: Numbers) -> npt.NDArray[np.bool_]:
-    """Which of `few` stand in `many`; both ascending."""
+    """Which of `few` are in `many`; both ascending."""
     at = np.searchsorted(many, few)
     at[at == len(many)] = 0
     return many[at] == few if len(many) else np.zeros(len(few), dtype=np.bool_)

@@ -2,9 +2,9 @@
 
 Promise: `load_shipped` gives the problems of a suite only if their file and its title release have the hashes that the
 manifest names (P4018 otherwise); `make_suites` remakes them byte for byte from the recipe in the manifest. The three
-share no answer class. The files stand in `problems/shipped/` and are read when asked for. Who signed a manifest is
-checked in `arena.bank.suite_signature`. The suites are public, as the paper's are: they qualify agents and are held
-out from every sealed batch (`shipped_answers`) and from training, but they are no secret.
+share no answer class. The files are in `problems/shipped/` and are read when asked for. Who signed a manifest is
+checked in `arena.bank.suite_signature`. The suites are public, as the paper's are: they qualify agents and are held out
+from every sealed batch (`shipped_answers`) and from training, but they are no secret.
 """
 
 from __future__ import annotations

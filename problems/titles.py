@@ -2,7 +2,7 @@
 
 Promise: a matcher is a pure function that gives the same answer on every machine. The similarity model itself never
 runs here: a bank release lists, per reward title, the product ids that passed it, and `AcceptedTitles` looks them up.
-`LexicalTitles` needs no release and serves the synthetic catalogue and the golden vectors. The matcher's name stands in
+`LexicalTitles` needs no release and serves the synthetic catalogue and the golden vectors. The matcher's name is in
 every outcome.
 """
 

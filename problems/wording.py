@@ -227,14 +227,14 @@ class _Ink:
         self._neutral = _NEUTRAL.union(name_words)
 
     def take_beside_key(self, key: str, value: str) -> bool:
-        """Strike out `key value` or `value key`; False when neither stands there whole and undenied."""
+        """Strike out `key value` or `value key`; False when neither is there whole and undenied."""
         spoken, said = re.escape(key.replace("_", " ")).replace(r"\ ", r"[\s_-]+"), re.escape(value)
         first = re.compile(rf"(?<!\w){spoken}{_GAP}[\"'“‘`]?(?P<value>{said})(?!\w)", re.I)
         last = re.compile(rf"(?<!\w)(?P<value>{said})[\"'”’`]?\s+{spoken}(?!\w)", re.I)
         return self._take(first, is_left_free=True) or self._take(last, is_left_free=False)
 
     def take_alone(self, value: str) -> bool:
-        """Strike out a value that stands there whole and undenied."""
+        """Strike out a value that is there whole and undenied."""
         return self._take(re.compile(rf"(?<!\w)(?P<value>{re.escape(value)})(?!\w)", re.I), is_left_free=False)
 
     def _take(self, pattern: re.Pattern[str], *, is_left_free: bool) -> bool:

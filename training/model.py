@@ -59,7 +59,7 @@ class Sampler(Protocol):
 
 
 class ParsedTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """A sampled turn as text and calls. A call that is not well formed stands in `malformed`, with why."""
+    """A sampled turn as text and calls. A call that is not well formed is in `malformed`, with why."""
 
     message: Message
     malformed: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class ChatCodec(Protocol):
 
     @property
     def identity_sha256(self) -> str:
-        """Of tokenizer, template and renderer version: stands in every lineage."""
+        """Of tokenizer, template and renderer version: is in every lineage."""
         ...
 
     @property
@@ -107,7 +107,7 @@ class ChatCodec(Protocol):
 
 
 class RolloutTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """One assistant turn of a rollout: where its tokens stand in the completion, and what was called."""
+    """One assistant turn of a rollout: where its tokens are in the completion, and what was called."""
 
     first: int
     last: int  # exclusive

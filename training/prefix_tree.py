@@ -51,7 +51,7 @@ class Place:
     def write(self, layer: int, first: int, state: Tensor) -> None:
         """Put keys and values (2, key heads, tokens, head size) of one layer from the token numbered `first` here on.
 
-        Layers come in their order; the tokens themselves stand in `ids`.
+        Layers come in their order; the tokens themselves are in `ids`.
         """
         last = first + state.shape[2]
         if layer == len(self._layers):
@@ -166,7 +166,7 @@ class PrefixTree:
 
 
 def _common(ids: list[int], wanted: list[int], start: int) -> int:
-    """How many of `ids` stand in `wanted` from `start` on."""
+    """How many of `ids` are in `wanted` from `start` on."""
     if not ids or start >= len(wanted) or ids[0] != wanted[start]:
         return 0
     low, high = 1, min(len(ids), len(wanted) - start)

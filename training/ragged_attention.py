@@ -1,4 +1,4 @@
-"""Attention over rows of different lengths without padding, on keys and values that stand in a prefix tree.
+"""Attention over rows of different lengths without padding, on keys and values that are in a prefix tree.
 
 Promise: the model's own forward runs, with this function in the place of its attention (transformers'
 `AttentionInterface`); queries, keys and values come as the model made them. What several rows begin with is read once
@@ -79,7 +79,7 @@ class ManyRows:
                     self._spans.append((one, row, row + 1))
 
     def attend(self, layer: int, query: Tensor, state: Tensor, scaling: float) -> Tensor:
-        """As `Attending`. Scores of all rows stand in one table, with -inf beyond a row's end."""
+        """As `Attending`. Scores of all rows are in one table, with -inf beyond a row's end."""
         for row, place in enumerate(self._places):
             place.write(layer, len(place.ids) - 1, state[:, :, row : row + 1])
         (heads, rows, size), groups = query.shape, state.shape[1]

@@ -2,7 +2,7 @@
 
 Promise: every value has a name, a unit, its bounds and its source; an unknown or misspelt key is an error that names
 its nearest, a value out of bounds one that names key, value and bound, and keys that contradict each other are named
-when the recipe is read, before anything is opened or sampled. Its hash stands in the lineage. Defaults are the paper's
+when the recipe is read, before anything is opened or sampled. Its hash is in the lineage. Defaults are the paper's
 (sections 6, B.1-B.6). A library's own defaults are never relied on: what is not said here is said by the stage.
 """
 

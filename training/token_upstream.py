@@ -23,7 +23,7 @@ CONTEXT_FULL = "the context is full"
 
 
 class TurnTokens(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands in `Completion.logprobs`, as JSON: the tokens of one turn.
+    """What is in `Completion.logprobs`, as JSON: the tokens of one turn.
 
     `prompt` are the ids added since the turn before (all of them for a prompt rendered afresh: `is_continued` False).
     """

@@ -137,7 +137,7 @@ class Tail:
             after = rows[-1].seq
 
     async def require_released(self, validator: str, race_id: str) -> None:
-        """Raises ArenaError V2082 unless the race's release stands in the log; V2021."""
+        """Raises ArenaError V2082 unless the race's release is in the log; V2021."""
         await self.end(validator, is_fresh=True)
         if race_id not in await self._releases(validator):
             raise ArenaError("V2082", f"race {race_id} has no release in the log of {validator}")

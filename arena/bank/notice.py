@@ -2,7 +2,7 @@
 
 Promise: a notice says which round opens the batch and what the batch commits to (problems with answers, pools and
 clusters under a salt nobody has yet); nothing in it can be guessed from a public catalogue, and a notice that passes
-`check_notice` was signed as it stands by that key. Public problem ids are random, and stand in the order of the ids.
+`check_notice` was signed as it stands by that key. Public problem ids are random, and are in the order of the ids.
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ def write_partition(
 ) -> Path:
     """Write the private file and the public form beside it, whose path is returned.
 
-    Where the public form of `before`, the manifest that this one follows, stands there, the change alone is written.
-    Raises OSError when the folder can't be written, ArenaError P4023 when the key is another manifest's, P4021 when the
+    Where the public form of `before`, the manifest that this one follows, is there, the change alone is written. Raises
+    OSError when the folder can't be written, ArenaError P4023 when the key is another manifest's, P4021 when the
     manifest does not follow `before`.
     """
     OpenPartition(manifest, key)

@@ -160,7 +160,7 @@ class SealedStock:
 
 
 def _describe(path: Path) -> Held:
-    """What stands in an opened batch."""
+    """What is in an opened batch."""
     batch = read_batch(path)
     return Held(
         race_id=batch.race_id,

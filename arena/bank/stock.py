@@ -5,9 +5,9 @@ network and for tests. `sealed_stock` is the bank that nobody can read early.
 
 Promise: a race gets one batch, and asking again gives the same one; a stock file serves one drawn race only, whatever
 was killed in between, because what is used follows from the batches that exist. A race costs the same however many came
-before it: `file_index` remembers what they held. Problems stand in a batch in the order of their random ids, which says
-nothing of their buckets. Randomness comes from the caller. Folder: `stock-*.jsonl` (problems, one a line),
-`<race id>.batch.json` (with salt and answers), `index.jsonl`; readable by their owner only.
+before it: `file_index` remembers what they held. Problems are in a batch in the order of their random ids, which says
+nothing of their buckets. Randomness comes from the caller. Folder: `stock-*.jsonl` (problems, one a line), `<race
+id>.batch.json` (with salt and answers), `index.jsonl`; readable by their owner only.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class BatchStock:
         return self._index.files(f"*{_BATCH}")
 
     def _describe(self, path: Path) -> Held:
-        """What stands in a batch or stock file."""
+        """What is in a batch or stock file."""
         if path.name.endswith(_BATCH):
             batch = read_batch(path)
             race_id, problems = batch.race_id, batch.problems

@@ -1,10 +1,10 @@
 """The local twin of the chain: the same port, in one file, with an injected clock.
 
-Promise: blocks follow the clock and never step back; an accepted extrinsic stands in the block under construction
-(`block() + 1`), so a read at a final block never changes; refusals are the chain's own (`not_registered`,
-`rate_limited`, `failed` with a reason). Reads without a block see what is accepted so far. Deviations from the real
-chain: registration is free, permits follow stake at once and not at the epoch, there are no emissions, and reorgs and
-late finality come when a simulation asks for them.
+Promise: blocks follow the clock and never step back; an accepted extrinsic is in the block under construction (`block()
++ 1`), so a read at a final block never changes; refusals are the chain's own (`not_registered`, `rate_limited`,
+`failed` with a reason). Reads without a block see what is accepted so far. Deviations from the real chain: registration
+is free, permits follow stake at once and not at the epoch, there are no emissions, and reorgs and late finality come
+when a simulation asks for them.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class LocalSubtensor:
     async def reorg(self, depth: int, *, is_accepted_again: bool = False) -> None:
         """Replace the newest `depth` blocks by empty ones, and drop what waits for the next.
 
-        Their extrinsics are gone, or stand in the next block where the network accepts them again. Blocks the network
+        Their extrinsics are gone, or are in the next block where the network accepts them again. Blocks the network
         never wrote to have no content to lose; their hashes change all the same. Raises ValueError when one of them is
         final.
         """

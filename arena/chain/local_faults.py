@@ -2,7 +2,7 @@
 
 Promise: a finalized block is never touched: its state and its hash stay what they were. A reorg takes back everything
 accepted in the blocks it replaces and, as a transaction pool does, may accept it again in a later one; the hash of
-every replaced block changes. All of it stands in the chain's file, so that every process sees the same.
+every replaced block changes. All of it is in the chain's file, so that every process sees the same.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def hash_of_block(connection: sqlite3.Connection, genesis_ms: int, block: int) -
 def take_back(connection: sqlite3.Connection, from_block: int, sealed: int, *, is_accepted_again: bool) -> None:
     """Replace the blocks from `from_block` to `sealed`, and what waits for the next one.
 
-    What they held is gone, or stands in block `sealed` + 1 where it `is_accepted_again`.
+    What they held is gone, or is in block `sealed` + 1 where it `is_accepted_again`.
     """
     connection.execute("INSERT INTO reorg VALUES (?, ?)", (from_block, sealed))
     if is_accepted_again:

@@ -1,4 +1,4 @@
-"""What stands in the folder of held logs: one entry per (validator, race, note), and the files it names.
+"""What is in the folder of held logs: one entry per (validator, race, note), and the files it names.
 
 Promise: plain values. Rows count only with an entry that names them; rows without one are leftovers.
 """
@@ -45,5 +45,5 @@ class HeldEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def entry_name(validator: str, race_id: str, note_sha256: str) -> str:
-    """The file name of an entry: no name that came from elsewhere stands in it."""
+    """The file name of an entry: no name that came from elsewhere is in it."""
     return hashlib.sha256(f"{validator}\n{race_id}\n{note_sha256}".encode()).hexdigest()[:32] + ".json"

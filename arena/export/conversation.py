@@ -2,7 +2,7 @@
 
 Promise: pure and total; one body has one conversation. A turn is shown as the assistant's only when a completion of
 this run wrote it, and a tool call as the assistant's only when the record says the model emitted it: calls written by
-the agent's Python or read off the prompt stand in `calls` with their emitter, and what is left of them in `messages` is
+the agent's Python or read off the prompt are in `calls` with their emitter, and what is left of them in `messages` is
 marked with `origin`. Which path is chosen when an agent rewrites its prompts: FORMATS.md, "The conversation".
 """
 
@@ -23,7 +23,7 @@ Origin = Literal["agent", "code", "echoed"]
 _AGENT: Origin = "agent"
 
 _THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
-_TEXT_CALL = "text-"  # ids that the host gives to calls written as text: they stand in the content
+_TEXT_CALL = "text-"  # ids that the host gives to calls written as text: they are in the content
 
 
 class Function(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutedCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One tool call the host executed. Its result stands in `messages[message]`, or else in `result`."""
+    """One tool call the host executed. Its result is in `messages[message]`, or else in `result`."""
 
     index: int
     step: int

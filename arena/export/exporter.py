@@ -1,9 +1,9 @@
 """The exporter: one pass over a range of a validator's log, from the store into a folder that can be checked offline.
 
-Promise: every record of the range stands in `log/`, whole or as a stub; nothing goes out that the release rule holds
-back; memory is bounded by some pages of records and a shard, whatever the log's length. Killed at any instant and
-started again with the same request it goes on behind the last finished shard; the manifest is written last. It reads
-the store and never writes to it.
+Promise: every record of the range is in `log/`, whole or as a stub; nothing goes out that the release rule holds back;
+memory is bounded by some pages of records and a shard, whatever the log's length. Killed at any instant and started
+again with the same request it goes on behind the last finished shard; the manifest is written last. It reads the store
+and never writes to it.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ async def _ahead(items: AsyncIterator[T]) -> AsyncIterator[T]:
 
 
 def _finished(folder: Path, request: Request, start: Cursor) -> Manifest:
-    """The export that stands in the folder already, when it is the one asked for."""
+    """The export that is in the folder already, when it is the one asked for."""
     manifest = read_manifest(folder)
     if manifest.request != request or manifest.log.start != start:
         raise ArenaError("V2070", f"{folder} holds a finished export of another request")

@@ -1,7 +1,7 @@
 """Rows on their way to the process that writes them: packed, and the same again on the other side.
 
-Promise: signed bytes travel once. A trajectory whose content and body stand in its line is read from there again,
-and nothing of it is sent twice; one that is not its line's (scrubbed, or without a line) is sent whole. What comes out
+Promise: signed bytes travel once. A trajectory whose content and body are in its line is read from there again, and
+nothing of it is sent twice; one that is not its line's (scrubbed, or without a line) is sent whole. What comes out
 equals what went in.
 """
 
@@ -19,7 +19,7 @@ from problems.model import Pool
 
 
 class Spans(msgspec.Struct, frozen=True, array_like=True):
-    """Where an evaluation's signed bytes stand in its line: offsets, the ends excluded."""
+    """Where an evaluation's signed bytes are in its line: offsets, the ends excluded."""
 
     content_start: int
     content_end: int

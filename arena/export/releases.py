@@ -1,4 +1,4 @@
-"""The releases that stand in an export: which races gave their problems away, of which pools.
+"""The releases that are in an export: which races gave their problems away, of which pools.
 
 Promise: every release record of the log range, and of the references outside it, each once, in the order of their
 numbers. Rows of other kinds are passed over without being decoded whole. It reads an export that was verified before.

@@ -33,7 +33,7 @@ AboutProblem = EvaluationRecord | VerdictRecord | AttemptRecord
 
 
 class Selection:
-    """The choice one request makes, given the releases that stand in the log up to its end."""
+    """The choice one request makes, given the releases that are in the log up to its end."""
 
     def __init__(self, request: Request, releases: Releases, start: Cursor) -> None:
         """Raises ArenaError V2073 when a day of the filters is not a day."""

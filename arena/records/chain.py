@@ -41,5 +41,5 @@ def signing_message(validator: str, seq: int, prev: str, content_sha256: str) ->
 
 
 def head_after(record: SignedRecord) -> Head:
-    """The head once this record stands in the log."""
+    """The head once this record is in the log."""
     return Head(record.seq, record_hash(record.prev, record.content_sha256))

@@ -2,7 +2,7 @@
 
 Promise: `schema/record.json` and `schema/body.json` are package files that say exactly what this release reads and
 writes (a test compares them with the code); what they allow is a little more, since fields they do not name are ignored
-by readers. The sentences stand in `schema/fields.toml`. Reads package files when asked, and never at import.
+by readers. The sentences are in `schema/fields.toml`. Reads package files when asked, and never at import.
 """
 
 from __future__ import annotations

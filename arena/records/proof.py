@@ -1,4 +1,4 @@
-"""Proof files: a record stands in the log whose state its validator signed, and nothing before an older state changed.
+"""Proof files: a record is in the log whose state its validator signed, and nothing before an older state changed.
 
 A proof is canonical JSON and a line feed, so that a file has one form:
 

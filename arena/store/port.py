@@ -213,7 +213,7 @@ class Store(Protocol):
     async def put_anchor(self, size: int, note_sha256: str, block: int) -> None:
         """Say in which finalized block the chain holds the checkpoint of that size.
 
-        Raises ArenaError V2022 when there is no such checkpoint, or its anchor stands in another block."""
+        Raises ArenaError V2022 when there is no such checkpoint, or its anchor is in another block."""
         ...
 
     async def checkpoints(self, validator: str | None = None, *, after_size: int = 0) -> list[StoredCheckpoint]:

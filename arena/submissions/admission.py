@@ -35,7 +35,7 @@ class Submitted(msgspec.Struct, Generic[What], frozen=True, kw_only=True):
 
     what: What
     block: int
-    sha256: str  # the commitment: two of one block stand in the order of their hashes
+    sha256: str  # the commitment: two of one block are in the order of their hashes
     cost_blocks: int
 
 

@@ -1,7 +1,7 @@
 """Text to index terms, the same terms as Anserini's default English analyzer.
 
 Chain: StandardTokenizer (`tokenizer.py`) -> English possessive -> lower case -> 33 stop words -> Porter (`stemmer.py`).
-Known differences: none; what was compared stands in the README.
+Known differences: none; what was compared is in the README.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class IndexLine(msgspec.Struct, frozen=True):
 def contents_of(product: Product) -> str:
     """Title, distinct SKU option values, distinct attribute values; one line each.
 
-    Values stand in first-seen order: the reference's order is arbitrary, and BM25 does not see it.
+    Values are in first-seen order: the reference's order is arbitrary, and BM25 does not see it.
     """
     options = dict.fromkeys(value for option in product.sku_options.values() for value in option.values())
     attributes = dict.fromkeys(value for values in product.attributes.values() for value in values)

@@ -1,8 +1,8 @@
 """The index builder: a documents file in, one complete index folder out, or nothing at all.
 
 Two passes and sorted runs, so memory grows with documents and vocabulary but not with postings. The folder is made
-beside its target and renamed when the manifest is in place: a reader never meets half an index. What a usable document
-is stands in `intake.py`.
+beside its target and renamed when the manifest is in place: a reader never meets half an index. `intake.py` says which
+documents are usable.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def build_index(
     block_documents: int = BLOCK_DOCUMENTS,
     progress: Progress = lambda phase, done, total: None,
 ) -> BuildReport:
-    """Build the index of `source` (`.jsonl` or `.jsonl.gz`) at `target`, replacing an index that stands there.
+    """Build the index of `source` (`.jsonl` or `.jsonl.gz`) at `target`, replacing an index that is there.
 
     Raises ArenaError: V2013 when the source cannot be read, V2012 when the target is in the way or not writable, P4005
     for duplicate ids, for a file without a usable document, and for a malformed line when `is_strict`.

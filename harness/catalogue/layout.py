@@ -1,8 +1,8 @@
 """What an index folder holds: flat little-endian arrays, the products, and a manifest that names every byte.
 
 Documents are numbered in product-id string order and terms in UTF-8 order, so the same documents give the same files
-whatever their order, compression or builder. `content_sha256` is the hash of that content: it names documents and
-index together and stands in every record. Nothing here scores or searches.
+whatever their order, compression or builder. `content_sha256` is the hash of that content: it names documents and index
+together and is in every record. Nothing here scores or searches.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ def build_lucene_index(
     *,
     is_strict: bool = False,
 ) -> LuceneReport:
-    """Build the Lucene index of `documents` (`.jsonl` or `.jsonl.gz`) at `target`, replacing one that stands there.
+    """Build the Lucene index of `documents` (`.jsonl` or `.jsonl.gz`) at `target`, replacing one that is there.
 
     The same documents are left out as by `build_index`, and for the same reasons. Raises ArenaError V2060 when the Java
     packages are missing or Java fails; V2012, V2013 and P4005 like `build_index`.

@@ -50,7 +50,7 @@ class Catalogue(Protocol):
 
     @property
     def content_sha256(self) -> str:
-        """Identity of documents and index together; stands in every record."""
+        """Identity of documents and index together; is in every record."""
         ...
 
     def __len__(self) -> int: ...

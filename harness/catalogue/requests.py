@@ -65,8 +65,8 @@ def read_query(q: str | None) -> str:
 
 
 def count_terms(text: str) -> dict[str, int]:
-    """The distinct terms of a search text in their order, with how often each stands there; none of a text that has
-    more than QUERY_TERMS_MAX."""
+    """The distinct terms of a search text in their order, with how often each occurs; none of a text that has more than
+    QUERY_TERMS_MAX."""
     counts: dict[str, int] = {}
     for term in default_analyzer().terms(text):
         counts[term] = counts.get(term, 0) + 1

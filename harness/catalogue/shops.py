@@ -30,8 +30,8 @@ def sum_up_shop(
 ) -> Shop | None:
     """The shop whose documents are `numbers`, ascending; None when there are none.
 
-    Columns are indexed by document number; bit i of a service is `SERVICES[i]`. Best sellers of equal sales stand in
-    the order of their ids.
+    Columns are indexed by document number; bit i of a service is `SERVICES[i]`. Best sellers of equal sales are in the
+    order of their ids.
     """
     if not len(numbers):
         return None

@@ -3,7 +3,7 @@
 It holds an interpreter, its standard library, the shared objects these need, the runner, the SDK, and of packages only
 those that the policy lists (beside the standard library, which they cannot shadow); no shell, no configuration of the
 host. The guest's uid must be able to enter every path, which it cannot in a home of mode 0700. `content_sha256` covers
-every file except bytecode caches, so two hosts with the same Python build have the same hash, and it stands in every
+every file except bytecode caches, so two hosts with the same Python build have the same hash, and it is in every
 record. Building is atomic: a directory under its final name is complete. All files are readable by any uid.
 """
 

@@ -154,7 +154,7 @@ def _show_table(names: Sequence[str], rows: Sequence[Row]) -> None:
 
 
 def _measure(problems: Sequence[Problem], shelf: Shelf) -> list[Difficulty]:
-    """The difficulty of the problems whose answers stand in the catalogue; of others it would say nothing."""
+    """The difficulty of the problems whose answers are in the catalogue; of others it would say nothing."""
     from problems.difficulty import measure_difficulty
 
     measured = []

@@ -95,7 +95,7 @@ def s3() -> Iterator[str]:
 
 @pytest.fixture
 def bucket(s3: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The location of a fresh bucket, whose credentials stand in the environment."""
+    """The location of a fresh bucket, whose credentials are in the environment."""
     import boto3
 
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")

@@ -17,7 +17,7 @@ CATALOGUE = make_catalogue(120)
 
 
 def made(seed: int, count: int = 3) -> tuple[Problem, ...]:
-    """Some problems in the order of their ids, as they stand in a batch."""
+    """Some problems in the order of their ids, as they are in a batch."""
     return tuple(sorted(synthesize(CATALOGUE, seed=seed, counts={"product": count}), key=lambda one: one.problem_id))
 
 

@@ -54,7 +54,7 @@ requests = st.fixed_dictionaries(
 def test_no_request_and_no_cursor_brings_anything_of_a_race_that_waits(fields, after_seq, races, exported_to):
     """The cursor's claims about earlier exports come from a file that anybody may have written."""
     log, secrets = log_with_secrets()
-    named = [race.encode() for race in fields["races"]]  # the request itself stands in the manifest
+    named = [race.encode() for race in fields["races"]]  # the request itself is in the manifest
     named += [race.encode() for race in races]
     with tempfile.TemporaryDirectory() as made:
         first = log.cursor_at(after_seq)
@@ -76,7 +76,7 @@ def test_a_race_released_between_two_exports_goes_out_with_the_second_and_once(t
     log.checkpoint()
     third = export(log, tmp_path / "third", start=second.cursor, formats=FORMATS)
     assert (second.trajectories, third.trajectories) == (1, 2)
-    assert third.withheld == {"exported": 4}  # of the race that the second brought; its release stands in each range
+    assert third.withheld == {"exported": 4}  # of the race that the second brought; its release is in each range
     log.checkpoint()
     assert export(log, tmp_path / "fourth", start=third.cursor, formats=FORMATS).trajectories == 0
     for name in ("first", "second", "third", "fourth"):

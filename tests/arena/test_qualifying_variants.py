@@ -64,7 +64,7 @@ def test_a_table_of_the_suite_gains_on_the_suite_and_nothing_on_variants(
 def test_an_honest_agent_scores_on_variants_as_on_the_suite(
     ground: Ground, variants: list[Variant], honest: str, least: float
 ) -> None:
-    """Within what chance explains of 30 and 60 problems; the figures over 600 stand in `problems/README.md`."""
+    """Within what chance explains of 30 and 60 problems; the figures over 600 are in `problems/README.md`."""
     on_suite = ground.count(HONEST[honest], ON_SUITE) / len(ON_SUITE)
     on_variants = ground.count(HONEST[honest], [(one.problem, one.titles) for one in variants]) / len(variants)
     assert on_suite >= least

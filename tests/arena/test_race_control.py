@@ -265,7 +265,7 @@ def test_a_broken_problem_is_nobodys_fault():
     st.integers(0, 2),
 )
 def test_throwing_results_away_never_pays(qualities, thrown, sizes, more):
-    """Whatever an agent would have got at each validator, and whichever of it it throws away, the faults stand in the
+    """Whatever an agent would have got at each validator, and whichever of it it throws away, the faults are in the
     places of what was thrown, and no stand-in fills them."""
     copies, required = sizes
     validators = tuple(f"val-{letter}" for letter in "abcde"[: min(5, copies + more)])

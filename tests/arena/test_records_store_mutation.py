@@ -164,7 +164,7 @@ async def test_a_doubled_row_is_found_and_named(store, harm):
         " where {log} and seq = 4"
     )
     found = [(defect.rule, defect.seq) for defect in (await report_of(store)).defects]
-    assert found[:2] == [("filing", 4), ("sequence", 4)]  # it stands in another day's partition than it arrived on
+    assert found[:2] == [("filing", 4), ("sequence", 4)]  # it is in another day's partition than it arrived on
 
 
 async def test_a_change_of_any_column_that_holds_evidence_is_found_by_the_owner(

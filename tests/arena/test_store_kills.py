@@ -98,7 +98,7 @@ def test_a_kill_at_any_moment_loses_and_doubles_nothing(kill: Kill, place: str, 
             acknowledged |= {int(line) for line in writer.stdout.read().split()}
         again = start_embedded(state_dir)
         appended = asyncio.run(require_whole(again, open_objects(location) if location else None, kills))
-        assert acknowledged <= appended  # an append whose answer was lost may stand in the log as well
+        assert acknowledged <= appended  # an append whose answer was lost may be in the log as well
         acknowledged = appended
         server.stop()
         again.stop()

@@ -170,7 +170,7 @@ def hostile_requests() -> dict[str, dict[str, object]]:
 
 
 def _width(text: str, times: int = 1) -> int:
-    """Bytes of a text inside JSON that stands in JSON, that many times over."""
+    """Bytes of a text inside JSON that is in JSON, that many times over."""
     for _ in range(times):
         text = json.dumps(text, ensure_ascii=False)[1:-1]
     return len(text.encode())

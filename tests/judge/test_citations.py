@@ -1,4 +1,4 @@
-"""A citation stands in the trace or the reply is refused."""
+"""A citation is in the trace or the reply is refused."""
 
 from __future__ import annotations
 

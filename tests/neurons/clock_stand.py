@@ -141,7 +141,7 @@ class Desk:
     async def submit(
         self, name: str, *, state: str = "qualified", block: int | None = None, kept: str = SOURCE
     ) -> Subject:
-        """A registered miner's agent that stands in `state`; qualified ones have results. `kept`: what is stored."""
+        """A registered miner's agent that is in `state`; qualified ones have results. `kept`: what is stored."""
         miner = generate_signer()
         await self.chain.register(miner)
         committed = await self.chain.block() if block is None else block

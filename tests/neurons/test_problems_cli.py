@@ -303,7 +303,7 @@ def test_a_suite_is_signed_with_its_titles_and_one_that_cannot_be_solved_is_not(
     assert row["signer"] == OPERATOR.hotkey and suite.manifest.catalogue.documents == 900
     assert suite.problems == read_problems(bank.read_bytes().splitlines())
     assert suite.titles.accepted.keys() == reward_titles(suite.problems)
-    assert run("sign-suite", bank, *asked, "--name", "s7").exit_code == 2  # it stands there already
+    assert run("sign-suite", bank, *asked, "--name", "s7").exit_code == 2  # it is there already
     elsewhere = write_documents(tmp_path / "few.jsonl", make_catalogue(5))
     unsolvable = run("sign-suite", bank, *asked[:2], "--documents", elsewhere, *asked[4:], "--name", "s8")
     assert unsolvable.exit_code == 1 and "P4006" in unsolvable.output

@@ -1,4 +1,4 @@
-"""A chain that takes blocks back takes no anchor with it: what the store is told stands in a final block."""
+"""A chain that takes blocks back takes no anchor with it: what the store is told is in a final block."""
 
 from __future__ import annotations
 

@@ -51,6 +51,6 @@ def real_problems() -> tuple[Problem, ...]:
 
 
 def real_suites(problems: Sequence[Problem]) -> tuple[Problem, ...]:
-    """Those of the public problems that stand in the suites v1, v2 and v3."""
+    """Those of the public problems that are in the suites v1, v2 and v3."""
     named = {row["id"] for row in real_rows() if {"oro-v1 suite", "oro-v2 suite", "oro-v3 suite"} & set(row["sources"])}
     return tuple(problem for problem in problems if problem.problem_id in named)

@@ -126,7 +126,7 @@ def test_two_problems_of_one_id_are_refused():
 
 
 def test_the_public_problems_cluster_and_some_of_the_suites_have_twins_outside():
-    """Five of the 90 suite problems share an answer with one that stands in no suite: a split by id would leak them."""
+    """Five of the 90 suite problems share an answer with one that is in no suite: a split by id would leak them."""
     problems = real_problems()
     clusters = find_clusters(problems)
     assert sum(map(len, clusters.problems_of.values())) == 750

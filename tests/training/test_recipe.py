@@ -110,7 +110,7 @@ def detail(text: str) -> str:
 
 @pytest.mark.parametrize("line", GOLDENS, ids=lambda line: line["name"])
 def test_bounds_change_no_recipe_that_was_ever_shipped(line: dict[str, str]) -> None:
-    """Their hashes stand in lineages: taken before there were bounds."""
+    """Their hashes are in lineages: taken before there were bounds."""
     assert parse_recipe(line["text"]).recipe_sha256 == line["recipe_sha256"]
 
 

@@ -31,7 +31,7 @@ from training.corpus.model import CorpusPool, RejectCode, Trace
 
 TRAINED: CorpusPool = "train"
 WITHIN_MIN_E4 = 9_000  # of a held-out query's content words, the share that a longer text has to hold
-_WORDS_MIN = 4  # a shorter query stands in too many texts
+_WORDS_MIN = 4  # a shorter query is in too many texts
 TITLE_MIN_E4 = 7_000  # from which two titles count as one product: `lexical/1`, the matcher that decides rewards
 _NAMED = 5  # places in an error
 

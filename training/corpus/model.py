@@ -129,7 +129,7 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """One filter as data; its hash stands in the lineage. Every gate can be switched off for an ablation."""
+    """One filter as data; its hash is in the lineage. Every gate can be switched off for an ablation."""
 
     coefficient_e4_min: int = COEFFICIENT_E4_MIN
     tokens_max: int = TOKENS_MAX

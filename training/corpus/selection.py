@@ -42,7 +42,7 @@ Shard = Callable[[], Iterable[Trace | Quarantined]]  # read twice: the same rows
 
 
 class Appraised(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything read once. `traces` stand in the order of shards."""
+    """Everything read once. `traces` are in the order of shards."""
 
     traces: list[Appraisal]
     quarantined: dict[str, int]  # rows that could not be converted, by code

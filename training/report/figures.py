@@ -31,7 +31,7 @@ def make_figures(document: Document) -> tuple[Figure, ...]:
         rows = [row for row in document.rows if row.conditions == named.letter]
         where = f"Conditions {named.letter}: {named.conditions.set.name}, {named.conditions.set.problems} problems"
         if len(rows) < 2 and len(document.rows) > 1:
-            continue  # nothing to compare: its numbers stand in the tables
+            continue  # nothing to compare: its numbers are in the tables
         for draw in (_asr, _pass_at_k, _buckets, _axes):
             figures += draw(rows, where)
     figures += [_curve(document, metric) for metric in METRICS]

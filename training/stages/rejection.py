@@ -23,7 +23,7 @@ EPISODES = "episodes.jsonl"
 def sample_rejection(
     recipe: Recipe, file: EpisodeFile, sampler: Sampler, codec: ChatCodec, bench: Workbench
 ) -> tuple[EpisodeLine, ...]:
-    """All episodes of the stage; those that stand in the file already are not run again.
+    """All episodes of the stage; those that are in the file already are not run again.
 
     Raises GuardStopError for a problem outside the train pool.
     """

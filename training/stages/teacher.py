@@ -22,7 +22,7 @@ from training.workbench import Workbench
 
 
 def ask_teacher(recipe: Recipe, file: EpisodeFile, upstream: Upstream, bench: Workbench) -> tuple[EpisodeLine, ...]:
-    """One episode a problem; those that stand in the file already are not asked for again.
+    """One episode a problem; those that are in the file already are not asked for again.
 
     Raises GuardStopError for a problem outside the train pool, ArenaError U3001..U3004 when the teacher is away.
     """

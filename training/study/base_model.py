@@ -155,7 +155,7 @@ def _drilled(plan: Plan, tokenizer: Path, start: Path, folder: Path, bench: Work
 
 
 def _transcripts(plan: Plan, path: Path, bench: Workbench) -> tuple[EpisodeLine, ...]:
-    """The random tool-caller's episodes on the train problems; those that stand in the file are not run again."""
+    """The random tool-caller's episodes on the train problems; those that are in the file are not run again."""
     file = EpisodeFile(path)
     jobs = jobs_of(bench.problems, plan.base.transcripts, plan.seed)
     bench.require_train(jobs)

@@ -1,7 +1,7 @@
 """The parts of a study, in the order they run: what each needs, and where it stands.
 
 Promise: pure. The list follows from the plan and its recipes alone, so `--dry-run` shows what would run. A part's name
-is its folder's or file's; a part is finished when its mark stands in `done/`, and one that is not goes on where it was.
+is its folder's or file's; a part is finished when its mark is in `done/`, and one that is not goes on where it was.
 """
 
 from __future__ import annotations

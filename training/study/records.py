@@ -241,7 +241,7 @@ def seal_study(plan: Plan, problems: Sequence[Problem], partition: OpenPartition
 
 
 def cluster_of(problem: Problem, partition: OpenPartition) -> str:
-    """The frozen cluster of a problem that stands in the partition. Raises ValueError for one that does not."""
+    """The frozen cluster of a problem that is in the partition. Raises ValueError for one that is not."""
     name = partition.row_name(partition.token(min(answer_marks(problem))))
     if name is None:
         raise ValueError(f"problem {problem.problem_id} stands in no cluster of the partition")
@@ -249,7 +249,7 @@ def cluster_of(problem: Problem, partition: OpenPartition) -> str:
 
 
 async def _recorded(store: PostgresStore) -> tuple[frozenset[str], bool]:
-    """Attempts that stand in the log, and whether the release does."""
+    """Attempts that are in the log, and whether the release is there."""
     attempts: set[str] = set()
     is_released = False
     async for record in store.records(kinds=("attempt", "release")):

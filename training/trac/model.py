@@ -14,10 +14,10 @@ DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 
 Fate = Literal[
     "not_admitted",  # freeze: its outcome was no success, or none was recorded
-    "not_annotated",  # an annotator gave no annotation whose citations stand in the trace
+    "not_annotated",  # an annotator gave no annotation whose citations are in the trace
     "not_accepted",  # the supervisor's train_use_decision is no
     "no_tasklet",  # the trace recommends nothing, or the author gave no tasklet that can be read
-    "not_grounded",  # a target cannot be found by words that stand in the tasklet's prompt
+    "not_grounded",  # a target cannot be found by words that are in the tasklet's prompt
     "trivial",  # the student solves it by itself
     "no_margin",  # the teacher is not better than the student by more than luck
     "accepted",
@@ -66,7 +66,7 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpanQuote(msgspec.Struct, frozen=True, kw_only=True):
-    """A passage of the trace, verbatim, and the span it stands in."""
+    """A passage of the trace, verbatim, and the span it is in."""
 
     span: int
     quote: str

@@ -2,7 +2,7 @@
 
 Promise: each line has the fields of its `RolloutOutput`, tool calls as JSON text as its writer leaves them, so its
 viewer and loader open the folder. `reward` is the bucket-aware reward. A trajectory whose outcome could not be scored
-is no rollout and is left out, counted in `metadata.json`: a reward of 0 would be a lie. Token ids and logprobs stand in
+is no rollout and is left out, counted in `metadata.json`: a reward of 0 would be a lie. Token ids and logprobs are in
 the log's bodies only. (0.4 replaced this shape by message graphs that carry its own agent configuration.)
 """
 

@@ -55,7 +55,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """One requested product. Prices in PHP, inclusive; None is an open side.
 
     `name` holds the words that describe the product itself. `phrases` are constraints as `key value`; they are empty
-    when the text is free prose, and then every word of it stands in `name`.
+    when the text is free prose, and then every word of it is in `name`.
     """
 
     text: str

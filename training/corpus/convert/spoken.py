@@ -1,4 +1,4 @@
-"""Tool calls and results that stand in text: `<think>`, `<tool_call>`, `<response>`, `<obs>`, `<tool_response>`.
+"""Tool calls and results that are in text: `<think>`, `<tool_call>`, `<response>`, `<obs>`, `<tool_response>`.
 
 Promise: pure. Two dialects are read, which differ in what a `<tool_call>` holds: a list of `name` and `parameters`
 (ReAct, SN15), or one object of `name` and `arguments` (Hermes, Qwen). Arguments keep the very text they were written
@@ -115,7 +115,7 @@ def share_out(results: Sequence[str], calls: int) -> tuple[Observed, ...]:
 
 
 def lift(messages: Sequence[Message]) -> list[Message]:
-    """Calls and results that stand in text as calls and tool messages; everything else as it is.
+    """Calls and results that are in text as calls and tool messages; everything else as it is.
 
     Calls without an id get the one their results name, else `call_<n>`, counted over the conversation. Raises
     ArenaError V2097 as `read_turn`.
@@ -186,7 +186,7 @@ def _named_by(following: Message | None, calls: tuple[Call, ...]) -> tuple[Call,
 
 
 def split_thinking(text: str) -> tuple[str, str]:
-    """Reasoning, and what is not. The opening tag may stand in the prompt; a missing end means it was cut off."""
+    """Reasoning, and what is not. The opening tag may be in the prompt; a missing end means it was cut off."""
     lead, opening, rest = text.partition("<think>")
     if not opening:
         before, end, after = text.partition("</think>")
