@@ -247,7 +247,7 @@ def _attempt(
 
 
 async def sweep(node: Node) -> None:
-    """Record every lease of ours that ran out, and give its item back to the queue; drop journals nobody needs."""
+    """Record every lease of ours that ran out, and give its item back to the queue; drop unneeded journals."""
     lost = Failure(code="V2006", detail="the lease ran out or was closed")
     journals = journals_of(node)
     for lease in await node.store.expired():

@@ -28,7 +28,7 @@ _BANK_EVERY_MS = 600_000
 
 
 class Schedules(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a node promises to sign and to anchor, for whoever judges the ages."""
+    """How often a node promises to sign and to anchor; ages are compared with it."""
 
     checkpoint_every_s: int
     anchor_every_s: int

@@ -59,7 +59,7 @@ class Intake:
         await self._decide_qualifying()
 
     async def _try_to_answer(self, entry: InboxEntry) -> None:
-        """Answer one entry; when the gate itself fails on it, it waits ever longer and nobody else does."""
+        """Answer one entry; if the gate itself fails on it, it waits, longer each time, and the others go on."""
         tries, not_before_ms = self._waiting.get(entry.path, (0, 0))
         if self._node.now_ms() < not_before_ms:
             return
@@ -166,8 +166,9 @@ class Intake:
                 await self._node.store.enqueue(items)
 
     def _is_asked(self, submission: StoredSubmission, block: int) -> bool:
-        """Whether this validator qualifies the agent: always alone; of several the first in the agent's own order, and
-        the others one after another, `stand_in_ms` apart; nobody says who decided, so in time all do."""
+        """Whether this validator qualifies the agent now. A validator that races alone always does. Of several, the
+        first in the agent's own order do at once and the others follow, `stand_in_ms` apart: validators do not tell
+        each other whom they have qualified, so each of them runs the suite in the end."""
         sharing, rules = self._node.sharing, self._node.policy
         if sharing is None:
             return True

@@ -145,7 +145,7 @@ def _spread(drain: asyncio.Event) -> float:
 
 
 def note_wait(drain: asyncio.Event | None, loop: str, error: ArenaError | None) -> None:
-    """Say what a loop, or a part of one, waits for; None: nothing any more. Without a `Drain` nobody listens."""
+    """Say what a loop, or a part of one, waits for; None: nothing any more. Without a `Drain` it does nothing."""
     if not isinstance(drain, Drain):
         return
     if error is None:

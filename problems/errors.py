@@ -46,7 +46,7 @@ class ErrorCode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A failure that happened, as it is in records and API answers."""
+    """A failure that happened, as it stands in records and API answers."""
 
     code: str
     detail: str = ""

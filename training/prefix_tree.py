@@ -77,7 +77,7 @@ class PrefixTree:
     """All places of one version of the weights. Not thread-safe: one row is placed at a time."""
 
     def __init__(self, bytes_max: int) -> None:
-        """Places that nobody uses are kept as long as all places together take no more than `bytes_max`."""
+        """Unused places are kept as long as all places together take no more than `bytes_max`."""
         self._bytes_max = bytes_max
         self._numbers, self._clock = itertools.count(), itertools.count(1)
         self._root = Place(None, 0, next(self._numbers))

@@ -1,4 +1,4 @@
-"""The puller: other validators' logs, read up to the note that the chain holds, from whoever has them.
+"""The puller: other validators' logs, read up to the note that the chain holds, from any peer that has them.
 
 Promise: a log is held only after note, every leaf, every link, every whole record and the note's tally fit; until then
 nothing of it can be read, whenever the process dies. Whether a log is held follows from its note alone, not from what

@@ -231,7 +231,7 @@ class GateRecord(msgspec.Struct, frozen=True, kw_only=True, tag="gate", tag_fiel
     """What one validator says of one submission: the gate's verdict, or a person's on one that the gate held.
 
     The gate is deterministic, so the three hashes, the source's (in `subject`) and the rules' version are all it takes
-    to repeat a verdict. It holds no finding: a record is read by others while a winner's source is still closed.
+    to repeat a verdict. No finding stands here: a record is read by others while a winner's source is still closed.
     """
 
     subject: Subject
@@ -269,7 +269,7 @@ class RecordContent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SignedRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A record as it is in the log. `prev` and `hash` are hex; `content` holds the canonical bytes."""
+    """A record as it stands in the log. `prev` and `hash` are hex; `content` holds the canonical bytes."""
 
     validator: str
     seq: int

@@ -141,7 +141,7 @@ def start_embedded(state_dir: Path) -> EmbeddedServer:
 
 
 def _start(paths: ServerPaths, user: ServerUser) -> EmbeddedServer:
-    """The started server with this process's share in it; a server that nobody can use is not left running."""
+    """The started server with this process's share in it; a server that cannot be used is stopped again."""
     share = _open_lock(paths.home / "users.lock")
     try:
         for _ in range(_STARTS_MAX):

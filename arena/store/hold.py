@@ -35,7 +35,7 @@ class Hold:
         self._session: dict[str, object] | None = None  # of the latest hold: which server process, since when
 
     async def require(self) -> None:
-        """Return while we hold the hotkey, taking it (again) when nobody does.
+        """Return while we hold the hotkey, taking it (again) when it is free.
 
         Raises ArenaError V2024 when another process holds it, V2021 when the server is away.
         """

@@ -1,4 +1,4 @@
-"""What the object store holds against what the log names: bodies that are missing, and objects nobody names.
+"""The object store compared with the log: bodies that are missing, and objects that no record names.
 
 An orphan is what an append that failed or was killed left behind, or what one that still runs has just written: it is
 harmless. A missing object is a body that can't be read: verification names its record.

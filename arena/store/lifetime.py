@@ -16,7 +16,7 @@ from arena.store.embedded import EmbeddedServer, start_embedded
 
 @contextlib.asynccontextmanager
 async def embedded_server(state_dir: Path) -> AsyncIterator[EmbeddedServer]:
-    """A share in the server of `state_dir`, started when nobody runs it. Raises ArenaError V2020."""
+    """A share in the server of `state_dir`, which is started if it is not running. Raises ArenaError V2020."""
     starting = asyncio.ensure_future(asyncio.to_thread(start_embedded, state_dir))
     try:
         server = await asyncio.shield(starting)

@@ -1,7 +1,7 @@
 """The ways into a jail on this host, each tried for real: what holds, what does not, why, and the exact fix.
 
 Promise: an attempt carries a sandbox only after its self-test passed just now. Ways are tried lazily and in the order
-of preference within a level; whoever asks stops at the first that holds.
+of preference within a level; the caller stops at the first that holds.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ GuestEnd = Literal[
 
 
 class SandboxLevel(msgspec.Struct, frozen=True, kw_only=True):
-    """The level actually reached on this host; is in every record's provenance."""
+    """The level actually reached on this host; stands in every record's provenance."""
 
     name: Literal["bubblewrap", "landlock", "docker", "reference-agents-only"]
     layers: tuple[str, ...]  # e.g. user-namespace, network-namespace, seccomp, cgroup-v2, own-uid

@@ -155,7 +155,7 @@ def _clone_rules(number: int) -> list[_Instruction]:
 
 
 def _mapping_rules(number: int) -> list[_Instruction]:
-    """No shared memory without a file, whose pages stay when nobody maps them; no huge pages, which are in no count."""
+    """No shared memory without a file: its pages stay when no process maps them. No huge pages: no count shows them."""
     return [
         (JUMP_EQUAL, 0, 6, number),
         (LOAD, 0, 0, _low(3)),

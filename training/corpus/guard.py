@@ -134,7 +134,7 @@ class Guard:
         return pools - {self._admits}
 
     def _find_foreign(self, trace: Trace, ids: Sequence[str], titles: Sequence[str]) -> Leak | None:
-        """A trace whose cluster nobody vouches for and whose answer is not held out: by its query, by resemblance."""
+        """A trace of unproven cluster whose answer is not held out is compared by its query, by resemblance."""
         if self._partition is None and not self._ids:
             return Leak(code="leak", reason="no held-out problems are known to hold it against")
         if not _asked(trace) and not ids:
