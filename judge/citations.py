@@ -85,7 +85,7 @@ def supports(gate: Gate, passages: Sequence[Passage], evidence: Evidence) -> boo
     if gate == "candidates_compared":
         return evidence.weighs_two(passages)
     found = {"results_analysed": evidence.grounded_words, "data_cited": evidence.cited_in}[gate]
-    return any(found(text, before) for text, before in passages)
+    return any(found(text, before) or evidence.weighs_two([(text, before)]) for text, before in passages)
 
 
 def neighbours(passages: Sequence[Passage], completions: Sequence[int]) -> Iterator[list[Passage]]:
