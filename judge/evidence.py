@@ -67,14 +67,18 @@ class Evidence(msgspec.Struct, frozen=True):
     def grounded_words(self, quote: str, before: int) -> frozenset[str]:
         """Telling words and exact numbers of `quote` that spans before `before` returned; the query's own words count
         too. Two are needed where only the program's calls returned them, or a great many products came back."""
-        said = {mark for sentence in sentences(quote) for mark in sentence.marks if self.tokens.get(mark, before) < before}
-        if (self.are_many or said <= self.of_program) and sum(GRAM if is_gram(token) else WORD for token in said) < FIRM:
+        said = {
+            mark for sentence in sentences(quote) for mark in sentence.marks if self.tokens.get(mark, before) < before
+        }
+        if (self.are_many or said <= self.of_program) and sum(
+            GRAM if is_gram(token) else WORD for token in said
+        ) < FIRM:
             return frozenset()
         return frozenset(said)
 
     def weighs_two(self, passages: Iterable[Passage]) -> bool:
         """True when the passages, in words of their own, mean two returned products: whichever product one takes, they
-        say something of another that this one lacks. Or when a sentence tells places ("the first", "the other") apart by
+        say something of another that this one lacks. Or when a sentence tells "the first" and "the other" apart by
         what one returned product has and another lacks."""
         told: dict[str, int] = {}
         own = 0

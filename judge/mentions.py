@@ -1,8 +1,8 @@
-"""What a sentence of the model mentions: words, numbers, prices, services, and places such as "the first" and "the other".
+"""What a sentence of the model mentions: words, numbers, prices, services, and places ("the first", "the other").
 
 Promise: pure, linear in the text, and blind to any result. Prices and services are read in the languages of the
-catalogue's countries (English, Chinese, Thai, Spanish, Vietnamese, Tagalog, Malay); a phrase is looked up in folded text
-(`judge.tokens.fold`).
+catalogue's countries (English, Chinese, Thai, Spanish, Vietnamese, Tagalog, Malay); a phrase is looked up in folded
+text (`judge.tokens.fold`).
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from judge.tokens import fold, is_exact, numbers_in, plain_number, tokenise
 
 _END = re.compile(r"(?<=[.!?])\s+|[\n。！？；;]+")
 _PRICE = re.compile(
-    r"[$€£¥₱฿₫₹]|\b(?:php|p(?=\d)|pesos?|piso|usd|dollars?|bucks?|eur|euros?|baht|dong|vnd|sgd|myr|rm|ringgit|rp|idr|rupiah|"
-    r"yuan|rmb|cny|price[ds]?|costs?|cheap|cheaper|cheapest|expensive|dearer|pay|precios?|cuestan?|vale|baratos?|baratas?|"
-    r"caros?|caras?|gia|re hon|dat hon|presyo|mura|mahal|halaga|harga|murah)\b|元|块|圆|价|贵|便宜|บาท|ราคา|ถูกกว่า|แพงกว่า"
+    r"[$€£¥₱฿₫₹]|\b(?:php|p(?=\d)|pesos?|piso|usd|dollars?|bucks?|eur|euros?|baht|dong|vnd|sgd|myr|rm|ringgit|rp|idr|"
+    r"rupiah|yuan|rmb|cny|price[ds]?|costs?|cheap|cheaper|cheapest|expensive|dearer|pay|precios?|cuestan?|vale|"
+    r"baratos?|baratas?|"
+    r"caros?|caras?|gia|re hon|dat hon|presyo|mura|mahal|halaga|harga|murah)\b"
+    r"|元|块|圆|价|贵|便宜|บาท|ราคา|ถูกกว่า|แพงกว่า"
 )
 _WITH_CENTS = re.compile(r"(?<![\d.,])\d+(?:[.,]\d{3})*[.,]\d{2}(?![\d.,]*\d)")
 _SERVICES = {
     "official": r"\blazmall\b|\bofficial (?:store|shop|seller)\b|\btienda oficial\b|官方|旗舰店|\bchinh hang\b|ร้านทางการ",
-    "freeShipping": r"\bfree ?-?(?:shipping|delivery|ship)\b|\bships? (?:for )?free\b|\benvio gratis\b|\benvio gratuito\b|"
-    r"包邮|免运费|免邮|ส่งฟรี|\bmien phi (?:van chuyen|giao hang|ship)\b|\blibreng (?:pagpapadala|shipping|delivery)\b|"
+    "freeShipping": r"\bfree ?-?(?:shipping|delivery|ship)\b|\bships? (?:for )?free\b|\benvio (?:gratis|gratuito)\b|"
+    r"包邮|免运费|免邮|ส่งฟรี|"
+    r"\bmien phi (?:van chuyen|giao hang|ship)\b|\blibreng (?:pagpapadala|shipping|delivery)\b|"
     r"\bgratis (?:ongkir|ongkos kirim)\b|\bpenghantaran percuma\b",
     "cod": r"\bcod\b|\bcash on delivery\b|\bcontra ?reembolso\b|\bcontra entrega\b|货到付款|เก็บเงินปลายทาง|"
     r"\bthanh toan khi nhan\b|\bbayar di tempat\b|\bbayad sa paghahatid\b",
@@ -38,8 +41,8 @@ _NO_CANDIDATE = (
     r"way|half|part|gate|vez|lugar|pagina|paso|lan))"
 )
 _ONE = re.compile(
-    rf"\bthe (?:first|former|1st)\b{_NO_CANDIDATE}|(?:\b{_COUNTED} ?|#)(?:1|one|a)\b|\b(?:el primero|la primera|el primer)\b"
-    rf"{_NO_CANDIDATE}|第一[个款件条种]|前者|首款|\b(?:cai|chiec|san pham|mau) (?:dau tien|thu nhat|dau)\b|"
+    rf"\bthe (?:first|former|1st)\b{_NO_CANDIDATE}|(?:\b{_COUNTED} ?|#)(?:1|one|a)\b|"
+    rf"\b(?:el primero|la primera|el primer)\b{_NO_CANDIDATE}|第一[个款件条种]|前者|首款|\b(?:cai|chiec|san pham|mau) (?:dau tien|thu nhat|dau)\b|"
     r"(?:ตัว|ชิ้น|อัน|สินค้า)(?:แรก|ที่หนึ่ง|ที่ 1)|\bang (?:una|nauna)\b|\byang pertama\b"
 )
 _OTHER = re.compile(
@@ -67,7 +70,18 @@ class Sentence(msgspec.Struct, frozen=True):
 @functools.lru_cache(512)
 def sentences(text: str) -> tuple[Sentence, ...]:
     """The sentences of `text`, in order; lines are sentences too."""
-    return tuple(_sentence(part) for part in _END.split(fold(text)) if part and not part.isspace())
+    return tuple(_sentence(fold(part)) for part in _END.split(text) if part and not part.isspace())
+
+
+def whole_sentences(quote: str, text: str) -> str:
+    """The sentences of `text` that `quote` stands in, white space aside: a quote that was cut in the middle of a number
+    or a phrase says what the whole says. Empty when it does not stand there."""
+    found = re.search(r"\s+".join(map(re.escape, quote.split())), text)
+    if found is None:
+        return ""
+    ends = [0, *(end.end() for end in _END.finditer(text)), len(text)]
+    start = max(end for end in ends if end <= found.start())
+    return text[start : min(end for end in ends if end >= found.end())]
 
 
 def service_mark(service: str) -> str:
@@ -82,7 +96,7 @@ def price_marks(price: float, exact: str) -> frozenset[str]:
     if is_exact(exact):
         marks.add(exact)
     if 10 <= price < 1e12:
-        rounded = {int(price), round(price)}
+        rounded: set[float] = {int(price), round(price)}
         digits = len(str(int(price)))
         rounded |= {round(price, keep - digits) for keep in (2, 3) if digits > keep}
         marks |= {f"~{int(number)}" for number in rounded}

@@ -49,7 +49,7 @@ def tokenise(text: str) -> tuple[str, ...]:
         elif first.isascii() or not _RUN.match(first):
             tokens.append(_stem(found))
         else:
-            size = _HAN_SIZE if "\u3400" <= first else _UNSPACED_SIZE
+            size = _HAN_SIZE if first >= "\u3400" else _UNSPACED_SIZE
             tokens += (found[start : start + size] for start in range(max(1, len(found) - size + 1)))
     return tuple(tokens)
 
@@ -108,7 +108,7 @@ def plain_number(token: str) -> str:
 
 @functools.lru_cache(1 << 16)
 def _stem(word: str) -> str:
-    """A word without its simple endings; the same for `scarf` and `scarves`, `clip` and `clipped`, `tejida`, `tejido`."""
+    """A word without its simple endings: the same for `scarf` and `scarves`, `clip` and `clipped`."""
     if len(word) <= _WORD_MIN or not word.isascii():
         return word
     if word.endswith("ies"):

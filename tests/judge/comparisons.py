@@ -38,7 +38,10 @@ SHOPS: dict[str, Shop] = {
     ),
     "zh": (
         "我想买一条围巾",
-        (_found("6601230011", "女士纯棉格子围巾春秋款", 89.0, "COD"), _found("6601230029", "羊毛加厚保暖围脖冬季", 159.0)),
+        (
+            _found("6601230011", "女士纯棉格子围巾春秋款", 89.0, "COD"),
+            _found("6601230029", "羊毛加厚保暖围脖冬季", 159.0),
+        ),
         (),
     ),
     "th": (
@@ -71,7 +74,12 @@ SHOPS: dict[str, Shop] = {
             _found("1201230037", "Shopper Basket Patient Nobody Arrive Glance", 30.0, "official"),
             _found("1201230045", "Longer Wrong Before Anything Step Page", 100.0),
         ),
-        ({"product_id": "1201230011", "description": "Very good quality, I carry on with the next one and finish it."},),
+        (
+            {
+                "product_id": "1201230011",
+                "description": "Very good quality, I carry on with the next one and finish it.",
+            },
+        ),
     ),
 }
 
@@ -125,14 +133,26 @@ HONEST: tuple[tuple[str, str], ...] = (
 # what no comparison carries: at most a quality of 0.7, whatever is said around it
 NO_COMPARISON: tuple[tuple[str, str], ...] = (
     ("scarf", "The Merino Loop Scarf Winter Edition costs 279.5, and the merino of it is warm and good to wear."),
-    ("scarf", "First I look at the Plain Cotton Scarf Rouge, second I check that 249.0 is below the limit; all is well."),
-    ("scarf", "The Plain Cotton Scarf Rouge costs 249.0. I compared the first with the second and one is clearly better."),
-    ("scarf", "Plain Cotton Scarf Rouge, 249.0, free shipping: on the other hand nothing was lost, each other thing is fine."),
+    (
+        "scarf",
+        "First I look at the Plain Cotton Scarf Rouge, second I check that 249.0 is below the limit; all is well.",
+    ),
+    (
+        "scarf",
+        "The Plain Cotton Scarf Rouge costs 249.0. I compared the first with the second and one is clearly better.",
+    ),
+    (
+        "scarf",
+        "Plain Cotton Scarf Rouge, 249.0, free shipping: on the other hand nothing was lost, each other thing is fine.",
+    ),
     ("scarf", "4410020031 279.5 Merino Loop Scarf, 4410020078 249.0 Plain Cotton Scarf Rouge"),
     ("scarf", json.dumps(PRODUCTS)),
     ("scarf", "\n".join(f"{p['product_id']} | {p['price']} | {p['title']}" for p in PRODUCTS)),
     ("speaker", "The Harmon Clip is one of many and I thought about 20 seconds of the 10 results on page 2 of 5."),
-    ("speaker", "Waterproof, aluminium, turquoise, with free returns: that is the Wavelet, and it is all one can ask for."),
+    (
+        "speaker",
+        "Waterproof, aluminium, turquoise, with free returns: that is the Wavelet, and it is all one can ask for.",
+    ),
     ("speaker", "JBL Harmon Clip Speaker 5501230011 11.95 Anker Wavelet Mini Boombox 5501230029 1299.0"),
     ("speaker", "It costs about 12 dollars, which is roughly 12 dollars, and 12 pesos are not 12 dollars at all."),
     ("zh", "羊毛加厚保暖围脖冬季 159.0 很好，完全符合要求，不需要再看了。"),
@@ -173,9 +193,7 @@ def body(shop: str, words: str, emitter: str = "llm") -> EvaluationBody:
     if details:
         viewed = json.dumps({"product_ids": ",".join(str(product["product_id"]) for product in details)})
         name = "view_product_information"
-        events.append(
-            search(1, 1, name=name, arguments=viewed, result=_text(details), surfaced=(), emitter=emitter)
-        )
+        events.append(search(1, 1, name=name, arguments=viewed, result=_text(details), surfaced=(), emitter=emitter))
     return body_of(*events, completion(2, words), query=query)
 
 
