@@ -25,7 +25,8 @@ _PRICE = re.compile(
 )
 _WITH_CENTS = re.compile(r"(?<![\d.,])\d+(?:[.,]\d{3})*[.,]\d{2}(?![\d.,]*\d)")
 _SERVICES = {
-    "official": r"\blazmall\b|\bofficial (?:store|shop|seller)\b|\btienda oficial\b|官方|旗舰店|\bchinh hang\b|ร้านทางการ",
+    "official": r"\blazmall\b|\bofficial (?:store|shop|seller)\b|\btienda oficial\b|官方|旗舰店|"
+    r"\bchinh hang\b|ร้านทางการ",
     "freeShipping": r"\bfree ?-?(?:shipping|delivery|ship)\b|\bships? (?:for )?free\b|\benvio (?:gratis|gratuito)\b|"
     r"包邮|免运费|免邮|ส่งฟรี|"
     r"\bmien phi (?:van chuyen|giao hang|ship)\b|\blibreng (?:pagpapadala|shipping|delivery)\b|"
@@ -37,12 +38,13 @@ _SERVICES = {
 _SERVICE = re.compile("|".join(f"(?P<{name}>{phrases})" for name, phrases in _SERVICES.items()))
 _COUNTED = r"(?:option|product|item|candidate|row|line|number|no\.|opcion|producto|fila|san pham)"
 _NO_CANDIDATE = (
-    r"(?! (?:page|step|thing|time|place|hand|side|search|quer|result page|request|requirement|sight|glance|task|job|day|"
-    r"way|half|part|gate|vez|lugar|pagina|paso|lan))"
+    r"(?! (?:page|step|thing|time|place|hand|side|search|quer|result page|request|requirement|sight|glance|task|job|"
+    r"day|way|half|part|gate|vez|lugar|pagina|paso|lan))"
 )
 _ONE = re.compile(
     rf"\bthe (?:first|former|1st)\b{_NO_CANDIDATE}|(?:\b{_COUNTED} ?|#)(?:1|one|a)\b|"
-    rf"\b(?:el primero|la primera|el primer)\b{_NO_CANDIDATE}|第一[个款件条种]|前者|首款|\b(?:cai|chiec|san pham|mau) (?:dau tien|thu nhat|dau)\b|"
+    rf"\b(?:el primero|la primera|el primer)\b{_NO_CANDIDATE}|第一[个款件条种]|前者|首款|"
+    r"\b(?:cai|chiec|san pham|mau) (?:dau tien|thu nhat|dau)\b|"
     r"(?:ตัว|ชิ้น|อัน|สินค้า)(?:แรก|ที่หนึ่ง|ที่ 1)|\bang (?:una|nauna)\b|\byang pertama\b"
 )
 _OTHER = re.compile(
