@@ -1,6 +1,7 @@
 """Citations, checked by code: a quote stands verbatim in the span it names, or the reply is refused.
 
-Whitespace runs count as one space; nothing else is forgiven. Every gate a judge lets pass needs the model's own words
+Whitespace runs count as one space; nothing else is forgiven. What a quote says is read in the whole sentences that it
+stands in, so nobody makes a datum by cutting one. Every gate a judge lets pass needs the model's own words
 in support: said after a tool had answered, not repeated from its request, and of a content that code can check
 (`supports`). So no judge, however gullible, can pass a gate that the trace's words do not carry.
 """
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from judge.echo import own_words
 from judge.evidence import Evidence, Passage, evidence_of
+from judge.mentions import whole_sentences
 from judge.parse import ParsedReply, RefusedReplyError
 from judge.render import RenderedTrace, Span
 from judge.rubric import Gate
@@ -25,7 +27,7 @@ _LACKING: Mapping[Gate, str] = {
     "results_analysed": "no quote for results_analysed holds a word or number of an earlier tool result",
     "data_cited": "no quote for data_cited contains a datum from an earlier tool result",
     "candidates_compared": "no quote for candidates_compared names two different returned products, each by its id, "
-    "price or title",
+    "price or title, or tells the first from the other by what one has and the other lacks",
 }
 
 
@@ -80,12 +82,13 @@ def supports(gate: Gate, passages: Sequence[Passage], evidence: Evidence) -> boo
 
     results_analysed: a passage holds a word or number of an earlier result. data_cited: a passage holds a datum
     (`judge.evidence`). candidates_compared: the passages together mean two different returned products, each by its id,
-    price or title. Raises KeyError for a gate that needs no citation.
+    price or title, or tell "the first" from "the other" by an attribute or service. Who compares has cited and
+    analysed. Raises KeyError for a gate that needs no citation.
     """
     if gate == "candidates_compared":
         return evidence.weighs_two(passages)
     found = {"results_analysed": evidence.grounded_words, "data_cited": evidence.cited_in}[gate]
-    return any(found(text, before) for text, before in passages)
+    return any(found(text, before) or evidence.weighs_two([(text, before)]) for text, before in passages)
 
 
 def neighbours(passages: Sequence[Passage], completions: Sequence[int]) -> Iterator[list[Passage]]:
@@ -95,7 +98,8 @@ def neighbours(passages: Sequence[Passage], completions: Sequence[int]) -> Itera
 
 
 def _check_support(gate: Gate, citations: tuple[Citation, ...], spans: dict[int, Span], evidence: Evidence) -> None:
-    own = [(c.quote, c.span) for c in citations if c.gate == gate and is_verbatim(c.quote, own_text(spans[c.span]))]
+    said = [(whole_sentences(c.quote, own_text(spans[c.span])), c.span) for c in citations if c.gate == gate]
+    own = [(text, number) for text, number in said if text]
     if not own:
         raise RefusedReplyError(f"gate {gate} is true but no completion span is cited for it, or only repeated words")
     first_result = min((number for number, span in spans.items() if span.kind == "result"), default=len(spans) + 1)

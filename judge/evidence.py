@@ -1,141 +1,260 @@
-"""What counts as a datum: something a tool returned, which the request did not contain already.
+"""What counts as evidence: something a tool returned, that nobody had said before, and that nobody says by the way.
 
-A datum is a number of three or more digits, or two adjacent words, that stand in an earlier tool result and not in the
-shopper's query. What a result repeats of its call's own arguments is the caller's word and no datum. Both the check of
-citations and the scripted judge use this one definition. Results are read whole, also where the judge was shown only
-their beginning and end.
+Never evidence: what the shopper's query says, what the agent's program said first (`judge.planted`), a tool's error
+message, what a result repeats of its own call's arguments, everyday words, and numbers of fewer than three significant
+digits unless they are said as a price. What only searches by the program returned needs twice as much (`FIRM`). The
+check of citations, the ceiling and the scripted judge use this one definition. Results are read whole, also where the
+judge was shown only their beginning and end.
 """
 
 from __future__ import annotations
 
 import itertools
-import re
-import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import orjson
 
+from judge.mentions import Sentence, sentences
+from judge.products import FIRM, GRAM, WORD, ReturnedProduct, fields_of, products_in, read_product
 from judge.render import RenderedTrace, Span
+from judge.tokens import is_everyday, is_exact, is_gram, is_telling, says_nothing, tokenise
 
-_CONTINENTAL = re.compile(r"\d{1,3}(?:\.\d{3})*,\d{1,2}|\d{1,3}(?:\.\d{3}){2,}|\d+,\d{1,2}")
-_TOKEN = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+")
-# Field names of the tools' results and glue words: a pair made of these alone proves nothing.
-_FIELD_NAMES = (
-    "product", "products", "id", "ids", "shop", "title", "price", "service", "services", "sku", "options", "option",
-    "attributes", "attribute", "sold", "count", "brand", "category", "short", "description", "specification", "result",
-    "results", "error", "true", "false", "null", "none", "found", "match", "matches",
-)  # fmt: skip
-_GLUE = (
-    "a", "an", "the", "and", "or", "of", "in", "on", "at", "to", "for", "from", "with", "by", "is", "are", "was", "be",
-    "it", "its", "this", "that", "these", "those", "as", "not", "no", "new",
-)  # fmt: skip
-_NO_DATA = frozenset((*_FIELD_NAMES, *_GLUE))
 _SAY_NOTHING = ("recommend_product", "terminate")
-_DIGITS_MIN = 3
-_PRICE_CHARS, _TITLE_CHARS = 2, 4
-# Words of praise and procedure that stand in titles too: they mean no product.
-_ORDINARY = frozenset((
-    "about", "above", "after", "again", "against", "answer", "because", "been", "before", "being", "below", "best",
-    "better", "both", "buyer", "candidate", "candidates", "case", "cheap", "cheaper", "cheapest", "check", "choice",
-    "choose", "chosen", "clean", "clear", "compare", "compared", "comparing", "comparison", "complete", "correct",
-    "cost", "costs", "could", "days", "each", "easy", "every", "exact", "excellent", "find", "fine", "first", "fits",
-    "flawless", "found", "free", "from", "full", "further", "good", "great", "have", "high", "ideal", "instead",
-    "item", "items", "just", "last", "less", "like", "list", "lower", "make", "many", "match", "matched", "matching",
-    "meet", "meets", "more", "most", "much", "must", "need", "needs", "next", "none", "nothing", "once", "only",
-    "option", "order", "original", "other", "over", "perfect", "plus", "premium", "pretty", "price", "priced",
-    "product", "quality", "ready", "really", "reason", "reasons", "request", "requirement", "right", "same", "score",
-    "search", "second", "seller", "ship", "shop", "should", "since", "some", "still", "such", "suit", "suits",
-    "super", "system", "take", "than", "then", "therefore", "they", "thing", "three", "through", "time", "total",
-    "trace", "under", "unlike", "until", "used", "user", "using", "very", "want", "weighed", "well", "were", "what",
-    "when", "where", "whereas", "which", "while", "whole", "will", "with", "within", "without", "work", "would",
-    "your",
-))  # fmt: skip
-
+_HOLDERS_MAX = 12  # products that share a mark: more, and it names none of them
+_FEW = 20  # returned products: among more, some word of theirs stands in anything that is said (judge/README.md)
+_OWN_PAIRS_MIN = 3  # of words that no result holds: below, a passage is a copy and compares nothing
 
 Passage = tuple[str, int]  # words of the model, and the number of the span they were said in
-
-
-class ReturnedProduct(msgspec.Struct, frozen=True):
-    """A product that a tool returned: the span that showed it first, and by which words a text can mean it.
-
-    Its id, its price and the telling words of its title; none that the shopper used.
-    """
-
-    product_id: str
-    span: int
-    marks: frozenset[str]
+Pair = tuple[str, str]
+Marks = Mapping[str, int]  # mark -> the last span in which the model says it
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """Tokens and adjacent pairs of tokens of all tool results, each with the span that returned it first.
-
-    What the query says itself is no evidence and stands in `known`.
-    """
+    """What the results of a trace hold of what its completions say: tokens and adjacent pairs, each with the span that
+    returned it first, and products with their marks. `of_program` are tokens that only the program's calls returned."""
 
     tokens: Mapping[str, int]
-    pairs: Mapping[tuple[str, str], int]
+    pairs: Mapping[Pair, int]
+    of_program: frozenset[str]
     known: frozenset[str]
+    fields: frozenset[str]  # tokens of products' fields, descriptions left out
     products: tuple[ReturnedProduct, ...]
+    holders: Mapping[str, tuple[int, ...]]  # mark -> the first products that have it as a name or trait, in `products`
+    spread: Mapping[str, int]  # mark -> how many products have it
+    returned: Sequence[int]  # span of each product's first record, also of those that nothing said means; ascending
+
+    @property
+    def are_many(self) -> bool:
+        """Whether so many products came back that a single word means none of them."""
+        return len(self.returned) > _FEW
 
     def cited_in(self, quote: str, before: int) -> frozenset[str]:
         """The data in `quote` that spans before `before` returned, as text. Empty when it cites nothing."""
-        said = tokenise(quote)
-        numbers = {token for token in said if _is_telling(token) and self._is_returned(token, before)}
-        pairs = {" ".join(pair) for pair in _pairs(said) if self._is_datum(pair, before)}
-        return frozenset(numbers | pairs)
+        data: set[str] = set()
+        for sentence in sentences(quote):
+            data |= {mark for mark in sentence.marks if self._is_number(mark, before)}
+            data |= {" ".join(pair) for pair in itertools.pairwise(sentence.tokens) if self._is_datum(pair, before)}
+        marks = dict.fromkeys((mark for sentence in sentences(quote) for mark in sentence.marks), before)
+        for product in self._told(marks):
+            traits = [mark for mark in self._said(product.traits, marks) if self._splits(mark, before)]
+            if _weight(traits, product.traits) >= FIRM:
+                data.update(traits)
+            data.update(mark for mark in self._said(product.names, marks) if mark.startswith("~"))
+        return frozenset(data)
 
     def grounded_words(self, quote: str, before: int) -> frozenset[str]:
-        """Longer words and numbers of `quote` that spans before `before` returned; the query's own words count too."""
-        said = {token for token in tokenise(quote) if len(token) >= 4 or token[0].isdigit()}
-        return frozenset(token for token in said - _NO_DATA if self.tokens.get(token, before) < before)
+        """Telling words and exact numbers of `quote` that spans before `before` returned; the query's own words count
+        too. Two are needed where only the program's calls returned them, or a great many products came back."""
+        said = {
+            mark for sentence in sentences(quote) for mark in sentence.marks if self.tokens.get(mark, before) < before
+        }
+        if (self.are_many or said <= self.of_program) and sum(
+            GRAM if is_gram(token) else WORD for token in said
+        ) < FIRM:
+            return frozenset()
+        return frozenset(said)
 
     def weighs_two(self, passages: Iterable[Passage]) -> bool:
-        """True when the passages mean two returned products, each by something the other lacks."""
-        said = [(frozenset(tokenise(text)), before) for text, before in passages]
-        meant = (
-            product.marks & frozenset().union(*(words for words, before in said if product.span < before))
-            for product in self.products
+        """True when the passages, in words of their own, mean two returned products: whichever product one takes, they
+        say something of another that this one lacks. Or when a sentence tells "the first" and "the other" apart by
+        what one returned product has and another lacks."""
+        told: dict[str, int] = {}
+        own = 0
+        is_contrast = False
+        for text, before in passages:
+            said = sentences(text)
+            told.update((mark, max(before, told.get(mark, 0))) for sentence in said for mark in sentence.marks)
+            is_about = [not self.holders.keys().isdisjoint(sentence.marks) for sentence in said]
+            own += sum(
+                self._own_pairs(sentence)
+                for place, sentence in enumerate(said)
+                if any(is_about[max(0, place - 1) : place + 2])
+            )
+            is_contrast = is_contrast or self._contrasts(said, before)
+        return own >= _OWN_PAIRS_MIN and (is_contrast or self._names_two(told))
+
+    def _names_two(self, marks: Marks) -> bool:
+        named = [(frozenset(self._said(product.names, marks)), product) for product in self._told(marks)]
+        meant = [(said, product) for said, product in named if _weight(said, product.names) >= self._least(product)]
+        if not any(_weight(said, product.names) >= self._most(product) for said, product in meant):
+            return False
+        first, _ = min(meant, key=lambda one: len(one[0]))
+        places = {place for mark in first for place in self.holders.get(mark, ())}
+        rivals = [frozenset(self._said(self.products[place].names, marks)) for place in places]
+        return all(
+            any(_weight(said - rival, product.names) >= self._least(product) for said, product in meant)
+            for rival in rivals
         )
-        told = set(marks for marks in meant if marks)
-        whole = [marks for marks in told if not any(marks < other for other in told)]  # a part names the same product
-        return any(one - other and other - one for one, other in itertools.combinations(whole, 2))
 
-    def _is_returned(self, token: str, before: int) -> bool:
-        return token not in self.known and self.tokens.get(token, before) < before
+    def _is_sure(self, product: ReturnedProduct) -> bool:
+        """Whether one word means it: the model looked for it, and few products came back."""
+        return product.is_found_by_model and not self.are_many
 
-    def _is_datum(self, pair: tuple[str, str], before: int) -> bool:
-        return _NO_DATA.isdisjoint(pair) and not self.known.issuperset(pair) and self.pairs.get(pair, before) < before
+    def _least(self, product: ReturnedProduct) -> int:
+        """How much has to be said of a product that is compared."""
+        return GRAM if self._is_sure(product) else WORD
+
+    def _most(self, product: ReturnedProduct) -> int:
+        """How much has to be said of one of those that are compared."""
+        return GRAM if self._is_sure(product) else WORD + GRAM
+
+    def _contrasts(self, said: Sequence[Sentence], before: int) -> bool:
+        for place, sentence in enumerate(said):
+            if not sentence.is_first and not sentence.is_other:
+                continue
+            near = said[max(0, place - 1) : place + 2]
+            is_placed = any(one.is_first for one in near) and any(one.is_other for one in near)
+            marks = dict.fromkeys(sentence.marks, before)
+            for product in self._told(marks):
+                names = self._said(product.names, marks)
+                traits = [mark for mark in self._said(product.traits, marks) if self._splits(mark, before)]
+                is_named = sentence.is_other and _weight(names, product.names) >= self._most(product)
+                if (is_placed or is_named) and _weight(traits, product.traits) >= WORD:
+                    return True
+        return False
+
+    def _told(self, marks: Marks) -> Iterator[ReturnedProduct]:
+        """Products that some mark may mean."""
+        return (self.products[place] for place in {place for mark in marks for place in self.holders.get(mark, ())})
+
+    def _said(self, marks: Mapping[str, tuple[int, int]], said: Marks) -> list[str]:
+        return [mark for mark, (_, number) in marks.items() if number < said.get(mark, 0) and self._is_rare(mark)]
+
+    def _is_rare(self, mark: str) -> bool:
+        return mark[0] == "=" or self.spread[mark] <= _HOLDERS_MAX
+
+    def _splits(self, mark: str, before: int) -> bool:
+        """Some returned product has it and some other lacks it."""
+        return self.spread[mark] < bisect_left(self.returned, before)
+
+    def _own_pairs(self, sentence: Sentence) -> int:
+        """Adjacent words that stand so in no result, one of them in no product's fields."""
+        return sum(
+            pair not in self.pairs and any(token not in self.fields and not token[0].isdecimal() for token in pair)
+            for pair in itertools.pairwise(sentence.tokens)
+        )
+
+    def _is_number(self, token: str, before: int) -> bool:
+        return token[0].isdecimal() and token not in self.known and self.tokens.get(token, before) < before
+
+    def _is_datum(self, pair: Pair, before: int) -> bool:
+        if self.pairs.get(pair, before) >= before or any(map(says_nothing, pair)) or self.known.issuperset(pair):
+            return False
+        everyday = sum(map(is_everyday, pair))
+        is_short = any(not is_telling(token) for token in pair) if is_gram(pair[0]) else not any(map(_is_solid, pair))
+        is_sure = not self.are_many and self.fields.issuperset(pair) and self.of_program.isdisjoint(pair)
+        return not is_short and everyday <= is_sure
 
 
 def evidence_of(trace: RenderedTrace) -> Evidence:
-    """Everything the tools of a trace returned. A tool's error message is no evidence, and neither is what a result
-    repeats of its own call's arguments: only products are the catalogue's words whoever named them first."""
-    tokens: dict[str, int] = {}
-    pairs: dict[tuple[str, str], int] = {}
-    products: dict[str, ReturnedProduct] = {}
-    known = frozenset(token for span in trace.spans if span.kind == "query" for token in tokenise(span.whole))
-    asked: frozenset[str] = frozenset()
+    """Everything the tools of a trace returned, as far as its completions say it."""
+    reading = _Reading(trace)
     for span in trace.spans:
         if span.kind == "call":
-            asked = frozenset(tokenise(span.whole))
-        if span.kind != "result" or span.is_error:
-            continue
-        shown = tuple(_products_in(span.whole))
-        for product in shown:
-            found = _returned(product, span.number, known)
-            before = products.get(found.product_id, found)
-            products[found.product_id] = msgspec.structs.replace(before, marks=before.marks | found.marks)
-            said = tokenise(orjson.dumps(product).decode())
-            _note(tokens, pairs, said, span.number, frozenset())
+            reading.called(span)
+        elif span.kind == "result" and not span.is_error:
+            reading.returned(span)
+    return reading.evidence()
+
+
+class _Reading:
+    """Evidence in the making, span by span."""
+
+    def __init__(self, trace: RenderedTrace) -> None:
+        said = [one for span in trace.spans if span.kind == "completion" for one in sentences(span.content)]
+        self._wanted = frozenset(mark for sentence in said for mark in sentence.marks)
+        self._wanted_pairs = frozenset(pair for sentence in said for pair in itertools.pairwise(sentence.tokens))
+        self._known = frozenset(
+            mark
+            for span in trace.spans
+            if span.kind == "query"
+            for sentence in sentences(span.whole)
+            for mark in sentence.marks
+        )
+        self._planted = trace.planted
+        self._asked: frozenset[str] = frozenset()
+        self._is_models = True
+        self._tokens: dict[str, int] = {}
+        self._pairs: dict[Pair, int] = {}
+        self._by_model: set[str] = set()
+        self._fields: set[str] = set()
+        self._products: dict[str, ReturnedProduct] = {}
+        self._spans: list[int] = []
+
+    def called(self, span: Span) -> None:
+        """Remember whose call it is, and what it says."""
+        self._asked = frozenset(tokenise(span.whole))
+        self._is_models = span.emitter == "llm"
+
+    def returned(self, span: Span) -> None:
+        """Note what a result says."""
+        for record in products_in(span.whole):
+            known = self._known | self._planted
+            found = read_product(record, span.number, known, self._wanted, is_models=self._is_models)
+            before = self._products.get(found.product_id)
+            if before is None:
+                self._spans.append(span.number)
+            self._products[found.product_id] = before.joined(found) if before else found
+            self._fields.update(token for token in fields_of(record) if token in self._wanted)
+            self._note(tokenise(orjson.dumps(record).decode()), span.number, frozenset())
         for text in _told(span):
-            _note(tokens, pairs, tokenise(text), span.number, asked)
-    return Evidence(tokens, pairs, known, tuple(products.values()))
+            self._note(tokenise(text), span.number, self._asked)
+
+    def evidence(self) -> Evidence:
+        """What was noted."""
+        products = tuple(one for one in self._products.values() if one.names or one.traits)
+        holders: dict[str, list[int]] = {}
+        for place, product in enumerate(products):
+            for mark in {*product.names, *product.traits}:
+                holders.setdefault(mark, []).append(place)
+        return Evidence(
+            tokens=self._tokens,
+            pairs=self._pairs,
+            of_program=frozenset(self._tokens) - self._by_model,
+            known=self._known,
+            fields=frozenset(self._fields),
+            products=products,
+            holders={mark: tuple(places[:_HOLDERS_MAX]) for mark, places in holders.items()},
+            spread={mark: len(places) for mark, places in holders.items()},
+            returned=self._spans,
+        )
+
+    def _note(self, said: tuple[str, ...], number: int, asked: Collection[str]) -> None:
+        for token in said:
+            if token in self._wanted and token not in asked and token not in self._planted and _is_solid(token):
+                self._tokens.setdefault(token, number)
+                if self._is_models:
+                    self._by_model.add(token)
+        for pair in itertools.pairwise(said):
+            if pair in self._wanted_pairs and not any(token in asked or token in self._planted for token in pair):
+                self._pairs.setdefault(pair, number)
 
 
 def _told(span: Span) -> Iterator[str]:
-    """What a result tells beside its products: the values of a JSON object, never its field names, its error sentence
-    or what a tool always says; all of a result in another form."""
+    """What a result tells: the values of a JSON object, never its field names, its error sentence or what a tool always
+    says; all of a result in another form."""
     try:
         waiting = [orjson.loads(span.whole)]
     except orjson.JSONDecodeError:
@@ -151,71 +270,9 @@ def _told(span: Span) -> Iterator[str]:
             yield str(value)
 
 
-def _note(
-    tokens: dict[str, int],
-    pairs: dict[tuple[str, str], int],
-    said: tuple[str, ...],
-    number: int,
-    asked: frozenset[str],
-) -> None:
-    for token in said:
-        if token not in asked:
-            tokens.setdefault(token, number)
-    for pair in _pairs(said):
-        if asked.isdisjoint(pair):
-            pairs.setdefault(pair, number)
+def _weight(marks: Iterable[str], weights: Mapping[str, tuple[int, int]]) -> int:
+    return sum(weights[mark][0] for mark in marks)
 
 
-def _products_in(result: str) -> Iterator[dict[str, object]]:
-    """The product records in a result, at any depth; none in a result that is not JSON."""
-    try:
-        waiting = [orjson.loads(result)]
-    except orjson.JSONDecodeError:
-        return
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            if isinstance(value.get("product_id"), str | int):
-                yield value
-                continue
-            waiting += value.values()
-        elif isinstance(value, list):
-            waiting += reversed(value)
-
-
-def _returned(product: dict[str, object], number: int, known: frozenset[str]) -> ReturnedProduct:
-    product_id = str(product["product_id"])
-    price = [token for token in tokenise(str(product.get("price", ""))) if len(token) >= _PRICE_CHARS]
-    title = (token for token in tokenise(str(product.get("title", ""))) if _names_a_product(token))
-    return ReturnedProduct(product_id, number, frozenset((*tokenise(product_id), *price, *title)) - known)
-
-
-def _names_a_product(token: str) -> bool:
-    return len(token) >= _TITLE_CHARS and token not in _ORDINARY and token not in _NO_DATA
-
-
-def tokenise(text: str) -> tuple[str, ...]:
-    """Words and numbers, lower case, without accents and in plain digits. Numbers lose thousands separators and zero
-    decimals, in either notation: `1,299.00` and `1.299,00` are `1299`."""
-    folded = unicodedata.normalize("NFKD", text.lower())
-    bare = folded if folded.isascii() else "".join(c for c in folded if not unicodedata.combining(c))
-    return tuple(_plain(token) for token in _TOKEN.findall(bare))
-
-
-def _is_telling(token: str) -> bool:
-    return token[0].isdigit() and sum(c.isdigit() for c in token) >= _DIGITS_MIN
-
-
-def _plain(token: str) -> str:
-    if not token[0].isdigit():
-        return token
-    if not token.isascii():
-        token = "".join(str(unicodedata.decimal(c)) if c.isdecimal() else c for c in token)
-    if _CONTINENTAL.fullmatch(token):
-        token = token.replace(".", "").replace(",", ".")
-    plain = re.sub(r",(?=\d{3}\b)", "", token)
-    return plain.rstrip("0").rstrip(".") if "." in plain else plain
-
-
-def _pairs(tokens: tuple[str, ...]) -> Iterable[tuple[str, str]]:
-    return itertools.pairwise(tokens)
+def _is_solid(token: str) -> bool:
+    return is_exact(token) if token[0].isdecimal() else is_telling(token)

@@ -18,6 +18,7 @@ from harness.trace import Completion, Emitter, EvaluationBody, Event, FailedComp
 from harness.wording import Words
 from judge.echo import NO_ECHO, Echo, echoes_of
 from judge.neutral import neutral_name, neutral_text
+from judge.planted import planted_words
 
 SpanKind = Literal["query", "completion", "call", "result", "refused"]
 
@@ -64,6 +65,7 @@ class RenderedTrace(msgspec.Struct, frozen=True, kw_only=True):
     body_sha256: str
     spans: tuple[Span, ...]
     text: str
+    planted: frozenset[str] = frozenset()  # tokens that the program said before anybody else, never shown
 
 
 def render(body: EvaluationBody, caps: RenderCaps = DEFAULT_CAPS) -> RenderedTrace:
@@ -75,7 +77,12 @@ def render(body: EvaluationBody, caps: RenderCaps = DEFAULT_CAPS) -> RenderedTra
         if len(spans) >= caps.spans:
             break
     shown = tuple(spans[: caps.spans])
-    return RenderedTrace(body_sha256=body.body_hash(), spans=shown, text=BETWEEN.join(map(span_text, shown)))
+    return RenderedTrace(
+        body_sha256=body.body_hash(),
+        spans=shown,
+        text=BETWEEN.join(map(span_text, shown)),
+        planted=planted_words(body),
+    )
 
 
 def shown_bytes(event: Event, caps: RenderCaps = DEFAULT_CAPS) -> int:
