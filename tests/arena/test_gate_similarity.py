@@ -110,7 +110,7 @@ HIDING = {  # a second program in a place that a reader could take for a wrapper
     "emptied_loop": "{second}\n\n\n{first_with}for _a in (second(problem),):\n        pass",
     "else_of_a_turn": "{second}\n\n\n{first_with}for _a in (0,):\n        pass\n    else:\n        second(problem)",
     "finally": "{second}\n\n\n{first_with}try:\n        pass\n    finally:\n        second(problem)",
-    "context": "{second}\n\n\nimport contextlib\n\n\n{first_with}with contextlib.nullcontext(second(problem)):\n        pass",
+    "context": "{second}\nimport contextlib\n\n\n{first_with}with contextlib.nullcontext(second(problem)):\n        pass",
     "own_context": "{second}\n\n\nclass contextlib:\n    nullcontext = second\n\n\n"
     "{first_with}with contextlib.nullcontext(problem):\n        pass",
 }
@@ -146,7 +146,7 @@ def test_no_code_that_could_run_hides_in_a_wrapper(place: str) -> None:
     ],
 )
 def test_what_does_something_else_is_other_code(one: str, other: str) -> None:
-    made = [make_sketch(f"def agent_main(x, y, z):\n    return {text}").code_sha256 for text in (one, other)]
+    made = [make_sketch(f"def agent_main(x, y, z):\n    return x, y, z, {text}").code_sha256 for text in (one, other)]
     assert made[0] != made[1]
 
 
@@ -241,27 +241,39 @@ def test_what_three_owners_share_is_common() -> None:
     assert _similar(_report(own[3], *others)) == set()
 
 
+def _near(index: int) -> str:
+    """A near copy unlike the others: its texts are other ones."""
+    return NEAR[1](REACT, random.Random(0)).replace("Now: ", f"Now {index}: ")
+
+
 def test_copies_do_not_make_their_own_source_common() -> None:
     victim = make_neighbour(_author("victim", 1), REACT)
-    held = [
-        make_neighbour(_author(f"sybil{index}", 2 + index), NEAR[1](REACT, random.Random(index))) for index in range(4)
-    ]
-    sources = sources_of([victim, *held], np.zeros(0, dtype=np.uint64), RULES)
-    assert sources == ["hotkey-victim"] * 5
-    assert _similar(_report(NEAR[1](REACT, random.Random(9)), victim, *held)) == {"similarity"}
-    assert _similar(_report(NEAR[1](REACT, random.Random(9)), *reversed(held), victim)) == {"similarity"}
+    held = [make_neighbour(_author(f"sybil{index}", 2 + index), _near(index)) for index in range(4)]
+    assert sources_of([victim, *held], np.zeros(0, dtype=np.uint64), RULES) == ["hotkey-victim"] * 5
+    assert _similar(_report(_near(9), victim, *held)) == {"similarity"}
+    assert _similar(_report(_near(9), *reversed(held), victim)) == {"similarity"}
+
+
+def test_strangers_are_sources_of_their_own() -> None:
+    agents = [make_neighbour(_author(f"a{index}", index), _agent(index)) for index in range(1, 4)]
+    names = ["difflib", "fractions", "textwrap"]
+    agents += [make_neighbour(_author(name, 10), _library(name)) for name in names]
+    found = sources_of(agents, np.zeros(0, dtype=np.uint64), RULES)
+    assert found[3:] == [f"hotkey-{name}" for name in names]
+    assert found[0] == "hotkey-a1"
 
 
 def test_who_copies_an_agent_gets_no_hold_on_its_next_version() -> None:
     mine = _author("mine2", 10, miner_hotkey="me")
     first = make_neighbour(_author("mine1", 1, miner_hotkey="me"), REACT)
-    copy = make_neighbour(_author("copy", 5), NEAR[1](REACT, random.Random(1)))
+    copy = make_neighbour(_author("copy", 5), _near(1))
     stranger = make_neighbour(_author("new", 6), _agent(1))
-    assert _similar(_report(NEAR[1](REACT, random.Random(2)), first, copy, author=mine)) == set()
-    assert _similar(_report(NEAR[1](REACT, random.Random(2)), copy, author=mine)) == {"similarity"}
+    assert _similar(_report(_near(2), first, copy, author=mine)) == set()
+    assert _similar(_report(REACT, first, make_neighbour(_author("copy", 5), REACT), author=mine)) == set()
+    assert _similar(_report(_near(2), copy, author=mine)) == {"similarity"}
     assert _similar(_report(_agent(1), first, stranger, author=mine)) == {"copy"}
     late = make_neighbour(_author("mine1", 7, miner_hotkey="me"), REACT)  # a thief's own copy is no ground
-    assert _similar(_report(NEAR[1](REACT, random.Random(2)), late, copy, author=mine)) == {"similarity"}
+    assert _similar(_report(_near(2), late, copy, author=mine)) == {"similarity"}
 
 
 def test_nobody_owns_an_idiom() -> None:
