@@ -110,7 +110,8 @@ HIDING = {  # a second program in a place that a reader could take for a wrapper
     "emptied_loop": "{second}\n\n\n{first_with}for _a in (second(problem),):\n        pass",
     "else_of_a_turn": "{second}\n\n\n{first_with}for _a in (0,):\n        pass\n    else:\n        second(problem)",
     "finally": "{second}\n\n\n{first_with}try:\n        pass\n    finally:\n        second(problem)",
-    "context": "{second}\nimport contextlib\n\n\n{first_with}with contextlib.nullcontext(second(problem)):\n        pass",
+    "context": "{second}\nimport contextlib\n\n\n"
+    "{first_with}with contextlib.nullcontext(second(problem)):\n        pass",
     "own_context": "{second}\n\n\nclass contextlib:\n    nullcontext = second\n\n\n"
     "{first_with}with contextlib.nullcontext(problem):\n        pass",
 }
@@ -182,6 +183,10 @@ def test_a_deep_nest_of_wrappers_is_read_in_the_policys_depth() -> None:
         nested = f"({nested},)[0]"
     report = _report(f"def agent_main(problem):\n    return {nested}\n")
     assert "depth" not in rules_met(report)
+    branches = "".join(
+        f"    if problem == {index}:\n        return 1\n    else:\n        x = 2\n" for index in range(3_000)
+    )
+    assert len(make_sketch(f"def agent_main(problem):\n{branches}").code_sha256) == 64
 
 
 def test_strangers_share_little() -> None:

@@ -109,10 +109,12 @@ def _branch(statement: ast.If) -> Block:
 def _without_else(block: Block) -> Block:
     """`else` after a jump is what follows."""
     made: Block = []
-    for place, statement in enumerate(block):
+    rest = list(reversed(block))
+    while rest:
+        statement = rest.pop()
         if isinstance(statement, ast.If) and statement.orelse and isinstance(statement.body[-1], _JUMPS):
-            after = _without_else([*statement.orelse, *block[place + 1 :]])
-            return [*made, ast.If(test=statement.test, body=statement.body, orelse=[]), *after]
+            rest += reversed(statement.orelse)
+            statement = ast.If(test=statement.test, body=statement.body, orelse=[])
         made.append(statement)
     return made
 
