@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from arena.gate.isolation import inspect_isolated
 from arena.gate.report import GateReport
-from arena.gate.similarity import Author, Neighbour
+from arena.gate.rules import RULES_VERSION
+from arena.gate.similarity import Neighbour
 from arena.gate.sketch import Sketch, make_sketch
 from arena.policy import AdmissionRules
 from arena.race.field import FieldStanding
@@ -25,6 +26,7 @@ from arena.store.port import StoredSubmission, SubmissionState
 from arena.submissions.inbox import AgreedStanding, Inbox
 from arena.submissions.neighbours import Neighbourhood, commitment_order, hashes_before, neighbourhood
 from neurons.node import Node
+from neurons.ownership import Ownership
 from neurons.race_log import QUALIFYING, RaceLog
 from problems.errors import ArenaError
 
@@ -41,6 +43,7 @@ class Admissions:
 
     def __init__(self, node: Node, qualifying: RaceLog) -> None:
         self._node, self._qualifying = node, qualifying
+        self._ownership = Ownership(node)
         self._sketches: dict[str, Sketch] = {}  # by agent version id
         self._held: frozenset[str] | None = None  # agents under review at the last look; None: look at everything
         self._not_before_ms = 0
@@ -53,10 +56,12 @@ class Admissions:
         self, subject: Subject, source: str, stored: Iterable[StoredSubmission]
     ) -> tuple[GateReport, Neighbourhood]:
         """The gate's report on a source, beside what was committed before it. Raises ArenaError V2004."""
-        around = neighbourhood(subject, _comparable(stored))
-        neighbours = tuple([await self._neighbour(other) for other in around.others])
+        reveals = await self._ownership.reveals()
+        around = neighbourhood(subject, _comparable(stored), reveals)
+        neighbours = tuple([await self._neighbour(other, other in around.winners) for other in around.others])
+        author = await self._ownership.author(subject)
         report = await asyncio.to_thread(
-            inspect_isolated, source, self._node.policy.gate, self._node.knowledge, neighbours, _author(subject)
+            inspect_isolated, source, self._node.policy.gate, self._node.knowledge, neighbours, author
         )
         return report, around
 
@@ -91,12 +96,12 @@ class Admissions:
         """One pass over all submissions, in the order of commitments; False where something changed or is left."""
         await self._qualifying.refresh()
         stored = await self._node.store.submissions()
-        known = _comparable(stored)
-        hashes = hashes_before(known)
+        known, reveals = _comparable(stored), await self._ownership.reveals()
+        hashes = hashes_before(known, reveals)
         left, is_whole = AGAIN_A_TURN, True
         for each in sorted(stored, key=lambda each: commitment_order(each.subject)):
             word = self._qualifying.own_word(each.subject)
-            if self._is_due(each, word, known, hashes):
+            if self._is_due(each, word, known, hashes, reveals):
                 left -= 1
                 is_whole &= left >= 0 and not await self._inspect_again(each, word, stored, block)
             elif word is not None:
@@ -104,7 +109,12 @@ class Admissions:
         return is_whole
 
     def _is_due(
-        self, each: StoredSubmission, word: GateWord | None, known: list[Subject], hashes: dict[str, str]
+        self,
+        each: StoredSubmission,
+        word: GateWord | None,
+        known: list[Subject],
+        hashes: dict[str, str],
+        reveals: dict[str, int],
     ) -> bool:
         """Whether nothing was said of a submission yet, or under other rules or beside others than now."""
         if word is None or (each.state, word.said.outcome) == ("rejected", "accept"):
@@ -112,7 +122,7 @@ class Admissions:
         if each.state == "unqualified" or (each.state, word.said.outcome) == ("rejected", "reject"):
             return False
         said = (word.said.policy_sha256, word.said.knowledge_sha256, word.said.neighbours_sha256)
-        before = hashes.get(each.subject.agent_version_id) or neighbourhood(each.subject, known).sha256
+        before = hashes.get(each.subject.agent_version_id) or neighbourhood(each.subject, known, reveals).sha256
         return said != (self._node.policy.policy_sha256, self._node.knowledge.inputs_sha256, before)
 
     async def _inspect_again(
@@ -197,21 +207,14 @@ class Admissions:
             neighbours_sha256=around.sha256,
         )
 
-    async def _neighbour(self, subject: Subject) -> Neighbour:
+    async def _neighbour(self, subject: Subject, is_winner: bool) -> Neighbour:
         """An agent as the similarity rule sees it; it was parsed in the gate's own process before."""
         agent = subject.agent_version_id
         if agent not in self._sketches:
             source = await self._node.store.source(agent) or ""
             self._sketches[agent] = await asyncio.to_thread(make_sketch, source)
-        return Neighbour(author=_author(subject), sketch=self._sketches[agent])
-
-
-def _author(subject: Subject) -> Author:
-    return Author(
-        agent_version_id=subject.agent_version_id,
-        miner_hotkey=subject.miner_hotkey,
-        commitment_block=subject.commitment_block,
-    )
+        author = await self._ownership.author(subject)
+        return Neighbour(author=author, sketch=self._sketches[agent], is_winner=is_winner)
 
 
 def read_report(submission: StoredSubmission) -> GateReport | None:
@@ -225,7 +228,10 @@ def held_until(report: GateReport | None, subject: Subject, rules: AdmissionRule
 
 
 def shown_report(report: GateReport) -> GateReport:
-    """A report as its miner sees it: whom it is like, how much and where stays closed, as the other's source may be."""
+    """A report as its miner sees it. These rules say nothing about another agent before both are public; of a report
+    under earlier ones, whom the agent is like, how much and where stays closed."""
+    if report.rules_version == RULES_VERSION:
+        return report
     findings = (replace(each, line=0, detail="") if each.rule in LIKENESS else each for each in report.findings)
     return replace(report, findings=tuple(findings))
 

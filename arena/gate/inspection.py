@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from arena.gate.capabilities import capability_findings
 from arena.gate.knowledge import GateKnowledge
 from arena.gate.literals import collect_literals, literal_findings
-from arena.gate.report import Finding, GateReport, make_report
+from arena.gate.report import Finding, GateReport, finding, make_report
 from arena.gate.rules import RULES_VERSION
 from arena.gate.similarity import Author, Neighbour, inputs_hash, similarity_findings
-from arena.gate.sketch import sketch_nodes
+from arena.gate.sketch import make_sketch
 from arena.gate.source import parse, read_text
 from arena.gate.tables import table_findings
 from arena.gate.texts import text_findings
@@ -59,6 +59,8 @@ def _findings(
     found += literal_findings(nodes, literals, rules)
     found += text_findings(literals)
     found += table_findings(nodes, text, literals, rules, knowledge)
-    if neighbours:
-        found += similarity_findings(sketch_nodes(nodes), author, neighbours, knowledge.baseline, rules)
-    return found
+    try:
+        sketch = make_sketch(text)  # also without neighbours: what is accepted here can be a neighbour
+    except ValueError as error:
+        return [*found, finding("depth", 0, str(error))]
+    return found + similarity_findings(sketch, author, neighbours, knowledge.baseline, rules)

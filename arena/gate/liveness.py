@@ -101,19 +101,19 @@ class LiveCode:
                 is_called_unseen = statement.name.startswith("__") and statement.name.endswith("__")
                 is_root = statement.name == ENTRY or is_called_unseen or bool(statement.decorator_list)
                 return None if is_root else {statement.name}
-            case ast.Assign(targets=targets, value=value) if _is_pure(value):
+            case ast.Assign(targets=targets, value=value) if is_pure(value):
                 return self._roots(targets, value)
-            case ast.AnnAssign(target=target, value=value) if value is None or _is_pure(value):
+            case ast.AnnAssign(target=target, value=value) if value is None or is_pure(value):
                 return self._roots([target], value)
-            case ast.AugAssign(target=target, value=value) if _is_pure(value):
+            case ast.AugAssign(target=target, value=value) if is_pure(value):
                 return self._roots([target], value)
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)), args=arguments, keywords=named)):
                 is_own = name in self._assigned and name not in self._parameters
-                is_quiet = is_own and all(map(_is_pure, [*arguments, *(keyword.value for keyword in named)]))
+                is_quiet = is_own and all(map(is_pure, [*arguments, *(keyword.value for keyword in named)]))
                 return {name} if is_quiet else None
-            case ast.Expr(value=value) if _is_pure(value):
+            case ast.Expr(value=value) if is_pure(value):
                 return set()
-            case ast.Assert(test=test) if _truth(test):
+            case ast.Assert(test=test) if truth(test):
                 return set()
         return None
 
@@ -180,14 +180,14 @@ def _chosen(statement: ast.stmt) -> Block | None:
     """What a branch on a constant runs; None for every other statement."""
     match statement:
         case ast.If(test=test, body=body, orelse=orelse):
-            truth = _truth(test)
-            return None if truth is None else body if truth else orelse
-        case ast.While(test=test, orelse=orelse) if _truth(test) is False:
+            known = truth(test)
+            return None if known is None else body if known else orelse
+        case ast.While(test=test, orelse=orelse) if truth(test) is False:
             return orelse
     return None
 
 
-def _truth(test: ast.expr) -> bool | None:
+def truth(test: ast.expr) -> bool | None:
     """The truth of an expression of constants, or None when it isn't one."""
     match test:
         case ast.Constant(value=value):
@@ -195,14 +195,18 @@ def _truth(test: ast.expr) -> bool | None:
         case ast.List(elts=[]) | ast.Tuple(elts=[]) | ast.Dict(keys=[]):
             return False
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            truth = _truth(operand)
-            return None if truth is None else not truth
+            inner = truth(operand)
+            return None if inner is None else not inner
         case ast.BoolOp(op=operator, values=values):
-            truths = [_truth(value) for value in values]
+            truths = [truth(value) for value in values]
             decisive = isinstance(operator, ast.Or)
             return decisive if decisive in truths else None if None in truths else not decisive
         case ast.Compare(left=ast.Constant(value=left), ops=[operator], comparators=[ast.Constant(value=right)]):
             return _compared(left, type(operator), right)
+        case ast.Compare(
+            ops=[ast.In() | ast.NotIn() as operator], comparators=[ast.List(elts=[]) | ast.Tuple(elts=[])]
+        ):
+            return isinstance(operator, ast.NotIn) if is_pure(test.left) else None
         case ast.Name(id="TYPE_CHECKING"):
             return False
     return None
@@ -215,7 +219,7 @@ def _compared(left: object, operator: type[ast.cmpop], right: object) -> bool | 
     return {**outcomes, ">": left > right, ">=": left >= right}[_COMPARED[operator]]
 
 
-def _is_pure(value: ast.expr) -> bool:
+def is_pure(value: ast.expr) -> bool:
     """Whether computing it changes nothing: no call but of a pure builtin, no await, yield or `:=`."""
     for node in ast.walk(value):
         if isinstance(node, _ACTIVE):

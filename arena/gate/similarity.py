@@ -1,9 +1,10 @@
 """Whose code it is: a file against the agents committed before it, as a pure function of sketches and commitments.
 
 The owner of code is whoever committed it first on chain. What the published agents and the revealed winners contain
-belongs to nobody, nor does what three owners have in common; an owner's own versions are no matter. Equal code is
-rejected, a near copy is held, and neither names the other agent before both are public. Less than a stated remnant of
-phrases claims nothing, so nobody can own an idiom.
+belongs to nobody, nor does what three sources have in common: an agent that is like an earlier one counts as that one's
+owner's, so copies make nothing common. An owner's own versions are no matter, and who copies them gets no hold on later
+ones. Equal code is rejected, a near copy is held, and neither names the other agent before both are public. Less than a
+stated remnant of phrases claims nothing, so nobody can own an idiom.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from arena.gate.report import Finding, finding
 from arena.gate.sketch import Phrases, Sketch, make_sketch
@@ -74,23 +76,32 @@ def similarity_findings(
 ) -> list[Finding]:
     """At most one finding: on the first committed agent that has equal code, else on the first that is a near copy.
 
-    Without an author (a miner's desk) every neighbour counts as committed earlier by somebody else.
+    Without an author (a miner's desk) every neighbour counts as committed earlier by somebody else. What the author
+    committed before another did is the author's: who copies an agent gets no hold on its next version.
     """
     earlier = _earlier(author, neighbours)
+    own = [other for other in earlier if author is not None and author.is_owner_of(other.author)]
+    others = [other for other in earlier if author is None or not author.is_owner_of(other.author)]
     minimum = max(1, rules.remnant_phrases)
-    if len(_without(sketch.phrases, published)) < minimum or not earlier:
+    if len(_without(sketch.phrases, published)) < minimum or not others:
         return []
-    for other in earlier:
+    for other in others:
         if other.sketch.code_sha256 == sketch.code_sha256:
+            if any(mine.sketch.code_sha256 == sketch.code_sha256 for mine in _before(own, other)):
+                break  # the author's own code, which the other handed in again
             return [finding("copy", 0, _named("equal code", author, other))]
     winners = [other.sketch.phrases for other in neighbours if other.is_winner]
-    free = np.unique(np.concatenate([published, *winners, _common(earlier)]))
-    ours = _without(sketch.phrases, free)
-    for other in earlier:
-        theirs = other.sketch.phrases
-        if (len(ours) < minimum and len(theirs) < minimum) or not _is_candidate(ours, theirs, free, rules):
+    free = np.unique(np.concatenate([published, *winners]))
+    free = np.unique(np.concatenate([free, _common(earlier, free, rules)]))
+    known, held = free, 0
+    for other in others:
+        before = _before(own, other)
+        if len(before) > held:
+            known, held = np.unique(np.concatenate([free, *(mine.sketch.phrases for mine in before)])), len(before)
+        ours, theirs = _without(sketch.phrases, known), other.sketch.phrases
+        if (len(ours) < minimum and len(theirs) < minimum) or not _is_candidate(ours, theirs, known, rules):
             continue
-        share = shared_e4(ours, _without(theirs, free), minimum)
+        share = shared_e4(ours, _without(theirs, known), minimum)
         if share >= max(1, rules.similarity_review_e4):
             return [finding("similarity", 0, _named(f"{share / 100:.0f} % shared", author, other))]
     return []
@@ -122,22 +133,64 @@ def _row(author: Author, other: Neighbour | None) -> str:
 
 
 def _earlier(author: Author | None, neighbours: Sequence[Neighbour]) -> list[Neighbour]:
-    others = sorted(neighbours, key=lambda other: other.author.place)
-    if author is None:
-        return others
-    return [other for other in others if other.author.place < author.place and not author.is_owner_of(other.author)]
+    """What was committed before, in that order."""
+    ordered = sorted(neighbours, key=lambda other: other.author.place)
+    return ordered if author is None else [other for other in ordered if other.author.place < author.place]
 
 
-def _common(earlier: Sequence[Neighbour]) -> Phrases:
-    """Phrases of at least `COMMON_OWNERS` different owners."""
-    of_owner: dict[str, list[Phrases]] = {}
-    for other in earlier:
-        of_owner.setdefault(other.author.owner, []).append(other.sketch.phrases)
-    if len(of_owner) < COMMON_OWNERS:
+def _before(own: Sequence[Neighbour], other: Neighbour) -> list[Neighbour]:
+    return [mine for mine in own if mine.author.place < other.author.place]
+
+
+def _common(earlier: Sequence[Neighbour], free: Phrases, rules: GateRules) -> Phrases:
+    """Phrases of at least `COMMON_OWNERS` different sources of code."""
+    of_source: dict[str, list[Phrases]] = {}
+    for other, source in zip(earlier, sources_of(earlier, free, rules), strict=True):
+        of_source.setdefault(source, []).append(other.sketch.phrases)
+    if len(of_source) < COMMON_OWNERS:
         return _NOTHING
-    once = [np.unique(np.concatenate(parts)) for parts in of_owner.values()]
+    once = [np.unique(np.concatenate(parts)) for parts in of_source.values()]
     phrases, counts = np.unique(np.concatenate(once), return_counts=True)
     return np.asarray(phrases[counts >= COMMON_OWNERS])
+
+
+def sources_of(ordered: Sequence[Neighbour], free: Phrases, rules: GateRules) -> list[str]:
+    """Whose code each agent is, in the order of commitments: its owner's, or that of the first earlier agent of another
+    owner which it is like, by the measure that holds an agent. So copies never make their own source common.
+
+    Counts the shared phrases of all pairs at once; the cost is that of the pairs that share something.
+    """
+    minimum, least = max(1, rules.remnant_phrases), max(1, rules.similarity_review_e4)
+    left = [_without(other.sketch.phrases, free) for other in ordered]
+    sizes = np.array([len(phrases) for phrases in left], dtype=np.int64)
+    agents = np.repeat(np.arange(len(ordered)), sizes)
+    _, numbers = np.unique(np.concatenate([_NOTHING, *left]), return_inverse=True)
+    by_phrase = np.argsort(numbers, kind="stable")
+    starts = np.searchsorted(numbers[by_phrase], np.arange(int(numbers.max(initial=-1)) + 2))
+    holders, ends = agents[by_phrase], np.cumsum(sizes)
+    found: list[str] = []
+    for place, other in enumerate(ordered):
+        source = other.author.owner
+        mine = numbers[ends[place] - sizes[place] : ends[place]]
+        shared = np.bincount(_holders(mine, starts, holders), minlength=len(ordered))[:place]
+        is_near = shared * 10_000 >= np.minimum(sizes[place], sizes[:place]) * least
+        for rival in map(int, np.flatnonzero(is_near)):
+            sides = (int(side) for side in (sizes[place], sizes[rival]) if side >= minimum)
+            share = max((int(shared[rival]) * 10_000 // side for side in sides), default=0)
+            if share >= least and not other.author.is_owner_of(ordered[rival].author):
+                source = found[rival]
+                break
+        found.append(source)
+    return found
+
+
+def _holders(
+    mine: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], holders: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """The agents that hold each of these phrases, one after the other."""
+    counts = starts[mine + 1] - starts[mine]
+    places = np.arange(int(counts.sum())) + np.repeat(starts[mine] - (np.cumsum(counts) - counts), counts)
+    return np.asarray(holders[places])
 
 
 def _is_candidate(ours: Phrases, theirs: Phrases, free: Phrases, rules: GateRules) -> bool:

@@ -12,6 +12,7 @@ import ast
 import builtins
 import functools
 import hashlib
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arena.gate.liveness import LiveCode, child_blocks, headers
-from arena.gate.source import preorder
+from arena.gate.normal_form.program import normal_form
 
 Phrases = npt.NDArray[np.uint64]
 
@@ -41,13 +42,14 @@ class Sketch(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 def make_sketch(source: str) -> Sketch:
     """The sketch of a source. Raises ValueError when it does not parse."""
     try:
-        return sketch_nodes(preorder(ast.parse(source))[0])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a doubtful escape sequence is the miner's business
+            return _sketch(normal_form(ast.parse(source)))
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError(f"not a parsable source: {error}") from error
 
 
-def sketch_nodes(nodes: Sequence[ast.AST]) -> Sketch:
-    """The sketch of a parsed file: its nodes in pre-order."""
+def _sketch(nodes: Sequence[ast.AST]) -> Sketch:
     reader = _Reader(nodes)
     parts: list[str] = []
     kinds: list[int] = []

@@ -242,7 +242,7 @@ class GateRecord(msgspec.Struct, frozen=True, kw_only=True, tag="gate", tag_fiel
     hold: Hold = ""  # of a review: what it was held for
     rules_version: str = ""
     knowledge_sha256: str = ""  # catalogue ids, known texts and published agents that it was compared with
-    neighbours_sha256: str = ""  # the submissions of other hotkeys that were committed earlier
+    neighbours_sha256: str = ""  # the submissions committed earlier, and the winners revealed by then
 
 
 Payload = EvaluationRecord | VerdictRecord | AttemptRecord | SettlementRecord | ReleaseRecord | GateRecord

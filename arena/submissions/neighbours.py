@@ -7,19 +7,21 @@ hash says which they were.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from arena.records.model import Subject
 
 _DOMAIN = b"agent-arena/neighbours/1\n"
+_NO_REVEALS: Mapping[str, int] = {}
 
 
 class Neighbourhood(msgspec.Struct, frozen=True, kw_only=True):
-    """The submissions of other hotkeys committed before one. `sha256` is over all that were committed before it."""
+    """The submissions committed before one, and which of them were revealed winners by then. `sha256` is over both."""
 
     others: tuple[Subject, ...]
+    winners: tuple[Subject, ...] = ()
     sha256: str
 
 
@@ -28,21 +30,32 @@ def commitment_order(subject: Subject) -> tuple[int, str]:
     return subject.commitment_block, subject.agent_version_id
 
 
-def hashes_before(subjects: Iterable[Subject]) -> dict[str, str]:
-    """By agent version: the hash over what was committed before it."""
+def hashes_before(subjects: Iterable[Subject], reveals: Mapping[str, int] = _NO_REVEALS) -> dict[str, str]:
+    """By agent version: the hash over what was committed before it. `reveals` are the blocks at which the sources of
+    winners opened, by agent version: those that had opened by its commitment stand in its hash."""
     digest, found = hashlib.sha256(_DOMAIN), {}
     for subject in sorted(subjects, key=commitment_order):
-        found[subject.agent_version_id] = digest.copy().hexdigest()
+        opened = digest.copy()
+        for agent in sorted(agent for agent, block in reveals.items() if block <= subject.commitment_block):
+            opened.update(f"winner {agent}\n".encode())
+        found[subject.agent_version_id] = opened.hexdigest()
         digest.update(f"{subject.commitment_block} {subject.agent_version_id}\n".encode())
     return found
 
 
-def neighbourhood(subject: Subject, known: Iterable[Subject]) -> Neighbourhood:
-    """What a submission is compared with, of those that are known; itself and its hotkey's own are none of them."""
+def neighbourhood(
+    subject: Subject, known: Iterable[Subject], reveals: Mapping[str, int] = _NO_REVEALS
+) -> Neighbourhood:
+    """What a submission is compared with, of those that are known: itself is none of them. Its owner's own versions are
+    told apart by the rule (`arena.gate.similarity`), which has to know what they held first."""
     agent = subject.agent_version_id
     all_known = [*(each for each in known if each.agent_version_id != agent), subject]
-    earlier = sorted(
-        (each for each in all_known if commitment_order(each) < commitment_order(subject)), key=commitment_order
+    others = tuple(
+        sorted((each for each in all_known if commitment_order(each) < commitment_order(subject)), key=commitment_order)
     )
-    others = tuple(each for each in earlier if each.miner_hotkey != subject.miner_hotkey)
-    return Neighbourhood(others=others, sha256=hashes_before([*earlier, subject])[agent])
+    by_now = {name for name, block in reveals.items() if block <= subject.commitment_block}
+    return Neighbourhood(
+        others=others,
+        winners=tuple(each for each in others if each.agent_version_id in by_now),
+        sha256=hashes_before([*others, subject], reveals)[agent],
+    )

@@ -14,14 +14,15 @@ import pytest
 from arena.gate.inspection import inspect
 from arena.gate.knowledge import make_knowledge
 from arena.gate.report import GateReport
-from arena.gate.similarity import Author, Neighbour, make_neighbour, shared_e4
+from arena.gate.similarity import Author, Neighbour, make_neighbour, shared_e4, sources_of
 from arena.gate.sketch import make_sketch
 from harness.agents.registry import reference_agents
 from tests.arena.gate_disguises import EQUAL, NEAR, Disguise
 from tests.arena.gate_stand import END, RULES, knowledge, rules_met
+from tests.arena.gate_wrappers import WRAPPERS
 
 REACT = (Path(__file__).parents[1] / "harness" / "sn15_react_agent.py").read_text(encoding="utf-8")
-GOLDEN = 8984142191631976230  # the phrases of the source below, folded by exclusive or
+GOLDEN = 2762012103159273402  # the phrases of the source below, folded by exclusive or
 
 
 def _agent(seed: int) -> str:
@@ -85,8 +86,107 @@ def test_a_copy_in_another_disguise_is_found(base: str, disguise: Disguise) -> N
     assert _similar(_report(disguise(BASES[base], random.Random(7)), first))
 
 
+@pytest.mark.parametrize("wrap", WRAPPERS, ids=lambda wrap: wrap.__name__)
+def test_a_copy_in_wrappers_is_found(wrap: Disguise) -> None:
+    for base in ("react", "first"):
+        first = make_neighbour(_author("first", 5), BASES[base])
+        assert _similar(_report(wrap(BASES[base], random.Random(7)), first)), base
+
+
 def test_there_are_enough_disguises() -> None:
-    assert len(EQUAL) + len(NEAR) >= 10
+    assert len(EQUAL) + len(NEAR) >= 10 and len(WRAPPERS) >= 20
+
+
+HIDING = {  # a second program in a place that a reader could take for a wrapper: it must stay visible
+    "own_str": "def str(problem):\n    return second(problem)\n\n\n{second}\n\n\n{first}",
+    "own_len_in_dead_looking_code": "def len(x):\n    second(x)\n    return x\n\n\n{second}\n\n\n{first_with}"
+    "_a = len(problem)",
+    "walrus_in_display": "{second}\n\n\n{first_with}_a = [kept := second, 0][1]\n    kept(problem)",
+    "unread_result": "{second}\n\n\n{first_with}_a = second(problem)",
+    "beside_the_chosen": "{second}\n\n\n{first_with}_a = (second(problem), 0)[1]",
+    "argument_nobody_uses": "{second}\n\n\ndef none_(a):\n    return 0\n\n\n{first_with}_a = none_(second(problem))",
+    "both_branches": "{second}\n\n\n{first_with}_a = 1 if second(problem) else 1",
+    "operand": "{second}\n\n\n{first_with}_a = second(problem) and None",
+    "emptied_loop": "{second}\n\n\n{first_with}for _a in (second(problem),):\n        pass",
+    "else_of_a_turn": "{second}\n\n\n{first_with}for _a in (0,):\n        pass\n    else:\n        second(problem)",
+    "finally": "{second}\n\n\n{first_with}try:\n        pass\n    finally:\n        second(problem)",
+    "context": "{second}\nimport contextlib\n\n\n"
+    "{first_with}with contextlib.nullcontext(second(problem)):\n        pass",
+    "own_context": "{second}\n\n\nclass contextlib:\n    nullcontext = second\n\n\n"
+    "{first_with}with contextlib.nullcontext(problem):\n        pass",
+}
+
+
+@pytest.mark.parametrize("place", HIDING)
+def test_no_code_that_could_run_hides_in_a_wrapper(place: str) -> None:
+    second = _agent(2).replace("step_", "other_").replace("def agent_main", "def second")
+    head, _, body = _agent(1).partition("def agent_main(problem):\n")
+    entry = f"{head}def agent_main(problem):\n    "
+    call = f"{head}def agent_main(problem):\n    str(problem)\n{body}"
+    source = HIDING[place].format(second=second, first=call, first_with=entry) + (
+        "" if place == "own_str" else f"\n{body}"
+    )
+    ast.parse(source)
+    assert _similar(_report(source, make_neighbour(_author("second", 5), _agent(2)))) == {"similarity"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("x if y else z", "x if z else y"),
+        ("x + 1", "x + 0"),
+        ("f'{x:>3}'", "f'{x}'"),
+        ("x[1:]", "x[:]"),
+        ("(x, y)[0]", "(x, y)[1]"),
+        ("x or y", "x"),
+        ("{0: x, 1: y}[1]", "{0: x, 1: y}[0]"),
+        ("(lambda a, b: a)(x, y)", "(lambda a, b: b)(x, y)"),
+        ("x < y", "x <= y"),
+        ("'%s %d' % (x, y)", "'%d %s' % (y, x)"),
+        ("not x", "x"),
+    ],
+)
+def test_what_does_something_else_is_other_code(one: str, other: str) -> None:
+    made = [make_sketch(f"def agent_main(x, y, z):\n    return x, y, z, {text}").code_sha256 for text in (one, other)]
+    assert made[0] != made[1]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("return 'a' + str(x) + 'b'", "return '{}{}b'.format('a', x)"),
+        ("return 'a' + str(x) + 'b'", "return 'a%sb' % x"),
+        ("return x > y", "return y < x"),
+        ("if not x:\n        return y\n    else:\n        return z", "return z if x else y"),
+        ("t = x.a\n    u = t(y)\n    return u", "return x.a(y)"),
+        ("t = x.a()\n    t = t(y)\n    return t", "return x.a()(y)"),
+        (
+            "out = []\n    for a in x:\n        if a:\n            out.append(a.b)\n    return out",
+            "return [a.b for a in x if a]",
+        ),
+        ("while True:\n        if x():\n            break\n        y()", "while not x():\n        y()"),
+        ("if x:\n        if y:\n            z()", "if x and y:\n        z()"),
+        ("a, b = x, y\n    z(b, a, b)", "b = y\n    a = x\n    z(b, a, b)"),
+        ("x = x + y()\n    z(x, x)", "x += y()\n    z(x, x)"),
+        ("return getattr(x, 'a')", "return x.a"),
+        ("return x < y < z", "return x < y and y < z"),
+    ],
+)
+def test_two_ways_to_write_one_thing_are_equal_code(one: str, other: str) -> None:
+    made = [make_sketch(f"def agent_main(x, y, z):\n    {text}").code_sha256 for text in (one, other)]
+    assert made[0] == made[1]
+
+
+def test_a_deep_nest_of_wrappers_is_read_in_the_policys_depth() -> None:
+    nested = "problem"
+    for _ in range(40):
+        nested = f"({nested},)[0]"
+    report = _report(f"def agent_main(problem):\n    return {nested}\n")
+    assert "depth" not in rules_met(report)
+    branches = "".join(
+        f"    if problem == {index}:\n        return 1\n    else:\n        x = 2\n" for index in range(3_000)
+    )
+    assert len(make_sketch(f"def agent_main(problem):\n{branches}").code_sha256) == 64
 
 
 def test_strangers_share_little() -> None:
@@ -144,6 +244,41 @@ def test_what_three_owners_share_is_common() -> None:
     assert _similar(_report(REACT, *sisters)) == {"similarity"}
     assert _similar(_report(REACT, *others)) == set()
     assert _similar(_report(own[3], *others)) == set()
+
+
+def _near(index: int) -> str:
+    """A near copy unlike the others: its texts are other ones."""
+    return NEAR[1](REACT, random.Random(0)).replace("Now: ", f"Now {index}: ")
+
+
+def test_copies_do_not_make_their_own_source_common() -> None:
+    victim = make_neighbour(_author("victim", 1), REACT)
+    held = [make_neighbour(_author(f"sybil{index}", 2 + index), _near(index)) for index in range(4)]
+    assert sources_of([victim, *held], np.zeros(0, dtype=np.uint64), RULES) == ["hotkey-victim"] * 5
+    assert _similar(_report(_near(9), victim, *held)) == {"similarity"}
+    assert _similar(_report(_near(9), *reversed(held), victim)) == {"similarity"}
+
+
+def test_strangers_are_sources_of_their_own() -> None:
+    agents = [make_neighbour(_author(f"a{index}", index), _agent(index)) for index in range(1, 4)]
+    names = ["difflib", "fractions", "textwrap"]
+    agents += [make_neighbour(_author(name, 10), _library(name)) for name in names]
+    found = sources_of(agents, np.zeros(0, dtype=np.uint64), RULES)
+    assert found[3:] == [f"hotkey-{name}" for name in names]
+    assert found[0] == "hotkey-a1"
+
+
+def test_who_copies_an_agent_gets_no_hold_on_its_next_version() -> None:
+    mine = _author("mine2", 10, miner_hotkey="me")
+    first = make_neighbour(_author("mine1", 1, miner_hotkey="me"), REACT)
+    copy = make_neighbour(_author("copy", 5), _near(1))
+    stranger = make_neighbour(_author("new", 6), _agent(1))
+    assert _similar(_report(_near(2), first, copy, author=mine)) == set()
+    assert _similar(_report(REACT, first, make_neighbour(_author("copy", 5), REACT), author=mine)) == set()
+    assert _similar(_report(_near(2), copy, author=mine)) == {"similarity"}
+    assert _similar(_report(_agent(1), first, stranger, author=mine)) == {"copy"}
+    late = make_neighbour(_author("mine1", 7, miner_hotkey="me"), REACT)  # a thief's own copy is no ground
+    assert _similar(_report(_near(2), late, copy, author=mine)) == {"similarity"}
 
 
 def test_nobody_owns_an_idiom() -> None:
@@ -227,7 +362,7 @@ def test_other_values_are_other_code() -> None:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("def f(a, b):\n    c = a\n    return c, a", "def f(a, b):\n    c = a\n    return a, c"),
+        ("def f(a, b):\n    c = a()\n    return c, a", "def f(a, b):\n    c = a()\n    return a, c"),
         ("print(1, end='x')", "print(1, sep='x')"),
         ("def f(a):\n    return a.x", "def f(a):\n    return a.y"),
     ],

@@ -213,10 +213,10 @@ def test_a_validator_that_begins_late_or_misses_sources_changes_nothing():
     assert agreed(logs | {"val-c": newcomer.log}, miners) == agreed(logs, miners, permitted=NAMES[:3]) == ids(GOOD)
 
 
-def test_neighbours_are_those_of_other_hotkeys_committed_before():
+def test_neighbours_are_those_committed_before():
     own = submission("near", "older", 90)
     around = neighbourhood(NEAR, [*MINERS, own])
-    assert around.others == (GOOD, WEAK, EVIL, UNSAFE, COPY)
+    assert around.others == (own, GOOD, WEAK, EVIL, UNSAFE, COPY)
     assert around.sha256 == hashes_before([*MINERS, own])[NEAR.agent_version_id]
     assert around.sha256 != neighbourhood(NEAR, list(MINERS)).sha256
     same_block = replace(GOOD, commitment_block=NEAR.commitment_block)
@@ -379,3 +379,13 @@ def test_honest_validators_fix_one_field_whatever_liars_say_show_and_anchor(hone
 
 def test_the_policy_hash_that_words_name_is_the_races():
     assert said(GOOD, "accept").policy_sha256 == stand.hash_of(RULES) == RULES.policy_sha256
+
+
+def test_a_winner_revealed_by_the_commitment_is_told_apart_and_stands_in_the_hash():
+    winner, at = GOOD.agent_version_id, NEAR.commitment_block
+    plain = neighbourhood(NEAR, MINERS)
+    for block, winners in ((at - 1, (GOOD,)), (at, (GOOD,)), (at + 1, ())):
+        around = neighbourhood(NEAR, MINERS, {winner: block})
+        assert (around.winners, around.others) == (winners, plain.others)
+        assert (around.sha256 != plain.sha256) is bool(winners)
+        assert around.sha256 == hashes_before(MINERS, {winner: block})[NEAR.agent_version_id]

@@ -13,8 +13,9 @@ from arena.chain.keys import generate_signer
 from arena.chain.port import Signer
 from arena.gate.knowledge import make_knowledge
 from arena.policies import PAPER
+from arena.race.schedule import embargo_ends_ms
 from arena.records.body import decode_content
-from arena.records.model import GateRecord, Subject
+from arena.records.model import GateRecord, RaceInputs, SettlementRecord, Subject
 from arena.store.port import StoredSubmission
 from arena.submissions.model import SignedSubmission, make_submission
 from neurons.admission import Admissions
@@ -200,3 +201,85 @@ async def test_a_policy_by_which_each_decides_alone_says_nothing(desk):
     assert await words(desk) == [] and await state(desk, made) == "accepted"
     await Admissions(node, RaceLog(desk.store, QUALIFYING)).turn()
     assert await words(desk) == []
+
+
+async def test_versions_of_one_coldkey_are_no_copies_of_each_other(desk, monkeypatch):
+    intake = restart(desk)
+    first, second, thief = [await commit(desk, name, LONG) for name in ("first", "second", "thief")]
+    metagraph, asked = desk.chain.metagraph, []
+
+    async def with_coldkeys(block=None):
+        asked.append(block)
+        found = await metagraph(block)
+        shared = {first.hotkey: "the owner's", second.hotkey: "the owner's"}
+        neurons = tuple(replace(each, coldkey=shared.get(each.hotkey, each.hotkey)) for each in found.neurons)
+        return replace(found, neurons=neurons)
+
+    monkeypatch.setattr(desk.chain, "metagraph", with_coldkeys)
+    for made in (first, second, thief):
+        desk.inbox.put(made)
+    await turns(intake)
+    assert [await state(desk, made) for made in (first, second, thief)] == ["accepted", "accepted", "rejected"]
+    blocks = {each.subject.commitment_block for each in await words(desk)}
+    assert blocks <= set(asked)  # each owner is the one at the commitment, whatever the chain says today
+
+
+async def test_a_winners_code_is_free_from_the_block_at_which_its_embargo_ended(desk):
+    intake = restart(desk)
+    winner = await commit(desk, "winner", LONG)
+    desk.inbox.put(winner)
+    await turns(intake, 2)
+    early = await commit(desk, "early", LONG.replace("Ended with", "It ended with"))
+    closes_ms = desk.time.ms
+    await desk.node.sequencer.append([_promotion(winner, closes_ms)])
+    desk.time.ms = embargo_ends_ms(closes_ms, RULES.embargo)
+    desk.time.pass_s(5)
+    built_on = await commit(desk, "built-on", LONG.replace("Ended with", "So it ended with"))
+    again = await commit(desk, "again", f"{LONG}\n# again\n")
+    for made in (early, built_on, again):
+        desk.inbox.put(made)
+    await turns(restart(desk), 4)
+    states = [await state(desk, made) for made in (early, built_on, again)]
+    assert states == ["review", "accepted", "rejected"]
+    words_on = [(await words(desk, made.agent_version_id))[-1] for made in (early, built_on)]
+    assert words_on[0].neighbours_sha256 != words_on[1].neighbours_sha256
+    said = len(await words(desk))
+    await turns(restart(desk))  # another process reads the same reveals and finds nothing to say
+    assert len(await words(desk)) == said
+
+
+def _promotion(made: SignedSubmission, closes_ms: int) -> SettlementRecord:
+    inputs = RaceInputs(
+        policy="{}",
+        problem_ids=(),
+        closes_ms=closes_ms,
+        field=(),
+        validators=(),
+        neurons=(),
+        incumbent=None,
+        history=(),
+        eliminated=(),
+        logs=(),
+        beacon_network="",
+        beacon_signature="",
+        undrawn_why="",
+    )
+    return SettlementRecord(
+        race_id="race-000001",
+        policy_sha256=RULES.policy_sha256,
+        closing_block=1,
+        settling_block=2,
+        beacon_round=0,
+        seed="",
+        batch_sha256="",
+        record_set_sha256="",
+        drawn=(),
+        void=(),
+        state="settled",
+        standings=(),
+        top_agent_version_id=made.agent_version_id,
+        is_promotion=True,
+        uids=(),
+        weights_u16=(),
+        inputs=inputs,
+    )
