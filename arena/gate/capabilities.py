@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from arena.gate.classes import FIELD, FIELDS, HELD_AS_VALUES, ClassUses, class_of
-from arena.gate.codings import call_findings
+from arena.gate.codings import call_findings, is_text_type
 from arena.gate.folding import fold
 from arena.gate.modules import MODULES
 from arena.gate.report import Finding, finding
@@ -122,6 +122,10 @@ class _Walk:
                 yield finding("import", node.lineno, f"{base.module}.{meaning.part}")
             elif node not in self._judged:
                 yield from _value(meaning, node.lineno)
+        if is_module and isinstance(node.ctx, ast.Store | ast.Del):
+            yield finding("dynamic-attribute", node.lineno, f"{node.attr} of a module replaced")
+        if node.attr == "decode" and node not in self._judged and is_text_type(node.value, self.scopes):
+            yield finding("codec", node.lineno, "decode as a value")
         is_str = base == Meaning("", "str") and node.attr in _FORMATS
         if is_str and node not in self._judged:
             yield finding("dynamic-attribute", node.lineno, f"str.{node.attr} as a value")
@@ -134,6 +138,8 @@ class _Walk:
         if isinstance(node.func, ast.Name) and node.func.id in ("input",):
             yield finding("builtin", node.lineno, node.func.id)
         self._classes.call(node)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "decode":
+            self._judged.add(node.func)
         yield from call_findings(node, self.scopes, is_codec_only=self._is_codec_only)
         meaning = self.scopes.meaning(node.func)
         if meaning is None:

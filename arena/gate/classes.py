@@ -29,6 +29,7 @@ HELD_AS_VALUES = TYPES | METACLASSES | ENUMS | TUPLE_MAKERS | {DATACLASS, FIELD,
 _READING_BACK = frozenset({"signature", "fields", "field"})  # what hands annotations on
 _DISPLAYS = (ast.Constant, ast.JoinedStr, ast.List, ast.Dict, ast.Set, ast.Tuple, ast.ListComp, ast.DictComp)
 _MADE_BY = frozenset({"bytes", "dict", "float", "frozenset", "int", "list", "repr", "set", "sorted", "str", "tuple"})
+_MAKING = frozenset({"__call__", "__class__", "__new__"})
 _KEYS_OF = frozenset({"frozenset", "list", "set", "sorted", "tuple"})
 _DUMPS_OPTIONS = frozenset({"allow_nan", "ensure_ascii", "indent", "separators", "skipkeys", "sort_keys"})
 
@@ -63,7 +64,7 @@ class ClassUses:
     def excuse(self, node: ast.AST) -> Iterable[Finding]:
         """Marks the parts of one node that use a class fairly."""
         match node:
-            case ast.Attribute(value=value, attr=name) if name != "__class__":
+            case ast.Attribute(value=value, attr=name) if name not in _MAKING:
                 self._tell(value, with_attributes=False)
             case ast.Compare():
                 self._compare(node)
@@ -84,7 +85,7 @@ class ClassUses:
     def call(self, node: ast.Call) -> None:
         """A call that tells of its arguments, or that makes another of the same class."""
         scopes, called = self._scopes, node.func
-        name = called.id if isinstance(called, ast.Name) and scopes.is_certain(called) else ""
+        name = self._builtin(called)
         if name in TELLING_BUILTINS:
             for argument in node.args:
                 self._tell_each(argument, with_types=name in ("isinstance", "issubclass"))
@@ -136,8 +137,7 @@ class ClassUses:
         for name in node.kwd_attrs:
             if name.startswith("__"):
                 yield finding("dynamic-attribute", node.lineno, f"{name} of a value by a pattern")
-        is_builtin = isinstance(node.cls, ast.Name) and node.cls.id in MATCHED_BUILTINS
-        if not node.patterns or (is_builtin and self._scopes.is_certain(node.cls)):
+        if not node.patterns or self._builtin(node.cls) in MATCHED_BUILTINS:
             return
         own = self._scopes.only_class(node.cls)
         is_plain = own is not None and not own.keywords and all(map(self._is_plain_base, own.bases))
@@ -164,6 +164,11 @@ class ClassUses:
     def _meaning(self, node: ast.AST) -> tuple[str, str] | None:
         meaning = self._scopes.meaning(node)
         return (meaning.module, meaning.part) if meaning else None
+
+    def _builtin(self, node: ast.AST) -> str:
+        """The name of a builtin that a name stands for, rebound nowhere; else nothing."""
+        is_builtin = isinstance(node, ast.Name) and self._meaning(node) == ("", node.id)
+        return node.id if isinstance(node, ast.Name) and is_builtin and self._scopes.is_certain(node) else ""
 
     def _part(self, node: ast.AST) -> tuple[str, str] | None:
         """What is called, of a call."""
@@ -195,8 +200,7 @@ class ClassUses:
         return is_builtin or isinstance(node, ast.Constant) or class_of(node, self._scopes)
 
     def _is_plain_option(self, keyword: ast.keyword) -> bool:
-        is_text = isinstance(keyword.value, ast.Name) and keyword.value.id in ("repr", "str")
-        is_text = is_text and keyword.arg == "default" and self._scopes.is_certain(keyword.value)
+        is_text = keyword.arg == "default" and self._builtin(keyword.value) in ("repr", "str")
         return is_text or keyword.arg in _DUMPS_OPTIONS
 
     def _makes_no_class(self, arguments: Sequence[ast.expr]) -> bool:
@@ -204,10 +208,8 @@ class ClassUses:
         if any(isinstance(argument, ast.Starred) for argument in arguments):
             return False
         last = arguments[-1] if arguments else None
-        if isinstance(last, ast.Call) and isinstance(last.func, ast.Name):
-            is_instance = last.func.id in _MADE_BY and self._scopes.is_certain(last.func)
-        else:
-            is_instance = isinstance(last, _DISPLAYS)
+        is_made = isinstance(last, ast.Call) and self._builtin(last.func) in _MADE_BY
+        is_instance = is_made or isinstance(last, _DISPLAYS)
         return len(arguments) not in (1, 3) or (is_instance and (len(arguments) == 1 or isinstance(last, ast.Constant)))
 
     def _is_annotation_part(self, node: ast.AST) -> bool:

@@ -39,15 +39,24 @@ def call_findings(node: ast.Call, scopes: Scopes, *, is_codec_only: bool) -> Ite
     is_address = meaning is not None and meaning.module == "urllib.parse" and meaning.part in _ADDRESSES
     named = [keyword.value for keyword in node.keywords if keyword.arg == "encoding"]
     if method in _METHODS and meaning is None:
-        for argument in node.args[:1]:
-            yield from _codec(argument, node.lineno, is_surely=is_codec_only and method == "decode")
+        place = 1 if isinstance(node.func, ast.Attribute) and is_text_type(node.func.value, scopes) else 0
+        for argument in node.args[place : place + 1]:
+            yield from _codec(argument, node.lineno, is_surely=(is_codec_only and method == "decode") or place == 1)
     elif is_builtin or is_address:
         for argument in node.args[1:]:
             yield from _codec(argument, node.lineno, is_surely=is_builtin)
     elif meaning is None:
         named = [value for value in named if fold(value) is not None]
+    if any(keyword.arg is None for keyword in node.keywords) and (is_builtin or (method in _METHODS and is_codec_only)):
+        yield finding("codec", node.lineno, "options that aren't constants")
     for value in named:
         yield from _codec(value, node.lineno, is_surely=True)
+
+
+def is_text_type(node: ast.AST, scopes: Scopes) -> bool:
+    """Whether a name is `bytes`, `bytearray` or `str`, so that a method of it takes the text first."""
+    meaning = scopes.meaning(node)
+    return meaning is not None and not meaning.module and meaning.part in _BUILTINS
 
 
 def is_spoken_codec(text: str) -> bool:
