@@ -33,13 +33,19 @@ STEPS = {
     "keys mapping": "import warnings\nx=warnings.catch_warnings().__dict__.keys().mapping['_module']",
     "fields getitem": "from dataclasses import fields\ndef f(a):\n    fs=fields(a)\n    return fs.__getitem__(0)",
     "fields enumerate": "from dataclasses import fields\ndef f(a):\n    return [x for _, x in enumerate(fields(a))]",
-    "fields tuple target": "from dataclasses import fields\ndef f(a):\n    for x, *y in [fields(a)]:\n        x.name='a'",
-    "field loop setattr": "from dataclasses import fields\ndef f(a):\n    for x in fields(a):\n        setattr(x,'name','b')",
+    "fields tuple target": "from dataclasses import fields\ndef f(a):\n    for x, *y in [fields(a)]:\n"
+    "        x.name='a'",
+    "field loop setattr": "from dataclasses import fields\ndef f(a):\n    for x in fields(a):\n"
+    "        setattr(x,'name','b')",
     "field loop augassign": "from dataclasses import fields\ndef f(a):\n    for x in fields(a):\n        x.name += 'b'",
-    "field loop nonlocal": "from dataclasses import fields\ndef f(a):\n    x=None\n    def g():\n        nonlocal x\n        for x in fields(a):\n            pass\n    g()\n    return x",
-    "field loop closure": "from dataclasses import fields\ndef f(a):\n    for x in fields(a):\n        def g():\n            return x\n    return g()",
-    "field loop match": "from dataclasses import fields\ndef f(a):\n    for x in fields(a):\n        match x:\n            case y:\n                pass\n    y.name='k'",
-    "field loop with del": "from dataclasses import fields\ndef f(a):\n    return [x.name.a for x in fields(a) if (y:=x)]",
+    "field loop nonlocal": "from dataclasses import fields\ndef f(a):\n    x=None\n    def g():\n"
+    "        nonlocal x\n        for x in fields(a):\n            pass\n    g()\n    return x",
+    "field loop closure": "from dataclasses import fields\ndef f(a):\n    for x in fields(a):\n"
+    "        def g():\n            return x\n    return g()",
+    "field loop match": "from dataclasses import fields\ndef f(a):\n    for x in fields(a):\n        match x:\n"
+    "            case y:\n                pass\n    y.name='k'",
+    "field loop with del": "from dataclasses import fields\ndef f(a):\n"
+    "    return [x.name.a for x in fields(a) if (y:=x)]",
     "sys stdout buffer": "import sys\nx=sys.stdout.buffer",
     "own super": "def super():\n    return C\nclass C:\n    pass\nsuper().__setattr__",
     "own object": "class object:\n    pass\nf=object.__setattr__",
@@ -78,8 +84,10 @@ STEPS = {
     "namedtuple star": "from collections import namedtuple\ndef f(n):\n    return namedtuple(*n)",
     "namedtuple const": "from collections import namedtuple\nA=namedtuple('A','gi_frame')",
     "typed alias": "from typing import NamedTuple as T\ndef f(n):\n    return T('A', n)",
-    "match own": "class C:\n    def __init__(self): pass\ndef f(x):\n    match x:\n        case C.D(a):\n            pass",
-    "match alias": "from abc import ABC\nclass C(ABC):\n    pass\ndef f(x):\n    match x:\n        case C(a):\n            pass",
+    "match own": "class C:\n    def __init__(self): pass\ndef f(x):\n    match x:\n        case C.D(a):\n"
+    "            pass",
+    "match alias": "from abc import ABC\nclass C(ABC):\n    pass\ndef f(x):\n    match x:\n        case C(a):\n"
+    "            pass",
     "match rebound": "class C:\n    pass\nC=1\ndef f(x):\n    match x:\n        case C(a):\n            pass",
     "match setattr": "class C:\n    pass\nsetattr(C,'__match_args__',('a',))",
     "match attr": "class C:\n    pass\nC.__match_args__=('a',)",
@@ -100,7 +108,8 @@ STEPS = {
     "own str class": "class C:\n    def str(x):\n        return x\n    y = str(type(1.0.real))",
     "own str for": "for str in [1]:\n    pass\ndef f(x):\n    return str(type(x))",
     "own str match": "match 1:\n    case str:\n        pass\ndef f(x):\n    return str(type(x))",
-    "own str with": "import contextlib\nwith contextlib.nullcontext() as str:\n    pass\ndef f(x):\n    return str(type(x))",
+    "own str with": "import contextlib\nwith contextlib.nullcontext() as str:\n    pass\ndef f(x):\n"
+    "    return str(type(x))",
     "vars": "x=vars",
     "vars two": "def f(o):\n    return vars(*o)",
     "vars get": "def f(o):\n    return vars(o)['a']",
