@@ -101,7 +101,7 @@ class ClassUses:
         elif scopes.meaning(called) == Meaning("json", "dumps") and scopes.is_certain(called) and node.args:
             if attributes_of(node.args[0], scopes) and all(map(self._is_plain_option, node.keywords)):
                 self._judged.add(node.args[0])
-        elif class_of(called, scopes) and self._makes_no_class(node.args):
+        elif class_of(called, scopes) and self._makes_no_class(node):
             self._judged.add(called)
 
     def definition(self, node: ast.ClassDef) -> None:
@@ -203,14 +203,17 @@ class ClassUses:
         is_text = keyword.arg == "default" and self._builtin(keyword.value) in ("repr", "str")
         return is_text or keyword.arg in _DUMPS_OPTIONS
 
-    def _makes_no_class(self, arguments: Sequence[ast.expr]) -> bool:
-        """Whether a call of `type` with these arguments gives neither a class nor the class of one."""
+    def _makes_no_class(self, node: ast.Call) -> bool:
+        """Whether `type` called like this gives neither a class nor the class of one: `type` takes one argument alone,
+        or a name, a tuple of bases and a dict."""
+        arguments = node.args
         if any(isinstance(argument, ast.Starred) for argument in arguments):
             return False
-        last = arguments[-1] if arguments else None
-        is_made = isinstance(last, ast.Call) and self._builtin(last.func) in _MADE_BY
-        is_instance = is_made or isinstance(last, _DISPLAYS)
-        return len(arguments) not in (1, 3) or (is_instance and (len(arguments) == 1 or isinstance(last, ast.Constant)))
+        if len(arguments) == 1:
+            last = arguments[0]
+            is_made = isinstance(last, ast.Call) and self._builtin(last.func) in _MADE_BY
+            return is_made or isinstance(last, _DISPLAYS) or any(keyword.arg for keyword in node.keywords)
+        return len(arguments) != 3 or any(isinstance(argument, ast.Constant) for argument in arguments[1:])
 
     def _is_annotation_part(self, node: ast.AST) -> bool:
         """Whether part of an annotation hands nothing to code of the file's own."""

@@ -89,7 +89,7 @@ METACLASSES = {("abc", "ABCMeta"), ("enum", "EnumMeta"), ("enum", "EnumType")}
 ENUMS = {("enum", name) for name in _words("Enum IntEnum StrEnum ReprEnum Flag IntFlag")}
 TUPLE_MAKERS = {("collections", "namedtuple"), ("typing", "NamedTuple"), ("typing", "TypedDict")}
 # Builtins that tell of a class, or of an object's attributes, and hand neither on.
-TELLING_BUILTINS = _words("bool callable format hash id isinstance issubclass len print repr str")
+TELLING_BUILTINS = _words("bool callable format hasattr hash id isinstance issubclass len print repr str")
 MATCHED_BUILTINS = _words("bool bytearray bytes dict float frozenset int list set str tuple")
 
 # Dunders that lead on, when a text names one: to be handed to whatever looks things up by name.

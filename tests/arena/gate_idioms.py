@@ -65,6 +65,8 @@ IDIOMS: dict[str, str] = {
     "isinstance of type": "def f(x):\n    return isinstance(x, type) and issubclass(x, Exception)",
     "copy of the own class": "class A:\n    def __init__(self, items=(), size=0):\n        self.items = list(items)\n"
     "    def copy(self):\n        return type(self)(list(self.items), 2), self.__class__([*self.items]), type(self)()",
+    "copy of the own class with options": "class A:\n    def copy(self, a, b):\n"
+    "        return type(self)(a, size=b), self.__class__(a, None, b), hasattr(type(self), 'size')",
     "super": "class A:\n    def __init__(self, x):\n        self.x = x\nclass B(A):\n    def __init__(self, x):\n"
     "        super().__init__(x)\n        super(B, self).__init__(x)\n        A.__init__(self, x)\n"
     "class E(Exception):\n"
