@@ -72,7 +72,7 @@ MODULES: dict[str, frozenset[str]] = {
     ),
     "dataclasses": _words(
         """
-        Field FrozenInstanceError InitVar KW_ONLY MISSING asdict astuple dataclass field fields is_dataclass replace
+        FrozenInstanceError InitVar KW_ONLY MISSING asdict astuple dataclass field fields is_dataclass replace
         """
     ),
     "datetime": _words("MAXYEAR MINYEAR UTC date datetime time timedelta timezone tzinfo"),
@@ -94,8 +94,8 @@ MODULES: dict[str, frozenset[str]] = {
     "enum": _words(
         """
         CONFORM CONTINUOUS EJECT Enum EnumCheck EnumMeta EnumType Flag FlagBoundary IntEnum IntFlag KEEP NAMED_FLAGS
-        ReprEnum STRICT StrEnum UNIQUE auto member nonmember pickle_by_enum_name pickle_by_global_name property
-        unique verify
+        ReprEnum STRICT StrEnum UNIQUE auto member nonmember pickle_by_enum_name pickle_by_global_name unique
+        verify
         """
     ),
     "fractions": _words("Fraction"),
@@ -263,8 +263,8 @@ MODULES: dict[str, frozenset[str]] = {
     "io": _words("StringIO"),
     "os": _words("getenv"),
     "os.path": _words("basename dirname exists join"),
-    "sys": _words("maxsize stderr version_info"),
-    "types": _words("MappingProxyType SimpleNamespace"),
+    "sys": _words("exit maxsize platform stderr stdout version version_info"),
+    "types": _words("MappingProxyType NoneType SimpleNamespace TracebackType UnionType"),
     "urllib": _words(""),
     "concurrent": _words(""),
     "src": _words(""),

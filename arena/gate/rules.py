@@ -52,8 +52,11 @@ _ROWS = (
     _security("identifier", "reject", "names with non-ASCII characters (look-alikes)"),
     _security("import", "reject", "a module, or a part of a module, that is not on the allow-list"),
     _integrity(
-        "decoder-import", "reject", "a module that unpacks hidden data: base64, binascii, codecs, zlib, pickle, ..."
+        "decoder-import",
+        "reject",
+        "a module or codec that unpacks hidden data: base64, codecs, zlib, pickle, UTF-7, ...",
     ),
+    _integrity("codec", "review", "a text codec other than UTF-8, ASCII and Latin-1, or one that isn't a constant"),
     _security(
         "builtin",
         "reject",

@@ -7,6 +7,7 @@ name stands for the module or builtin: a module-level or class-level binding can
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -49,6 +50,8 @@ class _Scope:
         self.kind = kind
         self.parent = parent
         self.bound: set[str] = set()
+        self.bindings: Counter[str] = Counter()
+        self.classes: dict[str, list[ast.ClassDef]] = {}
         self.imported: dict[str, Meaning] = {}
         self.outer: dict[str, bool] = {}  # names declared `global` (True) or `nonlocal` (False)
 
@@ -66,8 +69,11 @@ class Scopes:
         """`nodes` are those of a whole file in pre-order."""
         self.strays: list[ast.AST] = []  # imports that make a module reachable under a name which says something else
         self._scope_of: dict[ast.AST, _Scope] = {}
+        self._module = _Scope("module", None)
+        self._escaped: set[tuple[str, _Scope]] | None = None
+        self._nodes = nodes
         if nodes:
-            self._walk([nodes[0]], _Scope("module", None))
+            self._walk([nodes[0]], self._module)
 
     def meaning(self, node: ast.AST) -> Meaning | None:
         """What a name or a chain of attributes stands for; None for the file's own things."""
@@ -75,6 +81,67 @@ class Scopes:
             base = self.meaning(node.value)
             return base.attribute(node.attr) if base else None
         return self._resolve(node.id, self._scope_of[node]) if isinstance(node, ast.Name) else None
+
+    def is_certain(self, node: ast.AST) -> bool:
+        """Whether a name or a chain of attributes stands for its module, part or builtin, rebound nowhere."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        if not isinstance(node, ast.Name) or self.meaning(node) is None:
+            return False
+        scope = self._scope_of[node]
+        return node.id not in self._module.bound and (scope.kind != "class" or node.id not in scope.bound)
+
+    def is_read_in_class(self, node: ast.Name) -> bool:
+        """Whether the class body in which a name stands reads it too."""
+        return (node.id, self._scope_of[node]) in self._escapes()
+
+    def only_class(self, node: ast.AST) -> ast.ClassDef | None:
+        """The class statement at module level that a name stands for, when nothing else binds the name."""
+        if not isinstance(node, ast.Name) or self._holder(node.id, self._scope_of[node]) is not self._module:
+            return None
+        if node.id in self._module.imported:
+            return None
+        definitions = self._module.classes.get(node.id, [])
+        return definitions[0] if len(definitions) == 1 and self._module.bindings[node.id] == 1 else None
+
+    def is_only_looked_into(self, node: ast.AST) -> bool:
+        """Whether all uses of a variable read an attribute of it, so that its value is never handed on.
+
+        Said only of variables of functions and comprehensions: those of a class or module can be reached from outside.
+        """
+        if not isinstance(node, ast.Name) or self._scope_of[node].kind == "class":
+            return False
+        holder = self._holder(node.id, self._scope_of[node])
+        return holder is not self._module and (node.id, holder) not in self._escapes()
+
+    def _escapes(self) -> set[tuple[str, _Scope]]:
+        """(name, scope) of all variables with another use than reading an attribute; all that a class body reads."""
+        if self._escaped is not None:
+            return self._escaped
+        read = {
+            node.value
+            for node in self._nodes
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node.attr != "__class__"
+        }
+        self._escaped = set()
+        for node, scope in self._scope_of.items():
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                if scope.kind == "class":
+                    self._escaped.add((node.id, scope))
+                if node not in read:
+                    self._escaped.add((node.id, self._holder(node.id, scope)))
+        return self._escaped
+
+    def _holder(self, name: str, start: _Scope) -> _Scope:
+        """The scope whose variable a name is; the module's for what nothing in a function binds."""
+        scope = start
+        while scope.parent is not None:
+            if scope.outer.get(name):
+                return self._module
+            if name in scope.bound and name not in scope.outer and scope.kind in ("function", "comprehension"):
+                return scope
+            scope = scope.parent
+        return scope
 
     def is_class_level(self, node: ast.AST) -> bool:
         """Whether a name stands directly in a class body."""
@@ -108,27 +175,42 @@ class Scopes:
                 inner = _Scope("comprehension", scope)
                 self._walk([child for child in _children(node) if child is not node.generators[0].iter], inner)
             elif isinstance(node, ast.ClassDef):
-                self._walk([*node.bases, *node.keywords, *node.decorator_list], scope)
-                inner = _Scope("class", scope)
+                self._walk(node.decorator_list, scope)
+                around = self._type_parameters(node, scope)
+                self._walk([*node.bases, *node.keywords], around)
+                inner = _Scope("class", around)
                 _declare_outer(node.body, inner)
                 self._walk(node.body, inner)
             else:
                 self._walk(list(ast.iter_child_nodes(node)), scope)
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, scope: _Scope) -> None:
-        inner = _Scope("function", scope)
+        around = self._type_parameters(node, scope)
+        inner = _Scope("function", around)
         arguments = node.args
         defaults = [default for default in [*arguments.defaults, *arguments.kw_defaults] if default is not None]
         named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         named += [extra for extra in (arguments.vararg, arguments.kwarg) if extra is not None]
         inner.bound.update(argument.arg for argument in named)
-        self._walk([*defaults, *(argument.annotation for argument in named if argument.annotation)], scope)
+        self._walk(defaults, scope)
+        self._walk([argument.annotation for argument in named if argument.annotation], around)
         if isinstance(node, ast.Lambda):
             self._walk([node.body], inner)
             return
-        self._walk([*node.decorator_list, *([node.returns] if node.returns else [])], scope)
+        self._walk(node.decorator_list, scope)
+        self._walk([node.returns] if node.returns else [], around)
         _declare_outer(node.body, inner)
         self._walk(node.body, inner)
+
+    def _type_parameters(self, node: ast.AST, scope: _Scope) -> _Scope:
+        """The scope of a definition's `[T: bound]`, which Python has from 3.12 on; without them the one around it."""
+        parameters = getattr(node, "type_params", [])
+        if not parameters:
+            return scope
+        around = _Scope("function", scope)
+        around.bound.update(parameter.name for parameter in parameters)
+        self._walk(parameters, around)
+        return around
 
     def _declare(self, node: ast.AST, scope: _Scope) -> None:
         match node:
@@ -142,6 +224,8 @@ class Scopes:
                 self._scope_of[target] = scope
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 _bind(name, scope)
+                if isinstance(node, ast.ClassDef) and scope is self._module:
+                    scope.classes.setdefault(name, []).append(node)
             case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
                 _bind(name, scope)
             case ast.MatchMapping(rest=str(name)):
@@ -183,7 +267,9 @@ def _declare_outer(statements: Sequence[ast.stmt], scope: _Scope) -> None:
 
 
 def _bind(name: str, scope: _Scope) -> None:
-    _owner(name, scope).bound.add(name)
+    owner = _owner(name, scope)
+    owner.bound.add(name)
+    owner.bindings[name] += 1
 
 
 def _owner(name: str, scope: _Scope) -> _Scope:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from arena.gate.codings import is_spoken_codec
 from arena.gate.literals import Literal
 from arena.gate.report import Finding, finding
 from arena.gate.vocabulary import FRAMES, is_refused_attribute, refused_words
 
+_CODEC_CHARS_MAX = 40
 _FIELD = re.compile(r"\{[^{}]*")
 _STEP = re.compile(r"[.\[]\s*([A-Za-z_]\w*)", re.ASCII)
 _TELLING = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})
@@ -21,6 +23,8 @@ _TELLING = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})
 def text_findings(literals: Iterable[Literal]) -> Iterator[Finding]:
     """Findings on the literals of a file, folded."""
     for literal in literals:
+        if len(literal.text) <= _CODEC_CHARS_MAX and is_spoken_codec(literal.text.decode("utf-8", "replace")):
+            yield finding("codec", literal.line, f"text that names the codec {literal.text.decode('utf-8', 'replace')}")
         if b"_" not in literal.text:
             continue
         text = literal.text.decode("utf-8", "replace")

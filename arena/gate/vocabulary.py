@@ -44,12 +44,12 @@ BUILTIN_VALUES = _words(
 # -- attributes
 DUNDERS = _words(
     """
-    __abs__ __add__ __aenter__ __aexit__ __all__ __and__ __author__ __bool__ __call__ __class__ __contains__
-    __copyright__ __credits__ __date__ __debug__ __delitem__ __doc__ __email__ __enter__ __eq__ __exit__ __file__
-    __float__ __format__ __future__ __ge__ __getitem__ __gt__ __hash__ __iadd__ __init__ __int__ __iter__ __le__
-    __len__ __license__ __lt__ __main__ __maintainer__ __missing__ __module__ __mul__ __name__ __ne__ __neg__ __new__
-    __next__ __or__ __package__ __post_init__ __qualname__ __radd__ __repr__ __reversed__ __setitem__ __slots__
-    __status__ __str__ __sub__ __truediv__ __version__
+    __abs__ __add__ __aenter__ __aexit__ __all__ __and__ __author__ __bool__ __call__ __cause__ __class__ __contains__
+    __context__ __copyright__ __credits__ __date__ __debug__ __delitem__ __doc__ __email__ __enter__ __eq__ __exit__
+    __file__ __float__ __format__ __future__ __ge__ __getitem__ __gt__ __hash__ __iadd__ __init__ __int__ __iter__
+    __le__ __len__ __license__ __lt__ __main__ __maintainer__ __missing__ __module__ __mul__ __name__ __ne__ __neg__
+    __new__ __next__ __or__ __package__ __post_init__ __qualname__ __radd__ __repr__ __reversed__ __setitem__
+    __slots__ __status__ __str__ __sub__ __traceback__ __truediv__ __version__
     """
 )
 # A class may also define these: the interpreter calls them, and none leads anywhere by itself.
@@ -60,9 +60,11 @@ DEFINED_DUNDERS = DUNDERS | _words(
     __ilshift__ __imatmul__ __imod__ __imul__ __index__ __invert__ __ior__ __ipow__ __irshift__ __isub__ __itruediv__
     __ixor__ __length_hint__ __lshift__ __matmul__ __mod__ __pos__ __pow__ __rand__ __rdivmod__ __rfloordiv__
     __rlshift__ __rmatmul__ __rmod__ __rmul__ __ror__ __round__ __rpow__ __rrshift__ __rshift__ __rsub__ __rtruediv__
-    __rxor__ __set__ __set_name__ __setattr__ __setstate__ __sizeof__ __trunc__ __xor__
+    __rxor__ __set__ __setattr__ __sizeof__ __trunc__ __xor__
     """
 )
+# These see an object's attributes, or a class before it is finished: a person looks.
+SEEING_DUNDERS = _words("__init_subclass__ __set_name__ __setstate__")
 FRAMES = _words(
     """
     _evaluate _getframe ag_await ag_code ag_frame ag_running co_code co_consts co_names co_varnames cr_await cr_code
@@ -71,7 +73,7 @@ FRAMES = _words(
     """
 )
 ATTRIBUTES = FRAMES | _words(
-    "ForwardRef _module detach environ from_callable fromhex get_type_hints meta_path mro popen"
+    "ForwardRef _convert_ _create_ _module detach environ from_callable fromhex get_type_hints meta_path mro popen"
 )
 REEXPORTS = _words(
     """
@@ -83,16 +85,22 @@ REEXPORTS = _words(
 # failed look-up names, the raw file under a text stream.
 DOUBTFUL_ATTRIBUTES = frozenset({"inspect", "io", "obj", "raw"})
 METACLASSES = {("abc", "ABCMeta"), ("enum", "EnumMeta"), ("enum", "EnumType")}
+# What makes classes whose attributes are named by texts: those must be constants.
+ENUMS = {("enum", name) for name in _words("Enum IntEnum StrEnum ReprEnum Flag IntFlag")}
+TUPLE_MAKERS = {("collections", "namedtuple"), ("typing", "NamedTuple"), ("typing", "TypedDict")}
+# Builtins that tell of a class, or of an object's attributes, and hand neither on.
+TELLING_BUILTINS = _words("bool callable format hasattr hash id isinstance issubclass len print repr str")
+MATCHED_BUILTINS = _words("bool bytearray bytes dict float frozenset int list set str tuple")
 
 # Dunders that lead on, when a text names one: to be handed to whatever looks things up by name.
 LEADING_DUNDERS = _words(
     """
-    __abstractmethods__ __annotations__ __base__ __bases__ __breakpointhook__ __build_class__ __builtins__ __cause__
-    __class_getitem__ __closure__ __code__ __context__ __dict__ __displayhook__ __excepthook__ __func__
+    __abstractmethods__ __annotations__ __base__ __bases__ __breakpointhook__ __build_class__ __builtins__
+    __class_getitem__ __closure__ __code__ __dict__ __displayhook__ __excepthook__ __func__
     __getattribute__ __globals__ __import__ __init_subclass__ __instancecheck__ __kwdefaults__ __loader__
     __match_args__ __mro__ __mro_entries__ __objclass__ __prepare__ __reduce__ __reduce_ex__ __self__ __self_class__
     __signature__ __spec__ __stderr__ __stdin__ __stdout__ __subclasscheck__ __subclasses__ __subclasshook__
-    __text_signature__ __thisclass__ __traceback__ __unraisablehook__ __wrapped__
+    __text_signature__ __thisclass__ __unraisablehook__ __wrapped__
     """
 )
 

@@ -14,11 +14,14 @@ import pytest
 
 from arena.gate.capabilities import is_known_builtin
 from arena.gate.modules import MODULES
+from tests.arena.gate_deep_routes import CODECS, DEEP_ROUTES
+from tests.arena.gate_idioms import IDIOMS, NOT_ALLOWED
 from tests.arena.gate_routes import ROUTES
 from tests.arena.gate_stand import gate
 
 ROOT = Path(__file__).parents[2]
 GUEST = ROOT / "harness" / "sandbox" / "guest"
+ALL_ROUTES = {**ROUTES, **DEEP_ROUTES}
 FORBIDDEN_NAMES = ("eval", "exec", "compile", "open", "__import__", "globals", "breakpoint", "input")
 FORBIDDEN = tuple(getattr(builtins, name) for name in FORBIDDEN_NAMES)
 
@@ -31,12 +34,13 @@ def kind(found):
     if isinstance(found, types.ModuleType): return "module"
     if isinstance(found, (types.FrameType, types.CodeType)) or found in (types.FunctionType, types.CodeType):
         return "frame or code"
+    if isinstance(found, type) and issubclass(found, type): return "class of classes"
     if found is os.environ or found is sys.modules: return "process"
     if isinstance(found, dict) and ("__builtins__" in found or "print" in found): return "namespace"
     if isinstance(found, list) and len(found) > 50 and all(isinstance(one, type) for one in found): return "classes"
     if type(found).__module__.startswith("_frozen_importlib") or inspect.isroutine(found): return "machinery"
     if isinstance(found, type) and found.__module__ in ("_io", "logging", "traceback", "concurrent.futures.process",
-        "_frozen_importlib", "_frozen_importlib_external"): return "machinery"
+        "enum", "dataclasses", "_frozen_importlib", "_frozen_importlib_external"): return "machinery"
     return "nothing: " + repr(found)[:80]
 kinds = {}
 for name, source in json.load(sys.stdin).items():
@@ -55,7 +59,7 @@ def reached(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What each program got hold of in a plain interpreter without secrets, in an empty folder."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", CONTROL],
-        input=json.dumps(ROUTES),
+        input=json.dumps(ALL_ROUTES),
         capture_output=True,
         text=True,
         timeout=60,
@@ -67,14 +71,39 @@ def reached(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return kinds
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("route", ALL_ROUTES)
 def test_a_route_that_reaches_something_is_found(route: str, reached: dict[str, str]) -> None:
     assert not reached[route].startswith("nothing"), reached[route]
-    assert gate(ROUTES[route]).outcome != "accept"
+    assert gate(ALL_ROUTES[route]).outcome != "accept"
 
 
 def test_there_are_enough_routes() -> None:
-    assert len(ROUTES) >= 80
+    assert len(ALL_ROUTES) == len(ROUTES) + len(DEEP_ROUTES) >= 200
+    assert len(IDIOMS) >= 60
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_a_codec_that_hides_a_text_is_found(name: str) -> None:
+    shown, space = CODECS[name], dict[str, object]()
+    exec(compile(shown, name, "exec"), space)  # a program of this test's own, which only decodes or encodes
+    got = space["t"]
+    text = got.decode("latin-1") if isinstance(got, bytes | bytearray) else str(got)
+    assert text not in shown
+    assert gate(shown).outcome != "accept"
+
+
+@pytest.mark.parametrize("name", IDIOMS)
+def test_an_honest_idiom_has_no_finding(name: str) -> None:
+    compile(IDIOMS[name], name, "exec")
+    assert gate(IDIOMS[name]).findings == ()
+
+
+@pytest.mark.parametrize("name", NOT_ALLOWED)
+def test_what_is_not_allowed_names_a_rule_of_access_alone(name: str) -> None:
+    assert {found.rule for found in gate(NOT_ALLOWED[name]).findings} <= {
+        *("attribute", "import", "builtin", "dynamic-attribute", "codec"),
+    }
+    assert gate(NOT_ALLOWED[name]).outcome != "accept"
 
 
 def _chains(name: str) -> list[str]:

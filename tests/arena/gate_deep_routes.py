@@ -1,0 +1,224 @@
+"""Routes that begin with allowed words: classes of classes, names chosen at run time, parts of standard classes.
+
+Each program really gets hold of a forbidden object, as `found`, or (CODECS) of a text that its source does not show.
+`_CHOSEN` is a name that no reader of the text sees; the routes stand for every way to choose one.
+"""
+
+from __future__ import annotations
+
+_FUNCTION = "def f(a=None):\n    return a\n"
+_GENERATOR = "def g():\n    yield 1\nit = g()\n"
+_BOX = "class Box:\n    def {dunder}(self, other, *more):\n        return other\n"
+_SPY = "held = []\ndef keep(x, *more):\n    held.append(x)\n    return x\n"
+
+
+def _chosen(name: str) -> str:
+    """An expression that comes to `name` without naming it."""
+    return f"''.join(chr(c - 1) for c in {[ord(character) + 1 for character in name]})"
+
+
+_BY_PATTERN = (
+    "N = " + _chosen("gi_frame") + "\n" + _GENERATOR + "{made}\nC.register(type(it))\n"
+    "match it:\n    case C(found):\n        pass"
+)
+# A field's name stands in the text that `dataclass` compiles: comparing two objects then calls `k` with `open`.
+_NAME = "k(open)"
+_RENAMED = (
+    "from dataclasses import dataclass, field, fields\nheld = []\nclass K:\n    def k(self, x):\n"
+    "        held.append(x)\n"
+    "{first}\n@dataclass(init=False, repr=False)\nclass B(A):\n    pass\nB() == B()\nfound = held[0]"
+)
+_A = "@dataclass(init=False, repr=False)\nclass A(K):\n    x: int = 1\n"
+
+DEEP_ROUTES: dict[str, str] = {
+    # -- the class of classes
+    "class of a class": "found = (1).__class__.__class__",
+    "class of a class by a name": "k = (1).__class__\nfound = k.__class__",
+    "class of a class by a call": "found = type(type(1))",
+    "class of a class by a function": "def k(x):\n    return type(x)\nfound = k(k(1))",
+    "class of a class by a method": "class C:\n    def m(self):\n        return self.__class__\nfound = C.m(int)",
+    "class of a class by its caller": "class C:\n    def m(self, x):\n        return type(self)(x)\n"
+    "found = C.m(int, int)",
+    "class of a class by a pattern": "match int:\n    case object(__class__=found):\n        pass",
+    "class of a class by getattr": "found = getattr(int, '__class__')",
+    "class of a class by attrgetter": "from operator import attrgetter\n"
+    "found = attrgetter('real.__class__.__class__')(1)",
+    "class of a class in a loop": "found = 1\nfor _ in range(2):\n    found = found.__class__",
+    "class of a class mapped": "found = list(map(lambda x: x.__class__, [int]))[0]",
+    "class made by the class of a class": "k = (1).__class__.__class__\nfound = k('C', (), {'e': k})().e",
+    "class made by ABCMeta": "from abc import ABCMeta\nfound = ABCMeta('M', (), {'t': ABCMeta}).t",
+    "class made by EnumMeta": "import enum\nfound = enum.EnumMeta",
+    "class made by a child of ABCMeta": "from abc import ABCMeta\nclass M(ABCMeta):\n    pass\n"
+    "found = M('C', (), {'m': M}).m",
+    "class made by ABCMeta's new": "from abc import ABCMeta\nfound = ABCMeta.__new__",
+    "type given to an index": _BOX.format(dunder="__getitem__") + "found = Box()[type]",
+    "type given to a class's index": _BOX.format(dunder="__class_getitem__") + "found = Box[type]",
+    "type given to an operator": _BOX.format(dunder="__or__") + "found = Box() | type",
+    "type given to a right operator": _BOX.format(dunder="__rmatmul__") + "found = type @ Box()",
+    "type given to an in-place operator": _BOX.format(dunder="__iadd__") + "found = Box()\nfound += type",
+    "type given to a comparison": _BOX.format(dunder="__eq__") + "found = Box() == type",
+    "type given to a membership test": _SPY
+    + "class Box:\n    def __contains__(self, x):\n        return keep(x)\ntype in Box()\nfound = held[0]",
+    "type given to a call": _BOX.format(dunder="__call__") + "found = Box()(type)",
+    "type given to a slice": _BOX.format(dunder="__getitem__") + "found = Box()[type:1].start",
+    "type given to an own isinstance": "def isinstance(a, b):\n    return b\nfound = isinstance(1, type)",
+    "type given to an own print": "def print(a):\n    return a\nfound = print(type(1))\nfound = type(found)",
+    "type in an annotation with an index": _BOX.format(dunder="__getitem__")
+    + _SPY
+    + "box = Box()\nx: keep(box[type])\nfound = held[0]",
+    "type in an annotation with an operator": _SPY
+    + "class Box:\n    def __or__(self, x):\n        return keep(x)\nbox = Box()\ndef f(x: box | type):\n    pass\n"
+    "found = held[0]",
+    "type in an annotation read back": "import inspect\ndef f(x: type):\n    pass\n"
+    "found = inspect.signature(f).parameters['x'].annotation",
+    "type in a field read back": "from dataclasses import dataclass, fields\n@dataclass\nclass A:\n    x: type\n"
+    "found = [f.type for f in fields(A)][0]",
+    "type of a union": "from typing import get_args\nfound = get_args(type | None)[0]",
+    "type of an alias": "from typing import get_origin\nfound = get_origin(type[int])",
+    "type of typing's alias": "from typing import Type, get_origin\nfound = get_origin(Type[int])",
+    "type called by its alias": "k = type[int]\nfound = k(int)",
+    "type by a decorator": "@type\nclass found:\n    pass",
+    "type by a with": _SPY + "class Box:\n    def __init__(self, x):\n        keep(x)\n    def __enter__(self):\n"
+    "        return held[0]\n    def __exit__(self, *a):\n        pass\nwith Box(type) as found:\n    pass",
+    "type by a module's getattr": "def __getattr__(name):\n    return type\nfound = __getattr__('x')",
+    # -- names chosen at run time
+    "pattern by a named tuple of a chosen name": _BY_PATTERN.format(
+        made="from collections import namedtuple\nfrom abc import ABCMeta\n"
+        "class C(namedtuple('B', N), metaclass=ABCMeta):\n    pass"
+    ),
+    "pattern by a typed tuple of a chosen name": _BY_PATTERN.format(
+        made="from typing import NamedTuple\nfrom abc import ABCMeta\n"
+        "class C(NamedTuple('B', [(N, int)]), metaclass=ABCMeta):\n    pass"
+    ),
+    "pattern by an enum of a chosen name": "import enum\nN = "
+    + _chosen("__match_args__")
+    + "\nE = enum.Enum('E', {'A': 1, N: ('__class__',)})\nmatch E.A:\n    case E(found):\n"
+    "        found = found.__class__",
+    "pattern by a renamed setattr": _BY_PATTERN.format(
+        made="from abc import ABCMeta\nclass C(metaclass=ABCMeta):\n    pass\n"
+        "setattr(C, " + _chosen("__match_args__") + ", (N,))"
+    ),
+    "field renamed": _RENAMED.format(first=_A + f"fields(A)[0].name = {_NAME!r}"),
+    "field renamed by setattr": _RENAMED.format(first=_A + f"setattr(fields(A)[0], 'name', {_NAME!r})"),
+    "field renamed where it is made": _RENAMED.format(
+        first="g = field(default=1)\n" + _A.replace("= 1", "= g") + f"g.name = {_NAME!r}"
+    ),
+    "field renamed by a method": _RENAMED.format(
+        first=_A + "class C:\n    def __init__(self, n):\n        self.name = n\n"
+        f"C.__init__(list(fields(A))[0], {_NAME!r})"
+    ),
+    "field renamed in a loop": _RENAMED.format(first=_A + f"for one in fields(A):\n    one.name = {_NAME!r}"),
+    "field renamed by a walrus": _RENAMED.format(first=_A + f"[two := one for one in fields(A)]\ntwo.name = {_NAME!r}"),
+    "field renamed after a loop": _RENAMED.format(
+        first=_A + f"for one in fields(A):\n    pass\ntwo = one\ntwo.name = {_NAME!r}"
+    ),
+    "field renamed through a class's name": _RENAMED.format(
+        first=_A + f"class C:\n    for one in fields(A):\n        pass\nC.one.name = {_NAME!r}"
+    ),
+    "field renamed by a function's global": _RENAMED.format(
+        first=_A + "def see():\n    global one\n    for one in fields(A):\n        pass\nsee()\n"
+        f"def turn(x):\n    x.name = {_NAME!r}\nturn(one)"
+    ),
+    "field renamed by a class body": _RENAMED.format(
+        first="kept = []\n" + _A.replace("= 1", "= field(default=1)") + f"    kept.append(x)\nkept[0].name = {_NAME!r}"
+    ),
+    "field renamed by a decorator": _RENAMED.format(
+        first="kept = []\ndef see(c):\n    kept.append(c.x)\n    return c\n"
+        + _A.replace("= 1", "= field(default=1)").replace("\nclass", "\n@see\nclass")
+        + f"kept[0].name = {_NAME!r}"
+    ),
+    "field renamed by set_name": _RENAMED.format(
+        first="kept = []\nclass See:\n    def __set_name__(self, owner, name):\n        kept.append(owner.x)\n"
+        + _A.replace("= 1", "= field(default=1)\n    see = See()")
+        + f"kept[0].name = {_NAME!r}"
+    ),
+    "field renamed by a child of Field": "from dataclasses import Field as found",
+    "field by partial": _RENAMED.format(
+        first="from functools import partial\ng = partial(field, default=1)()\n"
+        + _A.replace("= 1", "= g")
+        + f"g.name = {_NAME!r}"
+    ),
+    "fields mapped": _RENAMED.format(first=_A + f"list(map(fields, [A]))[0][0].name = {_NAME!r}"),
+    "typed dict of a chosen name": "from dataclasses import dataclass\nfrom typing import TypedDict\nheld = []\n"
+    "class K:\n    def k(self, x):\n        held.append(x)\n"
+    f"T = dataclass(init=False, repr=False)(TypedDict('T', {{{_NAME!r}: int}}))\nT.__eq__(K(), K())\nfound = held[0]"
+    "\nT.__eq__(K(), K())",
+    "attribute of an enum's property": "import enum\nfound = enum.property",
+    # -- parts of standard classes
+    "enum of a module's parts": "import enum\nE = enum.Enum._convert_('E', 'builtins', lambda n: n == 'open')\n"
+    "found = E.open.value",
+    "enum of a module's parts by its child": "from enum import IntEnum\nclass A(IntEnum):\n    pass\n"
+    "E = A._convert_('E', 'builtins', lambda n: n == 'True')\nfound = E._convert_",
+    "enum made by its own maker": "from enum import Enum\nfound = Enum._create_",
+    "state of a warnings context": "import warnings, copy\nheld = []\nclass S(warnings.catch_warnings):\n"
+    "    def __setstate__(self, state):\n        held.append(state)\ncopy.copy(S())\nfound = held[0]['_module']",
+    "attributes of a warnings context": "import warnings\nfound = warnings.catch_warnings().__dict__['_module']",
+    "vars of a warnings context": "import warnings\nfound = vars(warnings.catch_warnings())['_module']",
+    "own attributes of a foreign object": "import warnings\nclass C:\n    def d(self):\n"
+    "        return self.__dict__\n"
+    "found = C.d(warnings.catch_warnings())['_module']",
+    "attributes given to a hook": "import warnings, json\nheld = []\n"
+    "json.dumps(warnings.catch_warnings().__dict__, default=held.append)\nfound = held[0]",
+    "attributes given to an own dumps": "import warnings\nclass json:\n    def dumps(self):\n        return self\n"
+    "found = json.dumps(warnings.catch_warnings().__dict__)['_module']",
+    "attributes given to an own str": "import warnings\ndef str(x):\n    return x\n"
+    "found = str(warnings.catch_warnings().__dict__)['_module']",
+    "attributes copied": "import warnings\nfound = dict(warnings.catch_warnings().__dict__)['_module']",
+    "attributes compared": "import warnings\nclass Box:\n    def __eq__(self, other):\n        return other\n"
+    "found = (warnings.catch_warnings().__dict__ == Box())['_module']",
+    "attributes of an exception's frame": "try:\n    1 / 0\nexcept Exception as e:\n"
+    "    found = e.__traceback__.tb_next\n"
+    "    found = e.__traceback__.tb_frame",
+    "stream of the standard output": "import sys\nfound = type(sys.stdout.buffer.raw)",
+    "file class of the standard error": "import sys\ns = [sys.stderr][0]\nfound = s.buffer.raw.__class__",
+    "file class of a printed stream": "import sys\ndef f(s):\n    return s.buffer.raw\nfound = type(f(sys.stderr))",
+    "object's setattr": "found = object.__setattr__",
+    "object's setattr of a chosen name": _BY_PATTERN.format(
+        made="from abc import ABCMeta\nclass C(metaclass=ABCMeta):\n    pass\n"
+        "type.__setattr__(C, " + _chosen("__match_args__") + ", (N,))"
+    ),
+    # -- builtins replaced
+    "import function of one's own by a pattern": _SPY
+    + "D = {"
+    + _chosen("__import__")
+    + ": lambda *a: held.append(a[1])}\nmatch D:\n    case __builtins__:\n        pass\n"
+    "def f():\n    import json\nf()\nfound = held[0]",
+    "import function of one's own by a rest": _SPY
+    + "D = {"
+    + _chosen("__import__")
+    + ": lambda *a: held.append(a[1])}\nmatch D:\n    case {**__builtins__}:\n"
+    "        pass\ndef f():\n    import json\nf()\nfound = held[0]",
+    "import function of one's own by a star": _SPY
+    + "match [1]:\n    case [*__builtins__]:\n        pass\nfound = keep(open) if 0 else open",
+    "builtins by an except name": "try:\n    1 / 0\nexcept Exception as __spec__:\n"
+    "    found = __spec__.__traceback__.tb_frame",
+}
+
+# Encodings that show a reader another text than the program gets.
+CODECS: dict[str, str] = {
+    "decode": "t = b'+ADEAMgAz-'.decode('utf-7')",
+    "decode by a keyword": "t = b'+ADEAMgAz-'.decode(encoding='utf-7')",
+    "decode under an alias": "t = b'+ADEAMgAz-'.decode('u7')",
+    "decode with spaces in the name": "t = b'+ADEAMgAz-'.decode('UTF 7')",
+    "decode by a name": "k = 'utf-7'\nt = b'+ADEAMgAz-'.decode(k)",
+    "decode by a made name": "k = 'utf' + str(-7)\nt = b'+ADEAMgAz-'.decode(k)",
+    "decode by a str": "t = str(b'+ADEAMgAz-', 'utf-7')",
+    "decode by a str's keyword": "t = str(b'+ADEAMgAz-', encoding='utf-7')",
+    "decode as a value": "t = list(map(bytes.decode, [b'+ADEAMgAz-'], ['utf-7']))[0]",
+    "decode by methodcaller": "from operator import methodcaller\nt = methodcaller('decode', 'utf-7')(b'+ADEAMgAz-')",
+    "decode by getattr": "t = getattr(b'+ADEAMgAz-', 'decode')('utf_7')",
+    "decode by spread arguments": "t = b'+ADEAMgAz-'.decode(*['utf-7'])",
+    "decode by a spread keyword": "t = b'+ADEAMgAz-'.decode(**{'encoding': 'utf7'})",
+    "decode an address": "from urllib.parse import unquote\nt = unquote('%2BADEAMgAz-', encoding='utf-7')",
+    "decode a query": "from urllib.parse import parse_qs\nt = parse_qs('a=%2BADEAMgAz-', encoding='utf_7')",
+    "decode an address by position": "from urllib.parse import unquote\nt = unquote('%2BADEAMgAz-', 'utf-7')",
+    "punycode": "t = b'tda'.decode('punycode')",
+    "unicode escapes": r"t = rb'\x31\x32'.decode('unicode_escape')",
+    "raw unicode escapes": r"t = rb'\u007a'.decode('raw_unicode_escape')",
+    "host names": "t = b'xn--mnchen-3ya'.decode('idna')",
+    "punch cards": r"t = b'\xf1\xf2\xf3'.decode('cp037')",
+    "wide characters": r"t = b'1\x002\x00'.decode('utf-16-le')",
+    "encode": "t = '12+3'.encode('utf-7')",
+    "encode by bytes": "t = bytes('123', 'cp500')",
+    "encode by bytearray": "t = bytearray('123', encoding='cp500')",
+}
