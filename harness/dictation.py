@@ -11,6 +11,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 
+import msgspec
+
 from harness.callkey import CallKey
 from harness.callreader import CallReader
 from harness.emission_first import StandingCalls
@@ -23,9 +25,10 @@ _PLACES_MAX = 1_000  # of one value in one request, beyond which it counts as st
 _BREAK_CHARS = 16  # what a break counts for among foreign words
 _LOOSE, _TIGHT, _NONE = 16, 6, 2  # letters of foreign words for the call and for each value; in all, in no order
 _ALONE = 100  # letters around a call without a value of its own
-_SPLIT_CHARS = 4  # of foreign words for each word of a value that markup tore apart
+_SPLIT_CHARS = 2  # of foreign words for each word of a value that markup tore apart
 _TELLING_TOGETHER = 12  # letters and digits of several values that only together show it
 _COPULAS = frozenset(("as", "be", "being", "equal", "equals", "is", "of", "on", "one", "set", "to", "with"))
+_LINKS = frozenset(("and", "for", "or"))  # before a value of the program's own
 _BUDGET = 1 << 29  # characters searched in one episode; a place counts for many
 _PLACE_COST = 4_096
 _WORD_COST = 256  # of a stretch that is read word by word
@@ -91,6 +94,9 @@ class Dictation:
         if not spoken.leaves:
             return False
         is_free = any(map(self._is_new, spoken.leaves))
+        # the next page of a search that the model wrote is no other call
+        weighty = tuple(leaf for leaf in spoken.leaves if leaf.may_be_new)
+        original = msgspec.structs.replace(spoken, leaves=weighty or spoken.leaves)
         has_verbs = is_free or any(leaf.is_number and leaf.is_telling for leaf in spoken.leaves)
         return self._is_programs(
             lambda own, seams: (
@@ -103,8 +109,8 @@ class Dictation:
                 or self._quotes(seams, spoken)
             ),
             lambda said: (
-                self._spells(said, spoken, is_free=True)
-                or any(self._spells_verb(said, spoken, verb) for verb in spoken.verbs)
+                self._spells(said, original, is_free=True)
+                or any(self._spells_verb(said, original, verb) for verb in spoken.verbs)
             ),
         )
 
@@ -113,9 +119,15 @@ class Dictation:
         for first, last in self._hulls(passage, spoken, spoken.name):
             words = passage.words[first:last]
             foreign = _foreign(words, spoken.expected, spoken.letters + len(spoken.name))
-            is_named = is_free or all(set(parameter) <= set(words) for parameter in spoken.parameters)
-            is_first = passage.text.startswith(spoken.name, passage.offsets[first])
-            if foreign <= (_LOOSE * count if is_named else _TIGHT * count if is_first else _NONE):
+            if foreign <= (_LOOSE * count if is_free else _NONE):
+                return True
+            if all(set(parameter) <= set(words) for parameter in spoken.parameters):
+                # a signature beside the shopper's words also holds the parameters' names, before none of their values
+                is_call = self._are_announced(passage, spoken, _announcing(spoken, spoken.name), (first, last))
+                most = _LOOSE * count if is_call else _TIGHT
+            else:
+                most = _TIGHT * count if passage.text.startswith(spoken.name, passage.offsets[first]) else _NONE
+            if foreign <= most:
                 return True
         return False
 
@@ -131,7 +143,6 @@ class Dictation:
     def _quotes(self, seams: Seams, spoken: Spoken) -> bool:
         """Whether the call is spelled with values that the program quoted, each right after what announces it: its
         parameter's name, even in another paragraph than the tool's; else, in one paragraph, the tool's or a value."""
-        announcing = (*map("".join, spoken.parameters), *(leaf.text for leaf in spoken.leaves))
         for first, last in self._hulls(seams, spoken, spoken.name):
             if not seams.is_joined(first, last) or self._is_listed(seams, spoken, first):
                 continue
@@ -139,10 +150,10 @@ class Dictation:
             words = seams.words[first:last]
             foreign = _foreign(words, spoken.expected | _COPULAS, spoken.letters + len(spoken.name))
             most = _TIGHT if is_first else _NONE
-            if foreign <= most and self._are_announced(seams, spoken, (*announcing, spoken.name), (first, last)):
+            if foreign <= most and self._are_announced(seams, spoken, _announcing(spoken, spoken.name), (first, last)):
                 return True
             foreign -= _BREAK_CHARS * (Passage.BREAK in words)
-            if foreign <= most and self._are_announced(seams, spoken, announcing, (first, last)):
+            if foreign <= most and self._are_announced(seams, spoken, _announcing(spoken), (first, last)):
                 return True
         return False
 
@@ -155,26 +166,36 @@ class Dictation:
             seams.text.endswith(others, 0, start) or seams.text.startswith(others, after)
         )
 
-    def _are_announced(self, seams: Seams, spoken: Spoken, announcing: tuple[str, ...], hull: tuple[int, int]) -> bool:
+    def _are_announced(
+        self, passage: Passage, spoken: Spoken, announcing: tuple[str, ...], hull: tuple[int, int]
+    ) -> bool:
+        """Whether every value in the hull, of seams every quoted one, follows one of the words that announce it."""
         fill = STRUCTURE.union(_COPULAS, words_of(spoken.name), *spoken.parameters)
+        if not isinstance(passage, Seams):
+            fill |= _LINKS
 
         def is_announced(start: int, end: int) -> bool:
-            if not hull[0] <= start < end <= hull[1]:
-                return False
-            if not any(seams.runs[start:end]):
+            if isinstance(passage, Seams) and not any(passage.runs[start:end]):
                 return True
-            while not seams.text.endswith(announcing, 0, seams.offsets[start]):
+            while not passage.text.endswith(announcing, 0, passage.offsets[start]):
                 start -= 1
-                if start < 0 or seams.words[start] not in fill:
+                if start < 0 or passage.words[start] not in fill:
                     return False
             return True
 
-        return all(any(is_announced(*stretch) for stretch in self._stretches(seams, leaf)) for leaf in spoken.leaves)
+        return all(
+            any(is_announced(*stretch) for stretch in self._stretches(passage, leaf, *hull)) for leaf in spoken.leaves
+        )
 
-    def _stretches(self, seams: Seams, leaf: Leaf) -> Iterator[tuple[int, int]]:
-        """The value's places, as words."""
-        for place in self._places(seams, leaf) or ():
-            yield bisect_left(seams.offsets, place), bisect_left(seams.offsets, place + len(leaf.text))
+    def _stretches(self, passage: Passage, leaf: Leaf, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """The value's places, as words, between two words."""
+        places = self._places(passage, leaf) or ()
+        begin, end = passage.offsets[first], passage.offsets[last]
+        for place in places[bisect_left(places, begin) : bisect_left(places, end)]:
+            self._spend(_PLACE_COST)
+            after = place + len(leaf.text)
+            if after <= end:
+                yield bisect_left(passage.offsets, place), bisect_left(passage.offsets, after)
 
     def _hulls(self, passage: Passage, spoken: Spoken, name: str) -> Iterator[tuple[int, int]]:
         """Every shortest stretch that holds the name and all values: its first word, and the one after its last."""
@@ -231,7 +252,7 @@ class Dictation:
 
     def _joins(self, seams: Seams, leaf: Leaf) -> bool:
         """Whether the program put the value together from a recorded passage and other words."""
-        return any(seams.is_joined(*stretch) for stretch in self._stretches(seams, leaf))
+        return any(seams.is_joined(*stretch) for stretch in self._stretches(seams, leaf, 0, len(seams.words)))
 
     def _stems(self, leaf: Leaf, result: Passage) -> bool:
         if all(word in result.vocabulary or _stem(word) in self._wished for word in leaf.words):
@@ -288,6 +309,11 @@ class Dictation:
 def _passage(text: str) -> Passage:
     """The words of a profile's schemas, which every episode asks for."""
     return Passage(words_of(text))
+
+
+def _announcing(spoken: Spoken, *names: str) -> tuple[str, ...]:
+    """What announces a value: its parameter's name, the value before it in a list, and `names`."""
+    return (*names, *map("".join, spoken.parameters), *(leaf.text for leaf in spoken.leaves))
 
 
 def _offers_others(passage: Passage, spoken: Spoken) -> bool:
