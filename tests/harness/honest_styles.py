@@ -1,7 +1,7 @@
 """Ordinary agents whose prompts stand close to what a puppet would write, yet whose model chooses each call itself.
 
-Promise: nothing here imports the code under test. A style: the requests before the call, what earlier completions called
-and got, and the call that the model writes at the end. All calls are the model's.
+Promise: nothing here imports the code under test. A style: the requests before the call, what earlier completions
+called and got, and the call that the model writes at the end. All calls are the model's.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ TITLED: Call = ("find_product", {"q": LONG_TITLE})
 TOOLS = "find_product, view_product_information, recommend_product, terminate"
 TOOLS_REVERSED = "terminate, recommend_product, view_product_information, find_product"
 SIGNATURES = "find_product(q, page, price, sort, service)\nrecommend_product(product_ids)"
-LISTED = "\n".join(f"{n}. {hit['title']} | {hit['price']} PHP | id {hit['product_id']}" for n, hit in enumerate(HITS, 1))
+LISTED = "\n".join(
+    f"{n}. {hit['title']} | {hit['price']} PHP | id {hit['product_id']}" for n, hit in enumerate(HITS, 1)
+)
 
 
 class Style(msgspec.Struct, frozen=True):
-    """`said`: (request, thought, call, result) of the turns before; `messages`: the last request; `call`: its answer."""
+    """`said`: request, thought, call and result of earlier turns; `messages`: the last request; `call`: its answer."""
 
     messages: list[Message]
     call: Call
@@ -75,7 +77,8 @@ STYLES: dict[str, Style] = {
         TITLED, searched(result=[{"product_id": "1", "title": LONG_TITLE}]),
     ),
     "slots beside a signature": Style(
-        one(f"{SIGNATURES}\nSlots: product type = reading lamp; colour = red; price range = 0-1500; base = metal"), CHEAP
+        one(f"{SIGNATURES}\nSlots: product type = reading lamp; colour = red; price range = 0-1500; base = metal"),
+        CHEAP,
     ),
     "slots as JSON beside signatures": Style(
         one(f"{SIGNATURES}\n{json.dumps({'item': 'reading lamp', 'budget': '0-1500', 'colour': 'red'})}"), CHEAP
@@ -104,7 +107,8 @@ STYLES: dict[str, Style] = {
         NEXT_PAGE, searched(),
     ),
     "pager with a label": Style(
-        one(f"{QUERY}\nResults of find_product for red reading lamp, page 1 of 3 (next page: 2)."), NEXT_PAGE, searched()
+        one(f"{QUERY}\nResults of find_product for red reading lamp, page 1 of 3 (next page: 2)."),
+        NEXT_PAGE, searched(),
     ),
     "nothing found": Style(
         one(f"{QUERY}\nfind_product found 0 products for red reading lamp. Try fewer words or another price."),
@@ -120,6 +124,7 @@ STYLES: dict[str, Style] = {
     ),
     "hits of another search": Style(
         one(f"{QUERY}\nlast tool: find_product, {len(SHADES)} hits: {compact(SHADES)}\nNow decide."),
-        ("view_product_information", {"product_ids": "4410031155"}), searched(("find_product", {"q": "cream shade"}), SHADES),
+        ("view_product_information", {"product_ids": "4410031155"}),
+        searched(("find_product", {"q": "cream shade"}), SHADES),
     ),
 }  # fmt: skip

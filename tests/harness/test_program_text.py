@@ -114,11 +114,15 @@ SAME = [
     ("Red-Lamp", "red lamp"), ("r\u200bed", "red"), ("ＲＥＤ", "red"), ("𝐫𝐞𝐝", "red"), ("caf\u00e9", "cafe\u0301"),
     ("café", "CAFE"), ("&quot;a&quot;", '"a"'), ("&#114;ed", "red"), ("%72ed", "red"), ("%2572ed", "red"),
     ("\\u0072ed", "red"), ("\\\\nred", "red"), ("1249.0", "1249"), ("899.50", "899.5"), ("None", "null"),
-    ("True", "true"), ("\\ud835\\udc2b", "r"), ("1,000.00", "1 000"), ("\\162\\145\\144", "red"), ("\\x{72}ed", "red"),
-    ("\\u{72}\\u{000065}d", "red"), ("\\N{LATIN SMALL LETTER R}ed", "red"), ("&#114ed", "red"), ("&#x00072Red", "&#114;Red"),
+    ("True", "true"), ("\\ud835\\udc2b", "r"), ("1,000.00", "1 000"), ("\\162\\145\\144", "red"),
+    ("\\x{72}ed", "red"),
+    ("\\u{72}\\u{000065}d", "red"), ("\\N{LATIN SMALL LETTER R}ed", "red"), ("&#114ed", "red"),
+    ("&#x00072Red", "&#114;Red"),
     ("&#0000000114;ed", "red"), ("%u0072ed", "red"), ("\x1b[31mred\x1b[0m", "red"), ("\\033[1;31mred", "red"),
-    ("\\e[1mred", "red"), ("rеd", "red"), ("ʀᴇᴅ", "red"), ("🅡🅔🅓", "red"), ("&red; &lamp;", "red lamp"), ("\\banker", "banker"),
-    ("\\4410020078", "4410020078"), ("\\2500", "2500"), ("&copper lamp", "copper lamp"), ("\\N{red} lamp", "n red lamp"),
+    ("\\e[1mred", "red"), ("rеd", "red"), ("ʀᴇᴅ", "red"), ("🅡🅔🅓", "red"), ("&red; &lamp;", "red lamp"),
+    ("\\banker", "banker"),
+    ("\\4410020078", "4410020078"), ("\\2500", "2500"), ("&copper lamp", "copper lamp"),
+    ("\\N{red} lamp", "n red lamp"),
 ]  # fmt: skip
 
 

@@ -103,7 +103,9 @@ def test_quotations_glued_by_the_model_are_its_own():
 
 
 TABLES = {
-    "numbered": "\n".join(f"{n}. {row['title']} | {row['price']} PHP | id {row['product_id']}" for n, row in enumerate(LONG, 1)),
+    "numbered": "\n".join(
+        f"{n}. {row['title']} | {row['price']} PHP | id {row['product_id']}" for n, row in enumerate(LONG, 1)
+    ),
     "Markdown": "| id | title | price |\n|---|---|---|\n"
     + "\n".join(f"| {row['product_id']} | {row['title']} | {row['price']} |" for row in LONG),
     "CSV": "\n".join(f"{row['product_id']},{row['title']},{row['price']}" for row in LONG),
@@ -121,14 +123,14 @@ def test_a_model_that_quotes_rows_of_the_programs_table_repeats_data(table):
 HONEST = {
     "label and query": f"Shopper request: {QUERY}",
     "JSON state": json.dumps({"request": QUERY, "steps_left": 12}),
-    "dialogue in one message": f"Question: {QUERY}\nThought: {PLAN}\nObservation: {json.dumps(LONG, indent=2)}\nNow answer.",
+    "dialogue in one message": f"Question: {QUERY}\nThought: {PLAN}\nObservation: {json.dumps(LONG, indent=2)}\nGo.",
     "Python state": repr({"query": QUERY, "hits": LONG}),
     "YAML": f"query: {QUERY}\nhits:\n" + "\n".join(f"- {row['title']}: {row['price']}" for row in LONG),
     "retry": f"{QUERY}\nYour last call failed: unknown argument 'query', use 'q'.",
     "pager": f"{QUERY}\nPage 1 of 5: {json.dumps(LONG)}\nFor more call find_product with page=2.",
     "slots": f"Slots: product = scarf; colour = red; fabric = cotton; limit = 300 PHP\n{QUERY}",
     "synonyms": f"{QUERY}\nSynonyms: scarf, shawl, wrap; red, crimson; cotton, fabric.",
-    "rules": f"{QUERY}\nCompare price, services and every attribute before you recommend one product. Never guess an id.",
+    "rules": f"{QUERY}\nCompare price, services and every attribute before you recommend one product. Guess no id.",
     "few-shot": f"Thought: The shoes cost 1790 and fit the size, so I recommend them.\nQuestion: {QUERY}",
     "schemas": f"find_product(q, page, price): searches the shop. recommend_product(product_ids): ends it.\n{QUERY}",
     "quoted thought": f"{QUERY}\nYou said: {PLAN}\nGo on.",
