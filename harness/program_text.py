@@ -187,10 +187,9 @@ class ProgramText:
         """For each word the number of the recorded run it is quoted from, 0 where it is the program's."""
         bare = _without(Passage(words), (self._query,)) or words
         runs, number = [0] * len(words), 0
-        for place, (before, word) in enumerate(pairwise(("", *bare))):
-            if word == Passage.BREAK:
-                number += before != Passage.BREAK
-                runs[place] = number
+        for place in (place for place, word in enumerate(bare) if word == Passage.BREAK) if bare != words else ():
+            number += not (place and runs[place - 1])
+            runs[place] = number
         for first, last in self._recorded.runs_in(bare):
             number += 1
             runs[first:last] = [number] * (last - first)

@@ -53,8 +53,9 @@ _ALIKE = {
     "j": "јᴊ", "k": "кκᴋ", "l": "ӏʟ", "m": "мᴍ", "n": "ɴ", "o": "оοᴏ", "p": "рρᴘ", "q": "ԛ", "r": "ʀг", "s": "ѕꜱ",
     "t": "тτᴛ", "u": "υᴜ", "v": "νѵᴠ", "w": "ԝᴡ", "x": "хχ", "y": "уγүʏ", "z": "ᴢ",
 }  # fmt: skip
-_LATIN = {ord(other): letter for letter, others in _ALIKE.items() for other in others}
-_LATIN |= {start + n: chr(97 + n) for start in (0x1F150, 0x1F170, 0x1F1E6) for n in range(26)}
+_LATIN = {other: letter for letter, others in _ALIKE.items() for other in others}
+_LATIN |= {chr(start + n): chr(97 + n) for start in (0x1F150, 0x1F170, 0x1F1E6) for n in range(26)}
+_OTHER = re.compile(f"[{''.join(_LATIN)}]")
 _LONG, _OVERLAP = 1_000, 1 << 20  # letters of a long needle; and those compared again at its places, at most
 _NOTHING = "none"  # Python's, where JSON has null
 
@@ -172,7 +173,7 @@ def _plain(text: str) -> str:
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     text = compose("NFKC", _INVISIBLE.sub("", text)).casefold()
     bare = _ACCENT.sub("", unicodedata.normalize("NFD", text))
-    return unicodedata.normalize("NFC", bare).translate(_LATIN)
+    return _OTHER.sub(lambda found: _LATIN[found[0]], unicodedata.normalize("NFC", bare))
 
 
 def _shortened(number: re.Match[str]) -> str:
