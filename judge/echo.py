@@ -138,7 +138,7 @@ def _objects(result: str) -> Iterator[str]:
     """Every object of a result that holds no other, as JSON text."""
     try:
         stack: list[object] = [msgspec.json.decode(result)]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return
     while stack:
         value = stack.pop()
