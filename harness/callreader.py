@@ -88,6 +88,11 @@ class CallReader:
         """The parameters of a tool, in the schema's order; none of an unknown tool."""
         return self._parameters.get(name, ())
 
+    @property
+    def names(self) -> Sequence[str]:
+        """The profile's tools."""
+        return tuple(self._parameters)
+
     def emitted(self, content: str, native: tuple[EmittedCall, ...]) -> tuple[EmittedCall, ...]:
         """The calls of a completion: the native ones, then those written as `<tool_call>` text outside its thinking."""
         written = []

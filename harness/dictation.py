@@ -7,7 +7,6 @@ holding every call. Where a call stands in the program's text, and which of its 
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
@@ -17,27 +16,19 @@ import msgspec
 from harness.callkey import CallKey
 from harness.callreader import CallReader
 from harness.emission_first import StandingCalls
-from harness.program_text import PASSAGE, ProgramText
+from harness.program_text import PASSAGE, ProgramText, Seams
+from harness.spoken import STRUCTURE, TELLING_DIGITS, Leaf, Spoken, spoken_of
 from harness.trace import EmittedCall, Emitter
 from harness.wording import Passage, Words, words_of
 
-_SEPARATOR = re.compile(r"[,;|\n\x1c-\x1e]")  # of lists, and of the members that `harness.callkey` spells
-_KEY = "\x1f"
-_STRUCTURE = frozenset(
-    ("action", "args", "argument", "arguments", "call", "function", "id", "input", "invoke", "json", "key", "name",
-     "param", "parameter", "parameters", "string", "tool", "type", "value", "values", "yaml")
-)  # fmt: skip
-_VERBS = {"find": ("find", "search", "query"), "recommend": ("recommend", "choose", "pick"), "view": ("view", "open")}
-
-_LEAVES_MAX = 64  # of one call; the longest are looked for
 _PLACES_MAX = 1_000  # of one value in one request, beyond which it counts as standing everywhere
 _BREAK_CHARS = 16  # what a break counts for among foreign words
 _LOOSE, _TIGHT, _NONE = 16, 6, 2  # letters of foreign words for the call and for each value; in all, in no order
 _ALONE = 100  # letters around a call without a value of its own
-_SPLIT_CHARS = 4  # of foreign words for each word of a value that markup tore apart
-_BYTES_MIN, _DIGITS_MIN = 3, 3  # of a value that may be new
-_TELLING_BYTES, _TELLING_DIGITS, _TELLING_PAIR = 10, 6, 6  # of a value that by itself shows whose a call is
+_SPLIT_CHARS = 2  # of foreign words for each word of a value that markup tore apart
 _TELLING_TOGETHER = 12  # letters and digits of several values that only together show it
+_COPULAS = frozenset(("as", "be", "being", "equal", "equals", "is", "of", "on", "one", "set", "to", "with"))
+_LINKS = frozenset(("and", "for", "or"))  # before a value of the program's own
 _BUDGET = 1 << 29  # characters searched in one episode; a place counts for many
 _PLACE_COST = 4_096
 _WORD_COST = 256  # of a stretch that is read word by word
@@ -49,45 +40,6 @@ class _SpentError(Exception):
     """The episode's texts ask for more searching than any honest ones."""
 
 
-class Leaf(msgspec.Struct, frozen=True):
-    """One value in a call's arguments, as words and run together."""
-
-    words: Words
-    text: str
-
-    @property
-    def is_number(self) -> bool:
-        """Digits alone."""
-        return self.text.isdecimal()
-
-    @property
-    def may_be_new(self) -> bool:
-        """Long enough to stem from somebody."""
-        return len(self.text) >= _DIGITS_MIN if self.is_number else len(self.text.encode()) >= _BYTES_MIN
-
-    @property
-    def is_telling(self) -> bool:
-        """So long that nobody writes it by chance."""
-        if self.is_number:
-            return len(self.text) >= _TELLING_DIGITS
-        return len(self.text.encode()) >= (_TELLING_PAIR if len(self.words) > 1 else _TELLING_BYTES)
-
-
-class Spoken(msgspec.Struct, frozen=True):
-    """A call as prose would hold it: its tool's name and the words for it, its values, and the words between them."""
-
-    name: str
-    verbs: tuple[str, ...]
-    leaves: tuple[Leaf, ...]
-    parameters: tuple[Words, ...]
-    expected: frozenset[str]
-
-    @property
-    def letters(self) -> int:
-        """Letters and digits of the values."""
-        return sum(len(leaf.text) for leaf in self.leaves)
-
-
 class Dictation:
     """`emission/2` for one episode."""
 
@@ -97,7 +49,7 @@ class Dictation:
         self._schemas = _passage(reader.schemas)
         self._query = Passage(words_of(query))
         self._wished = frozenset(map(_stem, self._query.words))
-        self._requests: list[Passage] = []
+        self._requests: list[tuple[Passage, Seams]] = []
         self._completions: list[Passage] = []
         self._results: list[Passage] = []
         self._written = StandingCalls(reader)
@@ -109,7 +61,8 @@ class Dictation:
         self, messages: Sequence[str], calls: Sequence[EmittedCall], content: str = "", reasoning: str = ""
     ) -> None:
         """Take a completion: its request's messages (JSON texts), the calls it wrote and its words."""
-        self._requests.append(self._program.request(messages))
+        own = self._program.request(messages)
+        self._requests.append((own, self._program.seams()))
         self._messages |= {message: letters for message in messages if (letters := self._program.wrote_in(message))}
         self._written.complete(tuple(self._messages), calls)
         self._completions.append(self._program.completed(content, reasoning, calls))
@@ -121,10 +74,10 @@ class Dictation:
 
     def is_echoed(self, key: CallKey) -> bool:
         """Whether the program had written the call, or all that is new in it, before the model did."""
-        known = frozenset(self._reader.parameters(key.name))
+        known = self._reader.parameters(key.name)
         if known:  # what the tool does not take makes no other call of it
             key = CallKey(key.name, tuple(pair for pair in key.arguments if pair[0] in known))
-        spoken = self._spoken(key)
+        spoken = spoken_of(key, known)
         if all(self._schemas.holds(leaf.text) for leaf in spoken.leaves):
             # it says nothing of its own, so it is an echo only of a message that is little else: prompts show examples
             most = len(spoken.name) + spoken.letters + _ALONE
@@ -141,42 +94,111 @@ class Dictation:
         if not spoken.leaves:
             return False
         is_free = any(map(self._is_new, spoken.leaves))
+        # the next page of a search that the model wrote is no other call
+        weighty = tuple(leaf for leaf in spoken.leaves if leaf.may_be_new)
+        original = msgspec.structs.replace(spoken, leaves=weighty or spoken.leaves)
         has_verbs = is_free or any(leaf.is_number and leaf.is_telling for leaf in spoken.leaves)
         return self._is_programs(
-            lambda passage: (
-                self._spells(passage, spoken, is_free=is_free)
+            lambda own, seams: (
+                self._spells(own, spoken, is_free=is_free)
                 or (
                     has_verbs
-                    and (is_free or not _offers_others(passage, spoken))
-                    and any(self._spells_verb(passage, spoken, verb) for verb in spoken.verbs)
+                    and (is_free or not _offers_others(own, spoken))
+                    and any(self._spells_verb(own, spoken, verb) for verb in spoken.verbs)
                 )
+                or self._quotes(seams, spoken)
             ),
-            lambda passage: (
-                self._spells(passage, spoken, is_free=True)
-                or any(self._spells_verb(passage, spoken, verb) for verb in spoken.verbs)
+            lambda said: (
+                self._spells(said, original, is_free=True)
+                or any(self._spells_verb(said, original, verb) for verb in spoken.verbs)
             ),
         )
 
     def _spells(self, passage: Passage, spoken: Spoken, *, is_free: bool) -> bool:
         count = 1 + len(spoken.leaves)
-        for start, words in self._hulls(passage, spoken, spoken.name):
+        for first, last in self._hulls(passage, spoken, spoken.name):
+            words = passage.words[first:last]
             foreign = _foreign(words, spoken.expected, spoken.letters + len(spoken.name))
-            is_named = is_free or all(set(parameter) <= set(words) for parameter in spoken.parameters)
-            is_first = passage.text.startswith(spoken.name, start)
-            if foreign <= (_LOOSE * count if is_named else _TIGHT * count if is_first else _NONE):
+            if foreign <= (_LOOSE * count if is_free else _NONE):
+                return True
+            if all(set(parameter) <= set(words) for parameter in spoken.parameters):
+                # a signature beside the shopper's words also holds the parameters' names, before none of their values
+                is_call = self._are_announced(passage, spoken, _announcing(spoken, spoken.name), (first, last))
+                most = _LOOSE * count if is_call else _TIGHT
+            else:
+                most = _TIGHT * count if passage.text.startswith(spoken.name, passage.offsets[first]) else _NONE
+            if foreign <= most:
                 return True
         return False
 
     def _spells_verb(self, passage: Passage, spoken: Spoken, verb: str) -> bool:
         expected = spoken.expected | {verb}
         return any(
-            passage.text.startswith(verb, start)
-            and _foreign(words, expected, spoken.letters + len(verb)) <= _TIGHT * (1 + len(spoken.leaves))
-            for start, words in self._hulls(passage, spoken, verb)
+            passage.text.startswith(verb, passage.offsets[first])
+            and _foreign(passage.words[first:last], expected, spoken.letters + len(verb))
+            <= _TIGHT * (1 + len(spoken.leaves))
+            for first, last in self._hulls(passage, spoken, verb)
         )
 
-    def _hulls(self, passage: Passage, spoken: Spoken, name: str) -> Iterator[tuple[int, Words]]:
-        """Every shortest stretch that holds the name and all values: where it begins, and its words."""
+    def _quotes(self, seams: Seams, spoken: Spoken) -> bool:
+        """Whether the call is spelled with values that the program quoted, each right after what announces it: its
+        parameter's name, even in another paragraph than the tool's; else, in one paragraph, the tool's or a value."""
+        for first, last in self._hulls(seams, spoken, spoken.name):
+            if not seams.is_joined(first, last) or self._is_listed(seams, spoken, first):
+                continue
+            is_first = seams.text.startswith(spoken.name, seams.offsets[first])
+            words = seams.words[first:last]
+            foreign = _foreign(words, spoken.expected | _COPULAS, spoken.letters + len(spoken.name))
+            most = _TIGHT if is_first else _NONE
+            if foreign <= most and self._are_announced(seams, spoken, _announcing(spoken, spoken.name), (first, last)):
+                return True
+            foreign -= _BREAK_CHARS * (Passage.BREAK in words)
+            if foreign <= most and self._are_announced(seams, spoken, _announcing(spoken), (first, last)):
+                return True
+        return False
+
+    def _is_listed(self, seams: Seams, spoken: Spoken, first: int) -> bool:
+        """Whether the hull begins with a tool's name in a list of them: another stands right before or after."""
+        others = tuple(name for tool in self._reader.names if (name := "".join(words_of(tool))) != spoken.name)
+        start = seams.offsets[first]
+        after = start + len(spoken.name)
+        return seams.text.startswith(spoken.name, start) and (
+            seams.text.endswith(others, 0, start) or seams.text.startswith(others, after)
+        )
+
+    def _are_announced(
+        self, passage: Passage, spoken: Spoken, announcing: tuple[str, ...], hull: tuple[int, int]
+    ) -> bool:
+        """Whether every value in the hull, of seams every quoted one, follows one of the words that announce it."""
+        fill = STRUCTURE.union(_COPULAS, words_of(spoken.name), *spoken.parameters)
+        if not isinstance(passage, Seams):
+            fill |= _LINKS
+
+        def is_announced(start: int, end: int) -> bool:
+            if isinstance(passage, Seams) and not any(passage.runs[start:end]):
+                return True
+            while not passage.text.endswith(announcing, 0, passage.offsets[start]):
+                start -= 1
+                if start < 0 or passage.words[start] not in fill:
+                    return False
+            return True
+
+        return all(
+            any(is_announced(*stretch) for stretch in self._stretches(passage, leaf, *hull)) for leaf in spoken.leaves
+        )
+
+    def _stretches(self, passage: Passage, leaf: Leaf, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """The value's places, as words, between two words."""
+        places = self._places(passage, leaf) or ()
+        begin, end = passage.offsets[first], passage.offsets[last]
+        for place in places[bisect_left(places, begin) : bisect_left(places, end)]:
+            self._spend(_PLACE_COST)
+            after = place + len(leaf.text)
+            if after <= end:
+                yield bisect_left(passage.offsets, place), bisect_left(passage.offsets, after)
+
+    def _hulls(self, passage: Passage, spoken: Spoken, name: str) -> Iterator[tuple[int, int]]:
+        """Every shortest stretch that holds the name and all values: its first word, and the one after its last."""
         named = self._find(passage, name)
         if not named:
             return
@@ -187,19 +209,22 @@ class Dictation:
                 return
             if places is not None:
                 stood.append((places, len(leaf.text)))
-        for start, end in self._windows(stood, PASSAGE):
+        for start, end in self._windows(stood, PASSAGE + spoken.letters):
             first, last = bisect_left(passage.offsets, start), bisect_left(passage.offsets, end)
             self._spend(_PLACE_COST + _WORD_COST * (last - first))
-            yield start, passage.words[first:last]
+            yield first, last
 
     # -- values alone
 
     def _is_dictated(self, leaves: Collection[Leaf]) -> bool:
         new = [leaf for leaf in leaves if self._is_new(leaf)]
-        is_much = len(new) > 1 and sum(len(leaf.text) for leaf in new) >= _TELLING_TOGETHER
+        letters = sum(len(leaf.text) for leaf in new)
+        if any(leaf.is_telling and 2 * len(leaf.text) >= letters for leaf in new):
+            return True
+        is_much = len(new) > 1 and letters >= _TELLING_TOGETHER
         if not is_much and not any(leaf.is_telling for leaf in new):
             return False
-        return any(self._stand_together(passage, new) for passage in self._requests)
+        return any(self._stand_together(own, new) for own, _ in self._requests)
 
     def _stand_together(self, passage: Passage, leaves: Sequence[Leaf]) -> bool:
         stood = []
@@ -209,7 +234,7 @@ class Dictation:
                 return False
             if places is not None:
                 stood.append((places, len(leaf.text)))
-        return not stood or any(True for _ in self._windows(stood, PASSAGE))
+        return not stood or any(True for _ in self._windows(stood, PASSAGE + sum(len(leaf.text) for leaf in leaves)))
 
     def _is_new(self, leaf: Leaf) -> bool:
         """Whether the program wrote the value first, and neither the query nor a result nor the schemas gave it."""
@@ -220,10 +245,14 @@ class Dictation:
             return self._places(passage, leaf) != ()
 
         return (
-            self._is_programs(holds, holds)
+            self._is_programs(lambda own, seams: holds(own) or self._joins(seams, leaf), holds)
             and not self._schemas.holds(leaf.text)
             and not any(self._stems(leaf, result) for result in self._results)
         )
+
+    def _joins(self, seams: Seams, leaf: Leaf) -> bool:
+        """Whether the program put the value together from a recorded passage and other words."""
+        return any(seams.is_joined(*stretch) for stretch in self._stretches(seams, leaf, 0, len(seams.words)))
 
     def _stems(self, leaf: Leaf, result: Passage) -> bool:
         if all(word in result.vocabulary or _stem(word) in self._wished for word in leaf.words):
@@ -232,9 +261,9 @@ class Dictation:
 
     # -- searching
 
-    def _is_programs(self, sent: Callable[[Passage], bool], said: Callable[[Passage], bool]) -> bool:
+    def _is_programs(self, sent: Callable[[Passage, Seams], bool], said: Callable[[Passage], bool]) -> bool:
         """Whether a request held it, as `sent` tells, and no completion before that request, as `said` tells."""
-        first = next((number for number, passage in enumerate(self._requests) if sent(passage)), None)
+        first = next((number for number, texts in enumerate(self._requests) if sent(*texts)), None)
         return first is not None and not any(map(said, self._completions[:first]))
 
     def _places(self, passage: Passage, leaf: Leaf) -> Places | None:
@@ -275,27 +304,6 @@ class Dictation:
         if self._budget < 0:
             raise _SpentError
 
-    def _spoken(self, key: CallKey) -> Spoken:
-        leaves: dict[str, Leaf] = {}
-        expected = set(_STRUCTURE)
-        for parameter, spelled in key.arguments:
-            expected.update(words_of(parameter))
-            for part in _SEPARATOR.split(spelled):
-                name, is_member, value = part.rpartition(_KEY)
-                expected.update(words_of(name) if is_member else ())
-                leaves |= {leaf.text: leaf for leaf in _leaves(words_of(value))}
-        kept = sorted(leaves.values(), key=lambda leaf: (-len(leaf.text), leaf.text))[:_LEAVES_MAX]
-        name = words_of(key.name)
-        expected.update(name, *(leaf.words for leaf in kept), *map(words_of, self._reader.parameters(key.name)))
-        verb = name[0] if name else ""
-        return Spoken(
-            name="".join(name),
-            verbs=_VERBS.get(verb, (verb,) if verb else ()),
-            leaves=tuple(kept),
-            parameters=tuple(words_of(parameter) for parameter, _ in key.arguments),
-            expected=frozenset(expected),
-        )
-
 
 @lru_cache(maxsize=8)
 def _passage(text: str) -> Passage:
@@ -303,18 +311,15 @@ def _passage(text: str) -> Passage:
     return Passage(words_of(text))
 
 
-def _leaves(words: Words) -> Iterator[Leaf]:
-    """A value as one leaf; numbers in a row, such as a range, one by one."""
-    if len(words) > 1 and all(word.isdecimal() for word in words):
-        yield from (Leaf((word,), word) for word in words)
-    elif words:
-        yield Leaf(words, "".join(words))
+def _announcing(spoken: Spoken, *names: str) -> tuple[str, ...]:
+    """What announces a value: its parameter's name, the value before it in a list, and `names`."""
+    return (*names, *map("".join, spoken.parameters), *(leaf.text for leaf in spoken.leaves))
 
 
 def _offers_others(passage: Passage, spoken: Spoken) -> bool:
     """Whether ids beside the call's own stand there: a list to choose from dictates none of them."""
     own = {word for leaf in spoken.leaves for word in leaf.words}
-    ids = (word for word in passage.vocabulary if word.isdecimal() and len(word) >= _TELLING_DIGITS)
+    ids = (word for word in passage.vocabulary if word.isdecimal() and len(word) >= TELLING_DIGITS)
     return any(word not in own for word in ids)
 
 

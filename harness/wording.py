@@ -1,8 +1,9 @@
 """Words of any text, so that spellings of one passage compare equal: the canon of `emission/2` (`harness/EMISSION.md`).
 
-Promise: pure, total, linear in the text. Undone are: escapes of JSON and Python, HTML entities, percent encoding (each
-also twice), Unicode compatibility forms, accents, case, invisible characters, punctuation, white space, and zeros at
-the end of a decimal fraction. What is left are words of letters and digits.
+Promise: pure, total, linear in the text. Undone are: escapes of JSON, Python, C and JavaScript, HTML entities, percent
+encoding (each also twice), terminal colours, tags that only set letters apart, Unicode compatibility forms, letters
+that look like Latin ones, accents, case, invisible characters, punctuation, white space, and zeros at the end of a
+decimal fraction. What is left are words of letters and digits.
 """
 
 from __future__ import annotations
@@ -20,8 +21,22 @@ from harness.composition import compose
 Words = tuple[str, ...]
 
 _LAYERS = 2  # of escapes around escapes
-_ESCAPE = re.compile(r"(?<!\\)\\++(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|x([0-9a-fA-F]{2})|([nrtbf]))")
-_ENTITY = re.compile(r"&(?:#([0-9]{1,7})|#[xX]([0-9a-fA-F]{1,6})|([A-Za-z]{2,8}));")
+# An octal escape has three digits and no fourth, so that a backslash cannot eat the beginning of a number.
+_ESCAPE = re.compile(
+    r"(?<!\\)\\++(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|x([0-9a-fA-F]{2})|[ux]\{0*+([0-9a-fA-F]{1,6})\}"
+    r"|([0-3][0-7]{2})(?![0-9])|(e|33)(?=\[)|N\{([A-Za-z0-9 -]{1,88})\}|([nrt]))"
+)
+_ENTITY = re.compile(r"&(?:#0*+([0-9]{1,7});?|#[xX]0*+([0-9a-fA-F]{1,6});?|([A-Za-z][A-Za-z0-9]{1,31})(;?))")
+_PERCENT_U = re.compile(r"%u([0-9a-fA-F]{4})")
+_COLOUR = re.compile(r"\x1b\[[0-?]*+[ -/]*+[@-~]")
+# Tags that only set letters apart: of formatting, an end before a beginning of its name, rows around a letter or two.
+_TAG = re.compile(
+    r"</?(?:b|i|u|s|em|strong|span|font|mark|small|big|sub|sup|tt|br|wbr|p|div)\s?/?>"
+    r"|</([a-z]\w{0,15})>\s?<\1>"
+    r"|((?:<[a-z]\w{0,15}>[^<>]{1,2}</[a-z]\w{0,15}>\s?){3,}+)",
+    re.IGNORECASE,
+)
+_ANY_TAG = re.compile(r"</?\w{1,16}>")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
@@ -32,6 +47,15 @@ _ACCENT = re.compile("[\u0300-\u036f]")
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _ZERO_DECIMALS = re.compile(r"(?<![0-9.])([0-9]++)\.(?:0++|([0-9]*[1-9])0++)(?![0-9]|\.[0-9])")
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+# Small letters of other alphabets, small capitals, and letters in circles and squares, by the letter they look like.
+_ALIKE = {
+    "a": "аαᴀɑ", "b": "вβʙь", "c": "сϲᴄ", "d": "ԁᴅ", "e": "еεᴇ", "f": "ꜰƒ", "g": "ɡɢ", "h": "һнʜ", "i": "іιɪı",
+    "j": "јᴊ", "k": "кκᴋ", "l": "ӏʟ", "m": "мᴍ", "n": "ɴ", "o": "оοᴏ", "p": "рρᴘ", "q": "ԛ", "r": "ʀг", "s": "ѕꜱ",
+    "t": "тτᴛ", "u": "υᴜ", "v": "νѵᴠ", "w": "ԝᴡ", "x": "хχ", "y": "уγүʏ", "z": "ᴢ",
+}  # fmt: skip
+_LATIN = {other: letter for letter, others in _ALIKE.items() for other in others}
+_LATIN |= {chr(start + n): chr(97 + n) for start in (0x1F150, 0x1F170, 0x1F1E6) for n in range(26)}
+_OTHER = re.compile(f"[{''.join(_LATIN)}]")
 _LONG, _OVERLAP = 1_000, 1 << 20  # letters of a long needle; and those compared again at its places, at most
 _NOTHING = "none"  # Python's, where JSON has null
 
@@ -45,9 +69,13 @@ def words_of(text: str) -> Words:
         if "&" in text:
             text = _ENTITY.sub(_character, text)
         if "%" in text:
-            text = unquote(text, errors="replace")
+            text = unquote(_PERCENT_U.sub(_hexadecimal, text), errors="replace")
         if text == before:
             break
+    if "\x1b" in text:
+        text = _COLOUR.sub(" ", text)
+    if "<" in text:
+        text = _TAG.sub(_untagged, text)
     text = text.lower() if text.isascii() else _plain(text)
     if "." in text:
         text = _ZERO_DECIMALS.sub(_shortened, text)
@@ -106,14 +134,34 @@ class Passage:
 
 
 def _unescaped(found: re.Match[str]) -> str:
-    digits = found[1] or found[2] or found[3]
-    return " " if digits is None else _of_code(int(digits, 16))
+    digits = found[1] or found[2] or found[3] or found[4]
+    if digits is not None:
+        return _of_code(int(digits, 16))
+    if found[5] is not None:
+        return _of_code(int(found[5], 8))
+    if found[6] is not None:
+        return "\x1b"
+    if found[7] is not None:
+        try:
+            return unicodedata.lookup(found[7])
+        except KeyError:
+            return found[0]
+    return " "
 
 
 def _character(found: re.Match[str]) -> str:
+    """What an entity stands for; one that is none may be a word, and stays."""
     if found[3] is not None:
-        return html5.get(f"{found[3]};", " ")
+        return html5.get(found[3] + found[4], found[0])
     return _of_code(int(found[1]) if found[1] is not None else int(found[2], 16))
+
+
+def _hexadecimal(found: re.Match[str]) -> str:
+    return _of_code(int(found[1], 16))
+
+
+def _untagged(found: re.Match[str]) -> str:
+    return " " if found[2] is None else _ANY_TAG.sub(" ", found[2])
 
 
 def _of_code(code: int) -> str:
@@ -125,7 +173,7 @@ def _plain(text: str) -> str:
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     text = compose("NFKC", _INVISIBLE.sub("", text)).casefold()
     bare = _ACCENT.sub("", unicodedata.normalize("NFD", text))
-    return unicodedata.normalize("NFC", bare)
+    return _OTHER.sub(lambda found: _LATIN[found[0]], unicodedata.normalize("NFC", bare))
 
 
 def _shortened(number: re.Match[str]) -> str:

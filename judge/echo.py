@@ -1,8 +1,10 @@
 """How much of a completion was already in the program's text: repetition is not inference.
 
 The share is counted by code from recorded bytes: runs of words of the completion (its prose and the arguments of its
-calls) that the program had put into a request before the model wrote them, whatever role the message claimed, except
-runs that stand in the shopper's query or that a tool result held before, since quoting data is what a reasoner does.
+calls) that the program had put into a request before the model wrote them, whatever role the message claimed. Runs that
+stand in the shopper's query or that a tool result held before count neither as echoed nor as the model's, since quoting
+data is what a reasoner does; neither do rows of a program's own table, whose words are those of one returned object. A
+run that joins a quotation with other words is the program's where the program joined them.
 What is the program's text is decided where emitters are (`harness.program_text`, `harness/EMISSION.md`). A completion
 without prose is as much an echo as the calls that came out of it (`harness.trace.Emitter`). Bodies of the first version
 of the emission rule are counted as they were then: by the roles of the latest request's messages.
@@ -11,18 +13,20 @@ of the emission rule are counted as they were then: by the roles of the latest r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
 from harness.emission import FIRST_EMISSION, version_of
-from harness.program_text import ProgramText
+from harness.program_text import ProgramText, Seams
 from harness.trace import Completion, Emitter, EvaluationBody, ToolCall
-from harness.wording import Words, words_of
+from harness.wording import Passage, Words, words_of
 
 _WORD = re.compile(r"[^\W_]+")
 _TOKEN = re.compile(r"\s+|\S+")
 _RUN = 8
+_ROW_WORDS = 64  # of an object that a table shows in a row; longer ones are texts of their own
+_ROWS_MAX = 256  # objects that a word of a run is looked for in
 
 
 class Echo(msgspec.Struct, frozen=True):
@@ -70,6 +74,7 @@ def own_words(text: str, echoed: frozenset[Words]) -> str:
 def _echoes(body: EvaluationBody) -> dict[int, Echo]:
     program = ProgramText(body.query)
     data = set(_runs_of(words_of(body.query)))
+    rows = _Rows()
     written = {event.step: _runs_of(_said(event)) for event in body.events if isinstance(event, Completion)}
     wanted = {run for runs in written.values() for run in runs}
     by_program: set[Words] = set()
@@ -80,18 +85,74 @@ def _echoes(body: EvaluationBody) -> dict[int, Echo]:
             is_programs = event.emitter != "llm"
             result = program.returned(event.name, event.arguments, event.result, is_programs=is_programs)
             data.update(run for size in _sizes(wanted) for run in _runs(result.words, size) if run in wanted)
+            rows.add(event.result, result.vocabulary)
         elif isinstance(event, Completion):
-            sent = program.request(
-                [body.messages[index] for index in event.request if index < len(body.messages)]
-            ).words
-            fresh = {run for size in _sizes(wanted) for run in _runs(sent, size) if run in wanted}
+            own = program.request([body.messages[index] for index in event.request if index < len(body.messages)])
+            fresh = {run for size in _sizes(wanted) for run in _sent_runs(own, program.seams(), size) if run in wanted}
             by_program |= fresh - by_model
-            runs = written[event.step]
-            echoed = [run for run in runs if run in by_program and run not in data]
+            runs = [
+                run for run in written[event.step] if run not in data and not (run in by_program and rows.hold(run))
+            ]
+            echoed = [run for run in runs if run in by_program]
             found[event.step] = Echo(10_000 * len(echoed) // len(runs) if runs else 0, frozenset(echoed))
             by_model.update(run for run in runs if run not in by_program)
             program.completed(event.content, event.reasoning, event.calls)
     return found
+
+
+def _sent_runs(own: Passage, seams: Seams, size: int) -> Iterator[Words]:
+    """Runs of a request that are the program's: its own words, and quotations with what it joined to them."""
+    yield from _runs(own.words, size)
+    for first, run in enumerate(_runs(seams.words, size)):
+        if seams.is_joined(first, first + size):
+            yield run
+
+
+class _Rows:
+    """The objects that tools returned, as the words of each: what a program's table shows of one."""
+
+    def __init__(self) -> None:
+        self._rows: list[frozenset[str]] = []
+        self._by_word: dict[str, list[int]] = {}
+
+    def add(self, result: str, vocabulary: Collection[str]) -> None:
+        """Keep the objects of a result, as far as their words are in `vocabulary`."""
+        for row in _objects(result):
+            words = frozenset(words_of(row)).intersection(vocabulary)
+            if len(words) <= _ROW_WORDS:
+                for word in words:
+                    self._by_word.setdefault(word, []).append(len(self._rows))
+                self._rows.append(words)
+
+    def hold(self, run: Words) -> bool:
+        """Whether all words of a run, of a long one all but one, are of one object."""
+        rarest = sorted((self._by_word.get(word, []) for word in set(run)), key=len)[:2]
+        return any(
+            sum(word not in self._rows[number] for word in run) <= (len(run) == _RUN)
+            for numbers in rarest
+            for number in numbers[:_ROWS_MAX]
+        )
+
+
+def _objects(result: str) -> Iterator[str]:
+    """Every object of a result that holds no other, as JSON text."""
+    try:
+        stack: list[object] = [msgspec.json.decode(result)]
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return
+    while stack:
+        value = stack.pop()
+        if isinstance(value, list):
+            stack.extend(value)
+        elif isinstance(value, dict):
+            inner = [item for item in value.values() if isinstance(item, dict)]
+            inner += [
+                item for items in value.values() if isinstance(items, list) for item in items if isinstance(item, dict)
+            ]
+            if inner:
+                stack.extend(inner)
+            else:
+                yield msgspec.json.encode(value).decode()
 
 
 def _said(completion: Completion) -> Words:

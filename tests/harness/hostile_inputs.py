@@ -142,6 +142,13 @@ def hostile_requests() -> dict[str, dict[str, object]]:
         "calls in Python": "find_product(q='bag', page=1) ",
         "tags": "<find_product><q>bag</q>",
         "escaped calls": json.dumps(call),
+        "tags that open nothing": "</",
+        "tags in rows": "<x>b</x><x>b</x> ",
+        "colours without an end": "\x1b[0",
+        "names of characters": "\\N{A ",
+        "entities": "&#0",
+        "sentences": "a.\n",
+        "the query again and again": "a red lamp find_product q\n\n",
     }
     requests: dict[str, dict[str, object]] = {}
     for why, unit in units.items():

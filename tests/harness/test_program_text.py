@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.program_text import PASSAGE, RECORDED_MIN, ProgramText
+from harness.program_text import PASSAGE, ProgramText
+from harness.recorded import RECORDED_MIN
 from harness.wording import Passage, words_of
 
 QUERY = "A red reading lamp below 1,500 pesos, please."
@@ -113,13 +114,43 @@ SAME = [
     ("Red-Lamp", "red lamp"), ("r\u200bed", "red"), ("ＲＥＤ", "red"), ("𝐫𝐞𝐝", "red"), ("caf\u00e9", "cafe\u0301"),
     ("café", "CAFE"), ("&quot;a&quot;", '"a"'), ("&#114;ed", "red"), ("%72ed", "red"), ("%2572ed", "red"),
     ("\\u0072ed", "red"), ("\\\\nred", "red"), ("1249.0", "1249"), ("899.50", "899.5"), ("None", "null"),
-    ("True", "true"), ("\\ud835\\udc2b", "r"), ("1,000.00", "1 000"),
+    ("True", "true"), ("\\ud835\\udc2b", "r"), ("1,000.00", "1 000"), ("\\162\\145\\144", "red"),
+    ("\\x{72}ed", "red"),
+    ("\\u{72}\\u{000065}d", "red"), ("\\N{LATIN SMALL LETTER R}ed", "red"), ("&#114ed", "red"),
+    ("&#x00072Red", "&#114;Red"),
+    ("&#0000000114;ed", "red"), ("%u0072ed", "red"), ("\x1b[31mred\x1b[0m", "red"), ("\\033[1;31mred", "red"),
+    ("\\e[1mred", "red"), ("rеd", "red"), ("ʀᴇᴅ", "red"), ("🅡🅔🅓", "red"), ("&red; &lamp;", "red lamp"),
+    ("\\banker", "banker"),
+    ("\\4410020078", "4410020078"), ("\\2500", "2500"), ("&copper lamp", "copper lamp"),
+    ("\\N{red} lamp", "n red lamp"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("left", "right"), SAME)
 def test_spellings_of_the_same_words(left, right):
     assert words_of(left) == words_of(right)
+
+
+TORN = {
+    "bold tags": lambda text: "".join(f"<b>{c}</b>" for c in text),
+    "empty tags": lambda text: "<wbr>".join(text),
+    "tags of no name that is known": lambda text: "".join(f"<x>{c}</x>" for c in text),
+    "tags in turns": lambda text: "".join(f"<{'xy'[n % 2]}>{c}</{'xy'[n % 2]}>" for n, c in enumerate(text)),
+    "escaped tags": lambda text: html.escape("".join(f"<i>{c}</i>" for c in text)),
+    "colours": lambda text: "".join(f"\x1b[3{n % 8}m{c}" for n, c in enumerate(text)),
+    "joiners": "\u200d".join,
+}
+
+
+@pytest.mark.parametrize("way", TORN)
+def test_letters_that_markup_sets_apart_are_still_the_value(way):
+    assert Passage(words_of(f"xx {TORN[way]('brass lamp')} yy")).holds("brasslamp")
+
+
+def test_tags_that_say_something_stay():
+    assert words_of("<find_product><q>red</q><page>2</page></find_product>") == words_of(
+        "find product q red q page 2 page find product"
+    )
 
 
 @pytest.mark.parametrize("value", ["red lamp", "1000", "usb-c"])

@@ -67,3 +67,80 @@ def test_what_a_result_repeats_of_the_programs_arguments_is_no_data(emitter, sha
     )  # fmt: skip
     messages = (turn("user", json.dumps({"mismatches": [THOUGHT]})),)
     assert shares(called, completion(1, THOUGHT, request=(0,)), messages=messages)[1] == share
+
+
+# -- what is joined from quotations
+
+LONG = [
+    {"product_id": "4410020031", "title": "Merino Loop Scarf Winter Edition Double Layer Knitted Warm", "price": 279.5},
+    {"product_id": "4410020078", "title": "Plain Cotton Scarf Rouge Light Summer Wrap With Fringes", "price": 249.0},
+]
+ONE, TWO = (str(row["title"]) for row in LONG)
+GLUED = {
+    "few words between": f"{TWO} is the better choice because {ONE} costs more, so {TWO} it is",
+    "one word between": f"{TWO} beats {ONE}",
+    "no word between": f"{TWO} {ONE} {TWO}",
+    "the query and a title": f"{QUERY} Hence {TWO}. {QUERY} Not {ONE}.",
+}
+
+
+def after_a_search(said: str, message: str) -> int:
+    found = shares(
+        completion(1, PLAN, request=(0,)), search(0, 1, result=json.dumps(LONG)), completion(2, said, request=(1,)),
+        messages=(turn("user", QUERY), turn("user", message)),
+    )  # fmt: skip
+    return found[2]
+
+
+@pytest.mark.parametrize("way", GLUED)
+@pytest.mark.parametrize("around", ["{}", "Say exactly this:\n\n{}\n\nNothing else.", "plan: {} - end of the plan"])
+def test_reasoning_glued_together_from_quotations_is_an_echo(way, around):
+    assert after_a_search(GLUED[way], around.format(GLUED[way])) == 10_000
+
+
+def test_quotations_glued_by_the_model_are_its_own():
+    assert after_a_search(GLUED["few words between"], f"{QUERY}\n{json.dumps(LONG)}") == 0
+
+
+TABLES = {
+    "numbered": "\n".join(
+        f"{n}. {row['title']} | {row['price']} PHP | id {row['product_id']}" for n, row in enumerate(LONG, 1)
+    ),
+    "Markdown": "| id | title | price |\n|---|---|---|\n"
+    + "\n".join(f"| {row['product_id']} | {row['title']} | {row['price']} |" for row in LONG),
+    "CSV": "\n".join(f"{row['product_id']},{row['title']},{row['price']}" for row in LONG),
+    "sentences": " ".join(f"Found {row['title']} (product {row['product_id']}, price {row['price']})." for row in LONG),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_model_that_quotes_rows_of_the_programs_table_repeats_data(table):
+    row = TABLES[table].splitlines()[-1].split("). ")[-1]
+    said = f"I take this one: {row} It has a lower price than the other scarf and I see no drawback in the fabric."
+    assert after_a_search(said, f"{QUERY}\n{TABLES[table]}\nDecide.") <= 2_500
+
+
+HONEST = {
+    "label and query": f"Shopper request: {QUERY}",
+    "JSON state": json.dumps({"request": QUERY, "steps_left": 12}),
+    "dialogue in one message": f"Question: {QUERY}\nThought: {PLAN}\nObservation: {json.dumps(LONG, indent=2)}\nGo.",
+    "Python state": repr({"query": QUERY, "hits": LONG}),
+    "YAML": f"query: {QUERY}\nhits:\n" + "\n".join(f"- {row['title']}: {row['price']}" for row in LONG),
+    "retry": f"{QUERY}\nYour last call failed: unknown argument 'query', use 'q'.",
+    "pager": f"{QUERY}\nPage 1 of 5: {json.dumps(LONG)}\nFor more call find_product with page=2.",
+    "slots": f"Slots: product = scarf; colour = red; fabric = cotton; limit = 300 PHP\n{QUERY}",
+    "synonyms": f"{QUERY}\nSynonyms: scarf, shawl, wrap; red, crimson; cotton, fabric.",
+    "rules": f"{QUERY}\nCompare price, services and every attribute before you recommend one product. Guess no id.",
+    "few-shot": f"Thought: The shoes cost 1790 and fit the size, so I recommend them.\nQuestion: {QUERY}",
+    "schemas": f"find_product(q, page, price): searches the shop. recommend_product(product_ids): ends it.\n{QUERY}",
+    "quoted thought": f"{QUERY}\nYou said: {PLAN}\nGo on.",
+}  # fmt: skip
+ANSWER = (
+    f"The shopper's request is: {QUERY} Both hits are scarves. {TWO} (4410020078) costs 249.0 and {ONE} costs 279.5, "
+    "so the second is cheaper and its fabric is the one that was asked for. I recommend it."
+)
+
+
+@pytest.mark.parametrize("style", HONEST)
+def test_an_ordinary_prompt_makes_no_echo_of_the_models_reasoning(style):
+    assert after_a_search(ANSWER, HONEST[style]) <= 1_500
