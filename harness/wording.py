@@ -54,8 +54,9 @@ _ALIKE = {
     "t": "тτᴛ", "u": "υᴜ", "v": "νѵᴠ", "w": "ԝᴡ", "x": "хχ", "y": "уγүʏ", "z": "ᴢ",
 }  # fmt: skip
 _LATIN = {other: letter for letter, others in _ALIKE.items() for other in others}
+_SMALL = re.compile(f"[{''.join(_LATIN)}]")
 _LATIN |= {chr(start + n): chr(97 + n) for start in (0x1F150, 0x1F170, 0x1F1E6) for n in range(26)}
-_OTHER = re.compile(f"[{''.join(_LATIN)}]")
+_FRAMED = re.compile("[\U0001f150-\U0001f169\U0001f170-\U0001f189\U0001f1e6-\U0001f1ff]")
 _LONG, _OVERLAP = 1_000, 1 << 20  # letters of a long needle; and those compared again at its places, at most
 _NOTHING = "none"  # Python's, where JSON has null
 
@@ -173,7 +174,11 @@ def _plain(text: str) -> str:
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     text = compose("NFKC", _INVISIBLE.sub("", text)).casefold()
     bare = _ACCENT.sub("", unicodedata.normalize("NFD", text))
-    return _OTHER.sub(lambda found: _LATIN[found[0]], unicodedata.normalize("NFC", bare))
+    return _SMALL.sub(_as_latin, _FRAMED.sub(_as_latin, unicodedata.normalize("NFC", bare)))
+
+
+def _as_latin(found: re.Match[str]) -> str:
+    return _LATIN[found[0]]
 
 
 def _shortened(number: re.Match[str]) -> str:
