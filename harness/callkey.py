@@ -39,17 +39,10 @@ class CallKey(msgspec.Struct, frozen=True):
 
 
 class CallMenu(msgspec.Struct, frozen=True):
-    """All calls whose every argument is among the listed choices of its parameter."""
+    """All calls whose every argument is among the listed choices of its parameter; none without arguments."""
 
     name: str
     choices: tuple[tuple[str, frozenset[str]], ...]
-
-    def holds(self, key: CallKey) -> bool:
-        """True when the menu fixes every argument of the call; a call without arguments is on no menu."""
-        if key.name != self.name or not key.arguments:
-            return False
-        choices = dict(self.choices)
-        return all(value in choices.get(parameter, ()) for parameter, value in key.arguments)
 
 
 def call_key(name: str, arguments: str, defaults: Mapping[str, object]) -> CallKey:

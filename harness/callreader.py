@@ -10,6 +10,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -27,6 +28,7 @@ _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|[\"\\/bfnrt])")
 _ESCAPED = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _DECODER = json.JSONDecoder()
 
+_KEYS_KEPT = 64  # a call is asked for when it is written, when it is dispatched and by the rule
 _MENTIONS_MAX = 1_000  # tool names in one message beyond which it counts as holding every call
 _OPENINGS_MAX = 4  # braces before a tool name that may open the object it is in
 _GAP_CHARS = 64  # between a tool name and the object of its arguments, as in "Action: NAME, Action Input: {...}"
@@ -79,10 +81,11 @@ class CallReader:
         }
         names = "|".join(re.escape(name) for name in sorted(properties, key=len, reverse=True))
         self._mention = re.compile(rf"(?<![A-Za-z0-9_])(?:{names})(?![A-Za-z0-9_])") if names else None
+        self._key = lru_cache(_KEYS_KEPT)(self._read_key)
 
     def key(self, name: str, arguments: str) -> CallKey:
         """The identity of a call. `arguments` is JSON text, well formed or not; none at all means no arguments."""
-        return call_key(name, arguments, self._defaults.get(name.strip(), {}))
+        return self._key(name, arguments)
 
     def parameters(self, name: str) -> Sequence[str]:
         """The parameters of a tool, in the schema's order; none of an unknown tool."""
@@ -120,6 +123,9 @@ class CallReader:
         except _CrowdedError:
             keys.add(EVERY_CALL)
         return Standing(frozenset(keys), frozenset(menus))
+
+    def _read_key(self, name: str, arguments: str) -> CallKey:
+        return call_key(name, arguments, self._defaults.get(name.strip(), {}))
 
     def _read_text(self, text: str, keys: set[CallKey], menus: set[CallMenu], effort: _Effort) -> None:
         for _ in range(_UNESCAPES + 1):

@@ -7,10 +7,12 @@ the rest is left out. Five characters are no marks and decompose to nothing else
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import Literal
 
 _MARKS_MAX = 30
+_MAY_BE_MARKS = re.compile(rf"[^\x00-\x7f]{{{_MARKS_MAX + 1},}}")  # no mark is ASCII
 _MARKS_INSIDE = frozenset("\u0f73\u0f75\u0f81\uff9e\uff9f")
 
 
@@ -18,9 +20,13 @@ def compose(form: Literal["NFC", "NFKC"], text: str) -> str:
     """`text` normalised to `form`, without the marks that no real text has."""
     if text.isascii():
         return text
+    return unicodedata.normalize(form, _MAY_BE_MARKS.sub(_without_long_runs, text))
+
+
+def _without_long_runs(found: re.Match[str]) -> str:
     kept, run = [], 0
-    for character in text:
+    for character in found[0]:
         run = run + 1 if unicodedata.combining(character) or character in _MARKS_INSIDE else 0
         if run <= _MARKS_MAX:
             kept.append(character)
-    return unicodedata.normalize(form, "".join(kept))
+    return "".join(kept)

@@ -1,18 +1,66 @@
 """The first version of the emission rule, `emission/1`, frozen: bodies that name no version were attributed by it.
 
 A call is `echoed` when the same call stood in any message of the latest completion's request, unless a completion wrote
-it before a request held it; `llm` when it equals an unused call of that completion; else `code`. Pure.
+it before a request held it; `llm` when it equals an unused call of that completion; else `code`. Pure, and linear: a
+message is indexed once, and no question about a call looks at all messages or at all menus of calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import orjson
 
-from harness.callkey import CallKey
+from harness.callkey import CallKey, CallMenu
 from harness.callreader import EVERY_CALL, CallReader, Standing
 from harness.trace import EmittedCall, Emitter
+
+_MASKS_MAX = 1_024  # of one tool's menus, kept
+
+
+class Menus:
+    """Menus of one tool. One bit each: a call is asked of all of them at once, whatever they share."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._listing: dict[str, dict[str, int | list[int]]] = {}  # by parameter and value: the menu, or several
+        self._masks: dict[tuple[str, str], int] = {}
+
+    def add(self, menu: CallMenu) -> None:
+        """One more menu."""
+        place = self._count
+        self._count += 1
+        self._masks.clear()
+        for parameter, choices in menu.choices:
+            listing = self._listing.setdefault(parameter, {})
+            for value in choices:
+                before = listing.setdefault(value, place)
+                if isinstance(before, list):
+                    before.append(place)
+                elif before != place:
+                    listing[value] = [before, place]
+
+    def hold(self, key: CallKey) -> bool:
+        """Whether one of them fixes every argument of the call; a call without arguments is on no menu."""
+        left = -1
+        for parameter, value in key.arguments:
+            left &= self._mask(parameter, value)
+            if not left:
+                return False
+        return bool(key.arguments)
+
+    def _mask(self, parameter: str, value: str) -> int:
+        """The menus that list the value, one bit each."""
+        mask = self._masks.get((parameter, value))
+        if mask is None:
+            places = self._listing.get(parameter, {}).get(value, ())
+            bits = bytearray(self._count // 8 + 1)
+            for place in (places,) if isinstance(places, int) else places:
+                bits[place // 8] |= 1 << place % 8
+            if len(self._masks) >= _MASKS_MAX:
+                self._masks.clear()
+            mask = self._masks[parameter, value] = int.from_bytes(bits, "little")
+        return mask
 
 
 class StandingCalls:
@@ -21,33 +69,46 @@ class StandingCalls:
     def __init__(self, reader: CallReader) -> None:
         self._reader = reader
         self._originated: set[CallKey] = set()  # by a completion whose own request did not hold them
-        self._standing: tuple[Standing, ...] = ()  # in the latest completion's request, one per message
         self._read: dict[str, Standing] = {}  # by message
+        self._alone: dict[CallKey, set[str]] = {}  # messages that hold it and calls of no other tool
+        self._messages: tuple[str, ...] = ()  # of the latest completion's request, and what stands in them:
+        self._keys: set[CallKey] = set()
+        self._menus: dict[str, Menus] = {}  # by tool
 
     def complete(self, messages: Sequence[str], calls: Sequence[EmittedCall]) -> None:
         """Take a completion: its request's messages (JSON texts) and the calls it wrote."""
-        self._standing = tuple(map(self._standing_in, messages))
+        before, self._messages = self._messages, tuple(messages)
+        if self._messages[: len(before)] != before:
+            before, self._keys, self._menus = (), set(), {}
+        for message in self._messages[len(before) :]:
+            self._stand(self._standing_in(message))
         keys = {self._reader.key(call.name, call.arguments) for call in calls}
         self._originated |= {key for key in keys if not self.holds(key)}
 
     def holds(self, key: CallKey) -> bool:
         """Whether the call stands there and is not a completion's own."""
-        if any(EVERY_CALL in one.keys for one in self._standing):
+        if EVERY_CALL in self._keys:
             return True
         if key in self._originated:
             return False
-        return any(key in one.keys or any(menu.holds(key) for menu in one.menus) for one in self._standing)
+        return key in self._keys or (key.name in self._menus and self._menus[key.name].hold(key))
 
-    def holds_alone(self, key: CallKey, messages: Sequence[str]) -> bool:
-        """Whether one of `messages` holds the call and calls of no other tool, and it is not a completion's own."""
-        return key not in self._originated and any(
-            key in one.keys and {other.name for other in one.keys} == {key.name} and not one.menus
-            for one in map(self._standing_in, messages)
-        )
+    def holds_alone(self, key: CallKey, messages: Collection[str]) -> bool:
+        """Whether one of `messages`, all of them of earlier requests, holds the call and calls of no other tool, and it
+        is not a completion's own."""
+        return key not in self._originated and not self._alone.get(key, set()).isdisjoint(messages)
+
+    def _stand(self, standing: Standing) -> None:
+        self._keys |= standing.keys
+        for menu in standing.menus:
+            self._menus.setdefault(menu.name, Menus()).add(menu)
 
     def _standing_in(self, message: str) -> Standing:
         if message not in self._read:
-            self._read[message] = self._reader.standing_in(_decoded(message))
+            self._read[message] = standing = self._reader.standing_in(_decoded(message))
+            if not standing.menus and len({key.name for key in standing.keys}) == 1:
+                for key in standing.keys:
+                    self._alone.setdefault(key, set()).add(message)
         return self._read[message]
 
 

@@ -100,7 +100,7 @@ class EpisodeLoop:
             problem=found,
             titles=titles,
             journal=str(self._journals.path(lease.item)),
-            is_last=is_last_attempt(lease.counted, self._node.policy.race),
+            is_last=is_last_attempt(lease.refused, self._node.policy.race),
         )
 
     async def _problem(self, context: Context) -> tuple[Problem, AcceptedTitles | None]:
@@ -200,7 +200,12 @@ class EpisodeLoop:
 
         async def give_back() -> None:
             await self._node.sequencer.abandon(
-                lease, record, delay_ms=retry.delay_ms, is_fault=True, is_counted=retry.is_counted
+                lease,
+                record,
+                delay_ms=retry.delay_ms,
+                is_fault=True,
+                is_counted=retry.is_counted,
+                is_refused=retry.is_refused,
             )
 
         is_written = await self._write(lease, close if is_closing else give_back, is_end=is_closing)

@@ -7,6 +7,7 @@ goes only after the stored row; the gate runs in a process of its own with a tim
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -21,7 +22,7 @@ from arena.race.rulings import asked_count
 from arena.records.model import Subject
 from arena.store.port import StoredSubmission, SubmissionState
 from arena.submissions.admission import Admission, PastSubmission, admit, cooldown_class, next_allowed_block
-from arena.submissions.inbox import InboxEntry, Receipt
+from arena.submissions.inbox import InboxEntry, Place, Receipt
 from arena.submissions.model import SignedSubmission, is_authentic
 from neurons.admission import GATE_FAULTS, Admissions, held_until, read_report, shown_report
 from neurons.node import Node
@@ -32,6 +33,7 @@ from problems.errors import ArenaError, Failure, Owner
 
 TURN_S = 0.5
 ENTRY_WAIT_MS_MAX = 600_000
+ENTRIES_PER_TURN = 1_000  # however many wait, agents that are through with qualifying wait for no more than these
 ENTRY_FAULTS = GATE_FAULTS | {"V2185"}
 _STATE_OF_OUTCOME: dict[str, SubmissionState] = {"accept": "accepted", "review": "review", "reject": "rejected"}
 
@@ -42,6 +44,7 @@ class Intake:
     def __init__(self, node: Node, qualifying: RaceLog) -> None:
         self._node = node
         self._qualifying = qualifying
+        self._after: Place | None = None  # where in the inbox the latest turn ended; the next goes on behind it
         self._waiting: dict[Path, tuple[int, int]] = {}  # tries so far, and when to try again (unix ms)
         self._seeds = VariantSeeds(node.chain, node.policy)
         self._admissions = Admissions(node, qualifying)
@@ -51,9 +54,14 @@ class Intake:
         await take_turns("intake", self.turn, drain, self._node.log, every_s=TURN_S)
 
     async def turn(self) -> None:
-        """Answer what waits in the inbox, then decide the agents whose qualifying is over."""
-        for entry in await asyncio.to_thread(self._node.inbox.pending):
+        """Answer what waits in the inbox, the next ENTRIES_PER_TURN of it, then decide the agents whose qualifying is
+        over."""
+        entries = islice(self._node.inbox.pending(self._after), ENTRIES_PER_TURN)
+        self._after, met = None, 0
+        while (entry := await asyncio.to_thread(next, entries, None)) is not None:
             await self._try_to_answer(entry)
+            met += 1
+            self._after = entry.place if met == ENTRIES_PER_TURN else None
         await self._admissions.turn()
         await self._enqueue_accepted()
         await self._decide_qualifying()
@@ -77,6 +85,8 @@ class Intake:
     def _put_off(self, entry: InboxEntry, tries: int, reason: str) -> None:
         wait_ms = min(ENTRY_WAIT_MS_MAX, 1_000 << min(tries, 20))
         self._waiting[entry.path] = (tries + 1, self._node.now_ms() + wait_ms)
+        if len(self._waiting) > ENTRIES_PER_TURN:  # the one put off first is looked at again
+            self._waiting.pop(next(iter(self._waiting)))
         self._node.log.warning("entry waits", path=ascii(str(entry.path)), wait_ms=wait_ms, error=reason)
 
     async def _answer(self, entry: InboxEntry) -> None:

@@ -284,7 +284,8 @@ class RaceClock:
             submission.subject.commitment_block
             for submission in await self._node.store.submissions(("queued", "accepted"))
         ]
-        for entry in await asyncio.to_thread(self._node.inbox.pending):
+        entries = self._node.inbox.pending()
+        while (entry := await asyncio.to_thread(next, entries, None)) is not None:
             block = await self._commitment_block(entry, closing)
             if block is not None:
                 blocks.append(block)

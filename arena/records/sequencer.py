@@ -86,6 +86,7 @@ class Sequencer:
         delay_ms: int = 0,
         is_fault: bool = False,
         is_counted: bool = False,
+        is_refused: bool = False,
         host: HostFacts | None = None,
     ) -> Head:
         """Return an unfinished lease of ours to the queue and append its attempt record, in one transaction.
@@ -96,7 +97,12 @@ class Sequencer:
 
         async def write(records: list[SignedRecord]) -> Head:
             return await self._store.abandon(
-                lease, records[0], delay_ms=delay_ms, is_fault=is_fault, is_counted=is_counted
+                lease,
+                records[0],
+                delay_ms=delay_ms,
+                is_fault=is_fault,
+                is_counted=is_counted,
+                is_refused=is_refused,
             )
 
         return await self._write((payload,), host or self._host, write)

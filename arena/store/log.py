@@ -79,14 +79,21 @@ class PostgresLog:
         return await self._append(records, bodies, finish, lease_state="done" if finish else None)
 
     async def abandon(
-        self, lease: Lease, record: SignedRecord, *, delay_ms: int = 0, is_fault: bool = False, is_counted: bool = False
+        self,
+        lease: Lease,
+        record: SignedRecord,
+        *,
+        delay_ms: int = 0,
+        is_fault: bool = False,
+        is_counted: bool = False,
+        is_refused: bool = False,
     ) -> Head:
         """Return an unfinished lease of ours to the queue and append its attempt record; see the port."""
         return await self._append(
             [record],
             (),
             lease,
-            lease_state="abandoned",
+            lease_state="refused" if is_refused else "abandoned",
             delay_ms=delay_ms,
             is_fault=is_fault,
             is_counted=is_counted,

@@ -35,8 +35,8 @@ class WorkItem(msgspec.Struct, frozen=True, kw_only=True):
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """A claimed work item. `fence` is unique and grows.
 
-    `faults` counts its earlier attempts that ended in a fault, whoever's; `counted` those of them that use up the
-    attempts the policy allows (faults of this validator, not outages, restarts or lost leases).
+    `faults` counts its earlier attempts that ended in a fault, whoever's. Two kinds of them use up what the policy
+    allows, each its own cap: `counted`, faults of this validator, and `refused`, requests that an endpoint refused.
     """
 
     item: WorkItem
@@ -45,6 +45,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     expires_ms: int
     faults: int = 0
     counted: int = 0
+    refused: int = 0
 
     @property
     def attempt_id(self) -> str:
@@ -237,12 +238,19 @@ class Store(Protocol):
         ...
 
     async def abandon(
-        self, lease: Lease, record: SignedRecord, *, delay_ms: int = 0, is_fault: bool = False, is_counted: bool = False
+        self,
+        lease: Lease,
+        record: SignedRecord,
+        *,
+        delay_ms: int = 0,
+        is_fault: bool = False,
+        is_counted: bool = False,
+        is_refused: bool = False,
     ) -> Head:
         """Return an unfinished lease to the queue and append its `attempt` record, in one transaction.
 
         The item can't be claimed again before `delay_ms` have passed by the server's clock, and stands behind items
-        that wait for nothing. `is_fault` and `is_counted` raise the lease's counters."""
+        that wait for nothing. `is_fault`, `is_counted` and `is_refused` raise the lease's counters."""
         ...
 
     async def close_items(self, race_id: str, stage: Stage, agent_version_id: str = "") -> int:

@@ -194,6 +194,7 @@ class PostgresStore(PostgresLog):
             expires_ms=row.expires_ms,
             faults=row.faults,
             counted=row.counted,
+            refused=row.refused,
         )
 
 

@@ -167,7 +167,7 @@ ENQUEUE = _typed(
     work=_TEXTS,
 )
 CLAIM = _typed(
-    "select fence, work, expires_ms, faults, counted from arena.claim(:validator, :stages, :count, :ttl_ms)",
+    "select fence, work, expires_ms, faults, counted, refused from arena.claim(:validator, :stages, :count, :ttl_ms)",
     validator=Text(),
     stages=_TEXTS,
     count=Integer(),
@@ -177,7 +177,8 @@ RENEW = _typed(
     "select arena.renew(:validator, :fence, :ttl_ms)", validator=Text(), fence=BigInteger(), ttl_ms=BigInteger()
 )
 EXPIRED = text(
-    "select l.fence, i.work, (extract(epoch from l.expires_at) * 1000)::bigint as expires_ms, l.faults, l.counted"
+    "select l.fence, i.work, (extract(epoch from l.expires_at) * 1000)::bigint as expires_ms, l.faults, l.counted,"
+    " l.refused"
     " from arena.lease l join arena.item i using (validator, item_id) where l.validator = :validator"
     " and (l.state = 'lost' or (l.state = 'open' and l.expires_at <= clock_timestamp())) order by l.fence"
 )

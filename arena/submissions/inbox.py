@@ -2,14 +2,17 @@
 
 Promise: a file appears whole or not at all, killing either side at any instant loses nothing, and an entry stays until
 its receipt is written. Nothing in the folder is trusted: every entry is decoded and checked again by the reader.
+Whoever looks through it holds one entry at a time, however many wait.
 """
 
 from __future__ import annotations
 
 import errno
+import heapq
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -22,9 +25,13 @@ from problems.canonical import UNREADABLE_JSON
 from problems.errors import ArenaError, Failure
 
 ENTRY_BYTES_MAX = 8 << 20  # a 1 MB source, escaped in JSON, with room
+NAMES_PER_LOOK = 1_024  # of entries that are remembered at once: the folder is looked through again for the next ones
+_TIME_MS_MAX = 1 << 42  # of a file: beyond the year 2100
 
 NAME_CHARS_MAX = 1_000
-_NO_FILE = frozenset({errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENOTDIR, errno.ENODEV})
+_NO_FILE = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENOTDIR, errno.ENODEV})
+
+Place = tuple[int, str]  # in the queue: the file's time (unix ns), which is that of the submission, and its name
 
 ReceiptState = Literal["refused", "rejected", "review", "accepted", "qualified", "unqualified"]
 
@@ -33,6 +40,7 @@ class InboxEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One file of the inbox: a submission, or why it can't be read."""
 
     path: Path
+    place: Place
     submission: SignedSubmission | None
     failure: Failure | None = None
 
@@ -79,18 +87,32 @@ class Inbox:
     def put(self, submission: SignedSubmission) -> Path:
         """Hand in a submission; the same version again replaces its file. Raises ArenaError V2060 when it can't."""
         name = f"{submission.agent_version_id}.json"
-        return _write_whole(self._new / name, msgspec.json.encode(submission))
+        time_ms = min(max(0, submission.submitted_ms), _TIME_MS_MAX)
+        return _write_whole(self._new / name, msgspec.json.encode(submission), time_ns=time_ms * 1_000_000)
 
-    def pending(self) -> list[InboxEntry]:
-        """Entries in the order of submission, then of id. Unreadable files come first, with their failure."""
+    def pending(self, after: Place | None = None) -> Iterator[InboxEntry]:
+        """Entries in the order of submission, then of id; an unreadable one with its failure.
+
+        `after`: only those behind this place. Each is read when it is asked for; one that comes or goes meanwhile may
+        be met or not, every other one is met once. Raises ArenaError V2185 while the folder can't be read.
+        """
+        while places := self._places(after):
+            for place in places:
+                entry = _read_entry(self._new / place[1], place)
+                if entry is not None:
+                    yield entry
+            after = places[-1]
+
+    def _places(self, after: Place | None) -> list[Place]:
+        """The next places that are taken, in order."""
         try:
-            paths = sorted(path for path in self._new.iterdir() if path.suffix == ".json")
+            with os.scandir(self._new) as found:
+                taken = (place for one in found if one.name.endswith(".json") and (place := _place(one)) is not None)
+                return heapq.nsmallest(NAMES_PER_LOOK, (place for place in taken if after is None or place > after))
         except FileNotFoundError:
             return []
         except OSError as error:
             raise ArenaError("V2185", f"{self._new}: {error.strerror}") from error
-        entries = [_read_entry(path) for path in paths]
-        return sorted(entries, key=lambda entry: entry.submission.submitted_ms if entry.submission else -1)
 
     def answer(self, entry: InboxEntry, receipt: Receipt) -> None:
         """Write the receipt, then take the entry away. Raises ArenaError V2060 when the folder can't be written."""
@@ -120,14 +142,32 @@ class Inbox:
         return sorted(own, key=lambda receipt: -receipt.submitted_block)
 
 
-def _read_entry(path: Path) -> InboxEntry:
-    """One entry, whatever lies there: a pipe, a folder or a device is looked at without being waited for."""
+def _place(found: os.DirEntry[str]) -> Place | None:
+    """None where nothing lies any more. Raises OSError."""
     try:
-        data = _read_plain_file(path)
+        return found.stat(follow_symlinks=False).st_mtime_ns, found.name
+    except FileNotFoundError:
+        return None
+
+
+def _read_entry(path: Path, place: Place) -> InboxEntry | None:
+    """One entry, whatever lies there: a pipe, a folder or a device is looked at without being waited for. None where
+    nothing lies any more: what is put there next is not to be taken for it."""
+    try:
+        read = _read_submission(path)
+    except FileNotFoundError:
+        return None
     except OSError as error:
-        if error.errno not in _NO_FILE:  # this host's trouble: the entry waits for better times
-            return InboxEntry(path=path, submission=None, failure=Failure(code="V2185", detail=str(error.strerror)))
-        return _unreadable(path, str(error.strerror))
+        code = "A1009" if error.errno in _NO_FILE else "V2185"  # this host's trouble: the entry waits for better times
+        read = Failure(code=code, detail=f"{path.name!a}: {error.strerror}")
+    if isinstance(read, Failure):
+        return InboxEntry(path=path, place=place, submission=None, failure=read)
+    return InboxEntry(path=path, place=place, submission=read)
+
+
+def _read_submission(path: Path) -> SignedSubmission | Failure:
+    """What the file holds. Raises OSError."""
+    data = _read_plain_file(path)
     if data is None:
         return _unreadable(path, "not a plain file")
     if len(data) > ENTRY_BYTES_MAX:
@@ -138,7 +178,7 @@ def _read_entry(path: Path) -> InboxEntry:
         return _unreadable(path, str(error))
     if canonical_hotkey(submission.hotkey) is None or len(submission.name) > NAME_CHARS_MAX:
         return _unreadable(path, "the hotkey is no address, or the name no name")
-    return InboxEntry(path=path, submission=submission)
+    return submission
 
 
 def _read_plain_file(path: Path) -> bytes | None:
@@ -150,8 +190,8 @@ def _read_plain_file(path: Path) -> bytes | None:
         return stream.read(ENTRY_BYTES_MAX + 1)
 
 
-def _unreadable(path: Path, reason: str) -> InboxEntry:
-    return InboxEntry(path=path, submission=None, failure=Failure(code="A1009", detail=f"{path.name!a}: {reason}"))
+def _unreadable(path: Path, reason: str) -> Failure:
+    return Failure(code="A1009", detail=f"{path.name!a}: {reason}")
 
 
 def _read_receipt(path: Path) -> Receipt | None:
@@ -161,13 +201,15 @@ def _read_receipt(path: Path) -> Receipt | None:
         return None  # of another version of this software: the validator writes it again when it is asked again
 
 
-def _write_whole(path: Path, data: bytes) -> Path:
+def _write_whole(path: Path, data: bytes, *, time_ns: int | None = None) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)  # 0600, its own
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
             stream.flush()
+            if time_ns is not None:
+                os.utime(stream.fileno(), ns=(time_ns, time_ns))
             os.fsync(stream.fileno())
         Path(scratch).replace(path)
     except OSError as error:

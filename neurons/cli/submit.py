@@ -168,7 +168,6 @@ async def _status(settings: Settings) -> dict[str, Any]:
 
     signer, chain, inbox = _open(settings)
     commitment = await chain.commitment(signer.hotkey)
-    waiting = [entry.submission for entry in inbox.pending() if entry.submission is not None]
     return {
         "hotkey": signer.hotkey,
         "network": settings.network,
@@ -178,9 +177,9 @@ async def _status(settings: Settings) -> dict[str, Any]:
         "finalized_block": await chain.finalized_block(),
         "commitment": to_builtins(commitment),
         "waiting": [
-            {"name": submission.name, "agent_version_id": submission.agent_version_id}
-            for submission in waiting
-            if submission.hotkey == signer.hotkey
+            {"name": entry.submission.name, "agent_version_id": entry.submission.agent_version_id}
+            for entry in inbox.pending()
+            if entry.submission is not None and entry.submission.hotkey == signer.hotkey
         ],
         "receipts": [_receipt(receipt) for receipt in inbox.receipts(signer.hotkey)],
     }

@@ -28,6 +28,12 @@ FROZEN = {
         "sql/0001_work.sql": "2351decc3766f9f2ca70d215f719b9a3255544dd322c084133d30730ba3b5c0e",
         "versions/v0001_first.py": "f5794262f17dee3d0d32ecaa07cff763d5e3832f0634658b351ae21d79578778",
     },
+    "0002": {
+        "sql/0002_append.sql": "0de7f7702339eb077e83d4d93f0cd0cd5a5a3d28f87900d8a05859b345810d1a",
+        "sql/0002_bodies.sql": "0f932a48ac0f4e7e19d1dcfe50936818e4f7f9b158ed53d788fb4c1371eaea19",
+        "sql/0002_checkpoints.sql": "0a4ab08bd275915fa25d588aebd5c244b4fe23a182ed784c901570b33c795aa1",
+        "versions/v0002_checkpoints.py": "770e12e0c97fc7f69bf7a967243edcf2244f5e16643e3c3575220fd89f38b01b",
+    },
 }
 _APPEND_0001 = (
     "select head_seq from arena.append($1, $2, $3, $4::bytea[], $5::bytea[], $6::bytea[], $7::integer[], $8::bytea[],"

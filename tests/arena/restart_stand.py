@@ -139,19 +139,19 @@ def play(
     for number in range(terms.endpoints):
         upstream: Upstream = Outages(Lucky(tape, f"lucky-{number}"), terms.outages)
         upstreams.append(RefusingUpstream(upstream, terms.refuses, terms.code) if terms.refuses else upstream)
-    kept, faults, counted = MemoryJournal(), 0, 0
+    kept, faults, counted, refused = MemoryJournal(), 0, 0, 0
     for attempt in range(ATTEMPTS_MAX):
         kept.next_attempt()
         journal = open_journal() if open_journal else kept if terms.is_kept else MemoryJournal()
         try:
-            is_last = is_last_attempt(counted, terms.rules)
+            is_last = is_last_attempt(refused, terms.rules)
             return _attempt(agent, attempt, upstreams, journal, steps=terms.steps, is_last=is_last), attempt + 1
         except ArenaError as error:
             retry = after_fault(error.failure, "qualifying", faults=faults, counted=counted, rules=terms.rules)
             assert not retry.is_closing
             if retry.may_diverge:
                 journal.forgive()
-            faults, counted = faults + 1, counted + retry.is_counted
+            faults, counted, refused = faults + 1, counted + retry.is_counted, refused + retry.is_refused
     return None, ATTEMPTS_MAX
 
 

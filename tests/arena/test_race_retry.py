@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from arena.policy import RaceRules
 from arena.race.retry import after_fault, is_last_attempt, may_diverge
+from arena.records.model import Stage
 from problems.codes import CODES
-from problems.errors import Failure
+from problems.errors import Failure, Owner
 
 RULES = RaceRules(attempts=3, retry_ms=1_000, retry_max_ms=8_000)
 OURS, UPSTREAM, PROBLEM = Failure(code="V2005"), Failure(code="U3002"), Failure(code="P4006")
@@ -59,19 +64,44 @@ CAPPED = RaceRules(attempts=3, refused_attempts=3)
 def test_a_refusal_is_counted_in_every_stage_and_closes_nothing(stage):
     for counted in range(9):
         retry = after_fault(REFUSED, stage, faults=counted, counted=counted, rules=CAPPED)
-        assert (retry.is_closing, retry.is_counted) == (False, True)
-    assert [is_last_attempt(counted, CAPPED) for counted in range(4)] == [False, False, True, True]
+        assert (retry.is_closing, retry.is_counted, retry.is_refused) == (False, False, True)
+    assert [is_last_attempt(refused, CAPPED) for refused in range(4)] == [False, False, True, True]
 
 
 def test_under_a_policy_without_the_cap_refusals_are_what_they_were():
-    assert not after_fault(REFUSED, "race", faults=0, counted=0, rules=RULES).is_counted
-    assert not any(is_last_attempt(counted, RULES) for counted in range(100))
+    retry = after_fault(REFUSED, "race", faults=99, counted=2, rules=RULES)
+    assert (retry.is_closing, retry.is_counted) == (False, False)
+    assert not any(is_last_attempt(refused, RULES) for refused in range(100))
 
 
 @pytest.mark.parametrize("stage", ["race", "qualifying"])
 def test_a_shape_that_is_not_served_uses_up_no_attempt(stage):
     retry = after_fault(SHAPE, stage, faults=99, counted=2, rules=CAPPED)
-    assert (retry.is_closing, retry.is_counted) == (False, False)
+    assert (retry.is_closing, retry.is_counted, retry.is_refused) == (False, False, False)
+
+
+def ended(failures: Iterable[Failure], stage: Stage = "race") -> tuple[int, bool]:
+    """Which of these faults, one an attempt, ends the item under the caps of `CAPPED`, and whether the agent is scored;
+    how many there were when none does."""
+    faults = counted = refused = 0
+    for failure in failures:
+        if failure is REFUSED and is_last_attempt(refused, CAPPED):
+            return faults, True
+        retry = after_fault(failure, stage, faults=faults, counted=counted, rules=CAPPED)
+        if retry.is_closing:
+            return faults, False
+        faults, counted, refused = faults + 1, counted + retry.is_counted, refused + retry.is_refused
+    return faults, False
+
+
+@given(st.lists(st.sampled_from([OURS, REFUSED, UPSTREAM, SHAPE]), max_size=20))
+def test_each_cap_is_used_up_by_its_own_kind_of_fault_alone(failures):
+    ours = [place for place, failure in enumerate(failures) if failure.owner is Owner.VALIDATOR]
+    refused = [place for place, failure in enumerate(failures) if failure is REFUSED]
+    closing = ours[CAPPED.attempts - 1] if len(ours) >= CAPPED.attempts else len(failures)
+    scoring = refused[CAPPED.refused_attempts - 1] if len(refused) >= CAPPED.refused_attempts else len(failures)
+    assert ended(failures) == (min(closing, scoring), scoring < closing)
+    assert ended(failures, "qualifying") == (scoring, scoring < len(failures))
 
 
 def test_only_what_no_agent_can_bring_about_lets_a_restart_diverge():

@@ -211,11 +211,13 @@ async def fetch(dsn: str, query: str) -> list[asyncpg.Record]:
 
 
 async def rows_of(owner_dsn: str) -> list[str]:
-    """Every row that an append can touch, without the times of the clock."""
+    """Every row that an append can touch, without the times of the clock and what a later release counts."""
     found = []
     times = {"record": "appended_at", "item": "not_before", "lease": "expires_at"}
     for table in ("head", "record", "body", "item", "lease"):
-        query = f"select (to_jsonb(t) - '{times.get(table, '')}')::text as row from arena.{table} t order by 1"
+        query = (
+            f"select (to_jsonb(t) - '{times.get(table, '')}' - 'refused')::text as row from arena.{table} t order by 1"
+        )
         found += [row["row"] for row in await fetch(owner_dsn, query)]
     return found
 

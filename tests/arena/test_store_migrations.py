@@ -184,11 +184,14 @@ async def _fetch(dsn: str, query: str) -> list[asyncpg.Record]:
 
 
 async def _rows(old: Old) -> list[str]:
-    """Every row of the tables that 0001 has."""
+    """Every row of the tables that 0001 has, in the columns that it has."""
     tables = ("head", "record", "body", "item", "lease", "submission", "event", "weights_result", "validator")
     found = []
     for table in tables:
         found += [
-            row["row"] for row in await _fetch(old.owner_dsn, f"select t::text as row from arena.{table} t order by 1")
+            row["row"]
+            for row in await _fetch(
+                old.owner_dsn, f"select (to_jsonb(t) - 'refused')::text as row from arena.{table} t order by 1"
+            )
         ]
     return found

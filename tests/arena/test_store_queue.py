@@ -105,8 +105,15 @@ async def test_a_fault_abandons_a_running_lease_and_the_next_lease_knows_of_it(s
     assert (again.faults, again.counted) == (1, 0)
     await sequencer.abandon(again, attempt(2, ended="faulted"), is_fault=True, is_counted=True)
     (third,) = await store.claim(1, LONG_MS)
-    assert (third.faults, third.counted) == (2, 1)
-    assert (await store.head()).seq == 2
+    assert (third.faults, third.counted, third.refused) == (2, 1, 0)
+    await sequencer.abandon(third, attempt(3, ended="faulted"), is_fault=True, is_refused=True)
+    with pytest.raises(LeaseLostError):
+        await sequencer.abandon(third, attempt(3, ended="faulted"), is_fault=True, is_refused=True)
+    (fourth,) = await store.claim(1, 1)
+    assert (fourth.faults, fourth.counted, fourth.refused) == (3, 1, 1)
+    assert (await store.head()).seq == 3
+    await asyncio.sleep(0.01)
+    assert await store.expired() == [fourth]
 
 
 async def test_an_item_that_faulted_waits_and_then_stands_behind_items_that_did_not(store, sequencer, race_id) -> None:

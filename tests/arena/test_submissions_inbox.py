@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import tracemalloc
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -12,7 +14,7 @@ import pytest
 from arena.chain.keys import keypair_signer
 from arena.chain.local import LocalSubtensor
 from arena.submissions.flow import submit
-from arena.submissions.inbox import ENTRY_BYTES_MAX, Inbox, Receipt
+from arena.submissions.inbox import ENTRY_BYTES_MAX, NAMES_PER_LOOK, Inbox, Receipt
 from arena.submissions.model import make_submission
 from problems.errors import ArenaError, Owner
 from tests.arena.chain_stands import BLOCK_MS, Clock
@@ -57,7 +59,7 @@ async def test_a_source_is_not_handed_in_without_its_commitment(chain: LocalSubt
     with pytest.raises(ArenaError) as caught:
         await submit(ALICE, "agent", SOURCE, subtensor=chain, inbox=inbox, now_ms=5)
     assert caught.value.failure.code == "A1008"
-    assert inbox.pending() == []
+    assert list(inbox.pending()) == []
 
 
 async def test_submitting_again_commits_anew_and_keeps_one_entry(chain: LocalSubtensor, inbox: Inbox) -> None:
@@ -69,15 +71,82 @@ async def test_submitting_again_commits_anew_and_keeps_one_entry(chain: LocalSub
     assert submitted.agent_version_id == entry.submission.agent_version_id
 
 
-def test_entries_come_in_the_order_of_submission(inbox: Inbox) -> None:
-    for now_ms in (30, 10, 20):
-        inbox.put(make_submission(ALICE, "agent", f"{SOURCE}# {now_ms}\n", now_ms))
-    times = [entry.submission.submitted_ms for entry in inbox.pending() if entry.submission is not None]
-    assert times == [10, 20, 30]
+def test_entries_come_in_the_order_of_submission_then_of_id(inbox: Inbox) -> None:
+    times = (30, 10, 20, 20, 1_900_000_000_000, 2**53 - 1, 1 - 2**53)
+    made = [make_submission(ALICE, "agent", f"{SOURCE}# {place}\n", now_ms) for place, now_ms in enumerate(times)]
+    for submission in made:
+        inbox.put(submission)
+    found = [
+        (one.submission.submitted_ms, one.submission.agent_version_id) for one in inbox.pending() if one.submission
+    ]
+    assert found == sorted((submission.submitted_ms, submission.agent_version_id) for submission in made)
+
+
+def litter(folder: Path, names: Iterable[str], content: bytes = b"{}") -> None:
+    """Files of one time that are no submissions."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).write_bytes(content)
+        os.utime(folder / name, ns=(0, 0))
+
+
+def test_every_entry_is_met_once_over_many_looks_at_the_folder(inbox: Inbox, tmp_path: Path) -> None:
+    names = [f"{number:05}.json" for number in range(2 * NAMES_PER_LOOK + 1)]
+    litter(tmp_path / "inbox" / "new", names)
+    places = [entry.place for entry in inbox.pending()]
+    assert [name for _, name in places] == names
+    assert [entry.place for entry in Inbox(tmp_path / "inbox").pending(places[-3])] == places[-2:]
+    assert list(inbox.pending(places[-1])) == []
+
+
+def test_entries_that_come_and_go_meanwhile_cost_no_other(inbox: Inbox, tmp_path: Path) -> None:
+    folder = tmp_path / "inbox" / "new"
+    litter(folder, [f"{number}.json" for number in "13579"])
+    met = []
+    for entry in inbox.pending():
+        met.append(entry.path.name)
+        if met == ["1.json"]:
+            (folder / "3.json").unlink()
+            litter(folder, ["0.json", "8.json"])
+        inbox.discard(entry)
+    assert [name for name in met if name != "8.json"] == ["1.json", "5.json", "7.json", "9.json"]
+    assert {entry.path.name for entry in inbox.pending()} <= {"0.json", "8.json"}
+
+
+def test_a_file_that_vanished_is_no_entry(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry without a file would be taken away as unreadable, and with it what is put there next."""
+    path = inbox.put(make_submission(ALICE, "agent", SOURCE, 5))
+    real = os.open
+
+    def gone(name: Path, flags: int) -> int:
+        path.unlink(missing_ok=True)
+        return real(name, flags)
+
+    monkeypatch.setattr("arena.submissions.inbox.os.open", gone)
+    assert list(inbox.pending()) == []
+
+
+def peak_bytes(inbox: Inbox) -> int:
+    """The most memory that looking through the inbox takes at once."""
+    tracemalloc.start()
+    try:
+        assert all(entry.failure is not None for entry in inbox.pending())
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("few", "many", "size"), [(3, 24, 2 << 20), (2 * NAMES_PER_LOOK, 6 * NAMES_PER_LOOK, 2)])
+def test_memory_does_not_grow_with_what_waits(inbox: Inbox, tmp_path: Path, few: int, many: int, size: int) -> None:
+    folder = tmp_path / "inbox" / "new"
+    litter(folder, (f"{number:064}.json" for number in range(few)), b" " * size)
+    before = peak_bytes(inbox)
+    litter(folder, (f"{number:064}.json" for number in range(few, many)), b" " * size)
+    assert peak_bytes(inbox) <= 1.2 * before
 
 
 def test_an_empty_inbox_and_an_unknown_receipt_are_nothing(inbox: Inbox) -> None:
-    assert inbox.pending() == []
+    assert list(inbox.pending()) == []
     assert inbox.receipt("ab" * 32) is None
     assert inbox.receipts(ALICE.hotkey) == []
 
@@ -87,7 +156,7 @@ def test_an_answered_entry_leaves_a_receipt(inbox: Inbox) -> None:
     inbox.put(submission)
     (entry,) = inbox.pending()
     inbox.answer(entry, _receipt(submission.agent_version_id))
-    assert inbox.pending() == []
+    assert list(inbox.pending()) == []
     assert inbox.receipt(submission.agent_version_id) == _receipt(submission.agent_version_id)
 
 
@@ -116,18 +185,19 @@ def test_a_file_that_is_no_submission_has_a_failure_and_stops_nobody(
     path = inbox.put(make_submission(ALICE, "agent", SOURCE, 5))
     bad = path.with_name("bad.json")
     bad.write_bytes(content)
+    os.utime(bad, ns=(0, 0))
     first, second = inbox.pending()
     assert first.failure is not None and first.failure.code == "A1009"
     assert second.submission is not None
     inbox.discard(first)
     inbox.discard(first)
-    assert len(inbox.pending()) == 1
+    assert len(list(inbox.pending())) == 1
 
 
 def test_a_folder_named_like_an_entry_is_no_submission(inbox: Inbox) -> None:
     path = inbox.put(make_submission(ALICE, "agent", SOURCE, 5))
     path.with_name("folder.json").mkdir()
-    assert [entry.failure is None for entry in inbox.pending()] == [False, True]
+    assert [entry.failure is None for entry in inbox.pending()] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -136,10 +206,10 @@ def test_a_folder_named_like_an_entry_is_no_submission(inbox: Inbox) -> None:
 def test_whatever_else_lies_there_is_looked_at_without_waiting(inbox: Inbox, make) -> None:
     path = inbox.put(make_submission(ALICE, "agent", SOURCE, 5))
     make(path.with_name("odd.json"))
-    odd, good = inbox.pending()
+    good, odd = inbox.pending()
     assert odd.failure is not None and odd.failure.code == "A1009" and good.submission is not None
     inbox.discard(odd)
-    assert len(inbox.pending()) == 1
+    assert len(list(inbox.pending())) == 1
 
 
 def test_a_name_that_is_no_text_is_told_in_ascii(inbox: Inbox) -> None:
@@ -180,7 +250,7 @@ def test_a_receipt_that_is_no_file_is_none(inbox: Inbox, tmp_path: Path) -> None
 def test_a_half_written_file_is_not_seen(inbox: Inbox) -> None:
     path = inbox.put(make_submission(ALICE, "agent", SOURCE, 5))
     path.with_name(f".{path.name}.99.tmp").write_bytes(b"half")
-    assert len(inbox.pending()) == 1
+    assert len(list(inbox.pending())) == 1
 
 
 def test_a_receipt_of_another_version_of_this_software_is_none(inbox: Inbox, tmp_path: Path) -> None:

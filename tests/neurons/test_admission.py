@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace as with_changes
 from pathlib import Path
@@ -17,6 +18,7 @@ from arena.race.schedule import embargo_ends_ms
 from arena.records.body import decode_content
 from arena.records.model import GateRecord, RaceInputs, SettlementRecord, Subject
 from arena.store.port import StoredSubmission
+from arena.submissions.inbox import InboxEntry
 from arena.submissions.model import SignedSubmission, make_submission
 from neurons.admission import Admissions
 from neurons.intake import Intake
@@ -283,3 +285,44 @@ def _promotion(made: SignedSubmission, closes_ms: int) -> SettlementRecord:
         weights_u16=(),
         inputs=inputs,
     )
+
+
+# -- the inbox
+
+
+async def test_a_turn_answers_a_part_of_a_long_inbox_and_the_next_goes_on(desk, monkeypatch):
+    """Entries that stay (their commitments are not there yet) keep nobody behind them from an answer."""
+    monkeypatch.setattr("neurons.intake.ENTRIES_PER_TURN", 2)
+    answered: list[str] = []
+
+    async def answer(_: Intake, entry: InboxEntry) -> None:
+        answered.append(entry.path.name)
+
+    monkeypatch.setattr(Intake, "_answer", answer)
+    intake, names = restart(desk), []
+    for number in range(5):
+        names.append(desk.inbox.put(make_submission(generate_signer(), "agent", LONG, number)).name)
+    await turns(intake, 4)
+    assert answered == [*names, *names[:2]]
+    answered.clear()
+    await turns(restart(desk), 3)  # a new process begins with the first
+    assert answered == names
+
+
+async def test_whatever_lies_in_the_inbox_an_honest_entry_beside_it_is_answered(desk):
+    intake = restart(desk)
+    good = await commit(desk, "good", LONG)
+    folder = desk.inbox.put(good).parent
+    os.mkfifo(folder / "pipe.json")
+    (folder / "endless.json").symlink_to("/dev/zero")
+    (folder / "nowhere.json").symlink_to("nothing")
+    (folder / "folder.json").mkdir()
+    (folder / "deep.json").write_bytes(b"[" * 1_000_000)
+    with (folder / "huge.json").open("wb") as stream:
+        stream.truncate(1 << 40)
+    for path in folder.iterdir():
+        os.utime(path, ns=(0, 0), follow_symlinks=False)  # ahead of the honest one
+    await turns(intake, 2)
+    assert await state(desk, good) == "accepted"
+    assert [path.name for path in folder.iterdir()] == ["folder.json"]  # which nobody can take away as a file
+    assert (await desk.store.submissions())[0].subject.agent_version_id == good.agent_version_id

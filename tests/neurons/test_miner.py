@@ -72,7 +72,7 @@ def test_a_submission_is_waiting_until_it_has_a_receipt(
 def test_an_unregistered_hotkey_is_told_so(tmp_path: Path, agent: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = _arena(capsys, "submit", agent, *_flags(tmp_path))
     assert (code, "A1008" in err) == (1, True)
-    assert Inbox(tmp_path / "state" / "inbox").pending() == []
+    assert list(Inbox(tmp_path / "state" / "inbox").pending()) == []
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,12 @@ async def test_refusals_are_counted_in_qualifying_too_and_the_last_attempt_knows
     assert await desk.store.open_items("", "qualifying") == 0
 
 
+async def test_neither_our_faults_nor_refusals_use_up_the_attempts_of_the_other_kind(desk: Desk) -> None:
+    codes = ["V2005", "V2004", "U3006", "V2005", "U3006", "V2005", "V2004", "ok"]
+    pool = await attempts(desk, *codes)
+    assert [job.is_last for job in pool.jobs] == [False] * 5 + [True] * 3
+
+
 async def test_outages_and_shapes_that_are_not_served_use_up_no_attempt(desk: Desk) -> None:
     pool = await attempts(desk, "U3002", "U3004", "U3007", "U3001", "U3003", "ok")
     assert not any(job.is_last for job in pool.jobs)
