@@ -30,8 +30,8 @@ HERE = Path(__file__).parent
 VALIDATOR, MINER = "//Alice", "//Bob"
 WAIT_S = 420.0
 LOOK_S = 2.0
-# A short race of the demo's rules, with leases that no slow machine has to renew. It closes late enough for the next one
-# not to begin before it was seen.
+# A short race of the demo's rules, with leases that no slow machine has to renew. It closes late enough for the next
+# one not to begin before it was seen.
 POLICY = {
     "qualifying": {"problems": 3, "variant_blocks": 1},
     "race": {"problems": 6, "batch_problems": 9, "closes_after_ms": 40_000, "lease_ms": 120_000},
