@@ -127,6 +127,7 @@ class SettlementInputs(msgspec.Struct, frozen=True, kw_only=True):
     eliminated: tuple[str, ...] = ()
     logs: tuple[CountedLog, ...] = ()
     recorded_under: str = ""  # hash of the policy the records were written under; "": of `policy`
+    policy_text: str = ""  # `policy` as the settlement spells it that is settled again; "": none is
 
 
 class TrajectoryResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,7 +40,7 @@ def state_inputs(inputs: SettlementInputs) -> RaceInputs:
         hotkeys.add(inputs.incumbent.miner_hotkey)
     neurons = (neuron for neuron in inputs.metagraph.neurons if neuron.hotkey in hotkeys)
     return RaceInputs(
-        policy=canonical_bytes(inputs.policy).decode(),
+        policy=_policy_text(inputs),
         problem_ids=tuple(sorted(problem.problem_id for problem in inputs.batch.problems)),
         closes_ms=inputs.closes_ms,
         field=tuple(sorted(inputs.field, key=lambda candidate: candidate.subject.agent_version_id)),
@@ -60,6 +60,24 @@ def state_inputs(inputs: SettlementInputs) -> RaceInputs:
         beacon_signature=bytes.fromhex(inputs.beacon.signature).hex() if inputs.beacon else "",
         undrawn_why="" if inputs.beacon else inputs.undrawn_why,
     )
+
+
+def _policy_text(inputs: SettlementInputs) -> str:
+    """The policy as canonical JSON. Of a race that is settled again, with the fields that its settlement names: one of
+    earlier code lacks those that policies got since, which stand at their defaults."""
+    fields = msgspec.to_builtins(inputs.policy)
+    if inputs.policy_text:
+        fields = _only_named(fields, msgspec.json.decode(inputs.policy_text))
+    return canonical_bytes(fields).decode()
+
+
+def _only_named(value: object, names: object) -> object:
+    """`value` without the fields, at every level, that `names` does not have."""
+    if isinstance(value, dict) and isinstance(names, dict):
+        return {name: _only_named(part, names[name]) for name, part in value.items() if name in names}
+    if isinstance(value, list | tuple) and isinstance(names, list) and len(value) == len(names):
+        return [_only_named(part, named) for part, named in zip(value, names, strict=True)]
+    return value
 
 
 def relevant_history(inputs: SettlementInputs) -> tuple[SettlementRecord, ...]:
@@ -139,6 +157,7 @@ def inputs_again(
         eliminated=stated.eliminated,
         logs=stated.logs,
         recorded_under=own.policy_sha256,
+        policy_text=stated.policy if policy is None else "",
     )
 
 

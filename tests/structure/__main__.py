@@ -1,0 +1,38 @@
+"""`python -m tests.structure [--trip] [--details] [--json] [--root CHECKOUT]`: measure a checkout's shape."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import msgspec
+
+from tests.structure.figures import details, figures_of, measure, table
+from tests.structure.product import Product
+from tests.structure.trip import take_trip
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(prog="python -m tests.structure")
+    parser.add_argument("--root", type=Path, default=Path(__file__).parents[2], help="the checkout to measure")
+    parser.add_argument("--trip", action="store_true", help="also take the trip: some minutes")
+    parser.add_argument("--called", type=Path, help="with --trip: write each function called to this file")
+    parser.add_argument("--details", action="store_true", help="also list what is counted")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    given = parser.parse_args()
+    product = Product(given.root)
+    figures = measure(product)
+    if given.trip:
+        called = take_trip(product)
+        figures = msgspec.structs.replace(figures, trip=figures_of(called))
+        if given.called:
+            lines = sorted(f"{step}\t{one.file}\t{one.name}" for step, found in called.items() for one in found)
+            given.called.write_text("".join(f"{line}\n" for line in lines))
+    print(msgspec.json.format(msgspec.json.encode(figures)).decode() if given.json else table(figures))
+    if given.details:
+        print(details(product))
+
+
+if __name__ == "__main__":
+    main()
