@@ -44,6 +44,11 @@ class RaceLog:
         self.release: ReleaseRecord | None = None
 
     @property
+    def records(self) -> RaceRecords:
+        """All that was read of the race."""
+        return self._records
+
+    @property
     def evaluations(self) -> list[CountedEvaluation]:
         """Evaluations in the order they were read."""
         return self._records.evaluations

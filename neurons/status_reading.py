@@ -11,9 +11,9 @@ import shutil
 from pathlib import Path
 
 from arena.policy import RaceRules
+from arena.race.consensus import is_shared
 from arena.race.state import RaceState, race_name, replay, stream_of
 from arena.race.timeline import timeline
-from arena.race.together import is_shared
 from arena.store.port import Store, StoredCheckpoint
 from neurons.node_file import read_node_file
 from neurons.race_list import begun_races

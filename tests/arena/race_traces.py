@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from arena.chain.port import Metagraph, Neuron
+from arena.race.decider import decide
 from arena.race.events import (
     BatchReleased,
     ChainRead,
@@ -34,7 +35,7 @@ from arena.race.state import open_race, settlement_inputs
 from tests.arena import agreement_world
 from tests.arena.agreement_world import HOUR_MS, Member
 from tests.arena.race_stand import BEACON, RACE, batch, candidate, inputs, metagraph
-from tests.arena.race_world import OUTCOMES, World, decide
+from tests.arena.race_world import OUTCOMES, World
 
 RULES = agreement_world.RULES
 TOP = Top(agent_version_id="v-b", miner_hotkey="hk-b", promoted_ms=5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from arena.chain.port import BeaconRound
+from arena.race.decider import decide
 from arena.race.events import (
     BatchReleased,
     Effect,
@@ -21,7 +22,7 @@ from arena.race.events import (
 )
 from arena.race.model import Candidate, Top
 from arena.race.settle import settle
-from arena.race.state import RaceState, decide, open_race, replay, settlement_inputs
+from arena.race.state import RaceState, open_race, replay, settlement_inputs
 from tests.arena.race_stand import BEACON, RACE, batch, candidate, inputs, metagraph, policy, solves
 
 RULES = policy()

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from arena.race.decider import decide
 from arena.race.events import (
     Effect,
     Event,
@@ -27,7 +28,6 @@ from arena.race.state import (
     IllegalEventError,
     RaceState,
     apply,
-    decide,
     is_policy_replaceable,
     open_race,
     race_name,

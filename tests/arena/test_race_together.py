@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.race.assign import assign
+from arena.race.consensus import NO_QUORUM, counted_roll
+from arena.race.decider import STAND_INS_WAITING, decide
 from arena.race.events import EnqueueStandIns, RaceSettled
 from arena.race.explanation import explain_end
 from arena.race.items import race_items
 from arena.race.payment import paid_race
-from arena.race.state import apply, decide, replay
-from arena.race.together import NO_QUORUM, STAND_INS_WAITING, counted_roll
+from arena.race.state import apply, replay
 from tests.arena.agreement_world import PLAN, RULES, STEP_MS, Member, Network, run
 from tests.arena.race_stand import RACE
 
