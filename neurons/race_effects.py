@@ -47,8 +47,8 @@ from arena.race.roll import AnchoredLog
 from arena.race.rulings import words_floor
 from arena.race.schedule import coming_closes_ms
 from arena.race.settle import settle
-from arena.race.state import RaceState, open_race, settlement_inputs
-from arena.race.succession import Succession, succession
+from arena.race.state import RaceState, open_race
+from arena.race.succession import Succession, settlement_inputs, succession
 from arena.records.model import CountedLog, ReleaseRecord
 from arena.store.port import StoredSubmission
 from neurons.admission import tell_miners
@@ -153,7 +153,6 @@ class RaceEffects:
         undrawn = frozenset(past.race_id for past in earlier if past.draw is None)
         rules = self._node.policy.race
         closes_ms = self._races.coming_ms(earlier, self._node.now_ms(), rules)
-        await self._races.begin(state.race_id)
         opens_with = self._node.beacon.round_after(closes_ms)
         sealed = await asyncio.to_thread(
             self._node.stock.seal_for, state.race_id, rules.problems, undrawn, round_number=opens_with
@@ -291,16 +290,7 @@ class RaceEffects:
             read = state.read("settling")
             assert read is not None and read.metagraph is not None, "a race settles after its settling block"
             metagraph, (logs, records) = read.metagraph, await self.peers.counted(effect.logs, "results", state)
-        return settlement_inputs(
-            state,
-            metagraph,
-            records.evaluations,
-            records.verdicts,
-            before.history,
-            before.eliminated,
-            logs,
-            attempts=records.attempts,
-        )
+        return settlement_inputs(state, metagraph, records, before, logs)
 
     async def _release(self, effect: ReleaseBatch, state: RaceState) -> BatchReleased:
         log = self._log_of(state.race_id)

@@ -26,7 +26,7 @@ from arena.records.body import decode_content
 from arena.records.model import CountedLog, SettlementRecord
 from neurons.node import Node, Sharing
 from neurons.race_log import QUALIFYING
-from problems.errors import ArenaError
+from problems.errors import ArenaError, Failure
 
 PULL_PAUSE_MS, PULL_PAUSE_MS_MAX = 2_000, 120_000
 _AWAY = "U3040"
@@ -75,12 +75,14 @@ class RacePeers:
         held = {(log.validator, log.note_sha256): log for log in self.sharing.held.held(race_id)}
         own = state.stated(anchor_of(roll))
         for log in logs:
-            if own is not None and (log.validator, log.note_sha256) == (self._node.signer.hotkey, own.sha256):
-                counted.append(_counted_log(log, own.size, own.root))
-                await self._take_own(records, race_id, own.size)
+            mine = own if own and (log.validator, log.note_sha256) == (self._node.signer.hotkey, own.sha256) else None
+            found = mine or held[log.validator, log.note_sha256]
+            counted.append(
+                CountedLog(validator=log.validator, note_sha256=log.note_sha256, size=found.size, root=found.root)
+            )
+            if mine is not None:
+                await self._take_own(records, race_id, mine.size)
                 continue
-            found = held[log.validator, log.note_sha256]
-            counted.append(_counted_log(log, found.size, found.root))
             for row in self.sharing.held.rows(race_id, log.validator, note_sha256=log.note_sha256):
                 if row.content is not None:
                     payload = decode_content(bytes(row.content)).payload
@@ -114,7 +116,7 @@ class RacePeers:
             try:
                 progress = await self.sharing.peers.progress(peer, state.race_id)
             except ArenaError as error:
-                self._complain(peer, error)
+                self._complain(peer.hotkey, error.failure)
                 continue
             if progress is None:
                 continue
@@ -167,8 +169,7 @@ class RacePeers:
         for pulled in await self.sharing.puller.pull_all(wanted, peers):
             about = {"validator": pulled.wanted.validator, "race": pulled.wanted.race_id}
             for complaint in pulled.complaints:
-                code, detail = complaint.failure.code, complaint.failure.detail
-                self._node.log.warning("peer", peer=complaint.peer, code=code, detail=detail, **about)
+                self._complain(complaint.peer, complaint.failure, **about)
             if pulled.unfit is not None:
                 self._unfit.add(AnchoredLog(validator=pulled.wanted.validator, note_sha256=pulled.wanted.note_sha256))
             for failure in (pulled.unfit, pulled.rewritten):
@@ -199,20 +200,16 @@ class RacePeers:
         try:
             return await self.sharing.peers.settlement(peer, race_id)
         except ArenaError as error:
-            self._complain(peer, error)
+            self._complain(peer.hotkey, error.failure)
             return None
 
-    def _complain(self, peer: Peer, error: ArenaError) -> None:
-        self._node.log.warning("peer", peer=peer.hotkey, code=error.failure.code, detail=error.failure.detail)
+    def _complain(self, peer: str, failure: Failure, **about: str) -> None:
+        self._node.log.warning("peer", peer=peer, code=failure.code, detail=failure.detail, **about)
 
 
 def race_of(roll: Roll, state: RaceState) -> str:
     """Under which race id the records lie that a roll counts."""
     return QUALIFYING if roll == "field" else state.race_id
-
-
-def _counted_log(log: AnchoredLog, size: int, root: str) -> CountedLog:
-    return CountedLog(validator=log.validator, note_sha256=log.note_sha256, size=size, root=root)
 
 
 def _pairs_of(state: RaceState) -> frozenset[Pair]:

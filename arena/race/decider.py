@@ -47,7 +47,7 @@ from arena.race.events import (
     Settle,
     SettlementDue,
 )
-from arena.race.items import race_items, stand_in_items
+from arena.race.items import RaceWork, race_items, stand_in_items
 from arena.race.model import NO_BEACON
 from arena.race.quorum import countersign_value
 from arena.race.roll import anchored_logs, lacking, receipt
@@ -126,20 +126,13 @@ def _while_closed(race: _Race) -> Due:
 def _while_running(race: _Race) -> Due:
     state, facts, opened = race.state, race.facts, race.opened
     assert state.draw is not None and state.field is not None, "a race runs after its draw"
-    about = (state.race_id, state.field.field, state.draw.drawn, opened.batch, opened.policy.race)
-    seed, validators = state.draw.seed, state.field.validators
+    rules, draw, field = opened.policy.race, state.draw, state.field
+    work = RaceWork(state.race_id, field.field, draw.drawn, opened.batch, rules, draw.seed, field.validators)
     due: Due = ()
     if state.items is None:
-        due = (EnqueueItems(items=race_items(*about, seed=seed, validators=validators, validator=facts.validator)),)
+        due = (EnqueueItems(items=race_items(work, facts.validator)),)
     elif race.plan is not None and facts.done is not None and not is_anchoring(race.plan, facts.now_ms):
-        late = stand_in_items(
-            *about,
-            seed=seed,
-            validators=validators,
-            validator=facts.validator,
-            done=facts.done,
-            waited_ms=facts.now_ms - state.draw.drawn_ms,
-        )
+        late = stand_in_items(work, facts.validator, facts.done, facts.now_ms - draw.drawn_ms)
         room = STAND_INS_WAITING - facts.open_race_items
         if late and room > 0:
             due = (EnqueueStandIns(items=late, room=room),)

@@ -14,7 +14,6 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from arena.chain.port import BeaconRound, Metagraph
 from arena.policy import Policy
 from arena.race.belief import Words
 from arena.race.events import (
@@ -34,16 +33,11 @@ from arena.race.events import (
 )
 from arena.race.model import (
     Batch,
-    Candidate,
-    CountedAttempt,
-    CountedEvaluation,
-    CountedVerdict,
-    SettlementInputs,
     Top,
 )
 from arena.race.schedule import closing_ms
 from arena.race.timeline import Moment
-from arena.records.model import CountedLog, SettlementRecord
+from arena.records.model import SettlementRecord
 from problems.errors import ArenaError
 
 Stage = Literal["new", "open", "closed", "running", "settling", "settled", "cancelled"]
@@ -194,47 +188,6 @@ def _is_opened_anew(state: RaceState, event: RaceOpened) -> bool:
     return event.batch == before.batch and event.policy_sha256 != before.policy_sha256
 
 
-def settlement_inputs(
-    state: RaceState,
-    metagraph: Metagraph,
-    evaluations: Iterable[CountedEvaluation],
-    verdicts: Iterable[CountedVerdict],
-    history: tuple[SettlementRecord, ...] = (),
-    eliminated: tuple[str, ...] = (),
-    logs: tuple[CountedLog, ...] = (),
-    *,
-    attempts: Iterable[CountedAttempt] = (),
-) -> SettlementInputs:
-    """The inputs of `settle` for a race in stage `settling`, under the policy it was opened under.
-
-    `metagraph` is the subnet at the settling block. Raises IllegalEventError in any other stage.
-    """
-    if state.stage != "settling" or state.opened is None or state.closed is None or state.due is None:
-        raise IllegalEventError(f"{state.race_id} is {state.stage}, not settling")
-    field: tuple[Candidate, ...] = state.field.field if state.field else ()
-    beacon: BeaconRound | None = state.draw.beacon if state.draw else None
-    return SettlementInputs(
-        race_id=state.race_id,
-        policy=state.opened.policy,
-        batch=state.opened.batch,
-        closing_block=state.closed.closing_block,
-        closes_ms=state.opened.closes_ms,
-        settling_block=state.due.settling_block,
-        field=field,
-        validators=state.field.validators if state.field else (),
-        beacon=beacon,
-        undrawn_why=state.due.why,
-        evaluations=tuple(evaluations),
-        verdicts=tuple(verdicts),
-        attempts=tuple(attempts),
-        metagraph=metagraph,
-        incumbent=state.field.incumbent if state.field else None,
-        history=history,
-        eliminated=eliminated,
-        logs=logs,
-    )
-
-
 def top_after(state: RaceState) -> Top | None:
     """Who is at the top once this race is settled or cancelled: the incumbent of the next one. None: nobody.
 
@@ -245,7 +198,11 @@ def top_after(state: RaceState) -> Top | None:
         raise IllegalEventError(f"{state.race_id} is {state.stage} and has no settlement")
     if not settlement.is_promotion:
         return state.field.incumbent if state.field else None
-    hotkey = next(
-        row.miner_hotkey for row in settlement.standings if row.agent_version_id == settlement.top_agent_version_id
-    )
-    return Top(agent_version_id=settlement.top_agent_version_id, miner_hotkey=hotkey, promoted_ms=opened.closes_ms)
+    return promoted(settlement, opened.closes_ms)
+
+
+def promoted(settlement: SettlementRecord, closes_ms: int) -> Top:
+    """The agent that a settlement put at the top, from its race's close (unix ms) on."""
+    agent = settlement.top_agent_version_id
+    hotkey = next(row.miner_hotkey for row in settlement.standings if row.agent_version_id == agent)
+    return Top(agent_version_id=agent, miner_hotkey=hotkey, promoted_ms=closes_ms)

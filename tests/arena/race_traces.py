@@ -31,11 +31,12 @@ from arena.race.events import (
 )
 from arena.race.model import Top
 from arena.race.settle import settle
-from arena.race.state import open_race, settlement_inputs
+from arena.race.state import open_race
+from arena.race.succession import Succession, settlement_inputs
 from tests.arena import agreement_world
 from tests.arena.agreement_world import HOUR_MS, Member
 from tests.arena.race_stand import BEACON, RACE, batch, candidate, inputs, metagraph
-from tests.arena.race_world import OUTCOMES, World
+from tests.arena.race_world import OUTCOMES, World, records_of
 
 RULES = agreement_world.RULES
 TOP = Top(agent_version_id="v-b", miner_hotkey="hk-b", promoted_ms=5)
@@ -98,7 +99,7 @@ def _carry_out(world: World, due: object, chance: random.Random) -> Event | None
             return ChainRead(moment=due.moment, block=41, commitments=(), metagraph=network)
         case Settle():
             made = inputs(world.field, OUTCOMES, rules=RULES)
-            given = settlement_inputs(world.state, metagraph(["hk-a", "hk-b"]), made.evaluations, made.verdicts)
+            given = settlement_inputs(world.state, metagraph(["hk-a", "hk-b"]), records_of(made), Succession())
             return settled(settle(given))
         case ReleaseBatch():
             return BatchReleased(batch_sha256=due.batch_sha256)
