@@ -12,6 +12,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
+from arena.chain.port import BeaconRound
 from arena.race.consensus import (
     NO_QUORUM,
     NOT_OURS,
@@ -62,12 +63,14 @@ STAND_INS_WAITING = 64  # at most, so that what others do meanwhile is not in ou
 
 
 class _Race(msgspec.Struct, frozen=True):
-    """A race past its close, at one moment. `plan`: when its validators agree on what; None: there is only one."""
+    """A race past its close, at one moment. `beacon` is its own round, once fetched; `plan` says when its validators
+    agree on what, None where there is only one."""
 
     state: RaceState
     facts: Facts
     opened: RaceOpened
     closed: RaceClosed
+    beacon: BeaconRound | None
     plan: Timeline | None
 
 
@@ -94,7 +97,8 @@ def decide(state: RaceState, facts: Facts) -> Due:
             return ()
         return (ReleaseBatch(batch_sha256=opened.batch.batch_sha256),)
     plan = None if facts.is_alone else timeline(opened.closes_ms, opened.policy.race)
-    race = _Race(state, facts, opened, closed, plan)
+    beacon = facts.beacon if facts.beacon and facts.beacon.round == closed.beacon_round else None
+    race = _Race(state, facts, opened, closed, beacon, plan)
     if plan is not None:
         if state.read("closing") is None:
             if facts.now_ms >= plan.abandon_ms:
@@ -115,11 +119,11 @@ def _while_closed(race: _Race) -> Due:
     due = (*_beacon_due(race), *_roll_due(race, "field"))
     if state.field is None:
         due += _field_due(race)
-    elif state.field.field and state.field.validators and _is_beacon_here(race) and facts.beacon is not None:
-        seed = race_seed(state.race_id, opened.batch.batch_sha256, facts.beacon)
+    elif state.field.field and state.field.validators and race.beacon is not None:
+        seed = race_seed(state.race_id, opened.batch.batch_sha256, race.beacon)
         problem_ids = (problem.problem_id for problem in opened.batch.problems)
         drawn = draw_problems(seed, problem_ids, opened.policy.race.problems)
-        return (ProblemsDrawn(beacon=facts.beacon, seed=seed, drawn=drawn, drawn_ms=facts.now_ms),)
+        return (ProblemsDrawn(beacon=race.beacon, seed=seed, drawn=drawn, drawn_ms=facts.now_ms),)
     return _with_end(race, due)
 
 
@@ -266,11 +270,7 @@ def _may_state(race: _Race, moment: Moment) -> bool:
     return race.facts.validator in validators_of(race.state) and race.state.stated(moment) is None
 
 
-def _is_beacon_here(race: _Race) -> bool:
-    return race.facts.beacon is not None and race.facts.beacon.round == race.closed.beacon_round
-
-
 def _beacon_due(race: _Race) -> Due:
-    if _is_beacon_here(race):
+    if race.beacon is not None:
         return ()
     return (FetchBeacon(network=race.closed.beacon_network, round=race.closed.beacon_round),)
