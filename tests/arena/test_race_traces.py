@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from arena.race.events import decode_event, encode_event
+from arena.race.state import replay
 from tests.arena.race_traces import digest_of, trace_alone, trace_shared
 
 GOLDEN = Path(__file__).parent / "golden" / "race_traces.json"
+STREAMS = GOLDEN.with_name("race_streams.json")
 
 
 def traces() -> Iterator[tuple[str, Iterator[str]]]:
@@ -29,6 +32,17 @@ def kept() -> dict[str, str]:
 def test_what_a_race_asks_for_is_what_earlier_releases_asked_for(kept):
     made = {name: digest_of(trace) for name, trace in traces()}
     assert {name for name in made if made[name] != kept[name]} == set() and made.keys() == kept.keys()
+
+
+@pytest.mark.parametrize("kind", ["lone 0", "shared 0", "sole 0"])
+def test_streams_that_an_earlier_release_stored_replay_and_keep_their_spelling(kind):
+    ((race_id, texts),) = json.loads(STREAMS.read_text("utf-8"))[kind].items()
+    assert [encode_event(decode_event(text)) for text in texts] == texts
+    for count in range(1, len(texts) + 1):
+        state = replay(race_id, texts[:count])
+        assert state.events == count
+    assert state.stage == "settled" and state.is_finished
+    assert (state.proposed is None) == (kind != "shared 0")
 
 
 def test_traces_reach_every_stage_and_every_kind_of_answer():
