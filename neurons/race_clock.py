@@ -1,7 +1,7 @@
 """The race clock: drives one race after the other through its state machine.
 
-Promise: decisions are `arena.race.decider.decide`'s; this file gathers facts, has effects carried out and appends events.
-Each turn replays the stream, so a process killed at any instant goes on where it was. Effects come before their events.
+Promise: decisions are `arena.race.decider`'s; this file gathers facts, has effects carried out and appends events. Each
+turn replays the stream, so a process killed at any instant goes on where it was. Effects come before their events.
 An effect that can't be done yet waits by itself and holds up no other. A race ends under the policy it was closed
 under; another policy takes over before the close of a race, or after its settlement.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from arena.exchange.port import RevealGate
 from arena.race.belief import Pair
-from arena.race.consensus import is_anchoring, is_shared
+from arena.race.consensus import is_anchoring, plan_of
 from arena.race.decider import decide
 from arena.race.events import Effect, Event, Facts, FetchBeacon, RaceSettled, SealBatch, encode_event
 from arena.race.explanation import explain_end
@@ -27,7 +27,7 @@ from arena.race.state import (
     runs_under_another,
     stream_of,
 )
-from arena.race.timeline import ROLLS, Timeline, timeline, timeline_refusal
+from arena.race.timeline import ROLLS, Timeline, timeline_refusal
 from arena.records.model import SettlementRecord
 from arena.submissions.inbox import InboxEntry
 from harness.agents.registry import shipped_source
@@ -242,11 +242,7 @@ class RaceClock:
         )
 
     def _plan_of(self, state: RaceState) -> Timeline | None:
-        if self._node.sharing is None or state.opened is None:
-            return None
-        if state.read("closing") is not None and not is_shared(state, self._node.signer.hotkey):
-            return None
-        return timeline(state.opened.closes_ms, state.opened.policy.race)
+        return plan_of(state, self._node.signer.hotkey) if self._node.sharing else None
 
     async def _block_at_close(self, closes_ms: int, finalized: int) -> int | None:
         """The closing block once it is final. Where the chain forgot it, the race can only be adopted or given up."""

@@ -13,7 +13,7 @@ from arena.exchange.port import Peer
 from arena.exchange.pull import Wanted
 from arena.exchange.tally import COUNTED_KINDS, counts
 from arena.race.belief import Pair, believed
-from arena.race.consensus import own_log, validators_of
+from arena.race.consensus import validators_of
 from arena.race.events import AdoptSettlement, PullLogs, RaceSettled
 from arena.race.fold import RaceRecords
 from arena.race.quorum import countersign_value
@@ -64,8 +64,11 @@ class RacePeers:
         """The logs that this node holds for a roll, its own as it anchored it among them."""
         sharing = self._node.sharing
         pulled = sharing.held.held(race_of(roll, state)) if sharing else ()
-        theirs = (AnchoredLog(validator=log.validator, note_sha256=log.note_sha256) for log in pulled)
-        return (*theirs, *own_log(state, self._node.signer.hotkey, roll))
+        logs = [AnchoredLog(validator=log.validator, note_sha256=log.note_sha256) for log in pulled]
+        own = state.stated(anchor_of(roll))
+        if own is not None:
+            logs.append(AnchoredLog(validator=self._node.signer.hotkey, note_sha256=own.sha256))
+        return tuple(logs)
 
     async def counted(
         self, logs: Iterable[AnchoredLog], roll: Roll, state: RaceState

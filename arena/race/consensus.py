@@ -9,10 +9,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from arena.race.quorum import quorum_value
-from arena.race.roll import AnchoredLog, CountedRoll, RollName, count_roll, race_validators, stakes_of
+from arena.race.roll import CountedRoll, RollName, count_roll, race_validators, stakes_of
 from arena.race.settle import cancelled_settlement
 from arena.race.state import RaceState
-from arena.race.timeline import Roll, Timeline, anchor_of, receipt_of
+from arena.race.timeline import Roll, Timeline, anchor_of, receipt_of, timeline
 from arena.records.model import SettlementRecord
 
 NO_QUORUM = "no quorum"
@@ -23,6 +23,13 @@ TOO_LATE = "no quorum here: what the chain and the other validators held could n
 def is_anchoring(plan: Timeline, now_ms: int) -> bool:
     """True once validators may have anchored their results: what is done from then on counts for nobody for sure."""
     return now_ms >= plan.settling_ms - plan.lead_ms
+
+
+def plan_of(state: RaceState, validator: str) -> Timeline | None:
+    """When the validators of a race agree on what, as long as `validator` is not known to be the only one; None where
+    it is, and before the race opens."""
+    is_sole = state.read("closing") is not None and not is_shared(state, validator)
+    return None if state.opened is None or is_sole else timeline(state.opened.closes_ms, state.opened.policy.race)
 
 
 def is_shared(state: RaceState, validator: str) -> bool:
@@ -54,12 +61,6 @@ def counted_roll(state: RaceState, roll: Roll) -> CountedRoll | None:
     if anchors is None or receipts is None:
         return None
     return count_roll(roll_name(state, roll), anchors.commitments, receipts.commitments, stakes(state, roll))
-
-
-def own_log(state: RaceState, validator: str, roll: Roll) -> tuple[AnchoredLog, ...]:
-    """This validator's log as it anchored it for a roll; empty before."""
-    own = state.stated(anchor_of(roll))
-    return () if own is None else (AnchoredLog(validator=validator, note_sha256=own.sha256),)
 
 
 def quorum_of(state: RaceState) -> str | None:

@@ -20,7 +20,7 @@ from arena.race.consensus import (
     cancelled,
     counted_roll,
     is_anchoring,
-    is_shared,
+    plan_of,
     quorum_of,
     roll_name,
     validators_of,
@@ -54,7 +54,7 @@ from arena.race.quorum import countersign_value
 from arena.race.roll import anchored_logs, lacking, receipt
 from arena.race.state import RaceState
 from arena.race.statement import settlement_sha256
-from arena.race.timeline import Moment, Roll, Timeline, anchor_of, receipt_of, timeline
+from arena.race.timeline import Moment, Roll, Timeline, anchor_of, receipt_of
 
 Due = tuple[Event | Effect, ...]
 
@@ -96,19 +96,13 @@ def decide(state: RaceState, facts: Facts) -> Due:
         if state.is_released or state.draw is None:  # a batch nobody saw stays sealed (arena.bank.release)
             return ()
         return (ReleaseBatch(batch_sha256=opened.batch.batch_sha256),)
-    plan = None if facts.is_alone else timeline(opened.closes_ms, opened.policy.race)
+    plan = None if facts.is_alone else plan_of(state, facts.validator)
+    if plan is not None and facts.now_ms >= plan.abandon_ms:
+        return (RaceSettled(settlement=cancelled(state, NOT_OURS if state.read("countersign") else TOO_LATE)),)
     beacon = facts.beacon if facts.beacon and facts.beacon.round == closed.beacon_round else None
     race = _Race(state, facts, opened, closed, beacon, plan)
-    if plan is not None:
-        if state.read("closing") is None:
-            if facts.now_ms >= plan.abandon_ms:
-                return (RaceSettled(settlement=cancelled(state, TOO_LATE)),)
-            return (*_beacon_due(race), ReadChain(moment="closing", at_ms=plan.closing_ms, hotkeys=None))
-        if not is_shared(state, facts.validator):
-            race = replace(race, plan=None)
-        elif facts.now_ms >= plan.abandon_ms:
-            reason = NOT_OURS if state.read("countersign") else TOO_LATE
-            return (RaceSettled(settlement=cancelled(state, reason)),)
+    if plan is not None and state.read("closing") is None:
+        return (*_beacon_due(race), ReadChain(moment="closing", at_ms=plan.closing_ms, hotkeys=None))
     if state.stage == "closed":
         return _while_closed(race)
     return _while_running(race) if state.stage == "running" else _while_settling(race)
