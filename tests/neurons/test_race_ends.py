@@ -67,7 +67,7 @@ def test_events_records_and_weights_are_those_of_earlier_releases(kind, fresh, t
 
 def places(kind: str) -> list:
     """Every write of the clocks, before and after it; a few of them in every run of the tests."""
-    few = {"lone": 3, "shared": 17, "sole": 13}[kind]
+    few = {"lone": 11, "shared": 29, "sole": 23}[kind]
     every = [(kind, write, is_before) for write in range(1, KINDS[kind][1] + 1) for is_before in (True, False)]
     return [
         pytest.param(*each, marks=() if number % few == 1 else pytest.mark.prove) for number, each in enumerate(every)
