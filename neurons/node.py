@@ -36,7 +36,7 @@ class Permits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharingPorts:
+class Sharing:
     """What a node that shares races has beside its own ports. `endpoint` is the address it publishes, `listener` the
     socket on which it answers, from `store`."""
 
@@ -75,7 +75,7 @@ class Node:
     bank_days_min: int = 30  # a stock that lasts for less is warned of
     tail: TailServer | None = None  # where the settings name a port for it
     variants: SuiteVariants | None = None  # of the suite, drawn for each agent; None: this node draws none
-    sharing: SharingPorts | None = None  # where it shares races with the network's other validators
+    sharing: Sharing | None = None  # where it shares races with the network's other validators
 
     def suite_problems(self) -> Mapping[str, Problem]:
         """The suite by public problem id."""

@@ -1,7 +1,7 @@
 """The race clock: drives one race after the other through its state machine.
 
-Promise: decisions are `arena.race.state.decide`'s; this file gathers facts, has effects carried out and appends events.
-Each turn replays the stream, so a process killed at any instant goes on where it was. Effects come before their events.
+Promise: decisions are `arena.race.decider`'s; this file gathers facts, has effects carried out and appends events. Each
+turn replays the stream, so a process killed at any instant goes on where it was. Effects come before their events.
 An effect that can't be done yet waits by itself and holds up no other. A race ends under the policy it was closed
 under; another policy takes over before the close of a race, or after its settlement.
 """
@@ -14,6 +14,8 @@ from pathlib import Path
 
 from arena.exchange.port import RevealGate
 from arena.race.belief import Pair
+from arena.race.consensus import is_anchoring, plan_of
+from arena.race.decider import decide
 from arena.race.events import Effect, Event, Facts, FetchBeacon, RaceSettled, SealBatch, encode_event
 from arena.race.explanation import explain_end
 from arena.race.reveal import reveal_gate
@@ -21,21 +23,19 @@ from arena.race.schedule import closing_ms
 from arena.race.state import (
     RaceState,
     apply,
-    decide,
     is_policy_replaceable,
     runs_under_another,
     stream_of,
 )
-from arena.race.timeline import ROLLS, Timeline, timeline, timeline_refusal
-from arena.race.together import is_anchoring, is_shared
+from arena.race.timeline import ROLLS, Timeline, timeline_refusal
 from arena.records.model import SettlementRecord
 from arena.submissions.inbox import InboxEntry
 from harness.agents.registry import shipped_source
+from neurons.checkpoints import CheckpointLoop
 from neurons.node import Node
 from neurons.race_effects import RaceEffects
 from neurons.race_list import RaceList
 from neurons.race_log import RaceLog
-from neurons.race_together import Sharing
 from neurons.turns import note_wait, take_turns
 from problems.errors import ArenaError, Owner
 
@@ -50,12 +50,12 @@ _FORGOTTEN = "U3033"
 class RaceClock:
     """One turn a tick for the current race."""
 
-    def __init__(self, node: Node, qualifying: RaceLog, sharing: Sharing | None = None) -> None:
-        """`sharing`: the other validators; without it this node races by itself."""
+    def __init__(self, node: Node, qualifying: RaceLog, checkpoints: CheckpointLoop) -> None:
+        """Without `node.sharing` this node races by itself."""
         self._node = node
         self._qualifying = qualifying
-        self._races = RaceList(node.store, is_shared=sharing is not None)
-        self._effects = RaceEffects(node, qualifying, self._log_of, self._races, sharing)
+        self._races = RaceList(node.store, is_shared=node.sharing is not None)
+        self._effects = RaceEffects(node, qualifying, self._log_of, self._races, checkpoints)
         self._asked_ms = 0  # when the others were last asked how far they are
         self._plan: Timeline | None = None  # of the current race, where it may be shared
         self._latest: tuple[RaceState, ...] = ()  # the current race and the one before, at the last turn
@@ -71,8 +71,7 @@ class RaceClock:
         try:
             await take_turns("race", self.turn, drain, self._node.log, every_s=TURN_S)
         finally:
-            if self._effects.shared is not None:
-                await self._effects.shared.close()
+            await self._effects.peers.close()
 
     async def adopt_policy(self) -> None:
         """Make sure that the current race runs under the node's policy; to be called before any work is claimed.
@@ -87,7 +86,7 @@ class RaceClock:
         control_sha256 = self._node.policy.race.control_sha256
         if control_sha256 and shipped_source(control_sha256) is None:
             raise ArenaError("V2170", f"policy {self._node.policy.name} names {control_sha256[:16]}")
-        refusal = timeline_refusal(self._node.policy.race) if self._effects.shared else None
+        refusal = timeline_refusal(self._node.policy.race) if self._node.sharing else None
         if refusal:
             raise ArenaError("V2103", refusal)
         *earlier, state = await self.states()
@@ -96,7 +95,7 @@ class RaceClock:
         if opened is not None and runs_under_another(state, policy):
             was, is_now = opened.policy_sha256[:12], policy.policy_sha256[:12]
             # A shared race is named by its close, and keeps it.
-            kept_ms = opened.closes_ms if self._effects.shared else None
+            kept_ms = opened.closes_ms if self._node.sharing else None
             closes_ms = kept_ms or closing_ms(self._node.now_ms(), policy.race)
             if not is_policy_replaceable(state) or not await self._effects.is_served(opened.batch, closes_ms):
                 path = await self._effects.keep_policy(opened)
@@ -111,8 +110,7 @@ class RaceClock:
 
     async def rest(self) -> None:
         """Wait for what the last turn began and did not wait for: logs that are pulled."""
-        if self._effects.shared is not None:
-            await self._effects.shared.rest()
+        await self._effects.peers.rest()
 
     def current(self) -> RaceState | None:
         """The race of the last turn; None before the first."""
@@ -169,9 +167,8 @@ class RaceClock:
 
     async def _append(self, state: RaceState, event: Event) -> RaceState:
         await self._node.store.put_event(stream_of(state.race_id), state.events, encode_event(event))
-        shared = self._effects.shared
-        if shared is not None and isinstance(event, RaceSettled):
-            failure = explain_end(state, event, {roll: shared.had(state, roll) for roll in ROLLS})
+        if isinstance(event, RaceSettled):
+            failure = explain_end(state, event, {roll: self._effects.peers.held(state, roll) for roll in ROLLS})
             if failure is not None:
                 self._node.log.error(
                     "no settlement of ours", race=state.race_id, code=failure.code, detail=failure.detail
@@ -219,10 +216,10 @@ class RaceClock:
         if state.stage == "running":  # the items before the log: a result in between is seen
             open_items = await node.store.open_items(state.race_id, "race")
             await log.refresh()
-        shared = self._effects.shared
+        is_alone = node.sharing is None
         closing_block: int | None = None
         if now_ms >= closes_ms and state.closed is None:
-            closing_block = block if shared is None else await self._block_at_close(closes_ms, finalized)
+            closing_block = block if is_alone else await self._block_at_close(closes_ms, finalized)
         return Facts(
             now_ms=now_ms,
             validator=node.store.validator,
@@ -239,17 +236,13 @@ class RaceClock:
             open_race_items=open_items,
             owed_verdicts=log.owed_successes(),
             is_previous_settled=not earlier or earlier[-1].settlement is not None,
-            is_alone=shared is None,
-            held=shared.held(state, "field" if state.stage == "closed" else "results") if shared else (),
+            is_alone=is_alone,
+            held=self._effects.peers.held(state, "field" if state.stage == "closed" else "results"),
             done=await self._done(state, earlier, now_ms),
         )
 
     def _plan_of(self, state: RaceState) -> Timeline | None:
-        if self._effects.shared is None or state.opened is None:
-            return None
-        if state.read("closing") is not None and not is_shared(state, self._node.signer.hotkey):
-            return None
-        return timeline(state.opened.closes_ms, state.opened.policy.race)
+        return plan_of(state, self._node.signer.hotkey) if self._node.sharing else None
 
     async def _block_at_close(self, closes_ms: int, finalized: int) -> int | None:
         """The closing block once it is final. Where the chain forgot it, the race can only be adopted or given up."""
@@ -263,14 +256,14 @@ class RaceClock:
     async def _done(self, state: RaceState, earlier: list[RaceState], now_ms: int) -> dict[str, frozenset[Pair]] | None:
         """What the others say they did, asked for now and then, from when stand-ins may be due until logs are anchored:
         what is done later need not stand in them."""
-        draw, opened, shared = state.draw, state.opened, self._effects.shared
-        if shared is None or state.stage != "running" or draw is None or opened is None:
+        draw, opened = state.draw, state.opened
+        if self._plan is None or state.stage != "running" or draw is None or opened is None:
             return None
         is_early = now_ms < draw.drawn_ms + opened.policy.race.stand_in_ms
-        if is_early or self._plan is None or is_anchoring(self._plan, now_ms) or now_ms < self._asked_ms + ASK_MS:
+        if is_early or is_anchoring(self._plan, now_ms) or now_ms < self._asked_ms + ASK_MS:
             return None
         self._asked_ms = now_ms
-        return await shared.done(state, earlier)
+        return await self._effects.peers.done(state, earlier)
 
     async def _pending_qualifying(self, state: RaceState, earlier: list[RaceState]) -> int:
         """Undecided agents that a closed race waits for: committed by its close, and since the last race's close,

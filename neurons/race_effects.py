@@ -1,49 +1,68 @@
-"""The effects of a race: what `arena.race.state.decide` asks for, done with a node's ports.
+"""The effects of a race: what `arena.race.decider` asks for, done with a node's ports.
 
 Promise: every effect may be carried out twice; a settlement, a release, a batch or a set of items that exists already
-is found, not made again. Each answers with the event that says it is done, or None where nothing follows yet.
+is found, not made again. Each answers with the event that says it is done, or None where nothing follows yet. Field and
+settlement follow from the logs that count; a validator alone has its own, and that is the only difference made here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from arena.bank.level import DAY_MS, HORIZON_RACES
 from arena.chain.port import BeaconRound
 from arena.policy import Policy
 from arena.race.assign import permitted_validators
+from arena.race.belief import Words, compare_words
 from arena.race.candidates import select_candidates
+from arena.race.consensus import validators_of
 from arena.race.events import (
+    AdoptSettlement,
+    AnchorLog,
     BatchReleased,
+    Commit,
     Effect,
     EnqueueItems,
+    EnqueueStandIns,
     Event,
     FetchBeacon,
     FieldFixed,
     FixField,
     ItemsEnqueued,
+    PullLogs,
     RaceOpened,
     RaceSettled,
+    ReadChain,
     ReleaseBatch,
     SealBatch,
     Settle,
+    SettlementProposed,
 )
-from arena.race.model import Batch, Candidate, Top, describe_batch
+from arena.race.field import field_standings, qualified_candidates
+from arena.race.model import Batch, Candidate, SettlementInputs, Top, describe_batch
+from arena.race.roll import AnchoredLog
 from arena.race.rulings import words_floor
 from arena.race.schedule import coming_closes_ms
 from arena.race.settle import settle
-from arena.race.state import RaceState, open_race, settlement_inputs
-from arena.race.succession import succession
-from arena.records.model import ReleaseRecord, SettlementRecord
+from arena.race.state import RaceState, open_race
+from arena.race.succession import Succession, settlement_inputs, succession
+from arena.records.model import CountedLog, ReleaseRecord
 from arena.store.port import StoredSubmission
+from neurons.admission import tell_miners
+from neurons.checkpoints import CheckpointLoop
 from neurons.node import Node
+from neurons.race_chain import anchor_log, commit, read_chain
 from neurons.race_list import RaceList
 from neurons.race_log import RaceLog
-from neurons.race_together import SharedEffect, SharedEffects, Sharing
+from neurons.race_peers import RacePeers
 from problems.canonical import canonical_bytes
 from problems.errors import ArenaError
+
+STAND_INS_PAGE = 32
 
 
 class RaceEffects:
@@ -55,11 +74,12 @@ class RaceEffects:
         qualifying: RaceLog,
         log_of: Callable[[str], RaceLog],
         races: RaceList,
-        sharing: Sharing | None = None,
+        checkpoints: CheckpointLoop,
     ) -> None:
         self._node = node
         self._races = races
-        self.shared = SharedEffects(node, sharing) if sharing else None
+        self._checkpoints = checkpoints
+        self.peers = RacePeers(node)
         self._qualifying = qualifying
         self._log_of = log_of
         self._suite = tuple(problem.problem_id for problem in node.suite)
@@ -86,27 +106,28 @@ class RaceEffects:
                 return await self._seal(state, earlier)
             case FetchBeacon():
                 await self._fetch(effect, state)
-                return None
-            case FixField() if effect.logs is None:
+            case ReadChain():
+                return await read_chain(self._node, effect)
+            case AnchorLog():
+                return await anchor_log(self._node, self.peers.sharing, self._checkpoints, effect, state)
+            case Commit():
+                return await commit(self._node, effect)
+            case PullLogs():
+                await self.peers.pull(effect, state)
+            case FixField():
                 return await self._fix_field(effect, state, earlier)
             case EnqueueItems():
                 await self._node.store.enqueue(effect.items)
                 return ItemsEnqueued(items=len(effect.items))
-            case Settle() if effect.logs is None:
-                return RaceSettled(settlement=await self._settlement(effect, state, earlier))
+            case EnqueueStandIns():
+                await self._enqueue_stand_ins(effect, state)
+            case Settle():
+                return await self._settle(effect, state, earlier)
+            case AdoptSettlement():
+                return await self.peers.adopt(effect, state, earlier)
             case ReleaseBatch():
                 return await self._release(effect, state)
-        return await self._carry_out_together(effect, state, earlier)
-
-    async def _carry_out_together(
-        self, effect: SharedEffect, state: RaceState, earlier: list[RaceState]
-    ) -> Event | None:
-        assert self.shared is not None, "only a node that can ask others shares a race"
-        if isinstance(effect, Settle):
-            log = self._log_of(state.race_id)
-            await log.refresh()
-            return await self.shared.settle(effect, state, earlier, log.settlement)
-        return await self.shared.carry_out(effect, state, earlier)
+        return None
 
     async def open(
         self, state: RaceState, batch: Batch, earlier: list[RaceState], closes_ms: int | None = None
@@ -133,12 +154,11 @@ class RaceEffects:
         undrawn = frozenset(past.race_id for past in earlier if past.draw is None)
         rules = self._node.policy.race
         closes_ms = self._races.coming_ms(earlier, self._node.now_ms(), rules)
-        await self._races.begin(state.race_id)
         opens_with = self._node.beacon.round_after(closes_ms)
         sealed = await asyncio.to_thread(
             self._node.stock.seal_for, state.race_id, rules.problems, undrawn, round_number=opens_with
         )
-        event = await self.open(state, describe_batch(sealed), earlier, closes_ms if self.shared else None)
+        event = await self.open(state, describe_batch(sealed), earlier, closes_ms if self._node.sharing else None)
         if not await self.is_served(event.batch, event.closes_ms):  # the close moved on in between
             raise ArenaError("P4027", f"the batch of round {opens_with} came too late for {state.race_id}")
         await self._warn_of_low_stock(undrawn)
@@ -177,7 +197,7 @@ class RaceEffects:
         for submission in await self._node.store.submissions(("qualified", "unqualified")):
             agent = submission.subject.agent_version_id
             found = self._qualifying.qualification(agent, self._suite, self._node.policy)
-            is_passed = found.state == "qualified" or (self.shared is not None and found.passes > 0)
+            is_passed = found.state == "qualified" or (self._node.sharing is not None and found.passes > 0)
             if submission.state == "unqualified":
                 failed += [] if found.finished else [submission]
             elif not is_passed and (top is None or agent != top.agent_version_id):
@@ -196,50 +216,82 @@ class RaceEffects:
         return [each for each in submissions if (each.subject.miner_hotkey, each.subject.commitment_sha256) in held]
 
     async def _fix_field(self, effect: FixField, state: RaceState, earlier: list[RaceState]) -> FieldFixed:
+        before = succession(earlier)
+        if effect.logs is None:
+            validators = permitted_validators(await self._node.chain.metagraph(effect.closing_block))
+            found = await self._found_here(state, before, permits=len(validators))
+        else:
+            validators = validators_of(state)
+            found = _with_incumbent(await self._agreed(effect, effect.logs, state), before)
+        field = select_candidates(found, effect.closing_block, frozenset(before.eliminated))
+        return FieldFixed(field=field, validators=validators, incumbent=before.top)
+
+    async def _found_here(self, state: RaceState, before: Succession, *, permits: int) -> list[Candidate]:
+        """Who qualified by this validator's own records, where its word is enough, and the agent at the top."""
         policy = _opened(state).policy
         await self._qualifying.refresh()
-        top = succession(earlier).top
-        metagraph = await self._node.chain.metagraph(effect.closing_block)
-        validators = permitted_validators(metagraph)
-        is_enough = policy.admission.rule == "own" or words_floor(policy, len(validators)) <= 1
+        is_enough = policy.admission.rule == "own" or words_floor(policy, permits) <= 1
         candidates = []
         for submission in await self._node.store.submissions(("qualified",)):
             agent = submission.subject.agent_version_id
             found = self._qualifying.qualification(agent, self._suite, policy)
-            is_incumbent = top is not None and agent == top.agent_version_id
+            is_incumbent = before.top is not None and agent == before.top.agent_version_id
             if (found.state == "qualified" and is_enough) or is_incumbent:
                 score_e4 = found.score_e4 or 0
                 candidates.append(
                     Candidate(subject=submission.subject, qualifying_score_e4=score_e4, is_incumbent=is_incumbent)
                 )
-        eliminated = frozenset(succession(earlier).eliminated)
-        return FieldFixed(
-            field=select_candidates(candidates, effect.closing_block, eliminated),
-            validators=validators,
-            incumbent=top,
-        )
+        return candidates
 
-    async def _settlement(self, effect: Settle, state: RaceState, earlier: list[RaceState]) -> SettlementRecord:
+    async def _agreed(self, effect: FixField, logs: Iterable[AnchoredLog], state: RaceState) -> tuple[Candidate, ...]:
+        """Who qualified by the logs that count; miners that handed in here are told where they stand."""
+        closing, policy = state.read("closing"), _opened(state).policy
+        assert closing is not None, "logs are counted after the closing block was read"
+        _, records = await self.peers.counted(logs, "field", state)
+        validators, slots = validators_of(state), closing.commitments
+        if policy.admission.rule != "agreed":
+            return qualified_candidates(records, validators, slots, self._suite, policy)
+        rows = field_standings(records, validators, slots, effect.closing_block, self._suite, policy)
+        await asyncio.to_thread(tell_miners, self._node.inbox, rows)
+        return tuple(row.candidate for row in rows if row.candidate is not None)
+
+    async def _enqueue_stand_ins(self, effect: EnqueueStandIns, state: RaceState) -> None:
+        """Fill the room with pairs that are not in the queue, nor ever were."""
+        added = 0
+        for begin in range(0, len(effect.items), STAND_INS_PAGE):
+            if added >= effect.room:
+                break
+            added += await self._node.store.enqueue(effect.items[begin : begin + STAND_INS_PAGE])
+        if added:
+            self._node.log.info("stands in", race=state.race_id, items=added)
+
+    async def _settle(
+        self, effect: Settle, state: RaceState, earlier: list[RaceState]
+    ) -> RaceSettled | SettlementProposed:
+        """Settle from the counted logs, or alone from the own one, and append the record unless the log holds one."""
         await self._node.store.close_items(state.race_id, "race")
-        log = self._log_of(state.race_id)
+        log, words = self._log_of(state.race_id), Words()
         await log.refresh()
-        if log.settlement is not None:
-            return log.settlement
-        metagraph = await self._node.chain.metagraph(effect.settling_block)
-        before = succession(earlier)
-        record = settle(
-            settlement_inputs(
-                state,
-                metagraph,
-                log.evaluations,
-                log.verdicts,
-                before.history,
-                before.eliminated,
-                attempts=log.attempts,
-            )
-        )
-        await self._node.sequencer.append([record])
-        return record
+        record = log.settlement
+        if record is None:
+            inputs = await self._inputs(effect, state, log, succession(earlier))
+            record, words = settle(inputs), compare_words(self.peers.said_of(state.race_id), inputs)
+            if words.broken:
+                self._node.log.warning("said it was done and did not show it", race=state.race_id, peers=words.broken)
+            await self._node.sequencer.append([record])
+        if effect.logs is None:
+            return RaceSettled(settlement=record)
+        return SettlementProposed(settlement=record, words=words)
+
+    async def _inputs(self, effect: Settle, state: RaceState, log: RaceLog, before: Succession) -> SettlementInputs:
+        logs: tuple[CountedLog, ...] = ()
+        if effect.logs is None:
+            metagraph, records = await self._node.chain.metagraph(effect.settling_block), log.records
+        else:
+            read = state.read("settling")
+            assert read is not None and read.metagraph is not None, "a race settles after its settling block"
+            metagraph, (logs, records) = read.metagraph, await self.peers.counted(effect.logs, "results", state)
+        return settlement_inputs(state, metagraph, records, before, logs)
 
     async def _release(self, effect: ReleaseBatch, state: RaceState) -> BatchReleased:
         log = self._log_of(state.race_id)
@@ -273,3 +325,14 @@ def write_policy(state_dir: Path, policy: Policy, policy_sha256: str) -> Path:
 def _opened(state: RaceState) -> RaceOpened:
     assert state.opened is not None, "a race fixes its field after it was opened"
     return state.opened
+
+
+def _with_incumbent(found: tuple[Candidate, ...], before: Succession) -> list[Candidate]:
+    """Who qualified, and the agent at the top whether it did or not."""
+    incumbent = before.incumbent
+    if incumbent is None:
+        return list(found)
+    agent = incumbent.subject.agent_version_id
+    score_e4 = next((each.qualifying_score_e4 for each in found if each.subject.agent_version_id == agent), 0)
+    others = [each for each in found if each.subject.agent_version_id != agent]
+    return [*others, replace(incumbent, qualifying_score_e4=score_e4)]

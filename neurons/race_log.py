@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from arena.policy import Policy
 from arena.race.fold import REFUSALS_MAX, RaceRecords, is_success
-from arena.race.model import CountedAttempt, CountedEvaluation, CountedVerdict
+from arena.race.model import CountedEvaluation
 from arena.race.qualify import Qualification, qualify
 from arena.race.words import GateWord
 from arena.records.body import decode_content
@@ -37,7 +37,7 @@ class RaceLog:
         self._is_lasting = is_lasting and race_id == QUALIFYING
         self._reading = asyncio.Lock()
         self._last_seq: dict[str, int] = {}
-        self._records = RaceRecords()
+        self.records = RaceRecords()
         self._fresh = 0  # records taken since they were compacted
         self._decided: dict[tuple[str, str], Qualification] = {}  # by agent and policy hash
         self.settlement: SettlementRecord | None = None
@@ -46,17 +46,7 @@ class RaceLog:
     @property
     def evaluations(self) -> list[CountedEvaluation]:
         """Evaluations in the order they were read."""
-        return self._records.evaluations
-
-    @property
-    def verdicts(self) -> list[CountedVerdict]:
-        """Verdicts in the order they were read."""
-        return self._records.verdicts
-
-    @property
-    def attempts(self) -> list[CountedAttempt]:
-        """Attempts of a race that gave no result, in the order they were read."""
-        return self._records.attempts
+        return self.records.evaluations
 
     async def refresh(self) -> None:
         """Read what was appended since the last call."""
@@ -74,11 +64,11 @@ class RaceLog:
 
     def own_word(self, subject: Subject) -> GateWord | None:
         """What this validator said last of a submission, or None."""
-        return self._records.words.get(subject, {}).get(self._store.validator)
+        return self.records.words.get(subject, {}).get(self._store.validator)
 
     def owed(self, validator: str) -> list[CountedEvaluation]:
         """A validator's evaluations that wait for a verdict (`RaceRecords.owed`)."""
-        return self._records.owed(validator)
+        return self.records.owed(validator)
 
     def owed_successes(self) -> int:
         """Own evaluations whose success may still get its verdict: what a settlement waits for."""
@@ -94,20 +84,20 @@ class RaceLog:
         agent = (agent_version_id, policy.policy_sha256)
         if agent in self._decided:
             return self._decided[agent]
-        found = qualify(self._records.qualifying_results(*agent), problem_ids, policy)
+        found = qualify(self.records.qualifying_results(*agent), problem_ids, policy)
         if self._is_lasting and found.state != "pending":
             self._decided[agent] = found
-            self._records.forget(*agent)
+            self.records.forget(*agent)
         return found
 
     def _compact(self) -> None:
         if self._is_lasting and self._fresh:
             self._fresh = 0
-            self._records.compact()
+            self.records.compact()
 
     def _read(self, record: SignedRecord) -> None:
         payload = decode_content(record.content).payload
-        self._records.take(record.validator, record.seq, record.content_sha256, payload)
+        self.records.take(record.validator, record.seq, record.content_sha256, payload)
         if record.validator != self._store.validator:
             return
         if isinstance(payload, SettlementRecord):

@@ -20,12 +20,11 @@ from arena.exchange.port import HeldLogs
 from arena.policy import Policy
 from arena.race.fold import RaceRecords
 from arena.race.settle import settle
-from arena.race.state import RaceState, race_name, replay, stream_of
-from arena.race.statement import differences, inputs_again, policy_of, settlement_sha256
+from arena.race.statement import differences, inputs_again, policy_of
 from arena.records.body import decode_content
 from arena.records.model import Payload, SettlementRecord, SignedRecord
 from arena.store.port import Store
-from neurons.race_list import begun_races
+from neurons.race_list import race_names, read_state
 from problems.errors import ArenaError
 
 
@@ -56,8 +55,8 @@ async def read_settled(store: Store, validator: str) -> list[Settled]:
     Raises ArenaError V2050 for a record whose bytes are not those of its hash.
     """
     found = {each.race_id: Settled(settlement=each, force="") for each in await read_settlements(store, validator)}
-    states = await _states(store) if store.validator == validator else []
-    for state in states:
+    for name in await race_names(store) if store.validator == validator else ():
+        state = await read_state(store, name)
         for past in state.adopted_history:
             found[past.race_id] = Settled(settlement=past, force="adopted")
         own = found.get(state.race_id)
@@ -67,15 +66,6 @@ async def read_settled(store: Store, validator: str) -> list[Settled]:
             is_own = own.settlement == state.settlement
             found[state.race_id] = Settled(settlement=own.settlement, force="own" if is_own else "none")
     return sorted(found.values(), key=lambda each: _closes_ms(each.settlement))
-
-
-async def _states(store: Store) -> list[RaceState]:
-    names = await begun_races(store)
-    for number in itertools.count(1):
-        if not await store.events(stream_of(race_name(number))):
-            break
-        names.append(race_name(number))
-    return [replay(name, await store.events(stream_of(name))) for name in names]
 
 
 def _closes_ms(settlement: SettlementRecord) -> int:
@@ -162,11 +152,6 @@ def with_lambda(given: SettlementRecord, lambda_e4: int) -> Policy:
     """The race's own policy with another weight on the agentic share, in ten-thousandths. Raises ArenaError V2102."""
     policy = policy_of(given)
     return replace(policy, name=f"{policy.name}, lambda {lambda_e4}", race=replace(policy.race, lambda_e4=lambda_e4))
-
-
-def identity_of(record: SettlementRecord) -> str:
-    """The hash that validators countersign."""
-    return settlement_sha256(record)
 
 
 def _payload(record: SignedRecord) -> Payload:

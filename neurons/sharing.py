@@ -24,7 +24,7 @@ from arena.exchange.sources import SourceRelay, SourceShelf
 from arena.race.assign import permitted_validators
 from arena.store.port import Store
 from harness.catalogue.server import listen
-from neurons.node import Node, Permits, SharingPorts
+from neurons.node import Node, Permits, Sharing
 from neurons.node_file import PeerSeen
 from neurons.settings import Settings
 from neurons.turns import Drain, take_turns
@@ -40,7 +40,7 @@ SHA256_CHARS = 64
 @contextlib.asynccontextmanager
 async def open_sharing(
     settings: Settings, signer: Signer, open_store: Callable[[], Awaitable[Store]]
-) -> AsyncIterator[SharingPorts | None]:
+) -> AsyncIterator[Sharing | None]:
     """The ports of a node that shares races, None for one that does not.
 
     `open_store` connects to the node's log once more: what others read takes none of the node's own connections. Raises
@@ -63,7 +63,7 @@ async def open_sharing(
     held = HeldFolder(held_path(settings.state_dir))
     with listen(settings.serve_host, port) as listener:
         async with HttpPeers(auth) as peers:
-            yield SharingPorts(
+            yield Sharing(
                 listener=listener,
                 store=await open_store(),
                 auth=auth,
@@ -79,7 +79,7 @@ async def open_sharing(
 class SharingLoop:
     """Keeps the permit list, the published address, the sources and what is heard of others up to date."""
 
-    def __init__(self, node: Node, ports: SharingPorts, race_id: Callable[[], str]) -> None:
+    def __init__(self, node: Node, ports: Sharing, race_id: Callable[[], str]) -> None:
         """`race_id` is the race this node is at."""
         self._node, self._ports, self._race_id = node, ports, race_id
         self._metagraph: Metagraph | None = None

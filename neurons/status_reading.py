@@ -11,12 +11,12 @@ import shutil
 from pathlib import Path
 
 from arena.policy import RaceRules
-from arena.race.state import RaceState, race_name, replay, stream_of
+from arena.race.consensus import is_shared
+from arena.race.state import RaceState
 from arena.race.timeline import timeline
-from arena.race.together import is_shared
 from arena.store.port import Store, StoredCheckpoint
 from neurons.node_file import read_node_file
-from neurons.race_list import begun_races
+from neurons.race_list import race_names, read_state
 from neurons.race_log import QUALIFYING
 from neurons.status import Deadline, RaceFacts, Status, StoreFacts, assess
 from problems.errors import Failure
@@ -54,10 +54,10 @@ async def read_store(store: Store, now_ms: int) -> StoreFacts:
 
 async def read_race(store: Store, now_ms: int) -> RaceFacts | None:
     """The newest race that was opened; None before the first. Raises as `read_store`."""
-    name = await _newest_race(store)
-    if name is None:
+    names = await race_names(store)
+    if not names:
         return None
-    state = replay(name, await store.events(stream_of(name)))
+    name, state = names[-1], await read_state(store, names[-1])
     return RaceFacts(
         race_id=name,
         stage=state.stage,
@@ -65,23 +65,6 @@ async def read_race(store: Store, now_ms: int) -> RaceFacts | None:
         deadline=next_deadline(state, store.validator, now_ms),
         open_items=await store.open_items(name, "race"),
     )
-
-
-async def _newest_race(store: Store) -> str | None:
-    """Of shared races the last one that was begun and opened; else the highest number, found in few steps."""
-    for name in reversed(await begun_races(store)):
-        if await store.events(stream_of(name)):
-            return name
-    known, unknown = 0, 1
-    while await store.events(stream_of(race_name(unknown))):
-        known, unknown = unknown, unknown * 2
-    while unknown - known > 1:
-        middle = (known + unknown) // 2
-        if await store.events(stream_of(race_name(middle))):
-            known = middle
-        else:
-            unknown = middle
-    return race_name(known) if known else None
 
 
 def look(state_dir: Path, store: StoreFacts | None, now_ms: int, store_failure: Failure | None = None) -> Status:

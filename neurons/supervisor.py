@@ -25,13 +25,12 @@ from neurons.database_watch import DatabaseWatch
 from neurons.episodes import EpisodeLoop, sweep
 from neurons.heartbeat import EVERY_S, HeartbeatLoop, Schedules
 from neurons.intake import Intake
-from neurons.node import Node, SharingPorts
+from neurons.node import Node, Sharing
 from neurons.node_file import note_ending
 from neurons.node_opening import open_node
 from neurons.observe import configure_logs
 from neurons.race_clock import RaceClock
 from neurons.race_log import QUALIFYING, RaceLog
-from neurons.race_together import Sharing
 from neurons.settings import Settings
 from neurons.sharing import SharingLoop
 from neurons.turns import Drain, take_turns
@@ -108,7 +107,7 @@ class Supervisor:
         self._drain = Drain(node.now_ms, on_failure=lambda loop, code: failures.labels(loop, code).inc())
         qualifying = RaceLog(node.store, QUALIFYING, is_lasting=True)
         self._checkpoints = CheckpointLoop(node, checkpoints)
-        self._clock = RaceClock(node, qualifying, _sharing(node, self._checkpoints))
+        self._clock = RaceClock(node, qualifying, self._checkpoints)
         self._sharing = SharingLoop(node, node.sharing, self._race_id) if node.sharing else None
         self._door = self._open_door(node.sharing, self._sharing) if node.sharing and self._sharing else None
         self._intake = Intake(node, qualifying)
@@ -156,7 +155,7 @@ class Supervisor:
         current = self._clock.current()
         return current.race_id if current else ""
 
-    def _open_door(self, ports: SharingPorts, loop: SharingLoop) -> ExchangeServer:
+    def _open_door(self, ports: Sharing, loop: SharingLoop) -> ExchangeServer:
         """Where and what this node answers the other validators."""
         guest_sha256 = self._node.conditions.sandbox.guest_sha256
 
@@ -213,10 +212,3 @@ class Supervisor:
         if self._parent_pid and os.getppid() != self._parent_pid:
             self._node.log.warning("parent is gone", process=self._parent_pid)
             self.stop()
-
-
-def _sharing(node: Node, checkpoints: CheckpointLoop) -> Sharing | None:
-    ports = node.sharing
-    if ports is None:
-        return None
-    return Sharing(peers=ports.peers, held=ports.held, puller=ports.puller, checkpoints=checkpoints)

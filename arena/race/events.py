@@ -249,9 +249,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `Beacon.round_after(closes_ms)`; `beacon` is that round once fetched and verified, and the batch opened with it;
     `batch_failure` is the code with which the batch did not open although the round is out. `is_beacon_asked`: after
     the beacon's grace this process asked for the round and was told that it is not there; one that was down has asked
-    nobody yet. `is_alone`: this node can ask nobody, and races by itself. `held` names the logs of others that it holds
-    whole; `done` says which (agent, problem) pairs those of the others that are believed say they have done
-    (`arena.race.belief`), None while they were not asked.
+    nobody yet. `is_alone`: this node can ask nobody, and races by itself. `held` names the logs that it holds whole for
+    the roll to come, its own as it was anchored among them; `done` says which (agent, problem) pairs those of the
+    others that are believed say they have done (`arena.race.belief`), None while they were not asked.
     """
 
     now_ms: int

@@ -1,19 +1,19 @@
 """Why a shared race ended without a settlement of this validator's own, in words an operator can act on.
 
-Promise: pure; it explains what `arena.race.together` decided and decides nothing.
+Promise: pure; it explains what `arena.race.decider` decided and decides nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from arena.race.consensus import NO_QUORUM, counted_roll, stakes, validators_of
 from arena.race.events import RaceSettled
 from arena.race.quorum import stakes_by_value
 from arena.race.roll import AnchoredLog, lacking
 from arena.race.state import RaceState
 from arena.race.statement import differences
 from arena.race.timeline import Roll
-from arena.race.together import NO_QUORUM, counted_roll, stakes, validators_of
 from problems.errors import Failure
 
 

@@ -6,8 +6,9 @@ nothing that may change in a retry. Queues are per validator: these are the item
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import msgspec
 from msgspec import UNSET
 
 from arena.policy import Policy, RaceRules
@@ -19,6 +20,18 @@ from arena.store.port import WorkItem
 from problems.canonical import content_hash
 
 _ITEM_DOMAIN = "agent-arena/work-item/1"
+
+
+class RaceWork(msgspec.Struct, frozen=True):
+    """The (agent, problem) pairs of a drawn race. `validators` hold a permit at the closing block."""
+
+    race_id: str
+    field: Sequence[Candidate]
+    drawn: Sequence[str]
+    batch: Batch
+    rules: RaceRules
+    seed: str
+    validators: Sequence[str]
 
 
 def item_id(context: Context, agent_version_id: str, policy_sha256: str = "") -> str:
@@ -46,30 +59,18 @@ def qualifying_items(
     )
 
 
-def race_items(
-    race_id: str,
-    field: Iterable[Candidate],
-    drawn: Iterable[str],
-    batch: Batch,
-    rules: RaceRules,
-    *,
-    seed: str,
-    validators: Iterable[str],
-    validator: str,
-) -> tuple[WorkItem, ...]:
+def race_items(work: RaceWork, validator: str) -> tuple[WorkItem, ...]:
     """One item per (problem, agent) assigned to `validator`, problem by problem, so that an unfinished race lacks
     problems and not agents. Ahead of them the control agent on every drawn problem, so that no field, however slow,
     stands between it and its problems.
 
-    `validators` hold a permit at the closing block; each pair goes to k of them, or to all where these are fewer.
-    Raises KeyError for a drawn problem that is not in the batch.
+    Each pair goes to k validators, or to all where these are fewer. Raises KeyError for a drawn problem that is not in
+    the batch.
     """
-    problems = tuple(drawn)
-    control = control_subject(rules)
-    contexts = _contexts(race_id, problems, batch) if control is not None and validator in frozenset(validators) else ()
+    control = control_subject(work.rules)
+    contexts = _contexts(work) if control is not None and validator in work.validators else ()
     ahead = [_item(control, context) for context in contexts if control is not None]
-    pairs = _pairs(race_id, field, problems, batch, rules, seed, validators)
-    return (*ahead, *(item for item, assignment in pairs if validator in assignment.assigned))
+    return (*ahead, *(item for item, assignment in _pairs(work) if validator in assignment.assigned))
 
 
 def witness_item(item: WorkItem, rules: RaceRules) -> WorkItem | None:
@@ -82,17 +83,7 @@ def witness_item(item: WorkItem, rules: RaceRules) -> WorkItem | None:
 
 
 def stand_in_items(
-    race_id: str,
-    field: Iterable[Candidate],
-    drawn: Iterable[str],
-    batch: Batch,
-    rules: RaceRules,
-    *,
-    seed: str,
-    validators: Iterable[str],
-    validator: str,
-    done: Mapping[str, frozenset[tuple[str, str]]],
-    waited_ms: int,
+    work: RaceWork, validator: str, done: Mapping[str, frozenset[tuple[str, str]]], waited_ms: int
 ) -> tuple[WorkItem, ...]:
     """The items of pairs for which `validator` stands in `waited_ms` after the draw.
 
@@ -100,54 +91,43 @@ def stand_in_items(
     they did it: as many as were asked, since one that says so may show nothing. `done` holds the (agent, problem) pairs
     that each of the others says it did.
     """
-    if waited_ms < rules.stand_in_ms:
+    if waited_ms < work.rules.stand_in_ms:
         return ()
     items = []
-    for item, assignment in _pairs(race_id, field, drawn, batch, rules, seed, validators):
+    for item, assignment in _pairs(work):
         pair = (item.subject.agent_version_id, item.context.problem_id)
         if validator in assignment.stand_ins and is_work_due(
             assignment.order,
             validator,
             asked=len(assignment.assigned),
-            needed=rules.validators_per_problem,
+            needed=work.rules.validators_per_problem,
             done={other: pair in pairs for other, pairs in done.items()},
             waited_ms=waited_ms,
-            step_ms=rules.stand_in_ms,
+            step_ms=work.rules.stand_in_ms,
         ):
             items.append(item)
     return tuple(items)
 
 
-def _pairs(
-    race_id: str,
-    field: Iterable[Candidate],
-    drawn: Iterable[str],
-    batch: Batch,
-    rules: RaceRules,
-    seed: str,
-    validators: Iterable[str],
-) -> Iterator[tuple[WorkItem, Assignment]]:
+def _pairs(work: RaceWork) -> Iterator[tuple[WorkItem, Assignment]]:
     """Every (problem, agent) of a race as a work item, problem by problem, with whose work it is."""
-    agents = sorted((candidate.subject for candidate in field), key=lambda subject: subject.agent_version_id)
-    permitted = frozenset(validators)
-    for context in _contexts(race_id, drawn, batch):
+    agents = sorted((candidate.subject for candidate in work.field), key=lambda subject: subject.agent_version_id)
+    copies = work.rules.validators_per_problem
+    for context in _contexts(work):
         for subject in agents:
-            agent = subject.agent_version_id
-            yield (
-                _item(subject, context),
-                assign(seed, agent, context.problem_id, permitted, rules.validators_per_problem),
-            )
+            whose = assign(work.seed, subject.agent_version_id, context.problem_id, work.validators, copies)
+            yield _item(subject, context), whose
 
 
-def _contexts(race_id: str, drawn: Iterable[str], batch: Batch) -> Iterator[Context]:
-    sealed = {problem.problem_id: problem for problem in batch.problems}
-    for problem_id in drawn:
+def _contexts(work: RaceWork) -> Iterator[Context]:
+    sealed = {problem.problem_id: problem for problem in work.batch.problems}
+    for problem_id in work.drawn:
         yield Context(
             stage="race",
-            race_id=race_id,
+            race_id=work.race_id,
             problem_id=problem_id,
-            batch_sha256=batch.batch_sha256,
-            partition_sha256=batch.partition_sha256,
+            batch_sha256=work.batch.batch_sha256,
+            partition_sha256=work.batch.partition_sha256,
             cluster_commitment=sealed[problem_id].cluster_commitment,
         )
 

@@ -38,14 +38,23 @@ from arena.race.scores import (
 )
 from arena.race.statement import state_inputs
 from arena.race.weights import chain_vector
-from arena.records.model import SettlementRecord, Standing
+from arena.records.model import RaceInputs, SettlementRecord, Standing, Top
 
 _UNIT = 10_000
 
 
 def settle(inputs: SettlementInputs) -> SettlementRecord:
     """Settle a race. Raises ValueError only for inputs that contradict themselves (a batch too small for its draw)."""
-    blank = _blank(inputs)
+    blank = cancelled_settlement(
+        race_id=inputs.race_id,
+        policy_sha256=inputs.policy.policy_sha256,
+        closing_block=inputs.closing_block,
+        settling_block=inputs.settling_block,
+        batch_sha256=inputs.batch.batch_sha256,
+        record_set_sha256=record_set_sha256(inputs.evaluations, inputs.verdicts, attempts_that_count(inputs)),
+        incumbent=inputs.incumbent,
+        inputs=state_inputs(inputs),
+    )
     if not inputs.field:
         return msgspec.structs.replace(blank, reason="no agent raced")
     if not inputs.validators:
@@ -65,26 +74,38 @@ def settle(inputs: SettlementInputs) -> SettlementRecord:
     return _settled(inputs, blank, scores)
 
 
-def _blank(inputs: SettlementInputs) -> SettlementRecord:
-    """The record of a race that is cancelled before anything could be drawn."""
+def cancelled_settlement(
+    *,
+    race_id: str,
+    policy_sha256: str,
+    closing_block: int,
+    settling_block: int,
+    batch_sha256: str,
+    record_set_sha256: str,
+    incumbent: Top | None,
+    reason: str = "",
+    inputs: RaceInputs | None = None,
+) -> SettlementRecord:
+    """The record of a race that ends before its draw and changes nothing: whoever was at the top stays there."""
     return SettlementRecord(
-        race_id=inputs.race_id,
-        policy_sha256=inputs.policy.policy_sha256,
-        closing_block=inputs.closing_block,
-        settling_block=inputs.settling_block,
+        race_id=race_id,
+        policy_sha256=policy_sha256,
+        closing_block=closing_block,
+        settling_block=settling_block,
         beacon_round=0,
         seed="",
-        batch_sha256=inputs.batch.batch_sha256,
-        record_set_sha256=record_set_sha256(inputs.evaluations, inputs.verdicts, attempts_that_count(inputs)),
+        batch_sha256=batch_sha256,
+        record_set_sha256=record_set_sha256,
         drawn=(),
         void=(),
         state="cancelled",
+        reason=reason,
         standings=(),
-        top_agent_version_id=inputs.incumbent.agent_version_id if inputs.incumbent else "",
+        top_agent_version_id=incumbent.agent_version_id if incumbent else "",
         is_promotion=False,
         uids=(),
         weights_u16=(),
-        inputs=state_inputs(inputs),
+        inputs=inputs,
     )
 
 

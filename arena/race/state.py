@@ -1,9 +1,9 @@
 """The race as a state machine: open -> closed -> running -> settling -> settled | cancelled.
 
-Promise: `apply` and `decide` are pure; the state is what its events say and nothing else; `decide` never asks for
-something that has happened; a race runs under the policy it was opened under. A driver that dies at any instant replays
-the stream and goes on. The loop contract, with an example, stands in this folder's README. No clock is read here: time
-is a fact. Weights are no part of a race: they follow the latest settlement (`arena.race.weights`).
+Promise: pure; the state is what its events say and nothing else, in whichever order one validator alone or several
+wrote them; a race runs under the policy it was opened under. What is due in a state says `arena.race.decider`. A driver
+that dies at any instant replays the stream and goes on. Weights are no part of a race: they follow the latest
+settlement (`arena.race.weights`).
 """
 
 from __future__ import annotations
@@ -14,48 +14,30 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from arena.chain.port import BeaconRound, Metagraph
-from arena.policy import Policy, RaceRules
+from arena.policy import Policy
 from arena.race.belief import Words
-from arena.race.draw import draw_problems, race_seed
 from arena.race.events import (
     BatchReleased,
     ChainRead,
     Committed,
-    Effect,
-    EnqueueItems,
     Event,
-    Facts,
-    FetchBeacon,
     FieldFixed,
-    FixField,
     ItemsEnqueued,
     ProblemsDrawn,
     RaceClosed,
     RaceOpened,
     RaceSettled,
-    ReleaseBatch,
-    SealBatch,
-    Settle,
     SettlementDue,
     SettlementProposed,
     decode_event,
 )
-from arena.race.items import race_items
 from arena.race.model import (
-    NO_BEACON,
     Batch,
-    Candidate,
-    CountedAttempt,
-    CountedEvaluation,
-    CountedVerdict,
-    SettlementInputs,
     Top,
 )
 from arena.race.schedule import closing_ms
 from arena.race.timeline import Moment
-from arena.race.together import due_together
-from arena.records.model import CountedLog, SettlementRecord
+from arena.records.model import SettlementRecord
 from problems.errors import ArenaError
 
 Stage = Literal["new", "open", "closed", "running", "settling", "settled", "cancelled"]
@@ -206,128 +188,6 @@ def _is_opened_anew(state: RaceState, event: RaceOpened) -> bool:
     return event.batch == before.batch and event.policy_sha256 != before.policy_sha256
 
 
-def decide(state: RaceState, facts: Facts) -> tuple[Event | Effect, ...]:
-    """What is due now: events to append as they are, effects to carry out. Empty: wait.
-
-    At most one event comes back, and it is last; append it, apply it and ask again.
-    """
-    if state.stage == "new" or state.opened is None:
-        return (SealBatch(),)
-    opened = state.opened
-    if state.stage == "open":
-        if facts.now_ms < opened.closes_ms or facts.closing_block is None:
-            return ()
-        return (
-            RaceClosed(
-                closing_block=facts.closing_block,
-                beacon_network=facts.beacon_network,
-                beacon_round=facts.beacon_round,
-            ),
-        )
-    if not facts.is_alone and state.closed is not None and state.settlement is None:
-        due = due_together(state, facts, opened, state.closed)
-        if due is not None:
-            return due
-    if state.stage == "closed" and state.closed is not None:
-        return _while_closed(state, opened, state.closed, facts)
-    if state.stage == "running" and state.draw is not None and state.field is not None:
-        return _while_running(state, opened, state.draw, state.field, facts)
-    if state.stage == "settling" and state.due is not None:
-        return (Settle(settling_block=state.due.settling_block),)
-    if state.is_released or state.draw is None:  # a batch nobody saw stays sealed (arena.bank.release)
-        return ()
-    return (ReleaseBatch(batch_sha256=opened.batch.batch_sha256),)
-
-
-def _while_closed(state: RaceState, opened: RaceOpened, closed: RaceClosed, facts: Facts) -> tuple[Event | Effect, ...]:
-    rules: RaceRules = opened.policy.race
-    beacon = facts.beacon if facts.beacon and facts.beacon.round == closed.beacon_round else None
-    effects: list[Event | Effect] = []
-    if beacon is None:
-        effects.append(FetchBeacon(network=closed.beacon_network, round=closed.beacon_round))
-    if state.field is None:
-        is_waiting = facts.pending_qualifying > 0 and facts.now_ms < opened.closes_ms + rules.qualifying_grace_ms
-        if facts.finalized_block >= closed.closing_block and facts.is_previous_settled and not is_waiting:
-            effects.append(FixField(closing_block=closed.closing_block))
-        return tuple(effects)
-    if not state.field.field:
-        return (SettlementDue(settling_block=facts.finalized_block, why="no agent qualified"),)
-    if not state.field.validators:
-        return (SettlementDue(settling_block=facts.finalized_block, why="no validator holds a permit"),)
-    if beacon is None:
-        is_answered = facts.is_beacon_asked or facts.batch_failure
-        if is_answered and facts.now_ms >= opened.closes_ms + rules.beacon_grace_ms:
-            why = f"the batch did not open ({facts.batch_failure})" if facts.batch_failure else NO_BEACON
-            return (SettlementDue(settling_block=facts.finalized_block, why=why),)
-        return tuple(effects)
-    seed = race_seed(state.race_id, opened.batch.batch_sha256, beacon)
-    drawn = draw_problems(seed, (problem.problem_id for problem in opened.batch.problems), rules.problems)
-    return (ProblemsDrawn(beacon=beacon, seed=seed, drawn=drawn, drawn_ms=facts.now_ms),)
-
-
-def _while_running(
-    state: RaceState, opened: RaceOpened, draw: ProblemsDrawn, field: FieldFixed, facts: Facts
-) -> tuple[Event | Effect, ...]:
-    if state.items is None:
-        items = race_items(
-            state.race_id,
-            field.field,
-            draw.drawn,
-            opened.batch,
-            opened.policy.race,
-            seed=draw.seed,
-            validators=field.validators,
-            validator=facts.validator,
-        )
-        return (EnqueueItems(items=items),)
-    if facts.open_race_items == 0 and facts.owed_verdicts == 0:
-        return (SettlementDue(settling_block=facts.finalized_block, why="all results are in"),)
-    if facts.now_ms >= draw.drawn_ms + opened.policy.race.run_ms:
-        return (SettlementDue(settling_block=facts.finalized_block, why="the time for results is over"),)
-    return ()
-
-
-def settlement_inputs(
-    state: RaceState,
-    metagraph: Metagraph,
-    evaluations: Iterable[CountedEvaluation],
-    verdicts: Iterable[CountedVerdict],
-    history: tuple[SettlementRecord, ...] = (),
-    eliminated: tuple[str, ...] = (),
-    logs: tuple[CountedLog, ...] = (),
-    *,
-    attempts: Iterable[CountedAttempt] = (),
-) -> SettlementInputs:
-    """The inputs of `settle` for a race in stage `settling`, under the policy it was opened under.
-
-    `metagraph` is the subnet at the settling block. Raises IllegalEventError in any other stage.
-    """
-    if state.stage != "settling" or state.opened is None or state.closed is None or state.due is None:
-        raise IllegalEventError(f"{state.race_id} is {state.stage}, not settling")
-    field: tuple[Candidate, ...] = state.field.field if state.field else ()
-    beacon: BeaconRound | None = state.draw.beacon if state.draw else None
-    return SettlementInputs(
-        race_id=state.race_id,
-        policy=state.opened.policy,
-        batch=state.opened.batch,
-        closing_block=state.closed.closing_block,
-        closes_ms=state.opened.closes_ms,
-        settling_block=state.due.settling_block,
-        field=field,
-        validators=state.field.validators if state.field else (),
-        beacon=beacon,
-        undrawn_why=state.due.why,
-        evaluations=tuple(evaluations),
-        verdicts=tuple(verdicts),
-        attempts=tuple(attempts),
-        metagraph=metagraph,
-        incumbent=state.field.incumbent if state.field else None,
-        history=history,
-        eliminated=eliminated,
-        logs=logs,
-    )
-
-
 def top_after(state: RaceState) -> Top | None:
     """Who is at the top once this race is settled or cancelled: the incumbent of the next one. None: nobody.
 
@@ -338,7 +198,11 @@ def top_after(state: RaceState) -> Top | None:
         raise IllegalEventError(f"{state.race_id} is {state.stage} and has no settlement")
     if not settlement.is_promotion:
         return state.field.incumbent if state.field else None
-    hotkey = next(
-        row.miner_hotkey for row in settlement.standings if row.agent_version_id == settlement.top_agent_version_id
-    )
-    return Top(agent_version_id=settlement.top_agent_version_id, miner_hotkey=hotkey, promoted_ms=opened.closes_ms)
+    return promoted(settlement, opened.closes_ms)
+
+
+def promoted(settlement: SettlementRecord, closes_ms: int) -> Top:
+    """The agent that a settlement put at the top, from its race's close (unix ms) on."""
+    agent = settlement.top_agent_version_id
+    hotkey = next(row.miner_hotkey for row in settlement.standings if row.agent_version_id == agent)
+    return Top(agent_version_id=agent, miner_hotkey=hotkey, promoted_ms=closes_ms)

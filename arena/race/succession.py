@@ -12,9 +12,11 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
-from arena.race.model import Candidate, Top
-from arena.race.state import RaceState, top_after
-from arena.records.model import SettlementRecord, Subject
+from arena.chain.port import Metagraph
+from arena.race.fold import RaceRecords
+from arena.race.model import Candidate, SettlementInputs, Top
+from arena.race.state import IllegalEventError, RaceState, promoted
+from arena.records.model import CountedLog, SettlementRecord, Subject
 
 
 class Succession(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,53 +40,63 @@ def succession(earlier: Iterable[RaceState]) -> Succession:
     """What follows from the races so far, oldest first."""
     now = Succession()
     for state in earlier:
-        settlement = state.settlement
-        if settlement is None:
-            continue
-        now = _after_adopted(now, state, settlement) if state.is_adopted else _after_own(now, state, settlement)
+        if state.settlement is not None and state.opened is not None:
+            now = _after(now, state, state.settlement, state.opened.closes_ms)
     return now
 
 
-def _after_own(now: Succession, state: RaceState, settlement: SettlementRecord) -> Succession:
-    field = state.field.field if state.field else ()
-    return replace(
-        now,
-        top=top_after(state) if settlement.is_promotion else now.top,
-        history=(*now.history, settlement),
-        eliminated=_eliminated(now.eliminated, settlement),
-        subjects=now.subjects | _subjects(field),
-    )
-
-
-def _after_adopted(now: Succession, state: RaceState, settlement: SettlementRecord) -> Succession:
-    stated = settlement.inputs
-    if stated is None:
-        return now
-    known = {past.race_id: past for past in (*now.history, *state.adopted_history)}
-    top = stated.incumbent
-    if settlement.is_promotion:
-        top = Top(
-            agent_version_id=settlement.top_agent_version_id,
-            miner_hotkey=next(
-                row.miner_hotkey
-                for row in settlement.standings
-                if row.agent_version_id == settlement.top_agent_version_id
-            ),
-            promoted_ms=stated.closes_ms,
-        )
-    return replace(
-        now,
-        top=top,
-        history=(*(known[race_id] for race_id in sorted(known)), settlement),
-        eliminated=_eliminated(stated.eliminated, settlement),
-        subjects=now.subjects | _subjects(stated.field),
-    )
-
-
-def _eliminated(before: Iterable[str], settlement: SettlementRecord) -> tuple[str, ...]:
+def _after(now: Succession, state: RaceState, settlement: SettlementRecord, closes_ms: int) -> Succession:
+    """What follows from one more settlement: our own on top of the races before it, an adopted one from its inputs."""
+    field, top = state.field.field if state.field else (), now.top
+    history, eliminated = now.history, now.eliminated
+    if state.is_adopted:
+        stated = settlement.inputs
+        if stated is None:
+            return now
+        known = {past.race_id: past for past in (*now.history, *state.adopted_history)}
+        history = tuple(known[race_id] for race_id in sorted(known))
+        field, top, eliminated, closes_ms = stated.field, stated.incumbent, stated.eliminated, stated.closes_ms
     left = {row.agent_version_id for row in settlement.standings if row.is_eliminated}
-    return tuple(sorted(left.union(before)))
+    return replace(
+        now,
+        top=promoted(settlement, closes_ms) if settlement.is_promotion else top,
+        history=(*history, settlement),
+        eliminated=tuple(sorted(left.union(eliminated))),
+        subjects=now.subjects | {candidate.subject.agent_version_id: candidate.subject for candidate in field},
+    )
 
 
-def _subjects(field: Iterable[Candidate]) -> dict[str, Subject]:
-    return {candidate.subject.agent_version_id: candidate.subject for candidate in field}
+def settlement_inputs(
+    state: RaceState,
+    metagraph: Metagraph,
+    records: RaceRecords,
+    before: Succession,
+    logs: tuple[CountedLog, ...] = (),
+) -> SettlementInputs:
+    """The inputs of `settle` for a race in stage `settling`, under the policy it was opened under.
+
+    `metagraph` is the subnet at the settling block, `logs` what `records` were read from where several validators
+    agreed on that. Raises IllegalEventError in any other stage.
+    """
+    if state.stage != "settling" or state.opened is None or state.closed is None or state.due is None:
+        raise IllegalEventError(f"{state.race_id} is {state.stage}, not settling")
+    return SettlementInputs(
+        race_id=state.race_id,
+        policy=state.opened.policy,
+        batch=state.opened.batch,
+        closing_block=state.closed.closing_block,
+        closes_ms=state.opened.closes_ms,
+        settling_block=state.due.settling_block,
+        field=state.field.field if state.field else (),
+        validators=state.field.validators if state.field else (),
+        beacon=state.draw.beacon if state.draw else None,
+        undrawn_why=state.due.why,
+        evaluations=tuple(records.evaluations),
+        verdicts=tuple(records.verdicts),
+        attempts=tuple(records.attempts),
+        metagraph=metagraph,
+        incumbent=state.field.incumbent if state.field else None,
+        history=before.history,
+        eliminated=before.eliminated,
+        logs=logs,
+    )

@@ -175,6 +175,11 @@ class PostgresStore(PostgresLog):
         """The events of a stream, in order."""
         return [row.event for row in await self._session.rows(sql.EVENTS, validator=self._validator, stream=stream)]
 
+    async def streams(self, prefix: str) -> list[str]:
+        """The streams whose names begin so, in the order in which they were begun."""
+        rows = await self._session.rows(sql.STREAMS, validator=self._validator, prefix=prefix)
+        return [row.stream for row in rows]
+
     async def put_weights_result(self, result: WeightsResult) -> None:
         """Store one try at setting weights."""
         values = msgspec.structs.asdict(result) | {"uids": list(result.uids), "weights_u16": list(result.weights_u16)}

@@ -215,6 +215,10 @@ SOURCES = _typed(
 SET_SUBMISSION_STATE = text("select arena.set_submission_state(:validator, :agent_version_id, :state, :report)")
 
 PUT_EVENT = _typed("select arena.put_event(:validator, :stream, :index, :event)", index=Integer())
+STREAMS = text(
+    "select stream from arena.event where validator = :validator and starts_with(stream, :prefix) and index = 0"
+    " order by put_at, stream"
+)
 EVENTS = text("select event from arena.event where validator = :validator and stream = :stream order by index")
 
 PUT_WEIGHTS_RESULT = _typed(

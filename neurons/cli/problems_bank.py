@@ -280,11 +280,11 @@ async def _disclosure(store: PostgresStore, race: str, folder: Path) -> Disclosu
     """The check, or the state of a race that released nothing."""
     from arena.bank.batch_file import read_batch
     from arena.bank.disclosure import check_release
-    from arena.race.state import replay, stream_of
     from arena.records.body import decode_content
     from arena.records.model import ReleaseRecord
+    from neurons.race_list import read_state
 
-    state = replay(race, await store.events(stream_of(race)))
+    state = await read_state(store, race)
     if state.opened is None or not state.is_released:
         return state.stage if state.opened is None or state.draw is None else f"{state.stage}, not released"
     path = folder / f"{race}.batch.json"

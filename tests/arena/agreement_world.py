@@ -11,6 +11,8 @@ from collections.abc import Callable
 import msgspec
 
 from arena.chain.port import Commitment, Metagraph, Neuron
+from arena.race.consensus import validators_of
+from arena.race.decider import decide
 from arena.race.events import (
     AdoptSettlement,
     AnchorLog,
@@ -35,10 +37,9 @@ from arena.race.events import (
 from arena.race.model import Candidate
 from arena.race.quorum import countersign_value
 from arena.race.roll import AnchoredLog, RollName, receipt
-from arena.race.state import RaceState, apply, decide, open_race
+from arena.race.state import RaceState, apply, open_race
 from arena.race.statement import settlement_sha256
 from arena.race.timeline import anchor_of, timeline
-from arena.race.together import validators_of
 from arena.records.model import SettlementRecord
 from tests.arena.race_stand import BEACON, RACE, batch, candidate, digest, policy
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from arena.chain.port import BeaconRound
+from arena.race.decider import decide
 from arena.race.events import (
     BatchReleased,
     Effect,
@@ -19,9 +20,11 @@ from arena.race.events import (
     Settle,
     encode_event,
 )
-from arena.race.model import Candidate, Top
+from arena.race.fold import RaceRecords
+from arena.race.model import Candidate, SettlementInputs, Top
 from arena.race.settle import settle
-from arena.race.state import RaceState, decide, open_race, replay, settlement_inputs
+from arena.race.state import RaceState, open_race, replay
+from arena.race.succession import Succession, settlement_inputs
 from tests.arena.race_stand import BEACON, RACE, batch, candidate, inputs, metagraph, policy, solves
 
 RULES = policy()
@@ -29,6 +32,13 @@ OPENED_MS = 1_000_000
 CLOSES_MS = OPENED_MS + 15_000
 FIELD = (candidate("a"), candidate("b"))
 OUTCOMES = solves({"a": 8, "b": 5})
+
+
+def records_of(made: SettlementInputs) -> RaceRecords:
+    """What was read of a race, as the inputs of its settlement hold it."""
+    records = RaceRecords()
+    records.evaluations, records.verdicts = list(made.evaluations), list(made.verdicts)
+    return records
 
 
 class World:
@@ -92,7 +102,7 @@ class World:
             case Settle():
                 made = inputs(self.field, OUTCOMES, rules=RULES)
                 settled = settle(
-                    settlement_inputs(self.state, metagraph(["hk-a", "hk-b"]), made.evaluations, made.verdicts)
+                    settlement_inputs(self.state, metagraph(["hk-a", "hk-b"]), records_of(made), Succession())
                 )
                 return RaceSettled(settlement=settled)
             case ReleaseBatch():

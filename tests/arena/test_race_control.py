@@ -15,7 +15,7 @@ from arena.policies import CONTROL_SHA256, DEMO, PAPER, POLICIES
 from arena.race.candidates import select_candidates
 from arena.race.control import control_subject, witness_subject
 from arena.race.field import is_possible
-from arena.race.items import item_id, race_items, stand_in_items, witness_item
+from arena.race.items import RaceWork, item_id, race_items, stand_in_items, witness_item
 from arena.race.model import AgentScore, ProblemScore
 from arena.race.promotion import duel
 from arena.race.settle import settle
@@ -61,24 +61,25 @@ def test_the_control_agent_is_nobodys_and_can_be_no_candidate():
     assert control_subject(bare) is None and witness_subject(bare, "v-a") is None
 
 
+def work(field, rules=RULES.race) -> RaceWork:
+    return RaceWork(RACE, field, DRAWN, batch(), rules, "aa", VALS)
+
+
 def test_it_runs_on_every_drawn_problem_ahead_of_a_field_of_any_size():
     field = [candidate(f"{number:03}") for number in range(200)]
     for validator in VALS:
-        items = race_items(RACE, field, DRAWN, batch(), RULES.race, seed="aa", validators=VALS, validator=validator)
+        items = race_items(work(field), validator)
         ahead, others = items[: len(DRAWN)], items[len(DRAWN) :]
         assert [item.context.problem_id for item in ahead] == list(DRAWN)
         assert all(item.subject == control_subject(RULES.race) for item in ahead)
         assert not any(item.subject.is_control for item in others)
-    assert race_items(RACE, field, DRAWN, batch(), RULES.race, seed="aa", validators=VALS, validator="stranger") == ()
-    late = stand_in_items(
-        *(RACE, field[:3], DRAWN, batch(), replace(RULES.race, validators_per_problem=1)),
-        **{"seed": "aa", "validators": VALS, "validator": "val-a", "done": {}, "waited_ms": 10**9},
-    )
+    assert race_items(work(field), "stranger") == ()
+    late = stand_in_items(work(field[:3], replace(RULES.race, validators_per_problem=1)), "val-a", {}, 10**9)
     assert late and not any(item.subject.is_control for item in late)
 
 
 def test_a_fault_of_a_race_item_gets_one_witness_for_each_agent():
-    items = race_items(RACE, ABC, DRAWN, batch(), RULES.race, seed="aa", validators=VALS, validator="val-a")
+    items = race_items(work(ABC), "val-a")
     control, pair = items[0], items[-1]
     witness = witness_item(pair, RULES.race)
     assert witness is not None and witness == witness_item(pair, RULES.race)

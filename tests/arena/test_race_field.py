@@ -16,7 +16,7 @@ from arena.race.alone import lone_race_refusal
 from arena.race.assign import assign, permitted_validators
 from arena.race.candidates import select_candidates
 from arena.race.draw import draw_problems, race_seed
-from arena.race.items import item_id, qualifying_items, race_items
+from arena.race.items import RaceWork, item_id, qualifying_items, race_items
 from arena.race.model import describe_batch
 from arena.race.qualify import QualifyingResult, qualify
 from arena.records.model import Context
@@ -229,16 +229,8 @@ def test_only_permit_holders_validate():
 
 # -- work items
 def items(names: str, problems: tuple[str, ...] = ("p001", "p000"), validator: str = "val-0", **changes: int):
-    return race_items(
-        RACE,
-        [candidate(name) for name in names],
-        problems,
-        batch(),
-        RaceRules(**changes),
-        seed=SEED,
-        validators=VALIDATORS,
-        validator=validator,
-    )
+    field = [candidate(name) for name in names]
+    return race_items(RaceWork(RACE, field, problems, batch(), RaceRules(**changes), SEED, VALIDATORS), validator)
 
 
 def test_item_ids_follow_from_content_and_nothing_else():
@@ -252,19 +244,8 @@ def test_item_ids_follow_from_content_and_nothing_else():
 @pytest.mark.parametrize(("validators", "copies"), [(1, 1), (2, 2), (7, 3)])
 def test_each_pair_is_an_item_of_the_validators_it_is_assigned_to(validators, copies):
     permits = VALIDATORS[:validators]
-    queues = {
-        validator: race_items(
-            RACE,
-            [candidate("x")],
-            ("p001", "p000"),
-            batch(),
-            RaceRules(),
-            seed=SEED,
-            validators=permits,
-            validator=validator,
-        )
-        for validator in permits
-    }
+    work = RaceWork(RACE, [candidate("x")], ("p001", "p000"), batch(), RaceRules(), SEED, permits)
+    queues = {validator: race_items(work, validator) for validator in permits}
     for problem_id in ("p001", "p000"):
         assigned = [
             validator

@@ -9,7 +9,7 @@ import pytest
 
 from arena.race.assign import assign
 from arena.race.belief import RACES_REMEMBERED, Pair, Words, believed, compare_words
-from arena.race.items import stand_in_items
+from arena.race.items import RaceWork, stand_in_items
 from tests.arena.race_stand import RACE, batch, candidate, digest, drawn_of, inputs, policy
 
 VALIDATORS = ("val-a", "val-b", "val-c", "val-d", "val-e")
@@ -31,12 +31,7 @@ def results_of(liars: Collection[str], absent: Collection[str], trusted: Collect
         results[agent, problem] = sum(name in honest for name in assigned)
     for name in honest:
         late = stand_in_items(
-            *(RACE, FIELD, DRAWN, BATCH, RULES.race),
-            seed=SEED,
-            validators=VALIDATORS,
-            validator=name,
-            done=done,
-            waited_ms=1_000,
+            RaceWork(RACE, FIELD, DRAWN, BATCH, RULES.race, SEED, VALIDATORS), name, done, waited_ms=1_000
         )
         for item in late:
             results[item.subject.agent_version_id, item.context.problem_id] += 1

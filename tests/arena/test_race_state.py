@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from arena.race.decider import decide
 from arena.race.events import (
     Effect,
     Event,
@@ -22,21 +23,21 @@ from arena.race.events import (
     decode_event,
     encode_event,
 )
+from arena.race.fold import RaceRecords
 from arena.race.model import Top
 from arena.race.state import (
     IllegalEventError,
     RaceState,
     apply,
-    decide,
     is_policy_replaceable,
     open_race,
     race_name,
     replay,
     runs_under_another,
-    settlement_inputs,
     stream_of,
     top_after,
 )
+from arena.race.succession import Succession, settlement_inputs
 from problems.errors import ArenaError
 from tests.arena.race_stand import BEACON, RACE, batch, metagraph
 from tests.arena.race_world import CLOSES_MS, FIELD, OPENED_MS, RULES, World, at_close, finished, running
@@ -262,7 +263,7 @@ def test_a_race_carries_the_whole_policy_it_runs_and_settles_under():
     world = running()
     world.open_items = 0
     world.turn()
-    assert settlement_inputs(world.state, metagraph([]), (), ()).policy == RULES
+    assert settlement_inputs(world.state, metagraph([]), RaceRecords(), Succession()).policy == RULES
 
 
 OTHER = replace(RULES, race=replace(RULES.race, closes_after_ms=60_000, run_ms=5))
@@ -296,7 +297,7 @@ def test_past_its_close_a_race_keeps_its_policy_and_after_its_settlement_needs_n
 def test_inputs_exist_only_while_settling_and_a_top_only_afterwards():
     world = running()
     with pytest.raises(IllegalEventError):
-        settlement_inputs(world.state, metagraph([]), (), ())
+        settlement_inputs(world.state, metagraph([]), RaceRecords(), Succession())
     with pytest.raises(IllegalEventError):
         top_after(world.state)
 

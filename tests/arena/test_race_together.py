@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.race.assign import assign
+from arena.race.consensus import NO_QUORUM, counted_roll
+from arena.race.decider import STAND_INS_WAITING, decide
 from arena.race.events import EnqueueStandIns, RaceSettled
 from arena.race.explanation import explain_end
-from arena.race.items import race_items
+from arena.race.items import RaceWork, race_items
 from arena.race.payment import paid_race
-from arena.race.state import apply, decide, replay
-from arena.race.together import NO_QUORUM, STAND_INS_WAITING, counted_roll
+from arena.race.state import apply, replay
 from tests.arena.agreement_world import PLAN, RULES, STEP_MS, Member, Network, run
 from tests.arena.race_stand import RACE
 
@@ -210,14 +211,6 @@ def work_of(state, hotkey: str, place: int) -> set[str]:
 
 
 def race_items_of(state, hotkey: str) -> set[str]:
-    items = race_items(
-        RACE,
-        state.field.field,
-        state.draw.drawn,
-        state.opened.batch,
-        RULES.race,
-        seed=state.draw.seed,
-        validators=HONEST,
-        validator=hotkey,
-    )
-    return {item.item_id for item in items}
+    field, drawn = state.field.field, state.draw.drawn
+    work = RaceWork(RACE, field, drawn, state.opened.batch, RULES.race, state.draw.seed, tuple(HONEST))
+    return {item.item_id for item in race_items(work, hotkey)}

@@ -207,6 +207,17 @@ async def test_events_of_a_stream_are_numbered_without_gap_or_double(store) -> N
     assert await store.events("other") == []
 
 
+async def test_streams_are_listed_once_each_in_the_order_in_which_they_were_begun(store, open_store) -> None:
+    other = await open_store("5neighbour-of-streams")
+    for stream in ("race/9", "race/10", "races", "race/9", "race_", "race/1"):
+        await store.put_event(stream, len(await store.events(stream)), "{}")
+    assert await store.streams("race/") == ["race/9", "race/10", "race/1"]
+    assert await store.streams("") == ["race/9", "race/10", "races", "race_", "race/1"]
+    assert await store.streams("%") == []
+    await other.put_event("race/2", 0, "{}")
+    assert await other.streams("race/") == ["race/2"]
+
+
 async def test_weights_results_come_back_newest_first(store) -> None:
     results = [
         WeightsResult(race_id="r", block=n, uids=(0, 7), weights_u16=(65_535, n), status="ok", detail="d")

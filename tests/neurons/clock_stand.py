@@ -31,6 +31,7 @@ from arena.store.postgres import PostgresStore
 from arena.submissions.inbox import Inbox
 from harness.trace import Totals
 from judge.verdict import Verdict
+from neurons.checkpoints import CheckpointLoop, CheckpointRules
 from neurons.metrics import Metrics
 from neurons.node import Node
 from neurons.race_clock import RaceClock
@@ -57,6 +58,7 @@ LOG = structlog.wrap_logger(  # its own: what other tests configure, or close, d
     processors=[structlog.processors.JSONRenderer()],
     wrapper_class=structlog.make_filtering_bound_logger(0),
 )
+RULES = CheckpointRules(every_s=1_800, anchor_every_s=3_600)
 START_MS = 1_800_000_000_000
 BLOCK_MS = 1_000
 
@@ -127,7 +129,12 @@ class Desk:
             metrics=Metrics(),
             log=LOG,
         )
-        self.clock = RaceClock(self.node, RaceLog(self.store, QUALIFYING, is_lasting=True))
+        self.begin()
+
+    def begin(self) -> None:
+        """The loops of a new process."""
+        self.checkpoints = CheckpointLoop(self.node, RULES)
+        self.clock = RaceClock(self.node, RaceLog(self.store, QUALIFYING, is_lasting=True), self.checkpoints)
         self.weights = WeightsLoop(self.node, self.clock)
 
     async def settle_in(self, races: int = 1) -> None:

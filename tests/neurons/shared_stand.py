@@ -6,6 +6,7 @@ batches and their desks.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,14 +31,10 @@ from arena.records.model import Subject
 from arena.store.port import Lease, Store, StoredSubmission
 from arena.submissions.model import SignedSubmission, make_submission
 from neurons.anchoring import AnchorLoop
-from neurons.checkpoints import CheckpointLoop, CheckpointRules
-from neurons.race_clock import RaceClock
-from neurons.race_log import QUALIFYING, RaceLog
-from neurons.race_together import Sharing
-from neurons.weights_loop import WeightsLoop
+from neurons.node import Permits, Sharing
 from problems.synthesis import synthesize
 from tests.arena import log_stand
-from tests.neurons.clock_stand import CATALOGUE, POLICY, START_MS, SUITE, Desk, Outcome, Time
+from tests.neurons.clock_stand import CATALOGUE, POLICY, RULES, START_MS, SUITE, Desk, Outcome, Time
 
 HOUR_MS = 3_600_000
 DAILY = replace(
@@ -57,7 +54,6 @@ DAILY = replace(
     ),
 )
 CLOSES_MS = START_MS + 12 * HOUR_MS  # noon of the first day, in Los Angeles
-RULES = CheckpointRules(every_s=1_800, anchor_every_s=3_600)
 
 
 class LyingChain(LocalSubtensor):
@@ -90,20 +86,24 @@ class SharedDesk(Desk):
         super().start(policy)
         self.held = HeldFolder(self._own / "held")
         self.peers = LocalPeers(self.signer.hotkey)
-        self.checkpoints = CheckpointLoop(self.node, RULES)
         sharing = Sharing(
+            listener=None,  # type: ignore[arg-type]  # nobody answers over a socket here
+            store=self.store,
+            auth=None,  # type: ignore[arg-type]
             peers=self.peers,
             held=self.held,
             puller=Puller(self.peers, self.held, verify),
-            checkpoints=self.checkpoints,
+            shelf=SourceShelf(self._own / "shelf"),
+            endpoint="",
+            permits=Permits(),
         )
-        self.clock = RaceClock(self.node, RaceLog(self.store, QUALIFYING, is_lasting=True), sharing)
-        self.weights = WeightsLoop(self.node, self.clock)
+        self.node = dataclasses.replace(self.node, sharing=sharing)
+        self.begin()
         self.anchors = AnchorLoop(self.node, RULES.anchor_every_s, is_quiet=self.clock.is_quiet)
         self.door = ExchangeDesk(
             self.store,
             self.held,
-            SourceShelf(self._own / "shelf"),
+            sharing.shelf,
             has_permit=lambda _: True,
             gate=self.clock.reveal_gate,
             terms=lambda _: RaceTerms(policy_sha256=policy.policy_sha256, guest_sha256=""),

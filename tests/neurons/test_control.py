@@ -48,8 +48,8 @@ async def test_a_lone_validator_charges_what_its_control_did_not_meet(server: Em
         ran = [row.record.subject for row in log.evaluations if row.record.subject.is_control]
         witness = witness_subject(PATIENT.race, faulty.agent_version_id)
         assert sorted(ran.count(each) for each in (control_subject(PATIENT.race), witness)) == [2, 2] and len(ran) == 4
-        assert sum(row.record.is_closing for row in log.attempts) == 2
-        assert len(log.attempts) == 2 * PATIENT.race.attempts
+        assert sum(row.record.is_closing for row in log.records.attempts) == 2
+        assert len(log.records.attempts) == 2 * PATIENT.race.attempts
 
 
 async def test_a_policy_whose_control_agent_is_not_shipped_starts_nothing(server: EmbeddedServer, tmp_path: Path):

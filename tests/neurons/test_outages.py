@@ -61,7 +61,7 @@ def test_a_judge_outage_owes_the_verdict_and_keeps_the_trace(arena_base: Path, s
             assert {submission.state for submission in view.submissions} == {"accepted"}
     before, (owing,) = read_back(run, HOTKEY, (QUALIFYING,))
     assert before.is_ok
-    assert {type(row.record.verdict) for row in owing.verdicts} == {UnscoredVerdict}
+    assert {type(row.record.verdict) for row in owing.records.verdicts} == {UnscoredVerdict}
     assert len(owing.owed(HOTKEY)) == wanted
 
     back = DemoRun(
@@ -72,5 +72,5 @@ def test_a_judge_outage_owes_the_verdict_and_keeps_the_trace(arena_base: Path, s
     after, (judged, race) = read_back(run, HOTKEY, (QUALIFYING, RACE))
     assert after.is_ok
     assert not judged.owed(HOTKEY)
-    assert sum(isinstance(row.record.verdict, Verdict) for row in judged.verdicts) == wanted
+    assert sum(isinstance(row.record.verdict, Verdict) for row in judged.records.verdicts) == wanted
     assert race.settlement is not None

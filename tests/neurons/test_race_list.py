@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from arena.policies import PAPER
+from arena.race.consensus import TOO_LATE, cancelled
 from arena.race.events import RaceClosed, RaceSettled, encode_event
 from arena.race.schedule import race_number, shared_closes_ms
 from arena.race.state import RaceState, apply, open_race, replay, stream_of
 from arena.race.timeline import timeline
-from arena.race.together import TOO_LATE, cancelled
 from neurons.race_list import RaceList
 from tests.arena.race_stand import batch
 
@@ -29,13 +29,16 @@ class Events:
     """The event part of a store, in memory."""
 
     def __init__(self) -> None:
-        self.streams: dict[str, list[str]] = {}
+        self.streams_made: dict[str, list[str]] = {}
 
     async def events(self, stream: str) -> list[str]:
-        return list(self.streams.get(stream, ()))
+        return list(self.streams_made.get(stream, ()))
+
+    async def streams(self, prefix: str) -> list[str]:
+        return [stream for stream in self.streams_made if stream.startswith(prefix)]
 
     async def put_event(self, stream: str, index: int, event: str) -> None:
-        texts = self.streams.setdefault(stream, [])
+        texts = self.streams_made.setdefault(stream, [])
         assert index == len(texts)
         texts.append(event)
 
@@ -43,7 +46,6 @@ class Events:
 async def run_out(store: Events, races: RaceList, now_ms: int) -> RaceState:
     """Open the race to come, and let it end without a result."""
     *earlier, state = await races.states(now_ms, RULES)
-    await races.begin(state.race_id)
     closes_ms = races.coming_ms(earlier, now_ms, RULES)
     event = open_race(state.race_id, PAPER, batch(120), now_ms, closes_ms=closes_ms)
     await store.put_event(stream_of(state.race_id), 0, encode_event(event))
@@ -83,17 +85,17 @@ async def test_the_race_after_one_is_the_next_close_even_when_that_is_past_unles
     assert races.coming_ms(earlier, over_ms, RULES) == closes_ms + 2 * DAY_MS
 
 
-async def test_a_restart_finds_shared_races_and_a_name_that_was_never_opened_is_passed_over():
+async def test_a_restart_finds_shared_races_and_passes_over_the_names_that_an_earlier_release_kept_beside_them():
     store = Events()
     races = RaceList(store, is_shared=True)
     first = await run_out(store, races, at("2026-11-20T03:00"))
     await end(store, first)
-    await races.begin("race-009999")  # killed before its first event
-    await races.begin("race-009999")
+    for index, name in enumerate((first.race_id, "race-009999")):  # the last one was killed before its first event
+        await store.put_event("races", index, f'{{"race_id":"{name}"}}')
     again = await RaceList(store, is_shared=True).states(at("2026-11-21T03:00"), RULES)
     assert [state.race_id for state in again][:1] == [first.race_id] and len(again) == 2
     assert again[1].stage == "new" and again[1].race_id != "race-009999"
-    assert again[0] == replay(first.race_id, store.streams[stream_of(first.race_id)])
+    assert again[0] == replay(first.race_id, store.streams_made[stream_of(first.race_id)])
 
 
 async def test_a_node_that_was_alone_ends_its_race_before_it_shares_one():
@@ -104,6 +106,19 @@ async def test_a_node_that_was_alone_ends_its_race_before_it_shares_one():
     assert new.race_id == "race-000001"
     await store.put_event(stream_of(new.race_id), 0, encode_event(open_race(new.race_id, PAPER, batch(120), now_ms)))
     assert [state.race_id for state in await RaceList(store, is_shared=True).states(now_ms, RULES)] == ["race-000001"]
+
+
+async def test_a_node_that_goes_on_alone_keeps_what_it_shared_and_counts_its_own_from_one():
+    store, now_ms = Events(), at("2026-11-20T03:00")
+    shared = await run_out(store, RaceList(store, is_shared=True), now_ms)
+    await end(store, shared)
+    alone = RaceList(store, is_shared=False)
+    for number in (1, 2):
+        *earlier, state = await alone.states(now_ms, RULES)
+        assert state.race_id == f"race-{number:06d}" and earlier[0].race_id == shared.race_id
+        await end(store, await run_out(store, alone, now_ms))
+    again = await RaceList(store, is_shared=True).states(now_ms, RULES)
+    assert [state.race_id for state in again[:-1]] == [shared.race_id, "race-000001", "race-000002"]
 
 
 def test_daily_numbers_follow_the_local_date_through_a_change_of_clocks():

@@ -219,7 +219,7 @@ async def test_decided_agents_leave_no_records_in_memory_and_their_decision_stan
     assert len((await read(logs)).evaluations) == len(SUITE)  # a reader that does not last keeps them
     log = RaceLog(logs, "", is_lasting=True)
     await log.refresh()
-    assert log.evaluations == log.verdicts == []
+    assert log.evaluations == log.records.verdicts == []
     first = log.qualification(AGENT.subject.agent_version_id, SUITE, POLICY)
     assert (first.state, first.score_e4) == ("qualified", 10_000)
     assert log.qualification(AGENT.subject.agent_version_id, SUITE, POLICY) == first
@@ -246,4 +246,4 @@ async def test_a_race_keeps_its_records_for_its_settlement():
     logs.add(record, verdict(record))
     log = RaceLog(logs, "race-000001")
     await log.refresh()
-    assert (len(log.evaluations), len(log.verdicts)) == (1, 1)
+    assert (len(log.evaluations), len(log.records.verdicts)) == (1, 1)

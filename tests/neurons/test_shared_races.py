@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from arena.chain.keys import generate_signer
 from arena.exchange.local_peers import PeerFault
-from arena.race.roll import AnchoredLog
 from arena.race.settle import settle
 from arena.race.statement import inputs_again, settlement_sha256
 from arena.race.timeline import timeline
@@ -18,6 +17,7 @@ from arena.records.body import decode_content
 from arena.records.model import SettlementRecord
 from arena.store.postgres import PostgresStore
 from arena.submissions.inbox import Receipt
+from neurons.race_peers import RacePeers
 from neurons.weights_loop import WeightsLoop
 from problems.canonical import canonical_bytes
 from problems.errors import ArenaError
@@ -138,9 +138,8 @@ async def replays(desk: SharedDesk, settled: SettlementRecord, history: tuple[Se
     record = await settlement_in_log(desk, settled.race_id)
     assert record == settled
     state = await desk.race(2)
-    effects = desk.clock._effects.shared  # the reader of counted logs is what is under test
-    own = AnchoredLog(validator=desk.signer.hotkey, note_sha256=state.stated("settling").sha256)
-    _, records = await effects._counted([*effects.held(state, "results"), own], "results", state)
+    peers = RacePeers(desk.node)
+    _, records = await peers.counted(peers.held(state, "results"), "results", state)
     again = settle(inputs_again(record, records.evaluations, records.verdicts, history))
     assert canonical_bytes(again) == canonical_bytes(record)
 

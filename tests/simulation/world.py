@@ -274,16 +274,14 @@ class SimulatedDesk(SharedDesk):
 
     async def end_pull(self) -> None:
         """What was asked for comes within the turn: nothing depends on how fast this machine is."""
-        shared = self.clock._effects.shared  # of the driver under test: time may only pass when nothing is under way
-        if shared is not None and shared._pulling is not None:
-            await asyncio.wait([shared._pulling])
+        peers = self.clock._effects.peers  # of the driver under test: time may only pass when nothing is under way
+        if peers._pulling is not None:
+            await asyncio.wait([peers._pulling])
             await self.clock.turn()
 
     async def restart(self) -> None:
         """Die, and start again once the leases that were held have run out."""
-        shared = self.clock._effects.shared
-        if shared is not None:
-            await shared.close()
+        await self.clock._effects.peers.close()
         self.start(self.policy)
         self.world.introduce()
         await self.checkpoints.open()
