@@ -1,7 +1,7 @@
 """Assignment: which validators evaluate an (agent, problem), and who stands in for them, in order.
 
 Pure function of the race's seed and the permits at the closing block, so every validator and every reader computes the
-same. Source: DESIGN section 9.
+same. Source: docs/architecture.md#the-mechanism.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Who races: one agent version per hotkey, committed on chain by the closing block.
 
 Order: the incumbent races whatever else its hotkey has submitted; else the best qualified version;
-ties go to the earlier commitment, then to the smaller version id. Source: DESIGN section 9; SN15 mechanics, section 4.
+ties go to the earlier commitment, then to the smaller version id. Source: docs/architecture.md#the-mechanism; SN15's
+validator.
 """
 
 from __future__ import annotations

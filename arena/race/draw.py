@@ -2,7 +2,7 @@
 
 seed = sha256 over (domain, race id, batch root, beacon network, round, signature); problems are ordered by
 HMAC-SHA256(seed, id). Everything is recomputable from public values; without the beacon's signature nothing is.
-Source: DESIGN section 9 (no secret to withhold); compare SN15 mechanics, section 6.
+Source: docs/architecture.md#the-mechanism (no secret to withhold); compare SN15's validator.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The values a race is made of. All of them are public or become public at the race's release.
 
 Promise: frozen, serialisable to JSON by msgspec, no clock and no I/O. A settled race is a function of these values
-(DESIGN section 9).
+(docs/architecture.md#the-mechanism).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Three rules, chosen by policy. `margin`: beat the top by a margin that decays linearly to nothing over the top's reign.
 `window`: the same comparison on SN15's weighted score, which averages an agent's lead over the field through its last
 races. `sequential`: a paired test on the shared draw that may be looked at after every race without losing its meaning.
-Sources: DESIGN section 9; SN15 mechanics, section 5. All integers.
+Sources: docs/architecture.md#the-mechanism; SN15's validator. All integers.
 """
 
 from __future__ import annotations

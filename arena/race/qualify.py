@@ -3,7 +3,7 @@
 Pure function of what validators found. A problem whose result is owed keeps the agent pending; it is never a zero.
 Only a broken problem is withdrawn, and when too much of the suite is, the agent stays pending too: nobody passes, or
 fails, on a few lucky problems. Faults of a validator or an upstream close nothing here, so an agent that provokes them
-never qualifies. Sources: DESIGN section 9; SN15 mechanics, section 4.
+never qualifies. Sources: docs/architecture.md#the-mechanism; SN15's validator.
 """
 
 from __future__ import annotations

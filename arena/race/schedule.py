@@ -1,7 +1,7 @@
 """The calendar of races: when a race closes and when a winner's source opens, in local time with daylight saving.
 
 Pure: moments come in and go out as unix milliseconds. A daily close stands at the same local minute on both sides of a
-change of clocks, so a race may last 23 or 25 hours. Sources: paper section 4; DESIGN section 9.
+change of clocks, so a race may last 23 or 25 hours. Sources: paper section 4; docs/architecture.md#the-mechanism.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Problem score: lower median over validators of outcome (0 or 1) x coefficient. A
 when the control agent lacks results on it, whatever the field does (policies without one: when enough agents lack it,
 never one alone). Else an agent without enough results gets 0 for it, published as faulted or missing. Race score: mean
 over the non-void problems, under a policy with lambda
-times (1 - lambda + lambda x agentic share). Exact integers throughout. Source: DESIGN section 9.
+times (1 - lambda + lambda x agentic share). Exact integers throughout. Source: docs/architecture.md#the-mechanism.
 """
 
 from __future__ import annotations

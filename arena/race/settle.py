@@ -2,7 +2,7 @@
 
 Equal inputs give equal bytes, in whatever order they arrive. A race is cancelled, and changes nothing, when it has no
 field, no validator, no beacon, no result, or too many void problems; the last good settlement's weights then stay.
-Source: DESIGN section 9.
+Source: docs/architecture.md#the-mechanism.
 """
 
 from __future__ import annotations

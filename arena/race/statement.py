@@ -2,7 +2,8 @@
 
 Promise: pure. `settle` states what it was given in `RaceInputs`; `inputs_again` makes the same inputs of a stated
 settlement, the records of the counted logs and the earlier settlements it names, so that settling them again gives the
-same bytes, or says which part of what was given is another. Source: DESIGN section 9 (a settlement is a pure function).
+same bytes, or says which part of what was given is another. Source: docs/architecture.md#the-mechanism (a settlement is
+a pure function).
 """
 
 from __future__ import annotations

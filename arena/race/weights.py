@@ -1,7 +1,7 @@
 """Weights: from standings to the u16 vector every honest validator sets, byte for byte.
 
 Byte identity is load-bearing: consensus takes a stake-weighted median per uid, so a tail that differs between
-validators comes out as nothing. `reference_vector` is SN15's rule of May 2026 (SN15 mechanics, section 11), floats and
+validators comes out as nothing. `reference_vector` is SN15's rule of May 2026, floats and
 all, kept for parity. `chain_vector` is ours: integers only, maximum exactly 65535 (the chain rescales anything else),
 the uids of the settling block.
 """
