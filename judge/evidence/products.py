@@ -38,9 +38,15 @@ class ReturnedProduct(msgspec.Struct, frozen=True):
             self.traits if self.traits.keys() >= later.traits.keys() else {**later.traits, **self.traits},
         )
 
-    def without(self, planted: Collection[str]) -> ReturnedProduct:
-        """This product less the ways to write its price that the program said first."""
-        names = {mark: weighed for mark, weighed in self.names.items() if mark.lstrip("~") not in planted}
+    def settled(self, planted: Collection[str], *, are_many: bool) -> ReturnedProduct:
+        """This product as the whole trace leaves it: less the ways to write its price that the program said first. A
+        rounded price weighs a word's weight where many products came back, since it is nearly always some product's."""
+        names: dict[str, tuple[int, int]] = {}
+        for mark, (weight, number) in self.names.items():
+            price = mark.lstrip("~")
+            is_rounded = mark != price and price not in self.names
+            if price not in planted:
+                names[mark] = (WORD if is_rounded and are_many else weight, number)
         return ReturnedProduct(self.product_id, self.is_found_by_model, names, self.traits)
 
 

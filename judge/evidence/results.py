@@ -257,7 +257,7 @@ class _Reading:
 
     def evidence(self) -> Evidence:
         """What was noted."""
-        found = (one.without(self._planted) for one in self._products.values())
+        found = (one.settled(self._planted, are_many=len(self._spans) > _FEW) for one in self._products.values())
         products = tuple(one for one in found if one.names or one.traits)
         holders: dict[str, list[int]] = {}
         for place, product in enumerate(products):
