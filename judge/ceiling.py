@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from harness.trace import EvaluationBody
 from judge.citations import ECHO_LIMIT_E4, neighbours, own_text, supports
-from judge.evidence import evidence_of
+from judge.evidence.results import evidence_of
 from judge.render import RenderedTrace, render
 from judge.rubric import Rubric, quality_of
 

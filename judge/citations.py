@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from judge.echo import own_words
-from judge.evidence import Evidence, Passage, evidence_of
-from judge.mentions import whole_sentences
+from judge.evidence.mentions import whole_sentences
+from judge.evidence.results import Evidence, Passage, evidence_of
 from judge.parse import ParsedReply, RefusedReplyError
 from judge.render import RenderedTrace, Span
 from judge.rubric import Gate

@@ -1,7 +1,7 @@
 """A judge behind an OpenAI-compatible endpoint, through the real `openai` client, at temperature 0.
 
 Promise: one reply per `opine`; transport faults are retried here and end as U3020; what a reply says is never looked at
-here. The prompt sent is the one the rubric pins by hash, or nothing is sent. Source: SN15 mechanics, section 9.
+here. The prompt sent is the one the rubric pins by hash, or nothing is sent. Source: docs/architecture.md#the-judge.
 """
 
 from __future__ import annotations

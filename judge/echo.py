@@ -77,6 +77,7 @@ def _echoes(body: EvaluationBody) -> dict[int, Echo]:
     rows = _Rows()
     written = {event.step: _runs_of(_said(event)) for event in body.events if isinstance(event, Completion)}
     wanted = {run for runs in written.values() for run in runs}
+    sizes = _sizes(wanted)
     by_program: set[Words] = set()
     by_model: set[Words] = set()
     found: dict[int, Echo] = {}
@@ -84,11 +85,11 @@ def _echoes(body: EvaluationBody) -> dict[int, Echo]:
         if isinstance(event, ToolCall):
             is_programs = event.emitter != "llm"
             result = program.returned(event.name, event.arguments, event.result, is_programs=is_programs)
-            data.update(run for size in _sizes(wanted) for run in _runs(result.words, size) if run in wanted)
+            data.update(run for size in sizes for run in _runs(result.words, size) if run in wanted)
             rows.add(event.result, result.vocabulary)
         elif isinstance(event, Completion):
             own = program.request([body.messages[index] for index in event.request if index < len(body.messages)])
-            fresh = {run for size in _sizes(wanted) for run in _sent_runs(own, program.seams(), size) if run in wanted}
+            fresh = {run for size in sizes for run in _sent_runs(own, program.seams(), size) if run in wanted}
             by_program |= fresh - by_model
             runs = [
                 run for run in written[event.step] if run not in data and not (run in by_program and rows.hold(run))

@@ -1,6 +1,6 @@
 """A judge's reply, read strictly: one JSON object of the agreed form, or a reason why it is refused.
 
-There is no repair of broken JSON: a reply that has to be guessed at is asked again (DESIGN section 8).
+There is no repair of broken JSON: a reply that has to be guessed at is asked again (docs/architecture.md#the-judge).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Promise: a header line holds only what the host recorded; every line of content starts with `| ` and is neutral text
 (`judge.neutral`), so nothing in a trace can pass for a header. Content is capped, and the header says how much was cut.
 Never shown: the outcome, why the episode ended, which ids the surfaced rule refuses, and what the agent's program
-returned (a claim). Source: DESIGN section 8; SN15 mechanics, section 9.
+returned (a claim). Source: docs/architecture.md#the-judge.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from harness.trace import Completion, Emitter, EvaluationBody, Event, FailedComp
 from harness.wording import Words
 from judge.echo import NO_ECHO, Echo, echoes_of
 from judge.neutral import neutral_name, neutral_text
-from judge.planted import planted_words
 
 SpanKind = Literal["query", "completion", "call", "result", "refused"]
 
@@ -52,6 +51,8 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int = 0  # completion tokens
     echo_e4: int = 0  # share of the completion that stood in its request already
     echoed: frozenset[Words] = frozenset()  # the runs of words that did, never shown
+    sent: tuple[str, ...] = ()  # messages that its request was the first to hold (JSON texts), never shown
+    calls: tuple[str, ...] = ()  # arguments of the calls it wrote (JSON texts), never shown
     tool: str = ""
     emitter: Emitter | None = None
     surfaced: tuple[str, ...] = ()
@@ -65,15 +66,20 @@ class RenderedTrace(msgspec.Struct, frozen=True, kw_only=True):
     body_sha256: str
     spans: tuple[Span, ...]
     text: str
-    planted: frozenset[str] = frozenset()  # tokens that the program said before anybody else, never shown
 
 
 def render(body: EvaluationBody, caps: RenderCaps = DEFAULT_CAPS) -> RenderedTrace:
     """Render a body. Deterministic: the same body gives the same text."""
     echoes = echoes_of(body)
     spans = [cut_span(1, "query", body.query, caps.query)]
+    read: set[int] = set()
     for event in body.events:
-        spans += _spans_of(event, len(spans) + 1, echoes.get(event.step, NO_ECHO), caps)
+        new = _spans_of(event, len(spans) + 1, echoes.get(event.step, NO_ECHO), caps)
+        if isinstance(event, Completion):
+            fresh = sorted({index for index in event.request if index < len(body.messages)} - read)
+            read.update(fresh)
+            new = (msgspec.structs.replace(new[0], sent=tuple(body.messages[index] for index in fresh)),)
+        spans += new
         if len(spans) >= caps.spans:
             break
     shown = tuple(spans[: caps.spans])
@@ -81,7 +87,6 @@ def render(body: EvaluationBody, caps: RenderCaps = DEFAULT_CAPS) -> RenderedTra
         body_sha256=body.body_hash(),
         spans=shown,
         text=BETWEEN.join(map(span_text, shown)),
-        planted=planted_words(body),
     )
 
 
@@ -109,6 +114,7 @@ def _completion(number: int, event: Completion, echo: Echo, caps: RenderCaps) ->
         tokens=event.completion_tokens,
         echo_e4=echo.share_e4,
         echoed=echo.runs,
+        calls=tuple(call.arguments for call in event.calls),
     )
 
 

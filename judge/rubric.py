@@ -1,6 +1,6 @@
 """The rubric: the five-step decision tree and the coefficient, as data and pure functions.
 
-Tree (DESIGN section 8; SN15 mechanics, section 9): 0.1 no inference, 0.3 results not analysed, 0.5 no datum cited,
+Tree (docs/architecture.md#the-judge): 0.1 no inference, 0.3 results not analysed, 0.5 no datum cited,
 0.7 candidates not compared, 0.9 compared with a reason. Coefficient (paper section 4; SN15): 3000 + 8750 q, at most
 10000, reached from q = 0.8; in ten-thousandths.
 """

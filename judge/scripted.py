@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from judge.citations import ECHO_LIMIT_E4, QUOTE_LENGTH_MAX, QUOTE_LENGTH_MIN, supports
-from judge.evidence import Evidence, evidence_of
+from judge.evidence.results import Evidence, evidence_of
 from judge.parse import GateAnswers
 from judge.port import JudgeReply
 from judge.render import RenderedTrace, Span

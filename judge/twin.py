@@ -39,7 +39,15 @@ def _neutral_span(span: Span) -> Span:
     content = _fill(span.content, span.kind)
     tool = "find_product" if span.tool else ""
     return msgspec.structs.replace(
-        span, content=content, whole=content, tool=tool, echo_e4=0, echoed=frozenset(), is_error=False
+        span,
+        content=content,
+        whole=content,
+        tool=tool,
+        echo_e4=0,
+        echoed=frozenset(),
+        sent=(),
+        calls=(),
+        is_error=False,
     )
 
 

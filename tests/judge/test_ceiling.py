@@ -14,6 +14,8 @@ from harness.emission import EMISSION
 from harness.trace import EvaluationBody
 from judge.ceiling import ceiling_e4
 from judge.citations import QUOTE_LENGTH_MAX, check_citations
+from judge.evidence import tokens
+from judge.evidence.tokens import fold
 from judge.panel import judge_body
 from judge.parse import RefusedReplyError, parse_reply
 from judge.port import JudgeReply
@@ -288,7 +290,7 @@ def test_no_injection_into_prompts_or_program_calls_lifts_a_ceiling(words, plant
         msgspec.structs.replace(body, messages=(told, *body.messages[1:])),
         msgspec.structs.replace(body, claim=json.dumps(planted)),
     ):
-        assert ceiling_e4(injected, RUBRIC) <= ceiling_e4(body, RUBRIC)
+        assert gullible(injected) <= ceiling_e4(injected, RUBRIC) <= ceiling_e4(body, RUBRIC)
 
 
 def test_what_the_program_said_first_is_no_evidence_whatever_a_result_says_later():
@@ -296,6 +298,50 @@ def test_what_the_program_said_first_is_no_evidence_whatever_a_result_says_later
     told = json.dumps({"role": "system", "content": "Speak of merino, loops and rouge as often as you can."})
     planted = msgspec.structs.replace(body, messages=(told, *body.messages[1:]))
     assert (ceiling_e4(body, RUBRIC), ceiling_e4(planted, RUBRIC)) == (9_000, 3_000)
+    assert (gullible(body), gullible(planted)) == (9_000, 3_000)
+
+
+def test_what_a_tool_said_first_stays_evidence_however_its_result_spells_it():
+    titles = ("丝绸刺绣披肩春夏款", "羊毛加厚保暖围脖冬季")
+    found = [{"product_id": f"66012300{n}1", "title": title} for n, title in enumerate(titles)]
+    words = "丝绸刺绣那一件轻薄好看，羊毛加厚保暖那一件厚重，天气炎热，所以我挑轻薄的。"
+    table = json.dumps({"role": "user", "content": "\n".join(titles)}, ensure_ascii=False)
+    asked = json.dumps({"role": "user", "content": QUERY})
+    for result in (json.dumps(found), json.dumps(found, ensure_ascii=False)):
+        body = body_of(
+            completion(1, PLAN, request=(0,)),
+            search(0, 1, result=result),
+            completion(2, words, request=(0, 1)),
+            messages=(asked, table),
+        )
+        assert ceiling_e4(msgspec.structs.replace(body, emission=EMISSION), RUBRIC) == 9_000
+
+
+@pytest.mark.parametrize("text", ["cotton scarf 249.5 ", "围巾羊毛", "1 249 17.5 ", "ผ้าพันคอขนแกะ "])
+@pytest.mark.parametrize("is_records", [True, False])
+def test_a_result_is_read_as_often_however_much_of_it_there_is(monkeypatch, text, is_records):
+    def characters_read(size: int) -> int:
+        read: list[int] = []
+        monkeypatch.setattr(tokens, "fold", lambda said: read.append(len(said)) or fold(said))
+        result = json.dumps(
+            [{"product_id": str(n), "title": text * 9} for n in range(size)] if is_records else text * size
+        )
+        body = body_of(completion(1, PLAN), search(0, 1, result=result), completion(2, text * 20))
+        ceiling_e4(body, RUBRIC)
+        return sum(read)
+
+    small, large, larger = (characters_read(size) for size in (500, 1_000, 2_000))
+    assert larger - large <= 2.1 * (large - small)
+
+
+def test_a_rounded_price_means_no_product_among_many():
+    rows = [{"product_id": f"77{n:06}", "title": f"Thing {n}", "price": 1000.37 + 10 * n} for n in range(40)]
+    result = json.dumps(rows)
+    said = ("One is about 1,040 pesos and the other is nearly 1,200 pesos, so I pick that.", "1,040.37", "1,200.37")
+    near = body_of(completion(1, PLAN), search(0, 1, result=result), completion(2, said[0]))
+    exact = said[0].replace("1,040", said[1]).replace("1,200", said[2])
+    meant = body_of(completion(1, PLAN), search(0, 1, result=result), completion(2, exact))
+    assert ceiling_e4(near, RUBRIC) < ceiling_e4(meant, RUBRIC) == 9_000
 
 
 def test_a_table_of_the_programs_own_making_takes_nothing_away():

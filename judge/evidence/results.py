@@ -1,10 +1,11 @@
 """What counts as evidence: something a tool returned, that nobody had said before, and that nobody says by the way.
 
-Never evidence: what the shopper's query says, what the agent's program said first (`judge.planted`), a tool's error
-message, what a result repeats of its own call's arguments, everyday words, and numbers of fewer than three significant
-digits unless they are said as a price. What only searches by the program returned needs twice as much (`FIRM`). The
+Never evidence: what the shopper's query says, what the agent's program said first (in a request, or in a call that the
+model did not write: whoever says a word first owns it), a tool's error message, what a result repeats of its own call's
+arguments, everyday words, and numbers of fewer than three significant digits unless they are said as a price. What only
+searches by the program returned needs twice as much (`FIRM`). The
 check of citations, the ceiling and the scripted judge use this one definition. Results are read whole, also where the
-judge was shown only their beginning and end.
+judge was shown only their beginning and end, and once: the cost is linear in what was sent and returned.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import msgspec
 import orjson
 
-from judge.mentions import Sentence, sentences
-from judge.products import FIRM, GRAM, WORD, ReturnedProduct, fields_of, products_in, read_product
+from judge.evidence.mentions import Sentence, sentences
+from judge.evidence.products import FIRM, GRAM, WORD, ReturnedProduct, fields_of, read_product, values_of
+from judge.evidence.tokens import is_everyday, is_exact, is_gram, is_telling, says_nothing, spoken_in, tokenise
 from judge.render import RenderedTrace, Span
-from judge.tokens import is_everyday, is_exact, is_gram, is_telling, says_nothing, tokenise
 
 _SAY_NOTHING = ("recommend_product", "terminate")
 _HOLDERS_MAX = 12  # products that share a mark: more, and it names none of them
@@ -172,9 +173,11 @@ def evidence_of(trace: RenderedTrace) -> Evidence:
     """Everything the tools of a trace returned, as far as its completions say it."""
     reading = _Reading(trace)
     for span in trace.spans:
-        if span.kind == "call":
+        if span.kind == "completion":
+            reading.completed(span)
+        elif span.kind == "call":
             reading.called(span)
-        elif span.kind == "result" and not span.is_error:
+        elif span.kind == "result":
             reading.returned(span)
     return reading.evidence()
 
@@ -193,7 +196,9 @@ class _Reading:
             for sentence in sentences(span.whole)
             for mark in sentence.marks
         )
-        self._planted = trace.planted
+        self._planted: set[str] = set()  # tokens that the program said first
+        self._unfit = set(self._known)  # and those of the query: no mark is made of them
+        self._owned = set(self._known)  # tokens that anybody said so far
         self._asked: frozenset[str] = frozenset()
         self._is_models = True
         self._tokens: dict[str, int] = {}
@@ -203,28 +208,57 @@ class _Reading:
         self._products: dict[str, ReturnedProduct] = {}
         self._spans: list[int] = []
 
+    def completed(self, span: Span) -> None:
+        """Note what the request of a completion said before it, and then its own words."""
+        self._plant(span.sent)
+        self._owned |= self._spoken((span.whole,))
+        self._owned |= self._spoken(text for arguments in span.calls for text in _texts(arguments))
+
     def called(self, span: Span) -> None:
         """Remember whose call it is, and what it says."""
         self._asked = frozenset(tokenise(span.whole))
         self._is_models = span.emitter == "llm"
+        if not self._is_models:
+            self._plant((span.whole,))
 
     def returned(self, span: Span) -> None:
-        """Note what a result says."""
-        for record in products_in(span.whole):
-            known = self._known | self._planted
-            found = read_product(record, span.number, known, self._wanted, is_models=self._is_models)
-            before = self._products.get(found.product_id)
-            if before is None:
-                self._spans.append(span.number)
-            self._products[found.product_id] = before.joined(found) if before else found
-            self._fields.update(token for token in fields_of(record) if token in self._wanted)
-            self._note(tokenise(orjson.dumps(record).decode()), span.number, frozenset())
-        for text in _told(span):
-            self._note(tokenise(text), span.number, self._asked)
+        """Note what a result says; what an error says is only nobody else's from then on."""
+        if span.is_error:
+            self._owned |= self._spoken((span.whole,))
+            return
+        for part in _parts(span):
+            if isinstance(part, dict):
+                self._found(part, span.number)
+            else:
+                self._note(part, span.number, self._asked)
+
+    def _plant(self, said: Iterable[str]) -> None:
+        new = self._spoken(text for message in said for text in _texts(message)) - self._owned
+        self._planted |= new
+        self._unfit |= new
+        self._owned |= new
+
+    def _spoken(self, texts: Iterable[str]) -> frozenset[str]:
+        """Of what the texts say, what some completion says: nothing else can be cited."""
+        said: set[str] = set()
+        for text in texts:
+            for tokens in spoken_in(text):
+                said |= self._wanted.intersection(tokens)
+        return frozenset(said)
+
+    def _found(self, record: dict[str, object], number: int) -> None:
+        found = read_product(record, number, self._unfit, self._wanted, is_models=self._is_models)
+        before = self._products.get(found.product_id)
+        if before is None:
+            self._spans.append(number)
+        self._products[found.product_id] = before.joined(found) if before else found
+        self._fields.update(self._wanted.intersection(fields_of(record)))
+        self._note("\n".join(values_of(record, are_keys_said=True)), number, frozenset())
 
     def evidence(self) -> Evidence:
         """What was noted."""
-        products = tuple(one for one in self._products.values() if one.names or one.traits)
+        found = (one.settled(self._planted, are_many=len(self._spans) > _FEW) for one in self._products.values())
+        products = tuple(one for one in found if one.names or one.traits)
         holders: dict[str, list[int]] = {}
         for place, product in enumerate(products):
             for mark in {*product.names, *product.traits}:
@@ -241,20 +275,23 @@ class _Reading:
             returned=self._spans,
         )
 
-    def _note(self, said: tuple[str, ...], number: int, asked: Collection[str]) -> None:
-        for token in said:
-            if token in self._wanted and token not in asked and token not in self._planted and _is_solid(token):
-                self._tokens.setdefault(token, number)
-                if self._is_models:
-                    self._by_model.add(token)
-        for pair in itertools.pairwise(said):
-            if pair in self._wanted_pairs and not any(token in asked or token in self._planted for token in pair):
+    def _note(self, text: str, number: int, asked: Collection[str]) -> None:
+        tokens, numbers = spoken_in(text)
+        said = self._wanted.intersection(tokens)
+        self._owned |= said | (self._wanted & numbers)
+        new = {token for token in said if token not in asked and token not in self._planted and _is_solid(token)}
+        for token in new:
+            self._tokens.setdefault(token, number)
+        if self._is_models:
+            self._by_model |= new
+        for pair in self._wanted_pairs.intersection(itertools.pairwise(tokens)):
+            if not any(token in asked or token in self._planted for token in pair):
                 self._pairs.setdefault(pair, number)
 
 
-def _told(span: Span) -> Iterator[str]:
-    """What a result tells: the values of a JSON object, never its field names, its error sentence or what a tool always
-    says; all of a result in another form."""
+def _parts(span: Span) -> Iterator[dict[str, object] | str]:
+    """What a result tells: product records, and the other values of a JSON object, never its field names, its error
+    sentence or what a tool always says; all of a result in another form."""
     try:
         waiting = [orjson.loads(span.whole)]
     except orjson.JSONDecodeError:
@@ -262,12 +299,24 @@ def _told(span: Span) -> Iterator[str]:
         return
     while waiting:
         value = waiting.pop()
-        if isinstance(value, dict):
+        if isinstance(value, dict) and isinstance(value.get("product_id"), str | int):
+            yield value
+        elif isinstance(value, dict):
             waiting += [item for key, item in value.items() if key not in ("error", "message")]
         elif isinstance(value, list):
             waiting += reversed(value)
         elif isinstance(value, str | int | float) and not isinstance(value, bool) and span.tool not in _SAY_NOTHING:
             yield str(value)
+
+
+def _texts(said: str) -> Iterator[str]:
+    """Every text in a JSON text, field names left out; the text itself where it is none."""
+    try:
+        value = orjson.loads(said)
+    except orjson.JSONDecodeError:
+        yield said
+        return
+    yield from values_of(value)
 
 
 def _weight(marks: Iterable[str], weights: Mapping[str, tuple[int, int]]) -> int:

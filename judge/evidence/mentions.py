@@ -2,7 +2,7 @@
 
 Promise: pure, linear in the text, and blind to any result. Prices and services are read in the languages of the
 catalogue's countries (English, Chinese, Thai, Spanish, Vietnamese, Tagalog, Malay); a phrase is looked up in folded
-text (`judge.tokens.fold`).
+text (`judge.evidence.tokens.fold`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 
 import msgspec
 
-from judge.tokens import fold, is_exact, numbers_in, plain_number, tokenise
+from judge.evidence.tokens import fold, is_exact, numbers_in, plain_number, tokenise
 
 _END = re.compile(r"(?<=[.!?])\s+|[\n。！？；;]+")
 _PRICE = re.compile(

@@ -1,7 +1,7 @@
 """The products that tools returned, and by which marks a text can mean them.
 
-A mark (`judge.mentions`) has a weight: an id or a price tells a product by itself; words of its title and of its
-attributes have to be telling, and products that only the program's own searches returned need two of them.
+A mark (`judge.evidence.mentions`) has a weight: an id or a price tells a product by itself; words of its title and
+of its attributes have to be telling, and products that only the program's own searches returned need two of them.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
-import orjson
 
-from judge.mentions import price_marks, service_mark
-from judge.tokens import is_everyday, is_gram, is_telling, plain_number, says_nothing, tokenise
+from judge.evidence.mentions import price_marks, service_mark
+from judge.evidence.tokens import is_everyday, is_gram, is_telling, plain_number, says_nothing, tokenise
 
 FIRM, WORD, GRAM = 4, 2, 1  # weights of marks
 _TITLE_FIELDS = ("title",)
@@ -35,26 +34,20 @@ class ReturnedProduct(msgspec.Struct, frozen=True):
         return ReturnedProduct(
             self.product_id,
             self.is_found_by_model or later.is_found_by_model,
-            {**later.names, **self.names},
-            {**later.traits, **self.traits},
+            self.names if self.names.keys() >= later.names.keys() else {**later.names, **self.names},
+            self.traits if self.traits.keys() >= later.traits.keys() else {**later.traits, **self.traits},
         )
 
-
-def products_in(result: str) -> Iterator[dict[str, object]]:
-    """The product records in a result, at any depth; none in a result that is not JSON."""
-    try:
-        waiting = [orjson.loads(result)]
-    except orjson.JSONDecodeError:
-        return
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            if isinstance(value.get("product_id"), str | int):
-                yield value
-                continue
-            waiting += value.values()
-        elif isinstance(value, list):
-            waiting += reversed(value)
+    def settled(self, planted: Collection[str], *, are_many: bool) -> ReturnedProduct:
+        """This product as the whole trace leaves it: less the ways to write its price that the program said first. A
+        rounded price weighs a word's weight where many products came back, since it is nearly always some product's."""
+        names: dict[str, tuple[int, int]] = {}
+        for mark, (weight, number) in self.names.items():
+            price = mark.lstrip("~")
+            is_rounded = mark != price and price not in self.names
+            if price not in planted:
+                names[mark] = (WORD if is_rounded and are_many else weight, number)
+        return ReturnedProduct(self.product_id, self.is_found_by_model, names, self.traits)
 
 
 def read_product(
@@ -70,9 +63,9 @@ def read_product(
     if isinstance(price, int | float) and not isinstance(price, bool):
         names |= {mark: FIRM for mark in price_marks(price, plain_number(str(price)))}
     traits: dict[str, int] = {}
-    for value in itertools.chain.from_iterable(_values(record.get(field)) for field in _TRAIT_FIELDS):
+    for value in itertools.chain.from_iterable(values_of(record.get(field)) for field in _TRAIT_FIELDS):
         traits |= _words(tokenise(value), known)
-    traits |= {service_mark(value): WORD for value in _values(record.get("service"))}
+    traits |= {service_mark(value): WORD for value in values_of(record.get("service"))}
     return ReturnedProduct(
         product_id,
         is_models,
@@ -84,8 +77,22 @@ def read_product(
 def fields_of(record: Mapping[str, object]) -> Iterator[str]:
     """The tokens of a record's fields, except of its descriptions."""
     for name in ("product_id", "shop_id", "price", "service", *_TITLE_FIELDS, *_TRAIT_FIELDS):
-        for value in _values(record.get(name)):
+        for value in values_of(record.get(name)):
             yield from tokenise(value)
+
+
+def values_of(value: object, *, are_keys_said: bool = False) -> Iterator[str]:
+    """Every text and number in a JSON value, in its order, with the names of its fields where these are said."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            for key, item in reversed(one.items()):
+                waiting += [item, key] if are_keys_said else [item]
+        elif isinstance(one, list | tuple):
+            waiting += reversed(one)
+        elif isinstance(one, str | int | float) and not isinstance(one, bool):
+            yield str(one)
 
 
 def _words(tokens: tuple[str, ...], known: Collection[str]) -> dict[str, int]:
@@ -96,15 +103,3 @@ def _words(tokens: tuple[str, ...], known: Collection[str]) -> dict[str, int]:
         if is_pair and not (one in known and two in known) and not is_gram(one):
             marks[f"{one} {two}"] = GRAM if one in known or two in known else WORD
     return marks
-
-
-def _values(value: object) -> Iterator[str]:
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            waiting += one.values()
-        elif isinstance(one, list | tuple):
-            waiting += one
-        elif isinstance(one, str | int | float) and not isinstance(one, bool):
-            yield str(one)

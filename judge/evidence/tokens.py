@@ -13,15 +13,19 @@ import re
 import unicodedata
 
 from harness.composition import compose
-from judge.ordinary import NO_DATA, ORDINARY
+from judge.evidence.ordinary import NO_DATA, ORDINARY
 
 _HAN = "\u3400-\u9fff\uf900-\ufaff"
 _UNSPACED = "\u0e00-\u0e4f\u0e5a-\u0ecf\u0eda-\u0eff\u1000-\u103f\u1050-\u109f\u1780-\u17df\u3040-\u30ff"
 _TOKEN = re.compile(rf"\d+(?:[.,]\d+)*|[{_HAN}]+|[{_UNSPACED}]+|[^\W\d_{_HAN}{_UNSPACED}]+")
+_ASCII_TOKEN = re.compile(r"[0-9]+(?:[.,][0-9]+)*|[a-z]+")
 _RUN = re.compile(rf"[{_HAN}{_UNSPACED}]")
 _HAN_SIZE, _UNSPACED_SIZE = 2, 4
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_NO_GAPS = str.maketrans("", "", " '’")
 _ACCENT = re.compile("[\u0300-\u036f]")
 _CONTINENTAL = re.compile(r"\d{1,3}(?:\.\d{3})*,\d{1,2}|\d{1,3}(?:\.\d{3}){2,}|\d+,\d{1,2}")
+_GROUPED = re.compile(r",(?=\d{3}\b)")
 _GROUPED_BY_POINT = re.compile(r"(?<![\d.,])\d{1,3}\.\d{3}(?![\d.,]*\d)")
 _GROUPED_BY_SPACE = re.compile(r"(?<![\d.,])\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d{1,2})?(?![\d.,]*\d)")
 _SCALED = re.compile(r"(?<![\d.,])(\d+(?:[.,]\d+)*)\s?(k|nghin|ngan|mil|thousand|万|trieu)(?![a-z])")
@@ -41,8 +45,20 @@ def fold(text: str) -> str:
 def tokenise(text: str) -> tuple[str, ...]:
     """Words and numbers in order. Numbers lose thousands separators and zero decimals, in either notation: `1,299.00`
     and `1.299,00` are `1299`."""
+    return _tokens_of(fold(text))
+
+
+def spoken_in(text: str) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The tokens of `text` in order, and every number that it may mean."""
+    folded = fold(text)
+    return _tokens_of(folded), numbers_in(folded)
+
+
+def _tokens_of(folded: str) -> tuple[str, ...]:
+    if folded.isascii():
+        return tuple([_stem(one) if one[0] > "9" else plain_number(one) for one in _ASCII_TOKEN.findall(folded)])
     tokens: list[str] = []
-    for found in _TOKEN.findall(fold(text)):
+    for found in _TOKEN.findall(folded):
         first = found[0]
         if first.isdecimal():
             tokens.append(plain_number(found))
@@ -50,15 +66,15 @@ def tokenise(text: str) -> tuple[str, ...]:
             tokens.append(_stem(found))
         else:
             size = _HAN_SIZE if first >= "\u3400" else _UNSPACED_SIZE
-            tokens += (found[start : start + size] for start in range(max(1, len(found) - size + 1)))
+            tokens += [found[start : start + size] for start in range(max(1, len(found) - size + 1))]
     return tuple(tokens)
 
 
 def numbers_in(folded: str) -> frozenset[str]:
     """Every number that folded text may mean: `1.299` is also `1299`, so are `1 299` and `1'299`; `12k` is `12000`."""
-    found = {plain_number(token) for token in _TOKEN.findall(folded) if token[0].isdecimal()}
+    found = {plain_number(token) for token in set(_NUMBER.findall(folded))}
     found |= {token.replace(".", "") for token in _GROUPED_BY_POINT.findall(folded)}
-    found |= {plain_number(re.sub(r"[ '’]", "", token)) for token in _GROUPED_BY_SPACE.findall(folded)}
+    found |= {plain_number(token.translate(_NO_GAPS)) for token in set(_GROUPED_BY_SPACE.findall(folded))}
     for token, scale in _SCALED.findall(folded):
         number = plain_number(token)
         if number.count(".") <= 1 and len(number) < 16:
@@ -98,11 +114,13 @@ def is_everyday(token: str) -> bool:
 
 def plain_number(token: str) -> str:
     """A number as its plain ASCII digits, a point before decimals."""
+    if token.isascii() and token.isdigit():
+        return token
     if not token.isascii():
         token = "".join(str(unicodedata.decimal(c)) if c.isdecimal() else "" if c not in ".," else c for c in token)
-    if _CONTINENTAL.fullmatch(token):
+    if ("," in token or token.count(".") > 1) and _CONTINENTAL.fullmatch(token):
         token = token.replace(".", "").replace(",", ".")
-    plain = re.sub(r",(?=\d{3}\b)", "", token)
+    plain = _GROUPED.sub("", token) if "," in token else token
     return plain.rstrip("0").rstrip(".") if "." in plain else plain
 
 
