@@ -2,8 +2,8 @@
 
 The worst inputs are those of `tests/harness/hostile_inputs.py` against 20,000 documents, each alone on a new recorder;
 postings are also summed over arrays of 2.7 million documents, where they cost most. Honest episodes are the shipped
-agents and an agent that uses all its steps and calls; "at 2.7 million" multiplies their postings. Run alone:
-`python -m tests.benchmarks.bench_host_work`, one JSON line a figure.
+agents and an agent that uses all its steps and calls; "at 2.7 million" multiplies their postings. Times are
+CPU times: `python -m tests.benchmarks.bench_host_work`, one JSON line a figure.
 """
 
 from __future__ import annotations
