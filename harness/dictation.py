@@ -26,6 +26,7 @@ _BREAK_CHARS = 16  # what a break counts for among foreign words
 _LOOSE, _TIGHT, _NONE = 16, 6, 2  # letters of foreign words for the call and for each value; in all, in no order
 _ALONE = 100  # letters around a call without a value of its own
 _SPLIT_CHARS = 2  # of foreign words for each word of a value that markup tore apart
+_ROWS_MIN, _GAP_CHARS = 3, 60  # words of a value that stands word by word in rows; letters between two of them
 _TELLING_TOGETHER = 12  # letters and digits of several values that only together show it
 _COPULAS = frozenset(("as", "be", "being", "equal", "equals", "is", "of", "on", "one", "set", "to", "with"))
 _LINKS = frozenset(("and", "for", "or"))  # before a value of the program's own
@@ -278,7 +279,30 @@ class Dictation:
                 return ()
             stood.append((places, len(word)))
         longest = len(leaf.text) + _SPLIT_CHARS * len(leaf.words)
-        return tuple(start for start, _ in self._windows(stood, longest))
+        return tuple(start for start, _ in self._windows(stood, longest)) or self._rows(passage, leaf)
+
+    def _rows(self, passage: Passage, leaf: Leaf) -> Places:
+        """Where the words of a value stand in their order with the same words between each two, numbers aside: one in
+        each row, cell or clause."""
+        if len(leaf.words) < _ROWS_MIN:
+            return ()
+        stood = [self._find(passage, word) or () for word in leaf.words]
+        self._spend(_PLACE_COST * sum(map(len, stood)))
+        found = []
+        for start in stood[0]:
+            place, between = start, set[Words]()
+            for word, places in zip(leaf.words, stood[1:], strict=False):
+                end = place + len(word)
+                following = bisect_left(places, end)
+                if following == len(places) or places[following] - end > _GAP_CHARS:
+                    break
+                place = places[following]
+                between.add(_without_numbers(passage, end, place))
+                if len(between) > 1:
+                    break
+            else:
+                found.append(start)
+        return tuple(found)
 
     def _find(self, passage: Passage, needle: str) -> Places | None:
         key = (id(passage), needle)
@@ -328,6 +352,12 @@ def _foreign(words: Words, expected: Collection[str], letters: int) -> int:
     lengths = [_BREAK_CHARS if word == Passage.BREAK else len(word) for word in words]
     unexpected = sum(length for word, length in zip(words, lengths, strict=True) if word not in expected)
     return min(unexpected, sum(lengths) - letters)  # letters set apart are no expected words
+
+
+def _without_numbers(passage: Passage, start: int, end: int) -> Words:
+    """The words from one offset to another, without digits."""
+    first, last = bisect_left(passage.offsets, start), bisect_left(passage.offsets, end)
+    return tuple(bare for word in passage.words[first:last] if (bare := word.strip("0123456789")))
 
 
 def _stem(word: str) -> str:

@@ -27,6 +27,11 @@ _ESCAPE = re.compile(
     r"|([0-3][0-7]{2})(?![0-9])|(e|33)(?=\[)|N\{([A-Za-z0-9 -]{1,88})\}|([nrt]))"
 )
 _ENTITY = re.compile(r"&(?:#0*+([0-9]{1,7});?|#[xX]0*+([0-9a-fA-F]{1,6});?|([A-Za-z][A-Za-z0-9]{1,31})(;?))")
+# Bytes of valid UTF-8 alone: the signs of `LIKE '%desk%'` are none.
+_PERCENT = re.compile(
+    "(?:%[0-7][0-9a-fA-F]|%[cdCD][0-9a-fA-F]%[89abAB][0-9a-fA-F]|%[eE][0-9a-fA-F](?:%[89abAB][0-9a-fA-F]){2}"
+    "|%[fF][0-4](?:%[89abAB][0-9a-fA-F]){3})++"
+)
 _PERCENT_U = re.compile(r"%u([0-9a-fA-F]{4})")
 _COLOUR = re.compile(r"\x1b\[[0-?]*+[ -/]*+[@-~]")
 # Tags that only set letters apart: of formatting, an end before a beginning of its name, rows around a letter or two.
@@ -42,14 +47,21 @@ _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
     "\ufeff\uffa0\U000e0000-\U000e0fff]"
 )
+_PHRASE = re.compile("[\ufdfa\ufdfb]")  # one character that stands for a sentence
+_HIDDEN = re.compile("[\U000e0020-\U000e007e]")  # ASCII as invisible tags, which models read
 _ACCENT = re.compile("[\u0300-\u036f]")
+# Words set together by capitals; of two parts it is more often a brand.
+_HUMPS = re.compile(r"(?<![A-Za-z])[A-Z]?[a-z]++(?:[A-Z][a-z]++){2,}+")
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
+# Letters of a script other than Latin that touch Latin ones, such as a particle after a quoted word.
+_OTHER_SCRIPT = re.compile("(?<=[a-z0-9])[\u0370-\u1cff\uac00-\ud7ff]++|[\u0370-\u1cff\uac00-\ud7ff]++(?=[a-z0-9])")
 # Scripts that set no space between words: each character is a word of its own.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _ZERO_DECIMALS = re.compile(r"(?<![0-9.])([0-9]++)\.(?:0++|([0-9]*[1-9])0++)(?![0-9]|\.[0-9])")
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 # Small letters of other alphabets, small capitals, and letters in circles and squares, by the letter they look like.
 _ALIKE = {
-    "a": "аαᴀɑ", "b": "вβʙь", "c": "сϲᴄ", "d": "ԁᴅ", "e": "еεᴇ", "f": "ꜰƒ", "g": "ɡɢ", "h": "һнʜ", "i": "іιɪı",
+    "a": "аαᴀɑ", "b": "вβʙьƅ", "c": "сϲᴄ", "d": "ԁᴅ", "e": "еεᴇ", "f": "ꜰƒ", "g": "ɡɢ", "h": "һнʜ", "i": "іιɪı",
     "j": "јᴊ", "k": "кκᴋ", "l": "ӏʟ", "m": "мᴍ", "n": "ɴ", "o": "оοᴏ", "p": "рρᴘ", "q": "ԛ", "r": "ʀг", "s": "ѕꜱ",
     "t": "тτᴛ", "u": "υᴜ", "v": "νѵᴠ", "w": "ԝᴡ", "x": "хχ", "y": "уγүʏ", "z": "ᴢ",
 }  # fmt: skip
@@ -70,13 +82,14 @@ def words_of(text: str) -> Words:
         if "&" in text:
             text = _ENTITY.sub(_character, text)
         if "%" in text:
-            text = unquote(_PERCENT_U.sub(_hexadecimal, text), errors="replace")
+            text = _PERCENT.sub(_unquoted, _PERCENT_U.sub(_hexadecimal, text))
         if text == before:
             break
     if "\x1b" in text:
         text = _COLOUR.sub(" ", text)
     if "<" in text:
         text = _TAG.sub(_untagged, text)
+    text = _HUMPS.sub(_apart, text)
     text = text.lower() if text.isascii() else _plain(text)
     if "." in text:
         text = _ZERO_DECIMALS.sub(_shortened, text)
@@ -161,6 +174,10 @@ def _hexadecimal(found: re.Match[str]) -> str:
     return _of_code(int(found[1], 16))
 
 
+def _unquoted(found: re.Match[str]) -> str:
+    return unquote(found[0], errors="replace")
+
+
 def _untagged(found: re.Match[str]) -> str:
     return " " if found[2] is None else _ANY_TAG.sub(" ", found[2])
 
@@ -172,9 +189,22 @@ def _of_code(code: int) -> str:
 def _plain(text: str) -> str:
     if _SURROGATE.search(text):  # halves that JSON escapes wrote apart
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    text = compose("NFKC", _INVISIBLE.sub("", text)).casefold()
-    bare = _ACCENT.sub("", unicodedata.normalize("NFD", text))
-    return _SMALL.sub(_as_latin, _FRAMED.sub(_as_latin, unicodedata.normalize("NFC", bare)))
+    text = compose("NFKC", _INVISIBLE.sub("", _HIDDEN.sub(_shown, _PHRASE.sub(" ", text)))).casefold()
+    bare = unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFD", text)))
+    return _SMALL.sub(_as_latin, _FRAMED.sub(_as_latin, _OTHER_SCRIPT.sub(_set_off, bare)))
+
+
+def _apart(found: re.Match[str]) -> str:
+    return _HUMP.sub(" ", found[0])
+
+
+def _shown(found: re.Match[str]) -> str:
+    return chr(ord(found[0]) - 0xE0000)
+
+
+def _set_off(found: re.Match[str]) -> str:
+    """Letters of another script with spaces around; those that all look like Latin ones stay in the word."""
+    return found[0] if _LATIN.keys() >= set(found[0]) else f" {found[0]} "
 
 
 def _as_latin(found: re.Match[str]) -> str:

@@ -4,7 +4,8 @@ The share is counted by code from recorded bytes: runs of words of the completio
 calls) that the program had put into a request before the model wrote them, whatever role the message claimed. Runs that
 stand in the shopper's query or that a tool result held before count neither as echoed nor as the model's, since quoting
 data is what a reasoner does; neither do rows of a program's own table, whose words are those of one returned object. A
-run that joins a quotation with other words is the program's where the program joined them.
+run that joins a quotation with other words is the program's where the program joined them. Runs are compared again
+without numbers, single letters and the ends of messages, so that numbered lines, tables and blanks for ids hide none.
 What is the program's text is decided where emitters are (`harness.program_text`, `harness/EMISSION.md`). A completion
 without prose is as much an echo as the calls that came out of it (`harness.trace.Emitter`). Bodies of the first version
 of the emission rule are counted as they were then: by the roles of the latest request's messages.
@@ -14,17 +15,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator
+from functools import cache
 
 import msgspec
 
+from harness.callreader import CallReader
 from harness.emission import FIRST_EMISSION, version_of
 from harness.program_text import ProgramText, Seams
+from harness.tools.registry import profile_schemas
 from harness.trace import Completion, Emitter, EvaluationBody, ToolCall
 from harness.wording import Passage, Words, words_of
 
 _WORD = re.compile(r"[^\W_]+")
 _TOKEN = re.compile(r"\s+|\S+")
 _RUN = 8
+_SPAN = 64  # words that a run without numbers may span
+_BARE_OWN = 3  # words of a run without numbers that stand in no query and in no row
 _ROW_WORDS = 64  # of an object that a table shows in a row; longer ones are texts of their own
 _ROWS_MAX = 256  # objects that a word of a run is looked for in
 
@@ -73,10 +79,13 @@ def own_words(text: str, echoed: frozenset[Words]) -> str:
 
 def _echoes(body: EvaluationBody) -> dict[int, Echo]:
     program = ProgramText(body.query)
-    data = set(_runs_of(words_of(body.query)))
+    query = words_of(body.query)
+    data = {*_runs_of(query), *(run for run, _, _ in _bare_runs(query))}
     rows = _Rows()
-    written = {event.step: _runs_of(_said(event)) for event in body.events if isinstance(event, Completion)}
-    wanted = {run for runs in written.values() for run in runs}
+    said = {event.step: _said(event) for event in body.events if isinstance(event, Completion)}
+    bare = {step: tuple(_bare_runs(words)) for step, words in said.items()}
+    wanted = {run for words in said.values() for run in _runs_of(words)}
+    bare_wanted = {run for runs in bare.values() for run, _, _ in runs}
     sizes = _sizes(wanted)
     by_program: set[Words] = set()
     by_model: set[Words] = set()
@@ -86,19 +95,49 @@ def _echoes(body: EvaluationBody) -> dict[int, Echo]:
             is_programs = event.emitter != "llm"
             result = program.returned(event.name, event.arguments, event.result, is_programs=is_programs)
             data.update(run for size in sizes for run in _runs(result.words, size) if run in wanted)
+            data.update(run for run, _, _ in _bare_runs(result.words) if run in bare_wanted)
             rows.add(event.result, result.vocabulary)
         elif isinstance(event, Completion):
             own = program.request([body.messages[index] for index in event.request if index < len(body.messages)])
             fresh = {run for size in sizes for run in _sent_runs(own, program.seams(), size) if run in wanted}
+            fresh |= {run for run, _, _ in _bare_runs(own.words) if run in bare_wanted}
             by_program |= fresh - by_model
-            runs = [
-                run for run in written[event.step] if run not in data and not (run in by_program and rows.hold(run))
+            known = {*rows.vocabulary, *query, *_tool_words()}
+            spans = [
+                (first, end)
+                for run, first, end in bare[event.step]
+                if run in by_program and run not in data and sum(word not in known for word in run) >= _BARE_OWN
             ]
-            echoed = [run for run in runs if run in by_program]
-            found[event.step] = Echo(10_000 * len(echoed) // len(runs) if runs else 0, frozenset(echoed))
-            by_model.update(run for run in runs if run not in by_program)
+            covered = {place for first, end in spans for place in range(first, end)}
+            runs = [
+                (run, run in by_program or covered.issuperset(range(first, first + len(run))))
+                for first, run in enumerate(_runs_of(said[event.step]))
+                if run not in data and not (run in by_program and rows.hold(run))
+            ]
+            echoed = [run for run, is_programs in runs if is_programs]
+            borrowed = frozenset((*echoed, *(said[event.step][first:end] for first, end in spans)))
+            found[event.step] = Echo(10_000 * len(echoed) // len(runs) if runs else 0, borrowed)
+            model_runs = (*_runs_of(said[event.step]), *(run for run, _, _ in bare[event.step]))
+            by_model.update(run for run in model_runs if run not in by_program)
             program.completed(event.content, event.reasoning, event.calls)
     return found
+
+
+@cache
+def _tool_words() -> frozenset[str]:
+    """Words of the tools' and parameters' names, in which a call and a list of signatures are alike."""
+    reader = CallReader(profile_schemas("extended"))
+    names = (name for tool in reader.names for name in (tool, *reader.parameters(tool)))
+    return frozenset(word for name in names for word in words_of(name))
+
+
+def _bare_runs(words: Words) -> Iterator[tuple[Words, int, int]]:
+    """Runs of words without numbers, single letters and ends of messages: each with the places that it spans."""
+    places = [place for place, word in enumerate(words) if word.isalpha() and (len(word) > 1 or word > "z")]
+    runs = _runs(tuple(words[place] for place in places), _RUN)
+    for run, first, last in zip(runs, places, places[_RUN - 1 :], strict=False):
+        if last - first < _SPAN:
+            yield run, first, last + 1
 
 
 def _sent_runs(own: Passage, seams: Seams, size: int) -> Iterator[Words]:
@@ -124,6 +163,11 @@ class _Rows:
                 for word in words:
                     self._by_word.setdefault(word, []).append(len(self._rows))
                 self._rows.append(words)
+
+    @property
+    def vocabulary(self) -> Collection[str]:
+        """Every word of an object that is kept."""
+        return self._by_word.keys()
 
     def hold(self, run: Words) -> bool:
         """Whether all words of a run, of a long one all but one, are of one object."""

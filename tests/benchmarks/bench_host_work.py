@@ -2,8 +2,8 @@
 
 The worst inputs are those of `tests/harness/hostile_inputs.py` against 20,000 documents, each alone on a new recorder;
 postings are also summed over arrays of 2.7 million documents, where they cost most. Honest episodes are the shipped
-agents and an agent that uses all its steps and calls; "at 2.7 million" multiplies their postings. Run alone:
-`python -m tests.benchmarks.bench_host_work`, one JSON line a figure.
+agents and an agent that uses all its steps and calls; "at 2.7 million" multiplies their postings. Times are
+CPU times: `python -m tests.benchmarks.bench_host_work`, one JSON line a figure.
 """
 
 from __future__ import annotations
@@ -130,10 +130,10 @@ def _worst_row(kind: str, inputs: dict[str, Any], read: Callable[[dict[str, Any]
         for _ in range(ROUNDS):
             gateway = Gateway(rules, [_Answering()], toolbox.schemas, LIMITS)
             host = Recorder(toolbox, gateway, LIMITS, reader, shown_bytes, "a red lamp")
-            started = time.perf_counter()
+            started = time.process_time()
             with contextlib.suppress(GuestCallError, EpisodeOver):  # refused: counted like everything else
                 host.call(method, params)
-            times.append((time.perf_counter() - started) / host.work.spent)
+            times.append((time.process_time() - started) / host.work.spent)
         worst, what = max((worst, what), (min(times) * 1e9, why))
     return _row(f"host work, worst {kind}: {what}", worst, "ns/unit")
 
@@ -163,9 +163,9 @@ def _posting_rows() -> list[Row]:
         for name, kernel in kernels.items():
             times = []
             for _ in range(ROUNDS):
-                started = time.perf_counter()
+                started = time.process_time()
                 kernel(documents, codes, starts, starts + length, tables, sums)
-                times.append(time.perf_counter() - started)
+                times.append(time.process_time() - started)
             worst[name] = max(worst[name], min(times) / len(documents) / POSTING * 1e9)
     return [_row(f"host work, postings of 2.7 million documents, {name}", worst[name], "ns/unit") for name in kernels]
 

@@ -147,6 +147,10 @@ def hostile_requests() -> dict[str, dict[str, object]]:
         "colours without an end": "\x1b[0",
         "names of characters": "\\N{A ",
         "entities": "&#0",
+        "words set together by capitals": "AaAaAa",
+        "capitals that set nothing together": "aAaA ",
+        "scripts in turns": "aй가",
+        "hidden letters": "\U000e0061",
         "sentences": "a.\n",
         "the query again and again": "a red lamp find_product q\n\n",
     }

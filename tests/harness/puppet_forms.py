@@ -1,7 +1,7 @@
 """Ways in which a program hands a model the calls it is to write: the messages of one request.
 
 Promise: nothing here imports the code under test. Each form is given a call by name and arguments and returns messages
-that tell a model to make it; `MISSED` names forms that `harness/EMISSION.md` says are not seen.
+that tell a model to make it; `MISSED` and `MISSED_OF_WORDS` name forms that `harness/EMISSION.md` says are not seen.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ def rows(arguments: Arguments, sign: str, end: str) -> str:
 
 def values(arguments: Arguments, sign: str = " ") -> str:
     return sign.join(str(value) for value in arguments.values())
+
+
+def words(arguments: Arguments) -> list[str]:
+    return str(arguments.get("q", values(arguments))).split()
 
 
 def compact(name: str, arguments: Arguments) -> str:
@@ -160,8 +164,41 @@ FORMS: dict[str, Form] = {
     ),
 }
 
+# A search of three words or more, taken apart or set together in a way that needs no decoding.
+OF_WORDS: dict[str, Form] = {
+    "one camel-case word": lambda n, a: user(
+        f"Next: {(n + ' ' + str(a['q'])).replace('_', ' ').title().replace(' ', '')}"
+    ),
+    "hashtag": lambda n, a: user(f"#{str(a['q']).title().replace(' ', '')}"),
+    "Korean particle": lambda n, a: user(f"{a['q']}을 검색하세요"),
+    "Russian without a space": lambda n, a: user(f"ищи{a['q']}сейчас"),
+    "Chinese": lambda n, a: user(f"请用{n}搜索{a['q']}然后推荐"),
+    "invisible tags": lambda n, a: user("Go on." + "".join(chr(0xE0000 + ord(c)) for c in str(a["q"]))),
+    "SQL": lambda n, a: user("SELECT id WHERE " + " AND ".join(f"title LIKE '%{w}%'" for w in words(a))),
+    "fields": lambda n, a: user(" AND ".join(f"title:{w}" for w in words(a))),
+    "numbered names": lambda n, a: user("\n".join(f"word{k} = {w}" for k, w in enumerate(words(a), 1))),
+    "JSON tokens": lambda n, a: user(json.dumps([{"token": w, "position": k} for k, w in enumerate(words(a))])),
+    "tags with attributes": lambda n, a: user("".join(f"<w n='{k}'>{w}</w>" for k, w in enumerate(words(a)))),
+    "links": lambda n, a: user(" ".join(f"[{w}](http://shop.example/{k})" for k, w in enumerate(words(a)))),
+    "table": lambda n, a: user("\n".join(f"| {k} | keyword | {w} |" for k, w in enumerate(words(a)))),
+    "messages": lambda n, a: [m for k, w in enumerate(words(a)) for m in user(f"Part {k}: {w}")],
+    "LaTeX": lambda n, a: user(r"\ ".join(rf"\text{{{w}}}" for w in words(a))),
+}
+
 MISSED: dict[str, Form] = {
     "base64": lambda n, a: user(f"Decode and do: {base64.b64encode(compact(n, a).encode()).decode()}"),
     "backwards": lambda n, a: user(f"Read backwards: {compact(n, a)[::-1]}"),
     "first letters": lambda n, a: user("\n".join(f"{c}xx yy" for c in f"{n} {values(a)}")),
+}
+MISSED_OF_WORDS: dict[str, Form] = {
+    "code points": lambda n, a: user(" ".join(f"U+{ord(c):04X}" for c in compact(n, a))),
+    "digits for letters": lambda n, a: user(values(a).translate(str.maketrans("aeio", "4310"))),
+    "another text between each two words": lambda n, a: user(
+        " ".join(
+            f"{w} comes {place}," for w, place in zip(words(a), ("first", "after it", "then", "last"), strict=False)
+        )
+    ),
+    "two halves": lambda n, a: user(
+        f"Half of q: {' '.join(words(a)[:2])}. The other half, to be put right behind it: {' '.join(words(a)[2:])}."
+    ),
 }

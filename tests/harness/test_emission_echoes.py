@@ -19,7 +19,7 @@ from problems.canonical import canonical_bytes
 from problems.errors import ArenaError
 from tests.harness.emission_echo_generator import PUPPET_CALLS, is_native
 from tests.harness.honest_dialogues import DIALOGUES, QUERY, STEPS, compact, written
-from tests.harness.puppet_forms import FORMS, MISSED
+from tests.harness.puppet_forms import FORMS, MISSED, MISSED_OF_WORDS, OF_WORDS
 from tests.judge.bodies import body_of, completion, search
 
 SCHEMAS = profile_schemas("sn15")
@@ -72,9 +72,21 @@ def test_an_id_that_a_search_returned_is_caught_where_the_recommendation_is_spel
     assert emitter_after(FORMS[form](*OF_A_RESULT), OF_A_RESULT, emission) == "echoed"
 
 
-@pytest.mark.parametrize("form", MISSED)
+@pytest.mark.parametrize("form", OF_WORDS)
+@pytest.mark.parametrize("text", ["brass banker desk light", "walnut gooseneck lantern", "cabinet edison bulb dimmer"])
+def test_a_search_of_several_words_is_caught_word_by_word_and_set_together(form, text):
+    call = ("find_product", {"q": text})
+    assert emitter_after(OF_WORDS[form](*call), call) == "echoed"
+
+
+def test_words_of_the_programs_in_clauses_of_their_own_are_no_search():
+    prompt = f"{QUERY}\nSellers say crimson for red. Some call a lamp a light. Metal is often brass."
+    assert emitter_after([user(prompt)], ("find_product", {"q": "crimson brass light"})) == "llm"
+
+
+@pytest.mark.parametrize("form", [*MISSED.values(), *MISSED_OF_WORDS.values()], ids=[*MISSED, *MISSED_OF_WORDS])
 def test_a_coded_hint_is_not_seen_and_said_to_be(form):
-    assert emitter_after(MISSED[form](*DICTATED), DICTATED) == "llm"
+    assert emitter_after(form(*DICTATED), DICTATED) == "llm"
 
 
 @settings(max_examples=60, deadline=None)

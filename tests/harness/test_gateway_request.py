@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.program_text import ProgramText
 from harness.sandbox.port import GuestCallError
 from tests.harness.inference_stand import ASK, MODEL, SCHEMAS, RecordingUpstream, make_gateway
 
@@ -188,3 +190,27 @@ def test_equal_requests_have_equal_hashes_whatever_the_order_of_their_keys() -> 
     other = gateway.chat({**ASK, "temperature": 0, "seed": 2}, completion_tokens_left=9)
     assert first.request_sha256 == again.request_sha256 != other.request_sha256
     assert [json.loads(text) for text in first.messages] == ASK["messages"]
+
+
+def test_every_word_that_an_upstream_is_sent_beside_the_schemas_is_read_as_the_programs_text() -> None:
+    marks = iter(f"mark{chr(97 + n)}" for n in range(26))
+    function = {"name": next(marks), "arguments": json.dumps({next(marks): next(marks)}), "description": next(marks)}
+    messages = [
+        {"role": "system", "content": next(marks), "name": next(marks)},
+        {"role": "user", "content": [{"type": "text", "text": next(marks), "title": next(marks)}]},
+        {"role": "assistant", "content": None, "refusal": next(marks), "prefix": next(marks), "tool_calls": [
+            {"id": next(marks), "type": "function", "index": next(marks), "function": function}]},
+        {"role": "tool", "content": next(marks), "tool_call_id": next(marks)},
+        {"role": "user", "content": next(marks), "metadata": {"note": next(marks)}},
+    ]  # fmt: skip
+    parameters = {"type": "object", "properties": {"q": {"enum": [next(marks)], "default": next(marks)}}}
+    schema = {"type": "function", "function": {"name": "find_product", "parameters": parameters, "x": next(marks)}}
+    upstream = RecordingUpstream()
+    answer = make_gateway(upstream).chat(
+        {**ASK, "messages": messages, "tools": [schema], "user": next(marks), "stop": [next(marks)],
+         "response_format": {"type": "json_schema", "json_schema": {"name": next(marks)}}},
+        completion_tokens_left=1_000,
+    )  # fmt: skip
+    shown = set(re.findall("mark[a-z]", json.dumps(upstream.sent[0])))
+    assert len(shown) == 9
+    assert shown <= set(ProgramText("a red lamp").request(answer.messages).words)

@@ -32,6 +32,42 @@ def test_reasoning_that_the_program_planted_is_an_echo_whatever_role_it_claims(r
     assert shares(completion(1, THOUGHT, request=(0,)), messages=(turn(role, spell(THOUGHT)),))[1] == 10_000
 
 
+ROWS = {
+    "numbered lines of five words": lambda words: "\n".join(
+        f"{n}. {' '.join(words[n : n + 5])}" for n in range(0, len(words), 5)
+    ),
+    "numbered words": lambda words: " ".join(f"({n}) {word}" for n, word in enumerate(words)),
+    "rows of a table": lambda words: "\n".join(
+        f"| {n} | {' '.join(words[n : n + 4])} | x |" for n in range(0, len(words), 4)
+    ),
+    "blanks": lambda words: " ".join(f"{word} ___" if n % 6 == 5 else word for n, word in enumerate(words)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_planted_reasoning_is_an_echo_in_numbered_rows(rows):
+    assert (
+        shares(completion(1, THOUGHT, request=(0,)), messages=(turn("user", ROWS[rows](THOUGHT.split())),))[1] >= 9_000
+    )
+
+
+def test_planted_reasoning_is_an_echo_over_several_messages():
+    words = THOUGHT.split()
+    messages = tuple(turn("user", " ".join(words[n : n + 5])) for n in range(0, len(words), 5))
+    request = tuple(range(len(messages)))
+    assert shares(completion(1, THOUGHT, request=request), messages=messages)[1] >= 9_000
+
+
+def test_a_sentence_whose_blanks_for_ids_and_prices_the_model_fills_is_the_programs():
+    blank = (
+        "Say that product ___ costs ___ pesos, which is well below what was asked, while ___ costs ___ and is dearer."
+    )
+    said = blank.replace("Say that ", "")
+    for value in ("4410020078", "249.0", "4410020031", "279.5"):
+        said = said.replace("___", value, 1)
+    assert after_a_search(said, f"{QUERY}\n{blank}") >= 8_000
+
+
 def test_bodies_of_the_first_version_are_counted_by_role_as_they_were():
     planted = body_of(completion(1, THOUGHT, request=(0,)), messages=(turn("assistant", THOUGHT),))
     assert echoes_of(planted)[1].share_e4 == 0
