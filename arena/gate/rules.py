@@ -1,8 +1,8 @@
 """The published rules of the static gate: id, class, outcome and meaning. Versioned; an old verdict keeps its version.
 
 `reject` means certain: a stated rule is broken. `review` means heuristic: a person looks, and nothing is refused by it
-alone (gate notes, section 1). The class decides what a rejection costs: `integrity` burns the whole cooldown,
-`security` the short one, `form` none (DESIGN section 9).
+alone (`arena/gate/README.md`). The class decides what a rejection costs: `integrity` burns the whole cooldown,
+`security` the short one, `form` none (`docs/architecture.md#the-mechanism`).
 """
 
 from __future__ import annotations
