@@ -77,7 +77,7 @@ _ROWS = (
         "benchmark-text", "review", "six consecutive words of a known problem in a literal, also reversed or shifted"
     ),
     _integrity("entropy", "review", "a long token without spaces that looks random"),
-    _integrity("integer-array", "review", "many integer constants in one literal"),
+    _integrity("integer-array", "review", "many numbers in one literal: integers, texts of digits or of few letters"),
     _integrity("big-integer", "review", "an integer constant of very many bits"),
     _integrity("unsearched", "review", "more literal data than the gate searches for encoded ids"),
     _integrity(

@@ -29,6 +29,7 @@ _DECLARING = (
     ast.Import,
     ast.ImportFrom,
 )
+_VALUES_MAX = 16
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -148,7 +149,8 @@ class Scopes:
         holder = self._sole_holder(node)
         if holder is None or not isinstance(node, ast.Name) or hasattr(builtins, node.id):
             return []
-        return holder.values.get(node.id, []) if holder.bindings[node.id] == 1 else []
+        values = holder.values.get(node.id, []) if holder.bindings[node.id] == 1 else []
+        return values if len(values) <= _VALUES_MAX else []
 
     def only_table(self, node: ast.AST) -> ast.Dict | None:
         """The dict display that a variable is bound to once, when the variable is only read from by key or in a loop,
