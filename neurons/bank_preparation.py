@@ -26,7 +26,7 @@ from arena.gate.knowledge import GateKnowledge, make_knowledge
 from arena.gate.report import GateReport
 from arena.policy import Policy
 from arena.race.schedule import coming_closes_ms
-from harness.agents.registry import reference_agents
+from harness.agents.registry import published_sources
 from harness.catalogue.engine import open_catalogue
 from neurons.settings import Settings
 from neurons.wiring import LOCAL_NETWORK, catalogue_path, policy_of, prepare_catalogue, suite_folder
@@ -245,7 +245,7 @@ def gate_knowledge(settings: Settings, policy: Policy, suite: tuple[Problem, ...
     return make_knowledge(
         open_catalogue(catalogue_path(settings)).product_ids(),
         (problem.query for problem in suite),
-        (agent.source for agent in reference_agents() if agent.name != "cheater"),
+        published_sources(),
         policy.gate,
     )
 

@@ -9,6 +9,7 @@ same uses that tell of a class tell of an object's `__dict__`.
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterable, Iterator, Sequence
 
 from arena.gate.folding import fold
@@ -27,6 +28,10 @@ TYPES = {("", "type"), ("typing", "Type")}
 DATACLASS, FIELD, FIELDS = (("dataclasses", name) for name in ("dataclass", "field", "fields"))
 HELD_AS_VALUES = TYPES | METACLASSES | ENUMS | TUPLE_MAKERS | {DATACLASS, FIELD, FIELDS}
 _READING_BACK = frozenset({"signature", "fields", "field"})  # what hands annotations on
+# Classes of the standard library that values are often compared with.
+_COMPARED = {("collections", name) for name in ("Counter", "OrderedDict", "defaultdict", "deque")}
+_COMPARED |= {("datetime", name) for name in ("date", "datetime", "time", "timedelta")}
+_COMPARED |= {("decimal", "Decimal"), ("fractions", "Fraction"), ("types", "NoneType"), ("uuid", "UUID")}
 _DISPLAYS = (ast.Constant, ast.JoinedStr, ast.List, ast.Dict, ast.Set, ast.Tuple, ast.ListComp, ast.DictComp)
 _MADE_BY = frozenset({"bytes", "dict", "float", "frozenset", "int", "list", "repr", "set", "sorted", "str", "tuple"})
 _MAKING = frozenset({"__call__", "__class__", "__new__"})
@@ -40,7 +45,7 @@ def class_of(node: ast.AST, scopes: Scopes) -> bool:
         return node.attr == "__class__"
     if not isinstance(node, ast.Call) or len(node.args) != 1 or scopes.meaning(node.func) != Meaning("", "type"):
         return False
-    return not isinstance(node.args[0], _DISPLAYS)
+    return not isinstance(node.args[0], _DISPLAYS) and not scopes.is_exception(node.args[0])
 
 
 def attributes_of(node: ast.AST, scopes: Scopes) -> bool:
@@ -72,6 +77,8 @@ class ClassUses:
                 self._tell(value)
             case ast.BinOp(left=ast.Constant(value=str()) | ast.JoinedStr(), op=ast.Mod(), right=right):
                 self._tell_each(right)
+            case ast.Subscript(value=table, slice=key, ctx=ast.Load()) if self._is_table(table):
+                self._tell(key, with_attributes=False)
             case ast.Assign(targets=[target], value=value) if self._scopes.is_only_looked_into(target):
                 self._tell(value, with_attributes=False)
             case ast.For(target=target, iter=source) | ast.comprehension(target=target, iter=source):
@@ -101,6 +108,9 @@ class ClassUses:
         elif scopes.meaning(called) == Meaning("json", "dumps") and scopes.is_certain(called) and node.args:
             if attributes_of(node.args[0], scopes) and all(map(self._is_plain_option, node.keywords)):
                 self._judged.add(node.args[0])
+        elif isinstance(called, ast.Attribute) and called.attr == "get" and self._is_table(called.value):
+            for argument in node.args[:1]:
+                self._tell(argument, with_attributes=False)
         elif class_of(called, scopes) and self._makes_no_class(node):
             self._judged.add(called)
 
@@ -189,15 +199,27 @@ class ClassUses:
         is_identity = all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops)
         groups = (ast.Tuple, ast.Set, ast.List)
         parts = [part for one in operands for part in (one.elts if isinstance(one, groups) else [one])]
-        if is_identity or all(self._is_plain_operand(part) for part in parts):
+        is_lookup = all(isinstance(op, ast.In | ast.NotIn) for op in node.ops) and self._is_table(operands[-1])
+        if is_identity or all(self._is_plain_operand(part) for part in (parts[:1] if is_lookup else parts)):
             for part in parts:
                 self._tell(part, with_attributes=False, with_types=True)
         if all(isinstance(op, ast.In | ast.NotIn) for op in node.ops) and attributes_of(operands[-1], self._scopes):
             self._judged.add(operands[-1])
 
     def _is_plain_operand(self, node: ast.AST) -> bool:
-        is_builtin = isinstance(node, ast.Name) and self._scopes.is_certain(node) and self._meaning(node) is not None
-        return is_builtin or isinstance(node, ast.Constant) or class_of(node, self._scopes)
+        """Whether comparing with a value runs no code of the file's own: constants and classes that nothing rebinds.
+        An object out of a module is none, since its class may be given another `__eq__`."""
+        if isinstance(node, ast.Constant) or class_of(node, self._scopes) or self._part(node) == ("", "type"):
+            return True
+        if self._builtin(node) or (self._meaning(node) in _COMPARED and self._scopes.is_certain(node)):
+            return True
+        own = self._scopes.only_class(node)
+        return own is not None and not hasattr(builtins, own.name) and all(map(self._is_dataclass, own.decorator_list))
+
+    def _is_table(self, node: ast.AST) -> bool:
+        """Whether a class looked up in a dict meets no key that could take hold of it."""
+        table = node if isinstance(node, ast.Dict) else self._scopes.only_table(node)
+        return table is not None and all(key is not None and self._is_plain_operand(key) for key in table.keys)
 
     def _is_plain_option(self, keyword: ast.keyword) -> bool:
         is_text = keyword.arg == "default" and self._builtin(keyword.value) in ("repr", "str")

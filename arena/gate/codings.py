@@ -41,16 +41,18 @@ def call_findings(node: ast.Call, scopes: Scopes, *, is_codec_only: bool) -> Ite
     if method in _METHODS and meaning is None:
         place = 1 if isinstance(node.func, ast.Attribute) and is_text_type(node.func.value, scopes) else 0
         for argument in node.args[place : place + 1]:
-            yield from _codec(argument, node.lineno, is_surely=(is_codec_only and method == "decode") or place == 1)
+            yield from _codec(
+                argument, node.lineno, scopes, is_surely=(is_codec_only and method == "decode") or place == 1
+            )
     elif is_builtin or is_address:
         for argument in node.args[1:]:
-            yield from _codec(argument, node.lineno, is_surely=is_builtin)
-    elif meaning is None:
+            yield from _codec(argument, node.lineno, scopes, is_surely=is_builtin)
+    elif meaning is None or meaning.part == "dict":
         named = [value for value in named if fold(value) is not None]
     if any(keyword.arg is None for keyword in node.keywords) and (is_builtin or (method in _METHODS and is_codec_only)):
         yield finding("codec", node.lineno, "options that aren't constants")
     for value in named:
-        yield from _codec(value, node.lineno, is_surely=True)
+        yield from _codec(value, node.lineno, scopes, is_surely=True)
 
 
 def is_text_type(node: ast.AST, scopes: Scopes) -> bool:
@@ -64,8 +66,12 @@ def is_spoken_codec(text: str) -> bool:
     return len(text) <= 40 and _normal(text) in _SPOKEN
 
 
-def _codec(argument: ast.expr, line: int, *, is_surely: bool) -> Iterator[Finding]:
-    text = fold(argument)
+def _codec(argument: ast.expr, line: int, scopes: Scopes, *, is_surely: bool) -> Iterator[Finding]:
+    for value in scopes.only_values(argument) or [argument]:
+        yield from _named_codec(fold(value), line, is_surely=is_surely)
+
+
+def _named_codec(text: str | None, line: int, *, is_surely: bool) -> Iterator[Finding]:
     if text is None:
         if is_surely:
             yield finding("codec", line, "a codec whose name isn't a constant")

@@ -14,6 +14,7 @@ import msgspec
 
 from arena.gate.folding import Folding
 from arena.gate.report import Finding, finding
+from arena.gate.sequences import count_numbers
 from arena.policy import GateRules
 
 _WINDOW_STEP = 20
@@ -106,12 +107,10 @@ def literal_findings(nodes: Iterable[ast.AST], literals: Iterable[Literal], rule
     found: list[Finding] = []
     for node in nodes:
         match node:
-            case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items) if (
-                len(items) >= rules.array_integers
-            ):
-                count = sum(isinstance(item, ast.Constant) and type(item.value) is int for item in items)
+            case ast.List() | ast.Tuple() | ast.Set() | ast.Dict():
+                count = count_numbers(node)
                 if count >= rules.array_integers:
-                    found.append(finding("integer-array", node.lineno, f"{count} integers"))
+                    found.append(finding("integer-array", node.lineno, f"{count} numbers"))
             case ast.Constant(value=int() as number) if number.bit_length() > rules.integer_bits:
                 found.append(finding("big-integer", node.lineno, f"{number.bit_length()} bits"))
     token = re.compile(rb"\S{%d,}" % rules.token_chars)

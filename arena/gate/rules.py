@@ -1,8 +1,8 @@
 """The published rules of the static gate: id, class, outcome and meaning. Versioned; an old verdict keeps its version.
 
 `reject` means certain: a stated rule is broken. `review` means heuristic: a person looks, and nothing is refused by it
-alone (gate notes, section 1). The class decides what a rejection costs: `integrity` burns the whole cooldown,
-`security` the short one, `form` none (DESIGN section 9).
+alone (`arena/gate/README.md`). The class decides what a rejection costs: `integrity` burns the whole cooldown,
+`security` the short one, `form` none (`docs/architecture.md#the-mechanism`).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _ROWS = (
         "benchmark-text", "review", "six consecutive words of a known problem in a literal, also reversed or shifted"
     ),
     _integrity("entropy", "review", "a long token without spaces that looks random"),
-    _integrity("integer-array", "review", "many integer constants in one literal"),
+    _integrity("integer-array", "review", "many numbers in one literal: integers, texts of digits or of few letters"),
     _integrity("big-integer", "review", "an integer constant of very many bits"),
     _integrity("unsearched", "review", "more literal data than the gate searches for encoded ids"),
     _integrity(

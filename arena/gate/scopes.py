@@ -7,6 +7,7 @@ name stands for the module or builtin: a module-level or class-level binding can
 from __future__ import annotations
 
 import ast
+import builtins
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -28,6 +29,7 @@ _DECLARING = (
     ast.Import,
     ast.ImportFrom,
 )
+_VALUES_MAX = 16
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -51,6 +53,8 @@ class _Scope:
         self.parent = parent
         self.bound: set[str] = set()
         self.bindings: Counter[str] = Counter()
+        self.caught: Counter[str] = Counter()  # bindings by an except clause
+        self.values: dict[str, list[ast.expr]] = {}  # what the last assignment or loop over a display gives
         self.classes: dict[str, list[ast.ClassDef]] = {}
         self.imported: dict[str, Meaning] = {}
         self.outer: dict[str, bool] = {}  # names declared `global` (True) or `nonlocal` (False)
@@ -71,6 +75,8 @@ class Scopes:
         self._scope_of: dict[ast.AST, _Scope] = {}
         self._module = _Scope("module", None)
         self._escaped: set[tuple[str, _Scope]] | None = None
+        self._shared: set[tuple[str, _Scope]] | None = None
+        self._nonlocals = {name for node in nodes if isinstance(node, ast.Nonlocal) for name in node.names}
         self._nodes = nodes
         if nodes:
             self._walk([nodes[0]], self._module)
@@ -132,6 +138,47 @@ class Scopes:
                     self._escaped.add((node.id, self._holder(node.id, scope)))
         return self._escaped
 
+    def is_exception(self, node: ast.AST) -> bool:
+        """Whether a name stands for what except clauses caught and for nothing else: an object, and never a class."""
+        holder = self._sole_holder(node)
+        return holder is not None and isinstance(node, ast.Name) and holder.caught[node.id] == holder.bindings[node.id]
+
+    def only_values(self, node: ast.AST) -> list[ast.expr]:
+        """What a variable that is bound in one place alone can stand for: the value assigned, or the elements of the
+        display that a loop goes over. Nothing for any other variable."""
+        holder = self._sole_holder(node)
+        if holder is None or not isinstance(node, ast.Name) or hasattr(builtins, node.id):
+            return []
+        values = holder.values.get(node.id, []) if holder.bindings[node.id] == 1 else []
+        return values if len(values) <= _VALUES_MAX else []
+
+    def only_table(self, node: ast.AST) -> ast.Dict | None:
+        """The dict display that a variable is bound to once, when the variable is only read from by key or in a loop,
+        so that no other key can get in."""
+        holder = self._sole_holder(node)
+        match self.only_values(node):
+            case [ast.Dict() as table] if isinstance(node, ast.Name) and (node.id, holder) not in self._shares():
+                return table
+        return None
+
+    def _sole_holder(self, node: ast.AST) -> _Scope | None:
+        """The scope of a function or module whose variable a name is, when it is certain which one that is."""
+        if not isinstance(node, ast.Name) or node.id in self._nonlocals or self._scope_of[node].kind == "class":
+            return None
+        holder = self._holder(node.id, self._scope_of[node])
+        return holder if holder.bindings[node.id] and node.id not in holder.imported else None
+
+    def _shares(self) -> set[tuple[str, _Scope]]:
+        """(name, scope) of all variables that are used otherwise than to look a key up in them."""
+        if self._shared is None:
+            read = {part for node in self._nodes for part in _looked_up(node)}
+            self._shared = {
+                (node.id, self._holder(node.id, scope))
+                for node, scope in self._scope_of.items()
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in read
+            }
+        return self._shared
+
     def _holder(self, name: str, start: _Scope) -> _Scope:
         """The scope whose variable a name is; the module's for what nothing in a function binds."""
         scope = start
@@ -168,6 +215,9 @@ class Scopes:
         for node in nodes:
             if isinstance(node, _DECLARING):
                 self._declare(node, scope)
+            target, values = _given(node)
+            if target:
+                _owner(target, scope).values[target] = values
             if isinstance(node, _FUNCTIONS):
                 self._function(node, scope)
             elif isinstance(node, _COMPREHENSIONS):
@@ -192,6 +242,7 @@ class Scopes:
         named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         named += [extra for extra in (arguments.vararg, arguments.kwarg) if extra is not None]
         inner.bound.update(argument.arg for argument in named)
+        inner.bindings.update(argument.arg for argument in named)
         self._walk(defaults, scope)
         self._walk([argument.annotation for argument in named if argument.annotation], around)
         if isinstance(node, ast.Lambda):
@@ -228,6 +279,7 @@ class Scopes:
                     scope.classes.setdefault(name, []).append(node)
             case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
                 _bind(name, scope)
+                _owner(name, scope).caught[name] += isinstance(node, ast.ExceptHandler)
             case ast.MatchMapping(rest=str(name)):
                 _bind(name, scope)
             case ast.Import(names=names):
@@ -244,6 +296,30 @@ class Scopes:
         imported = _owner(name, scope).imported
         if scope.kind == "class" or imported.setdefault(name, meaning) != meaning:
             self.strays.append(node)
+
+
+def _given(node: ast.AST) -> tuple[str, list[ast.expr]]:
+    """The one variable that a statement binds and the expressions it takes its value from, as far as both are plain."""
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            return name, [value]
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            return name, [value]
+        case ast.For(target=ast.Name(id=name), iter=ast.Tuple(elts=items) | ast.List(elts=items)):
+            return name, items
+    return "", []
+
+
+def _looked_up(node: ast.AST) -> list[ast.expr]:
+    """What a node looks into without handing it on or changing it, if it is a dict."""
+    match node:
+        case ast.Subscript(value=table, ctx=ast.Load()) | ast.For(iter=table) | ast.comprehension(iter=table):
+            return [table]
+        case ast.Attribute(value=table, attr="get" | "items" | "keys" | "values", ctx=ast.Load()):
+            return [table]
+        case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[table]):
+            return [table]
+    return []
 
 
 def _children(node: ast.AST) -> Iterator[ast.AST]:

@@ -1,7 +1,8 @@
 """Ids spread over a container: a digit, a character code or a fragment an element, or numbers moved by a constant.
 
 What a container's elements spell is searched like a literal. Whole numbers are also tried with every constant that the
-file adds, subtracts or combines by exclusive or, and as running sums.
+file adds, subtracts or combines by exclusive or, and as running sums; texts count as the numbers that `int` reads in
+them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ ELEMENTS_MIN = 6
 _FRAGMENT_MAX = 100_000
 _CONSTANTS_MAX = 16
 _NUMBER_MAX = 1 << 62
+_TEXT_MAX = 80  # characters of a text that is read as one number
+_BASES = (0, 2, 8, 10, 16, 32, 36)  # 0: as its prefix says; 10 also reads the digits of other scripts
+_LETTERS_MAX = 16  # texts of so few different characters are numbers in some writing
+_ROWS = (ast.List, ast.Tuple)
 _MOVES = (ast.Add, ast.Sub, ast.BitXor)
 
 Numbers = npt.NDArray[np.int64]
@@ -50,16 +55,15 @@ class Columns(msgspec.Struct, frozen=True):
 
 def columns(nodes: Sequence[ast.AST]) -> Columns:
     """The numbers of the containers that hold numbers long enough for ids."""
-    folding = Folding()
     numbers: list[int] = []
     groups: list[int] = []
     lines: list[int] = []
     for items, line in _containers(nodes, 3):
-        row = [number for item in items if (number := folding.number(item)) is not None and abs(number) < _NUMBER_MAX]
-        if len(row) * 2 >= len(items) and max(map(abs, row), default=0) >= _FRAGMENT_MAX:
-            numbers += row
-            groups += [len(lines)] * len(row)
-            lines.append(line)
+        for row in _rows(items):
+            if len(row) * 2 >= len(items) and max(map(abs, row), default=0) >= _FRAGMENT_MAX:
+                numbers += row
+                groups += [len(lines)] * len(row)
+                lines.append(line)
     return Columns(np.array(numbers, dtype=np.int64), np.array(groups, dtype=np.int64), tuple(lines))
 
 
@@ -71,10 +75,62 @@ def moved(nodes: Sequence[ast.AST], table: Columns) -> Iterator[tuple[str, Numbe
         sums = np.cumsum(table.numbers)
         starts = np.flatnonzero(np.diff(table.groups, prepend=-1))
         yield "running sums", sums - (sums[starts] - table.numbers[starts])[table.groups]
+    yield "as they are", table.numbers
     for constant in _constants(nodes):
         yield f"plus {constant}", table.numbers + constant
         yield f"minus {constant}", table.numbers - constant
         yield f"xor {constant}", table.numbers ^ constant
+
+
+def _rows(items: Sequence[ast.AST]) -> Iterator[list[int]]:
+    """The numbers of a container's elements, then the numbers its texts are in each base."""
+    folding = Folding()
+    values = [item.value if isinstance(item, ast.Constant) else folding.number(item) for item in items]
+    parts = [_whole(value) for value in values if isinstance(value, int | float | complex)]
+    yield [part for part in parts if abs(part) < _NUMBER_MAX]
+    texts = [value for value in values if isinstance(value, str | bytes) and 4 < len(value) < _TEXT_MAX]
+    if len(texts) * 2 < len(items):
+        return
+    for base in _BASES:
+        row = [number for text in texts if (number := _read(text, base)) is not None]
+        yield [number for number in row if abs(number) < _NUMBER_MAX]
+
+
+def _whole(number: complex) -> int:
+    """A number without its sign and point: the imaginary part of one that has nothing else, tenths as ones."""
+    if isinstance(number, int):
+        return int(number)
+    part = number.imag or number.real if isinstance(number, complex) else number
+    if not abs(part) < _NUMBER_MAX:
+        return 0
+    return int(part) if part == int(part) else int(repr(abs(part)).partition("e")[0].replace(".", ""))
+
+
+def _read(text: str | bytes, base: int) -> int | None:
+    try:
+        return int(text.replace(" ", "") if isinstance(text, str) else text, base)
+    except ValueError:
+        return None
+
+
+def count_numbers(node: ast.AST) -> int:
+    """How many elements of a container stand for numbers: integers, and texts of digits or of few letters.
+
+    Beside those of a flat list, row or set only numbers of four characters count, as tables of small ones are common.
+    """
+    match node:
+        case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+            flat = [part for item in items for part in (item.elts if isinstance(item, _ROWS) else [])]
+        case ast.Dict(values=items):
+            flat, items = items, []
+        case _:
+            return 0
+    values = [item.value for item in [*items, *flat] if isinstance(item, ast.Constant)]
+    texts = [value for value in values if isinstance(value, str) and 3 < len(value) < _TEXT_MAX]
+    few = len(set().union(*texts)) <= _LETTERS_MAX
+    written = len(set(texts)) if few else len({text for text in texts if _read(text, 10) is not None})
+    long = sum(isinstance(part, ast.Constant) and type(part.value) is int and abs(part.value) > 999 for part in flat)
+    return max(sum(isinstance(item, ast.Constant) and type(item.value) is int for item in items), long, written)
 
 
 def separated(text: bytes) -> bytes:

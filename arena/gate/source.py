@@ -1,7 +1,7 @@
 """Bytes to syntax tree: size, encoding, invisible characters, parsing, depth and the entry function.
 
 Promise: gate and guest see the same program. The bytes are decoded once as UTF-8, an encoding cookie or byte order mark
-that could make another reader see other text is refused (sandbox notes, gotcha 10), and nothing is executed.
+that could make another reader see other text is refused (`arena/gate/README.md`), and nothing is executed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An id counts as a whole run of digits, forwards or backwards, with its digits shifted by 0 to 9, in every reading of the
 literals; or as a window of a longer run. With millions of ids chance hits happen, so a table needs several distinct ids
-in *one* reading, and packed ids must follow each other without a gap (gate notes, section 4).
+in *one* reading, and packed ids must follow each other without a gap (`arena/gate/README.md`).
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ import msgspec
 from harness.inference.scripted.model import MODELS
 from problems.canonical import text_hash
 
+EXAMPLES = ("first_search", "model_loop", "compare_and_budget")
 _NAMES = ("baseline", "subtask", "nop", "echoer", "cheater")
 _MODEL_LINE = re.compile(r'^MODEL = ""', re.MULTILINE)
 _ANSWERS_BLOCK = re.compile(r"^ANSWERS = \{.*?^\}", re.MULTILINE | re.DOTALL)
@@ -48,6 +49,16 @@ def shipped_source(sha256: str) -> str | None:
     return {agent.sha256: agent.source for agent in reference_agents()}.get(sha256)
 
 
+@functools.cache
+def published_sources() -> tuple[str, ...]:
+    """Sources that anybody may build on: the shipped agents but the cheater, whose code nobody needs, and the examples.
+
+    A checkout and an installed package give the same ones, so that gates on both say the same.
+    """
+    examples = (_read(f"examples/{name}") for name in EXAMPLES)
+    return (*(agent.source for agent in reference_agents() if agent.name != "cheater"), *examples)
+
+
 def reference_sha256s() -> frozenset[str]:
     """Hashes of the sources that the `reference-agents-only` level admits."""
     return frozenset(agent.sha256 for agent in reference_agents())
@@ -74,4 +85,4 @@ def _agent(name: str, source: str) -> ReferenceAgent:
 
 
 def _read(name: str) -> str:
-    return Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
+    return (Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8")

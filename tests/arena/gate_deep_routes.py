@@ -6,6 +6,10 @@ Each program really gets hold of a forbidden object, as `found`, or (CODECS) of 
 
 from __future__ import annotations
 
+_KEY = (
+    "held = []\nclass K:\n    def __hash__(self):\n        return hash(type(1).__class__)\n"
+    "    def __eq__(self, other):\n        held.append(other)\n        return True\n"
+)
 _FUNCTION = "def f(a=None):\n    return a\n"
 _GENERATOR = "def g():\n    yield 1\nit = g()\n"
 _BOX = "class Box:\n    def {dunder}(self, other, *more):\n        return other\n"
@@ -31,6 +35,30 @@ _RENAMED = (
 _A = "@dataclass(init=False, repr=False)\nclass A(K):\n    x: int = 1\n"
 
 DEEP_ROUTES: dict[str, str] = {
+    # -- keys that take hold of a class they are compared with
+    "key of a table": _KEY + "x = {K(): 1}[type(int)]\nfound = held[0]",
+    "key put into a table": _KEY + "T = {int: 1}\nT[K()] = 2\nx = T[type(int)]\nfound = held[0]",
+    "key of a table by another name": _KEY + "T = U = {int: 1}\nU[K()] = 2\nx = T.get(type(int))\nfound = held[0]",
+    "key of a table given on": _KEY
+    + "T = {int: 1}\ndef f(t):\n    t[K()] = 2\nf(T)\nx = T[type(int)]\nfound = held[0]",
+    "key of a parameter": _KEY + "def f(T={K(): 1}):\n    x = T[type(int)]\n    T = {int: 1}\nf()\nfound = held[0]",
+    "table bound twice": _KEY + "T = {int: 1}\nfor T in [{K(): 1}]:\n    x = T[type(int)]\nfound = held[0]",
+    "table added to": _KEY + "T = {int: 1}\nT |= {K(): 2}\nx = type(int) in T\nfound = held[0]",
+    "object of a module that is given an __eq__": "import dataclasses\nheld = []\ndef keep(self, other):\n"
+    "    held.append(other)\n    return True\ntype(dataclasses.MISSING).__eq__ = keep\n"
+    "x = type(int) == dataclasses.MISSING\nfound = held[0]",
+    "class replaced by its decorator": _KEY + "def d(c):\n    return K()\n@d\nclass A:\n    pass\n"
+    "x = type(int) == A\nfound = held[0]",
+    # -- a name that an except clause binds, and something else
+    "error's name bound before": "def f():\n    e = int\n    try:\n        pass\n    except KeyError as e:\n"
+    "        pass\n    return type(e)\nfound = f()",
+    "error's name bound from inside": "def f():\n    def h():\n        def g():\n            nonlocal e\n"
+    "            e = int\n        g()\n    try:\n        1 / 0\n    except ArithmeticError as e:\n        h()\n"
+    "        return type(e)\nfound = f()",
+    "error's name bound as a global": "def g():\n    global e\n    e = int\ntry:\n    1 / 0\n"
+    "except ArithmeticError as e:\n    g()\n    found = type(e)",
+    "error's name as a parameter": "try:\n    1 / 0\nexcept ArithmeticError as e:\n"
+    "    found = (lambda e: type(e))(int)",
     # -- the class of classes
     "class of a class": "found = (1).__class__.__class__",
     "class of a class by a name": "k = (1).__class__\nfound = k.__class__",

@@ -20,6 +20,12 @@ IDIOMS: dict[str, str] = {
     "name of an error": _TRY + "print(f'{type(e).__name__}: {e}')",
     "class of an error in text": _TRY
     + "print('failed: ' + str(type(e)), f'{type(e)}', '%s' % type(e), '{}'.format(type(e)))",
+    "class of an error passed on": "import logging\nlog = logging.getLogger(__name__)\nseen = []\n"
+    + _TRY
+    + "log.error('%s', type(e))\n    seen.append(type(e))",
+    "class of an error returned": "def f():\n    try:\n        return None\n"
+    "    except (KeyError, ValueError) as e:\n        return type(e)",
+    "class printed": "def f(x):\n    print(type(x), 'a')\n    raise TypeError(f'{type(x)}')",
     "raise of the same class": _TRY + "raise type(e)(f'while searching: {e}') from e",
     "basicConfig to stdout": "import logging, sys\nlogging.basicConfig(stream=sys.stdout, level=logging.INFO)",
     "basicConfig to stderr": "import logging, sys\n"
@@ -59,6 +65,13 @@ IDIOMS: dict[str, str] = {
     "        self.__class__.count += 1\n        return type(self).count",
     "type compared": "def f(x, y):\n    return type(x) is str, type(x) == int, type(x) in (list, tuple),"
     " type(x) is type(y), type(x) != type(y)",
+    "type compared with the own class": "class A:\n    pass\nclass B(A):\n    pass\ndef f(x):\n"
+    "    assert type(x) is int\n    return type(x) == A, type(x) in (A, B)",
+    "table by class": "def a(x):\n    return x\nclass A:\n    pass\n"
+    "HANDLERS = {int: a, str: a, A: a, type(None): a}\ndef f(x):\n"
+    "    if type(x) in HANDLERS:\n        return HANDLERS[type(x)](x)\n    return HANDLERS.get(type(x), a)(x)",
+    "table by class on the spot": "def f(x):\n    names = {int: 'i', str: 's'}\n"
+    "    return names[type(x)], {int: 'i', str: 's'}.get(type(x), 'o')",
     "type of None": "def f(x):\n    return isinstance(x, (str, type(None)))",
     "isinstance of the own class": "class A:\n    def __eq__(self, other):\n"
     "        return isinstance(other, self.__class__) and isinstance(other, type(self))",
@@ -147,6 +160,9 @@ IDIOMS: dict[str, str] = {
     "utf-8": "x = 'é'.encode('utf-8').decode('utf-8', errors='ignore').encode('ascii', 'ignore').decode()",
     "bytes of a text": "x = bytes('é', 'utf-8') + 'a'.encode(encoding='utf-8')\ny = str(x, 'utf-8')",
     "latin": "def f(b):\n    return b.decode('latin-1')",
+    "codec by name": "ENCODING = 'utf-8'\ndef f(b):\n    for name in ('utf-8', 'latin-1'):\n        try:\n"
+    "            return b.decode(name)\n        except UnicodeDecodeError:\n            pass\n"
+    "    return b.decode(ENCODING), dict(encoding=f)",
     "hash of a text": "import hashlib\nx = hashlib.sha256('a'.encode('utf-8')).hexdigest()[:8]",
     "json decoder": "import json\nx = json.JSONDecoder().raw_decode('[1] tail')\ntry:\n"
     "    y = json.loads('{')\nexcept json.JSONDecodeError as e:\n    y = e.msg, e.pos",
@@ -177,7 +193,11 @@ NOT_ALLOWED: dict[str, str] = {
     "copy of attributes": "class A:\n    def d(self):\n        return dict(self.__dict__)",
     "update of attributes": "class A:\n    def __init__(self, **k):\n        self.__dict__.update(k)",
     "class passed on": "def f(e, log):\n    log.error('%s', type(e))",
-    "table by class": "def f(x, table):\n    return table[type(x)](x)",
+    "field in an annotation": "from dataclasses import Field\ndef f(x: Field) -> str:\n    return x.name",
+    "class returned": "class A:\n    def f(self):\n        return type(self)",
+    "class in an error": "def f(x):\n    raise TypeError('bad', type(x))",
+    "type as a factory": "import collections\nd = collections.defaultdict(type)",
+    "table by class from elsewhere": "def f(x, table):\n    return table[type(x)](x)",
     "chosen attribute": "def f(x, names):\n    return [getattr(x, name) for name in names]",
     "registry of children": "class A:\n    known = {}\n    def __init_subclass__(cls, **k):\n"
     "        super().__init_subclass__(**k)",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -223,3 +224,41 @@ def test_other_numbers_in_the_same_disguise_are_nothing(kind: str) -> None:
     rnd = random.Random(8)
     others = [str(rnd.randrange(2_100_000_002, 2_100_900_000)) for _ in range(12)]
     assert not rules_met(gate(_cheap(others)[kind])) & {"id-table", "id-hits"}
+
+
+WRITTEN: dict[str, Callable[[str], object]] = {
+    "hexadecimal numbers": lambda number: hex(int(number)),
+    "binary numbers": lambda number: bin(int(number)),
+    "octal numbers": lambda number: f"{int(number):o}",
+    "base 36": lambda number: np.base_repr(int(number), 36).lower(),
+    "digits of another script": lambda number: "".join(chr(0x660 + int(digit)) for digit in number),
+    "digits apart": " ".join,
+    "imaginary numbers": lambda number: complex(0, int(number)),
+}
+
+
+@pytest.mark.parametrize("how", WRITTEN)
+def test_ids_that_int_or_complex_reads_are_a_table(how: str) -> None:
+    assert "id-table" in rules_met(gate(f"A = {[WRITTEN[how](number) for number in IDS[:12]]!r}"))
+
+
+LETTERS = str.maketrans("0123456789", "qzxwvkjyhu")
+PIECES: dict[str, Callable[[str], object]] = {
+    "halves": lambda number: number[:5],
+    "halves changed round": lambda number: number[5:] + number[:5],
+    "letters for digits": lambda number: number.translate(LETTERS),
+    "pairs of numbers": lambda number: divmod(int(number), 65_536),
+}
+
+
+@pytest.mark.parametrize("how", PIECES)
+def test_many_numbers_in_any_writing_are_looked_at(how: str) -> None:
+    rows = [PIECES[how](number) for number in IDS[::40]]
+    assert "integer-array" in rules_met(gate(f"A = {rows!r}"))
+    assert "integer-array" in rules_met(gate(f"A = {dict(enumerate(map(str, rows)))!r}")) or how == "pairs of numbers"
+
+
+def test_many_words_and_small_numbers_are_not() -> None:
+    words = [f"{kind} {thing}" for kind in ("red", "blue", "long", "wide") for thing in range(30)]
+    weights = {word: place % 7 for place, word in enumerate(words)}
+    assert gate(f"A = {words!r}\nB = {weights!r}\nC = {[[place, place + 1] for place in range(90)]!r}").findings == ()

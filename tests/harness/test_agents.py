@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from harness.agents.registry import (
+    EXAMPLES,
     baseline_source,
     cheater_source,
+    published_sources,
     reference_agent,
     reference_agents,
     reference_sha256s,
@@ -39,6 +41,7 @@ from tests.harness.inference_stand import OtherServer, answer
 
 PRODUCTS = tuple(generate(3_000, seed=5))
 PROBLEMS = synthesize(PRODUCTS, seed=23, counts={"product": 4, "shop": 3, "voucher": 3})
+EXAMPLE_FILES = Path(__file__).parents[2] / "examples"
 GUEST = Path(__file__).parents[2] / "harness" / "sandbox" / "guest"
 
 
@@ -184,6 +187,13 @@ def test_reference_names_and_hashes_are_unique_and_cover_the_scripted_baselines(
     agents = reference_agents()
     assert len({agent.name for agent in agents}) == len(agents) == len(reference_sha256s())
     assert all(text_hash(baseline_source(model)) in reference_sha256s() for model in MODELS)
+
+
+def test_the_published_sources_are_the_agents_but_the_cheater_and_the_examples() -> None:
+    examples = {path.stem: path.read_text(encoding="utf-8") for path in EXAMPLE_FILES.glob("*.py")}
+    assert sorted(examples) == sorted(EXAMPLES)
+    agents = {agent.source for agent in reference_agents() if agent.name != "cheater"}
+    assert set(published_sources()) == agents | set(examples.values())
 
 
 def test_a_baseline_for_a_model_differs_in_one_line_only() -> None:
