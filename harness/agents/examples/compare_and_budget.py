@@ -98,7 +98,7 @@ def take_step(run: Run) -> bool:
 
 def execute(run: Run, call: dict[str, str]) -> str:
     """Execute a call exactly as the model wrote it, and put the result into the conversation."""
-    result = tools.execute(call["name"], call["arguments"])
+    result: str = tools.execute(call["name"], call["arguments"])
     run.results.append(len(run.messages))
     run.messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
     return result

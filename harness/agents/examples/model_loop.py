@@ -27,7 +27,8 @@ PROMPT = """You shop on a marketplace; prices are in PHP. Find what the user ask
 
 def agent_main(problem: dict[str, str]) -> None:
     """Let the model work on the request until it calls terminate or its steps run out."""
-    messages = [{"role": "system", "content": PROMPT}, {"role": "user", "content": problem["query"]}]
+    messages: list[dict[str, object]] = [{"role": "system", "content": PROMPT}]
+    messages.append({"role": "user", "content": problem["query"]})
     for _ in range(MAX_STEPS):
         reply = ask(messages)
         if reply is None:
