@@ -59,7 +59,7 @@ class _Effort:
             raise _CrowdedError
 
 
-class Standing(msgspec.Struct, frozen=True):
+class StandingCall(msgspec.Struct, frozen=True):
     """The calls that are in a message."""
 
     keys: frozenset[CallKey] = frozenset()
@@ -109,7 +109,7 @@ class CallReader:
             for index, (name, arguments) in enumerate(written, start=1)
         )
 
-    def standing_in(self, message: Mapping[str, object]) -> Standing:
+    def standing_in(self, message: Mapping[str, object]) -> StandingCall:
         """The calls that are in a chat message: in its text, and as native calls."""
         keys: set[CallKey] = set()
         menus: set[CallMenu] = set()
@@ -122,7 +122,7 @@ class CallReader:
                 self._read_text(text, keys, menus, _Effort(_EFFORT_MIN + _EFFORT_PER_CHARACTER * len(text)))
         except _CrowdedError:
             keys.add(EVERY_CALL)
-        return Standing(frozenset(keys), frozenset(menus))
+        return StandingCall(frozenset(keys), frozenset(menus))
 
     def _read_key(self, name: str, arguments: str) -> CallKey:
         return call_key(name, arguments, self._defaults.get(name.strip(), {}))

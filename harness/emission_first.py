@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 import orjson
 
 from harness.callkey import CallKey, CallMenu
-from harness.callreader import EVERY_CALL, CallReader, Standing
+from harness.callreader import EVERY_CALL, CallReader, StandingCall
 from harness.trace import EmittedCall, Emitter
 
 _MASKS_MAX = 1_024  # of one tool's menus, kept
@@ -69,7 +69,7 @@ class StandingCalls:
     def __init__(self, reader: CallReader) -> None:
         self._reader = reader
         self._originated: set[CallKey] = set()  # by a completion whose own request did not hold them
-        self._read: dict[str, Standing] = {}  # by message
+        self._read: dict[str, StandingCall] = {}  # by message
         self._alone: dict[CallKey, set[str]] = {}  # messages that hold it and calls of no other tool
         self._messages: tuple[str, ...] = ()  # of the latest completion's request, and what stands in them:
         self._keys: set[CallKey] = set()
@@ -98,12 +98,12 @@ class StandingCalls:
         is not a completion's own."""
         return key not in self._originated and not self._alone.get(key, set()).isdisjoint(messages)
 
-    def _stand(self, standing: Standing) -> None:
+    def _stand(self, standing: StandingCall) -> None:
         self._keys |= standing.keys
         for menu in standing.menus:
             self._menus.setdefault(menu.name, Menus()).add(menu)
 
-    def _standing_in(self, message: str) -> Standing:
+    def _standing_in(self, message: str) -> StandingCall:
         if message not in self._read:
             self._read[message] = standing = self._reader.standing_in(_decoded(message))
             if not standing.menus and len({key.name for key in standing.keys}) == 1:

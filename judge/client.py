@@ -27,7 +27,7 @@ _DETAIL_CHARS = 300
 _REFUSED_AT_ONCE = frozenset({400, 401, 402, 403, 404, 405, 413, 422})
 
 
-class Patience(msgspec.Struct, frozen=True, kw_only=True):
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How long one reply is waited for, and how often a transport fault is tried again."""
 
     timeout_ms: int = 90_000
@@ -36,7 +36,7 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int = 3_072
 
 
-DEFAULT_PATIENCE = Patience()
+DEFAULT_PATIENCE = RetryPolicy()
 
 
 class OpenAIJudge:
@@ -48,7 +48,7 @@ class OpenAIJudge:
         model: str,
         base_url: str,
         api_key: str = "",
-        patience: Patience = DEFAULT_PATIENCE,
+        patience: RetryPolicy = DEFAULT_PATIENCE,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._model = model

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from arena.records.anchors import committed_checkpoint, note_sha256
 from arena.store.port import StoredCheckpoint
 from neurons.node import Node
-from neurons.turns import take_turns
+from neurons.turns import run_loop
 
 TURN_S = 6.0
 PAUSE_MS, PAUSE_MS_MAX = 60_000, 1_200_000  # up to a hundred blocks of the real chain, its limit of commitments
@@ -35,7 +35,7 @@ class AnchorLoop:
 
     async def run(self, drain: asyncio.Event) -> None:
         """Turn until drained. Raises what no retry can mend."""
-        await take_turns("anchors", self.turn, drain, self._node.log, every_s=TURN_S)
+        await run_loop("anchors", self.turn, drain, self._node.log, every_s=TURN_S)
 
     async def turn(self) -> StoredCheckpoint | None:
         """Take the anchor one step further; the checkpoint once its anchor is final, else None."""

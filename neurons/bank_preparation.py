@@ -35,7 +35,7 @@ from problems.errors import ArenaError
 from problems.model import BUCKETS, Bucket, Problem
 from problems.product import Product
 from problems.product_classes import ProductClasses
-from problems.shelf import Shelf
+from problems.shelf import TitleIndex
 from problems.shipped_suites import SUITES, products_sha256, shipped_answers
 from problems.suites import read_problems, write_problems
 from problems.synthesis import ProblemMaker, synthesize
@@ -114,8 +114,8 @@ class Replenisher:
         return self._shelf.classes
 
     @functools.cached_property
-    def _shelf(self) -> Shelf:
-        return Shelf(self._products())
+    def _shelf(self) -> TitleIndex:
+        return TitleIndex(self._products())
 
     @functools.cached_property
     def _maker(self) -> ProblemMaker:

@@ -12,7 +12,7 @@ import msgspec
 
 from neurons.node import Node
 from neurons.node_file import ChainFacts
-from neurons.turns import take_turns
+from neurons.turns import run_loop
 
 TURN_S = 12.0
 STALE_MS = 180_000  # fifteen blocks of the real chain
@@ -37,7 +37,7 @@ class ChainWatch:
 
     async def run(self, drain: asyncio.Event) -> None:
         """Turn until drained. Raises what no retry can mend."""
-        await take_turns("chain", self.turn, drain, self._node.log, every_s=TURN_S)
+        await run_loop("chain", self.turn, drain, self._node.log, every_s=TURN_S)
 
     async def turn(self) -> ChainFacts:
         """Look once; the facts as they are now. Raises ArenaError U3030 while the chain is away."""

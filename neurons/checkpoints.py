@@ -23,7 +23,7 @@ from arena.store.port import LogLeaf, StoredCheckpoint
 from neurons import checkpoint_files
 from neurons.checkpoint_files import Frontier
 from neurons.node import Node
-from neurons.turns import take_turns
+from neurons.turns import run_loop
 from problems.errors import ArenaError
 
 TURN_S = 1.0
@@ -74,7 +74,7 @@ class CheckpointLoop:
 
     async def run(self, drain: asyncio.Event) -> None:
         """Turn until drained. Raises what no retry can mend."""
-        await take_turns("checkpoints", self.turn, drain, self._node.log, every_s=TURN_S)
+        await run_loop("checkpoints", self.turn, drain, self._node.log, every_s=TURN_S)
 
     async def turn(self) -> StoredCheckpoint | None:
         """Sign a checkpoint if one is due, and put files where they are missing; the checkpoint, or None."""

@@ -12,7 +12,7 @@ import asyncio
 from arena.store.embedded import EmbeddedServer, is_running, start_embedded
 from arena.store.location import read_location
 from neurons.node import Node
-from neurons.turns import take_turns
+from neurons.turns import run_loop
 from problems.errors import ArenaError
 
 TURN_S = 2.0
@@ -32,7 +32,7 @@ class DatabaseWatch:
             await drain.wait()
             return
         try:
-            await take_turns("database", self.turn, drain, self._node.log, every_s=TURN_S)
+            await run_loop("database", self.turn, drain, self._node.log, every_s=TURN_S)
         finally:
             for server in self._started:
                 await asyncio.shield(asyncio.to_thread(server.stop))

@@ -10,7 +10,7 @@ import asyncio
 
 from arena.chain.opening import LOCAL_NETWORK, open_signer, open_subtensor
 from arena.chain.port import Subtensor
-from neurons.examination import Examination
+from neurons.examination import DoctorCheck
 from neurons.settings import Settings
 from neurons.wiring import unix_ms
 from problems.codes import lookup
@@ -22,10 +22,10 @@ DAY_BLOCKS = 7_200  # what a node has to keep that goes on with a race after a d
 _PRUNED, _STALE, _NO_PLACE = "U3033", "U3034", "U3035"
 
 
-def check_network(settings: Settings) -> Examination:
+def check_network(settings: Settings) -> DoctorCheck:
     """The row for the network and hotkey of the settings."""
     if settings.network == LOCAL_NETWORK:
-        return Examination(name=NAME, status="ok", found="local twin, in the state folder")
+        return DoctorCheck(name=NAME, status="ok", found="local twin, in the state folder")
     signer = open_signer(
         settings.network, name=settings.wallet_name, hotkey=settings.wallet_hotkey, path=settings.wallet_path
     )
@@ -33,22 +33,22 @@ def check_network(settings: Settings) -> Examination:
     return asyncio.run(examine_network(chain, signer.hotkey, unix_ms()))
 
 
-async def examine_network(chain: Subtensor, hotkey: str, now_ms: int) -> Examination:
+async def examine_network(chain: Subtensor, hotkey: str, now_ms: int) -> DoctorCheck:
     """The row for a chain as this hotkey finds it. Raises ArenaError U3030 when the chain is away."""
     metagraph = await chain.metagraph()
     own = next((neuron for neuron in metagraph.neurons if neuron.hotkey == hotkey), None)
     if own is None or not own.has_validator_permit:
         found = f"{hotkey} {'has no permit' if own else 'is not registered'} on netuid {chain.netuid}"
-        return Examination(name=NAME, status="fail", found=found, fix=lookup(_NO_PLACE).remedy)
+        return DoctorCheck(name=NAME, status="fail", found=found, fix=lookup(_NO_PLACE).remedy)
     found = f"netuid {chain.netuid}, block {metagraph.block}, uid {own.uid} with a permit"
     if await chain.block_at(now_ms - BEHIND_MS) is None:
         found += f"; no final block of the last {BEHIND_MS // 60_000} minutes"
-        return Examination(name=NAME, status="warn", found=found, fix=lookup(_STALE).remedy)
+        return DoctorCheck(name=NAME, status="warn", found=found, fix=lookup(_STALE).remedy)
     try:
         await chain.commitment(hotkey, max(1, metagraph.block - DAY_BLOCKS))
     except ArenaError as error:
         if error.failure.code != _PRUNED:
             raise
         found += "; it has forgotten yesterday's state"
-        return Examination(name=NAME, status="warn", found=found, fix=error.entry.remedy)
-    return Examination(name=NAME, status="ok", found=found)
+        return DoctorCheck(name=NAME, status="warn", found=found, fix=error.entry.remedy)
+    return DoctorCheck(name=NAME, status="ok", found=found)

@@ -24,7 +24,7 @@ from arena.store.port import Lease, LeaseLostError
 from harness.agents.registry import shipped_source
 from neurons.journals import Journals
 from neurons.node import Node
-from neurons.turns import drained_within, persist, take_turns
+from neurons.turns import drained_within, persist, run_loop
 from neurons.worker_protocol import Evaluated, EvaluateJob, Faulted
 from problems.canonical import text_hash
 from problems.errors import ArenaError, Failure, Owner
@@ -45,7 +45,7 @@ class EpisodeLoop:
 
     async def run(self) -> None:
         """Serve until drained. Raises ArenaError only for what no retry can mend."""
-        await take_turns("episodes", self.turn, self._drain, self._node.log, every_s=0)
+        await run_loop("episodes", self.turn, self._drain, self._node.log, every_s=0)
 
     async def turn(self) -> None:
         """Serve one item, or wait a moment when there is none."""

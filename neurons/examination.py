@@ -9,7 +9,7 @@ import msgspec
 Status = Literal["ok", "warn", "fail"]
 
 
-class Examination(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorCheck(msgspec.Struct, frozen=True, kw_only=True):
     """What was found of one thing, and the exact fix where it falls short."""
 
     name: str

@@ -20,7 +20,7 @@ from neurons.node import Node
 from neurons.node_file import Heartbeat, NodeFile, PeerSeen, skewed, write_node_file
 from neurons.race_log import QUALIFYING, RaceLog
 from neurons.status_reading import read_race
-from neurons.turns import Drain
+from neurons.turns import StopSignal
 from problems.errors import ArenaError
 
 EVERY_S = 30.0
@@ -55,7 +55,7 @@ class HeartbeatLoop:
         sandbox = node.conditions.sandbox
         node.metrics.node.labels(node.policy.policy_sha256, sandbox.guest_sha256, sandbox.name).set(1)
 
-    async def beat(self, drain: Drain) -> Heartbeat:
+    async def beat(self, drain: StopSignal) -> Heartbeat:
         """Gather, show and keep one heartbeat. Raises ArenaError V2021 while the store is away."""
         self._look_at_disk()
         head = await self._node.store.head()
@@ -69,7 +69,7 @@ class HeartbeatLoop:
             self._node.log.warning("heartbeat not written", code="V2115", reason=str(error))
         return made
 
-    def _gather(self, records: int, drain: Drain) -> Heartbeat:
+    def _gather(self, records: int, drain: StopSignal) -> Heartbeat:
         node, sandbox = self._node, self._node.conditions.sandbox
         return Heartbeat(
             hotkey=node.signer.hotkey,

@@ -27,7 +27,7 @@ from arena.submissions.model import SignedSubmission, is_authentic
 from neurons.admission import GATE_FAULTS, Admissions, held_until, read_report, shown_report
 from neurons.node import Node
 from neurons.race_log import QUALIFYING, RaceLog
-from neurons.turns import take_turns
+from neurons.turns import run_loop
 from neurons.variants import VariantSeeds
 from problems.errors import ArenaError, Failure, Owner
 
@@ -51,7 +51,7 @@ class Intake:
 
     async def run(self, drain: asyncio.Event) -> None:
         """Turn until drained. Raises only what no retry can mend."""
-        await take_turns("intake", self.turn, drain, self._node.log, every_s=TURN_S)
+        await run_loop("intake", self.turn, drain, self._node.log, every_s=TURN_S)
 
     async def turn(self) -> None:
         """Answer what waits in the inbox, the next ENTRIES_PER_TURN of it, then decide the agents whose qualifying is

@@ -12,10 +12,10 @@ from structlog.typing import FilteringBoundLogger
 from arena.api.server import TailServer
 from arena.bank.port import Bank
 from arena.chain.port import Beacon, RequestAuth, Signer, Subtensor
-from arena.exchange.held import HeldFolder
+from arena.exchange.held import PeerLogStore
 from arena.exchange.port import Peers
 from arena.exchange.pull import Puller
-from arena.exchange.sources import SourceShelf
+from arena.exchange.sources import SubmissionCache
 from arena.gate.knowledge import GateKnowledge
 from arena.policy import Policy
 from arena.records.model import Conditions, HostFacts
@@ -44,9 +44,9 @@ class Sharing:
     store: Store
     auth: RequestAuth
     peers: Peers
-    held: HeldFolder
+    held: PeerLogStore
     puller: Puller
-    shelf: SourceShelf
+    shelf: SubmissionCache
     endpoint: str
     permits: Permits
 

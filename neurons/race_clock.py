@@ -16,7 +16,7 @@ from arena.exchange.port import RevealGate
 from arena.race.belief import Pair
 from arena.race.consensus import is_anchoring, plan_of
 from arena.race.decider import decide
-from arena.race.events import Effect, Event, Facts, FetchBeacon, RaceSettled, SealBatch, encode_event
+from arena.race.events import Effect, Event, RaceObservation, FetchBeacon, RaceSettled, SealBatch, encode_event
 from arena.race.explanation import explain_end
 from arena.race.reveal import reveal_gate
 from arena.race.schedule import closing_ms
@@ -36,7 +36,7 @@ from neurons.node import Node
 from neurons.race_effects import RaceEffects
 from neurons.race_list import RaceList
 from neurons.race_log import RaceLog
-from neurons.turns import note_wait, take_turns
+from neurons.turns import note_wait, run_loop
 from problems.errors import ArenaError, Owner
 
 TURN_S = 0.5
@@ -69,7 +69,7 @@ class RaceClock:
         """Turn until drained. Raises what no retry can mend."""
         self._drain = drain
         try:
-            await take_turns("race", self.turn, drain, self._node.log, every_s=TURN_S)
+            await run_loop("race", self.turn, drain, self._node.log, every_s=TURN_S)
         finally:
             await self._effects.peers.close()
 
@@ -204,11 +204,11 @@ class RaceClock:
             note_wait(self._drain, f"race {kind}", None)
 
     # -- facts
-    async def _facts(self, state: RaceState, earlier: list[RaceState]) -> Facts:
+    async def _facts(self, state: RaceState, earlier: list[RaceState]) -> RaceObservation:
         node, now_ms = self._node, self._node.now_ms()
         block, finalized = await node.chain.block(), await node.chain.finalized_block()
         if state.opened is None:
-            return Facts(now_ms=now_ms, validator=node.store.validator, finalized_block=finalized)
+            return RaceObservation(now_ms=now_ms, validator=node.store.validator, finalized_block=finalized)
         closes_ms = state.opened.closes_ms
         beacon_round = state.closed.beacon_round if state.closed else node.beacon.round_after(closes_ms)
         log = self._log_of(state.race_id)
@@ -220,7 +220,7 @@ class RaceClock:
         closing_block: int | None = None
         if now_ms >= closes_ms and state.closed is None:
             closing_block = block if is_alone else await self._block_at_close(closes_ms, finalized)
-        return Facts(
+        return RaceObservation(
             now_ms=now_ms,
             validator=node.store.validator,
             finalized_block=finalized,

@@ -17,7 +17,7 @@ from arena.bank.level import DAY_MS, HORIZON_RACES
 from arena.chain.port import BeaconRound
 from arena.policy import Policy
 from arena.race.assign import permitted_validators
-from arena.race.belief import Words, compare_words
+from arena.race.belief import ProgressClaims, compare_words
 from arena.race.candidates import select_candidates
 from arena.race.consensus import validators_of
 from arena.race.events import (
@@ -270,7 +270,7 @@ class RaceEffects:
     ) -> RaceSettled | SettlementProposed:
         """Settle from the counted logs, or alone from the own one, and append the record unless the log holds one."""
         await self._node.store.close_items(state.race_id, "race")
-        log, words = self._log_of(state.race_id), Words()
+        log, words = self._log_of(state.race_id), ProgressClaims()
         await log.refresh()
         record = log.settlement
         if record is None:

@@ -16,18 +16,18 @@ from arena.chain.auth import HttpAuth
 from arena.chain.endpoint_form import split_endpoint
 from arena.chain.keys import verify
 from arena.chain.port import Metagraph, Signer
-from arena.exchange.held import HeldFolder
+from arena.exchange.held import PeerLogStore
 from arena.exchange.http_peers import HttpPeers
 from arena.exchange.port import Peer
 from arena.exchange.pull import Puller
-from arena.exchange.sources import SourceRelay, SourceShelf
+from arena.exchange.sources import SourceRelay, SubmissionCache
 from arena.race.assign import permitted_validators
 from arena.store.port import Store
 from harness.catalogue.server import listen
 from neurons.node import Node, Permits, Sharing
 from neurons.node_file import PeerSeen
 from neurons.settings import Settings
-from neurons.turns import Drain, take_turns
+from neurons.turns import StopSignal, run_loop
 from neurons.wiring import held_path
 from problems.errors import ArenaError
 
@@ -60,7 +60,7 @@ async def open_sharing(
         raise ArenaError("V2030", told)
     auth = HttpAuth(signer, time.time_ns)
     auth.sign("GET", "/", signer.hotkey)  # the SDK is imported before the loops run
-    held = HeldFolder(held_path(settings.state_dir))
+    held = PeerLogStore(held_path(settings.state_dir))
     with listen(settings.serve_host, port) as listener:
         async with HttpPeers(auth) as peers:
             yield Sharing(
@@ -70,7 +70,7 @@ async def open_sharing(
                 peers=peers,
                 held=held,
                 puller=Puller(peers, held, verify),
-                shelf=SourceShelf(settings.state_dir / "shelf"),
+                shelf=SubmissionCache(settings.state_dir / "shelf"),
                 endpoint=endpoint,
                 permits=Permits(),
             )
@@ -89,13 +89,13 @@ class SharingLoop:
         self._seen: dict[str, PeerSeen] = {}
         self._relay = SourceRelay(ports.peers, ports.shelf, verify, node.inbox.put, now_ms=node.now_ms)
 
-    async def run(self, drain: Drain) -> None:
+    async def run(self, drain: StopSignal) -> None:
         """Turn until drained. Raises what no retry can mend."""
         log = self._node.log  # three loops: a peer that is slow to answer must not hold up the permit list
         await asyncio.gather(
-            take_turns("sharing", self.turn, drain, log, every_s=TURN_S),
-            take_turns("sources", self.bring_sources, drain, log, every_s=TURN_S),
-            take_turns("hearing", self.hear, drain, log, every_s=TURN_S),
+            run_loop("sharing", self.turn, drain, log, every_s=TURN_S),
+            run_loop("sources", self.bring_sources, drain, log, every_s=TURN_S),
+            run_loop("hearing", self.hear, drain, log, every_s=TURN_S),
         )
 
     def has_permit(self, hotkey: str) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Coroutine
 import structlog
 
 from arena.api.server import ExchangeServer
-from arena.exchange.desk import Desk, RaceTerms
+from arena.exchange.desk import PeerService, RaceTerms
 from arena.exchange.routes import Exchange
 from neurons.anchoring import AnchorLoop
 from neurons.chain_watch import ChainWatch
@@ -33,7 +33,7 @@ from neurons.race_clock import RaceClock
 from neurons.race_log import QUALIFYING, RaceLog
 from neurons.settings import Settings
 from neurons.sharing import SharingLoop
-from neurons.turns import Drain, take_turns
+from neurons.turns import StopSignal, run_loop
 from neurons.verdicts import VerdictLoop
 from neurons.weights_loop import WeightsLoop
 from neurons.wiring import unix_ms
@@ -104,7 +104,7 @@ class Supervisor:
         self._parent_pid = parent_pid
         self._drain_s = drain_s
         failures = node.metrics.turn_failures
-        self._drain = Drain(node.now_ms, on_failure=lambda loop, code: failures.labels(loop, code).inc())
+        self._drain = StopSignal(node.now_ms, on_failure=lambda loop, code: failures.labels(loop, code).inc())
         qualifying = RaceLog(node.store, QUALIFYING, is_lasting=True)
         self._checkpoints = CheckpointLoop(node, checkpoints)
         self._clock = RaceClock(node, qualifying, self._checkpoints)
@@ -165,7 +165,7 @@ class Supervisor:
                 return None
             return RaceTerms(policy_sha256=current.opened.policy_sha256, guest_sha256=guest_sha256)
 
-        desk = Desk(
+        desk = PeerService(
             ports.store,
             ports.held,
             ports.shelf,
@@ -197,11 +197,11 @@ class Supervisor:
             self._verdicts.run(drain),
             self._checkpoints.run(drain),
             self._anchors.run(drain),
-            take_turns("sweep", lambda: sweep(node), drain, node.log, every_s=SWEEP_S),
+            run_loop("sweep", lambda: sweep(node), drain, node.log, every_s=SWEEP_S),
             self._watch.run(drain),
             self._database.run(drain),
-            take_turns("heartbeat", lambda: self._heart.beat(drain), drain, node.log, every_s=EVERY_S),
-            take_turns("parent", self._look_for_parent, drain, node.log, every_s=1.0),
+            run_loop("heartbeat", lambda: self._heart.beat(drain), drain, node.log, every_s=EVERY_S),
+            run_loop("parent", self._look_for_parent, drain, node.log, every_s=1.0),
             *([node.tail.run(drain)] if node.tail else []),
             *([self._door.run(drain)] if self._door else []),
             *([self._sharing.run(drain)] if self._sharing else []),

@@ -35,7 +35,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     failures: int
 
 
-class Drain(asyncio.Event):
+class StopSignal(asyncio.Event):
     """The node's one signal to its loops to stop, and where they say what they wait for until then."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Drain(asyncio.Event):
         self.waits.pop(loop, None)
 
 
-async def take_turns(
+async def run_loop(
     name: str,
     turn: Callable[[], Awaitable[object]],
     drain: asyncio.Event,
@@ -141,12 +141,12 @@ async def _coded(action: Callable[[], Awaitable[object]]) -> None:
 
 
 def _spread(drain: asyncio.Event) -> float:
-    return drain.spread(*SPREAD) if isinstance(drain, Drain) else random.uniform(*SPREAD)
+    return drain.spread(*SPREAD) if isinstance(drain, StopSignal) else random.uniform(*SPREAD)
 
 
 def note_wait(drain: asyncio.Event | None, loop: str, error: ArenaError | None) -> None:
-    """Say what a loop, or a part of one, waits for; None: nothing any more. Without a `Drain` it does nothing."""
-    if not isinstance(drain, Drain):
+    """Say what a loop, or a part of one, waits for; None: nothing any more. Without a `StopSignal` it does nothing."""
+    if not isinstance(drain, StopSignal):
         return
     if error is None:
         drain.went_on(loop)

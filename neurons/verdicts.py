@@ -11,7 +11,7 @@ from arena.records.model import VerdictRecord
 from judge.verdict import Verdict
 from neurons.node import Node
 from neurons.race_log import RaceLog
-from neurons.turns import take_turns
+from neurons.turns import run_loop
 from neurons.worker_protocol import Judged, JudgeJob
 from problems.errors import ArenaError
 
@@ -31,7 +31,7 @@ class VerdictLoop:
 
     async def run(self, drain: asyncio.Event) -> None:
         """Judge until drained. Raises only what no retry can mend."""
-        await take_turns("verdicts", self._turn_when_due, drain, self._node.log, every_s=TURN_S)
+        await run_loop("verdicts", self._turn_when_due, drain, self._node.log, every_s=TURN_S)
 
     async def _turn_when_due(self) -> None:
         if self._node.now_ms() < self._not_before_ms:

@@ -14,7 +14,7 @@ from arena.race.payment import next_try_block, paid_race, vector_at
 from arena.store.port import WeightsResult
 from neurons.node import Node
 from neurons.race_clock import RaceClock
-from neurons.turns import take_turns
+from neurons.turns import run_loop
 from problems.errors import ArenaError
 
 TURN_S = 1.0
@@ -41,7 +41,7 @@ class WeightsLoop:
 
     async def run(self, drain: asyncio.Event) -> None:
         """Turn until drained. Raises what no retry can mend."""
-        await take_turns("weights", self.turn, drain, self._node.log, every_s=TURN_S)
+        await run_loop("weights", self.turn, drain, self._node.log, every_s=TURN_S)
 
     async def turn(self) -> WeightsResult | None:
         """Set the weights if a try is due; its result, or None.

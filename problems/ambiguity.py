@@ -20,7 +20,7 @@ from problems.errors import Failure
 from problems.model import Problem, RewardItem
 from problems.phrasing import say_problem
 from problems.product import Product
-from problems.shelf import Shelf
+from problems.shelf import TitleIndex
 from problems.titles import TitleMatcher
 from problems.wording import said_names
 
@@ -37,7 +37,7 @@ class Ambiguity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure_ambiguity(
-    problem: Problem, shelf: Shelf, titles: TitleMatcher | None = None, at_most: int = ACCEPTED_MAX
+    problem: Problem, shelf: TitleIndex, titles: TitleMatcher | None = None, at_most: int = ACCEPTED_MAX
 ) -> Ambiguity:
     """The counts of a problem. `titles` is `lexical/1` when left out; under a title release `accepted` is by its lists.
 
@@ -59,7 +59,7 @@ def measure_ambiguity(
     )
 
 
-def count_fitting(item: RewardItem, words: Sequence[str], shelf: Shelf) -> int:
+def count_fitting(item: RewardItem, words: Sequence[str], shelf: TitleIndex) -> int:
     """How many products hold all the words in their title and meet every constraint of the item."""
     return sum(meets_constraints(item, product) for product in shelf.holding(words))
 
@@ -70,7 +70,7 @@ def meets_constraints(item: RewardItem, product: Product) -> bool:
     return axes.hits - axes.title.hits == axes.total - axes.title.total
 
 
-def tighten(problem: Problem, shelf: Shelf, seed: int, at_most: int = ACCEPTED_MAX) -> Problem | None:
+def tighten(problem: Problem, shelf: TitleIndex, seed: int, at_most: int = ACCEPTED_MAX) -> Problem | None:
     """The problem when no item has more than `at_most`, else one that asks for more, said anew; None: drop it.
 
     Constraints are read off the answers, under `lexical/1`. Deterministic by (problem, seed). The words that name the
@@ -97,12 +97,12 @@ def tighten(problem: Problem, shelf: Shelf, seed: int, at_most: int = ACCEPTED_M
     return msgspec.structs.replace(problem, rewards=tuple(items), query=query)
 
 
-def is_clear(item: RewardItem, words: Sequence[str], shelf: Shelf, at_most: int = ACCEPTED_MAX) -> bool:
+def is_clear(item: RewardItem, words: Sequence[str], shelf: TitleIndex, at_most: int = ACCEPTED_MAX) -> bool:
     """Whether at most `at_most` products satisfy the item, and at most as many fit the words and its constraints."""
     return count_fitting(item, words, shelf) <= at_most and shelf.count_rivals(item, at_most - 1) <= at_most - 1
 
 
-def crowded(problems: Iterable[Problem], shelf: Shelf, titles: TitleMatcher | None = None) -> tuple[Ambiguity, ...]:
+def crowded(problems: Iterable[Problem], shelf: TitleIndex, titles: TitleMatcher | None = None) -> tuple[Ambiguity, ...]:
     """The counts of the problems that are too ambiguous, in order."""
     counts = (measure_ambiguity(problem, shelf, titles) for problem in problems)
     return tuple(one for one in counts if one.failure is not None)

@@ -20,7 +20,7 @@ import msgspec
 
 from problems.constraints import Appetite, count_constraints
 from problems.model import Bucket, Problem
-from problems.shelf import Shelf
+from problems.shelf import TitleIndex
 from problems.wording import said_names
 
 Level = Literal["easy", "medium", "hard"]
@@ -65,7 +65,7 @@ AIMS: dict[Level, Aim] = {
 }
 
 
-def measure_difficulty(problem: Problem, shelf: Shelf) -> Difficulty:
+def measure_difficulty(problem: Problem, shelf: TitleIndex) -> Difficulty:
     """The measure of a problem over the catalogue it is asked of. An answer that is not there counts no namesakes."""
     constraints = tuple(map(count_constraints, problem.rewards))
     namesakes = tuple(shelf.count_holding(words) for words in said_names(problem))

@@ -33,7 +33,7 @@ class Likeness(msgspec.Struct, frozen=True, kw_only=True):
     union: int
 
 
-class Shelf:
+class TitleIndex:
     """Products by title word, ordered by product id."""
 
     def __init__(self, products: Iterable[Product]) -> None:

@@ -20,7 +20,7 @@ from problems.canonical import canonical_bytes
 from problems.errors import ArenaError
 from problems.model import BUCKETS, Bucket, Problem
 from problems.product import Product
-from problems.shelf import Shelf
+from problems.shelf import TitleIndex
 from problems.suites import read_problems, write_problems
 from problems.synthesis import ProblemMaker
 from problems.titles import AcceptedTitles, decode_accepted, encode_accepted, reward_titles
@@ -126,7 +126,7 @@ def make_suites(products: Sequence[Product], *, documents: int, seed: int) -> Su
 
     Byte for byte the same wherever it runs. Raises ArenaError P4011 when the catalogue yields too few problems.
     """
-    shelf = Shelf(products)
+    shelf = TitleIndex(products)
     maker = ProblemMaker(shelf)
     recipe = CatalogueRecipe(documents=documents, seed=seed, products_sha256=products_sha256(shelf.products))
     suites = {name: maker.make(seed=suite_seed(name), counts=_counts()) for name in SUITES}
@@ -153,7 +153,7 @@ def make_suites(products: Sequence[Product], *, documents: int, seed: int) -> Su
     return SuiteFiles(files=files)
 
 
-def accept_lexically(problems: Iterable[Problem], shelf: Shelf, catalogue: str) -> AcceptedTitles:
+def accept_lexically(problems: Iterable[Problem], shelf: TitleIndex, catalogue: str) -> AcceptedTitles:
     """The title release of `lexical/1` for these problems: per reward title, every product of the shelf it takes."""
     accepted = {
         title: frozenset(shelf.products[place].product_id for place in shelf.similar(title))

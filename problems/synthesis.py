@@ -29,7 +29,7 @@ from problems.errors import ArenaError
 from problems.model import BUCKETS, Bucket, Problem, RewardItem
 from problems.phrasing import say_problem
 from problems.product import Product
-from problems.shelf import Shelf
+from problems.shelf import TitleIndex
 from problems.voucher import total_price
 from problems.wording import check_wording
 
@@ -51,7 +51,7 @@ _FILLERS = frozenset(_FILLER_TEXT.split())
 
 
 def synthesize(
-    products: Sequence[Product] | Shelf,
+    products: Sequence[Product] | TitleIndex,
     *,
     seed: int,
     counts: Mapping[Bucket, int],
@@ -61,11 +61,11 @@ def synthesize(
     """`counts[bucket]` problems of each bucket, in bucket order.
 
     `exclude` holds the product ids that answer in other sets: neither they nor near-identical listings of them answer
-    here. `mix` weighs the levels, e.g. `{"easy": 1, "hard": 2}`. Give a `Shelf` to build the index once for several
+    here. `mix` weighs the levels, e.g. `{"easy": 1, "hard": 2}`. Give a `TitleIndex` to build the index once for several
     calls, and use a `ProblemMaker` to go on making problems none of which share an answer. Raises ArenaError P4011 when
     the catalogue yields too few; ValueError for a negative count or a mix without a positive weight.
     """
-    maker = ProblemMaker(products if isinstance(products, Shelf) else Shelf(products))
+    maker = ProblemMaker(products if isinstance(products, TitleIndex) else TitleIndex(products))
     maker.exclude(exclude)
     return maker.make(seed=seed, counts=counts, mix=mix)
 
@@ -86,7 +86,7 @@ class ProblemMaker:
     before it: nothing is rebuilt, and products found taken are dropped from what is drawn from.
     """
 
-    def __init__(self, shelf: Shelf, exclude: Iterable[str] = ()) -> None:
+    def __init__(self, shelf: TitleIndex, exclude: Iterable[str] = ()) -> None:
         """`exclude` as in `ProblemMaker.exclude`, from the first draw on."""
         self._shelf = shelf
         self._classes = shelf.class_numbers

@@ -20,7 +20,7 @@ import msgspec
 from problems.errors import ArenaError
 from problems.model import Problem, variant_digest, variant_id
 from problems.product import Product
-from problems.shelf import Shelf
+from problems.shelf import TitleIndex
 from problems.shipped_suites import accept_lexically
 from problems.soundness import check_problem
 from problems.synthesis import ProblemMaker
@@ -43,7 +43,7 @@ class VariantMaker:
         """`suite` are all the public problems that are asked, since none of their answers may answer here."""
         self._suite = {problem.problem_id: problem for problem in suite}
         self._answers = frozenset(item.product_id for one in self._suite.values() for item in one.rewards)
-        self._shelf = Shelf(map(_searchable, products))
+        self._shelf = TitleIndex(map(_searchable, products))
         self._maker = ProblemMaker(self._shelf, exclude=self._answers)
 
     def variant(self, problem_id: str, seed: str) -> Variant:

@@ -19,7 +19,7 @@ from training.episode_file import EpisodeFile, EpisodeLine, collect
 from training.evaluate import Conditions, EvalReport, SetName, make_report, prompt_sha256
 from training.model import ChatCodec, Decode, Sampler
 from training.rollout import Job, jobs_of
-from training.workbench import Workbench
+from training.workbench import RunContext
 
 RunJobs = Callable[[Sequence[Job]], Iterable[EpisodeLine]]
 
@@ -46,7 +46,7 @@ def examine(
     problems: Sequence[Problem],
     file: EpisodeFile,
     run: RunJobs,
-    bench: Workbench,
+    bench: RunContext,
     *,
     lineage_sha256: str,
     contamination: str,
@@ -85,7 +85,7 @@ def examine(
     )
 
 
-def by_tokens(plan: Plan, sampler: Sampler, codec: ChatCodec, bench: Workbench) -> RunJobs:
+def by_tokens(plan: Plan, sampler: Sampler, codec: ChatCodec, bench: RunContext) -> RunJobs:
     """Episodes of a policy that speaks tokens."""
 
     def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
@@ -94,7 +94,7 @@ def by_tokens(plan: Plan, sampler: Sampler, codec: ChatCodec, bench: Workbench) 
     return run
 
 
-def by_endpoint(plan: Plan, upstream: Upstream, model: str, bench: Workbench) -> RunJobs:
+def by_endpoint(plan: Plan, upstream: Upstream, model: str, bench: RunContext) -> RunJobs:
     """Episodes of a model behind a chat endpoint."""
 
     def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:

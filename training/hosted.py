@@ -29,7 +29,7 @@ LEVEL = SandboxLevel(
 )
 
 
-class HostedSandbox:
+class InProcessSandbox:
     """A `Sandbox` for sources of ours. Thread-safe: each run has a namespace of its own."""
 
     def __init__(self, admitted_sha256s: frozenset[str]) -> None:

@@ -25,7 +25,7 @@ from problems.model import Problem
 from problems.outcome import OutcomeScore
 from problems.titles import TitleMatcher
 from training.corpus.model import Call, Message
-from training.hosted import HostedSandbox
+from training.hosted import InProcessSandbox
 from training.model import ChatCodec, Decode, EpisodeResult, Rollout, RolloutTurn, Sampler
 from training.token_upstream import CONTEXT_FULL, TokenUpstream, TurnTokens
 
@@ -100,7 +100,7 @@ def run_job(job: Job, sampler: Sampler, decode: Decode, ports: RolloutPorts) -> 
             policy=policy,
             catalogue=ports.catalogue,
             titles=ports.titles,
-            sandbox=HostedSandbox(frozenset([text_hash(ports.source)])),
+            sandbox=InProcessSandbox(frozenset([text_hash(ports.source)])),
             upstreams=[TokenUpstream(sampler, ports.codec, decode, job.seed)],
             judges=(),
         ),

@@ -91,7 +91,7 @@ class LocalSampler:
 
         Raises GuardStopError as `sample` does.
         """
-        party = _Party(left=len(prompts))
+        party = _Waiters(left=len(prompts))
         turns = [
             _Turn(prompt=prompt, decode=decode, seed=seed, party=party)
             for prompt, seed in zip(prompts, seeds, strict=True)
@@ -109,7 +109,7 @@ class LocalSampler:
                 raise turn.error
         return [turn.sampled for turn in turns if turn.sampled is not None]
 
-    def _lead(self, party: _Party) -> None:
+    def _lead(self, party: _Waiters) -> None:
         """Run batches until the turns of `party` are done, then appoint whoever waits."""
         try:
             with eval_mode(self._model), torch.inference_mode(), ragged(self._model):
@@ -230,7 +230,7 @@ def eval_mode(model: Any) -> Iterator[None]:
 
 
 @dataclass
-class _Party:
+class _Waiters:
     """The turns one thread waits for: woken when all are done, or to lead."""
 
     left: int
@@ -244,7 +244,7 @@ class _Turn:
     prompt: tuple[int, ...]
     decode: Decode
     seed: int
-    party: _Party
+    party: _Waiters
     sampled: Sampled | None = None
     error: BaseException | None = None
 

@@ -32,14 +32,14 @@ from training.corpus.guard import Guard
 from training.corpus.model import CorpusPool, Lineage, Trace
 from training.episode_file import EpisodeLine
 from training.guards import GuardStopError, require_train_pool
-from training.hosted import HostedSandbox
+from training.hosted import InProcessSandbox
 from training.model import ChatCodec, Decode, Sampler
 from training.own_endpoint import OwnEndpoint
 from training.rollout import Job, RolloutPorts, messages_of, read_result, read_rollout, rollout_policy, run_jobs
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workbench:
+class RunContext:
     """Ports and problems of a run. `held_out` are never sampled on; `progress` gets (phase, done, of)."""
 
     policy: Policy
@@ -89,7 +89,7 @@ class Workbench:
                 policy=rollout_policy(self.policy, model, decode),
                 catalogue=self.catalogue,
                 titles=self.titles,
-                sandbox=HostedSandbox(frozenset([text_hash(self.source)])),
+                sandbox=InProcessSandbox(frozenset([text_hash(self.source)])),
                 upstreams=[OwnEndpoint(upstream)],
                 judges=(),
                 is_last=True,

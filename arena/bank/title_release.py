@@ -24,7 +24,7 @@ from arena.bank.embeddings import Embedder, Vectors
 from problems.errors import ArenaError
 from problems.model import Problem
 from problems.product import Product
-from problems.shelf import Shelf
+from problems.shelf import TitleIndex
 from problems.shipped_suites import accept_lexically
 from problems.titles import AcceptedTitles
 
@@ -142,7 +142,7 @@ def build_release(
     )
 
 
-def build_lexical(problems: Iterable[Problem], shelf: Shelf, catalogue: str) -> TitleRelease:
+def build_lexical(problems: Iterable[Problem], shelf: TitleIndex, catalogue: str) -> TitleRelease:
     """The release of `lexical/1` over a shelf, named `lexical/1@<catalogue>`; similarities are shares of words."""
     release = accept_lexically(problems, shelf, catalogue)
     near = [0] * ((NEAR_TO_E4 - NEAR_FROM_E4) // NEAR_STEP_E4)

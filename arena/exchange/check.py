@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 
 from arena.chain.port import Verifier
-from arena.exchange.port import LOG_UNFIT, PEER_LIED, ROW_BYTES_MAX, Count, Tally
+from arena.exchange.port import LOG_UNFIT, PEER_LIED, ROW_BYTES_MAX, Count, LogDigest
 from arena.exchange.tally import counts, extend
 from arena.export.model import LogRow
 from arena.records.body import read_content
@@ -43,7 +43,7 @@ class RowsCheck:
     def __init__(
         self,
         point: Checkpoint,
-        due: Tally,
+        due: LogDigest,
         verify_signature: Verifier,
         start: LogStart,
         counted: Count,

@@ -16,13 +16,13 @@ from itertools import islice
 
 import msgspec
 
-from arena.exchange.held import HeldFolder
+from arena.exchange.held import PeerLogStore
 from arena.exchange.held_model import HeldEntry
 from arena.exchange.limits import ShareRules, Shares
 from arena.exchange.port import Progress, RevealGate
 from arena.exchange.progress import DonePairs
 from arena.exchange.rows import shown_rows
-from arena.exchange.sources import SourceShelf
+from arena.exchange.sources import SubmissionCache
 from arena.export.model import LogRow
 from arena.records.anchors import note_sha256 as sha256_of
 from arena.records.model import SettlementRecord, SignedRecord
@@ -43,14 +43,14 @@ class RaceTerms(msgspec.Struct, frozen=True, kw_only=True):
     guest_sha256: str
 
 
-class Desk:
+class PeerService:
     """Answers of one validator. `caller` is always a hotkey (prefix 42) whose signature was checked."""
 
     def __init__(
         self,
         store: Store,
-        held: HeldFolder,
-        shelf: SourceShelf,
+        held: PeerLogStore,
+        shelf: SubmissionCache,
         *,
         has_permit: Callable[[str], bool],
         gate: Callable[[], RevealGate],

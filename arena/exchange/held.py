@@ -19,7 +19,7 @@ import msgspec
 import zstandard
 
 from arena.exchange.held_model import ENTRY_VERSION, HeldEntry, RowsFile, entry_name
-from arena.exchange.port import HeldLog, Tally
+from arena.exchange.port import HeldLog, LogDigest
 from arena.exchange.whole_files import SCRATCH, sync_folder, write_whole
 from arena.export.model import LogRow
 from arena.export.reading import read_rows
@@ -34,7 +34,7 @@ _ZSTD_LEVEL = 3
 _HASHED_AT_ONCE = 1 << 20
 
 
-class HeldFolder:
+class PeerLogStore:
     """The held logs of one state folder. Implements `arena.exchange.port.HeldLogs`."""
 
     def __init__(self, folder: Path, *, races_kept: int = RACES_KEPT, is_reader: bool = False) -> None:
@@ -98,7 +98,7 @@ class HeldFolder:
         *,
         point: Checkpoint,
         note: str,
-        tally: Tally,
+        tally: LogDigest,
         end: LogStart,
         before: HeldEntry | None = None,
     ) -> HeldLog:
@@ -220,7 +220,7 @@ class HeldFolder:
 
 
 class RowsWriter:
-    """Rows of one pull on their way to disk. Nothing reads them before `HeldFolder.put`."""
+    """Rows of one pull on their way to disk. Nothing reads them before `PeerLogStore.put`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

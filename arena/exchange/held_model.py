@@ -9,7 +9,7 @@ import hashlib
 
 import msgspec
 
-from arena.exchange.port import HeldLog, Tally
+from arena.exchange.port import HeldLog, LogDigest
 from arena.records.log_check import LogStart
 
 ENTRY_VERSION = 1
@@ -34,7 +34,7 @@ class HeldEntry(msgspec.Struct, frozen=True, kw_only=True):
     serial: int
     log: HeldLog
     note: str
-    tally: Tally
+    tally: LogDigest
     end: LogStart
     files: tuple[RowsFile, ...]
 

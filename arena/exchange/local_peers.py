@@ -12,7 +12,7 @@ from contextlib import aclosing, contextmanager
 
 import msgspec
 
-from arena.exchange.desk import Desk
+from arena.exchange.desk import PeerService
 from arena.exchange.port import PEER_AWAY, PEER_REFUSED, Peer, Progress
 from arena.exchange.rows import as_stub
 from arena.export.model import LogRow
@@ -35,7 +35,7 @@ class LocalPeers:
     """The other desks as one validator sees them."""
 
     def __init__(self, caller: str, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        self.desks: dict[str, Desk] = {}
+        self.desks: dict[str, PeerService] = {}
         self.faults: dict[str, PeerFault] = {}
         self._caller, self._sleep = caller, sleep
 
@@ -81,7 +81,7 @@ class LocalPeers:
         with _refusals(peer):
             return await desk.progress(self._caller, race_id)
 
-    async def _reach(self, peer: Peer) -> tuple[Desk, PeerFault]:
+    async def _reach(self, peer: Peer) -> tuple[PeerService, PeerFault]:
         desk, fault = self.desks.get(peer.hotkey), self.faults.get(peer.hotkey, PeerFault())
         if fault.slow_s:
             await self._sleep(fault.slow_s)

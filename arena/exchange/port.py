@@ -60,7 +60,7 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
     rows_sha256: str = ""
 
 
-class Tally(msgspec.Struct, frozen=True, kw_only=True):
+class LogDigest(msgspec.Struct, frozen=True, kw_only=True):
     """Which records of a log count for a race ("": qualifying), as its author says in the note it anchors.
 
     A stub says nothing about what it hides, so without this an author could show a record to some readers and hide it

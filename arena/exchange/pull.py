@@ -18,7 +18,7 @@ import msgspec
 
 from arena.chain.port import Verifier
 from arena.exchange.check import RowsCheck, SeamError
-from arena.exchange.held import HeldFolder, RowsWriter
+from arena.exchange.held import PeerLogStore, RowsWriter
 from arena.exchange.held_model import HeldEntry
 from arena.exchange.port import (
     LOG_REWRITTEN,
@@ -31,7 +31,7 @@ from arena.exchange.port import (
     HeldLog,
     Peer,
     Peers,
-    Tally,
+    LogDigest,
 )
 from arena.exchange.tally import read_tally
 from arena.export.model import LogRow
@@ -82,7 +82,7 @@ class _Claim(msgspec.Struct, frozen=True):
 
     note: str
     point: Checkpoint
-    due: Tally
+    due: LogDigest
 
 
 class _Start(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ class Puller:
     """Pulls into one folder."""
 
     def __init__(
-        self, peers: Peers, held: HeldFolder, verify_signature: Verifier, *, pace: PullPace | None = None
+        self, peers: Peers, held: PeerLogStore, verify_signature: Verifier, *, pace: PullPace | None = None
     ) -> None:
         self._peers, self._held, self._verify = peers, held, verify_signature
         self._pace = pace or PullPace()

@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from arena.api.stream import Places, RowStream
 from arena.chain.port import RequestAuth
-from arena.exchange.desk import Desk
+from arena.exchange.desk import PeerService
 from arena.export.model import LogRow
 from problems.errors import ArenaError
 
@@ -35,7 +35,7 @@ _Seq = Annotated[int, Query(ge=0, le=SEQ_MAX)]
 class Exchange:
     """A desk, and how its callers are told apart."""
 
-    def __init__(self, desk: Desk, auth: RequestAuth, *, streams: int = STREAMS) -> None:
+    def __init__(self, desk: PeerService, auth: RequestAuth, *, streams: int = STREAMS) -> None:
         """`streams` answers of rows run at once."""
         self.desk = desk
         self.places = Places(streams)

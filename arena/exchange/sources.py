@@ -28,7 +28,7 @@ PAUSE_MS, PAUSE_MS_MAX = 30_000, 1_800_000  # before asking again for a commitme
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
-class SourceShelf:
+class SubmissionCache:
     """Signed submissions in a folder, by the commitment that stands on chain for each."""
 
     def __init__(self, folder: Path, *, most: int = SHELF_MAX) -> None:
@@ -87,7 +87,7 @@ class SourceRelay:
     def __init__(
         self,
         peers: Peers,
-        shelf: SourceShelf,
+        shelf: SubmissionCache,
         verify_signature: Verifier,
         deliver: Callable[[SignedSubmission], object],
         *,

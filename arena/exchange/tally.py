@@ -13,7 +13,7 @@ import hashlib
 import re
 
 from arena.chain.port import Signer, Verifier
-from arena.exchange.port import LOG_UNFIT, NOTE_BYTES_MAX, ROW_BYTES_MAX, Count, Tally
+from arena.exchange.port import LOG_UNFIT, NOTE_BYTES_MAX, ROW_BYTES_MAX, Count, LogDigest
 from arena.export.assembly import signed_content
 from arena.records.chain import record_hash, signing_message
 from arena.records.log_check import LogStart
@@ -53,7 +53,7 @@ def extend(count: Count, seq: int, content_sha256: str) -> Count:
     return Count(rows=count.rows + 1, rows_sha256=added)
 
 
-async def take_tally(store: Store, race_id: str, to_seq: int, known: LogStart | None = None) -> Tally:
+async def take_tally(store: Store, race_id: str, to_seq: int, known: LogStart | None = None) -> LogDigest:
     """The tally of our own log up to record `to_seq`, for a race or ("") qualifying.
 
     `known` is a point of the log before the first such record, where the reading of leaves can begin. Raises V2021.
@@ -73,12 +73,12 @@ async def take_tally(store: Store, race_id: str, to_seq: int, known: LogStart | 
             tree.append(signing_message(own, leaf.seq, leaf.prev, leaf.content_sha256))
             head = record_hash(leaf.prev, leaf.content_sha256)
     peaks = tuple(peak.hex() for peak in tree.peaks)
-    return Tally(
+    return LogDigest(
         race_id=race_id, count=count, start=LogStart(validator=own, after_seq=tree.size, head=head, peaks=peaks)
     )  # fmt: skip
 
 
-def add_tally(note: str, tally: Tally, signer: Signer) -> str:
+def add_tally(note: str, tally: LogDigest, signer: Signer) -> str:
     """A signed note with a tally's line: what is to be anchored for a roll. Raises ValueError for a race id with
     other characters than letters, digits, dot, dash and underscore."""
     if not _RACE.fullmatch(tally.race_id):
@@ -90,7 +90,7 @@ def add_tally(note: str, tally: Tally, signer: Signer) -> str:
     return f"{note}— {name} {line}\n"
 
 
-def read_tally(note: str, validator: str, race_id: str, verify_signature: Verifier) -> Tally:
+def read_tally(note: str, validator: str, race_id: str, verify_signature: Verifier) -> LogDigest:
     """The tally of a race in a note whose checkpoint was read. Raises ArenaError U3043 when the note holds none, or
     two, or one that its validator did not sign."""
     text, _, signatures = note.partition("\n\n")
@@ -121,14 +121,14 @@ def _key_id(name: str, validator: str) -> bytes:
     return hashlib.sha256(name.encode() + b"\n" + _KEY_TYPE + validator.encode()).digest()[:_KEY_ID_BYTES]
 
 
-def _statement(tally: Tally) -> bytes:
+def _statement(tally: LogDigest) -> bytes:
     """Rows and start as numbers, hash over the rows, hash of the record before the start, its peaks."""
     numbers = (tally.count.rows, tally.start.after_seq)
     hashes = (tally.count.rows_sha256 or _ZERO, tally.start.head or _ZERO, *tally.start.peaks)
     return b"".join(n.to_bytes(_NUMBER_BYTES, "big") for n in numbers) + bytes.fromhex("".join(hashes))
 
 
-def _stated(statement: bytes, validator: str, race_id: str) -> Tally | None:
+def _stated(statement: bytes, validator: str, race_id: str) -> LogDigest | None:
     """The tally that these bytes state, or None: one tally has one spelling."""
     rows, after_seq = (int.from_bytes(statement[at : at + _NUMBER_BYTES], "big") for at in (0, _NUMBER_BYTES))
     rest = statement[2 * _NUMBER_BYTES :]
@@ -138,11 +138,11 @@ def _stated(statement: bytes, validator: str, race_id: str) -> Tally | None:
     start = LogStart(
         validator=validator, after_seq=after_seq, head=hashes[1] if after_seq else "", peaks=tuple(hashes[2:])
     )
-    tally = Tally(race_id=race_id, count=Count(rows=rows, rows_sha256=hashes[0] if rows else ""), start=start)
+    tally = LogDigest(race_id=race_id, count=Count(rows=rows, rows_sha256=hashes[0] if rows else ""), start=start)
     return tally if _statement(tally) == statement else None
 
 
-def _message(text: str, validator: str, tally: Tally) -> bytes:
+def _message(text: str, validator: str, tally: LogDigest) -> bytes:
     """What the line signs: its domain and race, the statement, and the note's text."""
     name = _key_name(validator, tally.race_id)
     return f"{name}\n{_statement(tally).hex()}\n{text}\n".encode()

@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from arena.export.cursor import Waiting, Walk
-from arena.export.journal import Tally
-from arena.export.looking import Looked
+from arena.export.journal import ShardCounts
+from arena.export.looking import ScannedRow
 from arena.export.model import Cursor, LogRow, Manifest, Trajectory
 from arena.export.reading import VerdictFile
 from arena.export.selection import Selection, race_of, releases_of
@@ -27,14 +27,14 @@ class RowCheck:
         self._manifest, self.verdicts = manifest, verdicts
         self.walk = Walk(manifest.log.start)
         self.waiting = Waiting()
-        self.tally = Tally()
+        self.tally = ShardCounts()
         self._releases: dict[str, ReleaseRecord] = {}
         self.references: dict[int, str] = {}  # record number -> the race it releases, "" for a verdict
         self._secret: set[int] = set()  # whole rows that hold what looks like a credential
         self._used: set[int] = set()  # verdicts among them that count for a trajectory
         self.selection = Selection(manifest.request, {}, manifest.log.start)
 
-    def take_reference(self, looked: Looked) -> None:
+    def take_reference(self, looked: ScannedRow) -> None:
         """A row from outside the range (or a stub's own record) that rows of the range refer to."""
         finding, content = self._sound(looked)
         if content is None or finding.faults or finding.seq > self._manifest.log.last_seq:
@@ -50,7 +50,7 @@ class RowCheck:
         self.references[finding.seq] = content.payload.race_id if isinstance(content.payload, ReleaseRecord) else ""
         self._keep(looked, content)
 
-    def take(self, looked: Looked) -> Finding:
+    def take(self, looked: ScannedRow) -> Finding:
         """The next row of the log; the finding is for `LogCheck`."""
         finding, content = self._sound(looked)
         seq = finding.seq
@@ -128,7 +128,7 @@ class RowCheck:
             return cursor
         return msgspec.structs.replace(cursor, races=tuple(sorted(set(stated))))
 
-    def _sound(self, looked: Looked) -> tuple[Finding, RecordContent | None]:
+    def _sound(self, looked: ScannedRow) -> tuple[Finding, RecordContent | None]:
         """The finding, and the content of a whole row that is as it was signed. Raises ArenaError V2050."""
         if looked.finding is None:
             raise ArenaError("V2050", looked.wrong)
@@ -136,7 +136,7 @@ class RowCheck:
             raise _wrong(looked.finding.seq, looked.wrong)
         return looked.finding, None if looked.content is None else decode_content(looked.content)
 
-    def _keep(self, looked: Looked, content: RecordContent) -> None:
+    def _keep(self, looked: ScannedRow, content: RecordContent) -> None:
         assert looked.finding is not None and looked.content is not None  # `_sound` gave the content
         if looked.is_secret:
             self._secret.add(looked.finding.seq)

@@ -20,7 +20,7 @@ _COUNT_MAX = 2**53 - 1  # of a canonical integer; sums of hostile counts must st
 AXES = ("title", "price", "service", "sku", "attribute")
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class TrajectoryFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One trajectory's facts."""
 
     # where it stands
@@ -107,13 +107,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     unjudged_code: str
 
 
-def facts_of(trajectory: Trajectory, conversation: Conversation) -> Facts:
+def facts_of(trajectory: Trajectory, conversation: Conversation) -> TrajectoryFacts:
     """The facts of a trajectory, whose conversation was made already."""
     evaluation, body = trajectory.evaluation, trajectory.body
     subject, context, conditions = evaluation.subject, evaluation.context, evaluation.conditions
     totals = evaluation.totals
     judged = trajectory.verdict if isinstance(trajectory.verdict, Verdict) else None
-    facts = Facts(
+    facts = TrajectoryFacts(
         validator=trajectory.validator,
         seq=trajectory.seq,
         content_sha256=trajectory.content_sha256,

@@ -39,7 +39,7 @@ class Outgoing(msgspec.Struct, frozen=True):
     spans: Spans | None = None
 
 
-class _Facts(msgspec.Struct, frozen=True, array_like=True):
+class _PackedRow(msgspec.Struct, frozen=True, array_like=True):
     """A trajectory but for what its line says."""
 
     validator: str
@@ -55,7 +55,7 @@ class _Facts(msgspec.Struct, frozen=True, array_like=True):
 class _Packed(msgspec.Struct, frozen=True, array_like=True):
     line: bytes
     spans: Spans | None
-    facts: _Facts | None
+    facts: _PackedRow | None
     whole: Trajectory | None
     is_scrubbed: bool
 
@@ -81,7 +81,7 @@ def _packed(row: Outgoing) -> _Packed:
     trajectory = row.trajectory
     if trajectory is None or row.spans is None or row.is_scrubbed:
         return _Packed(row.line, row.spans, None, trajectory, row.is_scrubbed)
-    facts = _Facts(*(getattr(trajectory, name) for name in _Facts.__struct_fields__))
+    facts = _PackedRow(*(getattr(trajectory, name) for name in _PackedRow.__struct_fields__))
     return _Packed(row.line, row.spans, facts, None, row.is_scrubbed)
 
 

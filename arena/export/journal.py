@@ -25,7 +25,7 @@ from problems.errors import ArenaError
 JOURNAL = "export.journal"
 
 
-class Tally(msgspec.Struct):
+class ShardCounts(msgspec.Struct):
     """What the rows so far come to."""
 
     records: dict[str, int] = {}
@@ -66,7 +66,7 @@ class Journal(msgspec.Struct):
     here: Cursor  # behind the last finished shard
     shards: int = 0  # finished
     waiting: Waiting = msgspec.field(default_factory=Waiting)
-    tally: Tally = msgspec.field(default_factory=Tally)
+    tally: ShardCounts = msgspec.field(default_factory=ShardCounts)
     files: list[ShardFile] = []
 
 

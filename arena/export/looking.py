@@ -33,7 +33,7 @@ _ENCODER = msgspec.msgpack.Encoder()
 _LINES = msgspec.msgpack.Decoder(list[bytes])
 
 
-class Looked(msgspec.Struct, frozen=True, array_like=True):
+class ScannedRow(msgspec.Struct, frozen=True, array_like=True):
     """What one line is by itself. `wrong`: why no export may hold it; `finding` is None where it can't be read at all.
 
     `content` is the record's bytes where it is whole and sound. `is_secret`: it, or its body, holds what looks like a
@@ -47,39 +47,39 @@ class Looked(msgspec.Struct, frozen=True, array_like=True):
     is_secret: bool = False
 
 
-_LOOKED = msgspec.msgpack.Decoder(list[Looked])
-Looking = Callable[[Iterable[bytes]], Iterator[Looked]]
+_LOOKED = msgspec.msgpack.Decoder(list[ScannedRow])
+Looking = Callable[[Iterable[bytes]], Iterator[ScannedRow]]
 
 
-def look(line: bytes, verify_signature: Verifier) -> Looked:
+def look(line: bytes, verify_signature: Verifier) -> ScannedRow:
     """One line of `log/` or of the references, without its end."""
     try:
         row = read_row(line)
     except ArenaError as error:
-        return Looked(error.failure.detail)
+        return ScannedRow(error.failure.detail)
     return look_at(row, verify_signature)
 
 
-def look_at(row: LogRow, verify_signature: Verifier) -> Looked:
+def look_at(row: LogRow, verify_signature: Verifier) -> ScannedRow:
     """One row."""
     raw = None if row.content is None else bytes(row.content)
     body = None if row.body is None else bytes(row.body)
     entry = Entry(row.validator, row.seq, row.prev, row.content_sha256, row.signature, raw, body)
     finding = inspect(entry, verify_signature)
     if (raw is None) == (row.withheld is None) or (raw is None and body is not None):
-        return Looked("a row is whole, or a stub with its reason", finding, row.withheld)
+        return ScannedRow("a row is whole, or a stub with its reason", finding, row.withheld)
     if raw is None or finding.faults:
-        return Looked("", finding, row.withheld)
+        return ScannedRow("", finding, row.withheld)
     if finding.facts is None or finding.unread:
-        return Looked("it is whole and of a version this release does not read", finding)
+        return ScannedRow("it is whole and of a version this release does not read", finding)
     content = decode_content(raw)
     if (body is not None) != isinstance(content.payload, EvaluationRecord):
-        return Looked("an evaluation, and nothing else, has a body", finding)
+        return ScannedRow("an evaluation, and nothing else, has a body", finding)
     if not _are_canonical(raw, content, body):
-        return Looked("its bytes are not canonical", finding)
+        return ScannedRow("its bytes are not canonical", finding)
     is_release = isinstance(content.payload, ReleaseRecord)
     is_secret = not is_release and (holds_secret(raw) or (body is not None and holds_secret(body)))
-    return Looked("", finding, None, raw, is_secret)
+    return ScannedRow("", finding, None, raw, is_secret)
 
 
 @contextlib.contextmanager
@@ -106,7 +106,7 @@ def look_packed(verify_signature: Verifier, packed: bytes) -> bytes:
 
 def _look_apart(
     lines: Iterable[bytes], pool: ProcessPoolExecutor, depth: int, verify_signature: Verifier
-) -> Iterator[Looked]:
+) -> Iterator[ScannedRow]:
     running: deque[Future[bytes]] = deque()
     try:
         for batch in _batches(lines):

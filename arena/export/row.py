@@ -10,7 +10,7 @@ import functools
 import msgspec
 
 from arena.export.conversation import ChatMessage, Conversation, converse
-from arena.export.facts import Facts, facts_of, opinions_of
+from arena.export.facts import TrajectoryFacts, facts_of, opinions_of
 from arena.export.model import Trajectory
 from harness.tools.registry import PROFILES, profile_schemas
 from judge.verdict import Opinion
@@ -22,7 +22,7 @@ UNKNOWN_TOOLS = "[]"
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """What a format writes of one trajectory. `tools` is an OpenAI `tools` array, JSON text."""
 
-    facts: Facts
+    facts: TrajectoryFacts
     conversation: Conversation
     tools: str
     opinions: tuple[Opinion, ...]

@@ -18,7 +18,7 @@ from arena.chain.port import Verifier
 from arena.export.checks import RowCheck
 from arena.export.cursor import Walk
 from arena.export.exporter import REFERENCES
-from arena.export.looking import Looked, Looking, open_looking
+from arena.export.looking import ScannedRow, Looking, open_looking
 from arena.export.manifest import CHECKSUM, MANIFEST, SIGNATURE, read_manifest, signer_of
 from arena.export.model import Manifest
 from arena.export.reading import VerdictFile, read_lines
@@ -191,7 +191,7 @@ class _Rows:
                 again = Rederivation(self._folder, made, self._manifest, rows, sink)
                 return again.run(self._shards, lambda done: self._tell(taken + done))
 
-    def _looked(self, path: str, looking: Looking) -> Iterator[Looked]:
+    def _looked(self, path: str, looking: Looking) -> Iterator[ScannedRow]:
         """The lines of a file, looked at. One that is no row is named by its number."""
         for number, looked in enumerate(looking(read_lines(self._folder / path)), 1):
             if looked.finding is None:

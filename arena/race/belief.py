@@ -20,14 +20,14 @@ Pair = tuple[str, str]  # (agent version id, problem id)
 RACES_REMEMBERED = 30
 
 
-class Words(msgspec.Struct, frozen=True, kw_only=True):
+class ProgressClaims(msgspec.Struct, frozen=True, kw_only=True):
     """Validators that said in a race that pairs are done: whose log held them all, and whose did not. Both sorted."""
 
     kept: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
 
 
-def compare_words(said: Mapping[str, Iterable[Pair]], inputs: SettlementInputs) -> Words:
+def compare_words(said: Mapping[str, Iterable[Pair]], inputs: SettlementInputs) -> ProgressClaims:
     """What each validator said it did, against the results of its own that the settlement's records hold.
 
     One that said nothing is in neither list; what comes after the anchors counts for nobody, so what was `said` must
@@ -37,10 +37,10 @@ def compare_words(said: Mapping[str, Iterable[Pair]], inputs: SettlementInputs) 
     told = {validator: frozenset(pairs) for validator, pairs in said.items()}
     kept = {validator for validator, pairs in told.items() if pairs and pairs <= given.get(validator, frozenset())}
     broken = {validator for validator, pairs in told.items() if pairs and validator not in kept}
-    return Words(kept=tuple(sorted(kept)), broken=tuple(sorted(broken)))
+    return ProgressClaims(kept=tuple(sorted(kept)), broken=tuple(sorted(broken)))
 
 
-def believed(earlier: Iterable[Words]) -> frozenset[str]:
+def believed(earlier: Iterable[ProgressClaims]) -> frozenset[str]:
     """Who is believed now, given what came of the races before, oldest first."""
     remembered = list(earlier)[-RACES_REMEMBERED:]
     kept = frozenset(validator for words in remembered for validator in words.kept)

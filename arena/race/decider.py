@@ -34,7 +34,7 @@ from arena.race.events import (
     EnqueueItems,
     EnqueueStandIns,
     Event,
-    Facts,
+    RaceObservation,
     FetchBeacon,
     FixField,
     ProblemsDrawn,
@@ -67,14 +67,14 @@ class _Race(msgspec.Struct, frozen=True):
     agree on what, None where there is only one."""
 
     state: RaceState
-    facts: Facts
+    facts: RaceObservation
     opened: RaceOpened
     closed: RaceClosed
     beacon: BeaconRound | None
     plan: Timeline | None
 
 
-def decide(state: RaceState, facts: Facts) -> Due:
+def decide(state: RaceState, facts: RaceObservation) -> Due:
     """What is due now: events to append as they are, effects to carry out. Empty: wait.
 
     At most one event comes back, and it is last; append it, apply it and ask again.
@@ -219,7 +219,7 @@ def _why_nothing_more(race: _Race) -> str:
     return _why_undrawn(facts) if is_answered and facts.now_ms >= race.opened.closes_ms + rules.beacon_grace_ms else ""
 
 
-def _why_undrawn(facts: Facts) -> str:
+def _why_undrawn(facts: RaceObservation) -> str:
     return f"the batch did not open ({facts.batch_failure})" if facts.batch_failure else NO_BEACON
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from arena.chain.port import BeaconRound, Commitment, Metagraph
 from arena.policy import Policy
-from arena.race.belief import Words
+from arena.race.belief import ProgressClaims
 from arena.race.model import Batch, Candidate, Top
 from arena.race.roll import AnchoredLog
 from arena.race.timeline import Moment, Roll
@@ -103,7 +103,7 @@ class SettlementProposed(msgspec.Struct, frozen=True, kw_only=True, tag="propose
     """
 
     settlement: SettlementRecord
-    words: Words = Words()
+    words: ProgressClaims = ProgressClaims()
 
 
 class RaceSettled(msgspec.Struct, frozen=True, kw_only=True, tag="settled", tag_field="event"):
@@ -154,7 +154,7 @@ class FixField(msgspec.Struct, frozen=True, kw_only=True, tag="fix_field", tag_f
 
 
 class FetchBeacon(msgspec.Struct, frozen=True, kw_only=True, tag="fetch_beacon", tag_field="effect"):
-    """Fetch and verify the round; hand it in as `Facts.beacon` at the next turn. Appends nothing."""
+    """Fetch and verify the round; hand it in as `RaceObservation.beacon` at the next turn. Appends nothing."""
 
     network: str
     round: int
@@ -204,7 +204,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, tag="commit", tag_field=
 
 
 class PullLogs(msgspec.Struct, frozen=True, kw_only=True, tag="pull_logs", tag_field="effect"):
-    """Ask the other validators for these logs; what is held then stands in `Facts.held`. Appends nothing."""
+    """Ask the other validators for these logs; what is held then stands in `RaceObservation.held`. Appends nothing."""
 
     roll: Roll
     logs: tuple[AnchoredLog, ...]
@@ -241,7 +241,7 @@ Effect = (
 )
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class RaceObservation(msgspec.Struct, frozen=True, kw_only=True):
     """What the driver sees at one moment.
 
     `closing_block` is the last block not later than the close, None while it is not known; one validator alone may take

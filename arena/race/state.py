@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from arena.policy import Policy
-from arena.race.belief import Words
+from arena.race.belief import ProgressClaims
 from arena.race.events import (
     BatchReleased,
     ChainRead,
@@ -64,7 +64,7 @@ class RaceState(msgspec.Struct, frozen=True, kw_only=True):
     reads: tuple[ChainRead, ...] = ()  # a race that several validators share: what the chain held, moment by moment
     committed: tuple[Committed, ...] = ()  # what this validator said on chain, moment by moment
     proposed: SettlementRecord | None = None  # this validator's own settlement, before it is known who settled alike
-    words: Words = Words()  # whose log held what it said was done
+    words: ProgressClaims = ProgressClaims()  # whose log held what it said was done
     is_adopted: bool = False
     adopted_history: tuple[SettlementRecord, ...] = ()
 

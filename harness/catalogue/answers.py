@@ -37,7 +37,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
 
 
-class Shelf(msgspec.Struct, frozen=True, kw_only=True):
+class ServedCatalogue(msgspec.Struct, frozen=True, kw_only=True):
     """What is served: a catalogue, and its whole documents by id."""
 
     catalogue: Catalogue
@@ -52,7 +52,7 @@ class RefusedRequestError(Exception):
         self.status, self.parameter = status, parameter
 
 
-def answer(shelf: Shelf, method: str, path: str, query_string: bytes) -> Answer:
+def answer(shelf: ServedCatalogue, method: str, path: str, query_string: bytes) -> Answer:
     """The response to one request. Never raises for what a client sent.
 
     400, 404, 405 and 414 are the client's; 500 stands where the reference fails too, and for an index that cannot be
@@ -104,18 +104,18 @@ def _requote(text: str) -> str:
 # -- endpoints
 
 
-def _index(shelf: Shelf, given: Parameters) -> object:
+def _index(shelf: ServedCatalogue, given: Parameters) -> object:
     return {
         "/find_product": "q,page,shop_id,price,sort,service",
         "/view_product_information": "product_ids",
     }
 
 
-def _health(shelf: Shelf, given: Parameters) -> object:
+def _health(shelf: ServedCatalogue, given: Parameters) -> object:
     return {"status": "healthy", "service": "search-server"}
 
 
-def _find_product(shelf: Shelf, given: Parameters) -> object:
+def _find_product(shelf: ServedCatalogue, given: Parameters) -> object:
     request = SearchRequest(q=given.get("q"), page=given.get("page"), **{k: given.get(k) for k in _FILTERS})
     _refuse_what_the_reference_fails_on(request)
     return [_found(product) for product in shelf.catalogue.search(request)]
@@ -152,7 +152,7 @@ def _found(product: Product) -> dict[str, object]:
     }
 
 
-def _view_product_information(shelf: Shelf, given: Parameters) -> object:
+def _view_product_information(shelf: ServedCatalogue, given: Parameters) -> object:
     ids = given.get("product_ids")
     if ids is None:
         raise RefusedRequestError(500, "`product_ids` is missing", "product_ids")
@@ -169,7 +169,7 @@ def _view_product_information(shelf: Shelf, given: Parameters) -> object:
     ]
 
 
-def _get_product_raw(shelf: Shelf, given: Parameters) -> object:
+def _get_product_raw(shelf: ServedCatalogue, given: Parameters) -> object:
     documents = map(shelf.raw, _split_ids(given.get("product_ids", "")))
     return [document for document in documents if document is not None]
 
@@ -183,7 +183,7 @@ def _split_ids(text: str) -> list[str]:
     return ids
 
 
-_ENDPOINTS: dict[str, Callable[[Shelf, Parameters], object]] = {
+_ENDPOINTS: dict[str, Callable[[ServedCatalogue, Parameters], object]] = {
     "/": _index,
     "/health": _health,
     "/find_product": _find_product,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harness.catalogue.answers import METHODS, Shelf, answer
+from harness.catalogue.answers import METHODS, ServedCatalogue, answer
 from harness.catalogue.engines import open_engine
 from harness.catalogue.lucene import read_lucene_manifest, require_packages
 from harness.catalogue.port import Catalogue, SearchRequest
@@ -36,15 +36,15 @@ _HEALTH_TIMEOUT_S = 10  # a worker that has not answered its supervisor for so l
 _ALLOW = ", ".join(METHODS).encode()
 
 
-def open_shelf(path: Path, engine: str = "auto") -> Shelf:
+def open_shelf(path: Path, engine: str = "auto") -> ServedCatalogue:
     """The catalogue at `path` and its whole documents. Raises ArenaError as `open_engine` does.
 
     Over a Lucene index a whole document has the fields of a `Product` and no others.
     """
     catalogue = open_engine(engine, path)
     if engine == "lucene":
-        return Shelf(catalogue=catalogue, raw=functools.partial(_as_document, catalogue))
-    return Shelf(catalogue=catalogue, raw=StoredDocuments(path).document)
+        return ServedCatalogue(catalogue=catalogue, raw=functools.partial(_as_document, catalogue))
+    return ServedCatalogue(catalogue=catalogue, raw=StoredDocuments(path).document)
 
 
 def _as_document(catalogue: Catalogue, product_id: str) -> dict[str, object] | None:
@@ -55,9 +55,9 @@ def _as_document(catalogue: Catalogue, product_id: str) -> dict[str, object] | N
 class SearchApplication:
     """The ASGI application. It opens its shelf when it starts, so that it can be sent to a worker process before."""
 
-    def __init__(self, open_it: Callable[[], Shelf]) -> None:
+    def __init__(self, open_it: Callable[[], ServedCatalogue]) -> None:
         self._open = open_it
-        self._shelf: Shelf | None = None
+        self._shelf: ServedCatalogue | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One request, or the life of the process."""

@@ -35,7 +35,7 @@ _AT_ONCE = frozenset({_NO_ENDPOINT, MALFORMED})  # what another attempt within o
 _ROUNDS = 2  # the second one is for a request that failed in an outage that has just ended
 
 
-class Course:
+class Failover:
     """The way of one request. `is_last`: no later attempt at this episode can give a second opinion."""
 
     def __init__(

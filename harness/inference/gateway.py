@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from harness.errors import reading_guest_bytes
-from harness.inference.course import Course
+from harness.inference.course import Failover
 from harness.inference.journal import MemoryJournal
 from harness.inference.ledger import Ledger, LedgerEntry
 from harness.inference.port import (
@@ -104,7 +104,7 @@ class Gateway:
         if owed and self._replies + owed >= self._limits.steps:
             raise EndingRefusalError(_DIVERGED, "a restart leaves out what was answered before", "diverged")
         started_ms = self._clock_ms()
-        course = Course(request, self._upstreams, self._rules, self._sleep, is_last=self._is_last)
+        course = Failover(request, self._upstreams, self._rules, self._sleep, is_last=self._is_last)
         try:
             reply = course.run(self._journal.models())
         except ArenaError as error:
@@ -134,7 +134,7 @@ class Gateway:
     def _enter(
         self,
         request: RebuiltRequest,
-        course: Course | None = None,
+        course: Failover | None = None,
         latency_ms: int = 0,
         *,
         reply: ModelReply | None = None,

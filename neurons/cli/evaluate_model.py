@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from training.examination import Plan, RunJobs
     from training.model import ChatCodec, Sampler
     from training.statistics import Estimate
-    from training.workbench import Workbench
+    from training.workbench import RunContext
 
 app = typer.Typer(help="Evaluate models.", no_args_is_help=True)
 
@@ -188,7 +188,7 @@ class _Opening(NamedTuple):
     is_quiet: bool
 
     @contextlib.contextmanager
-    def open(self) -> Iterator[Workbench]:
+    def open(self) -> Iterator[RunContext]:
         from neurons.cli.progress import show_progress
 
         with contextlib.nullcontext() if self.is_quiet else show_progress() as progress:
@@ -240,7 +240,7 @@ def _require_same_sampler(file: EpisodeFile, place: Path, version: str) -> None:
 
 
 @contextlib.contextmanager
-def _open_subject(subject: _Subject, plan: Plan, problems: list[Problem], bench: Workbench) -> Iterator[_Examined]:
+def _open_subject(subject: _Subject, plan: Plan, problems: list[Problem], bench: RunContext) -> Iterator[_Examined]:
     """Who is examined. Raises GuardStopError for a run that learnt from the set, ArenaError U3001 for a server without
     the model that is named."""
     from training.examination import by_endpoint, by_tokens

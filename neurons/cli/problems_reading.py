@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from problems.model import Problem
     from problems.product import Product
     from problems.product_classes import ProductClasses
-    from problems.shelf import Shelf
+    from problems.shelf import TitleIndex
     from problems.titles import AcceptedTitles, TitleMatcher
 
 ProblemFile = Annotated[
@@ -81,11 +81,11 @@ def read_products(documents: Path | None, catalogue: Path | None) -> Iterator[Pr
         raise typer.BadParameter("give either --documents or --catalogue")
 
 
-def read_shelf(documents: Path | None, catalogue: Path | None) -> Shelf:
+def read_shelf(documents: Path | None, catalogue: Path | None) -> TitleIndex:
     """The products with the index that synthesis and ambiguity look things up in."""
-    from problems.shelf import Shelf
+    from problems.shelf import TitleIndex
 
-    return Shelf(read_products(documents, catalogue))
+    return TitleIndex(read_products(documents, catalogue))
 
 
 def read_classes(documents: Path | None, catalogue: Path | None) -> ProductClasses:

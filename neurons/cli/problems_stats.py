@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from problems.difficulty import Difficulty
     from problems.distributions import BucketShape, SetShape, Spread
     from problems.model import Problem
-    from problems.shelf import Shelf
+    from problems.shelf import TitleIndex
 
 PICTURES = (".png", ".svg")
 _WIDTH_MOST = 400  # characters: a row is one line, also where the output's width is unknown
@@ -153,7 +153,7 @@ def _show_table(names: Sequence[str], rows: Sequence[Row]) -> None:
     typer.echo("ranges: median (5th to 95th percentile)")
 
 
-def _measure(problems: Sequence[Problem], shelf: Shelf) -> list[Difficulty]:
+def _measure(problems: Sequence[Problem], shelf: TitleIndex) -> list[Difficulty]:
     """The difficulty of the problems whose answers are in the catalogue; of others it would say nothing."""
     from problems.difficulty import measure_difficulty
 

@@ -62,9 +62,9 @@ def titles(
         made = _embedded(problems, products, name, embeddings, model, api_key, vectors or out.parent / "vectors")
     else:
         from arena.bank.title_release import build_lexical
-        from problems.shelf import Shelf
+        from problems.shelf import TitleIndex
 
-        made = build_lexical(problems, Shelf(products), name)
+        made = build_lexical(problems, TitleIndex(products), name)
     write_private(out, encode_accepted(made.titles))
     typer.echo(json_line({"path": str(out), "report": made.report}) if as_json else _text(out, made.report))
 

@@ -141,12 +141,12 @@ async def _read(
 
 def _held(state_dir: Path | None) -> HeldLogs | None:
     """The logs a node pulled from others, where it has any."""
-    from arena.exchange.held import HeldFolder
+    from arena.exchange.held import PeerLogStore
     from arena.store.location import default_state_dir
     from neurons.wiring import held_path
 
     folder = held_path(state_dir or default_state_dir())
-    return HeldFolder(folder, is_reader=True) if folder.exists() else None
+    return PeerLogStore(folder, is_reader=True) if folder.exists() else None
 
 
 def _of_race(settlements: list[SettlementRecord], race: str) -> SettlementRecord:

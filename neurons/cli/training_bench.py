@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from problems.model import Problem
     from problems.partition import OpenPartition
     from training.recipe import Recipe
-    from training.workbench import Workbench
+    from training.workbench import RunContext
 
 SCRIPTED = "scripted"
 TIMEOUT_MS = 120_000
@@ -43,7 +43,7 @@ def open_bench(
     tool_profile: str = "",
     prompt: str | None = None,
     progress: Callable[[str, int, int], None] | None = None,
-) -> Workbench:
+) -> RunContext:
     """The workbench over the settings' catalogue, titles and policy.
 
     `partition` is the bank's private file, or with `bank` (its hotkey) the public one, which tells no problem's pool.
@@ -57,7 +57,7 @@ def open_bench(
     from harness.catalogue.engine import open_catalogue
     from neurons import wiring
     from training.agents import distilled_source
-    from training.workbench import Workbench
+    from training.workbench import RunContext
 
     wiring.prepare_catalogue(settings)
     policy = wiring.policy_of(settings)
@@ -68,7 +68,7 @@ def open_bench(
     except (msgspec.ValidationError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
     opened, partition_sha256 = _open_partition(partition, bank)
-    return Workbench(
+    return RunContext(
         policy=policy,
         catalogue=open_catalogue(wiring.catalogue_path(settings)),
         titles=wiring.open_released_titles(settings),

@@ -22,7 +22,7 @@ from arena.race.events import (
     Effect,
     EnqueueItems,
     Event,
-    Facts,
+    RaceObservation,
     FieldFixed,
     FixField,
     ItemsEnqueued,
@@ -140,9 +140,9 @@ class Member:
             if self.state.events == before:
                 return
 
-    def facts(self) -> Facts:
+    def facts(self) -> RaceObservation:
         now_ms = self.network.now_ms
-        return Facts(
+        return RaceObservation(
             now_ms=now_ms,
             validator=self.hotkey,
             finalized_block=self.network.block - FINAL_BLOCKS,

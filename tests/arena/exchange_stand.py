@@ -12,15 +12,15 @@ import msgspec
 from arena.api.server import ExchangeServer
 from arena.chain.auth import HttpAuth
 from arena.chain.keys import generate_signer, verify
-from arena.exchange.desk import Desk, RaceTerms
-from arena.exchange.held import HeldFolder
+from arena.exchange.desk import PeerService, RaceTerms
+from arena.exchange.held import PeerLogStore
 from arena.exchange.http_peers import HttpPeers
 from arena.exchange.limits import ShareRules
 from arena.exchange.local_peers import LocalPeers
 from arena.exchange.port import Peer, Peers, Reveal, RevealGate
 from arena.exchange.pull import Puller, PullPace, Wanted
 from arena.exchange.routes import Exchange
-from arena.exchange.sources import SourceShelf
+from arena.exchange.sources import SubmissionCache
 from arena.exchange.tally import add_tally, take_tally
 from arena.records.anchors import note_sha256
 from arena.records.chain import signing_message
@@ -58,15 +58,15 @@ class Node:
         self.permits, self.reveals, self.races = permits, [], {RACE}
         self.settlements: dict[str, SettlementRecord] = {}
         self.folder = folder / self.hotkey
-        self.held = HeldFolder(self.folder / "held", **options)
-        self.shelf = SourceShelf(self.folder / "sources")
+        self.held = PeerLogStore(self.folder / "held", **options)
+        self.shelf = SubmissionCache(self.folder / "sources")
         self.rules = ShareRules()
         self.desk = self.make_desk()
         self.auth = HttpAuth(self.signer, time.time_ns)
         permits.add(self.hotkey)
 
-    def make_desk(self, rules: ShareRules | None = None) -> Desk:
-        return Desk(
+    def make_desk(self, rules: ShareRules | None = None) -> PeerService:
+        return PeerService(
             self.store,
             self.held,
             self.shelf,

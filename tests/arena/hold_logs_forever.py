@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from arena.exchange.held import HeldFolder
-from arena.exchange.port import Count, Tally
+from arena.exchange.held import PeerLogStore
+from arena.exchange.port import Count, LogDigest
 from arena.export.model import LogRow
 from arena.records.checkpoint import Checkpoint
 from arena.records.log_check import LogStart
@@ -30,7 +30,7 @@ def row(race_id: str, seq: int) -> LogRow:
     )
 
 
-def hold(held: HeldFolder, race_id: str) -> None:
+def hold(held: PeerLogStore, race_id: str) -> None:
     """Hold one log of ROWS rows."""
     writer = held.writer()
     for first in range(1, ROWS, 10):
@@ -39,13 +39,13 @@ def hold(held: HeldFolder, race_id: str) -> None:
         writer,
         point=Checkpoint(validator=VALIDATOR, size=ROWS, root="33" * 32),
         note=f"note of {race_id}",
-        tally=Tally(race_id=race_id, count=Count(rows=ROWS), start=LogStart(validator=VALIDATOR)),
+        tally=LogDigest(race_id=race_id, count=Count(rows=ROWS), start=LogStart(validator=VALIDATOR)),
         end=LogStart(validator=VALIDATOR, after_seq=ROWS, head="44" * 32, peaks=("55" * 32, "66" * 32)),
     )
 
 
 if __name__ == "__main__":
-    folder = HeldFolder(Path(sys.argv[1]), races_kept=5)
+    folder = PeerLogStore(Path(sys.argv[1]), races_kept=5)
     for number in itertools.count():
         hold(folder, f"{sys.argv[2]}-{number}")
         print(f"{sys.argv[2]}-{number}", flush=True)

@@ -19,7 +19,7 @@ from arena.race.events import (
     BatchReleased,
     ChainRead,
     Event,
-    Facts,
+    RaceObservation,
     FieldFixed,
     FixField,
     ItemsEnqueued,
@@ -123,7 +123,7 @@ def trace_shared(seed: int) -> Iterator[str]:
         heard.append(f"{member.hotkey} {msgspec.json.encode(effect).decode()}")
         return answer(member, effect)
 
-    def facts(member: Member) -> Facts:
+    def facts(member: Member) -> RaceObservation:
         made, dice = given(member), random.Random(f"{seed} {member.hotkey} {member.network.now_ms}")
         return replace(
             made,

@@ -9,7 +9,7 @@ from arena.race.events import (
     Effect,
     EnqueueItems,
     Event,
-    Facts,
+    RaceObservation,
     FetchBeacon,
     FieldFixed,
     FixField,
@@ -64,8 +64,8 @@ class World:
     def state(self) -> RaceState:
         return replay(RACE, self.stream)
 
-    def facts(self) -> Facts:
-        return Facts(
+    def facts(self) -> RaceObservation:
+        return RaceObservation(
             now_ms=self.now_ms,
             validator="val-a",
             finalized_block=self.block - self.lag,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from problems.model import Problem
 from problems.product import Product
-from problems.shelf import Shelf
+from problems.shelf import TitleIndex
 
 KINDS = ("query to ids", "query to titles", "hash to titles", "words to titles", "nearest query", "all that would do")
 
@@ -97,7 +97,7 @@ def agent_main(problem):
 """
 
 
-def table_agent(kind: str, rows: Sequence[Problem], shelf: Shelf, honest: str) -> str:
+def table_agent(kind: str, rows: Sequence[Problem], shelf: TitleIndex, honest: str) -> str:
     """The source of an agent of that kind with a table of `rows`, over the source `honest`. No rows: an empty table."""
     table = {key: _entry(kind, one, shelf) for one in rows for key in _keys(kind, one)}
     packed = base64.b85encode(zlib.compress(json.dumps(table).encode())).decode()
@@ -116,7 +116,7 @@ def _keys(kind: str, problem: Problem) -> Iterable[str]:
     }.get(kind, [problem.problem_id, problem.query])
 
 
-def _entry(kind: str, problem: Problem, shelf: Shelf) -> list[list[tuple[str, str]]]:
+def _entry(kind: str, problem: Problem, shelf: TitleIndex) -> list[list[tuple[str, str]]]:
     """Per item the answer, or everything that would satisfy the item without one of its constraints."""
     entry = []
     for item in problem.rewards:

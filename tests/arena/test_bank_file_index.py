@@ -11,7 +11,7 @@ import pytest
 from arena.bank.file_index import INDEX_FILE, FileIndex, Held
 from arena.bank.stock import BatchStock
 from problems.errors import ArenaError
-from problems.shelf import Shelf
+from problems.shelf import TitleIndex
 from problems.synthesis import ProblemMaker
 from tests.problems.stand import make_catalogue
 
@@ -92,7 +92,7 @@ def test_the_index_names_answers_and_is_its_owners_alone(desk):
 
 
 def test_a_stock_that_starts_again_reads_no_earlier_batch_and_repeats_no_answer(tmp_path):
-    maker = ProblemMaker(Shelf(make_catalogue(300)))
+    maker = ProblemMaker(TitleIndex(make_catalogue(300)))
     seen: list[frozenset[str]] = []
 
     def replenish(earlier: frozenset[str]):

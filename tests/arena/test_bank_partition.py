@@ -33,12 +33,12 @@ from arena.records.model import ReleaseRecord
 from problems.errors import ArenaError
 from problems.manifest import check_extends
 from problems.partition import freeze
-from problems.shelf import Shelf
+from problems.shelf import TitleIndex
 from problems.synthesis import ProblemMaker
 from tests.problems.stand import make_catalogue
 
 OPERATOR, STRANGER = keypair_signer("//Operator"), keypair_signer("//Stranger")
-MAKER = ProblemMaker(Shelf(make_catalogue(600)))
+MAKER = ProblemMaker(TitleIndex(make_catalogue(600)))
 SUITE, FROZEN, FRESH = (MAKER.make(seed=n, counts={"product": 8, "shop": 4, "voucher": 4}) for n in (1, 2, 3))
 KEY = bytes(range(32))
 ONE_EACH = {"product": 1, "shop": 1, "voucher": 1}

@@ -25,7 +25,7 @@ from arena.policies import PAPER
 from arena.race.schedule import coming_closes_ms
 from problems.errors import ArenaError
 from problems.model import Problem
-from problems.shelf import Shelf
+from problems.shelf import TitleIndex
 from problems.shipped_suites import accept_lexically
 from problems.synthesis import synthesize
 from problems.titles import AcceptedTitles
@@ -200,7 +200,7 @@ def test_where_a_partition_is_required_a_batch_without_one_serves_no_race(tmp_pa
 
 def test_where_titles_are_required_a_batch_without_them_serves_no_race(tmp_path):
     folder = tmp_path / "bank"
-    titles = accept_lexically(SETS[1], Shelf(CATALOGUE), "test")
+    titles = accept_lexically(SETS[1], TitleIndex(CATALOGUE), "test")
     put(folder, "bare", SETS[0], 101)
     put(folder, "titled", SETS[1], 102, titles=titles)
     bank = SealedStock(folder, OPERATOR.hotkey, verify, TIMELOCK, BEACON, are_titles_required=True)

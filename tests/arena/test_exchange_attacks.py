@@ -13,7 +13,7 @@ import pytest
 
 from arena.chain.keys import generate_signer, verify
 from arena.exchange.local_peers import LocalPeers, PeerFault
-from arena.exchange.port import ROW_BYTES_MAX, Count, Peer, Tally
+from arena.exchange.port import ROW_BYTES_MAX, Count, Peer, LogDigest
 from arena.exchange.pull import Pulled, PullPace, Wanted
 from arena.exchange.tally import add_tally, extend, read_tally
 from arena.export.model import LogRow
@@ -285,7 +285,7 @@ class Handmade:
             )
             tree.append(leaf)
             head, count = record_hash(head, sha256), extend(count, seq, sha256)
-        tally = Tally(race_id=race_id, count=count, start=LogStart(validator=self.signer.hotkey))
+        tally = LogDigest(race_id=race_id, count=count, start=LogStart(validator=self.signer.hotkey))
         self._note = add_tally(
             sign_checkpoint(checkpoint_of(self.signer.hotkey, tree), self.signer), tally, self.signer
         )

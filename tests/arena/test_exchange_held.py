@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from arena.exchange.held import HeldFolder
+from arena.exchange.held import PeerLogStore
 from problems.errors import ArenaError
 from tests.arena.hold_logs_forever import ROWS, VALIDATOR, hold
 
 SCRIPT = Path(__file__).with_name("hold_logs_forever.py")
 
 
-def whole(held: HeldFolder, race_id: str) -> bool:
+def whole(held: PeerLogStore, race_id: str) -> bool:
     return [row.seq for row in held.rows(race_id, VALIDATOR)] == list(range(1, ROWS + 1))
 
 
-def races(held: HeldFolder) -> list[str]:
+def races(held: PeerLogStore) -> list[str]:
     return [entry.log.race_id for entry in held.entries()]
 
 
@@ -39,7 +39,7 @@ def test_a_kill_at_any_instant_leaves_whole_logs_and_nothing_else(tmp_path: Path
         running.kill()
         said += running.stdout.read().split()
         running.wait()
-        held = HeldFolder(tmp_path, races_kept=5)
+        held = PeerLogStore(tmp_path, races_kept=5)
         assert held.damaged == []
         assert said[-1] in races(held)[-2:]  # one more may stand there that it did not come to say
         assert all(whole(held, race_id) for race_id in races(held))
@@ -48,27 +48,27 @@ def test_a_kill_at_any_instant_leaves_whole_logs_and_nothing_else(tmp_path: Path
 
 
 def test_what_was_written_and_not_put_is_never_read(tmp_path: Path) -> None:
-    held = HeldFolder(tmp_path)
+    held = PeerLogStore(tmp_path)
     writer = held.writer()
     writer.write([])
     assert held.entries() == []
-    assert HeldFolder(tmp_path).entries() == []
+    assert PeerLogStore(tmp_path).entries() == []
     assert list((tmp_path / "rows").iterdir()) == []
 
 
 def test_the_newest_races_are_kept_and_no_file_of_older_ones(tmp_path: Path) -> None:
-    held = HeldFolder(tmp_path, races_kept=2)
+    held = PeerLogStore(tmp_path, races_kept=2)
     for race_id in ("r1", "r2", "r3"):
         hold(held, race_id)
     assert races(held) == ["r2", "r3"]
     assert held.rows("r1", VALIDATOR) == []
     assert len(list((tmp_path / "rows").iterdir())) == len(list((tmp_path / "entries").iterdir())) == 2
-    assert races(HeldFolder(tmp_path, races_kept=2)) == ["r2", "r3"]
+    assert races(PeerLogStore(tmp_path, races_kept=2)) == ["r2", "r3"]
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.write_bytes(path.read_bytes()[:-5]), Path.unlink])
 def test_a_changed_file_is_never_read_and_its_log_is_held_no_longer(tmp_path: Path, damage) -> None:
-    held = HeldFolder(tmp_path)
+    held = PeerLogStore(tmp_path)
     hold(held, "r1")
     hold(held, "r2")
     (file,) = held.entries("r1")[0].files
@@ -76,16 +76,16 @@ def test_a_changed_file_is_never_read_and_its_log_is_held_no_longer(tmp_path: Pa
     with pytest.raises(ArenaError) as caught:
         held.rows("r1", VALIDATOR)
     assert caught.value.failure.code == "V2114"
-    assert races(held) == races(HeldFolder(tmp_path)) == ["r2"]
+    assert races(held) == races(PeerLogStore(tmp_path)) == ["r2"]
     assert "r1" in held.damaged[0]
 
 
 def test_an_entry_that_cannot_be_read_is_not_believed(tmp_path: Path) -> None:
-    held = HeldFolder(tmp_path)
+    held = PeerLogStore(tmp_path)
     hold(held, "r1")
     (path,) = (tmp_path / "entries").iterdir()
     path.write_bytes(path.read_bytes()[:40])
-    again = HeldFolder(tmp_path)
+    again = PeerLogStore(tmp_path)
     assert (again.entries(), len(again.damaged)) == ([], 1)
     assert list((tmp_path / "rows").iterdir()) == []
 
@@ -93,5 +93,5 @@ def test_an_entry_that_cannot_be_read_is_not_believed(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ArenaError) as caught:
-        HeldFolder(tmp_path / "file" / "held")
+        PeerLogStore(tmp_path / "file" / "held")
     assert caught.value.failure.code == "V2114"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arena.exchange.held import HeldFolder
+from arena.exchange.held import PeerLogStore
 from arena.exchange.local_peers import PeerFault
 from arena.exchange.port import ROW_BYTES_MAX, Peer
 from arena.exchange.pull import Pulled
@@ -150,7 +150,7 @@ async def test_a_held_log_is_asked_for_no_more_also_after_a_restart(trio: Trio) 
     await trio.author.evaluate([1])
     wanted = await trio.author.anchor()
     first = await trio.pull(wanted)
-    trio.reader.held = HeldFolder(trio.reader.folder / "held")
+    trio.reader.held = PeerLogStore(trio.reader.folder / "held")
     trio.ask.desks = {}
     again = await trio.pull(wanted)
     assert (again.log, again.complaints) == (first.log, ())

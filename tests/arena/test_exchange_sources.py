@@ -10,7 +10,7 @@ import pytest
 from arena.chain.keys import generate_signer, verify
 from arena.chain.port import Commitment
 from arena.exchange.local_peers import PeerFault
-from arena.exchange.sources import PAUSE_MS, SourceRelay, SourceShelf, require_committed
+from arena.exchange.sources import PAUSE_MS, SourceRelay, SubmissionCache, require_committed
 from arena.submissions.inbox import Inbox
 from arena.submissions.model import commitment_sha256, make_submission
 from problems.errors import ArenaError
@@ -105,7 +105,7 @@ def test_a_commitment_of_one_hotkey_is_not_met_by_another_that_committed_the_sam
 
 
 def test_the_shelf_holds_so_many_and_drops_the_oldest(tmp_path: Path) -> None:
-    shelf = SourceShelf(tmp_path, most=2)
+    shelf = SubmissionCache(tmp_path, most=2)
     made = [make_submission(MINER, "agent", f"{SOURCE}# {number}\n", 5) for number in range(3)]
     for submission in made:
         shelf.put(submission)
@@ -113,7 +113,7 @@ def test_the_shelf_holds_so_many_and_drops_the_oldest(tmp_path: Path) -> None:
 
 
 def test_a_damaged_or_mislaid_file_counts_as_none(tmp_path: Path) -> None:
-    shelf = SourceShelf(tmp_path)
+    shelf = SubmissionCache(tmp_path)
     shelf.put(SUBMISSION)
     (path,) = tmp_path.glob("*.json")
     other = tmp_path / f"{'ab' * 32}.json"

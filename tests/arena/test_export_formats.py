@@ -18,7 +18,7 @@ import pytest
 import zstandard
 
 from arena.export.conversation import ChatMessage, ExecutedCall, Turn
-from arena.export.facts import Facts, facts_of
+from arena.export.facts import TrajectoryFacts, facts_of
 from arena.export.formats.parquet import COLUMNS
 from arena.export.model import FORMATS, Cursor, Format, LogRange, Manifest, Request, ShardFile, Trajectory
 from arena.export.row import row_of
@@ -136,12 +136,12 @@ def test_the_page_documents_every_column_and_field_and_no_other() -> None:
         ("### Messages", ChatMessage),
         ("### Completions", Turn),
         ("### Calls", ExecutedCall),
-        ("## Facts", Facts),
+        ("## Facts", TrajectoryFacts),
     ):
         section = re.split(r"^#{2,3} ", text.partition(f"{title}\n")[2], flags=re.MULTILINE)[0]
         named = re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
         assert named == [field.encode_name for field in msgspec.structs.fields(struct)]
-    extra = [name for name in COLUMNS if name not in Facts.__struct_fields__]
+    extra = [name for name in COLUMNS if name not in TrajectoryFacts.__struct_fields__]
     assert all(f"`{name}`" in text for name in extra)
 
 
@@ -163,7 +163,7 @@ def test_parquet_holds_the_row_and_nothing_filled_in(tmp_path: Path) -> None:
     table = pq.read_table(tmp_path / file.path)
     for stored, one in zip(table.to_pylist(), rows(), strict=True):
         row = row_of(one)
-        assert {name: stored[name] for name in Facts.__struct_fields__} == msgspec.structs.asdict(row.facts)
+        assert {name: stored[name] for name in TrajectoryFacts.__struct_fields__} == msgspec.structs.asdict(row.facts)
         assert msgspec.json.decode(stored["messages"], type=tuple[ChatMessage, ...]) == row.conversation.messages
         assert msgspec.json.decode(stored["calls"], type=tuple[ExecutedCall, ...]) == row.conversation.calls
         assert b"null" not in stored["messages"].encode()

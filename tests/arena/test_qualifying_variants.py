@@ -9,7 +9,7 @@ from arena.race.draw import qualifying_seed
 from harness.agents.registry import baseline_source, reference_agent
 from problems.difficulty import measure_difficulty
 from problems.product import Product
-from problems.shelf import Shelf
+from problems.shelf import TitleIndex
 from problems.variants import Variant, VariantMaker
 from tests.arena.qualifying_stand import GUEST, SUITE, Ground, suite_products
 from tests.arena.table_agents import KINDS, table_agent
@@ -25,8 +25,8 @@ def products() -> tuple[Product, ...]:
 
 
 @pytest.fixture(scope="module")
-def shelf(products: tuple[Product, ...]) -> Shelf:
-    return Shelf(products)
+def shelf(products: tuple[Product, ...]) -> TitleIndex:
+    return TitleIndex(products)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def _sdk(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("honest", HONEST)
 def test_a_table_of_the_suite_gains_on_the_suite_and_nothing_on_variants(
-    ground: Ground, shelf: Shelf, variants: list[Variant], kind: str, honest: str
+    ground: Ground, shelf: TitleIndex, variants: list[Variant], kind: str, honest: str
 ) -> None:
     full, empty = (table_agent(kind, rows, shelf, HONEST[honest]) for rows in (SUITE.problems, ()))
     gain_on_suite = ground.count(full, ON_SUITE) - ground.count(empty, ON_SUITE)
@@ -76,7 +76,7 @@ def test_every_variant_can_be_solved(ground: Ground, variants: list[Variant]) ->
     assert ground.count(baseline_source("scripted-expert"), asked) >= 28
 
 
-def test_a_variant_is_as_hard_as_its_problem_on_every_axis(shelf: Shelf, variants: list[Variant]) -> None:
+def test_a_variant_is_as_hard_as_its_problem_on_every_axis(shelf: TitleIndex, variants: list[Variant]) -> None:
     for problem, one in zip(SUITE.problems * len(SEEDS), variants, strict=True):
         asked = one.problem
         assert (asked.bucket, len(asked.rewards)) == (problem.bucket, len(problem.rewards))

@@ -8,7 +8,7 @@ from collections.abc import Collection
 import pytest
 
 from arena.race.assign import assign
-from arena.race.belief import RACES_REMEMBERED, Pair, Words, believed, compare_words
+from arena.race.belief import RACES_REMEMBERED, Pair, ProgressClaims, believed, compare_words
 from arena.race.items import RaceWork, stand_in_items
 from tests.arena.race_stand import RACE, batch, candidate, digest, drawn_of, inputs, policy
 
@@ -60,7 +60,7 @@ def test_a_word_is_kept_when_the_log_holds_all_that_was_said_and_broken_when_it_
     (one, *_) = PAIRS
     said = {"val-a": PAIRS, "val-b": {one}, "val-c": {one}, "val-d": (), "val-e": {*PAIRS, ("v-a", "never drawn")}}
     words = compare_words(said, shown("val-a", "val-b", "val-d", "val-e"))
-    assert words == Words(kept=("val-a", "val-b"), broken=("val-c", "val-e"))
+    assert words == ProgressClaims(kept=("val-a", "val-b"), broken=("val-c", "val-e"))
 
 
 def test_a_success_without_a_verdict_bears_out_no_word():
@@ -70,11 +70,11 @@ def test_a_success_without_a_verdict_bears_out_no_word():
 
 def test_nobody_is_believed_before_it_kept_its_word():
     assert believed([]) == frozenset()
-    assert believed([Words(), Words(kept=("val-a",))]) == {"val-a"}
+    assert believed([ProgressClaims(), ProgressClaims(kept=("val-a",))]) == {"val-a"}
 
 
 @pytest.mark.parametrize("races", [1, RACES_REMEMBERED - 1, RACES_REMEMBERED])
 def test_who_broke_its_word_is_not_believed_until_it_is_forgotten_whatever_it_does_meanwhile(races):
-    since = [Words(kept=("val-a", "val-b"))] * races
+    since = [ProgressClaims(kept=("val-a", "val-b"))] * races
     is_forgotten = races >= RACES_REMEMBERED
-    assert believed([Words(broken=("val-b",)), *since]) == ({"val-a", "val-b"} if is_forgotten else {"val-a"})
+    assert believed([ProgressClaims(broken=("val-b",)), *since]) == ({"val-a", "val-b"} if is_forgotten else {"val-a"})

@@ -15,7 +15,7 @@ from arena.race.decider import decide
 from arena.race.events import (
     Effect,
     Event,
-    Facts,
+    RaceObservation,
     FetchBeacon,
     FixField,
     RaceOpened,
@@ -330,7 +330,7 @@ async def test_the_loop_in_the_readme_drives_a_race_to_its_end():
     exec(block, readme)  # the documented loop itself is what is tested
     world, store = World(), EventStream()
 
-    async def gather_facts(state: RaceState) -> Facts:
+    async def gather_facts(state: RaceState) -> RaceObservation:
         return world.facts()
 
     async def carry_out(effect: Effect, state: RaceState) -> Event | None:

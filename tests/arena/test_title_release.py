@@ -19,13 +19,13 @@ from problems.ambiguity import measure_ambiguity
 from problems.errors import ArenaError
 from problems.model import BUCKETS
 from problems.scoring import score
-from problems.shelf import Shelf
+from problems.shelf import TitleIndex
 from problems.synthesis import synthesize
 from problems.titles import LexicalTitles, decode_accepted, encode_accepted, title_words
 from tests.harness.inference_stand import OtherServer, raw, status
 
 PRODUCTS = tuple(generate(3_000, seed=5))
-SHELF = Shelf(PRODUCTS)
+SHELF = TitleIndex(PRODUCTS)
 PROBLEMS = synthesize(SHELF, seed=9, counts=dict.fromkeys(BUCKETS, 6))
 REWARDS = sorted({title for problem in PROBLEMS for item in problem.rewards for title in item.title})
 NAME = "hashed-words/1@test"
@@ -91,7 +91,7 @@ def test_the_lexical_release_is_the_lexical_matcher_and_its_report_counts_shares
         for lost in (1, 2, 3, 4)
     ]
     products = [*PRODUCTS, *shortened]
-    made = build_lexical(PROBLEMS, Shelf(products), "test")
+    made = build_lexical(PROBLEMS, TitleIndex(products), "test")
     assert made.titles.name == "lexical/1@test"
     near = {step.from_e4: step.pairs for step in made.report.near}
     counted = dict.fromkeys(near, 0)

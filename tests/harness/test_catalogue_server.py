@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from harness.catalogue.answers import PRODUCT_IDS_MAX, QUERY_STRING_MAX, Answer, Shelf, answer, read_parameters
+from harness.catalogue.answers import PRODUCT_IDS_MAX, QUERY_STRING_MAX, Answer, ServedCatalogue, answer, read_parameters
 from harness.catalogue.documents import document_line
 from harness.catalogue.engine import open_catalogue
 from harness.catalogue.index import build_index
@@ -34,16 +34,16 @@ SHELF = [
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> ServedCatalogue:
     return open_shelf(index_of(SHELF, tmp_path_factory.mktemp("server")))
 
 
-def ask(shelf: Shelf, target: str, method: str = "GET") -> Answer:
+def ask(shelf: ServedCatalogue, target: str, method: str = "GET") -> Answer:
     path, _, query = target.partition("?")
     return answer(shelf, method, path, query.encode())
 
 
-def get(shelf: Shelf, target: str) -> Any:
+def get(shelf: ServedCatalogue, target: str) -> Any:
     reply = ask(shelf, target)
     assert reply.status == 200, reply
     return json.loads(reply.body)
@@ -52,7 +52,7 @@ def get(shelf: Shelf, target: str) -> Any:
 # -- what the reference's clients read
 
 
-def test_a_search_answers_six_fields_in_the_bytes_of_the_reference(shelf: Shelf) -> None:
+def test_a_search_answers_six_fields_in_the_bytes_of_the_reference(shelf: ServedCatalogue) -> None:
     reply = ask(shelf, "/find_product?q=gr%C3%B6%C3%9Fe&page=1")
     assert reply.body == (
         b'[{"price":300.5,"product_id":"102","service":[],"shop_id":"78","sold_count":9,'
@@ -60,7 +60,7 @@ def test_a_search_answers_six_fields_in_the_bytes_of_the_reference(shelf: Shelf)
     )
 
 
-def test_details_answer_five_fields_in_the_order_asked_for(shelf: Shelf) -> None:
+def test_details_answer_five_fields_in_the_order_asked_for(shelf: ServedCatalogue) -> None:
     rows = get(shelf, "/view_product_information?product_ids=102,999,101")
     assert [row["product_id"] for row in rows] == ["102", "101"]
     assert rows[1] == {
@@ -80,7 +80,7 @@ def test_raw_products_are_the_whole_indexed_documents(tmp_path: Path) -> None:
     assert get(open_shelf(tmp_path / "index"), "/get_product_raw?product_ids=101") == [whole]
 
 
-def test_health_and_index_are_the_references(shelf: Shelf) -> None:
+def test_health_and_index_are_the_references(shelf: ServedCatalogue) -> None:
     assert get(shelf, "/health") == {"status": "healthy", "service": "search-server"}
     assert set(get(shelf, "/")) == {"/find_product", "/view_product_information"}
 
@@ -122,7 +122,7 @@ QUIRKS = [
 
 
 @pytest.mark.parametrize(("target", "ids"), QUIRKS)
-def test_quirks_are_the_references(shelf: Shelf, target: str, ids: list[str]) -> None:
+def test_quirks_are_the_references(shelf: ServedCatalogue, target: str, ids: list[str]) -> None:
     assert [row["product_id"] for row in get(shelf, target)] == ids
 
 
@@ -139,7 +139,7 @@ filters = {
 
 @settings(max_examples=200, deadline=None)
 @given(parameters=st.fixed_dictionaries({}, optional={"q": words | st.text(max_size=20), **filters}))
-def test_an_answer_is_the_engines_page(shelf: Shelf, parameters: dict[str, str]) -> None:
+def test_an_answer_is_the_engines_page(shelf: ServedCatalogue, parameters: dict[str, str]) -> None:
     rows = get(shelf, "/find_product?" + urlencode(parameters))
     expected = shelf.catalogue.search(SearchRequest(**{"page": None, **parameters}))
     assert [row["product_id"] for row in rows] == [one.product_id for one in expected]
@@ -184,28 +184,28 @@ def test_numpy_numba_and_auto_serve_the_same_bytes(tmp_path: Path) -> None:
         ("", 404, None),
     ],
 )
-def test_a_refusal_names_its_cause(shelf: Shelf, target: str, status: int, parameter: str | None) -> None:
+def test_a_refusal_names_its_cause(shelf: ServedCatalogue, target: str, status: int, parameter: str | None) -> None:
     reply = ask(shelf, target)
     body = json.loads(reply.body)
     assert reply.status == status and body["error"] and body.get("parameter") == parameter
 
 
-def test_a_query_of_just_as_many_words_as_lucene_takes_is_answered(shelf: Shelf) -> None:
+def test_a_query_of_just_as_many_words_as_lucene_takes_is_answered(shelf: ServedCatalogue) -> None:
     assert get(shelf, "/find_product?page=1&q=" + "+".join(map(str, range(1_024)))) != []
     assert get(shelf, "/find_product?page=1&q=" + "+".join(["lamp"] * 3_000)) != []
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
-def test_only_reading_methods_are_answered(shelf: Shelf, method: str) -> None:
+def test_only_reading_methods_are_answered(shelf: ServedCatalogue, method: str) -> None:
     assert ask(shelf, "/find_product?q=lamp&page=1", method).status == 405
     assert ask(shelf, "/find_product?q=lamp&page=1", "OPTIONS") == Answer(status=200, body=b"")
 
 
-def test_a_catalogue_that_fails_is_a_500_with_its_code(shelf: Shelf) -> None:
+def test_a_catalogue_that_fails_is_a_500_with_its_code(shelf: ServedCatalogue) -> None:
     def fail(product_id: str) -> None:
         raise ArenaError("U3010", "disk")
 
-    reply = ask(Shelf(catalogue=shelf.catalogue, raw=fail), "/get_product_raw?product_ids=1")
+    reply = ask(ServedCatalogue(catalogue=shelf.catalogue, raw=fail), "/get_product_raw?product_ids=1")
     assert reply.status == 500 and json.loads(reply.body)["code"] == "U3010"
 
 
@@ -220,7 +220,7 @@ encoded = st.lists(st.tuples(names, raw_values), max_size=8).map(urlencode).map(
 @example(path="/find_product", query=b"q=%ed%a0%80&page=1")
 @example(path="/find_product", query=b"q=%00&page=1&&=&%=&q")
 @example(path="/view_product_information", query=b"product_ids=%00,\xc3\xa4")
-def test_no_request_fails_but_for_the_references_reasons(shelf: Shelf, path: str, query: bytes) -> None:
+def test_no_request_fails_but_for_the_references_reasons(shelf: ServedCatalogue, path: str, query: bytes) -> None:
     reply = answer(shelf, "GET", path, query)
     body = json.loads(reply.body)
     assert reply.status in (200, 400, 404) or body["parameter"] in ("page", "product_ids")

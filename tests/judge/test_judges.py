@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from judge.citations import check_citations
-from judge.client import OpenAIJudge, Patience, judge_messages
+from judge.client import OpenAIJudge, RetryPolicy, judge_messages
 from judge.panel import judge_body
 from judge.parse import parse_reply
 from judge.port import Judge
@@ -88,7 +88,7 @@ def asked(*answers: tuple[int, Any]) -> tuple[list[dict[str, Any]], Any]:
 def client(base_url: str, slept: list[float] | None = None, attempts: int = 3) -> OpenAIJudge:
     pauses: list[float] = [] if slept is None else slept
     return OpenAIJudge(
-        model="m", base_url=base_url, patience=Patience(attempts=attempts, timeout_ms=5_000), sleep=pauses.append
+        model="m", base_url=base_url, patience=RetryPolicy(attempts=attempts, timeout_ms=5_000), sleep=pauses.append
     )
 
 

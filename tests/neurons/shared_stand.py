@@ -18,12 +18,12 @@ from arena.chain.keys import generate_signer, verify
 from arena.chain.local import LocalSubtensor
 from arena.chain.local_state import LocalRules
 from arena.chain.port import ChainResult, Signer
-from arena.exchange.desk import Desk as ExchangeDesk
+from arena.exchange.desk import PeerService as ExchangeDesk
 from arena.exchange.desk import RaceTerms
-from arena.exchange.held import HeldFolder
+from arena.exchange.held import PeerLogStore
 from arena.exchange.local_peers import LocalPeers
 from arena.exchange.pull import Puller
-from arena.exchange.sources import SourceShelf
+from arena.exchange.sources import SubmissionCache
 from arena.policies import PAPER
 from arena.race.items import qualifying_items
 from arena.race.state import RaceState
@@ -34,7 +34,7 @@ from neurons.anchoring import AnchorLoop
 from neurons.node import Permits, Sharing
 from problems.synthesis import synthesize
 from tests.arena import log_stand
-from tests.neurons.clock_stand import CATALOGUE, POLICY, RULES, START_MS, SUITE, Desk, Outcome, Time
+from tests.neurons.clock_stand import CATALOGUE, POLICY, RULES, START_MS, SUITE, PeerService, Outcome, Time
 
 HOUR_MS = 3_600_000
 DAILY = replace(
@@ -67,7 +67,7 @@ class LyingChain(LocalSubtensor):
         return await super().commit(signer, "ab" * 32 if is_lie else sha256)
 
 
-class SharedDesk(Desk):
+class SharedDesk(PeerService):
     """One validator of several."""
 
     def __init__(self, store: Store, signer: Signer, folder: Path, time: Time, chain: LocalSubtensor) -> None:
@@ -84,7 +84,7 @@ class SharedDesk(Desk):
         folder, self.chain = self._given
         self.stock = BatchStock(folder / "bank", os.urandom)
         super().start(policy)
-        self.held = HeldFolder(self._own / "held")
+        self.held = PeerLogStore(self._own / "held")
         self.peers = LocalPeers(self.signer.hotkey)
         sharing = Sharing(
             listener=None,  # type: ignore[arg-type]  # nobody answers over a socket here
@@ -93,7 +93,7 @@ class SharedDesk(Desk):
             peers=self.peers,
             held=self.held,
             puller=Puller(self.peers, self.held, verify),
-            shelf=SourceShelf(self._own / "shelf"),
+            shelf=SubmissionCache(self._own / "shelf"),
             endpoint="",
             permits=Permits(),
         )

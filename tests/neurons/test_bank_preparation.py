@@ -26,7 +26,7 @@ from problems.errors import ArenaError
 from problems.model import BUCKETS, Problem
 from problems.partition import OpenPartition, freeze, pool_of
 from problems.product_classes import find_classes
-from problems.shelf import Shelf
+from problems.shelf import TitleIndex
 from problems.shipped_suites import CatalogueRecipe, accept_lexically, load_shipped, products_sha256
 from problems.synthesis import synthesize
 from problems.title_keys import title_key
@@ -89,7 +89,7 @@ def signed_suite(settings: Settings, catalogue: Path, signer=OPERATOR, documents
     recipe = CatalogueRecipe(
         generator="given", documents=documents or len(products), seed=0, products_sha256=products_sha256(products)
     )
-    titles = accept_lexically(problems, Shelf(products), "operator")
+    titles = accept_lexically(problems, TitleIndex(products), "operator")
     write_suite(settings.state_dir / "suites", "s1", problems, titles, recipe, signer)
     return problems
 

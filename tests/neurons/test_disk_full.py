@@ -25,7 +25,7 @@ from neurons.chain_watch import ChainWatch
 from neurons.checkpoints import CheckpointRules
 from neurons.heartbeat import HeartbeatLoop, Schedules
 from neurons.node_file import read_node_file
-from neurons.turns import Drain, persist, take_turns
+from neurons.turns import StopSignal, persist, run_loop
 from tests.arena.log_stand import attempt
 from tests.neurons.checkpoint_stand import LogDesk
 from tests.neurons.clock_stand import LOG, Desk, Time
@@ -87,7 +87,7 @@ async def test_a_heartbeat_that_finds_no_space_leaves_the_last_one_whole(log_des
         heart = HeartbeatLoop(
             node, ChainWatch(node), Schedules(checkpoint_every_s=1, anchor_every_s=1), logs=lambda: []
         )
-        drain = Drain(log_desk.time)
+        drain = StopSignal(log_desk.time)
         first = await heart.beat(drain)
         with filled(state_dir):
             log_desk.time.pass_s(30)
@@ -101,7 +101,7 @@ async def test_a_heartbeat_that_finds_no_space_leaves_the_last_one_whole(log_des
 async def test_a_loop_that_writes_waits_for_space_and_then_goes_on() -> None:
     said = io.StringIO()
     log = structlog.wrap_logger(structlog.PrintLogger(said), processors=[structlog.processors.JSONRenderer()])
-    drain = Drain(Time(), spread=lambda low, high: 0.01)
+    drain = StopSignal(Time(), spread=lambda low, high: 0.01)
     receipt = Receipt(
         agent_version_id="aa" * 32,
         name="agent",
@@ -118,7 +118,7 @@ async def test_a_loop_that_writes_waits_for_space_and_then_goes_on() -> None:
             drain.set()
 
         with filled(folder):
-            running = asyncio.create_task(take_turns("intake", write, drain, log, every_s=0))
+            running = asyncio.create_task(run_loop("intake", write, drain, log, every_s=0))
             async with asyncio.timeout(20):
                 while "intake" not in drain.waits:
                     await asyncio.sleep(0.01)
@@ -136,7 +136,7 @@ async def test_appends_wait_while_the_database_has_no_space_and_none_is_lost_or_
             dsn = await asyncio.to_thread(server.dsn_for, signer.hotkey)
             store = await PostgresStore.open(dsn, signer.hotkey)
             node = Desk(store, signer, folder, Time()).node
-            drain = Drain(Time(), spread=lambda low, high: 0.2)
+            drain = StopSignal(Time(), spread=lambda low, high: 0.2)
             numbers = iter(range(10**6))
 
             async def append(count: int) -> None:
@@ -159,7 +159,7 @@ async def test_appends_wait_while_the_database_has_no_space_and_none_is_lost_or_
             await asyncio.to_thread(server.stop)
 
 
-async def append_until_full(append: Callable[[int], Coroutine[None, None, None]], drain: Drain) -> int:
+async def append_until_full(append: Callable[[int], Coroutine[None, None, None]], drain: StopSignal) -> int:
     """Append until one has waited for space; returns how many records were written."""
     written, has_waited = 0, False
     while not has_waited:

@@ -16,7 +16,7 @@ from neurons import doctor
 from neurons.cli.app import app
 from neurons.doctor import CHECKS, examine, is_ready
 from neurons.doctor_chain import BEHIND_MS, examine_network
-from neurons.examination import Examination
+from neurons.examination import DoctorCheck
 from neurons.settings import Settings, resolve
 from problems.errors import ArenaError
 from tests.neurons.clock_stand import Time
@@ -72,7 +72,7 @@ def test_less_memory_never_looks_better(free: int) -> None:
 def test_what_cannot_be_examined_fails_with_its_reason_and_the_rest_still_runs(
     settings: Settings, error: Exception, found: str, fix: str
 ) -> None:
-    def broken(_: Settings) -> Examination:
+    def broken(_: Settings) -> DoctorCheck:
         raise error
 
     rows = list(examine(settings, [("thing", broken), ("python", doctor.check_python)]))
@@ -84,7 +84,7 @@ def test_what_cannot_be_examined_fails_with_its_reason_and_the_rest_still_runs(
 
 
 def test_warnings_do_not_stop_anybody() -> None:
-    assert is_ready([Examination(name="cores", status="warn", found="1", fix="more")])
+    assert is_ready([DoctorCheck(name="cores", status="warn", found="1", fix="more")])
 
 
 def test_a_state_folder_that_cannot_be_written_is_a_failure_with_the_command(

@@ -19,7 +19,7 @@ from arena.store.port import StoredSubmission
 from arena.submissions.model import SignedSubmission, make_submission
 from neurons.chain_watch import STALE_MS, ChainWatch
 from neurons.settings import resolve
-from neurons.turns import Drain
+from neurons.turns import StopSignal
 from neurons.weights_loop import WeightsLoop
 from neurons.wiring import policy_of
 from problems.canonical import text_hash
@@ -201,7 +201,7 @@ async def test_no_weights_are_set_from_a_chain_that_stands_still_and_they_follow
 
 
 async def test_what_a_race_waits_for_is_told_and_forgotten_with_it(desk):
-    drain = Drain(desk.time)
+    drain = StopSignal(desk.time)
     stock = {path: path.read_bytes() for path in (desk.folder / "bank").iterdir() if path.is_file()}
     for path in stock:
         path.unlink()

@@ -28,7 +28,7 @@ from neurons.cli.problems import app
 from neurons.episodes import EpisodeLoop
 from neurons.worker_protocol import LENGTH_BYTES, EvaluateJob, Faulted, decode_request, encode_frame
 from problems.errors import ArenaError, Failure
-from problems.shelf import Shelf
+from problems.shelf import TitleIndex
 from problems.shipped_suites import accept_lexically
 from problems.synthesis import synthesize
 from problems.titles import decode_accepted, reward_titles
@@ -54,7 +54,7 @@ def deliver(desk: Desk, seed: int = 1, *, is_titled: bool = False) -> Path:
     """The operator's batch for a race that opens now."""
     opens_with = desk.beacon.round_after(closing_ms(desk.time.ms, desk.policy.race))
     problems = synthesize(CATALOGUE, seed=seed, counts={"product": 3})
-    titles = accept_lexically(problems, Shelf(CATALOGUE), f"bank-{seed}") if is_titled else None
+    titles = accept_lexically(problems, TitleIndex(CATALOGUE), f"bank-{seed}") if is_titled else None
     batch = seal(f"slot-{seed}", problems, os.urandom(32), titles=titles)
     sealed = lock_batch(batch, opens_with, timelock=TIMELOCK, signer=OPERATOR, made_ms=desk.time.ms)
     path = desk.folder / "bank" / f"slot-{seed}.sealed.json"

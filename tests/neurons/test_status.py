@@ -41,7 +41,7 @@ from neurons.race_log import QUALIFYING, RaceLog
 from neurons.status import DAY_MS, Deadline, RaceFacts, Status, StoreFacts, assess
 from neurons.status_page import duration, page
 from neurons.status_reading import next_deadline
-from neurons.turns import Drain, Wait
+from neurons.turns import StopSignal, Wait
 from problems.codes import lookup
 from problems.errors import ArenaError, Failure
 from tests.neurons.arena_stand import short_folder
@@ -281,7 +281,7 @@ async def live(folder: Path, dsn: str, signer: Signer) -> None:
         await watch.turn()
         schedules = Schedules(checkpoint_every_s=600, anchor_every_s=3_600)
         heart = HeartbeatLoop(desk.node, watch, schedules, logs=lambda: [RaceLog(store, QUALIFYING)])
-        drain = Drain(time)
+        drain = StopSignal(time)
         drain.failed("weights", ArenaError("U3030", "away"))
         beat = await heart.beat(drain)
         assert (beat.policy_sha256, beat.guest_sha256) == (

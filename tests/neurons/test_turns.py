@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neurons import turns
-from neurons.turns import PAUSE_S_MAX, PAUSE_S_MIN, SPREAD, Drain, longer_pause_s, persist, take_turns
+from neurons.turns import PAUSE_S_MAX, PAUSE_S_MIN, SPREAD, StopSignal, longer_pause_s, persist, run_loop
 from problems.errors import ArenaError
 from tests.neurons.clock_stand import LOG, Time
 
@@ -23,7 +23,7 @@ class Stage:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, spread: Callable[[float, float], float]) -> None:
         self.pauses: list[float] = []
         self.heard: list[tuple[str, str]] = []
-        self.drain = Drain(Time(), spread=spread, on_failure=lambda *heard: self.heard.append(heard))
+        self.drain = StopSignal(Time(), spread=spread, on_failure=lambda *heard: self.heard.append(heard))
 
         async def pause(drain: asyncio.Event, seconds: float) -> bool:
             self.pauses.append(seconds)
@@ -43,7 +43,7 @@ class Stage:
             if act is not None:
                 raise act
 
-        await take_turns("loop", turn, self.drain, LOG, every_s=0)
+        await run_loop("loop", turn, self.drain, LOG, every_s=0)
 
 
 def away() -> ArenaError:
@@ -108,11 +108,11 @@ async def test_what_is_to_stand_is_written_again_until_it_stands(monkeypatch: py
 
 
 async def test_waiting_ends_at_once_when_the_drain_is_set() -> None:
-    drain = Drain(Time())
+    drain = StopSignal(Time())
 
     async def fail() -> None:
         asyncio.get_running_loop().call_soon(drain.set)
         raise away()
 
     async with asyncio.timeout(0.9):  # the least pause is longer
-        await take_turns("loop", fail, drain, LOG, every_s=600)
+        await run_loop("loop", fail, drain, LOG, every_s=600)

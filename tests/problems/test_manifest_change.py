@@ -13,12 +13,12 @@ from problems.errors import ArenaError
 from problems.manifest import manifest_bytes
 from problems.manifest_change import apply_changes, change_between
 from problems.partition import OpenPartition, extend, freeze
-from problems.shelf import Shelf
+from problems.shelf import TitleIndex
 from problems.synthesis import ProblemMaker
 from tests.problems.stand import make_catalogue
 
 KEY = bytes(range(32))
-MAKER = ProblemMaker(Shelf(make_catalogue(300)))
+MAKER = ProblemMaker(TitleIndex(make_catalogue(300)))
 OLD, NEW = (MAKER.make(seed=seed, counts={"product": 6, "shop": 2}) for seed in (1, 2))
 FIRST = freeze(OLD, (), seed=7, key=KEY, eval_counts={"product": 1}, dev_counts={})
 replace = msgspec.structs.replace

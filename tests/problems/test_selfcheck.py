@@ -9,7 +9,7 @@ import pytest
 
 from problems.model import BUCKETS, PriceRule, RewardItem
 from problems.selfcheck import RANDOM_DRAWS, check_chance, check_problem_set, check_solvable, unsolvable
-from problems.shelf import Shelf
+from problems.shelf import TitleIndex
 from problems.synthesis import synthesize
 from problems.titles import LexicalTitles
 from tests.problems.stand import (
@@ -23,7 +23,7 @@ from tests.problems.stand import (
 )
 
 TITLES = LexicalTitles()
-SHELF = Shelf(make_catalogue(3_000))
+SHELF = TitleIndex(make_catalogue(3_000))
 PROBLEMS = synthesize(SHELF, seed=3, counts=dict.fromkeys(BUCKETS, 20))
 replace = msgspec.structs.replace
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from problems.axes import match
 from problems.model import RewardItem
 from problems.product import Product
-from problems.shelf import Shelf
+from problems.shelf import TitleIndex
 from problems.titles import matcher_named, title_words
 
 titles = st.lists(
@@ -23,7 +23,7 @@ def on_shelf(names) -> list[Product]:
 @given(titles, st.integers(0, 4))
 def test_rivals_are_those_of_a_full_comparison(names, at_most):
     products = on_shelf(names)
-    shelf = Shelf(products)
+    shelf = TitleIndex(products)
     for product in products:
         item = RewardItem(product_id=product.product_id, title=(product.title,))
         axes = [match(item, other, matcher_named("lexical/1")) for other in products if other is not product]
@@ -33,4 +33,4 @@ def test_rivals_are_those_of_a_full_comparison(names, at_most):
 
 @given(titles, st.sets(st.sampled_from("abcdefghijkl"), max_size=3))
 def test_holders_are_the_titles_with_all_the_words(names, words):
-    assert Shelf(on_shelf(names)).count_holding(words) == sum(words <= title_words(name) for name in names)
+    assert TitleIndex(on_shelf(names)).count_holding(words) == sum(words <= title_words(name) for name in names)

@@ -23,7 +23,7 @@ from problems.ambiguity import measure_ambiguity
 from problems.errors import ArenaError
 from problems.model import BUCKETS
 from problems.selfcheck import check_problem_set
-from problems.shelf import Shelf
+from problems.shelf import TitleIndex
 from problems.shipped_suites import (
     PER_BUCKET,
     SUITES,
@@ -43,8 +43,8 @@ replace = msgspec.structs.replace
 
 
 @pytest.fixture(scope="module")
-def shelf() -> Shelf:
-    return Shelf(generate(SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED))
+def shelf() -> TitleIndex:
+    return TitleIndex(generate(SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED))
 
 
 def test_the_suites_are_remade_byte_for_byte_from_their_recipe(shelf):

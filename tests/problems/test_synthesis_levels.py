@@ -17,7 +17,7 @@ from problems.difficulty import LEVELS, count_levels, measure_difficulty, share_
 from problems.errors import ArenaError
 from problems.model import BUCKETS, Bucket, Problem, RewardItem
 from problems.selfcheck import check_solvable
-from problems.shelf import Shelf
+from problems.shelf import TitleIndex
 from problems.synthesis import ProblemMaker, synthesize
 from problems.titles import AcceptedTitles, LexicalTitles, title_words
 from problems.wording import check_wording, said_names
@@ -25,7 +25,7 @@ from tests.problems.stand import make_catalogue
 from tests.prove.test_synthesis_scale import run as run_at_scale
 
 TITLES = LexicalTitles()
-SHELF = Shelf(generate(4_000, 5))
+SHELF = TitleIndex(generate(4_000, 5))
 BY_LEVEL = {
     level: ProblemMaker(SHELF).make(seed=8, counts=dict.fromkeys(BUCKETS, 8), mix={level: 1}) for level in LEVELS
 }
@@ -101,7 +101,7 @@ def test_counts_are_those_of_a_full_comparison():
     assert crowded(BY_LEVEL["hard"], SHELF) == ()
 
 
-def stocked_with_copies(problem: Problem) -> Shelf:
+def stocked_with_copies(problem: Problem) -> TitleIndex:
     """The catalogue with five near-identical listings of the first answer, which differ in options and price."""
     answer = SHELF.product(problem.rewards[0].product_id)
     assert answer is not None
@@ -110,7 +110,7 @@ def stocked_with_copies(problem: Problem) -> Shelf:
         for number in range(5)
     ]
     bare = [replace(copy, attributes={}, sku_options={}, service=()) for copy in copies]
-    return Shelf([*SHELF.products, *bare])
+    return TitleIndex([*SHELF.products, *bare])
 
 
 def bare(problem: Problem) -> Problem:
@@ -138,8 +138,8 @@ def test_a_problem_that_cannot_be_tightened_is_dropped():
     answer = SHELF.product(problem.rewards[0].product_id)
     assert answer is not None
     twins = [replace(answer, product_id=f"9{number:08}") for number in range(4)]
-    assert tighten(problem, Shelf([*SHELF.products, *twins]), seed=1) is None
-    assert tighten(bare(problem), Shelf(twins), seed=1) is None  # the answer itself is not there
+    assert tighten(problem, TitleIndex([*SHELF.products, *twins]), seed=1) is None
+    assert tighten(bare(problem), TitleIndex(twins), seed=1) is None  # the answer itself is not there
 
 
 def test_under_a_title_release_its_lists_decide():
@@ -197,12 +197,12 @@ def test_a_small_year_of_batches_is_dealt_whole_without_a_refusal():
 def test_a_shelf_gives_the_same_problems_as_its_products_in_any_order():
     products = random.Random(3).sample(list(SHELF.products), 600)
     counts = {"product": 4, "shop": 2, "voucher": 3}
-    assert synthesize(Shelf(products), seed=6, counts=counts) == synthesize(products[::-1], seed=6, counts=counts)
+    assert synthesize(TitleIndex(products), seed=6, counts=counts) == synthesize(products[::-1], seed=6, counts=counts)
 
 
 def test_a_maker_goes_on_until_nothing_is_left_and_says_so():
     products = make_catalogue(40)
-    maker = ProblemMaker(Shelf(products))
+    maker = ProblemMaker(TitleIndex(products))
     made = 0
     with pytest.raises(ArenaError, match="P4011"):
         for seed in range(100):

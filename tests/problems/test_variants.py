@@ -13,7 +13,7 @@ from problems.axes import match
 from problems.errors import ArenaError
 from problems.model import Problem, RewardItem, variant_id
 from problems.selfcheck import check_solvable
-from problems.shelf import Shelf
+from problems.shelf import TitleIndex
 from problems.suites import read_problems
 from problems.synthesis import synthesize
 from problems.titles import LexicalTitles, title_words
@@ -22,7 +22,7 @@ from problems.wording import check_wording
 
 PRODUCTS = tuple(generate(3_000, seed=5))
 SUITE = synthesize(PRODUCTS, seed=31, counts={"product": 6, "shop": 6, "voucher": 6})
-SHELF = Shelf(PRODUCTS)
+SHELF = TitleIndex(PRODUCTS)
 MAKER = VariantMaker(SUITE, PRODUCTS)
 SEEDS = ("", "a", "b" * 64, "über")
 VARIANTS = [MAKER.variant(problem.problem_id, seed) for seed in SEEDS for problem in SUITE]

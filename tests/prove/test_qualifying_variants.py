@@ -10,7 +10,7 @@ from arena.race.draw import qualifying_seed
 from harness.agents.registry import baseline_source, reference_agent
 from harness.inference.scripted import MODELS
 from problems.difficulty import measure_difficulty
-from problems.shelf import Shelf
+from problems.shelf import TitleIndex
 from problems.shipped_suites import SUITES, load_shipped
 from problems.synthesis import ProblemMaker
 from problems.titles import LexicalTitles
@@ -33,7 +33,7 @@ def test_honest_agents_score_on_variants_as_on_problems_made_like_the_suites(
     """Thirty problems of a suite say little; 600 made as the suites were made are what variants are held against."""
     monkeypatch.syspath_prepend(str(GUEST))
     products = suite_products()
-    ground, shelf = Ground(products, tmp_path), Shelf(products)
+    ground, shelf = Ground(products, tmp_path), TitleIndex(products)
     on_suites = [(one, suite.titles) for suite in map(load_shipped, SUITES) for one in suite.problems]
     on_fresh = [
         (one, LexicalTitles())
@@ -66,7 +66,7 @@ def test_no_table_gains_over_twenty_agents(
 ) -> None:
     monkeypatch.syspath_prepend(str(GUEST))
     products = suite_products()
-    ground, shelf, maker = Ground(products, tmp_path), Shelf(products), VariantMaker(SUITE.problems, products)
+    ground, shelf, maker = Ground(products, tmp_path), TitleIndex(products), VariantMaker(SUITE.problems, products)
     on_suite = [(problem, SUITE.titles) for problem in SUITE.problems]
     drawn = [maker.variant(problem.problem_id, seed) for seed in seeds("s1") for problem in SUITE.problems]
     on_variants = [(one.problem, one.titles) for one in drawn]

@@ -24,7 +24,7 @@ from problems.manifest import check_extends, manifest_bytes
 from problems.model import BUCKETS, Problem
 from problems.partition import OpenPartition, extend, freeze
 from problems.selfcheck import check_problem_set
-from problems.shelf import Shelf
+from problems.shelf import TitleIndex
 from problems.synthesis import ProblemMaker
 from problems.titles import LexicalTitles
 from problems.wording import check_wording
@@ -42,7 +42,7 @@ def run(documents: int, per_bucket: int, batches: int = 0) -> dict[str, Any]:
     """Synthesise `per_bucket` of each bucket, check every one, then go on with `batches` of 120."""
     seconds: dict[str, float] = {}
     products = list(timed(seconds, "catalogue", lambda: list(generate(documents, SEED))))
-    shelf = timed(seconds, "index", lambda: Shelf(products))
+    shelf = timed(seconds, "index", lambda: TitleIndex(products))
     timed(seconds, "classes", lambda: shelf.class_numbers)
     maker = ProblemMaker(shelf)
     counts = dict.fromkeys(BUCKETS, per_bucket)
@@ -76,7 +76,7 @@ def run(documents: int, per_bucket: int, batches: int = 0) -> dict[str, Any]:
 
 
 def run_year(
-    maker: ProblemMaker, shelf: Shelf, suite: Sequence[Problem], batches: int, seconds: dict[str, float]
+    maker: ProblemMaker, shelf: TitleIndex, suite: Sequence[Problem], batches: int, seconds: dict[str, float]
 ) -> dict[str, Any]:
     """`batches` of 120 problems: synthesised one by one, then partitioned; the last one enters alone."""
     pace: list[float] = []

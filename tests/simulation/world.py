@@ -18,11 +18,11 @@ from msgspec.structs import replace
 from arena.bank.stock import BatchStock
 from arena.chain.keys import keypair_signer
 from arena.chain.port import Commitment, Signer
-from arena.exchange.desk import Desk as ExchangeDesk
+from arena.exchange.desk import PeerService as ExchangeDesk
 from arena.exchange.desk import RaceTerms
 from arena.exchange.limits import ShareRules
 from arena.exchange.port import Progress
-from arena.exchange.sources import SourceShelf
+from arena.exchange.sources import SubmissionCache
 from arena.policy import Policy
 from arena.race.schedule import race_number
 from arena.race.state import race_name
@@ -206,7 +206,7 @@ class Door(ExchangeDesk):
         self._owner = owner
 
     async def progress(self, caller: str, race_id: str) -> Progress | None:
-        """As `Desk.progress`."""
+        """As `PeerService.progress`."""
         told, state = await super().progress(caller, race_id), self._owner.clock.current()
         if not self._owner.is_boasting or told is None or state is None or not (state.field and state.draw):
             return told
@@ -237,7 +237,7 @@ class SimulatedDesk(SharedDesk):
             self,
             self.store,
             self.held,
-            SourceShelf(self._own / "shelf"),
+            SubmissionCache(self._own / "shelf"),
             has_permit=lambda _: True,
             gate=lambda: self.clock.reveal_gate(),
             terms=lambda _: RaceTerms(policy_sha256=self.policy.policy_sha256, guest_sha256=""),

@@ -41,7 +41,7 @@ from training.sampling import LocalSampler
 from training.scripted_sampler import EXPERT
 from training.stages.teacher import trace_of
 from training.tiny_model import TinyShape, build_tiny_model
-from training.workbench import Workbench
+from training.workbench import RunContext
 
 TOKENIZER = Path(__file__).parents[2] / "training" / "recipes" / "smoke" / "tokenizer"
 RECIPES = TOKENIZER.parent
@@ -70,7 +70,7 @@ class Stock:
     folder: Path
     model: Path
     codec: Qwen3Codec
-    bench: Workbench
+    bench: RunContext
     held: tuple[Problem, ...]
 
     def load(self) -> Any:
@@ -125,7 +125,7 @@ def reopen_stock(folder: Path) -> Stock:
         name: tuple(read_problems((folder / f"{name}.jsonl").read_bytes().splitlines()))
         for name in ("train", "dev", "eval")
     }
-    bench = Workbench(
+    bench = RunContext(
         policy=POLICY,
         catalogue=open_catalogue(folder / "index"),
         titles=LexicalTitles(),

@@ -12,7 +12,7 @@ import msgspec
 from harness.tools.registry import profile_schemas
 from harness.trace import Emitter
 from training.corpus.assembly import assemble_trace
-from training.corpus.model import Call, Facts, Message, Source, SourceKind, Trace
+from training.corpus.model import Call, TraceFacts, Message, Source, SourceKind, Trace
 
 TOOLS = profile_schemas("sn15")
 _ONSETS = [*"bcdfghjklmnprstvwz", "br", "cr", "dr", "st", "tr", "pl"]
@@ -181,5 +181,5 @@ def make_trace(
         messages,
         tools=TOOLS,
         query=query_text(goods),
-        facts=Facts(**known),
+        facts=TraceFacts(**known),
     )

@@ -15,7 +15,7 @@ from training.corpus.assembly import assemble_trace
 from training.corpus.convert.hermes import read_chat, write_chat
 from training.corpus.convert.openai import write_row
 from training.corpus.foreign import convert_row
-from training.corpus.model import Call, Facts, Message, Source, Trace
+from training.corpus.model import Call, TraceFacts, Message, Source, Trace
 
 SOURCE = Source(kind="openai", place="rows.jsonl:1", sha256="00" * 32, is_verified=False)
 TEXT = st.text(st.characters(exclude_characters="<", exclude_categories=["Cs"]), max_size=30)
@@ -49,7 +49,7 @@ def conversations(draw: st.DrawFn, text: st.SearchStrategy[str] = TEXT) -> tuple
 
 
 def trace_of(messages: tuple[Message, ...], tools: list[object]) -> Trace:
-    return assemble_trace(SOURCE, messages, tools=msgspec.json.encode(tools).decode(), facts=Facts())
+    return assemble_trace(SOURCE, messages, tools=msgspec.json.encode(tools).decode(), facts=TraceFacts())
 
 
 def back(trace: Trace) -> Trace:

@@ -23,7 +23,7 @@ from tests.training.firehose import Firehose
 from tests.training.firehose_export import write_day
 from training.corpus.foreign import convert_row
 from training.corpus.guard import Guard, answered
-from training.corpus.model import Facts, Trace
+from training.corpus.model import TraceFacts, Trace
 from training.corpus.reader import read_traces
 from training.corpus.verified import open_export
 
@@ -81,7 +81,7 @@ def foreign(problem: Problem, *, query: str = "", ids: Sequence[str] = (), title
 
 def arena(trace: Trace, **facts: object) -> Trace:
     """The same as a row of an export, with these facts of its release."""
-    return replace(trace, source=replace(trace.source, kind="arena"), facts=replace(Facts(), **facts))
+    return replace(trace, source=replace(trace.source, kind="arena"), facts=replace(TraceFacts(), **facts))
 
 
 def test_the_pools_are_those_of_the_design(by_pool: dict[Pool, list[Problem]]) -> None:

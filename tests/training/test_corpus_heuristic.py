@@ -11,7 +11,7 @@ from training.corpus.assembly import EMITTERS
 from training.corpus.foreign import convert_row
 from training.corpus.gates import subtask
 from training.corpus.heuristic import looks_subtask, signs_of
-from training.corpus.model import Call, Facts, Message, Rules, Source, Trace
+from training.corpus.model import Call, TraceFacts, Message, Rules, Source, Trace
 
 EACH = 40
 MISTAKEN = {"speaks in forms", "searches first", "prose on demand"}  # what no reader of the text could tell, by design
@@ -59,5 +59,5 @@ def test_signs_of_a_trace_that_is_hardly_one_are_listed_without_an_exception() -
     odd = Message(role="assistant", calls=(Call(id="1", name="find_product", arguments="[1"),))
     source = Source(kind="openai", place="x", sha256="", is_verified=False)
     for messages in ((), (odd,), (Message(role="tool"), odd, odd, odd)):
-        trace = Trace(trace_id="0", source=source, messages=messages, tools="[]", query="", facts=Facts())
+        trace = Trace(trace_id="0", source=source, messages=messages, tools="[]", query="", facts=TraceFacts())
         assert isinstance(looks_subtask(trace), bool)

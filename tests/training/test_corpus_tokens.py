@@ -15,7 +15,7 @@ from problems.errors import ArenaError
 from tests.training.labelled import Maker, stand_guard
 from training.corpus.appraisal import Task
 from training.corpus.funnel import Distribution
-from training.corpus.model import Facts, Message, Rules, Source, Trace
+from training.corpus.model import TraceFacts, Message, Rules, Source, Trace
 from training.corpus.qwen3_text import render
 from training.corpus.selection import appraise
 from training.corpus.tokens import (
@@ -43,7 +43,7 @@ def trace_of(messages: object, tools: str) -> Trace:
         messages=msgspec.convert(messages, tuple[Message, ...]),
         tools=tools,
         query="",
-        facts=Facts(),
+        facts=TraceFacts(),
     )
 
 

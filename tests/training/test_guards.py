@@ -21,7 +21,7 @@ from training.episode_file import EpisodeLine
 from training.guards import GuardStopError
 from training.recipe import GuardRules
 from training.stages.rejection import keep_successes
-from training.workbench import Workbench
+from training.workbench import RunContext
 
 RULES = GuardRules()
 HELD = frozenset({"p1"})
@@ -202,7 +202,7 @@ def frozen(stock: Stock) -> OpenPartition:
     raise AssertionError("no such deal")
 
 
-def changed(stock: Stock, **changes: Any) -> Workbench:
+def changed(stock: Stock, **changes: Any) -> RunContext:
     from dataclasses import replace
 
     return replace(stock.bench, **changes)

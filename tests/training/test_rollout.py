@@ -15,7 +15,7 @@ from tests.training.stock import EPISODE, Stock
 from training.agents import distilled_source
 from training.episode_file import EpisodeFile, EpisodeLine, collect
 from training.guards import GuardStopError
-from training.hosted import HostedSandbox
+from training.hosted import InProcessSandbox
 from training.mask import masked_runs
 from training.model import Decode, Sampled
 from training.rollout import RolloutPorts, jobs_of, messages_of, read_result, read_rollout, run_job, run_jobs
@@ -197,7 +197,7 @@ def test_evaluations_come_in_the_order_of_their_jobs_and_as_many_as_are_asked_fo
 
 
 def test_only_agents_of_ours_run_outside_a_jail(stock: Stock) -> None:
-    sandbox = HostedSandbox(frozenset(["0" * 64]))
+    sandbox = InProcessSandbox(frozenset(["0" * 64]))
     assert sandbox.level.may_race is False
     guest = GuestJob(source="boom", problem="{}", limits=stock.bench.policy.limits, tools="[]", models=())
 

@@ -16,7 +16,7 @@ from judge.render import RenderedTrace
 from problems.errors import ArenaError
 from problems.product import Product
 from tests.training.labelled import Maker
-from training.corpus.model import Facts, Message, Trace
+from training.corpus.model import TraceFacts, Message, Trace
 from training.trac.annotation import annotate, annotator_chat, check_annotation
 from training.trac.answers import Answers
 from training.trac.asking import Asker
@@ -96,7 +96,7 @@ def test_freeze_admits_successes_and_others_only_with_the_flag(trace: Trace) -> 
         (False, OracleRules(admits_failed=True), True),
         (None, OracleRules(admits_failed=True), True),
     ):
-        one = msgspec.structs.replace(trace, facts=Facts(is_success=is_success))
+        one = msgspec.structs.replace(trace, facts=TraceFacts(is_success=is_success))
         assert admit(one, rules) is admitted
 
 
@@ -104,7 +104,7 @@ def test_an_annotator_reads_every_call_and_result_and_no_verdict(trace: Trace, s
     calls = [call for message in trace.messages for call in message.calls]
     assert [span.tool for span in shown.spans if span.kind == "call"] == [call.name for call in calls]
     assert sum(span.kind == "result" for span in shown.spans) == sum(one.role == "tool" for one in trace.messages)
-    known = msgspec.structs.replace(trace, facts=Facts(coefficient_e4=9_123, agent="agent-secret", is_success=True))
+    known = msgspec.structs.replace(trace, facts=TraceFacts(coefficient_e4=9_123, agent="agent-secret", is_success=True))
     assert read_trace(known).text == shown.text
     assert "tokens" not in shown.text.split("\n")[0]
 

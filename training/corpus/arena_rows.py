@@ -18,7 +18,7 @@ from problems.errors import ArenaError
 from problems.model import Bucket, Pool
 from training.corpus.assembly import assemble_trace
 from training.corpus.convert.spoken import is_spoken, lift
-from training.corpus.model import Call, Facts, Message, Role, Source, Trace
+from training.corpus.model import Call, TraceFacts, Message, Role, Source, Trace
 
 _ROLES: dict[str, Role] = {role: role for role in get_args(Role)} | {"developer": "system"}
 _TEXT_CALL = "text-"  # ids the host gives to calls written as text
@@ -81,9 +81,9 @@ def trace_of_row(
     )
 
 
-def _facts(row: RowFacts, calls: Sequence[ExecutedCall]) -> Facts:
+def _facts(row: RowFacts, calls: Sequence[ExecutedCall]) -> TraceFacts:
     surfaced = dict.fromkeys(found.product_id for call in calls for found in call.surfaced)
-    return Facts(
+    return TraceFacts(
         problem_id=row.problem_id,
         cluster_id=row.cluster_id or None,
         pool=row.pool,

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from training.corpus.model import Facts, Message, Source, Trace
+from training.corpus.model import TraceFacts, Message, Source, Trace
 
 NO_TOOLS = "[]"
 EMITTERS, TOOLS, RESULTS, MESSAGES = "emitters", "tools", "results", "messages"  # in `missing` beside names of facts
 
-_FACT_NAMES = tuple(field.name for field in msgspec.structs.fields(Facts))
+_FACT_NAMES = tuple(field.name for field in msgspec.structs.fields(TraceFacts))
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -26,7 +26,7 @@ def assemble_trace(
     *,
     tools: str = NO_TOOLS,
     query: str = "",
-    facts: Facts,
+    facts: TraceFacts,
     missing: Iterable[str] = (),
 ) -> Trace:
     """The trace of these parts. `missing`: what else the source does not have, beside facts that are None.

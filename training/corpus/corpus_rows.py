@@ -15,12 +15,12 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from harness.trace import Emitter
-from training.corpus.model import Call, CorpusRow, Facts, Message, Role, Signals, Source, Trace
+from training.corpus.model import Call, CorpusRow, TraceFacts, Message, Role, Signals, Source, Trace
 
 JSON = "json"
 
-_FACT_HINTS = get_type_hints(Facts)
-_FACTS = tuple(field.name for field in msgspec.structs.fields(Facts))
+_FACT_HINTS = get_type_hints(TraceFacts)
+_FACTS = tuple(field.name for field in msgspec.structs.fields(TraceFacts))
 _LIST_FACTS = frozenset(name for name in _FACTS if get_origin(get_args(_FACT_HINTS[name])[0]) is tuple)
 _SIGNALS = ("depth", "reformulations", "has_verification", "longest_repeat")
 _ENCODE = msgspec.json.Encoder().encode
@@ -114,7 +114,7 @@ def row_of(values: Mapping[str, Any]) -> CorpusRow:
         messages=messages_of(values["messages"]),
         tools=values["tools"],
         query=values["query"],
-        facts=msgspec.convert(facts, Facts),
+        facts=msgspec.convert(facts, TraceFacts),
         missing=_TEXTS.decode(values["missing"]),
     )
     signals = Signals(shape=_TEXTS.decode(values["shape"]), **{name: values[name] for name in _SIGNALS})

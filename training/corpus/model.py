@@ -52,7 +52,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     is_verified: bool  # signatures, chain and release were checked before it was read
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class TraceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the source says about a trace beside its conversation; None where it says nothing."""
 
     problem_id: str | None = None
@@ -89,7 +89,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...]
     tools: str
     query: str
-    facts: Facts
+    facts: TraceFacts
     missing: tuple[str, ...] = ()  # names of facts the source does not have, sorted
 
 

@@ -39,7 +39,7 @@ from training.stages.sft import train_sft
 from training.stages.teacher import ask_teacher, reference_steps, stepwise_rows
 from training.token_rows import Rows, blend, rows_of_traces
 from training.vllm_sampler import VllmSampler
-from training.workbench import Workbench
+from training.workbench import RunContext
 
 PARENTS: dict[Stage, tuple[Stage | None, ...]] = {
     "sft": (None,),
@@ -67,7 +67,7 @@ def run_stage(
     recipe: Recipe,
     text: str,
     folder: Path,
-    bench: Workbench,
+    bench: RunContext,
     *,
     open_teacher: OpenTeacher,
     open_sampler: OpenSampler = outside_sampler,
@@ -141,7 +141,7 @@ class _StageRun:
         self,
         recipe: Recipe,
         run: RunFolder,
-        bench: Workbench,
+        bench: RunContext,
         codec: Qwen3Codec,
         open_teacher: OpenTeacher,
         open_sampler: OpenSampler,

@@ -15,13 +15,13 @@ from training.model import ChatCodec, Sampler
 from training.recipe import Recipe
 from training.rollout import Job, jobs_of
 from training.token_rows import Rows, rows_of_rollouts
-from training.workbench import Workbench
+from training.workbench import RunContext
 
 EPISODES = "episodes.jsonl"
 
 
 def sample_rejection(
-    recipe: Recipe, file: EpisodeFile, sampler: Sampler, codec: ChatCodec, bench: Workbench
+    recipe: Recipe, file: EpisodeFile, sampler: Sampler, codec: ChatCodec, bench: RunContext
 ) -> tuple[EpisodeLine, ...]:
     """All episodes of the stage; those that are in the file already are not run again.
 

@@ -11,17 +11,17 @@ from collections.abc import Iterable, Sequence
 
 from harness.inference.port import Upstream
 from training.corpus.assembly import assemble_trace
-from training.corpus.model import Facts, Source, Trace
+from training.corpus.model import TraceFacts, Source, Trace
 from training.episode_file import EpisodeFile, EpisodeLine, collect
 from training.model import ChatCodec
 from training.recipe import Recipe
 from training.rewards import Step
 from training.rollout import Job, jobs_of
 from training.token_rows import Rows, by_step, rows_of_traces
-from training.workbench import Workbench
+from training.workbench import RunContext
 
 
-def ask_teacher(recipe: Recipe, file: EpisodeFile, upstream: Upstream, bench: Workbench) -> tuple[EpisodeLine, ...]:
+def ask_teacher(recipe: Recipe, file: EpisodeFile, upstream: Upstream, bench: RunContext) -> tuple[EpisodeLine, ...]:
     """One episode a problem; those that are in the file already are not asked for again.
 
     Raises GuardStopError for a problem outside the train pool, ArenaError U3001..U3004 when the teacher is away.
@@ -51,7 +51,7 @@ def trace_of(line: EpisodeLine) -> Trace:
         line.messages,
         tools=line.tools,
         query=line.query,
-        facts=Facts(problem_id=result.problem_id, bucket=result.bucket, is_success=result.is_success),
+        facts=TraceFacts(problem_id=result.problem_id, bucket=result.bucket, is_success=result.is_success),
     )
 
 

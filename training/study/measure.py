@@ -22,7 +22,7 @@ from training.rollout import Job
 from training.scripted_sampler import ScriptedSampler
 from training.study.plan import DecodeRules, Plan
 from training.study.policies import RANDOM, RandomCaller
-from training.workbench import Workbench
+from training.workbench import RunContext
 
 EXPERT_LABEL, RANDOM_LABEL = "scripted expert", "random tool-caller"
 SET_NAMES = {"eval": "frozen eval", "second": "second set"}
@@ -49,7 +49,7 @@ def measure(
     problems: Sequence[Problem],
     plan: Plan,
     tokenizer: Path,
-    bench: Workbench,
+    bench: RunContext,
     folder: Path,
 ) -> EvalReport:
     """Run what is missing, and write the report to `folder`/NAME.json.
@@ -95,7 +95,7 @@ def _examined(
     problems: Sequence[Problem],
     plan: Plan,
     tokenizer: Path,
-    bench: Workbench,
+    bench: RunContext,
 ) -> tuple[str, str, RunJobs]:
     """Lineage, what is known of contamination, and what runs the jobs."""
     if measurement.run is not None:

@@ -50,7 +50,7 @@ from problems.outcome import SCORING_PIPELINE
 from problems.partition import OpenPartition, pool_of
 from problems.titles import LexicalTitles
 from training.agents import distilled_source
-from training.hosted import HostedSandbox
+from training.hosted import InProcessSandbox
 from training.study.market import INDEX, SIGNER, open_partition, read_market
 from training.study.plan import Plan
 from training.study.policies import ScriptedUpstream
@@ -131,7 +131,7 @@ class _Recording:
             policy=study_policy(plan),
             catalogue=open_catalogue(market_dir / INDEX),
             titles=LexicalTitles(),
-            sandbox=HostedSandbox(frozenset(map(text_hash, self._sources.values()))),
+            sandbox=InProcessSandbox(frozenset(map(text_hash, self._sources.values()))),
             upstreams=[ScriptedUpstream()],
             judges=[ScriptedJudge()],
         )

@@ -52,7 +52,7 @@ from training.study.plan import Plan
 from training.study.policies import ScriptedUpstream
 from training.study.records import EXPORT, record_study, study_policy
 from training.study.vocabulary import make_tokenizer
-from training.workbench import Workbench
+from training.workbench import RunContext
 
 PLAN, HTML, JSON = "plan.toml", "report.html", "report.json"
 DONE, FAILED = "done", "failed"
@@ -229,8 +229,8 @@ class Study:
         return read_market(self._market_dir)
 
     @cached_property
-    def _bench(self) -> Workbench:
-        return Workbench(
+    def _bench(self) -> RunContext:
+        return RunContext(
             policy=study_policy(self.plan),
             catalogue=open_catalogue(self._market_dir / INDEX),
             titles=LexicalTitles(),
@@ -242,7 +242,7 @@ class Study:
             progress=self._progress,
         )
 
-    def _bench_of(self, recipe: Recipe) -> Workbench:
+    def _bench_of(self, recipe: Recipe) -> RunContext:
         """With the problems that the recipe names, where it names some: never others than `train` has."""
         if not recipe.data.problems:
             return self._bench

@@ -20,7 +20,7 @@ from problems.canonical import text_hash
 from problems.errors import Failure
 from problems.model import Problem, RewardItem
 from problems.titles import TitleMatcher
-from training.hosted import HostedSandbox
+from training.hosted import InProcessSandbox
 from training.own_endpoint import OwnEndpoint
 from training.trac.asking import Asker
 from training.trac.model import OracleRules, Tasklet, Trial
@@ -71,7 +71,7 @@ class Episodes:
                 policy=msgspec.structs.replace(policy, inference=inference),
                 catalogue=self.stage.catalogue,
                 titles=self.stage.titles,
-                sandbox=HostedSandbox(frozenset([text_hash(source)])),
+                sandbox=InProcessSandbox(frozenset([text_hash(source)])),
                 upstreams=[_Drawn(OwnEndpoint(self.stage.upstream), self.rules.temperature_e4, number)],
                 judges=(),
                 is_last=True,

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from arena.export.conversation import ChatCall, ChatMessage
-from arena.export.facts import AXES, Facts
+from arena.export.facts import AXES, TrajectoryFacts
 from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import Row, row_of
 from arena.export.shards import describe
@@ -153,7 +153,7 @@ def sample_of(row: Row) -> dict[str, object]:
     }
 
 
-def _target(facts: Facts) -> str:
+def _target(facts: TrajectoryFacts) -> str:
     return facts.recommended if facts.is_gt_exact and facts.recommended else ""
 
 
@@ -222,7 +222,7 @@ def _output(row: Row, messages: list[dict[str, object]]) -> dict[str, object]:
     return {"model": turn.model, "choices": [choice]}
 
 
-def _values(facts: Facts) -> dict[str, float]:
+def _values(facts: TrajectoryFacts) -> dict[str, float]:
     """Scores by name, from 0 to 1; what was not scored or judged has none."""
     values: dict[str, float] = {}
     if facts.is_success is not None:

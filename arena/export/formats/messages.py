@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from arena.export.conversation import ChatMessage
-from arena.export.facts import Facts
+from arena.export.facts import TrajectoryFacts
 from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import row_of
 from arena.export.shards import LinesFile, describe
@@ -26,7 +26,7 @@ class ChatRow(msgspec.Struct, frozen=True, kw_only=True):
 
     messages: tuple[ChatMessage, ...]
     tools: msgspec.Raw
-    metadata: Facts
+    metadata: TrajectoryFacts
 
 
 class MessagesWriter:

@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from arena.export.facts import Facts
+from arena.export.facts import TrajectoryFacts
 from arena.export.formats.columns import integer_column, text_column, truth_column, utf8_column
 from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import Row, row_of
@@ -28,7 +28,7 @@ _GROUP_ROWS = 256
 _GROUP_BYTES = 8 << 20
 _PAGE_BYTES = 64 << 10  # pages of a megabyte, the default, take twice the time to compress and come out no smaller
 _ZSTD_LEVEL = 1
-_FACTS = tuple(field.name for field in msgspec.structs.fields(Facts))
+_FACTS = tuple(field.name for field in msgspec.structs.fields(TrajectoryFacts))
 _JSON_COLUMNS = ("messages", "tools", "completions", "other_messages", "calls", "opinions")
 COLUMNS = (*_FACTS, "prompt_length", *_JSON_COLUMNS)
 _ENCODER = msgspec.json.Encoder()
@@ -140,7 +140,7 @@ def finish_export(folder: Path, manifest: Manifest) -> tuple[ShardFile, ...]:
 
 def schema() -> Any:
     """The Arrow schema: facts by their Python types, `prompt_length`, then the JSON columns as text."""
-    hints = get_type_hints(Facts)
+    hints = get_type_hints(TrajectoryFacts)
     fields = [_field(name, hints[name]) for name in _FACTS]
     fields.append(pa.field("prompt_length", pa.int64(), nullable=False))
     fields += [pa.field(name, pa.string(), nullable=False) for name in _JSON_COLUMNS]

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from arena.export.conversation import ChatMessage
-from arena.export.facts import AXES, Facts
+from arena.export.facts import AXES, TrajectoryFacts
 from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import Row, row_of
 from arena.export.shards import describe
@@ -152,7 +152,7 @@ def _messages(messages: Iterable[ChatMessage]) -> list[dict[str, object]]:
     return plain
 
 
-def _metrics(facts: Facts) -> dict[str, float]:
+def _metrics(facts: TrajectoryFacts) -> dict[str, float]:
     """Numbers by name; what does not exist is left out."""
     metrics = {name: float(getattr(facts, name)) for name in _COUNTS}
     for name in ("is_success", "is_gt_exact", "is_agentic", "is_one_shop", "is_within_budget"):

@@ -23,7 +23,7 @@ from harness.inference.scripted.conversation import (
     read_text_calls,
 )
 from harness.inference.scripted.narration import narrate
-from harness.inference.scripted.shopper import Turn, shop
+from harness.inference.scripted.shopper import ShopperTurn, shop
 from harness.inference.scripted.skill import SKILLS
 from problems.canonical import foreign_text
 
@@ -47,16 +47,16 @@ def complete(request: Mapping[str, Any]) -> dict[str, Any]:
     return _as_response(request, conversation, turn)
 
 
-def _reply(conversation: Conversation, model: str) -> Turn:
+def _reply(conversation: Conversation, model: str) -> ShopperTurn:
     dictated = _dictated_calls(conversation)
     if dictated:
-        return Turn(think="", calls=dictated)
+        return ShopperTurn(think="", calls=dictated)
     if not conversation.offered and not conversation.is_text_mode:
-        return Turn(think=narrate(conversation.latest), calls=())
+        return ShopperTurn(think=narrate(conversation.latest), calls=())
     return _next_turn(conversation, model)
 
 
-def _next_turn(conversation: Conversation, model: str) -> Turn:
+def _next_turn(conversation: Conversation, model: str) -> ShopperTurn:
     """Run the shopping program against the results at hand, up to the first call that has none yet.
 
     The program is a generator that yields turns and is sent their results, so it reads as one straight story while
@@ -67,11 +67,11 @@ def _next_turn(conversation: Conversation, model: str) -> Turn:
     while True:
         missing = tuple(call for call in turn.calls if call_key(call.name, call.arguments) not in conversation.results)
         if missing or not turn.calls:
-            return Turn(think=turn.think, calls=missing)
+            return ShopperTurn(think=turn.think, calls=missing)
         try:
             turn = program.send([conversation.results[call_key(call.name, call.arguments)] for call in turn.calls])
         except StopIteration:
-            return Turn(think="Everything is done; there is nothing left to call.", calls=())
+            return ShopperTurn(think="Everything is done; there is nothing left to call.", calls=())
 
 
 def _dictated_calls(conversation: Conversation) -> tuple[WrittenCall, ...]:
@@ -81,7 +81,7 @@ def _dictated_calls(conversation: Conversation) -> tuple[WrittenCall, ...]:
     return tuple(read_text_calls(conversation.latest))
 
 
-def _as_response(request: Mapping[str, Any], conversation: Conversation, turn: Turn) -> dict[str, Any]:
+def _as_response(request: Mapping[str, Any], conversation: Conversation, turn: ShopperTurn) -> dict[str, Any]:
     digest = hashlib.sha256(foreign_text(dict(request)).encode()).hexdigest()
     content, calls = turn.think, list(turn.calls)
     if calls and not conversation.offered:

@@ -32,14 +32,14 @@ _SHOPS_SEARCHED = 2
 _Q_CHARS = 200
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class ShopperTurn(msgspec.Struct, frozen=True, kw_only=True):
     """One assistant turn: visible thinking, then calls (none only at the very end)."""
 
     think: str
     calls: tuple[WrittenCall, ...]
 
 
-Program = Generator[Turn, list[Any], None]
+Program = Generator[ShopperTurn, list[Any], None]
 
 
 def shop(conversation: Conversation, skill: Skill) -> Program:
@@ -243,9 +243,9 @@ class _Shopper:
 
     # -- speaking
 
-    def _turn(self, *calls: WrittenCall) -> Generator[Turn, list[Any], list[Any]]:
+    def _turn(self, *calls: WrittenCall) -> Generator[ShopperTurn, list[Any], list[Any]]:
         think, self._notes = "\n".join(note for note in self._notes if note), []
-        results = yield Turn(think=think, calls=calls)
+        results = yield ShopperTurn(think=think, calls=calls)
         return results
 
     def _fits(self, index: int) -> Sequence[Fit]:

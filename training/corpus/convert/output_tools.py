@@ -12,7 +12,7 @@ import msgspec
 
 from training.corpus.convert.openai import read_messages
 from training.corpus.convert.values import as_list, as_object, broken
-from training.corpus.model import Facts, Message
+from training.corpus.model import TraceFacts, Message
 
 
 def read_rollout(row: dict[str, Any], query: str) -> list[Message]:
@@ -24,7 +24,7 @@ def read_rollout(row: dict[str, Any], query: str) -> list[Message]:
     return read_messages([*prompt, *({"role": "assistant", "tool_calls": [call]} for call in calls)])
 
 
-def rollout_facts(row: dict[str, Any], facts: Facts) -> Facts:
+def rollout_facts(row: dict[str, Any], facts: TraceFacts) -> TraceFacts:
     """The facts with what such a row says of its end. Raises ArenaError V2097."""
     ids = row.get("recommended_product_ids")
     if isinstance(ids, str):

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from problems.errors import ArenaError
-from training.corpus.model import Facts
+from training.corpus.model import TraceFacts
 
 # Names of facts as an export's `metadata`, an SN15 envelope and plain rows write them.
 _FACT_NAMES = {
@@ -76,7 +76,7 @@ def json_text(value: object, place: str) -> str:
         raise ArenaError("V2097", f"{place}: {error}") from error
 
 
-def read_facts(*rows: dict[str, Any]) -> Facts:
+def read_facts(*rows: dict[str, Any]) -> TraceFacts:
     """The facts that objects of a row state by a known name, the first that states one. Raises ArenaError V2097."""
     stated: dict[str, object] = {}
     for row in rows:
@@ -88,12 +88,12 @@ def read_facts(*rows: dict[str, Any]) -> Facts:
             found["recommended"] = [one for one in row["recommended"].split(",") if one]
         stated = found | stated
     try:
-        return msgspec.convert(stated, Facts)
+        return msgspec.convert(stated, TraceFacts)
     except msgspec.ValidationError as error:
         raise ArenaError("V2097", f"facts: {error}") from error
 
 
-def write_facts(facts: Facts) -> dict[str, Any]:
+def write_facts(facts: TraceFacts) -> dict[str, Any]:
     """The facts that `read_facts` reads back, under an export's names; what is None is left out."""
     written = {name: getattr(facts, fact) for name, fact in _FACT_NAMES.items() if getattr(facts, fact) is not None}
     return written if facts.recommended is None else written | {"recommended": ",".join(facts.recommended)}
