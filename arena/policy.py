@@ -15,10 +15,10 @@ from typing import Literal
 
 import msgspec
 
+from foundation.canonical import content_hash
 from harness.inference.port import InferenceRules
 from harness.limits import EpisodeLimits
 from judge.rubric import Rubric
-from problems.canonical import content_hash
 
 
 class GateRules(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@
 #   docker push REGISTRY/agent-arena-guest
 #   ARENA_SANDBOX=docker ARENA_DOCKER_IMAGE=REGISTRY/agent-arena-guest@sha256:... arena doctor
 #
-# User, limits, environment and command come with each run (harness/sandbox/docker.py), so nothing here can drift.
+# User, limits, environment and command come with each run (harness/sandbox/jails/docker.py), so nothing here can drift.
 FROM scratch
 ARG GUEST_SHA256
 LABEL agent-arena.guest-sha256="${GUEST_SHA256}"

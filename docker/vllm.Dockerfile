@@ -1,5 +1,5 @@
 # The sampler of training runs and the endpoint of re-entered models: vLLM in an environment of its own, since its pins of
-# torch and transformers can't live beside ours. Spoken to over HTTP alone (training/vllm_sampler.py). What speaks to it
+# torch and transformers can't live beside ours. Spoken to over HTTP alone (training/samplers/vllm.py). What speaks to it
 # has met a double of this API in the tests, and no server yet.
 #
 # A run's adapters have to be merged before they are served, which `arena reenter` does:

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal
 
+from foundation.errors import ArenaError, Failure
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit
 from harness.trace import StopReason
-from problems.errors import ArenaError, Failure
 
 GuestPhase = Literal["load", "raise", "not_json"]
 HostPhase = Literal["start", "tool", "model", "loop"]

@@ -14,8 +14,10 @@ from typing import NoReturn
 import msgspec
 import orjson
 
-from harness.callreader import CallReader
-from harness.emission import Emission
+from foundation.canonical import foreign_text
+from foundation.errors import ArenaError, Failure
+from harness.emission.attribution import Emission
+from harness.emission.call_reader import CallReader
 from harness.errors import UnreadableError, classify_host, reading_guest_bytes
 from harness.inference.port import EndingRefusalError, GatewayAnswer, ModelGateway
 from harness.limits import EpisodeLimits, completion_cost
@@ -24,8 +26,6 @@ from harness.surfacing import Surfacing
 from harness.tools.port import Toolbox, ToolOutcome
 from harness.trace import Completion, EmittedCall, Event, FailedCompletion, StopReason, ToolCall, Totals
 from harness.work import CALL, CALL_BYTE, REQUEST, REQUEST_BYTE, RESULT_BYTE, WorkExceededError, WorkMeter
-from problems.canonical import foreign_text
-from problems.errors import ArenaError, Failure
 
 _MALFORMED_CALL = "A1050"
 _DETAIL_CHARS = 500  # of a refusal, which may quote what the agent sent

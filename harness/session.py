@@ -12,8 +12,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from harness.callreader import CallReader
-from harness.emission import EMISSION, is_agentic
+from foundation.canonical import canonical_bytes, text_hash
+from foundation.errors import ArenaError, Failure
+from harness.emission.attribution import EMISSION, is_agentic
+from harness.emission.call_reader import CallReader
 from harness.errors import classify_guest
 from harness.inference.ledger import completed_lines, ledger_sha256
 from harness.inference.port import CompletionJournal, ModelGateway
@@ -22,8 +24,6 @@ from harness.recorder import Recorder
 from harness.sandbox.port import GuestExit, GuestJob, Sandbox
 from harness.tools.port import Toolbox
 from harness.trace import EvaluationBody, Event, StopReason
-from problems.canonical import canonical_bytes, text_hash
-from problems.errors import ArenaError, Failure
 from problems.model import Problem
 
 

@@ -12,8 +12,8 @@ from typing import Literal
 
 import msgspec
 
-from problems.canonical import content_hash
-from problems.errors import Failure
+from foundation.canonical import content_hash
+from foundation.errors import Failure
 from problems.model import Bucket
 
 BODY_VERSION = 1

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from foundation.errors import ArenaError
 from judge.port import JudgeReply
 from judge.prompts import prompt_sha256, prompt_text
 from judge.render import RenderedTrace
 from judge.rubric import Rubric
-from problems.errors import ArenaError
 
 if TYPE_CHECKING:
     from openai import OpenAI

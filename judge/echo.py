@@ -6,9 +6,9 @@ stand in the shopper's query or that a tool result held before count neither as 
 data is what a reasoner does; neither do rows of a program's own table, whose words are those of one returned object. A
 run that joins a quotation with other words is the program's where the program joined them. Runs are compared again
 without numbers, single letters and the ends of messages, so that numbered lines, tables and blanks for ids hide none.
-What is the program's text is decided where emitters are (`harness.program_text`, `harness/EMISSION.md`). A completion
-without prose is as much an echo as the calls that came out of it (`harness.trace.Emitter`). Bodies of the first version
-of the emission rule are counted as they were then: by the roles of the latest request's messages.
+What is the program's text is decided where emitters are (`harness.emission.program_text`, `harness/EMISSION.md`). A
+completion without prose is as much an echo as the calls that came out of it (`harness.trace.Emitter`). Bodies of the
+first version of the emission rule are counted as they were then: by the roles of the latest request's messages.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from functools import cache
 
 import msgspec
 
-from harness.callreader import CallReader
-from harness.emission import FIRST_EMISSION, version_of
-from harness.program_text import ProgramText, Seams
+from harness.emission.attribution import FIRST_EMISSION, version_of
+from harness.emission.call_reader import CallReader
+from harness.emission.program_text import ProgramText, Seams
+from harness.emission.wording import Passage, Words, words_of
 from harness.tools.registry import profile_schemas
 from harness.trace import Completion, Emitter, EvaluationBody, ToolCall
-from harness.wording import Passage, Words, words_of
 
 _WORD = re.compile(r"[^\W_]+")
 _TOKEN = re.compile(r"\s+|\S+")

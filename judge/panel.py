@@ -16,6 +16,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from foundation.canonical import text_hash
+from foundation.errors import ArenaError, Failure
 from harness.trace import EvaluationBody
 from judge.ceiling import is_inference_present
 from judge.citations import check_citations
@@ -25,8 +27,6 @@ from judge.render import RenderedTrace, render
 from judge.rubric import Rubric, coefficient_e4, quality_of
 from judge.twin import neutral_twin
 from judge.verdict import Opinion, Refusal, UnscoredVerdict, Verdict
-from problems.canonical import text_hash
-from problems.errors import ArenaError, Failure
 
 
 def judge_body(body: EvaluationBody, rubric: Rubric, judges: Sequence[Judge]) -> Verdict | UnscoredVerdict:

@@ -13,9 +13,9 @@ from typing import Literal
 
 import msgspec
 
+from harness.emission.wording import Words
 from harness.tools.registry import TOOL_NAMES
 from harness.trace import Completion, Emitter, EvaluationBody, Event, FailedCompletion, ToolCall
-from harness.wording import Words
 from judge.echo import NO_ECHO, Echo, echoes_of
 from judge.neutral import neutral_name, neutral_text
 

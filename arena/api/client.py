@@ -17,11 +17,11 @@ import msgspec
 from arena.chain.port import Verifier
 from arena.export.model import LogRow
 from arena.export.reading import read_row
-from arena.records.chain import first_head, record_hash
-from arena.records.inspection import Entry, inspect
+from arena.records.log.hash_chain import first_head, record_hash
 from arena.records.model import Head
-from problems.canonical import UNREADABLE_JSON
-from problems.errors import ArenaError
+from arena.records.verify.inspection import Entry, inspect
+from foundation.canonical import UNREADABLE_JSON
+from foundation.errors import ArenaError
 
 LINE_BYTES_MAX = 32 << 20
 SILENCE_S = 60.0  # heartbeats come every 15

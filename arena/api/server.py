@@ -1,10 +1,10 @@
 """The servers of a node: one socket and one application each, in the event loop they are run in.
 
 Promise: clients that send or read too slowly are dropped and connections are bounded for each address
-(`harness.catalogue.guard`), so silent clients do not fill the server; stopping ends every stream after the page it is
-at. A server installs no signal handlers: whoever runs it decides when it stops, and whoever made the socket
-(`harness.catalogue.server.listen`) who may reach it. The tail is for the public, the exchange for validators: each has
-a listener of its own, so a crowd at one does not slow the other.
+(`harness.catalogue.server.guard`), so silent clients do not fill the server; stopping ends every stream after the page
+it is at. A server installs no signal handlers: whoever runs it decides when it stops, and whoever made the socket
+(`harness.catalogue.server.application.listen`) who may reach it. The tail is for the public, the exchange for
+validators: each has a listener of its own, so a crowd at one does not slow the other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from arena.api.stream import Places
 from arena.api.tail import HEARTBEAT_S, POLL_S, Tail
 from arena.exchange.routes import Exchange
 from arena.store.port import Store
-from harness.catalogue.guard import Connections, GuardedProtocol
+from harness.catalogue.server.guard import Connections, GuardedProtocol
 
 _STOP_TIMEOUT_S = 5
 _SHORT_REQUESTS = 32  # connections beside the streams

@@ -15,7 +15,7 @@ import structlog
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 
 class Places:

@@ -1,10 +1,10 @@
 """The tail: a log's rows from a cursor on, page by page, as the public may see them.
 
-Promise: `arena.bank.release` alone decides what goes out whole (through `arena.export.selection`, as in an export); all
-else is a stub, so that chain, tree and signatures can be checked over every row. A page is read when it is asked for
-and not before: between two pages a reader holds a cursor, no rows and no connection. A row that was a stub because its
-race was not released never changes in the stream: the race's `release` row, which comes later in it, says that
-`race_rows` now has its rows whole.
+Promise: `arena.bank.batches.release` alone decides what goes out whole (through `arena.export.selection`, as in an
+export); all else is a stub, so that chain, tree and signatures can be checked over every row. A page is read when it is
+asked for and not before: between two pages a reader holds a cursor, no rows and no connection. A row that was a stub
+because its race was not released never changes in the stream: the race's `release` row, which comes later in it, says
+that `race_rows` now has its rows whole.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from contextlib import suppress
 
 import msgspec
 
-from arena.export.assembly import Assembled, assemble, load_page, signed_content
 from arena.export.model import Cursor, Request
 from arena.export.selection import Releases, Selection, releases_of
+from arena.export.writing.assembly import Assembled, assemble, load_page, signed_content
 from arena.records.model import Head, ReleaseRecord, SignedRecord
 from arena.store.port import Store
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from problems.model import Pool
 
 PAGE_ROWS = 16  # records of one page: with their bodies some hundred kilobytes

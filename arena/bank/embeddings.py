@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 Vectors = npt.NDArray[np.float32]  # one row per text
 

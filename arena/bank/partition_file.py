@@ -16,15 +16,15 @@ from typing import TypeVar
 
 import msgspec
 
-from arena.bank.private_file import write_private
+from arena.bank.batches.private_file import write_private
 from arena.chain.port import Signer, Verifier
-from problems.clusters import answer_marks, cluster_id
-from problems.errors import ArenaError
-from problems.manifest import PartitionManifest, manifest_bytes
-from problems.manifest_change import ManifestChange, apply_changes, change_between
+from foundation.errors import ArenaError
 from problems.model import Pool, Problem
-from problems.partition import OpenPartition, extend
-from problems.product_classes import NO_CATALOGUE, ProductClasses
+from problems.pools.clusters import answer_marks, cluster_id
+from problems.pools.manifest import PartitionManifest, manifest_bytes
+from problems.pools.manifest_change import ManifestChange, apply_changes, change_between
+from problems.pools.partition import OpenPartition, extend
+from problems.pools.product_classes import NO_CATALOGUE, ProductClasses
 
 _DOMAIN = b"agent-arena/partition-manifest/1\n"
 

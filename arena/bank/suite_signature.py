@@ -17,9 +17,11 @@ from pathlib import Path
 import msgspec
 
 from arena.chain.port import Signer, Verifier
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from problems.model import Problem
-from problems.shipped_suites import (
+from problems.scoring.title_matching import AcceptedTitles, cut_titles, encode_accepted
+from problems.suites.formats import write_problems
+from problems.suites.shipped import (
     SUITE_VERSION,
     CatalogueRecipe,
     ShippedSuite,
@@ -30,8 +32,6 @@ from problems.shipped_suites import (
     open_suite,
     shipped_bytes,
 )
-from problems.suites import write_problems
-from problems.titles import AcceptedTitles, cut_titles, encode_accepted
 
 _DOMAIN = b"agent-arena/suite/1\n"
 DEVELOPMENT_KEY_URI = "//Owner"  # the local subnet's owner

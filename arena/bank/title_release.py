@@ -5,8 +5,8 @@ vectors of every finished piece of the catalogue stay in a folder and are used a
 least 0.7 passes, as in the reference; an answer always passes its own title. Beside the release stands a report of how
 pairs lie around the threshold: what would change if the model's last digits did. `build_lexical` does the same for
 `lexical/1`, in integers. A release names its answers: that of a suite is public as the suite is, that of a bank stays
-with the bank, and each batch takes its own part inside (`problems.titles.cut_titles`). Nothing here runs in a
-validator.
+with the bank, and each batch takes its own part inside (`problems.scoring.title_matching.cut_titles`). Nothing here
+runs in a validator.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from arena.bank.embeddings import Embedder, Vectors
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from problems.model import Problem
 from problems.product import Product
-from problems.shelf import TitleIndex
-from problems.shipped_suites import accept_lexically
-from problems.titles import AcceptedTitles
+from problems.scoring.title_index import TitleIndex
+from problems.scoring.title_matching import AcceptedTitles
+from problems.suites.shipped import accept_lexically
 
 THRESHOLD_E4 = 7_000
 NEAR_FROM_E4, NEAR_TO_E4, NEAR_STEP_E4 = 6_000, 8_000, 100
@@ -61,7 +61,7 @@ class ReleaseReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TitleRelease(msgspec.Struct, frozen=True, kw_only=True):
-    """The release and its report. `problems.titles.encode_accepted` gives its bytes."""
+    """The release and its report. `problems.scoring.title_matching.encode_accepted` gives its bytes."""
 
     titles: AcceptedTitles
     report: ReleaseReport

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from arena.chain.keys import canonical_hotkey, public_key
 from arena.chain.port import Signer
 from arena.chain.sdk_signer import SR25519, SdkSigner
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 MAX_AGE_S, SKEW_S = 10.0, 2.0  # a request's age, and how far ahead its sender's clock may be
 NONCES_MAX = 4_096  # remembered of one hotkey; one that sends more within the window is refused

@@ -13,7 +13,7 @@ import bittensor_core as core
 import msgspec
 
 from arena.chain.port import BeaconRound
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 LOCAL_NETWORK = "local-beacon"
 LOCAL_PERIOD_MS = 3_000

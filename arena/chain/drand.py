@@ -15,8 +15,8 @@ import msgspec
 
 from arena.chain.beacon import RoundClock
 from arena.chain.port import BeaconRound
-from problems.canonical import UNREADABLE_JSON
-from problems.errors import ArenaError
+from foundation.canonical import UNREADABLE_JSON
+from foundation.errors import ArenaError
 
 QUICKNET = "drand-quicknet"
 QUICKNET_CHAIN = "52db9ba70e0cc0f6eaf7803dd07447a1f5477735fd3f661792ba94600c84e971"

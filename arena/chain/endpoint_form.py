@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 from urllib.parse import urlsplit
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 PORT_MAX = 65_535
 _VERSIONS = {4: ipaddress.IPv4Address, 6: ipaddress.IPv6Address}

@@ -12,7 +12,7 @@ from pathlib import Path
 import bittensor_core as core
 
 from arena.chain.port import Signer
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 SS58_FORMAT = 42
 SIGNATURE_BYTES = 64

@@ -12,11 +12,11 @@ from pathlib import Path
 from arena.chain.beacon import LOCAL_PERIOD_MS, LocalBeacon
 from arena.chain.drand import DrandBeacon
 from arena.chain.keys import keypair_signer, wallet_signer
-from arena.chain.local import LocalSubtensor
+from arena.chain.local.chain import LocalSubtensor
 from arena.chain.port import Beacon, Signer, Subtensor, Timelock
 from arena.chain.real import BittensorSubtensor
 from arena.chain.timelock import LocalTimelock, QuicknetTimelock
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 LOCAL_NETWORK = "local"
 OWNER_URI = "//Owner"  # the local subnet's owner: uid 0 from the first block on, where emissions burn

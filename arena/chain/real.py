@@ -20,7 +20,7 @@ from arena.chain.endpoint_form import format_endpoint, split_endpoint
 from arena.chain.port import ChainResult, Commitment, Metagraph, Neuron, Signer
 from arena.chain.sdk_signer import SdkSigner
 from arena.chain.weight_form import U16_MAX, hash_refusal, weights_refusal
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 if TYPE_CHECKING:
     import bittensor

@@ -15,7 +15,7 @@ import bittensor_core as core
 from arena.chain.beacon import LOCAL_NETWORK, LOCAL_PERIOD_MS, RoundClock, local_round
 from arena.chain.drand import QUICKNET, QUICKNET_CLOCK
 from arena.chain.port import BeaconRound
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 _ROUND_BYTES = 8
 _ROUNDS_END = 1 << 63

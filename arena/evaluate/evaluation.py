@@ -10,6 +10,7 @@ from __future__ import annotations
 from arena.evaluate.model import EpisodeCost, Evaluation, EvaluationStatus
 from arena.evaluate.ports import EvaluatePorts
 from arena.policy import Policy
+from foundation.errors import Failure
 from harness.inference.gateway import Gateway
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
@@ -17,10 +18,9 @@ from harness.trace import EvaluationBody
 from judge.panel import judge_body
 from judge.render import shown_bytes
 from judge.verdict import UnscoredVerdict, Verdict
-from problems.errors import Failure
 from problems.model import Problem
-from problems.outcome import OutcomeScore, UnscoredOutcome
-from problems.scoring import score
+from problems.scoring.outcome import OutcomeScore, UnscoredOutcome
+from problems.scoring.score import score
 
 
 def evaluate(source: str, problem: Problem, ports: EvaluatePorts) -> Evaluation:

@@ -6,11 +6,11 @@ from typing import Literal
 
 import msgspec
 
+from foundation.errors import Failure
 from harness.sandbox.port import SandboxLevel
 from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict
-from problems.errors import Failure
-from problems.outcome import OutcomeScore, UnscoredOutcome
+from problems.scoring.outcome import OutcomeScore, UnscoredOutcome
 
 EvaluationStatus = Literal["scored", "unjudged", "unscored"]
 

@@ -11,7 +11,7 @@ from harness.catalogue.port import Catalogue
 from harness.inference.port import CompletionJournal, Upstream
 from harness.sandbox.port import Sandbox
 from judge.port import Judge
-from problems.titles import TitleMatcher
+from problems.scoring.title_matching import TitleMatcher
 
 
 @dataclass(frozen=True, kw_only=True)

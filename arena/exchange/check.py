@@ -14,16 +14,16 @@ import re
 from collections.abc import Iterable
 
 from arena.chain.port import Verifier
+from arena.exchange.log_digest import counts, extend
 from arena.exchange.port import LOG_UNFIT, PEER_LIED, ROW_BYTES_MAX, Count, LogDigest
-from arena.exchange.tally import counts, extend
 from arena.export.model import LogRow
 from arena.records.body import read_content
-from arena.records.chain import first_head, record_hash, signing_message
-from arena.records.checkpoint import Checkpoint
-from arena.records.log_check import LogStart
-from arena.records.merkle import MerkleFrontier
+from arena.records.log.checkpoint import Checkpoint
+from arena.records.log.hash_chain import first_head, record_hash, signing_message
+from arena.records.log.merkle import MerkleFrontier
 from arena.records.model import RecordContent
-from problems.errors import ArenaError
+from arena.records.verify.log_check import LogStart
+from foundation.errors import ArenaError
 
 WHOLE_BYTES_MAX = 4 << 30  # of one pull
 _SHA256 = re.compile("[0-9a-f]{64}")

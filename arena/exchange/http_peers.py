@@ -23,8 +23,8 @@ from arena.export.reading import read_row
 from arena.records.model import SettlementRecord
 from arena.submissions.inbox import ENTRY_BYTES_MAX
 from arena.submissions.model import SignedSubmission
-from problems.canonical import UNREADABLE_JSON
-from problems.errors import ArenaError
+from foundation.canonical import UNREADABLE_JSON
+from foundation.errors import ArenaError
 
 CONNECT_S, SILENCE_S, ANSWER_S = 5.0, 20.0, 30.0
 PROGRESS_BYTES_MAX, SETTLEMENT_BYTES_MAX = 16 << 20, 8 << 20

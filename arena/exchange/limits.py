@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 
 class ShareRules(msgspec.Struct, frozen=True, kw_only=True):

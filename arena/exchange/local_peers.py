@@ -12,13 +12,13 @@ from contextlib import aclosing, contextmanager
 
 import msgspec
 
-from arena.exchange.desk import PeerService
+from arena.exchange.peer_service import PeerService
 from arena.exchange.port import PEER_AWAY, PEER_REFUSED, Peer, Progress
 from arena.exchange.rows import as_stub
 from arena.export.model import LogRow
 from arena.records.model import SettlementRecord
 from arena.submissions.model import SignedSubmission
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 
 class PeerFault(msgspec.Struct, frozen=True, kw_only=True):

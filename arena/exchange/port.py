@@ -13,10 +13,10 @@ from typing import Literal, Protocol
 import msgspec
 
 from arena.export.model import LogRow
-from arena.records.log_check import LogStart
 from arena.records.model import SettlementRecord
+from arena.records.verify.log_check import LogStart
 from arena.submissions.model import SignedSubmission
-from problems.errors import Failure
+from foundation.errors import Failure
 
 PEER_AWAY, PEER_REFUSED, PEER_LIED, LOG_UNFIT, LOG_REWRITTEN = "U3040", "U3041", "U3042", "U3043", "U3044"
 
@@ -54,7 +54,8 @@ LogPurpose = Literal["field", "results"]
 
 
 class Count(msgspec.Struct, frozen=True, kw_only=True):
-    """Some records of a log, in order: how many, and `arena.exchange.tally.extend` over number and hash of each."""
+    """Some records of a log, in order: how many, and `arena.exchange.log_digest.extend` over number and hash of
+    each."""
 
     rows: int = 0
     rows_sha256: str = ""
@@ -113,8 +114,8 @@ class Peers(Protocol):
 
     def rows(self, peer: Peer, validator: str, *, after_seq: int, to_seq: int, race_id: str) -> AsyncGenerator[LogRow]:
         """Rows after_seq+1 .. to_seq of a log, or the first of them: whole (without bodies) for records of `race_id`
-        ("" for qualifying) that count (`arena.exchange.tally.counts`), stubs for all others. Ask again behind the last
-        one for the rest."""
+        ("" for qualifying) that count (`arena.exchange.log_digest.counts`), stubs for all others. Ask again behind the
+        last one for the rest."""
         ...
 
     async def submission(self, peer: Peer, commitment_sha256: str) -> SignedSubmission | None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 
-from arena.export.assembly import signed_content
+from arena.export.writing.assembly import signed_content
 from arena.records.model import EvaluationRecord, VerdictRecord
 from arena.store.port import Store
 from judge.verdict import Verdict
-from problems.outcome import OutcomeScore
+from problems.scoring.outcome import OutcomeScore
 
 RACES_KEPT = 4
 

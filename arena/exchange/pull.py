@@ -18,8 +18,9 @@ import msgspec
 
 from arena.chain.port import Verifier
 from arena.exchange.check import RowsCheck, SeamError
-from arena.exchange.held import PeerLogStore, RowsWriter
-from arena.exchange.held_model import HeldEntry
+from arena.exchange.log_digest import read_tally
+from arena.exchange.peer_log_model import HeldEntry
+from arena.exchange.peer_logs import PeerLogStore, RowsWriter
 from arena.exchange.port import (
     LOG_REWRITTEN,
     LOG_UNFIT,
@@ -29,16 +30,15 @@ from arena.exchange.port import (
     Complaint,
     Count,
     HeldLog,
+    LogDigest,
     Peer,
     Peers,
-    LogDigest,
 )
-from arena.exchange.tally import read_tally
 from arena.export.model import LogRow
-from arena.records.anchors import note_sha256 as sha256_of
-from arena.records.checkpoint import Checkpoint, read_checkpoint
-from arena.records.log_check import LogStart
-from problems.errors import ArenaError, Failure
+from arena.records.log.anchors import note_sha256 as sha256_of
+from arena.records.log.checkpoint import Checkpoint, read_checkpoint
+from arena.records.verify.log_check import LogStart
+from foundation.errors import ArenaError, Failure
 
 BATCH_ROWS = 256  # checked at a time, beside the event loop
 PULL_ROWS_MAX = 50_000_000  # from a tally's start to its note

@@ -18,9 +18,9 @@ from starlette.responses import Response
 
 from arena.api.stream import Places, RowStream
 from arena.chain.port import RequestAuth
-from arena.exchange.desk import PeerService
+from arena.exchange.peer_service import PeerService
 from arena.export.model import LogRow
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 STREAMS = 64
 PIECE_BYTES = 64 << 10

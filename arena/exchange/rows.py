@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from arena.exchange.tally import counts
-from arena.export.assembly import log_row, signed_content
+from arena.exchange.log_digest import counts
 from arena.export.model import LogRow
+from arena.export.writing.assembly import log_row, signed_content
 from arena.records.model import SignedRecord
 
 

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 import orjson
 
-from harness.callreader import CallReader
+from harness.emission.call_reader import CallReader
 from harness.tools.registry import PROFILES, profile_schemas
 from harness.trace import Completion, EmittedCall, Emitter, EvaluationBody, Surfaced, ToolCall
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import msgspec
 
 from arena.export.conversation import Conversation
-from arena.export.diversity import day_of
 from arena.export.model import Trajectory
+from arena.export.writing.diversity import day_of
 from judge.verdict import Opinion, UnscoredVerdict, Verdict
 from problems.model import Pool
-from problems.outcome import Axis, OutcomeScore
+from problems.scoring.outcome import Axis, OutcomeScore
 
 _COUNT_MAX = 2**53 - 1  # of a canonical integer; sums of hostile counts must still fit a column
 AXES = ("title", "price", "service", "sku", "attribute")

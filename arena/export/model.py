@@ -2,7 +2,7 @@
 
 Promise: a folder of an export holds the log it was made from (`log/`: every record of a range, whole or as a stub), so
 everything else in it can be checked offline against signatures and a signed checkpoint; whatever was left out is a stub
-with its reason and a count in the manifest. Nothing here decides who may see what: `arena.bank.release` does.
+with its reason and a count in the manifest. Nothing here decides who may see what: `arena.bank.batches.release` does.
 
 ```
 manifest.json                          Manifest, canonical JSON; `manifest.sha256` beside it, and `manifest.sig` where

@@ -16,11 +16,11 @@ import msgspec
 import zstandard
 
 from arena.export.model import LogRow, Trajectory, Withheld
-from arena.export.shards import LOG, SCRUBBED, scrubbed_line, shard_name
+from arena.export.writing.shards import LOG, SCRUBBED, scrubbed_line, shard_name
 from arena.records.body import decode_body, decode_content
 from arena.records.model import EvaluationRecord, VerdictRecord
+from foundation.errors import ArenaError
 from judge.verdict import UnscoredVerdict, Verdict
-from problems.errors import ArenaError
 from problems.model import Pool
 
 LINE_BYTES_MAX = 160 << 20  # two bodies of the largest size, and their envelope

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import msgspec
 
-from arena.export.exporter import REFERENCES
 from arena.export.reading import read_lines
-from arena.export.shards import LOG
+from arena.export.writing.exporter import REFERENCES
+from arena.export.writing.shards import LOG
 from arena.records.body import decode_content
 from arena.records.model import ReleaseRecord
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 _NULL = b"null"
 

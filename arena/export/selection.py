@@ -1,8 +1,8 @@
 """Selection: which records of a range go out whole, and why each of the others does not. Pure.
 
-Promise: it asks the release rule first (`arena.bank.release`), then the request's filters, then the cursor; the first
-reason found is the reason given. What decides is the record itself, the releases up to the range's end and, for an
-evaluation, its body and verdict: never the order in which records are looked at.
+Promise: it asks the release rule first (`arena.bank.batches.release`), then the request's filters, then the cursor; the
+first reason found is the reason given. What decides is the record itself, the releases up to the range's end and, for
+an evaluation, its body and verdict: never the order in which records are looked at.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time, timedelta
 
-from arena.bank.release import reason_withheld, settled_state, standing_of
+from arena.bank.batches.release import reason_withheld, settled_state, standing_of
 from arena.export.model import Cursor, Filters, Request, Withheld
 from arena.records.model import (
     AttemptRecord,
@@ -23,9 +23,9 @@ from arena.records.model import (
     Subject,
     VerdictRecord,
 )
+from foundation.errors import ArenaError
 from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict
-from problems.errors import ArenaError
 from problems.model import Pool
 
 Releases = Mapping[str, Mapping[str, ReleasedProblem]]  # race -> public problem id -> what its release says

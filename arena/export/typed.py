@@ -14,7 +14,7 @@ from arena.records.body import is_canonical
 from arena.records.model import RecordContent
 from harness.trace import EvaluationBody
 
-_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER  # those of `problems.canonical`
+_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER  # those of `foundation.canonical`
 
 
 def is_canonical_as_typed(content: bytes, value: RecordContent | EvaluationBody) -> bool:

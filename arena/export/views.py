@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Protocol, cast
 
 from arena.export.model import FORMATS, Format, Manifest, ShardFile, Trajectory
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 
 class ViewWriter(Protocol):

@@ -21,10 +21,10 @@ import numpy as np
 from arena.gate.knowledge import GateKnowledge, Sorted64
 from arena.gate.report import GateReport, finding, make_report
 from arena.gate.rules import RULES_VERSION
-from arena.gate.similarity import Author, Neighbour, inputs_hash
-from arena.gate.sketch import Sketch
+from arena.gate.similarity.ownership import Author, Neighbour, inputs_hash
+from arena.gate.similarity.sketch import Sketch
 from arena.policy import GateRules
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 CPU_LIMIT_S = 20
 WALL_LIMIT_S = 180.0

@@ -17,10 +17,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from arena.gate.grams import text_grams
-from arena.gate.sketch import make_sketch
+from arena.gate.similarity.sketch import make_sketch
+from arena.gate.tables.grams import text_grams
 from arena.policy import GateRules
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 Sorted64 = npt.NDArray[np.uint64]
 

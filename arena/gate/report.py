@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from arena.gate.rules import RULES, FindingOutcome, Severity
-from problems.errors import Failure
+from foundation.errors import Failure
 
 GateOutcome = Literal["accept", "review", "reject"]
 

@@ -18,9 +18,9 @@ import orjson
 
 from arena.records.model import RECORD_VERSION, Payload, RecordContent
 from arena.store.port import StoredBody
+from foundation.canonical import canonical_bytes
+from foundation.errors import ArenaError
 from harness.trace import BODY_VERSION, EvaluationBody
-from problems.canonical import canonical_bytes
-from problems.errors import ArenaError
 
 Version = Annotated[int, msgspec.Meta(ge=1)]
 Kind = Annotated[str, msgspec.Meta(pattern="^[a-z_]{1,32}$")]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import zstandard
 
 from arena.store.port import Frame, StoredBody
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 LEVEL = 1  # a third faster than 3, and as small on measured bodies
 BODY_BYTES_MAX = 64 << 20

@@ -13,8 +13,8 @@ from typing import Literal
 
 import msgspec
 
-from problems.canonical import canonical_bytes
-from problems.errors import ArenaError
+from foundation.canonical import canonical_bytes
+from foundation.errors import ArenaError
 
 FILE_NAME = "store.json"
 STATE_DIR_VARIABLE = "ARENA_STATE_DIR"

@@ -30,7 +30,7 @@ from obstore.exceptions import (
 from obstore.store import LocalStore, S3Store
 
 from arena.store.port import Frame
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 SUFFIX = ".zst"
 MARKER, MARKED = "marker", b"bodies of agent-arena\n"

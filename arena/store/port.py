@@ -11,9 +11,9 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from arena.records.filing import Filing
+from arena.records.log.filing import Filing
 from arena.records.model import Context, Head, SignedRecord, Stage, Subject
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 RECORDS_PER_PAGE = 500
 
@@ -84,7 +84,8 @@ class FiledRecord(SignedRecord, frozen=True, kw_only=True):
 
 
 class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A signed checkpoint of a log (`arena.records.checkpoint`), and where the chain holds its sha256, once it does.
+    """A signed checkpoint of a log (`arena.records.log.checkpoint`), and where the chain holds its sha256, once it
+    does.
 
     `anchor_block` 0: not anchored. The anchor is a commitment of the validator's hotkey to sha256(note) in that block;
     `anchored_sha256` is the hash that the store keeps of it, "" for none. `note` "" with an anchor: the checkpoint is

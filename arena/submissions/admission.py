@@ -16,7 +16,7 @@ from arena.gate.report import GateReport
 from arena.ids import AgentVersionId
 from arena.policy import CooldownRules
 from arena.submissions.model import SignedSubmission, is_agent_name, is_authentic
-from problems.errors import Failure
+from foundation.errors import Failure
 
 CooldownClass = Literal["accepted", "integrity", "security", "form"]
 

@@ -12,7 +12,7 @@ from arena.chain.port import ChainResult, Signer, Subtensor
 from arena.ids import AgentVersionId
 from arena.submissions.inbox import Inbox
 from arena.submissions.model import make_submission
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True):

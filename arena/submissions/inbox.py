@@ -21,8 +21,8 @@ import msgspec
 from arena.chain.keys import canonical_hotkey
 from arena.gate.report import GateReport
 from arena.submissions.model import SignedSubmission
-from problems.canonical import UNREADABLE_JSON
-from problems.errors import ArenaError, Failure
+from foundation.canonical import UNREADABLE_JSON
+from foundation.errors import ArenaError, Failure
 
 ENTRY_BYTES_MAX = 8 << 20  # a 1 MB source, escaped in JSON, with room
 NAMES_PER_LOOK = 1_024  # of entries that are remembered at once: the folder is looked through again for the next ones

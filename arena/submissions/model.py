@@ -15,8 +15,8 @@ import msgspec
 from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Signer, Verifier
 from arena.ids import AgentVersionId, Hotkey, Sha256
-from problems.canonical import canonical_bytes, text_hash
-from problems.errors import ArenaError
+from foundation.canonical import canonical_bytes, text_hash
+from foundation.errors import ArenaError
 
 SUBMISSION_DOMAIN = b"agent-arena/submission/1\n"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from foundation.canonical import text_hash
 from harness.inference.scripted.model import MODELS
-from problems.canonical import text_hash
 
 EXAMPLES = ("first_search", "model_loop", "compare_and_budget")
 _NAMES = ("baseline", "subtask", "nop", "echoer", "cheater")

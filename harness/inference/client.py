@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from foundation.canonical import foreign_text
+from foundation.errors import ArenaError, Failure
 from harness.inference.port import ModelReply, RetryLaterError
 from harness.trace import EmittedCall
-from problems.canonical import foreign_text
-from problems.errors import ArenaError, Failure
 
 if TYPE_CHECKING:
     from openai import OpenAI

@@ -1,7 +1,7 @@
 """The model gateway: the one way from a guest to a model.
 
 Promise: every request is rebuilt from the allow-list (`harness.inference.request`), tried on the upstreams in policy
-order, and charged by the upstream's own usage numbers. Whose fault a failure is, `harness.inference.course` decides.
+order, and charged by the upstream's own usage numbers. Whose fault a failure is, `harness.inference.failover` decides.
 What an earlier attempt at the same episode was answered is answered again from the journal, and nothing is sent: a
 restart draws no completion anew. It keeps no budget (the session does) and no conversation.
 """
@@ -12,8 +12,10 @@ import json
 import time
 from collections.abc import Callable, Sequence
 
+from foundation.canonical import text_hash
+from foundation.errors import ArenaError, Failure
 from harness.errors import reading_guest_bytes
-from harness.inference.course import Failover
+from harness.inference.failover import Failover
 from harness.inference.journal import MemoryJournal
 from harness.inference.ledger import Ledger, LedgerEntry
 from harness.inference.port import (
@@ -28,8 +30,6 @@ from harness.inference.port import (
 from harness.inference.request import RebuiltRequest, rebuild
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestCallError
-from problems.canonical import text_hash
-from problems.errors import ArenaError, Failure
 
 _NO_ENDPOINT = "U3001"
 _DIVERGED = "A1044"

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import msgspec
 
+from foundation.canonical import text_hash
+from foundation.errors import ArenaError
 from harness.inference.port import RecordedAnswer
-from problems.canonical import text_hash
-from problems.errors import ArenaError
 
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 _SEAL_CHARS = 16

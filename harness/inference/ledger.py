@@ -13,9 +13,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from foundation.canonical import content_hash, text_hash
+from foundation.errors import Failure
 from harness.trace import Completion, EmittedCall, Event
-from problems.canonical import content_hash, text_hash
-from problems.errors import Failure
 
 
 class LedgerLine(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,9 +11,9 @@ from typing import Protocol
 
 import msgspec
 
+from foundation.errors import ArenaError, Failure
 from harness.sandbox.port import GuestCallError
 from harness.trace import EmittedCall, StopReason
-from problems.errors import ArenaError, Failure
 
 
 class InferenceRules(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,10 +16,10 @@ from collections.abc import Mapping
 import msgspec
 import orjson
 
+from foundation.canonical import foreign_text
 from harness.inference.port import InferenceRules
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestCallError
-from problems.canonical import foreign_text
 
 MALFORMED = "A1040"
 UNLISTED_MODEL = "A1041"

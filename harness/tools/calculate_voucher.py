@@ -8,7 +8,7 @@ from typing import Literal
 from harness.tools.call import RefusedCallError, ToolContext, quoted, result_text, split_list
 from harness.tools.port import ToolOutcome
 from problems.model import Voucher
-from problems.voucher import settle_bill, total_price
+from problems.scoring.voucher import settle_bill, total_price
 
 PRICES_MAX = 100
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import orjson
 
+from foundation.errors import Failure
 from harness.catalogue.port import Catalogue
 from harness.tools.port import ToolOutcome
 from harness.work import WorkMeter
-from problems.errors import Failure
 from problems.model import Problem
 from problems.product import Product
 

@@ -8,8 +8,8 @@ import orjson
 from harness.tools.call import RefusedCallError, ToolContext, quoted, result_text
 from harness.tools.port import ToolOutcome
 from harness.work import MATCHED_VALUE, PRODUCT
-from problems.axes import Pair, count_pairs
 from problems.product import Product
+from problems.scoring.axes import Pair, count_pairs
 
 REQUIREMENTS_MAX = 100
 

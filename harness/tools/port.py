@@ -6,8 +6,8 @@ from typing import Protocol
 
 import msgspec
 
+from foundation.errors import Failure
 from harness.work import WorkMeter
-from problems.errors import Failure
 
 
 class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):

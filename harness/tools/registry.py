@@ -10,6 +10,8 @@ import functools
 
 import orjson
 
+from foundation.canonical import text_hash
+from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue, ShopDirectory
 from harness.errors import reading_guest_bytes
 from harness.tools.calculate_voucher import calculate_voucher
@@ -25,10 +27,8 @@ from harness.tools.view_product_information import view_product_information
 from harness.tools.view_shop_information import view_shop_information
 from harness.tools.view_voucher_information import view_voucher_information
 from harness.work import WorkMeter
-from problems.canonical import text_hash
-from problems.errors import ArenaError
 from problems.model import Problem
-from problems.scoring import parse_recommendation
+from problems.scoring.score import parse_recommendation
 
 _PAPER: tuple[ToolFunction, ...] = (find_product, view_product_information, recommend_product, terminate)
 _VERIFYING: tuple[ToolFunction, ...] = (check_product_match, find_products_in_same_shop, calculate_voucher)

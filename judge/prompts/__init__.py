@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.resources
 
-from problems.canonical import text_hash
+from foundation.canonical import text_hash
 
 _FILES = {"reasoning/1": "reasoning_1.txt", "reasoning/2": "reasoning_2.txt"}
 

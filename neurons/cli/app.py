@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from problems.errors import ArenaError, Owner
+from foundation.errors import ArenaError, Owner
 
 EXIT_FAILED, EXIT_USAGE, EXIT_NOT_READY, EXIT_INTEGRITY = 1, 2, 3, 4
 EXIT_INTERRUPTED = 130  # the shell's own convention
@@ -75,42 +75,58 @@ class CommandEntry(NamedTuple):
 _START, _MINER, _VALIDATOR, _DATA, _TRAINING = "Start here", "Miner", "Validator", "Data", "Training"
 COMMANDS = (
     CommandEntry("demo", "neurons.cli.demo", _START, "Run the whole arena once on this machine."),
-    CommandEntry("doctor", "neurons.cli.doctor", _START, "Check this host and print the fix for whatever is missing."),
+    CommandEntry(
+        "doctor", "neurons.cli.validator.doctor", _START, "Check this host and print the fix for whatever is missing."
+    ),
     CommandEntry("explain", "neurons.cli.explain", _START, "Explain an error code."),
-    CommandEntry("check", "neurons.cli.agents", _MINER, "Gate an agent file with the validator's own code."),
-    CommandEntry("run", "neurons.cli.agents", _MINER, "Run an agent file on problems, as a validator would."),
-    CommandEntry("submit", "neurons.cli.submit", _MINER, "Sign an agent file and submit it."),
-    CommandEntry("status", "neurons.cli.submit", _MINER, "Show where submissions stand."),
-    CommandEntry("validator", "neurons.cli.validator", _VALIDATOR, "Run a validator."),
+    CommandEntry("check", "neurons.cli.miner.agents", _MINER, "Gate an agent file with the validator's own code."),
+    CommandEntry("run", "neurons.cli.miner.agents", _MINER, "Run an agent file on problems, as a validator would."),
+    CommandEntry("submit", "neurons.cli.miner.submit", _MINER, "Sign an agent file and submit it."),
+    CommandEntry("status", "neurons.cli.miner.submit", _MINER, "Show where submissions stand."),
+    CommandEntry("validator", "neurons.cli.validator.validator", _VALIDATOR, "Run a validator."),
     CommandEntry(
-        "submissions", "neurons.cli.submissions", _VALIDATOR, "See what the gate holds for review, and decide it."
+        "submissions",
+        "neurons.cli.validator.submissions",
+        _VALIDATOR,
+        "See what the gate holds for review, and decide it.",
     ),
-    CommandEntry("race", "neurons.cli.race", _VALIDATOR, "Look at races."),
-    CommandEntry("judge", "neurons.cli.judge", _VALIDATOR, "Judge stored bodies again."),
-    CommandEntry("store", "neurons.cli.store", _VALIDATOR, "Prepare a Postgres server of your own."),
-    CommandEntry("records", "neurons.cli.records", _DATA, "Read and verify the signed log."),
-    CommandEntry("problems", "neurons.cli.problems", _DATA, "List, check, score, make, sort and seal problems."),
-    CommandEntry("catalogue", "neurons.cli.catalogue", _DATA, "Make, build, serve and measure product catalogues."),
+    CommandEntry("race", "neurons.cli.validator.race", _VALIDATOR, "Look at races."),
+    CommandEntry("judge", "neurons.cli.validator.judge", _VALIDATOR, "Judge stored bodies again."),
+    CommandEntry("store", "neurons.cli.validator.store", _VALIDATOR, "Prepare a Postgres server of your own."),
+    CommandEntry("records", "neurons.cli.records.records", _DATA, "Read and verify the signed log."),
     CommandEntry(
-        "corpus", "neurons.cli.corpus", _TRAINING, "Filter exports into a training corpus, and see what was dropped."
+        "problems", "neurons.cli.problems.problems", _DATA, "List, check, score, make, sort and seal problems."
     ),
-    CommandEntry("train", "neurons.cli.train", _TRAINING, "Train one stage of a model from a recipe."),
-    CommandEntry("eval", "neurons.cli.evaluate_model", _TRAINING, "Evaluate a model on a frozen set of problems."),
+    CommandEntry(
+        "catalogue", "neurons.cli.problems.catalogue", _DATA, "Make, build, serve and measure product catalogues."
+    ),
+    CommandEntry(
+        "corpus",
+        "neurons.cli.training.corpus",
+        _TRAINING,
+        "Filter exports into a training corpus, and see what was dropped.",
+    ),
+    CommandEntry("train", "neurons.cli.training.train", _TRAINING, "Train one stage of a model from a recipe."),
+    CommandEntry(
+        "eval", "neurons.cli.training.evaluate_model", _TRAINING, "Evaluate a model on a frozen set of problems."
+    ),
     CommandEntry(
         "lineage",
-        "neurons.cli.train",
+        "neurons.cli.training.train",
         _TRAINING,
         "Show where a checkpoint comes from.",
     ),
     CommandEntry(
         "reenter",
-        "neurons.cli.train",
+        "neurons.cli.training.train",
         _TRAINING,
         "Make a checkpoint race again.",
     ),
-    CommandEntry("rollouts", "neurons.cli.rollouts", _TRAINING, "Write a run's rollouts in prime-rl's sample form."),
-    CommandEntry("report", "neurons.cli.report", _TRAINING, "Lay evaluations beside the paper's Table 1."),
-    CommandEntry("study", "neurons.cli.study", _TRAINING, "Run the small study from nothing to its report."),
+    CommandEntry(
+        "rollouts", "neurons.cli.training.rollouts", _TRAINING, "Write a run's rollouts in prime-rl's sample form."
+    ),
+    CommandEntry("report", "neurons.cli.training.report", _TRAINING, "Lay evaluations beside the paper's Table 1."),
+    CommandEntry("study", "neurons.cli.training.study", _TRAINING, "Run the small study from nothing to its report."),
 )
 _ENTRY_BY_NAME = {entry.name: entry for entry in COMMANDS}
 
@@ -165,7 +181,7 @@ def arena(
 
     Exit codes: 0 ok, 1 the thing tested failed, 2 usage, 3 environment not ready, 4 integrity violation.
     """
-    from neurons.observe import configure_logs
+    from neurons.node.observe import configure_logs
 
     configure_logs(level="warning")  # stdout is for results; a long-running command asks for more
 

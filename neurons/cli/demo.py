@@ -27,7 +27,7 @@ def demo(
     into a real Postgres, verified and paid in weights on a local chain. The models are scripted; set OPENAI_BASE_URL
     (and --models) to use an OpenAI-compatible endpoint instead. Exit code 4 when a record fails verification.
     """
-    from neurons.settings import resolve
+    from neurons.node.settings import resolve
 
     flags = {"policy": "demo", "state_dir": state_dir, "sandbox": sandbox, "models": models, "workers": workers or None}
     settings = resolve(flags).settings
@@ -38,10 +38,10 @@ def demo(
 async def _run(settings: object, as_json: bool) -> bool:
     import time
 
-    from neurons.demo import conclude, prepare_run, running_validator
-    from neurons.demo_screen import DemoScreen
-    from neurons.settings import Settings
-    from neurons.wiring import policy_of
+    from neurons.demo.demo import conclude, prepare_run, running_validator
+    from neurons.demo.screen import DemoScreen
+    from neurons.node.settings import Settings
+    from neurons.node.wiring import policy_of
 
     assert isinstance(settings, Settings)
     started_s = time.monotonic()

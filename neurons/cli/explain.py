@@ -8,8 +8,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from problems.codes import CODES
-from problems.errors import ErrorCode
+from foundation.codes import CODES
+from foundation.errors import ErrorCode
 
 app = typer.Typer()
 

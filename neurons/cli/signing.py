@@ -20,7 +20,7 @@ NetworkOption = Annotated[str, typer.Option("--subtensor.network", help="local, 
 def open_signing_key(wallet_name: str, wallet_hotkey: str, wallet_path: str, network: str) -> Signer:
     """The signer of that hotkey. Raises ArenaError V2031 for a key that can't be read, V2030 for a setting."""
     from arena.chain.opening import open_signer
-    from neurons.settings import resolve
+    from neurons.node.settings import resolve
 
     flags = {"wallet_name": wallet_name, "wallet_hotkey": wallet_hotkey, "wallet_path": wallet_path, "network": network}
     settings = resolve(flags).settings

@@ -17,7 +17,7 @@ import typer
 
 if TYPE_CHECKING:
     from arena.store.location import StoreLocation
-    from arena.store.postgres import PostgresStore
+    from arena.store.postgres.store import PostgresStore
 
 T = TypeVar("T")
 
@@ -56,14 +56,14 @@ async def open_store(dsn: str, state_dir: Path | None) -> AsyncIterator[Postgres
     """The store of a DSN or a state folder; an embedded server runs while the block does."""
     from arena.store.location import default_state_dir
     from arena.store.objects import open_objects
-    from arena.store.postgres import PostgresStore
+    from arena.store.postgres.store import PostgresStore
 
     folder = state_dir or default_state_dir()
     location = location_of(dsn, folder)
     objects = open_objects(location.objects) if location.objects else None
     with contextlib.ExitStack() as stack:
         if location.kind == "embedded":
-            from arena.store.embedded import start_embedded
+            from arena.store.embedded.server import start_embedded
 
             stack.callback(start_embedded(folder).stop)
         store = await PostgresStore.open(location.dsn, objects=objects)
@@ -76,7 +76,7 @@ async def open_store(dsn: str, state_dir: Path | None) -> AsyncIterator[Postgres
 def location_of(dsn: str, state_dir: Path) -> StoreLocation:
     """Where the store of a DSN (""; of a state folder) and its bodies are. Raises ArenaError V2021, V2026."""
     from arena.store.location import StoreLocation, read_location
-    from problems.errors import ArenaError
+    from foundation.errors import ArenaError
 
     if dsn:
         return StoreLocation(

@@ -11,9 +11,13 @@ from collections.abc import Callable
 import msgspec
 
 from arena.chain.port import Commitment, Metagraph, Neuron
-from arena.race.consensus import validators_of
-from arena.race.decider import decide
-from arena.race.events import (
+from arena.race.consensus.agreement import validators_of
+from arena.race.consensus.log_round import AnchoredLog, RollName, receipt
+from arena.race.consensus.quorum import countersign_value
+from arena.race.model import Candidate
+from arena.race.settlement.provenance import settlement_sha256
+from arena.race.state.decider import decide
+from arena.race.state.events import (
     AdoptSettlement,
     AnchorLog,
     ChainRead,
@@ -22,11 +26,11 @@ from arena.race.events import (
     Effect,
     EnqueueItems,
     Event,
-    RaceObservation,
     FieldFixed,
     FixField,
     ItemsEnqueued,
     PullLogs,
+    RaceObservation,
     RaceSettled,
     ReadChain,
     ReleaseBatch,
@@ -34,12 +38,8 @@ from arena.race.events import (
     SettlementProposed,
     encode_event,
 )
-from arena.race.model import Candidate
-from arena.race.quorum import countersign_value
-from arena.race.roll import AnchoredLog, RollName, receipt
-from arena.race.state import RaceState, apply, open_race
-from arena.race.statement import settlement_sha256
-from arena.race.timeline import anchor_of, timeline
+from arena.race.state.machine import RaceState, apply, open_race
+from arena.race.state.timeline import anchor_of, timeline
 from arena.records.model import SettlementRecord
 from tests.arena.race_stand import BEACON, RACE, batch, candidate, digest, policy
 

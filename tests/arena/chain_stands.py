@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from arena.chain.local import LocalSubtensor
+from arena.chain.local.chain import LocalSubtensor
 from arena.chain.port import Signer, Subtensor
 
 METADATA = Path(__file__).parents[2].parent / "shared" / "data" / "chain" / "subtensor_v15_spec343.hex"

@@ -13,10 +13,10 @@ import pytest
 
 from arena.chain.keys import generate_signer
 from arena.chain.port import Signer
-from arena.records.sequencer import Sequencer
-from arena.store.embedded import EmbeddedServer, start_embedded
+from arena.records.log.sequencer import Sequencer
+from arena.store.embedded.server import EmbeddedServer, start_embedded
 from arena.store.objects import BodyObjects
-from arena.store.postgres import PostgresStore
+from arena.store.postgres.store import PostgresStore
 from tests.arena.log_stand import HOST, Clock
 
 OpenStore = Callable[..., Awaitable[PostgresStore]]

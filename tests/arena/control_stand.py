@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from arena.policies import CONTROL_SHA256
 from arena.policy import Policy
-from arena.race.control import control_subject, witness_subject
 from arena.race.model import Batch, Candidate, CountedAttempt, CountedEvaluation, CountedVerdict, SettlementInputs
+from arena.race.settlement.control import control_subject, witness_subject
 from arena.records.model import AttemptRecord, Context
-from problems.errors import Failure
+from foundation.errors import Failure
 from tests.arena.race_stand import (
     RACE,
     Outcomes,

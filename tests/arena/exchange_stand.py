@@ -12,24 +12,24 @@ import msgspec
 from arena.api.server import ExchangeServer
 from arena.chain.auth import HttpAuth
 from arena.chain.keys import generate_signer, verify
-from arena.exchange.desk import PeerService, RaceTerms
-from arena.exchange.held import PeerLogStore
 from arena.exchange.http_peers import HttpPeers
 from arena.exchange.limits import ShareRules
 from arena.exchange.local_peers import LocalPeers
+from arena.exchange.log_digest import add_tally, take_tally
+from arena.exchange.peer_logs import PeerLogStore
+from arena.exchange.peer_service import PeerService, RaceTerms
 from arena.exchange.port import Peer, Peers, Reveal, RevealGate
 from arena.exchange.pull import Puller, PullPace, Wanted
 from arena.exchange.routes import Exchange
-from arena.exchange.sources import SubmissionCache
-from arena.exchange.tally import add_tally, take_tally
-from arena.records.anchors import note_sha256
-from arena.records.chain import signing_message
-from arena.records.checkpoint import checkpoint_of, sign_checkpoint
-from arena.records.merkle import MerkleFrontier
+from arena.exchange.submission_cache import SubmissionCache
+from arena.records.log.anchors import note_sha256
+from arena.records.log.checkpoint import checkpoint_of, sign_checkpoint
+from arena.records.log.hash_chain import signing_message
+from arena.records.log.merkle import MerkleFrontier
+from arena.records.log.sequencer import Sequencer
 from arena.records.model import Payload, SettlementRecord
-from arena.records.sequencer import Sequencer
 from arena.store.port import Store
-from harness.catalogue.server import listen
+from harness.catalogue.server.application import listen
 from tests.arena.log_stand import HOST, Clock, MemoryLog, episode
 
 RACE = "r1"

@@ -10,16 +10,16 @@ import msgspec
 import zstandard
 
 from arena.chain.keys import generate_signer, verify
-from arena.export.cursor import Walk, first_cursor
-from arena.export.exporter import export_records
 from arena.export.model import Cursor, Filters, LogRow, Manifest, Request
 from arena.export.reading import read_rows
+from arena.export.writing.cursor import Walk, first_cursor
+from arena.export.writing.exporter import export_records
 from arena.records.body import decode_content
-from arena.records.chain import signing_message
-from arena.records.checkpoint import checkpoint_of, sign_checkpoint
-from arena.records.merkle import MerkleFrontier
+from arena.records.log.checkpoint import checkpoint_of, sign_checkpoint
+from arena.records.log.hash_chain import signing_message
+from arena.records.log.merkle import MerkleFrontier
+from arena.records.log.sequencer import Sequencer
 from arena.records.model import Payload, VerdictRecord
-from arena.records.sequencer import Sequencer
 from arena.store.port import Frame, LogLeaf, StoredBody, StoredCheckpoint
 from tests.arena.log_stand import HOST, Clock, MemoryLog, episode, release
 

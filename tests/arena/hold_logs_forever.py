@@ -8,11 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from arena.exchange.held import PeerLogStore
+from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import Count, LogDigest
 from arena.export.model import LogRow
-from arena.records.checkpoint import Checkpoint
-from arena.records.log_check import LogStart
+from arena.records.log.checkpoint import Checkpoint
+from arena.records.verify.log_check import LogStart
 
 VALIDATOR = "5Author"
 ROWS = 40

@@ -29,7 +29,7 @@ from arena.store.port import Frame, LogLeaf, StoredBody, StoredCheckpoint, WorkI
 from harness.sandbox.port import SandboxLevel
 from harness.trace import Completion, EmittedCall, EvaluationBody, Surfaced, ToolCall, Totals
 from judge.verdict import Citation, Opinion, Verdict
-from problems.outcome import Axis, OutcomeScore, SlotScore
+from problems.scoring.outcome import Axis, OutcomeScore, SlotScore
 
 START_MS = 1_790_000_000_000
 HOST = HostFacts(machine="test", cores=2)
@@ -246,7 +246,7 @@ class MemoryLog:
     """The part of a store a sequencer writes to, in memory; `refusals` are raised first, one per append."""
 
     def __init__(self, validator: str) -> None:
-        from arena.records.chain import first_head
+        from arena.records.log.hash_chain import first_head
 
         self.validator = validator
         self.log: list[SignedRecord] = []
@@ -260,7 +260,7 @@ class MemoryLog:
         return self.end
 
     async def append(self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody] = (), finish=None):
-        from arena.records.chain import head_after
+        from arena.records.log.hash_chain import head_after
         from arena.store.port import HeadMovedError
 
         if self.refusals:
@@ -280,7 +280,7 @@ class MemoryLog:
                 yield record
 
     async def filed_records(self, validator, *, after_seq=0):
-        from arena.records.filing import Filing, filing_of
+        from arena.records.log.filing import Filing, filing_of
         from arena.store.port import FiledRecord
 
         async for record in self.records(validator, after_seq=after_seq):

@@ -13,7 +13,7 @@ from arena.evaluate.evaluation import episode_rules, score_body
 from arena.evaluate.ports import EvaluatePorts
 from arena.policies import DEMO
 from harness.catalogue.port import Catalogue
-from harness.catalogue.synthetic import generate
+from harness.catalogue.synthetic.generator import generate
 from harness.inference.client import read_reply
 from harness.inference.gateway import Gateway
 from harness.inference.port import ModelReply
@@ -22,12 +22,12 @@ from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit, GuestJo
 from harness.session import EpisodePorts, run_episode
 from harness.tools.registry import make_toolbox
 from harness.trace import EvaluationBody
-from neurons.wiring import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
+from neurons.node.wiring import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
 from problems.model import Problem
-from problems.outcome import OutcomeScore
 from problems.product import Product
-from problems.shipped_suites import load_shipped
-from problems.titles import TitleMatcher
+from problems.scoring.outcome import OutcomeScore
+from problems.scoring.title_matching import TitleMatcher
+from problems.suites.shipped import load_shipped
 from tests.harness.catalogue_stand import catalogue_of
 
 GUEST = Path(__file__).parents[2] / "harness" / "sandbox" / "guest"

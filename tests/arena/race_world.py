@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from arena.chain.port import BeaconRound
-from arena.race.decider import decide
-from arena.race.events import (
+from arena.race.consensus.reducer import RaceRecords
+from arena.race.model import Candidate, SettlementInputs, Top
+from arena.race.settlement.settle import settle
+from arena.race.state.champion_history import Succession, settlement_inputs
+from arena.race.state.decider import decide
+from arena.race.state.events import (
     BatchReleased,
     Effect,
     EnqueueItems,
     Event,
-    RaceObservation,
     FetchBeacon,
     FieldFixed,
     FixField,
     ItemsEnqueued,
+    RaceObservation,
     RaceSettled,
     ReleaseBatch,
     SealBatch,
     Settle,
     encode_event,
 )
-from arena.race.fold import RaceRecords
-from arena.race.model import Candidate, SettlementInputs, Top
-from arena.race.settle import settle
-from arena.race.state import RaceState, open_race, replay
-from arena.race.succession import Succession, settlement_inputs
+from arena.race.state.machine import RaceState, open_race, replay
 from tests.arena.race_stand import BEACON, RACE, batch, candidate, inputs, metagraph, policy, solves
 
 RULES = policy()

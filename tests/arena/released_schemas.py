@@ -12,12 +12,12 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, text
 
+from arena.records.log.sequencer import Sequencer
 from arena.records.model import Payload, SignedRecord
-from arena.records.sequencer import Sequencer
 from arena.store.bodies import compress_bodies
-from arena.store.connect import open_engine
 from arena.store.port import StoredBody
-from arena.store.schema import run_script
+from arena.store.postgres.connect import open_engine
+from arena.store.postgres.schema import run_script
 from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt, episode, settlement
 
 FROZEN = {

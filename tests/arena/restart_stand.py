@@ -13,14 +13,14 @@ from fractions import Fraction
 import msgspec
 
 from arena.policy import RaceRules
-from arena.race.retry import after_fault, is_last_attempt
+from arena.race.state.retry import after_fault, is_last_attempt
+from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import Gateway
 from harness.inference.journal import MemoryJournal
 from harness.inference.port import CompletionJournal, InferenceRules, ModelReply, Upstream
 from harness.sandbox.port import EpisodeOver, GuestExit, GuestJob, Host, SandboxLevel
 from harness.session import EpisodePorts, run_episode
 from harness.trace import EvaluationBody
-from problems.errors import ArenaError, Failure
 from tests.harness.episode_stand import IDS, SCHEMAS, StandToolbox, problem, rules
 from tests.harness.refusing_stand import Refuses, RefusingUpstream
 

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from arena.api.client import RowCheck
 from arena.api.tail import PAGE_ROWS
 from arena.chain.keys import generate_signer, keypair_signer, verify
-from arena.export.assembly import log_row
 from arena.export.reading import read_row
+from arena.export.writing.assembly import log_row
+from arena.records.log.sequencer import Sequencer
 from arena.records.model import SignedRecord
-from arena.records.sequencer import Sequencer
 from arena.store.location import StoreLocation, write_location
+from foundation.errors import ArenaError
 from neurons.cli.app import EXIT_INTEGRITY, EXIT_NOT_READY, EXIT_USAGE, main
-from problems.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt, episode
 from tests.arena.tail_stand import Author, client, free_port, serving
 
@@ -245,7 +245,7 @@ def test_tail_of_a_url_prints_rows_behind_a_cursor_or_the_last_ones(author: Auth
 
 def test_a_break_ends_tail_with_the_integrity_code(author: Author, capsys, monkeypatch) -> None:
     author.append([attempt(number) for number in range(3)])
-    monkeypatch.setattr("arena.records.inspection.signing_message", lambda *_: b"another message")
+    monkeypatch.setattr("arena.records.verify.inspection.signing_message", lambda *_: b"another message")
     with serving(author.dsn) as server:
         code, out, err = arena(capsys, "records", "tail", "--url", server.address, "--after", 0)
     assert (code, out) == (EXIT_INTEGRITY, "")

@@ -16,11 +16,11 @@ from arena.api.tail import PAGE_ROWS
 from arena.chain.keys import generate_signer, verify
 from arena.export.model import LogRow
 from arena.export.reading import read_row
-from arena.records.chain import signing_message
-from arena.records.checkpoint import checkpoint_of, sign_checkpoint
-from arena.records.merkle import MerkleFrontier
+from arena.records.log.checkpoint import checkpoint_of, sign_checkpoint
+from arena.records.log.hash_chain import signing_message
+from arena.records.log.merkle import MerkleFrontier
 from arena.store.port import StoredCheckpoint
-from arena.store.postgres import PostgresStore
+from arena.store.postgres.store import PostgresStore
 from tests.arena.log_stand import attempt, item
 from tests.arena.tail_stand import Author, rows, serving
 

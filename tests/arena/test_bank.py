@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.bank.batch import commitment, seal
-from arena.bank.batch_file import read_batch, write_batch
-from arena.bank.release import may_leave
-from problems.clusters import cluster_id
-from problems.errors import ArenaError
-from problems.suites import problem_bytes
-from problems.titles import AcceptedTitles, reward_titles
+from arena.bank.batches.batch import commitment, seal
+from arena.bank.batches.batch_file import read_batch, write_batch
+from arena.bank.batches.release import may_leave
+from foundation.errors import ArenaError
+from problems.pools.clusters import cluster_id
+from problems.scoring.title_matching import AcceptedTitles, reward_titles
+from problems.suites.formats import problem_bytes
 from tests.problems.stand import PROBLEMS
 
 SALT = bytes(range(32))

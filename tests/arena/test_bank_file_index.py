@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from arena.bank.file_index import INDEX_FILE, FileIndex, Held
-from arena.bank.stock import BatchStock
-from problems.errors import ArenaError
-from problems.shelf import TitleIndex
-from problems.synthesis import ProblemMaker
+from arena.bank.stock.file_index import INDEX_FILE, FileIndex, Held
+from arena.bank.stock.own_stock import BatchStock
+from foundation.errors import ArenaError
+from problems.scoring.title_index import TitleIndex
+from problems.synthesis.generator import ProblemMaker
 from tests.problems.stand import make_catalogue
 
 

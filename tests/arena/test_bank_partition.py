@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arena.bank.batch import seal
-from arena.bank.disclosure import check_release
+from arena.bank.batches.batch import seal
+from arena.bank.batches.disclosure import check_release
+from arena.bank.batches.sealed_file import open_batch
+from arena.bank.batches.sealing import deal, lock_all, race_named
 from arena.bank.partition_file import (
     PartitionFile,
     SignedChange,
@@ -22,19 +24,17 @@ from arena.bank.partition_file import (
     unpartitioned,
     write_partition,
 )
-from arena.bank.sealed_file import open_batch
-from arena.bank.sealing import deal, lock_all, race_named
-from arena.bank.stock import BatchStock
+from arena.bank.stock.own_stock import BatchStock
 from arena.chain.beacon import LocalBeacon, local_round
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.timelock import LocalTimelock
 from arena.race.model import describe_batch
 from arena.records.model import ReleaseRecord
-from problems.errors import ArenaError
-from problems.manifest import check_extends
-from problems.partition import freeze
-from problems.shelf import TitleIndex
-from problems.synthesis import ProblemMaker
+from foundation.errors import ArenaError
+from problems.pools.manifest import check_extends
+from problems.pools.partition import freeze
+from problems.scoring.title_index import TitleIndex
+from problems.synthesis.generator import ProblemMaker
 from tests.problems.stand import make_catalogue
 
 OPERATOR, STRANGER = keypair_signer("//Operator"), keypair_signer("//Stranger")

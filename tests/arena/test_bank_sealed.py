@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arena.bank.batch import cluster_commitment, seal
-from arena.bank.notice import BatchNotice, SignedNotice, check_notice, sign_notice
-from arena.bank.partition_file import sign_manifest
-from arena.bank.sealed_file import (
+from arena.bank.batches.batch import cluster_commitment, seal
+from arena.bank.batches.notice import BatchNotice, SignedNotice, check_notice, sign_notice
+from arena.bank.batches.sealed_file import (
     SealedFile,
     check_opened,
     decode_sealed,
@@ -26,14 +25,15 @@ from arena.bank.sealed_file import (
     read_sealed,
     write_sealed,
 )
+from arena.bank.partition_file import sign_manifest
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import BeaconRound
 from arena.race.model import describe_batch
-from problems.clusters import answer_marks, cluster_id
-from problems.errors import ArenaError
-from problems.partition import freeze
-from problems.suites import problem_bytes
-from problems.titles import AcceptedTitles, reward_titles
+from foundation.errors import ArenaError
+from problems.pools.clusters import answer_marks, cluster_id
+from problems.pools.partition import freeze
+from problems.scoring.title_matching import AcceptedTitles, reward_titles
+from problems.suites.formats import problem_bytes
 from tests.arena.test_chain_timelock import STANDS, Stand
 from tests.problems.stand import PROBLEMS
 

@@ -11,24 +11,24 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from arena.bank.batch import seal
-from arena.bank.level import DAY_MS, measure_level
+from arena.bank.batches.batch import seal
+from arena.bank.batches.sealed_file import encode_sealed, lock_batch, open_batch
 from arena.bank.port import Bank
-from arena.bank.sealed_file import encode_sealed, lock_batch, open_batch
-from arena.bank.sealed_stock import SealedStock
-from arena.bank.stock import BatchStock
+from arena.bank.stock.level import DAY_MS, measure_level
+from arena.bank.stock.own_stock import BatchStock
+from arena.bank.stock.sealed_stock import SealedStock
 from arena.chain.beacon import LocalBeacon, local_round
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.opening import open_beacon
 from arena.chain.timelock import LocalTimelock, QuicknetTimelock
 from arena.policies import PAPER
-from arena.race.schedule import coming_closes_ms
-from problems.errors import ArenaError
+from arena.race.state.schedule import coming_closes_ms
+from foundation.errors import ArenaError
 from problems.model import Problem
-from problems.shelf import TitleIndex
-from problems.shipped_suites import accept_lexically
-from problems.synthesis import synthesize
-from problems.titles import AcceptedTitles
+from problems.scoring.title_index import TitleIndex
+from problems.scoring.title_matching import AcceptedTitles
+from problems.suites.shipped import accept_lexically
+from problems.synthesis.generator import synthesize
 from tests.arena.test_chain_beacon import ROUND_1
 from tests.problems.stand import make_catalogue
 

@@ -9,7 +9,7 @@ import pytest
 from arena.policies import PAPER, POLICIES
 from arena.records.body import encode_body
 from arena.store.bodies import compress_bodies
-from harness.callreader import CallReader
+from harness.emission.call_reader import CallReader
 from harness.recorder import Recorder
 from harness.sandbox.port import EpisodeOver
 from harness.trace import EvaluationBody

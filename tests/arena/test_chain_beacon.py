@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from arena.chain.beacon import LocalBeacon, RoundClock, verify_local_round
 from arena.chain.drand import QUICKNET, QUICKNET_CHAIN, QUICKNET_CLOCK, DrandBeacon, verify_quicknet_round
 from arena.chain.port import BeaconRound
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 # quicknet's first round, as drand publishes it: its randomness is the sha256 of its signature.
 ROUND_1_SIGNATURE = "b55e7cb2d5c613ee0b2e28d6750aabbb78c39dcc96bd9d38c2c2e12198df95571de8e8e402a0cc48871c7089a2b3af4b"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from arena.chain.keys import keypair_signer
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.arena.chain_stands import ChainStand, LocalStand, make_node, node_stand
 
 ALICE, BOB, EVE = (keypair_signer(f"//{name}") for name in ("Alice", "Bob", "Eve"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from arena.chain.keys import canonical_hotkey, generate_signer, keypair_signer, public_key, verify, wallet_signer
 from arena.chain.opening import open_signer
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 ALICE = keypair_signer("//Alice")
 ALICE_ADDRESS = "5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQY"  # the ecosystem's well-known development key

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from arena.chain.keys import KeypairSigner, keypair_signer
-from arena.chain.local import LocalSubtensor
-from arena.chain.local_state import LocalRules
+from arena.chain.local.chain import LocalSubtensor
+from arena.chain.local.state import LocalRules
 from arena.chain.opening import OWNER_URI, open_subtensor
 from arena.chain.port import Signer
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.arena.chain_stands import BLOCK_MS, Clock
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +28,7 @@ _WRITER = """
 import asyncio, sys, time
 from pathlib import Path
 from arena.chain.keys import keypair_signer
-from arena.chain.local import LocalSubtensor
+from arena.chain.local.chain import LocalSubtensor
 
 async def main(path, uri, count):
     chain = LocalSubtensor(Path(path), now_ms=lambda: time.time_ns() // 1_000_000)

@@ -8,7 +8,7 @@ import pytest
 
 from arena.chain.keys import keypair_signer
 from arena.chain.real import BittensorSubtensor
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.arena.chain_stands import NETUID, NodeStand, make_client, make_node, node_stand
 
 ALICE, BOB, EVE = (keypair_signer(f"//{name}") for name in ("Alice", "Bob", "Eve"))

@@ -15,7 +15,7 @@ from arena.chain.drand import QUICKNET, QUICKNET_CLOCK
 from arena.chain.opening import open_beacon, open_timelock
 from arena.chain.port import BeaconRound, Timelock
 from arena.chain.timelock import LocalTimelock, QuicknetTimelock
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.arena.test_chain_beacon import OUTSIDE_SUBGROUP, ROUND_1
 
 CONTENT = "a wish, its answer and a salt ₱".encode()

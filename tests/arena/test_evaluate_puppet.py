@@ -14,13 +14,13 @@ import pytest
 
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from arena.policies import AGENTIC, DEMO
+from foundation.canonical import foreign_text
 from harness.agents.registry import reference_agent
 from harness.inference.port import ModelReply
 from harness.trace import EmittedCall
 from judge.scripted import ScriptedJudge
 from judge.verdict import Verdict
-from problems.canonical import foreign_text
-from problems.titles import LexicalTitles
+from problems.scoring.title_matching import LexicalTitles
 from tests.harness.catalogue_stand import catalogue_of, product
 from tests.harness.episode_stand import problem
 from tests.harness.jail_stand import reference_sandbox

@@ -13,16 +13,16 @@ import pytest
 
 from arena.chain.keys import generate_signer, verify
 from arena.exchange.local_peers import LocalPeers, PeerFault
-from arena.exchange.port import ROW_BYTES_MAX, Count, Peer, LogDigest
+from arena.exchange.log_digest import add_tally, extend, read_tally
+from arena.exchange.port import ROW_BYTES_MAX, Count, LogDigest, Peer
 from arena.exchange.pull import Pulled, PullPace, Wanted
-from arena.exchange.tally import add_tally, extend, read_tally
 from arena.export.model import LogRow
-from arena.records.anchors import note_sha256
-from arena.records.chain import first_head, record_hash, signing_message
-from arena.records.checkpoint import checkpoint_of, sign_checkpoint
-from arena.records.log_check import LogStart
-from arena.records.merkle import MerkleFrontier
-from problems.errors import ArenaError
+from arena.records.log.anchors import note_sha256
+from arena.records.log.checkpoint import checkpoint_of, sign_checkpoint
+from arena.records.log.hash_chain import first_head, record_hash, signing_message
+from arena.records.log.merkle import MerkleFrontier
+from arena.records.verify.log_check import LogStart
+from foundation.errors import ArenaError
 from tests.arena.exchange_stand import FAST, RACE, LocalNet, Node
 
 Change = Callable[[list[LogRow]], list[LogRow]]

@@ -6,7 +6,7 @@ import pytest
 
 from arena.chain.auth import MAX_AGE_S, NONCES_MAX, SKEW_S, HttpAuth
 from arena.chain.keys import keypair_signer
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 ALICE, BOB, EVE = (keypair_signer(f"//{name}") for name in ("Alice", "Bob", "Eve"))
 TARGET = "/v1/exchange/note?validator=5X&sha256=ab"

@@ -9,15 +9,15 @@ import msgspec
 import pytest
 
 from arena.chain.keys import verify
-from arena.exchange.desk import ANSWERS_AT_ONCE
 from arena.exchange.limits import ShareRules, Shares
+from arena.exchange.peer_service import ANSWERS_AT_ONCE
 from arena.exchange.port import Peer
-from arena.records.anchors import note_sha256
-from arena.records.chain import signing_message
-from arena.records.checkpoint import Checkpoint, sign_checkpoint
+from arena.records.log.anchors import note_sha256
+from arena.records.log.checkpoint import Checkpoint, sign_checkpoint
+from arena.records.log.hash_chain import signing_message
 from arena.store.port import StoredCheckpoint
 from arena.submissions.model import make_submission
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.arena.exchange_stand import RACE, TERMS, HttpNet, LocalNet, Node
 from tests.arena.log_stand import attempt, episode, settlement
 
@@ -175,7 +175,7 @@ async def test_a_peer_that_is_not_there_is_away(world: World) -> None:
 
 
 async def test_an_answer_has_a_length_and_the_next_goes_on_behind_it(world: World, monkeypatch) -> None:
-    monkeypatch.setattr("arena.exchange.desk.ANSWER_ROWS", 5)
+    monkeypatch.setattr("arena.exchange.peer_service.ANSWER_ROWS", 5)
     size = await world.author.evaluate([1, 2, 3])
     await world.author.anchor()
     assert [row.seq for row in await world.rows(0, size)] == [1, 2, 3, 4, 5]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from arena.exchange.held import PeerLogStore
-from problems.errors import ArenaError
+from arena.exchange.peer_logs import PeerLogStore
+from foundation.errors import ArenaError
 from tests.arena.hold_logs_forever import ROWS, VALIDATOR, hold
 
 SCRIPT = Path(__file__).with_name("hold_logs_forever.py")

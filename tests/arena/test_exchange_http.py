@@ -16,7 +16,7 @@ from arena.exchange.http_peers import PROGRESS_BYTES_MAX, HttpPeers
 from arena.exchange.limits import ShareRules
 from arena.exchange.port import Peer
 from arena.exchange.pull import PullPace
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.arena.exchange_stand import RACE, HttpNet, Node
 from tests.arena.log_stand import attempt
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arena.exchange.held import PeerLogStore
 from arena.exchange.local_peers import PeerFault
+from arena.exchange.log_digest import COUNTED_KINDS, counts
+from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import ROW_BYTES_MAX, Peer
 from arena.exchange.pull import Pulled
-from arena.exchange.tally import COUNTED_KINDS, counts
-from arena.export.assembly import signed_content
+from arena.export.writing.assembly import signed_content
 from arena.records.model import HostFacts, RecordContent
 from tests.arena.exchange_stand import FAST, RACE, HttpNet, LocalNet, Node
 from tests.arena.log_stand import attempt, gate
@@ -181,9 +181,9 @@ async def test_a_connection_that_breaks_is_taken_up_behind_the_last_row(trio: Tr
 
 
 async def test_answers_shorter_than_the_log_are_put_together(trio: Trio, monkeypatch) -> None:
-    monkeypatch.setattr("arena.exchange.desk.ANSWER_ROWS", 5)
+    monkeypatch.setattr("arena.exchange.peer_service.ANSWER_ROWS", 5)
     monkeypatch.setattr("arena.exchange.pull.BATCH_ROWS", 2)
-    monkeypatch.setattr("arena.exchange.desk.PAGE_ROWS", 3)
+    monkeypatch.setattr("arena.exchange.peer_service.PAGE_ROWS", 3)
     size = await trio.author.evaluate([1, 2, 3, 4])
     await trio.pull(await trio.author.anchor())
     assert held(trio.reader, RACE, trio.author.hotkey) == counted(trio.author, RACE, size)

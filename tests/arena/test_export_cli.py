@@ -12,18 +12,18 @@ import typer
 from typer.testing import CliRunner
 
 from arena.chain.keys import generate_signer, verify
-from arena.export.verification import verify_export
-from arena.records.chain import signing_message
-from arena.records.checkpoint import checkpoint_of, sign_checkpoint
-from arena.records.merkle import MerkleFrontier
-from arena.records.sequencer import Sequencer
-from arena.store.embedded import EmbeddedServer
+from arena.export.verify.verification import verify_export
+from arena.records.log.checkpoint import checkpoint_of, sign_checkpoint
+from arena.records.log.hash_chain import signing_message
+from arena.records.log.merkle import MerkleFrontier
+from arena.records.log.sequencer import Sequencer
+from arena.store.embedded.server import EmbeddedServer
 from arena.store.port import StoredCheckpoint
-from arena.store.postgres import PostgresStore
+from arena.store.postgres.store import PostgresStore
+from foundation.errors import ArenaError
 from neurons.cli.app import exit_code, main
-from neurons.cli.records import app
-from neurons.cli.records_export import verify_folder
-from problems.errors import ArenaError
+from neurons.cli.records.export import verify_folder
+from neurons.cli.records.records import app
 from tests.arena.log_stand import HOST, Clock, episode, release
 
 

@@ -11,11 +11,11 @@ import pytest
 import zstandard
 
 from arena.chain.keys import generate_signer, verify
-from arena.export.manifest import MANIFEST, read_manifest, write_manifest
 from arena.export.reading import read_lines
-from arena.export.shards import describe
-from arena.export.verification import verify_export
-from problems.errors import ArenaError
+from arena.export.verify.verification import verify_export
+from arena.export.writing.manifest import MANIFEST, read_manifest, write_manifest
+from arena.export.writing.shards import describe
+from foundation.errors import ArenaError
 from tests.arena.export_stand import ExportLog, export, released_race, replace
 
 BYTES_PER_FILE = 40

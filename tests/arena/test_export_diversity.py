@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.export.diversity import DiversityFold, day_of, entropy_mbit
 from arena.export.model import Diversity, Trajectory
+from arena.export.writing.diversity import DiversityFold, day_of, entropy_mbit
 from tests.arena.trajectory_stand import appending, narrating, replace, trajectory
 
 BODIES = (appending(), narrating(), replace(appending(), events=()))

@@ -23,10 +23,10 @@ from arena.export.formats.parquet import COLUMNS
 from arena.export.model import FORMATS, Cursor, Format, LogRange, Manifest, Request, ShardFile, Trajectory
 from arena.export.row import row_of
 from arena.export.views import finish_export, open_view
+from foundation.errors import Failure
 from harness.tools.registry import profile_schemas
 from judge.verdict import UnscoredVerdict
-from problems.errors import Failure
-from problems.outcome import UnscoredOutcome
+from problems.scoring.outcome import UnscoredOutcome
 from tests.arena.trajectory_stand import appending, narrating, replace, trajectory
 
 VIEWS: tuple[Format, ...] = tuple(view for view in FORMATS if view != "jsonl")

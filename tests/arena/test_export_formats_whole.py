@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import zstandard
 
 from arena.chain.keys import verify
-from arena.export.manifest import write_manifest
 from arena.export.model import FORMATS
-from arena.export.verification import verify_export
+from arena.export.verify.verification import verify_export
+from arena.export.writing.manifest import write_manifest
 from tests.arena.export_stand import ExportLog, export, released_race
 
 

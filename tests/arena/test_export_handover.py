@@ -7,15 +7,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from arena.export.assembly import whole_line
-from arena.export.handover import Outgoing, Spans, pack, unpack
 from arena.export.model import Trajectory
 from arena.export.reading import read_row
-from arena.export.sinks import AHEAD_BYTES, open_sink
+from arena.export.writing.assembly import whole_line
+from arena.export.writing.ipc import Outgoing, Spans, pack, unpack
+from arena.export.writing.sinks import AHEAD_BYTES, open_sink
 from arena.records.body import encode_body, encode_content
 from arena.records.model import SignedRecord
+from foundation.errors import ArenaError, Failure
 from judge.verdict import UnscoredVerdict
-from problems.errors import ArenaError, Failure
 from tests.arena.trajectory_stand import appending, narrating, replace, trajectory
 
 UNJUDGED = UnscoredVerdict(body_sha256="ab", rubric_id="reasoning/1", failure=Failure(code="U3002"))

@@ -8,10 +8,10 @@ import msgspec
 
 from arena.chain.keys import verify
 from arena.export.reading import read_lines
-from arena.export.verification import verify_export
+from arena.export.verify.verification import verify_export
 from arena.store.port import StoredBody
-from problems.canonical import canonical_bytes
-from problems.errors import Failure
+from foundation.canonical import canonical_bytes
+from foundation.errors import Failure
 from tests.arena.export_stand import ExportLog, export, replace
 from tests.arena.log_stand import attempt, body, episode, release
 

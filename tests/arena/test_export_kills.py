@@ -19,11 +19,11 @@ import msgspec
 import pytest
 
 from arena.chain.keys import verify
-from arena.export.journal import JOURNAL
-from arena.export.manifest import MANIFEST
 from arena.export.model import FORMATS
-from arena.export.verification import verify_export
-from problems.errors import ArenaError
+from arena.export.verify.verification import verify_export
+from arena.export.writing.journal import JOURNAL
+from arena.export.writing.manifest import MANIFEST
+from foundation.errors import ArenaError
 from tests.arena.export_stand import ExportLog, export, released_race, rows
 
 EPISODES = 40

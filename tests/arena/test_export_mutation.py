@@ -19,12 +19,12 @@ import typer
 import zstandard
 
 from arena.chain.keys import verify
-from arena.export.manifest import CHECKSUM, MANIFEST, SIGNATURE, read_manifest, write_manifest
 from arena.export.model import FORMATS
-from arena.export.shards import file_hash
-from arena.export.verification import verify_export
-from neurons.cli.records_export import verify_folder
-from problems.canonical import canonical_bytes
+from arena.export.verify.verification import verify_export
+from arena.export.writing.manifest import CHECKSUM, MANIFEST, SIGNATURE, read_manifest, write_manifest
+from arena.export.writing.shards import file_hash
+from foundation.canonical import canonical_bytes
+from neurons.cli.records.export import verify_folder
 from tests.arena.export_stand import ExportLog, export, released_race, replace
 from tests.arena.test_export_hygiene import leaky_episode
 

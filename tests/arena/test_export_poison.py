@@ -20,17 +20,17 @@ import typer
 from arena.chain.keys import verify
 from arena.export.model import FORMATS
 from arena.export.reading import read_lines
-from arena.export.verification import verify_export
+from arena.export.verify.verification import verify_export
 from arena.records.body import encode_body, encode_content
-from arena.records.chain import head_after, signing_message
+from arena.records.log.hash_chain import head_after, signing_message
 from arena.records.model import Context, EvaluationRecord, Payload, RecordContent, SignedRecord, VerdictRecord
-from arena.records.verify import verify_store
+from arena.records.verify.verification import verify_store
 from arena.store.port import StoredBody
+from foundation.canonical import canonical_bytes
+from foundation.errors import Failure
 from harness.trace import EvaluationBody, FailedCompletion
 from judge.verdict import Refusal
-from neurons.cli.records_export import verify_folder
-from problems.canonical import canonical_bytes
-from problems.errors import Failure
+from neurons.cli.records.export import verify_folder
 from tests.arena.export_stand import ExportLog, export, released_race, replace
 from tests.arena.log_stand import HOST, START_MS, attempt, body, episode, release
 

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arena.chain.keys import verify
-from arena.export.exporter import continued
-from arena.export.manifest import read_manifest
-from arena.export.verification import verify_export
+from arena.export.verify.verification import verify_export
+from arena.export.writing.exporter import continued
+from arena.export.writing.manifest import read_manifest
 from arena.records.body import decode_content
 from arena.records.model import Context, EvaluationRecord, GateRecord
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.arena.export_stand import ExportLog, export, released_race, replace, request_of, rows
 from tests.arena.log_stand import attempt, episode, gate, release, settlement
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.export.scrubbing import find_secrets, scrub
+from arena.export.redaction.credentials import find_secrets, scrub
 from arena.records.body import encode_body
-from problems.canonical import foreign_text
+from foundation.canonical import foreign_text
 from tests.arena.log_stand import body
 from tests.arena.trajectory_stand import Episode, appending, narrating, replace, says
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from arena.export.typed import is_canonical_as_typed
 from arena.records.body import decode_body, decode_content, encode_content, is_canonical
 from arena.records.model import RecordContent
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, attempt, episode, release, settlement
 
 PAYLOADS, BODY = episode(1)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from arena.gate.capabilities import is_known_builtin
-from arena.gate.modules import MODULES
+from arena.gate.capabilities.findings import is_known_builtin
+from arena.gate.capabilities.modules import MODULES
 from tests.arena.gate_deep_routes import CODECS, DEEP_ROUTES
 from tests.arena.gate_idioms import IDIOMS, NOT_ALLOWED
 from tests.arena.gate_routes import ROUTES

@@ -7,9 +7,9 @@ import pytest
 from arena.gate import isolation
 from arena.gate.inspection import inspect
 from arena.gate.isolation import inspect_isolated
-from arena.gate.similarity import Author, make_neighbour
+from arena.gate.similarity.ownership import Author, make_neighbour
+from foundation.errors import ArenaError
 from harness.agents.registry import cheater_source, reference_agents
-from problems.errors import ArenaError
 from tests.arena.gate_stand import END, IDS, RULES, knowledge
 
 

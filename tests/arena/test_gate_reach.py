@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from arena.gate.modules import MODULES
+from arena.gate.capabilities.modules import MODULES
 from tests.arena.gate_stand import gate
 
 GUEST = Path(__file__).parents[2] / "harness" / "sandbox" / "guest"

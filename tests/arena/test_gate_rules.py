@@ -16,8 +16,8 @@ from arena.gate.rules import RULES as PUBLISHED
 from arena.gate.rules import RULES_VERSION
 from arena.policies import POLICIES
 from arena.policy import Policy
+from foundation.codes import CODES
 from harness.agents.registry import ReferenceAgent, cheater_source, reference_agents
-from problems.codes import CODES
 from tests.arena.gate_stand import END, IDS, RULES, TABLE, gate, knowledge, rules_met
 
 README = Path(__file__).parents[2] / "arena" / "gate" / "README.md"

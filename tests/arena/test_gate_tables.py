@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.gate.grams import text_grams
 from arena.gate.inspection import inspect
 from arena.gate.knowledge import load_knowledge, make_knowledge, save_knowledge
-from problems.errors import ArenaError
+from arena.gate.tables.grams import text_grams
+from foundation.errors import ArenaError
 from tests.arena.gate_stand import END, IDS, RULES, TABLE, TEXTS, gate, knowledge, rules_met, shifted
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from arena.policies import AGENTIC, DEMO, EVIDENCE, PAPER, POLICIES, SN15_2026_08, WINNER, policy_by_name
 from arena.policy import Policy, RaceRules
+from foundation.canonical import canonical_bytes
 from harness.inference.port import InferenceRules
 from judge.prompts import prompt_sha256
 from judge.rubric import Rubric
-from problems.canonical import canonical_bytes
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.policies import CONTROL_SHA256, DEMO, PAPER, POLICIES
-from arena.race.candidates import select_candidates
-from arena.race.control import control_subject, witness_subject
-from arena.race.field import is_possible
-from arena.race.items import RaceWork, item_id, race_items, stand_in_items, witness_item
+from arena.race.consensus.candidates import select_candidates
+from arena.race.consensus.field import is_possible
 from arena.race.model import AgentScore, ProblemScore
-from arena.race.promotion import duel
-from arena.race.settle import settle
-from arena.race.statement import differences, inputs_again
+from arena.race.settlement.control import control_subject, witness_subject
+from arena.race.settlement.promotion import duel
+from arena.race.settlement.provenance import differences, inputs_again
+from arena.race.settlement.settle import settle
+from arena.race.state.items import RaceWork, item_id, race_items, stand_in_items, witness_item
 from arena.records.model import CountedLog, SettlementRecord, Standing
+from foundation.canonical import canonical_bytes
 from harness.agents.registry import reference_agent, shipped_source
-from problems.canonical import canonical_bytes
 from tests.arena.control_stand import VALS, attempt, control_of, controlled, no_faults, raced, witness_of
 from tests.arena.race_stand import RACE, batch, candidate, drawn_of, policy, solves
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arena.policy import RaceRules
-from arena.race.retry import after_fault, is_last_attempt, may_diverge
+from arena.race.state.retry import after_fault, is_last_attempt, may_diverge
 from arena.records.model import Stage
-from problems.codes import CODES
-from problems.errors import Failure, Owner
+from foundation.codes import CODES
+from foundation.errors import Failure, Owner
 
 RULES = RaceRules(attempts=3, retry_ms=1_000, retry_max_ms=8_000)
 OURS, UPSTREAM, PROBLEM = Failure(code="V2005"), Failure(code="U3002"), Failure(code="P4006")

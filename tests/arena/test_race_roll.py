@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from arena.chain.port import Commitment, Metagraph, Neuron
 from arena.policies import POLICIES
-from arena.race.assign import is_work_due, qualifying_order
-from arena.race.quorum import countersign_value, quorum_value, stakes_by_value
-from arena.race.roll import (
+from arena.race.consensus.assignment import is_work_due, qualifying_order
+from arena.race.consensus.log_round import (
     VALIDATORS_MAX,
     RollName,
     anchored_logs,
@@ -21,7 +20,8 @@ from arena.race.roll import (
     read_receipt,
     receipt,
 )
-from arena.race.timeline import timeline, timeline_refusal
+from arena.race.consensus.quorum import countersign_value, quorum_value, stakes_by_value
+from arena.race.state.timeline import timeline, timeline_refusal
 from tests.arena.race_stand import digest, policy
 
 VALIDATORS = tuple(sorted(f"val-{n:03}" for n in range(5)))

@@ -11,21 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arena.race.decider import decide
-from arena.race.events import (
+from arena.race.consensus.reducer import RaceRecords
+from arena.race.model import Top
+from arena.race.state.champion_history import Succession, settlement_inputs
+from arena.race.state.decider import decide
+from arena.race.state.events import (
     Effect,
     Event,
-    RaceObservation,
     FetchBeacon,
     FixField,
+    RaceObservation,
     RaceOpened,
     SettlementDue,
     decode_event,
     encode_event,
 )
-from arena.race.fold import RaceRecords
-from arena.race.model import Top
-from arena.race.state import (
+from arena.race.state.machine import (
     IllegalEventError,
     RaceState,
     apply,
@@ -37,8 +38,7 @@ from arena.race.state import (
     stream_of,
     top_after,
 )
-from arena.race.succession import Succession, settlement_inputs
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.arena.race_stand import BEACON, RACE, batch, metagraph
 from tests.arena.race_world import CLOSES_MS, FIELD, OPENED_MS, RULES, World, at_close, finished, running
 

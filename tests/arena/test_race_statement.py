@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.policies import SN15_2026_08
-from arena.race.settle import settle
-from arena.race.statement import differences, inputs_again, policy_of, settlement_sha256
+from arena.race.settlement.provenance import differences, inputs_again, policy_of, settlement_sha256
+from arena.race.settlement.settle import settle
 from arena.records.body import decode_content, encode_content
 from arena.records.model import CountedLog, RecordContent, SettlementRecord, Top
-from problems.canonical import canonical_bytes
-from problems.errors import ArenaError
+from foundation.canonical import canonical_bytes
+from foundation.errors import ArenaError
 from tests.arena import log_stand
 from tests.arena.race_stand import candidate, inputs, policy, solves
 

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arena.race.assign import assign
-from arena.race.consensus import NO_QUORUM, counted_roll
-from arena.race.decider import STAND_INS_WAITING, decide
-from arena.race.events import EnqueueStandIns, RaceSettled
-from arena.race.explanation import explain_end
-from arena.race.items import RaceWork, race_items
-from arena.race.payment import paid_race
-from arena.race.state import apply, replay
+from arena.race.consensus.agreement import NO_QUORUM, counted_roll
+from arena.race.consensus.assignment import assign
+from arena.race.settlement.weights_source import paid_race
+from arena.race.state.decider import STAND_INS_WAITING, decide
+from arena.race.state.events import EnqueueStandIns, RaceSettled
+from arena.race.state.explanation import explain_end
+from arena.race.state.items import RaceWork, race_items
+from arena.race.state.machine import apply, replay
 from tests.arena.agreement_world import PLAN, RULES, STEP_MS, Member, Network, run
 from tests.arena.race_stand import RACE
 

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Commitment, Signer
-from arena.records.anchors import anchored_by, committed_checkpoint, note_sha256, require_anchor
-from arena.records.checkpoint import Checkpoint, sign_checkpoint
+from arena.records.log.anchors import anchored_by, committed_checkpoint, note_sha256, require_anchor
+from arena.records.log.checkpoint import Checkpoint, sign_checkpoint
 from arena.store.port import StoredCheckpoint
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
 

@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 
 from arena.chain.keys import keypair_signer, verify
-from arena.records.checkpoint import sign_checkpoint
-from arena.records.report import Defect, VerifyReport
-from arena.records.sequencer import Sequencer
-from arena.records.verify import verify_store
-from arena.store.embedded import is_running, start_embedded
+from arena.records.log.checkpoint import sign_checkpoint
+from arena.records.log.sequencer import Sequencer
+from arena.records.verify.report import Defect, VerifyReport
+from arena.records.verify.verification import verify_store
+from arena.store.embedded.server import is_running, start_embedded
 from arena.store.location import StoreLocation, default_state_dir, read_location, write_location
-from arena.store.postgres import PostgresStore
-from neurons.cli.records_view import report_lines, utc_time
-from problems.errors import ArenaError
+from arena.store.postgres.store import PostgresStore
+from foundation.errors import ArenaError
+from neurons.cli.records.view import report_lines, utc_time
 from tests.arena.log_stand import HOST, Clock, attempt, episode, settlement
 from tests.arena.test_records_sources import put
 from tests.arena.test_store_roles import as_owner

@@ -27,11 +27,11 @@ from arena.records.body import (
     read_body,
     read_content,
 )
-from arena.records.chain import first_head, record_hash, signing_message
 from arena.records.json_schema import SCHEMA_NAMES, build_schema, field_table, published_schema
+from arena.records.log.hash_chain import first_head, record_hash, signing_message
 from arena.records.model import HostFacts, Payload, RecordContent
-from problems.canonical import canonical_bytes
-from problems.errors import ArenaError
+from foundation.canonical import canonical_bytes
+from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, START_MS, attempt, body, episode, gate, release, settlement
 
 FOLDER = Path(__file__).parent / "golden"

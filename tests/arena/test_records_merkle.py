@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.records.merkle import (
+from arena.records.log.merkle import (
     EMPTY_ROOT,
     MerkleFrontier,
     RangeHashes,
@@ -19,7 +19,7 @@ from arena.records.merkle import (
     verify_consistency,
     verify_inclusion,
 )
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 # The test vectors of Certificate Transparency's reference implementation: eight leaves, roots of each size, proofs.
 CT_LEAVES = [

@@ -12,17 +12,17 @@ import pytest
 
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Commitment
-from arena.records.checkpoint import Checkpoint, sign_checkpoint
-from arena.records.inspection import Entry, Finding, entry_of, inspect
-from arena.records.log_check import LogCheck, LogStart
-from arena.records.merkle import EMPTY_ROOT
+from arena.records.log.checkpoint import Checkpoint, sign_checkpoint
+from arena.records.log.merkle import EMPTY_ROOT
+from arena.records.log.sequencer import Sequencer
 from arena.records.model import SignedRecord
-from arena.records.report import VerifyReport
-from arena.records.sequencer import Sequencer
-from arena.records.verify import verify_entries, verify_store
-from arena.records.workers import ThreadInspector
+from arena.records.verify.inspection import Entry, Finding, entry_of, inspect
+from arena.records.verify.log_check import LogCheck, LogStart
+from arena.records.verify.report import VerifyReport
+from arena.records.verify.verification import verify_entries, verify_store
+from arena.records.verify.workers import ThreadInspector
 from arena.store.port import StoredCheckpoint
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt, episode, release, settlement
 
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")

@@ -6,11 +6,11 @@ import asyncio
 
 import msgspec
 
-from arena.bank.batch import cluster_commitment
+from arena.bank.batches.batch import cluster_commitment
 from arena.chain.keys import keypair_signer, verify
+from arena.records.log.sequencer import Sequencer
 from arena.records.model import Context, Payload, ReleasedProblem, ReleaseRecord, SettlementRecord
-from arena.records.sequencer import Sequencer
-from arena.records.verify import verify_store
+from arena.records.verify.verification import verify_store
 from arena.store.port import StoredBody
 from tests.arena.log_stand import HOST, Clock, MemoryLog, episode, release, settlement
 

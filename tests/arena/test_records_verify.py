@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arena.chain.keys import keypair_signer, verify
-from arena.records.checkpoint import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
-from arena.records.merkle import EMPTY_ROOT, MerkleFrontier
+from arena.records.log.checkpoint import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
+from arena.records.log.merkle import EMPTY_ROOT, MerkleFrontier
+from arena.records.log.sequencer import Sequencer
 from arena.records.model import SignedRecord, Subject, UnscoredOutcome
-from arena.records.sequencer import Sequencer
-from arena.records.verify import VerifyReport, verify_records
+from arena.records.verify.verification import VerifyReport, verify_records
+from foundation.errors import ArenaError, Failure
 from harness.trace import Totals
-from problems.errors import ArenaError, Failure
 from tests.arena.log_stand import (
     CONDITIONS,
     HOST,

@@ -11,11 +11,11 @@ import typer
 
 from arena.chain.keys import generate_signer, verify
 from arena.chain.port import Commitment
-from arena.records.checkpoint import Checkpoint, read_checkpoint, sign_checkpoint
-from neurons.cli.records_export import verify_folder
-from neurons.cli.records_verify import verify as verify_command
-from neurons.cli.records_witness import hold_against
-from problems.errors import ArenaError
+from arena.records.log.checkpoint import Checkpoint, read_checkpoint, sign_checkpoint
+from foundation.errors import ArenaError
+from neurons.cli.records.export import verify_folder
+from neurons.cli.records.verify import verify as verify_command
+from neurons.cli.records.witness import hold_against
 from tests.arena.export_stand import ExportLog, export, released_race, replace
 from tests.arena.test_records_points import OneSlot
 

@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from arena.chain.keys import keypair_signer, verify
-from arena.records.sequencer import Sequencer
-from arena.records.verify import BATCH, verify_store
-from arena.records.workers import open_inspector
-from problems.errors import ArenaError
+from arena.records.log.sequencer import Sequencer
+from arena.records.verify.verification import BATCH, verify_store
+from arena.records.verify.workers import open_inspector
+from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, MemoryLog, episode
 
 ROOT = Path(__file__).parents[2]
@@ -87,7 +87,7 @@ async def test_an_inspector_without_processes_starts_none() -> None:
 PARENT = """
 import asyncio
 from arena.chain.keys import verify
-from arena.records.workers import open_inspector
+from arena.records.verify.workers import open_inspector
 
 async def stay():
     async with open_inspector(verify, 2) as inspector:

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 from msgspec.structs import replace
 
-from arena.bank.release import Audience, BatchState, Matter, reason_withheld, settled_state, standing_of
+from arena.bank.batches.release import Audience, BatchState, Matter, reason_withheld, settled_state, standing_of
 from arena.records.model import Context, RaceInputs, ReleasedProblem
 from problems.model import POOLS
 from tests.arena.log_stand import settlement

@@ -16,19 +16,19 @@ from typer.testing import CliRunner, Result
 
 from arena.chain.keys import generate_signer, verify
 from arena.chain.port import Signer
-from arena.records.checkpoint import sign_checkpoint
-from arena.records.sequencer import Sequencer
-from arena.records.verify import verify_store
-from arena.store.embedded import EmbeddedServer, is_running, start_embedded
+from arena.records.log.checkpoint import sign_checkpoint
+from arena.records.log.sequencer import Sequencer
+from arena.records.verify.verification import verify_store
+from arena.store.embedded.server import EmbeddedServer, is_running, start_embedded
 from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.objects import BodyObjects, folder_location, open_objects, prefix_of
 from arena.store.port import StoredCheckpoint
-from arena.store.postgres import PostgresStore
-from arena.store.schema import SCHEMA_REVISION, provision_validator
+from arena.store.postgres.schema import SCHEMA_REVISION, provision_validator
+from arena.store.postgres.store import PostgresStore
+from foundation.errors import ArenaError
 from neurons.cli.app import run_guarded
-from neurons.cli.records import app as records_app
-from neurons.cli.store import app
-from problems.errors import ArenaError
+from neurons.cli.records.records import app as records_app
+from neurons.cli.validator.store import app
 from tests.arena.log_stand import HOST, Clock, attempt, episode, item
 from tests.arena.released_schemas import fill_0001, make_schema
 from tests.arena.store_attacks import ATTACKER, VICTIM, attacks, attacks_on, fingerprint, functions_of, is_refused

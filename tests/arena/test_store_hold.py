@@ -14,12 +14,12 @@ import asyncpg
 import pytest
 
 from arena.chain.port import Signer
-from arena.records.sequencer import Sequencer
-from arena.store.embedded import EmbeddedServer
-from arena.store.postgres import PostgresStore
-from arena.store.runtime import SOCKET_NAME
-from arena.store.schema import role_of
-from problems.errors import ArenaError
+from arena.records.log.sequencer import Sequencer
+from arena.store.embedded.binaries import SOCKET_NAME
+from arena.store.embedded.server import EmbeddedServer
+from arena.store.postgres.schema import role_of
+from arena.store.postgres.store import PostgresStore
+from foundation.errors import ArenaError
 from tests.arena.conftest import OpenStore
 from tests.arena.log_stand import HOST, Clock, attempt, item
 from tests.arena.test_store_roles import as_owner

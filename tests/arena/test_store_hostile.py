@@ -17,14 +17,14 @@ import pytest
 from sqlalchemy import text
 
 from arena.chain.keys import generate_signer, verify
-from arena.records.sequencer import Sequencer
-from arena.records.verify import verify_store
-from arena.store import schema
-from arena.store.embedded import EmbeddedServer
+from arena.records.log.sequencer import Sequencer
+from arena.records.verify.verification import verify_store
+from arena.store.embedded.server import EmbeddedServer
 from arena.store.objects import folder_location, open_objects
 from arena.store.port import Frame
-from arena.store.schema import migrate, role_of
-from problems.errors import ArenaError
+from arena.store.postgres import schema
+from arena.store.postgres.schema import migrate, role_of
+from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, attempt, episode
 from tests.arena.released_schemas import make_schema
 from tests.arena.test_store_append import BODY, SHA, Log, evaluation

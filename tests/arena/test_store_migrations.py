@@ -15,13 +15,13 @@ from alembic.script import ScriptDirectory
 
 from arena.chain.keys import generate_signer, verify
 from arena.chain.port import Signer
-from arena.records.sequencer import Sequencer
-from arena.records.verify import verify_store
-from arena.store.embedded import EmbeddedServer
+from arena.records.log.sequencer import Sequencer
+from arena.records.verify.verification import verify_store
+from arena.store.embedded.server import EmbeddedServer
 from arena.store.objects import folder_location, open_objects
 from arena.store.port import StoredBody, StoredCheckpoint
-from arena.store.postgres import PostgresStore
-from arena.store.schema import SCHEMA_REVISION, migrate, provision_validator
+from arena.store.postgres.schema import SCHEMA_REVISION, migrate, provision_validator
+from arena.store.postgres.store import PostgresStore
 from tests.arena.log_stand import HOST, Clock, attempt, episode
 from tests.arena.released_schemas import FROZEN, fill_0001, make_schema
 from tests.arena.store_attacks import ATTACKER, VICTIM, attacks, attacks_on, fingerprint, functions_of, is_refused
@@ -161,8 +161,8 @@ async def test_a_store_that_is_open_during_the_migration_goes_on_appending(old: 
 
 async def _append_until(stop: asyncio.Event, old: Old, race_id: str) -> int:
     """Append through a store that does not ask for the schema, as one that was opened before."""
-    from arena.store.connect import open_engine
-    from arena.store.session import Session
+    from arena.store.postgres.connect import open_engine
+    from arena.store.postgres.session import Session
 
     store = PostgresStore(Session(open_engine(old.dsn_for(old.signer.hotkey))), old.signer.hotkey)
     sequencer = Sequencer(store, old.signer, Clock(), HOST)

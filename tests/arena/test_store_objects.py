@@ -12,18 +12,18 @@ import pytest
 from obstore.store import LocalStore, S3Store
 
 from arena.chain.keys import generate_signer, verify
-from arena.export.exporter import export_records
 from arena.export.model import Manifest, Request
-from arena.records.sequencer import Sequencer
-from arena.records.verify import verify_store
-from arena.store.backup import names_elsewhere
+from arena.export.writing.exporter import export_records
+from arena.records.log.sequencer import Sequencer
+from arena.records.verify.verification import verify_store
+from arena.store.backup.backup import names_elsewhere
+from arena.store.backup.inventory import compare_objects
 from arena.store.bodies import BODY_BYTES_MAX, restore_bodies
-from arena.store.connect import open_engine
-from arena.store.inventory import compare_objects
 from arena.store.objects import BodyObjects, folder_location, open_objects, prefix_of
 from arena.store.port import Frame, HeadMovedError, StoredBody
-from arena.store.postgres import PostgresStore
-from problems.errors import ArenaError
+from arena.store.postgres.connect import open_engine
+from arena.store.postgres.store import PostgresStore
+from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, attempt, episode, release
 from tests.arena.test_store_roles import as_owner
 

@@ -10,14 +10,14 @@ import asyncpg
 import pytest
 
 from arena.chain.keys import generate_signer, verify
-from arena.records.checkpoint import sign_checkpoint
-from arena.records.sequencer import Sequencer
-from arena.records.verify import verify_store
-from arena.store.embedded import EmbeddedServer
+from arena.records.log.checkpoint import sign_checkpoint
+from arena.records.log.sequencer import Sequencer
+from arena.records.verify.verification import verify_store
+from arena.store.embedded.server import EmbeddedServer
 from arena.store.port import Lease, StoredCheckpoint, StoredSubmission, WeightsResult
-from arena.store.postgres import PostgresStore
-from arena.store.schema import SCHEMA_REVISION, migrate, role_of
-from problems.errors import ArenaError
+from arena.store.postgres.schema import SCHEMA_REVISION, migrate, role_of
+from arena.store.postgres.store import PostgresStore
+from foundation.errors import ArenaError
 from tests.arena.conftest import OpenStore
 from tests.arena.log_stand import HOST, SUBJECT, Clock, attempt, episode, item
 from tests.arena.store_attacks import (

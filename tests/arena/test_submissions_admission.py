@@ -30,7 +30,7 @@ from arena.submissions.model import (
     make_submission,
     read_source,
 )
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
 SOURCE = "def agent_main(problem):\n    return 'é'\n"

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 from arena.chain.keys import generate_signer
 from arena.records.model import Subject
-from arena.store.embedded import EmbeddedServer
+from arena.store.embedded.server import EmbeddedServer
 from arena.store.location import StoreLocation, write_location
 from arena.store.port import StoredSubmission
-from arena.store.postgres import PostgresStore
+from arena.store.postgres.store import PostgresStore
 from arena.submissions.inbox import AgreedStanding, Receipt
-from neurons.cli.submissions import EXIT_USAGE, app
-from neurons.cli.submit import _status_lines
+from neurons.cli.miner.submit import _status_lines
+from neurons.cli.validator.submissions import EXIT_USAGE, app
 
 FIRST, SECOND, THIRD = ("aa" + "11" * 31, "aa" + "22" * 31, "cc" * 32)
 

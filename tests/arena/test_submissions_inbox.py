@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from arena.chain.keys import keypair_signer
-from arena.chain.local import LocalSubtensor
+from arena.chain.local.chain import LocalSubtensor
 from arena.submissions.flow import submit
 from arena.submissions.inbox import ENTRY_BYTES_MAX, NAMES_PER_LOOK, Inbox, Receipt
 from arena.submissions.model import make_submission
-from problems.errors import ArenaError, Owner
+from foundation.errors import ArenaError, Owner
 from tests.arena.chain_stands import BLOCK_MS, Clock
 
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")

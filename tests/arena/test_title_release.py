@@ -14,14 +14,14 @@ from msgspec.structs import replace
 from arena.bank.embeddings import EmbeddingsEndpoint, HashedWords, Vectors
 from arena.bank.scripted_embeddings import ScriptedEmbeddings
 from arena.bank.title_release import THRESHOLD_E4, VectorFolder, build_lexical, build_release
-from harness.catalogue.synthetic import generate
-from problems.ambiguity import measure_ambiguity
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
+from harness.catalogue.synthetic.generator import generate
 from problems.model import BUCKETS
-from problems.scoring import score
-from problems.shelf import TitleIndex
-from problems.synthesis import synthesize
-from problems.titles import LexicalTitles, decode_accepted, encode_accepted, title_words
+from problems.scoring.score import score
+from problems.scoring.title_index import TitleIndex
+from problems.scoring.title_matching import LexicalTitles, decode_accepted, encode_accepted, title_words
+from problems.synthesis.ambiguity import measure_ambiguity
+from problems.synthesis.generator import synthesize
 from tests.harness.inference_stand import OtherServer, raw, status
 
 PRODUCTS = tuple(generate(3_000, seed=5))

@@ -10,13 +10,13 @@ import msgspec
 from arena.export.model import Trajectory
 from arena.records.body import encode_body
 from arena.records.model import EvaluationRecord, RecordContent, VerdictRecord
-from harness.callreader import CallReader
+from foundation.canonical import foreign_text, text_hash
+from harness.emission.call_reader import CallReader
 from harness.inference.port import ModelReply
 from harness.limits import EpisodeLimits
 from harness.recorder import Recorder
 from harness.tools.registry import profile_schemas
 from harness.trace import EmittedCall, EvaluationBody
-from problems.canonical import foreign_text, text_hash
 from tests.arena.log_stand import HOST, START_MS, body, episode
 from tests.harness.episode_stand import SCHEMAS, StandGateway, StandToolbox
 

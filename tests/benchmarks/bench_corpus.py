@@ -22,14 +22,14 @@ from arena.chain.keys import verify
 from tests.benchmarks.row import Row
 from tests.training.firehose import Firehose, real_episodes
 from tests.training.firehose_export import write_day
-from training.corpus.appraisal import Task
-from training.corpus.guard import Guard
+from training.corpus.filter.leak_guard import Guard
+from training.corpus.filter.qwen3_text import render
+from training.corpus.filter.selection import Shard, decide, kept_rows, select
+from training.corpus.filter.tokens import open_counter
+from training.corpus.filter.trace_features import Task
 from training.corpus.model import Rules, Trace
-from training.corpus.qwen3_text import render
-from training.corpus.reader import export_shards
-from training.corpus.selection import Shard, decide, kept_rows, select
-from training.corpus.tokens import open_counter
-from training.corpus.verified import open_export
+from training.corpus.sources.reader import export_shards
+from training.corpus.sources.verified import open_export
 
 SIZES, PER_FILE, TARGET_PER_S, COUNTED = (300, 3_000), 500, 3_000.0, 200
 COMMAND = "make bench ARGS=corpus"

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import msgspec
 
-from harness.catalogue.comparison import EngineFigures, Search, compare, sample_requests
-from harness.catalogue.documents import write_documents
-from harness.catalogue.engines import build_engine, open_engine
-from harness.catalogue.lucene import require_packages
+from foundation.errors import ArenaError
+from harness.catalogue.engines.comparison import EngineFigures, Search, compare, sample_requests
+from harness.catalogue.engines.lucene import require_packages
+from harness.catalogue.engines.reference import ReferenceSearch
+from harness.catalogue.engines.registry import build_engine, open_engine
+from harness.catalogue.index.documents import write_documents
 from harness.catalogue.port import Catalogue
-from harness.catalogue.reference import ReferenceSearch
-from harness.catalogue.synthetic import generate
-from problems.errors import ArenaError
+from harness.catalogue.synthetic.generator import generate
 from tests.benchmarks.row import Row
 
 DOCUMENTS, REQUESTS, BUDGET_S = 20_000, 200, 30.0

@@ -122,7 +122,7 @@ def _against(name: str, runs: dict[str, tuple[Training, float]], unit: str) -> R
 def _prepare(folder: Path) -> None:
     """The shop, its model, and the rows of the expert's episodes."""
     from tests.training.stock import open_stock
-    from training.token_rows import rows_of_traces
+    from training.rollouts.token_rows import rows_of_traces
 
     shop = folder / "shop"
     shop.mkdir()
@@ -173,8 +173,8 @@ def _timed() -> Iterator[list[float]]:
 
 
 def _ours(folder: Path, rows: Any, batch: int) -> list[dict[str, float]]:
+    from training.models.render import Qwen3Codec
     from training.recipe import parse_recipe
-    from training.render import Qwen3Codec
     from training.stages.run import RunFolder
     from training.stages.sft import train_sft
 
@@ -237,7 +237,7 @@ def _sample(folder: Path, batch_rows: int) -> Sampling:
     """Episodes of the random model: short turns, no call that is one, so the tools take no time."""
     from tests.training.stock import reopen_stock
     from training.model import Decode
-    from training.rollout import jobs_of
+    from training.rollouts.rollout import jobs_of
 
     stock = reopen_stock(folder / "shop")
     sampler = stock.sampler(stock.load().eval(), batch_rows=batch_rows)

@@ -52,7 +52,7 @@ def remove(name: str) -> int:
     except OSError:
         print(f"Error response from daemon: No such container: {name}", file=sys.stderr)
         return 1
-    from harness.sandbox.processes import descendants
+    from harness.sandbox.confinement.processes import descendants
 
     family = descendants(pid)
     with contextlib.suppress(ProcessLookupError):

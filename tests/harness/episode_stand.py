@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
+from foundation.canonical import foreign_text, text_hash
+from foundation.errors import Failure
 from harness.inference.port import GatewayAnswer, ModelReply
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestCallError
@@ -12,8 +14,6 @@ from harness.session import EpisodePorts, EpisodeRules
 from harness.tools.port import ToolOutcome
 from harness.trace import EmittedCall
 from harness.work import WorkMeter
-from problems.canonical import foreign_text, text_hash
-from problems.errors import Failure
 from problems.model import Problem, RewardItem
 
 IDS = ("1000000001", "1000000002", "1000000003")

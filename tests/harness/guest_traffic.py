@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from harness.sandbox.conversation import Conversation, Pipes, Supervision
 from harness.sandbox.death import explain_death
+from harness.sandbox.host_loop import Conversation, Pipes, Supervision
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
 from harness.sandbox.rpc import encode_init
 

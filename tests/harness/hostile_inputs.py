@@ -6,8 +6,8 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from harness.catalogue.analyzer import default_analyzer
-from harness.catalogue.documents import contents_of
+from harness.catalogue.analysis.analyzer import default_analyzer
+from harness.catalogue.index.documents import contents_of
 from harness.tools.find_product import QUERY_CHARS_MAX
 from problems.product import Product
 

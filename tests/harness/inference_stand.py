@@ -14,12 +14,12 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 
+from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import Gateway
 from harness.inference.ledger import Ledger
-from harness.inference.neutral import _WORDS
 from harness.inference.port import CompletionJournal, InferenceRules, ModelReply, Upstream
+from harness.inference.sanitize import _WORDS
 from harness.limits import EpisodeLimits
-from problems.errors import ArenaError, Failure
 
 Behaviour = Callable[[dict[str, object]], "tuple[int, bytes] | tuple[int, bytes, dict[str, str]]"]
 

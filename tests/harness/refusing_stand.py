@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
+from foundation.errors import ArenaError, Failure
 from harness.inference.port import ModelReply, Upstream
-from problems.errors import ArenaError, Failure
 from tests.harness.inference_stand import Behaviour, OtherServer, answer, raw, status
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from foundation.errors import ArenaError
+from harness.sandbox.confinement.processes import descendants
 from harness.sandbox.port import EpisodeOver, Sandbox
-from harness.sandbox.processes import descendants
-from problems.errors import ArenaError
 from tests.harness.jail_stand import CallHost, guest_root, run
 from tests.harness.test_sandbox_endings import ENDINGS, FORGED, FORGERIES, HONEST
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from foundation.canonical import text_hash
 from harness.agents.registry import (
     EXAMPLES,
     baseline_source,
@@ -20,7 +21,7 @@ from harness.agents.registry import (
     reference_sha256s,
 )
 from harness.catalogue.port import Catalogue
-from harness.catalogue.synthetic import generate
+from harness.catalogue.synthetic.generator import generate
 from harness.inference.client import OpenAIUpstream
 from harness.inference.gateway import Gateway
 from harness.inference.port import InferenceRules
@@ -30,12 +31,11 @@ from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit, GuestJo
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
 from harness.trace import EvaluationBody
-from problems.canonical import text_hash
 from problems.model import Problem
-from problems.outcome import OutcomeScore
-from problems.scoring import score
-from problems.synthesis import synthesize
-from problems.titles import LexicalTitles
+from problems.scoring.outcome import OutcomeScore
+from problems.scoring.score import score
+from problems.scoring.title_matching import LexicalTitles
+from problems.synthesis.generator import synthesize
 from tests.harness.catalogue_stand import catalogue_of
 from tests.harness.inference_stand import OtherServer, answer
 

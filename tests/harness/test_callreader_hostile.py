@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import callreader
-from harness.callreader import CallReader
-from harness.emission import FIRST_EMISSION, Emission
+from harness.emission import call_reader
+from harness.emission.attribution import FIRST_EMISSION, Emission
+from harness.emission.call_reader import CallReader
 from harness.tools.registry import profile_schemas
 from harness.trace import EmittedCall
 
@@ -91,7 +91,7 @@ def test_a_call_whose_text_is_no_unicode_was_not_written():
     assert READER.emitted('<tool_call>{"name":"x","arguments":"\\ud800"}</tool_call>', ()) == ()
 
 
-class Meter(callreader._Effort):
+class Meter(call_reader._Effort):
     """Counts what is spent."""
 
     spent = 0
@@ -103,12 +103,12 @@ class Meter(callreader._Effort):
 
 @pytest.mark.parametrize("way", HOSTILE)
 def test_no_message_costs_more_than_its_length_allows(way, monkeypatch):
-    monkeypatch.setattr(callreader, "_Effort", Meter)
+    monkeypatch.setattr(call_reader, "_Effort", Meter)
     Meter.spent = 0
     text = HOSTILE[way]
     READER.standing_in({"role": "user", "content": text})
-    step = callreader._EXPRESSION_EFFORT * callreader._WINDOW_CHARS  # the one that found the budget spent
-    assert Meter.spent <= callreader._EFFORT_MIN + callreader._EFFORT_PER_CHARACTER * len(text) + step
+    step = call_reader._EXPRESSION_EFFORT * call_reader._WINDOW_CHARS  # the one that found the budget spent
+    assert Meter.spent <= call_reader._EFFORT_MIN + call_reader._EFFORT_PER_CHARACTER * len(text) + step
 
 
 PIECES = st.sampled_from(

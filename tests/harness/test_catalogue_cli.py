@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from harness.catalogue.engine import open_catalogue
-from neurons.cli.catalogue import app
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
+from harness.catalogue.engines.native import open_catalogue
+from neurons.cli.problems.catalogue import app
 
 
 def run(*arguments: object) -> Result:

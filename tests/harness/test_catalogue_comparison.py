@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from harness.catalogue.comparison import LEAST_QUERIES, WARM_UP, compare, sample_requests
-from harness.catalogue.engine import open_catalogue
+from harness.catalogue.engines.comparison import LEAST_QUERIES, WARM_UP, compare, sample_requests
+from harness.catalogue.engines.native import open_catalogue
+from harness.catalogue.engines.reference import ReferenceSearch
 from harness.catalogue.port import SearchRequest
-from harness.catalogue.reference import ReferenceSearch
-from harness.catalogue.synthetic import generate
-from neurons.cli.catalogue import app
+from harness.catalogue.synthetic.generator import generate
+from neurons.cli.problems.catalogue import app
 from neurons.cli.progress import PhaseLines
 from tests.harness.catalogue_oracle import Oracle
 from tests.harness.catalogue_stand import index_of, mixed_requests, product

@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.catalogue.analyzer import default_analyzer
-from harness.catalogue.bm25 import byte_length, length_byte
-from harness.catalogue.documents import contents_of, document_line, read_line, read_products
-from harness.catalogue.engine import open_catalogue
-from harness.catalogue.index import build_index
-from harness.catalogue.layout import check_files, read_manifest
+from foundation.errors import ArenaError, Owner
+from harness.catalogue.analysis.analyzer import default_analyzer
+from harness.catalogue.engines.bm25 import byte_length, length_byte
+from harness.catalogue.engines.native import open_catalogue
+from harness.catalogue.index.builder import build_index
+from harness.catalogue.index.documents import contents_of, document_line, read_line, read_products
+from harness.catalogue.index.layout import check_files, read_manifest
 from harness.catalogue.port import SearchRequest
-from harness.catalogue.synthetic import generate
-from problems.errors import ArenaError, Owner
+from harness.catalogue.synthetic.generator import generate
 from problems.product import Product
 from tests.harness.catalogue_oracle import lossy_length
 from tests.harness.catalogue_stand import REAL_DOCUMENTS, index_of, product
@@ -211,7 +211,7 @@ def test_a_build_replaces_an_index_but_nothing_else(index: Path, tmp_path: Path)
 BUILD_SLOWLY = """
 import sys, time
 from pathlib import Path
-from harness.catalogue.index import build_index
+from harness.catalogue.index.builder import build_index
 
 def tell(phase, done, total):
     print(phase, flush=True)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.catalogue.engines import ENGINES, build_engine, open_engine
-from harness.catalogue.lucene import MANIFEST, read_lucene_manifest
+from foundation.errors import ArenaError, Owner
+from harness.catalogue.engines.lucene import MANIFEST, read_lucene_manifest
+from harness.catalogue.engines.registry import ENGINES, build_engine, open_engine
 from harness.catalogue.port import Catalogue, SearchRequest
-from harness.catalogue.synthetic import generate
+from harness.catalogue.synthetic.generator import generate
 from harness.work import WorkMeter
-from problems.errors import ArenaError, Owner
 from problems.product import Product
 from tests.harness.catalogue_queries import adversarial_products, varied_requests
 from tests.harness.catalogue_stand import catalogue_of, mixed_requests, product, write_products

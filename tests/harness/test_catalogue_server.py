@@ -15,14 +15,21 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from harness.catalogue.answers import PRODUCT_IDS_MAX, QUERY_STRING_MAX, Answer, ServedCatalogue, answer, read_parameters
-from harness.catalogue.documents import document_line
-from harness.catalogue.engine import open_catalogue
-from harness.catalogue.index import build_index
+from foundation.errors import ArenaError
+from harness.catalogue.engines.native import open_catalogue
+from harness.catalogue.index.builder import build_index
+from harness.catalogue.index.documents import document_line
 from harness.catalogue.port import SearchRequest
-from harness.catalogue.server import open_shelf
-from harness.catalogue.synthetic import generate
-from problems.errors import ArenaError
+from harness.catalogue.server.answers import (
+    PRODUCT_IDS_MAX,
+    QUERY_STRING_MAX,
+    Answer,
+    ServedCatalogue,
+    answer,
+    read_parameters,
+)
+from harness.catalogue.server.application import open_shelf
+from harness.catalogue.synthetic.generator import generate
 from problems.product import Product
 from tests.harness.catalogue_stand import index_of, mixed_requests, product
 

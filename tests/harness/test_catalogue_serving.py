@@ -22,9 +22,9 @@ import pytest
 import uvicorn
 from uvicorn.protocols.http import auto
 
-from harness.catalogue import guard
-from harness.catalogue.server import SearchApplication, listen, make_config, open_shelf, serve
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
+from harness.catalogue.server import guard
+from harness.catalogue.server.application import SearchApplication, listen, make_config, open_shelf, serve
 from tests.harness.catalogue_stand import index_of, product
 
 ROOT = Path(__file__).parents[2]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.callreader import EVERY_CALL, CallReader
-from harness.emission import Attribution, Emission, is_agentic
+from harness.emission.attribution import Attribution, Emission, is_agentic
+from harness.emission.call_reader import EVERY_CALL, CallReader
 from harness.tools.registry import profile_schemas
 from harness.trace import EmittedCall, Surfaced, ToolCall
 

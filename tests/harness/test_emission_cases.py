@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.callreader import CallReader
-from harness.emission import EMISSION, FIRST_EMISSION, Emission
+from harness.emission.attribution import EMISSION, FIRST_EMISSION, Emission
+from harness.emission.call_reader import CallReader
 from harness.tools.registry import profile_schemas
 from harness.trace import EmittedCall
 from tests.harness import emission_echo_generator, emission_generator

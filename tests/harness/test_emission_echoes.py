@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import dictation
-from harness.callreader import CallReader
-from harness.emission import EMISSION, FIRST_EMISSION, Emission, emitters_of, version_of
+from foundation.canonical import canonical_bytes
+from foundation.errors import ArenaError
+from harness.emission import dictation
+from harness.emission.attribution import EMISSION, FIRST_EMISSION, Emission, emitters_of, version_of
+from harness.emission.call_reader import CallReader
 from harness.tools.registry import profile_schemas
 from harness.trace import EmittedCall, EvaluationBody
-from problems.canonical import canonical_bytes
-from problems.errors import ArenaError
 from tests.harness.emission_echo_generator import PUPPET_CALLS, is_native
 from tests.harness.honest_dialogues import DIALOGUES, QUERY, STEPS, compact, written
 from tests.harness.puppet_forms import FORMS, MISSED, MISSED_OF_WORDS, OF_WORDS

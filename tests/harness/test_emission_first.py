@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import harness.emission_first
-from harness.callkey import CallKey, CallMenu
-from harness.callreader import EVERY_CALL, CallReader
-from harness.emission_first import StandingCalls
+import harness.emission.first_version
+from harness.emission.call_identity import CallKey, CallMenu
+from harness.emission.call_reader import EVERY_CALL, CallReader
+from harness.emission.first_version import StandingCalls
 from harness.tools.registry import profile_schemas
 from harness.trace import EmittedCall
 
@@ -111,7 +111,7 @@ def steps_of(work: Callable[[], object]) -> int:
 
     def trace(frame: FrameType, event: str, _: object) -> object:
         nonlocal steps
-        if frame.f_code.co_filename != harness.emission_first.__file__:
+        if frame.f_code.co_filename != harness.emission.first_version.__file__:
             return None
         steps += event == "line"
         return trace

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from harness.emission import Emission
-from harness.program_text import PASSAGE
+from harness.emission.attribution import Emission
+from harness.emission.program_text import PASSAGE
 from harness.trace import EmittedCall
 from tests.harness.honest_dialogues import QUERY, Message, compact
 from tests.harness.honest_styles import LONG_TITLE, STYLES, Style

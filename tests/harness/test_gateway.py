@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from foundation.errors import ArenaError, Owner
 from harness.inference.client import OpenAIUpstream, read_retry_after
 from harness.inference.gateway import Gateway
 from harness.inference.ledger import Ledger, completed_lines, ledger_sha256
-from harness.inference.neutral import neutral_request, plain_request
 from harness.inference.port import EndingRefusalError
+from harness.inference.sanitize import neutral_request, plain_request
 from harness.inference.scripted import start_scripted_server
 from harness.sandbox.port import GuestCallError
 from harness.trace import Completion
-from problems.errors import ArenaError, Owner
 from tests.harness.inference_stand import (
     ASK,
     MODEL,

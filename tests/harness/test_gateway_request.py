@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.program_text import ProgramText
+from harness.emission.program_text import ProgramText
 from harness.sandbox.port import GuestCallError
 from tests.harness.inference_stand import ASK, MODEL, SCHEMAS, RecordingUpstream, make_gateway
 

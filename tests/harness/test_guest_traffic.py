@@ -16,6 +16,8 @@ import msgspec
 import pytest
 
 from arena.policies import PAPER
+from foundation.canonical import canonical_bytes, foreign_text
+from foundation.errors import ArenaError, Owner
 from harness.catalogue.port import Catalogue
 from harness.inference.gateway import Gateway
 from harness.inference.port import InferenceRules, ModelReply
@@ -25,8 +27,6 @@ from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
 from harness.trace import EmittedCall, EvaluationBody
 from judge.render import render, shown_bytes
-from problems.canonical import canonical_bytes, foreign_text
-from problems.errors import ArenaError, Owner
 from tests.harness.catalogue_stand import catalogue_of, product
 from tests.harness.episode_stand import problem
 from tests.harness.guest_traffic import READY, PipeSandbox, Traffic, frame, traffic

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foundation.errors import ArenaError
 from harness.inference.client import OpenAIUpstream, read_reply
-from harness.inference.neutral import plain_request
-from problems.errors import ArenaError
+from harness.inference.sanitize import plain_request
 from tests.harness.inference_stand import OtherServer, answer
 
 ROOT = Path(__file__).parents[2]

@@ -17,19 +17,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
-from harness.catalogue.synthetic import generate
+from harness.catalogue.synthetic.generator import generate
 from harness.inference.scripted import MODELS, complete, start_scripted_server
 from harness.inference.scripted.brief import read_brief
 from harness.inference.scripted.conversation import RequestError, read_text_calls
 from harness.tools.port import Toolbox
 from harness.tools.registry import make_toolbox
-from problems.errors import ArenaError
 from problems.model import Problem
-from problems.outcome import OutcomeScore
-from problems.scoring import parse_recommendation, score
-from problems.synthesis import synthesize
-from problems.titles import LexicalTitles
+from problems.scoring.outcome import OutcomeScore
+from problems.scoring.score import parse_recommendation, score
+from problems.scoring.title_matching import LexicalTitles
+from problems.synthesis.generator import synthesize
 from tests.harness.catalogue_stand import SHARED, catalogue_of
 
 PRODUCTS = tuple(generate(3_000, seed=5))

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foundation.errors import ArenaError, Failure, Owner
 from harness.inference.journal import _LONG_BYTES, FileJournal, MemoryJournal, open_journal
 from harness.inference.port import CompletionJournal, ModelReply, RecordedAnswer
-from problems.errors import ArenaError, Failure, Owner
 
 ROOT = Path(__file__).parents[2]
 Open = Callable[[], CompletionJournal]  # begins an attempt
@@ -171,7 +171,7 @@ import resource, signal
 from pathlib import Path
 from tests.harness.test_journal import answer
 from harness.inference.journal import FileJournal
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 journal = FileJournal(Path({str(path)!r}))
 resource.setrlimit(resource.RLIMIT_FSIZE, ({path.stat().st_size + 40},) * 2)

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.catalogue import stemmer
-from harness.catalogue.stemmer import stem
-from harness.catalogue.tokenizer import TOKEN_UNITS_MAX, Scanner, _scanner, tokens
-from harness.composition import compose
+from harness.catalogue.analysis import stemmer
+from harness.catalogue.analysis.stemmer import stem
+from harness.catalogue.analysis.tokenizer import TOKEN_UNITS_MAX, Scanner, _scanner, tokens
+from harness.emission.unicode_normalize import compose
 from tests.harness.catalogue_queries import ALPHABET
 from tests.harness.hostile_inputs import hostile_texts
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.program_text import PASSAGE, ProgramText
-from harness.recorded import RECORDED_MIN
-from harness.wording import Passage, words_of
+from harness.emission.program_text import PASSAGE, ProgramText
+from harness.emission.recorded import RECORDED_MIN
+from harness.emission.wording import Passage, words_of
 
 QUERY = "A red reading lamp below 1,500 pesos, please."
 RESULT = [

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foundation.errors import ArenaError, Owner
 from harness.inference.client import OpenAIUpstream
-from harness.inference.neutral import neutral_request, neutral_text, plain_request
 from harness.inference.port import EndingRefusalError
 from harness.inference.request import rebuild
+from harness.inference.sanitize import neutral_request, neutral_text, plain_request
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestCallError
-from problems.errors import ArenaError, Owner
 from tests.harness.inference_stand import MODEL, SCHEMAS, make_gateway
 from tests.harness.refusing_stand import WAYS, Refuses, RefusingServer, everything, longer_than, text_of, words
 

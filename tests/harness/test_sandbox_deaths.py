@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from harness.sandbox import bubblewrap, docker, landlock
+from harness.sandbox.jails import bubblewrap, docker, landlock
 from tests.harness.jail_stand import WHY_NO_JAIL, best_sandbox, has_jail, run
 from tests.harness.landlock_stand import best_landlock
 from tests.harness.test_sandbox_docker import Standin

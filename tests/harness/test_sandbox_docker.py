@@ -17,9 +17,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
-from harness.sandbox.attempts import try_docker
-from harness.sandbox.docker import (
+from harness.sandbox.guest_root.rootfs import open_guest_root
+from harness.sandbox.jails.docker import (
     GUEST_LABEL,
     Container,
     DockerSandbox,
@@ -29,9 +30,8 @@ from harness.sandbox.docker import (
     sweep_containers,
 )
 from harness.sandbox.port import GuestChoice
-from harness.sandbox.probe import open_sandbox
-from harness.sandbox.rootfs import open_guest_root
-from problems.errors import ArenaError
+from harness.sandbox.probing.attempts import try_docker
+from harness.sandbox.probing.probe import open_sandbox
 from tests.harness.jail_stand import WHY_NO_JAIL, guest_root, has_jail, run, state_dir
 from tests.harness.sandbox_contract import SandboxContract
 

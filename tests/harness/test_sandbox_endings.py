@@ -11,8 +11,8 @@ import time
 
 import pytest
 
+from foundation.errors import ArenaError
 from harness.sandbox.port import EpisodeOver
-from problems.errors import ArenaError
 from tests.harness.jail_stand import (
     WHY_NO_JAIL,
     CallHost,

@@ -11,9 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from harness.sandbox.cgroup import Cgroups, find_cgroups, locate, memory_limit_bytes, open_group, sweep_groups
-from harness.sandbox.processes import TreeCpu, counted_bytes, descendants
-from harness.sandbox.uids import FIRST_UID, lease_uid
+from harness.sandbox.confinement.cgroup import (
+    Cgroups,
+    find_cgroups,
+    locate,
+    memory_limit_bytes,
+    open_group,
+    sweep_groups,
+)
+from harness.sandbox.confinement.processes import TreeCpu, counted_bytes, descendants
+from harness.sandbox.confinement.uids import FIRST_UID, lease_uid
 from tests.harness.jail_stand import WHY_NO_JAIL, has_jail, state_dir
 
 REPOSITORY = Path(__file__).parents[2]
@@ -23,8 +30,8 @@ import os, sys
 from pathlib import Path
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestJob
-from harness.sandbox.probe import open_sandbox
-from problems.canonical import text_hash
+from harness.sandbox.probing.probe import open_sandbox
+from foundation.canonical import text_hash
 
 source = sys.argv[3]
 sandbox = open_sandbox(Path(sys.argv[1]), reference_sha256s=frozenset({text_hash(source)}), slots=1, wanted=sys.argv[2])

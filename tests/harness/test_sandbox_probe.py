@@ -14,15 +14,15 @@ import msgspec
 import orjson
 import pytest
 
-from harness.sandbox.attempts import landlock_fix, landlock_obstacle, try_landlock
-from harness.sandbox.bubblewrap import Bubblewrap, BubblewrapSandbox
-from harness.sandbox.landlock import SCOPES_ABI, landlock_abi
+from foundation.errors import ArenaError
+from harness.sandbox.confinement.seccomp import build_filter, native_architecture
+from harness.sandbox.guest_root.rootfs import open_guest_root
+from harness.sandbox.jails.bubblewrap import Bubblewrap, BubblewrapSandbox
+from harness.sandbox.jails.landlock import SCOPES_ABI, landlock_abi
 from harness.sandbox.port import GuestChoice, GuestExit
-from harness.sandbox.probe import diagnose, open_sandbox
-from harness.sandbox.rootfs import open_guest_root
-from harness.sandbox.seccomp import build_filter, native_architecture
-from harness.sandbox.selftest import CONTAINED, UNNAMESPACED, Report, broken_promises, inspect
-from problems.errors import ArenaError
+from harness.sandbox.probing.attempts import landlock_fix, landlock_obstacle, try_landlock
+from harness.sandbox.probing.probe import diagnose, open_sandbox
+from harness.sandbox.probing.selftest import CONTAINED, UNNAMESPACED, Report, broken_promises, inspect
 from tests.harness.jail_stand import (
     WHY_NO_JAIL,
     best_sandbox,
@@ -224,8 +224,8 @@ def test_doctor_names_what_holds(jail):
 SCRIPT = """
 import sys
 from pathlib import Path
-from harness.sandbox.probe import diagnose, open_sandbox
-from problems.errors import ArenaError
+from harness.sandbox.probing.probe import diagnose, open_sandbox
+from foundation.errors import ArenaError
 state = Path(sys.argv[1])
 sandbox = open_sandbox(state, reference_sha256s=frozenset(), slots=1)
 print(sandbox.level.name, sandbox.level.may_race, all(f.fix for f in diagnose(state) if not f.is_ok))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.limits import EpisodeLimits
-from harness.sandbox.conversation import Conversation, Pipes, Supervision
+from harness.sandbox.host_loop import Conversation, Pipes, Supervision
 from harness.sandbox.rpc import BreachError, Final, Inbox, Ready, Request, encode_error, encode_init, encode_result
 
 READY = {"jsonrpc": "2.0", "method": "ready", "params": {"python": "3.11.7"}}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.sandbox.seccomp import (
+from harness.sandbox.confinement.seccomp import (
     ALLOW,
     ARCHITECTURES,
     ERRNO,
@@ -23,7 +23,7 @@ from harness.sandbox.seccomp import (
     Architecture,
     build_filter,
 )
-from harness.sandbox.syscalls import (
+from harness.sandbox.confinement.syscalls import (
     DENIED,
     DENIED_WITH_HOST_UID,
     DENIED_WITHOUT_NAMESPACES,

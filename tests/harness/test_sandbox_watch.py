@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.sandbox.processes import (
+from foundation.errors import ArenaError
+from harness.sandbox.confinement.processes import (
     UNMEASURABLE,
     counted_bytes,
     descendants,
@@ -21,9 +22,8 @@ from harness.sandbox.processes import (
     memory_of,
     socket_bytes,
 )
-from harness.sandbox.watch import INTERVAL_S, Watch
-from harness.sandbox.workdir import FILES_AT_MOST
-from problems.errors import ArenaError
+from harness.sandbox.confinement.watch import INTERVAL_S, Watch
+from harness.sandbox.guest_root.workdir import FILES_AT_MOST
 from tests.harness.jail_stand import WHY_NO_JAIL, CallHost, best_sandbox, has_jail, jail_without_cgroup, run
 from tests.harness.landlock_stand import best_landlock, older
 from tests.harness.sandbox_contract import is_alive, newborn

@@ -6,14 +6,14 @@ import json
 
 import pytest
 
+from foundation.canonical import canonical_bytes
+from foundation.errors import ArenaError, Owner
 from harness.agents.registry import reference_agent
 from harness.inference.port import GatewayAnswer
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.port import ToolOutcome
 from harness.trace import Completion, FailedCompletion, ToolCall
 from harness.work import WorkMeter
-from problems.canonical import canonical_bytes
-from problems.errors import ArenaError, Owner
 from tests.harness.episode_stand import IDS, StandGateway, StandToolbox, ports, problem, reply, rules
 from tests.harness.jail_stand import WHY_NO_JAIL, best_sandbox, has_jail, reference_sandbox
 

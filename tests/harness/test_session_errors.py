@@ -6,11 +6,11 @@ import typing
 
 import pytest
 
+from foundation.codes import CODES
+from foundation.errors import ArenaError, Owner
 from harness.errors import classify_exception, classify_guest, classify_host, stable_text
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestEnd, GuestExit
-from problems.codes import CODES
-from problems.errors import ArenaError, Owner
 
 LIMITS = EpisodeLimits()
 

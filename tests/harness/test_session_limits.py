@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from foundation.codes import CODES
+from foundation.errors import ArenaError, Owner
 from harness.inference.port import GatewayAnswer
 from harness.limits import EpisodeLimits, ModelPrice, completion_cost
 from harness.session import EpisodePorts, EpisodeRules, run_episode
-from problems.codes import CODES
-from problems.errors import ArenaError, Owner
 from tests.harness.episode_stand import StandGateway, StandToolbox, ports, problem, reply, rules
 from tests.harness.jail_stand import WHY_NO_JAIL, best_sandbox, has_jail
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.catalogue.port import Catalogue
-from harness.catalogue.synthetic import generate
+from harness.catalogue.synthetic.generator import generate
 from harness.inference.client import OpenAIUpstream
 from harness.inference.gateway import Gateway
 from harness.inference.ledger import Ledger, ledger_sha256
@@ -21,10 +21,10 @@ from harness.session import Episode, EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
 from harness.trace import Completion, ToolCall
 from problems.model import Problem
-from problems.outcome import OutcomeScore
-from problems.scoring import score
-from problems.synthesis import synthesize
-from problems.titles import LexicalTitles
+from problems.scoring.outcome import OutcomeScore
+from problems.scoring.score import score
+from problems.scoring.title_matching import LexicalTitles
+from problems.synthesis.generator import synthesize
 from tests.harness.catalogue_stand import catalogue_of
 from tests.harness.jail_stand import WHY_NO_JAIL, best_sandbox, has_jail, reference_sandbox
 

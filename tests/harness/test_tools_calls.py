@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foundation.errors import ArenaError, Owner
 from harness.catalogue.port import Catalogue
 from harness.tools.port import Toolbox
 from harness.tools.registry import PROFILES, make_toolbox
-from problems.errors import ArenaError, Owner
 from tests.harness.catalogue_stand import catalogue_of
 from tests.harness.test_tools import PROBLEM, SHELF
 

@@ -8,11 +8,11 @@ from typing import Literal
 
 import pytest
 
+from foundation.canonical import text_hash
 from harness.tools.call import ToolContext
 from harness.tools.port import ToolOutcome
 from harness.tools.registry import PROFILES, profile_schemas
 from harness.tools.schema import describe_tool
-from problems.canonical import text_hash
 
 SNAPSHOT = Path(__file__).with_name("tools_schemas.json")
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.emission import EMISSION
+from harness.emission.attribution import EMISSION
 from harness.trace import EvaluationBody
 from judge.ceiling import ceiling_e4
 from judge.citations import QUOTE_LENGTH_MAX, check_citations
@@ -130,7 +130,7 @@ def injections(words: str, planted: str):
 
 
 def _refused():
-    from problems.errors import Failure
+    from foundation.errors import Failure
 
     return Failure(code="A1050", detail="there is no such tool")
 

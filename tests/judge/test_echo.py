@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from harness.emission import EMISSION
+from harness.emission.attribution import EMISSION
 from harness.trace import EvaluationBody, Event
 from judge.echo import echoes_of
 from tests.judge.bodies import COMPARED, PLAN, PRODUCTS, QUERY, body_of, completion, search

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from foundation.errors import ArenaError
 from judge.citations import check_citations
 from judge.client import OpenAIJudge, RetryPolicy, judge_messages
 from judge.panel import judge_body
@@ -19,7 +20,6 @@ from judge.render import render
 from judge.rubric import GATES, REASONING_1_PROMPT_SHA256, REASONING_2_PROMPT_SHA256
 from judge.scripted import ScriptedJudge
 from judge.verdict import UnscoredVerdict, Verdict
-from problems.errors import ArenaError
 from tests.judge.bodies import ANALYSED, CITED, COMPARED, RUBRIC, VAGUE, episode
 from tests.judge.endpoint import chat, serving
 

@@ -8,6 +8,7 @@ from itertools import permutations
 import msgspec
 import pytest
 
+from foundation.errors import ArenaError
 from judge.panel import judge_body, lower_median
 from judge.port import JudgeReply
 from judge.render import RenderedTrace, render
@@ -15,7 +16,6 @@ from judge.rubric import Rubric, coefficient_e4
 from judge.scripted import ScriptedJudge
 from judge.twin import neutral_twin
 from judge.verdict import UnscoredVerdict, Verdict
-from problems.errors import ArenaError
 from tests.judge.bodies import (
     ANALYSED,
     CITED,

@@ -15,16 +15,16 @@ from msgspec.structs import replace
 
 from arena.policies import DEMO
 from arena.policy import Policy
-from arena.records.verify import VerifyReport, verify_store
-from arena.store.embedded import EmbeddedServer, start_embedded
-from arena.store.postgres import PostgresStore
-from harness.catalogue.documents import write_documents
-from harness.catalogue.engine import open_catalogue
-from harness.catalogue.index import build_index
-from harness.catalogue.synthetic import generate
-from neurons.demo import VALIDATOR, DemoAgent, DemoRun, demo_agents, register_and_submit
-from neurons.race_log import RaceLog
-from neurons.settings import Settings, resolve
+from arena.records.verify.verification import VerifyReport, verify_store
+from arena.store.embedded.server import EmbeddedServer, start_embedded
+from arena.store.postgres.store import PostgresStore
+from harness.catalogue.engines.native import open_catalogue
+from harness.catalogue.index.builder import build_index
+from harness.catalogue.index.documents import write_documents
+from harness.catalogue.synthetic.generator import generate
+from neurons.demo.demo import VALIDATOR, DemoAgent, DemoRun, demo_agents, register_and_submit
+from neurons.node.settings import Settings, resolve
+from neurons.race.log import RaceLog
 
 SMALL = replace(
     DEMO,

@@ -8,18 +8,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from arena.chain.keys import generate_signer
-from arena.chain.local import LocalSubtensor
-from arena.chain.local_state import LocalRules
+from arena.chain.local.chain import LocalSubtensor
+from arena.chain.local.state import LocalRules
 from arena.chain.port import ChainResult, Commitment, Signer
 from arena.records.model import Head
-from arena.store.embedded import EmbeddedServer
+from arena.store.embedded.server import EmbeddedServer
 from arena.store.port import StoredCheckpoint
-from arena.store.postgres import PostgresStore
-from neurons.anchoring import AnchorLoop
-from neurons.checkpoints import CheckpointLoop, CheckpointRules
-from neurons.metrics import Metrics
-from neurons.node import Node
-from problems.errors import ArenaError
+from arena.store.postgres.store import PostgresStore
+from foundation.errors import ArenaError
+from neurons.health.metrics import Metrics
+from neurons.loops.anchoring import AnchorLoop
+from neurons.loops.checkpoints import CheckpointLoop, CheckpointRules
+from neurons.node.node import Node
 from tests.arena.log_stand import attempt
 from tests.neurons.clock_stand import BLOCK_MS, Desk, Time
 

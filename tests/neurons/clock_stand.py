@@ -12,33 +12,33 @@ from pathlib import Path
 import structlog
 from msgspec.structs import replace
 
-from arena.bank.stock import BatchStock
+from arena.bank.stock.own_stock import BatchStock
 from arena.chain.beacon import LocalBeacon
 from arena.chain.keys import generate_signer
-from arena.chain.local import LocalSubtensor
-from arena.chain.local_state import LocalRules
+from arena.chain.local.chain import LocalSubtensor
+from arena.chain.local.state import LocalRules
 from arena.chain.port import Signer
 from arena.policies import DEMO
 from arena.policy import Policy
-from arena.race.items import qualifying_items
-from arena.race.state import RaceState
+from arena.race.state.items import qualifying_items
+from arena.race.state.machine import RaceState
 from arena.records.body import encode_body
+from arena.records.log.sequencer import Sequencer
 from arena.records.model import AttemptRecord, Conditions, EvaluationRecord, Subject, VerdictRecord
-from arena.records.sequencer import Sequencer
-from arena.store.embedded import EmbeddedServer
+from arena.store.embedded.server import EmbeddedServer
 from arena.store.port import Lease, Store, StoredSubmission
-from arena.store.postgres import PostgresStore
+from arena.store.postgres.store import PostgresStore
 from arena.submissions.inbox import Inbox
+from foundation.canonical import text_hash
 from harness.trace import Totals
 from judge.verdict import Verdict
-from neurons.checkpoints import CheckpointLoop, CheckpointRules
-from neurons.metrics import Metrics
-from neurons.node import Node
-from neurons.race_clock import RaceClock
-from neurons.race_log import QUALIFYING, RaceLog
-from neurons.weights_loop import WeightsLoop
-from problems.canonical import text_hash
-from problems.synthesis import synthesize
+from neurons.health.metrics import Metrics
+from neurons.loops.checkpoints import CheckpointLoop, CheckpointRules
+from neurons.loops.weights import WeightsLoop
+from neurons.node.node import Node
+from neurons.race.clock import RaceClock
+from neurons.race.log import QUALIFYING, RaceLog
+from problems.synthesis.generator import synthesize
 from tests.arena import log_stand
 from tests.problems.stand import make_catalogue
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from arena.store.embedded import EmbeddedServer, start_embedded
+from arena.store.embedded.server import EmbeddedServer, start_embedded
 from tests.neurons.arena_stand import build_small_catalogue, forgo_durability, short_folder
 from tests.neurons.checkpoint_stand import LogDesk, open_log_desk
 from tests.neurons.clock_stand import Desk, open_desk

@@ -16,18 +16,18 @@ import msgspec
 import psutil
 from msgspec.structs import replace
 
-from arena.bank.stock import BatchStock
+from arena.bank.stock.own_stock import BatchStock
 from arena.chain.keys import keypair_signer, verify
-from arena.race.control import control_subject
+from arena.race.settlement.control import control_subject
 from arena.records.body import decode_content
 from arena.records.model import AttemptRecord, EvaluationRecord
-from arena.records.verify import verify_store
-from arena.store.embedded import start_embedded
-from arena.store.postgres import PostgresStore
-from harness.catalogue.engine import open_catalogue
-from neurons.demo import RACE, VALIDATOR, DemoRun, running_validator, watch
-from neurons.race_log import QUALIFYING
-from problems.synthesis import synthesize
+from arena.records.verify.verification import verify_store
+from arena.store.embedded.server import start_embedded
+from arena.store.postgres.store import PostgresStore
+from harness.catalogue.engines.native import open_catalogue
+from neurons.demo.demo import RACE, VALIDATOR, DemoRun, running_validator, watch
+from neurons.race.log import QUALIFYING
+from problems.synthesis.generator import synthesize
 from tests.neurons.arena_stand import SMALL, make_run
 
 HOTKEY = keypair_signer(VALIDATOR).hotkey
@@ -135,7 +135,7 @@ def _find_workers(run: DemoRun, process: subprocess.Popen[bytes]) -> list[list[p
     with contextlib.suppress(psutil.NoSuchProcess):
         for child in psutil.Process(process.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
-                if "neurons.worker" in " ".join(child.cmdline()):
+                if "neurons.worker.process" in " ".join(child.cmdline()):
                     found.append([child])
     return found
 

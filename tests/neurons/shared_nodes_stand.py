@@ -21,24 +21,24 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from arena.bank.batches.sealed_file import write_sealed
+from arena.bank.batches.sealing import deal, lock_all
 from arena.bank.partition_file import unpartitioned
-from arena.bank.sealed_file import write_sealed
-from arena.bank.sealing import deal, lock_all
 from arena.chain.beacon import LocalBeacon
 from arena.chain.keys import keypair_signer
-from arena.chain.local import LocalSubtensor
-from arena.chain.local_state import LocalRules
+from arena.chain.local.chain import LocalSubtensor
+from arena.chain.local.state import LocalRules
 from arena.chain.opening import OWNER_URI, local_chain_path
 from arena.chain.timelock import LocalTimelock
 from arena.policies import DEMO, PAPER
 from arena.policy import Policy
-from arena.race.schedule import shared_closes_ms
+from arena.race.state.schedule import shared_closes_ms
 from arena.submissions.flow import submit
 from arena.submissions.inbox import Inbox
-from harness.catalogue.engine import open_catalogue
-from neurons.demo import BLOCK_MS, DemoAgent, stop_process
-from neurons.wiring import unix_ms
-from problems.synthesis import synthesize
+from harness.catalogue.engines.native import open_catalogue
+from neurons.demo.demo import BLOCK_MS, DemoAgent, stop_process
+from neurons.node.wiring import unix_ms
+from problems.synthesis.generator import synthesize
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATOR = keypair_signer("//Operator")

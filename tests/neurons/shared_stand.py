@@ -13,28 +13,28 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from arena.bank.stock import BatchStock
+from arena.bank.stock.own_stock import BatchStock
 from arena.chain.keys import generate_signer, verify
-from arena.chain.local import LocalSubtensor
-from arena.chain.local_state import LocalRules
+from arena.chain.local.chain import LocalSubtensor
+from arena.chain.local.state import LocalRules
 from arena.chain.port import ChainResult, Signer
-from arena.exchange.desk import PeerService as ExchangeDesk
-from arena.exchange.desk import RaceTerms
-from arena.exchange.held import PeerLogStore
 from arena.exchange.local_peers import LocalPeers
+from arena.exchange.peer_logs import PeerLogStore
+from arena.exchange.peer_service import PeerService as ExchangeDesk
+from arena.exchange.peer_service import RaceTerms
 from arena.exchange.pull import Puller
-from arena.exchange.sources import SubmissionCache
+from arena.exchange.submission_cache import SubmissionCache
 from arena.policies import PAPER
-from arena.race.items import qualifying_items
-from arena.race.state import RaceState
+from arena.race.state.items import qualifying_items
+from arena.race.state.machine import RaceState
 from arena.records.model import Subject
 from arena.store.port import Lease, Store, StoredSubmission
 from arena.submissions.model import SignedSubmission, make_submission
-from neurons.anchoring import AnchorLoop
-from neurons.node import Permits, Sharing
-from problems.synthesis import synthesize
+from neurons.loops.anchoring import AnchorLoop
+from neurons.node.node import Permits, Sharing
+from problems.synthesis.generator import synthesize
 from tests.arena import log_stand
-from tests.neurons.clock_stand import CATALOGUE, POLICY, RULES, START_MS, SUITE, PeerService, Outcome, Time
+from tests.neurons.clock_stand import CATALOGUE, POLICY, RULES, START_MS, SUITE, Outcome, PeerService, Time
 
 HOUR_MS = 3_600_000
 DAILY = replace(

@@ -14,15 +14,15 @@ from arena.chain.keys import generate_signer
 from arena.chain.port import Signer
 from arena.gate.knowledge import make_knowledge
 from arena.policies import PAPER
-from arena.race.schedule import embargo_ends_ms
+from arena.race.state.schedule import embargo_ends_ms
 from arena.records.body import decode_content
 from arena.records.model import GateRecord, RaceInputs, SettlementRecord, Subject
 from arena.store.port import StoredSubmission
 from arena.submissions.inbox import InboxEntry
 from arena.submissions.model import SignedSubmission, make_submission
-from neurons.admission import Admissions
-from neurons.intake import Intake
-from neurons.race_log import QUALIFYING, RaceLog
+from neurons.loops.admission import Admissions
+from neurons.loops.intake import Intake
+from neurons.race.log import QUALIFYING, RaceLog
 from tests.neurons.clock_stand import POLICY, Desk, open_desk
 
 HOLD_BLOCKS = 50
@@ -292,7 +292,7 @@ def _promotion(made: SignedSubmission, closes_ms: int) -> SettlementRecord:
 
 async def test_a_turn_answers_a_part_of_a_long_inbox_and_the_next_goes_on(desk, monkeypatch):
     """Entries that stay (their commitments are not there yet) keep nobody behind them from an answer."""
-    monkeypatch.setattr("neurons.intake.ENTRIES_PER_TURN", 2)
+    monkeypatch.setattr("neurons.loops.intake.ENTRIES_PER_TURN", 2)
     answered: list[str] = []
 
     async def answer(_: Intake, entry: InboxEntry) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness.agents.registry import reference_agent
-from harness.catalogue.documents import write_documents
-from harness.catalogue.index import build_index
-from harness.catalogue.synthetic import generate
+from harness.catalogue.index.builder import build_index
+from harness.catalogue.index.documents import write_documents
+from harness.catalogue.synthetic.generator import generate
 from neurons.cli.app import main
 
 Arena = Callable[..., tuple[int, str, str]]
@@ -96,7 +96,7 @@ def test_a_rejection_names_rule_and_line_and_the_fix(arena: Arena, source: bytes
 
 def test_an_answer_table_of_this_catalogue_is_rejected(arena: Arena, desk: Path) -> None:
     from harness.agents.registry import cheater_source
-    from harness.catalogue.engine import open_catalogue
+    from harness.catalogue.engines.native import open_catalogue
 
     ids = [product.product_id for product in open_catalogue(desk / "catalogue").products()][:40]
     code, shown, _ = arena("check", cheater_source(ids))
@@ -145,9 +145,9 @@ def test_an_endpoint_elsewhere_needs_no_change_of_the_agent(arena: Arena) -> Non
 
 
 def test_problems_may_come_from_a_file(arena: Arena, desk: Path, tmp_path: Path) -> None:
-    from harness.catalogue.engine import open_catalogue
-    from problems.suites import write_problems
-    from problems.synthesis import synthesize
+    from harness.catalogue.engines.native import open_catalogue
+    from problems.suites.formats import write_problems
+    from problems.synthesis.generator import synthesize
 
     made = synthesize(tuple(open_catalogue(desk / "catalogue").products()), seed=9, counts={"voucher": 2})
     path = tmp_path / "problems.jsonl"
@@ -158,10 +158,10 @@ def test_problems_may_come_from_a_file(arena: Arena, desk: Path, tmp_path: Path)
 
 def test_variants_by_a_seed_are_those_of_a_validator_byte_for_byte(arena: Arena, desk: Path, tmp_path: Path) -> None:
     """The problems of a file are the suite here; without one it is the policy's."""
-    from harness.catalogue.engine import open_catalogue
-    from problems.suites import write_problems
-    from problems.synthesis import synthesize
-    from problems.variants import VariantMaker
+    from harness.catalogue.engines.native import open_catalogue
+    from problems.suites.formats import write_problems
+    from problems.suites.variants import VariantMaker
+    from problems.synthesis.generator import synthesize
 
     products = tuple(open_catalogue(desk / "catalogue").products())
     suite = synthesize(products, seed=9, counts={"product": 1, "voucher": 1})

@@ -9,9 +9,9 @@ import pytest
 
 from arena.chain.keys import generate_signer, verify
 from arena.chain.port import ChainResult
-from arena.records.anchors import anchored_by, note_sha256, require_anchor
-from arena.records.checkpoint import read_checkpoint
-from problems.errors import ArenaError
+from arena.records.log.anchors import anchored_by, note_sha256, require_anchor
+from arena.records.log.checkpoint import read_checkpoint
+from foundation.errors import ArenaError
 from tests.arena.chain_stands import ChainStand, LocalStand, make_node, node_stand
 from tests.neurons.checkpoint_stand import RULES, LogDesk
 from tests.neurons.clock_stand import BLOCK_MS

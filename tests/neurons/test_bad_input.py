@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from arena.chain.keys import keypair_signer
-from neurons.demo import VALIDATOR
+from neurons.demo.demo import VALIDATOR
 from tests.neurons.arena_stand import make_run, read_back
 
 ROOT = Path(__file__).resolve().parents[2]

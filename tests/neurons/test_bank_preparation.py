@@ -9,28 +9,28 @@ import pytest
 from msgspec.structs import replace
 
 from arena.bank.partition_file import PARTITION_FILE, write_partition
-from arena.bank.sealed_stock import SealedStock
-from arena.bank.stock import BatchStock
+from arena.bank.stock.own_stock import BatchStock
+from arena.bank.stock.sealed_stock import SealedStock
 from arena.bank.suite_signature import write_suite
 from arena.chain.beacon import LocalBeacon
 from arena.chain.keys import keypair_signer
 from arena.chain.timelock import LocalTimelock
 from arena.policies import DEMO, PAPER
-from harness.catalogue.engine import open_catalogue
-from neurons.bank_preparation import BANK_TITLES, Replenisher, open_bank, prepare_suite
+from foundation.errors import ArenaError
+from harness.catalogue.engines.native import open_catalogue
 from neurons.cli.app import exit_code
-from neurons.settings import Settings, resolve
-from neurons.wiring import open_released_titles, open_titles, prepare_catalogue, titles_file
-from problems.clusters import find_clusters
-from problems.errors import ArenaError
+from neurons.node.bank_preparation import BANK_TITLES, Replenisher, open_bank, prepare_suite
+from neurons.node.settings import Settings, resolve
+from neurons.node.wiring import open_released_titles, open_titles, prepare_catalogue, titles_file
 from problems.model import BUCKETS, Problem
-from problems.partition import OpenPartition, freeze, pool_of
-from problems.product_classes import find_classes
-from problems.shelf import TitleIndex
-from problems.shipped_suites import CatalogueRecipe, accept_lexically, load_shipped, products_sha256
-from problems.synthesis import synthesize
-from problems.title_keys import title_key
-from problems.titles import AcceptedTitles, encode_accepted, reward_titles
+from problems.pools.clusters import find_clusters
+from problems.pools.partition import OpenPartition, freeze, pool_of
+from problems.pools.product_classes import find_classes
+from problems.pools.title_keys import title_key
+from problems.scoring.title_index import TitleIndex
+from problems.scoring.title_matching import AcceptedTitles, encode_accepted, reward_titles
+from problems.suites.shipped import CatalogueRecipe, accept_lexically, load_shipped, products_sha256
+from problems.synthesis.generator import synthesize
 from tests.problems.leak_stand import problem_of
 from tests.problems.stand import make_catalogue
 

@@ -17,12 +17,12 @@ from arena.chain.keys import keypair_signer, verify
 from arena.export.reading import read_row
 from arena.store.location import read_location
 from arena.store.objects import folder_location
+from foundation.errors import ArenaError
 from neurons.cli.app import app
-from neurons.demo import VALIDATOR, DemoRun, running_validator, watch
-from neurons.doctor import check_bodies
-from neurons.node_opening import open_node
-from neurons.settings import Settings, resolve
-from problems.errors import ArenaError
+from neurons.demo.demo import VALIDATOR, DemoRun, running_validator, watch
+from neurons.health.doctor import check_bodies
+from neurons.node.opening import open_node
+from neurons.node.settings import Settings, resolve
 from tests.arena.tail_stand import free_port
 from tests.neurons.arena_stand import SMALL, make_run
 

@@ -11,8 +11,8 @@ import pytest
 import structlog
 
 from arena.chain.keys import generate_signer
-from neurons.chain_watch import STALE_MS, ChainWatch
-from neurons.metrics import Metrics
+from neurons.health.metrics import Metrics
+from neurons.loops.chain_watch import STALE_MS, ChainWatch
 from tests.neurons.clock_stand import BLOCK_MS, Desk, Time
 
 

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from arena.chain.keys import verify
-from arena.records.checkpoint import read_checkpoint
-from arena.records.verify import verify_store
-from arena.store.embedded import EmbeddedServer
-from neurons import checkpoint_files
-from neurons.checkpoints import FOLDER
+from arena.records.log.checkpoint import read_checkpoint
+from arena.records.verify.verification import verify_store
+from arena.store.embedded.server import EmbeddedServer
+from foundation.errors import ArenaError
 from neurons.cli.app import EXIT_INTEGRITY, exit_code
-from problems.errors import ArenaError
+from neurons.loops import checkpoint_files
+from neurons.loops.checkpoints import FOLDER
 from tests.neurons.checkpoint_stand import RULES, LogDesk
 
 

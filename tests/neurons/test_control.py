@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from arena.race.control import control_subject, witness_subject
-from arena.store.embedded import EmbeddedServer
-from neurons.episodes import EpisodeLoop
-from neurons.race_log import RaceLog
-from problems.errors import ArenaError, Failure
+from arena.race.settlement.control import control_subject, witness_subject
+from arena.store.embedded.server import EmbeddedServer
+from foundation.errors import ArenaError, Failure
+from neurons.race.log import RaceLog
+from neurons.worker.episodes import EpisodeLoop
 from tests.neurons.clock_stand import POLICY, Desk, open_desk
 
 PATIENT = replace(POLICY, race=replace(POLICY.race, retry_ms=1, retry_max_ms=1))

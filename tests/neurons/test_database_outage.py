@@ -14,11 +14,11 @@ import psutil
 from typer.testing import CliRunner
 
 from arena.chain.keys import keypair_signer
+from foundation.errors import ArenaError
 from neurons.cli.app import app
-from neurons.demo import RACE, VALIDATOR, DemoRun, DemoView, running_validator, watch
-from neurons.node_file import read_node_file
-from neurons.race_log import QUALIFYING
-from problems.errors import ArenaError
+from neurons.demo.demo import RACE, VALIDATOR, DemoRun, DemoView, running_validator, watch
+from neurons.health.node_file import read_node_file
+from neurons.race.log import QUALIFYING
 from tests.neurons.arena_stand import SMALL, make_run, read_back
 
 HOTKEY = keypair_signer(VALIDATOR).hotkey

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from arena.chain.keys import generate_signer
-from arena.chain.local import LocalSubtensor
-from neurons import doctor
+from arena.chain.local.chain import LocalSubtensor
+from foundation.errors import ArenaError
 from neurons.cli.app import app
-from neurons.doctor import CHECKS, examine, is_ready
-from neurons.doctor_chain import BEHIND_MS, examine_network
-from neurons.examination import DoctorCheck
-from neurons.settings import Settings, resolve
-from problems.errors import ArenaError
+from neurons.health import doctor
+from neurons.health.doctor import CHECKS, examine, is_ready
+from neurons.health.doctor_chain import BEHIND_MS, examine_network
+from neurons.health.examination import DoctorCheck
+from neurons.node.settings import Settings, resolve
 from tests.neurons.clock_stand import Time
 
 

@@ -13,18 +13,18 @@ from msgspec.structs import replace
 
 from arena.chain.keys import verify
 from arena.chain.port import Metagraph
-from arena.race.items import qualifying_items
+from arena.race.state.items import qualifying_items
 from arena.records.body import decode_content
-from arena.records.verify import verify_store
+from arena.records.verify.verification import verify_store
+from foundation.errors import ArenaError
 from harness.sandbox.port import SandboxLevel
-from neurons import supervisor
-from neurons.checkpoints import CheckpointRules
-from neurons.episodes import EpisodeLoop, sweep
-from neurons.node import Node
-from neurons.node_file import read_node_file
-from neurons.supervisor import STOP_SIGNALS, Supervisor
-from neurons.worker_protocol import EvaluateJob, JudgeJob, Reply
-from problems.errors import ArenaError
+from neurons.health.node_file import read_node_file
+from neurons.loops.checkpoints import CheckpointRules
+from neurons.node import supervisor
+from neurons.node.node import Node
+from neurons.node.supervisor import STOP_SIGNALS, Supervisor
+from neurons.worker.episodes import EpisodeLoop, sweep
+from neurons.worker.protocol import EvaluateJob, JudgeJob, Reply
 from tests.arena import log_stand
 from tests.neurons.clock_stand import Desk
 

@@ -9,8 +9,8 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from neurons.metrics import Metrics
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
+from neurons.health.metrics import Metrics
 from tests.arena.tail_stand import free_port
 
 README = Path(__file__).parents[2] / "neurons" / "README.md"

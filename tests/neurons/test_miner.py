@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from arena.submissions.inbox import Inbox, Receipt
+from foundation.errors import Failure
 from neurons.cli.app import main
 from neurons.miner import in_order
-from problems.errors import Failure
 
 ROOT = Path(__file__).parents[2]
 SOURCE = "def agent_main(problem):\n    return None\n"

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from arena.export.model import LogRow
 from arena.records.body import decode_content
 from arena.records.model import AttemptRecord, SettlementRecord
-from arena.store.embedded import EmbeddedServer
-from neurons.cli.race import app as race_app
-from problems.errors import ArenaError
+from arena.store.embedded.server import EmbeddedServer
+from foundation.errors import ArenaError
+from neurons.cli.validator.race import app as race_app
 from tests.arena.tail_stand import rows, serving
 from tests.neurons.shared_stand import HOUR_MS
 from tests.simulation.world import Size, World

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from arena.chain.keys import keypair_signer
 from harness.inference.scripted.server import start_scripted_server
 from judge.verdict import UnscoredVerdict, Verdict
-from neurons.demo import RACE, VALIDATOR, DemoRun, DemoView, running_validator, watch
-from neurons.race_log import QUALIFYING
+from neurons.demo.demo import RACE, VALIDATOR, DemoRun, DemoView, running_validator, watch
+from neurons.race.log import QUALIFYING
 from tests.judge.endpoint import serving
 from tests.neurons.arena_stand import SMALL, make_run, read_back
 

@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.catalogue.engine import open_catalogue
+from harness.catalogue.engines.native import open_catalogue
 from harness.limits import EpisodeLimits
-from neurons.capacity import RESERVED_BYTES, WORKER_BYTES, usable_cores, usable_memory_bytes, worker_count
-from neurons.pool import WorkerPool
-from neurons.settings import resolve
-from neurons.wiring import endpoints, worker_setup
-from neurons.worker_protocol import Evaluated, EvaluateJob, Faulted
+from neurons.node.settings import resolve
+from neurons.node.wiring import endpoints, worker_setup
+from neurons.worker.capacity import RESERVED_BYTES, WORKER_BYTES, usable_cores, usable_memory_bytes, worker_count
+from neurons.worker.pool import WorkerPool
+from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted
 from problems.model import Problem
-from problems.outcome import OutcomeScore
-from problems.synthesis import synthesize
-from problems.titles import AcceptedTitles, reward_titles
+from problems.scoring.outcome import OutcomeScore
+from problems.scoring.title_matching import AcceptedTitles, reward_titles
+from problems.synthesis.generator import synthesize
 from tests.harness.jail_stand import WHY_NO_JAIL, has_jail
 from tests.neurons.arena_stand import SMALL, is_alive
 
@@ -69,7 +69,7 @@ async def open_pool(base: Path, catalogue: Path, size: int, deadline_s: float) -
 
 
 def workers() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if "neurons.worker" in child.cmdline()]
+    return [child for child in psutil.Process().children() if "neurons.worker.process" in child.cmdline()]
 
 
 async def busy_worker(known: set[int]) -> psutil.Process:

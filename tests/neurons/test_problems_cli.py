@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from arena.bank.batches.sealed_file import open_batch, read_notice, read_sealed
 from arena.bank.embeddings import HashedWords
 from arena.bank.partition_file import read_partition
 from arena.bank.scripted_embeddings import ScriptedEmbeddings
-from arena.bank.sealed_file import open_batch, read_notice, read_sealed
 from arena.bank.suite_signature import read_suite
 from arena.chain.beacon import local_round
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.timelock import LocalTimelock
-from neurons.cli.problems import app
-from neurons.settings import Settings
-from problems.errors import ArenaError
-from problems.shipped_suites import load_shipped
-from problems.suites import read_problems, write_problems
-from problems.titles import cut_titles, decode_accepted, reward_titles
+from foundation.errors import ArenaError
+from neurons.cli.problems.problems import app
+from neurons.node.settings import Settings
+from problems.scoring.title_matching import cut_titles, decode_accepted, reward_titles
+from problems.suites.formats import read_problems, write_problems
+from problems.suites.shipped import load_shipped
 from tests.problems.stand import PROBLEMS, make_catalogue
 from tests.problems.test_cases_cli import write_documents
 

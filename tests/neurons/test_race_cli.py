@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from arena.policies import DEMO, POLICIES
+from foundation.canonical import canonical_bytes
 from judge.verdict import Verdict
-from neurons.cli.judge import app as judge_app
-from neurons.cli.race import app as race_app
-from problems.canonical import canonical_bytes
+from neurons.cli.validator.judge import app as judge_app
+from neurons.cli.validator.race import app as race_app
 from tests.judge.bodies import COMPARED, episode
 
 RUN = CliRunner()

@@ -17,14 +17,14 @@ from arena.records.body import decode_content
 from arena.records.model import SettlementRecord, Subject
 from arena.store.port import StoredSubmission
 from arena.submissions.model import SignedSubmission, make_submission
-from neurons.chain_watch import STALE_MS, ChainWatch
-from neurons.settings import resolve
-from neurons.turns import StopSignal
-from neurons.weights_loop import WeightsLoop
-from neurons.wiring import policy_of
-from problems.canonical import text_hash
-from problems.errors import ArenaError
-from problems.synthesis import synthesize
+from foundation.canonical import text_hash
+from foundation.errors import ArenaError
+from neurons.loops.chain_watch import STALE_MS, ChainWatch
+from neurons.loops.run_loop import StopSignal
+from neurons.loops.weights import WeightsLoop
+from neurons.node.settings import resolve
+from neurons.node.wiring import policy_of
+from problems.synthesis.generator import synthesize
 from tests.neurons.clock_stand import BLOCK_MS, CATALOGUE, POLICY, SOURCE, Desk
 
 OTHER = replace(POLICY, name="other", race=replace(POLICY.race, closes_after_ms=20_000))

@@ -16,11 +16,11 @@ import pytest
 from msgspec.structs import replace
 
 from arena.chain.keys import keypair_signer
-from arena.race.control import control_subject
 from arena.race.model import CountedEvaluation
-from neurons.demo import RACE, VALIDATOR, DemoRun, DemoView, conclude, running_validator, watch
-from neurons.race_log import QUALIFYING
-from problems.suites import read_problems
+from arena.race.settlement.control import control_subject
+from neurons.demo.demo import RACE, VALIDATOR, DemoRun, DemoView, conclude, running_validator, watch
+from neurons.race.log import QUALIFYING
+from problems.suites.formats import read_problems
 from tests.neurons.arena_stand import SMALL, is_alive, make_run, read_back
 
 HOTKEY = keypair_signer(VALIDATOR).hotkey
@@ -189,7 +189,7 @@ def test_killed_in_mid_race_the_validator_completes_it_without_losing_or_doublin
 
 def is_worker(process_id: int) -> bool:
     try:
-        return "neurons.worker" in " ".join(psutil.Process(process_id).cmdline())
+        return "neurons.worker.process" in " ".join(psutil.Process(process_id).cmdline())
     except psutil.NoSuchProcess:
         return False
 
@@ -197,8 +197,8 @@ def is_worker(process_id: int) -> bool:
 def attempts_in(run: DemoRun) -> list[str]:
     from arena.records.body import decode_content
     from arena.records.model import AttemptRecord
-    from arena.store.embedded import start_embedded
-    from arena.store.postgres import PostgresStore
+    from arena.store.embedded.server import start_embedded
+    from arena.store.postgres.store import PostgresStore
 
     async def read() -> list[str]:
         server = await asyncio.to_thread(start_embedded, run.folder)
@@ -217,7 +217,7 @@ def claimed_fences(run: DemoRun) -> int:
     """How many leases were ever given out, by the server's own count."""
     import asyncpg
 
-    from arena.store.embedded import start_embedded
+    from arena.store.embedded.server import start_embedded
 
     async def read() -> int:
         server = await asyncio.to_thread(start_embedded, run.folder)

@@ -9,12 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from arena.policies import PAPER
-from arena.race.consensus import TOO_LATE, cancelled
-from arena.race.events import RaceClosed, RaceSettled, encode_event
-from arena.race.schedule import race_number, shared_closes_ms
-from arena.race.state import RaceState, apply, open_race, replay, stream_of
-from arena.race.timeline import timeline
-from neurons.race_list import RaceList
+from arena.race.consensus.agreement import TOO_LATE, cancelled
+from arena.race.state.events import RaceClosed, RaceSettled, encode_event
+from arena.race.state.machine import RaceState, apply, open_race, replay, stream_of
+from arena.race.state.schedule import race_number, shared_closes_ms
+from arena.race.state.timeline import timeline
+from neurons.race.listing import RaceList
 from tests.arena.race_stand import batch
 
 RULES = PAPER.race

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from arena.policy import Policy
 from arena.records.body import encode_content
 from arena.records.model import AttemptRecord, Context, Payload, RecordContent, SignedRecord, VerdictRecord
+from foundation.errors import Failure
 from judge.verdict import UnscoredVerdict
-from neurons.race_log import REFUSALS_MAX, RaceLog
-from problems.errors import Failure
-from problems.outcome import UnscoredOutcome
+from neurons.race.log import REFUSALS_MAX, RaceLog
+from problems.scoring.outcome import UnscoredOutcome
 from tests.arena import log_stand
 from tests.arena import race_stand as stand
 

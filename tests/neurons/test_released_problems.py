@@ -11,19 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from arena.bank.batch import SealedBatch, seal
-from arena.bank.batch_file import write_batch
+from arena.bank.batches.batch import SealedBatch, seal
+from arena.bank.batches.batch_file import write_batch
+from arena.bank.batches.released_problems import released_pool
 from arena.bank.partition_file import write_partition
-from arena.bank.released_problems import released_pool
 from arena.chain.keys import keypair_signer
 from arena.records.model import ReleaseRecord
+from foundation.errors import ArenaError
 from neurons.cli.app import EXIT_INTEGRITY, EXIT_USAGE, exit_code
-from neurons.cli.problems import app
-from problems.clusters import answer_marks
-from problems.errors import ArenaError
+from neurons.cli.problems.problems import app
 from problems.model import Bucket, Pool, Problem, RewardItem
-from problems.partition import freeze
-from problems.suites import read_problems, write_problems
+from problems.pools.clusters import answer_marks
+from problems.pools.partition import freeze
+from problems.suites.formats import read_problems, write_problems
 from tests.arena.export_stand import ExportLog, export
 
 replace = msgspec.structs.replace

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from arena.records.anchors import note_sha256
-from neurons.anchoring import PAUSE_MS_MAX
+from arena.records.log.anchors import note_sha256
+from neurons.loops.anchoring import PAUSE_MS_MAX
 from tests.neurons.checkpoint_stand import RULES, LogDesk
 from tests.neurons.clock_stand import BLOCK_MS
 

@@ -12,18 +12,18 @@ import pytest
 from msgspec.structs import replace
 
 from arena.evaluate import EpisodeCost, Evaluation
-from arena.race.items import qualifying_items
+from arena.race.state.items import qualifying_items
 from arena.records.body import decode_content
-from harness.catalogue.engine import open_catalogue
+from foundation.errors import Failure
+from harness.catalogue.engines.native import open_catalogue
 from harness.inference.journal import FileJournal, open_journal
 from harness.trace import FailedCompletion
-from neurons.episodes import EpisodeLoop, sweep
-from neurons.pool import WorkerPool
-from neurons.settings import resolve
-from neurons.wiring import worker_setup
-from neurons.worker_protocol import Endpoint, Evaluated, EvaluateJob, Faulted
-from problems.errors import Failure
-from problems.synthesis import synthesize
+from neurons.node.settings import resolve
+from neurons.node.wiring import worker_setup
+from neurons.worker.episodes import EpisodeLoop, sweep
+from neurons.worker.pool import WorkerPool
+from neurons.worker.protocol import Endpoint, Evaluated, EvaluateJob, Faulted
+from problems.synthesis.generator import synthesize
 from tests.arena import log_stand
 from tests.harness.jail_stand import WHY_NO_JAIL, has_jail
 from tests.harness.refusing_stand import WAYS, RefusingServer, text_of, words

@@ -13,25 +13,25 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from arena.bank.batch import seal
-from arena.bank.batch_file import write_batch
-from arena.bank.sealed_file import lock_batch, write_sealed
-from arena.bank.sealed_stock import SealedStock
+from arena.bank.batches.batch import seal
+from arena.bank.batches.batch_file import write_batch
+from arena.bank.batches.sealed_file import lock_batch, write_sealed
+from arena.bank.stock.sealed_stock import SealedStock
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.timelock import LocalTimelock
-from arena.race.items import qualifying_items
-from arena.race.schedule import closing_ms
+from arena.race.state.items import qualifying_items
+from arena.race.state.schedule import closing_ms
 from arena.records.body import decode_content
 from arena.records.model import ReleaseRecord
-from arena.store.embedded import EmbeddedServer
-from neurons.cli.problems import app
-from neurons.episodes import EpisodeLoop
-from neurons.worker_protocol import LENGTH_BYTES, EvaluateJob, Faulted, decode_request, encode_frame
-from problems.errors import ArenaError, Failure
-from problems.shelf import TitleIndex
-from problems.shipped_suites import accept_lexically
-from problems.synthesis import synthesize
-from problems.titles import decode_accepted, reward_titles
+from arena.store.embedded.server import EmbeddedServer
+from foundation.errors import ArenaError, Failure
+from neurons.cli.problems.problems import app
+from neurons.worker.episodes import EpisodeLoop
+from neurons.worker.protocol import LENGTH_BYTES, EvaluateJob, Faulted, decode_request, encode_frame
+from problems.scoring.title_index import TitleIndex
+from problems.scoring.title_matching import decode_accepted, reward_titles
+from problems.suites.shipped import accept_lexically
+from problems.synthesis.generator import synthesize
 from tests.neurons.clock_stand import CATALOGUE, POLICY, SUITE, Desk, open_desk
 
 OPERATOR = keypair_signer("//Operator")

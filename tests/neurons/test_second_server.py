@@ -8,10 +8,10 @@ from pathlib import Path
 
 from arena.chain.keys import keypair_signer
 from arena.records.body import decode_body
-from arena.store.embedded import start_embedded
-from arena.store.postgres import PostgresStore
+from arena.store.embedded.server import start_embedded
+from arena.store.postgres.store import PostgresStore
 from harness.trace import Completion, ToolCall
-from neurons.demo import RACE, VALIDATOR, running_validator, watch
+from neurons.demo.demo import RACE, VALIDATOR, running_validator, watch
 from tests.harness.inference_stand import OtherServer
 from tests.neurons.arena_stand import SMALL, make_run
 
@@ -77,7 +77,7 @@ async def read_traces(folder: Path) -> tuple[list[Completion], list[ToolCall]]:
     try:
         store = await PostgresStore.open(server.dsn_for(hotkey), hotkey)
         try:
-            from neurons.race_log import RaceLog
+            from neurons.race.log import RaceLog
 
             names = []
             for race_id in ("", RACE):

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neurons.settings import (
+from foundation.errors import ArenaError
+from neurons.node.settings import (
     Settings,
     format_rows,
     read_settings,
@@ -17,7 +18,6 @@ from neurons.settings import (
     resolve_arguments,
     split_flags,
 )
-from problems.errors import ArenaError
 
 
 @pytest.fixture(autouse=True)

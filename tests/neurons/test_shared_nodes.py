@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from foundation.errors import ArenaError
 from harness.agents.registry import baseline_source, reference_agent
-from neurons.cli.race import app as race_app
-from neurons.demo import DemoAgent
-from problems.errors import ArenaError
+from neurons.cli.validator.race import app as race_app
+from neurons.demo.demo import DemoAgent
 from tests.neurons.arena_stand import short_folder
 from tests.neurons.shared_nodes_stand import Network, SharedNode, stop_all, wait_for
 

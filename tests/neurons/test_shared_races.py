@@ -10,17 +10,17 @@ from msgspec.structs import replace
 
 from arena.chain.keys import generate_signer
 from arena.exchange.local_peers import PeerFault
-from arena.race.settle import settle
-from arena.race.statement import inputs_again, settlement_sha256
-from arena.race.timeline import timeline
+from arena.race.settlement.provenance import inputs_again, settlement_sha256
+from arena.race.settlement.settle import settle
+from arena.race.state.timeline import timeline
 from arena.records.body import decode_content
 from arena.records.model import SettlementRecord
-from arena.store.postgres import PostgresStore
+from arena.store.postgres.store import PostgresStore
 from arena.submissions.inbox import Receipt
-from neurons.race_peers import RacePeers
-from neurons.weights_loop import WeightsLoop
-from problems.canonical import canonical_bytes
-from problems.errors import ArenaError
+from foundation.canonical import canonical_bytes
+from foundation.errors import ArenaError
+from neurons.loops.weights import WeightsLoop
+from neurons.race.peers import RacePeers
 from tests.neurons.clock_stand import Time
 from tests.neurons.shared_stand import (
     CLOSES_MS,

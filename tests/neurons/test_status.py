@@ -16,18 +16,19 @@ from typer.testing import CliRunner
 from arena.chain.keys import generate_signer
 from arena.chain.port import Metagraph, Neuron, Signer
 from arena.policies import DEMO, PAPER
-from arena.race.events import ChainRead
 from arena.race.model import Batch, SealedProblem
-from arena.race.state import RaceState, open_race
-from arena.race.timeline import timeline
-from arena.store.embedded import start_embedded
+from arena.race.state.events import ChainRead
+from arena.race.state.machine import RaceState, open_race
+from arena.race.state.timeline import timeline
+from arena.store.embedded.server import start_embedded
 from arena.store.location import StoreLocation, write_location
 from arena.store.port import StoredCheckpoint, WeightsResult
-from arena.store.postgres import PostgresStore
-from neurons.chain_watch import ChainWatch
+from arena.store.postgres.store import PostgresStore
+from foundation.codes import lookup
+from foundation.errors import ArenaError, Failure
 from neurons.cli.app import app
-from neurons.heartbeat import HeartbeatLoop, Schedules
-from neurons.node_file import (
+from neurons.health.heartbeat import HeartbeatLoop, Schedules
+from neurons.health.node_file import (
     ChainFacts,
     Ending,
     Heartbeat,
@@ -37,13 +38,12 @@ from neurons.node_file import (
     read_node_file,
     write_node_file,
 )
-from neurons.race_log import QUALIFYING, RaceLog
-from neurons.status import DAY_MS, Deadline, RaceFacts, Status, StoreFacts, assess
-from neurons.status_page import duration, page
-from neurons.status_reading import next_deadline
-from neurons.turns import StopSignal, Wait
-from problems.codes import lookup
-from problems.errors import ArenaError, Failure
+from neurons.health.status import DAY_MS, Deadline, RaceFacts, Status, StoreFacts, assess
+from neurons.health.status_page import duration, page
+from neurons.health.status_reading import next_deadline
+from neurons.loops.chain_watch import ChainWatch
+from neurons.loops.run_loop import StopSignal, Wait
+from neurons.race.log import QUALIFYING, RaceLog
 from tests.neurons.arena_stand import short_folder
 from tests.neurons.clock_stand import POLICY, START_MS, Desk, Time
 

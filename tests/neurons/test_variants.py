@@ -9,22 +9,22 @@ import pytest
 from msgspec.structs import replace
 
 from arena.chain.keys import verify
-from arena.chain.local import LocalSubtensor
+from arena.chain.local.chain import LocalSubtensor
 from arena.evaluate.model import EpisodeCost, Evaluation
-from arena.race.draw import qualifying_seed
-from arena.race.items import qualifying_items
+from arena.race.settlement.draw import qualifying_seed
+from arena.race.state.items import qualifying_items
 from arena.records.body import decode_content
 from arena.records.model import Context
-from arena.records.verify import verify_store
-from neurons.episodes import EpisodeLoop
-from neurons.intake import Intake
-from neurons.race_log import QUALIFYING, RaceLog
-from neurons.variants import SuiteVariants, VariantSeeds
-from neurons.worker_protocol import LENGTH_BYTES, Evaluated, EvaluateJob, Faulted, decode_request, encode_frame
-from problems.canonical import canonical_bytes
-from problems.errors import ArenaError, Failure
+from arena.records.verify.verification import verify_store
+from foundation.canonical import canonical_bytes
+from foundation.errors import ArenaError, Failure
+from neurons.loops.intake import Intake
+from neurons.node.variants import SuiteVariants, VariantSeeds
+from neurons.race.log import QUALIFYING, RaceLog
+from neurons.worker.episodes import EpisodeLoop
+from neurons.worker.protocol import LENGTH_BYTES, Evaluated, EvaluateJob, Faulted, decode_request, encode_frame
 from problems.model import variant_id
-from problems.titles import reward_titles
+from problems.scoring.title_matching import reward_titles
 from tests.arena import log_stand
 from tests.neurons.clock_stand import CATALOGUE, POLICY, SUITE, Desk
 

@@ -10,7 +10,7 @@ import pytest
 
 from problems.model import BUCKETS, Problem, RewardItem, Voucher
 from problems.product import Product
-from problems.suites import read_problems
+from problems.suites.formats import read_problems
 from tests.problems.stand import DATA
 
 VOUCHER = Voucher(voucher_type="platform", discount_type="fixed", threshold=10, budget=100, face_value=5)

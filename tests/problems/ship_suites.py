@@ -13,9 +13,9 @@ import msgspec
 import problems
 from arena.bank.suite_signature import DEVELOPMENT_KEY_URI, sign_suite
 from arena.chain.keys import keypair_signer
-from harness.catalogue.synthetic import generate
-from neurons.wiring import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
-from problems.shipped_suites import SUITES, decode_manifest, make_suites
+from harness.catalogue.synthetic.generator import generate
+from neurons.node.wiring import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
+from problems.suites.shipped import SUITES, decode_manifest, make_suites
 
 FOLDER = Path(problems.__file__).parent / "shipped"
 

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from neurons.cli.problems import app
-from problems.cases import Documents, score_cases
+from neurons.cli.problems.problems import app
 from problems.product import Product
-from problems.suites import read_problems, write_problems
-from problems.titles import matcher_named
+from problems.scoring.cases import Documents, score_cases
+from problems.scoring.title_matching import matcher_named
+from problems.suites.formats import read_problems, write_problems
 from tests.problems.stand import PROBLEMS, PRODUCTS, make_catalogue
 
 CASE = {

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from problems.clusters import cluster_id, find_clusters, product_class
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
+from problems.pools.clusters import cluster_id, find_clusters, product_class
+from problems.pools.product_classes import NO_CATALOGUE, find_classes
 from problems.product import Product
-from problems.product_classes import NO_CATALOGUE, find_classes
-from problems.suites import read_problems
+from problems.suites.formats import read_problems
 from tests.problems.leak_stand import problem_of, real_problems, real_rows, real_suites
 
 SHELF = [

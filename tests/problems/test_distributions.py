@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from problems.distributions import PERCENTS, describe, spread
-from problems.suites import read_problem
-from problems.synthesis import synthesize
+from problems.suites.distributions import PERCENTS, describe, spread
+from problems.suites.formats import read_problem
+from problems.synthesis.generator import synthesize
 from tests.problems.stand import DATA, PROBLEMS, make_catalogue
 
 REAL = DATA / "shoppingbench" / "problems.jsonl"

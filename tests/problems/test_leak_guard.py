@@ -7,15 +7,15 @@ import random
 import msgspec
 import pytest
 
-from harness.catalogue.synthetic import generate
-from problems.clusters import product_class
-from problems.disguises import DISGUISE_KINDS, disguises
-from problems.leak_guard import falsely_merged, guard_table, measure_guard
-from problems.product_classes import ProductClasses, find_classes
-from problems.scoring import score
-from problems.soundness import check_problem
-from problems.synthesis import synthesize
-from problems.titles import matcher_named
+from harness.catalogue.synthetic.generator import generate
+from problems.pools.clusters import product_class
+from problems.pools.leak_guard import falsely_merged, guard_table, measure_guard
+from problems.pools.product_classes import ProductClasses, find_classes
+from problems.scoring.score import score
+from problems.scoring.soundness import check_problem
+from problems.scoring.title_matching import matcher_named
+from problems.synthesis.disguises import DISGUISE_KINDS, disguises
+from problems.synthesis.generator import synthesize
 from tests.problems.leak_stand import cheap_problems, problem_of, real_problems
 
 CATALOGUE = tuple(generate(5_000, 11))

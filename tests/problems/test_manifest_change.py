@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from problems.errors import ArenaError
-from problems.manifest import manifest_bytes
-from problems.manifest_change import apply_changes, change_between
-from problems.partition import OpenPartition, extend, freeze
-from problems.shelf import TitleIndex
-from problems.synthesis import ProblemMaker
+from foundation.errors import ArenaError
+from problems.pools.manifest import manifest_bytes
+from problems.pools.manifest_change import apply_changes, change_between
+from problems.pools.partition import OpenPartition, extend, freeze
+from problems.scoring.title_index import TitleIndex
+from problems.synthesis.generator import ProblemMaker
 from tests.problems.stand import make_catalogue
 
 KEY = bytes(range(32))

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from problems.clusters import answer_marks, cluster_id, find_clusters
-from problems.errors import ArenaError
-from problems.manifest import (
+from foundation.errors import ArenaError
+from problems.model import POOLS
+from problems.pools.clusters import answer_marks, cluster_id, find_clusters
+from problems.pools.manifest import (
     Opening,
     PartitionManifest,
     check_extends,
@@ -23,8 +24,7 @@ from problems.manifest import (
     opening_of,
     read_manifest,
 )
-from problems.model import POOLS
-from problems.partition import DEV_COUNTS, EVAL_COUNTS, OpenPartition, contaminated, extend, freeze, pool_of
+from problems.pools.partition import DEV_COUNTS, EVAL_COUNTS, OpenPartition, contaminated, extend, freeze, pool_of
 from problems.product import Product
 from tests.problems.leak_stand import cheap_problems, problem_of, real_problems, real_suites
 from tests.problems.stand import make_catalogue

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from harness.catalogue.synthetic import generate
-from problems.planted import measure_classes, plant
+from harness.catalogue.synthetic.generator import generate
+from problems.pools.product_classes import find_classes
 from problems.product import Product
-from problems.product_classes import find_classes
+from problems.synthesis.planted import measure_classes, plant
 
 CATALOGUE = tuple(generate(5_000, 7))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from problems.model import Problem, RewardItem
-from problems.review_net import SIMILARITY_MIN_E4, content_words, similar_pairs
+from problems.pools.review_net import SIMILARITY_MIN_E4, content_words, similar_pairs
 
 
 def ask(problem_id: str, query: str) -> Problem:

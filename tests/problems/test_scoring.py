@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from problems.errors import ArenaError, Owner
+from foundation.errors import ArenaError, Owner
 from problems.model import PriceRule, Problem, RewardItem
-from problems.outcome import Axis, OutcomeScore, UnscoredOutcome
 from problems.product import Product
-from problems.scoring import FINDINGS, parse_recommendation, reference_fields, score
-from problems.suites import read_problem
-from problems.titles import AcceptedTitles, matcher_named
+from problems.scoring.outcome import Axis, OutcomeScore, UnscoredOutcome
+from problems.scoring.score import FINDINGS, parse_recommendation, reference_fields, score
+from problems.scoring.title_matching import AcceptedTitles, matcher_named
+from problems.suites.formats import read_problem
 from tests.problems.stand import (
     KETTLE_ITEM,
     LAMP,

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from problems.model import BUCKETS, PriceRule, RewardItem
-from problems.selfcheck import RANDOM_DRAWS, check_chance, check_problem_set, check_solvable, unsolvable
-from problems.shelf import TitleIndex
-from problems.synthesis import synthesize
-from problems.titles import LexicalTitles
+from problems.scoring.self_check import RANDOM_DRAWS, check_chance, check_problem_set, check_solvable, unsolvable
+from problems.scoring.title_index import TitleIndex
+from problems.scoring.title_matching import LexicalTitles
+from problems.synthesis.generator import synthesize
 from tests.problems.stand import (
     LAMP,
     LAMP_ITEM,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from problems.errors import ArenaError, Owner
+from foundation.errors import ArenaError, Owner
 from problems.model import PriceRule
-from problems.suites import problem_bytes, read_problem, read_problems, write_problems
+from problems.suites.formats import problem_bytes, read_problem, read_problems, write_problems
 from tests.problems.stand import DATA, PROBLEMS, PRODUCT_PROBLEM
 
 ITEM = {

@@ -17,14 +17,14 @@ from arena.bank.suite_signature import (
 )
 from arena.chain.keys import generate_signer, keypair_signer, verify
 from arena.chain.opening import OWNER_URI
-from harness.catalogue.synthetic import generate
-from neurons.wiring import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
-from problems.ambiguity import measure_ambiguity
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
+from harness.catalogue.synthetic.generator import generate
+from neurons.node.wiring import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
 from problems.model import BUCKETS
-from problems.selfcheck import check_problem_set
-from problems.shelf import TitleIndex
-from problems.shipped_suites import (
+from problems.scoring.self_check import check_problem_set
+from problems.scoring.title_index import TitleIndex
+from problems.scoring.title_matching import LexicalTitles, decode_accepted, encode_accepted
+from problems.suites.shipped import (
     PER_BUCKET,
     SUITES,
     TITLES_FILE,
@@ -36,8 +36,8 @@ from problems.shipped_suites import (
     shipped_answers,
     shipped_bytes,
 )
-from problems.titles import LexicalTitles, decode_accepted, encode_accepted
-from problems.wording import check_wording
+from problems.synthesis.ambiguity import measure_ambiguity
+from problems.synthesis.wording import check_wording
 
 replace = msgspec.structs.replace
 

@@ -8,16 +8,16 @@ import re
 import msgspec
 import pytest
 
-from problems.ambiguity import ACCEPTED_MAX
-from problems.axes import attribute_pairs_of, match, sku_pairs_of
-from problems.clusters import cluster_id, product_class
-from problems.errors import ArenaError
-from problems.scoring import score
-from problems.selfcheck import check_solvable
-from problems.suites import read_problems, write_problems
-from problems.synthesis import synthesize
-from problems.titles import matcher_named
-from problems.wording import check_wording
+from foundation.errors import ArenaError
+from problems.pools.clusters import cluster_id, product_class
+from problems.scoring.axes import attribute_pairs_of, match, sku_pairs_of
+from problems.scoring.score import score
+from problems.scoring.self_check import check_solvable
+from problems.scoring.title_matching import matcher_named
+from problems.suites.formats import read_problems, write_problems
+from problems.synthesis.ambiguity import ACCEPTED_MAX
+from problems.synthesis.generator import synthesize
+from problems.synthesis.wording import check_wording
 from tests.problems.stand import make_catalogue
 
 TITLES = matcher_named("lexical/1")

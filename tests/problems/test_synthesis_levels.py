@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.catalogue.synthetic import generate
-from problems.ambiguity import ACCEPTED_MAX, crowded, measure_ambiguity, meets_constraints, tighten
-from problems.axes import match
-from problems.constraints import count_constraints
-from problems.difficulty import LEVELS, count_levels, measure_difficulty, share_out
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
+from harness.catalogue.synthetic.generator import generate
 from problems.model import BUCKETS, Bucket, Problem, RewardItem
-from problems.selfcheck import check_solvable
-from problems.shelf import TitleIndex
-from problems.synthesis import ProblemMaker, synthesize
-from problems.titles import AcceptedTitles, LexicalTitles, title_words
-from problems.wording import check_wording, said_names
+from problems.scoring.axes import match
+from problems.scoring.self_check import check_solvable
+from problems.scoring.title_index import TitleIndex
+from problems.scoring.title_matching import AcceptedTitles, LexicalTitles, title_words
+from problems.synthesis.ambiguity import ACCEPTED_MAX, crowded, measure_ambiguity, meets_constraints, tighten
+from problems.synthesis.constraints import count_constraints
+from problems.synthesis.difficulty import LEVELS, count_levels, measure_difficulty, share_out
+from problems.synthesis.generator import ProblemMaker, synthesize
+from problems.synthesis.wording import check_wording, said_names
 from tests.problems.stand import make_catalogue
 from tests.prove.test_synthesis_scale import run as run_at_scale
 

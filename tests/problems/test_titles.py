@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from problems.errors import ArenaError
-from problems.titles import (
+from foundation.errors import ArenaError
+from problems.scoring.title_matching import (
     AcceptedTitles,
     JoinedTitles,
     LexicalTitles,

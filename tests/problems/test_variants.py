@@ -7,18 +7,18 @@ from itertools import combinations
 import pytest
 from msgspec.structs import replace
 
-from harness.catalogue.synthetic import generate
-from problems.ambiguity import measure_ambiguity
-from problems.axes import match
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
+from harness.catalogue.synthetic.generator import generate
 from problems.model import Problem, RewardItem, variant_id
-from problems.selfcheck import check_solvable
-from problems.shelf import TitleIndex
-from problems.suites import read_problems
-from problems.synthesis import synthesize
-from problems.titles import LexicalTitles, title_words
-from problems.variants import VariantMaker
-from problems.wording import check_wording
+from problems.scoring.axes import match
+from problems.scoring.self_check import check_solvable
+from problems.scoring.title_index import TitleIndex
+from problems.scoring.title_matching import LexicalTitles, title_words
+from problems.suites.formats import read_problems
+from problems.suites.variants import VariantMaker
+from problems.synthesis.ambiguity import measure_ambiguity
+from problems.synthesis.generator import synthesize
+from problems.synthesis.wording import check_wording
 
 PRODUCTS = tuple(generate(3_000, seed=5))
 SUITE = synthesize(PRODUCTS, seed=31, counts={"product": 6, "shop": 6, "voucher": 6})

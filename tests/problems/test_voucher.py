@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from problems.model import Voucher
-from problems.voucher import discounted_total, settle_bill, total_price
+from problems.scoring.voucher import discounted_total, settle_bill, total_price
 from tests.problems.stand import VOUCHER
 
 replace = msgspec.structs.replace

@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness.catalogue.comparison import sample_requests
-from harness.catalogue.documents import write_documents
-from harness.catalogue.engines import open_engine
-from harness.catalogue.index import BLOCK_DOCUMENTS, build_index
-from harness.catalogue.synthetic import generate
+from harness.catalogue.engines.comparison import sample_requests
+from harness.catalogue.engines.registry import open_engine
+from harness.catalogue.index.builder import BLOCK_DOCUMENTS, build_index
+from harness.catalogue.index.documents import write_documents
+from harness.catalogue.synthetic.generator import generate
 
 REQUESTS = 400
 SEED = 7

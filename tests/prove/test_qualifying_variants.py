@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from arena.race.draw import qualifying_seed
+from arena.race.settlement.draw import qualifying_seed
 from harness.agents.registry import baseline_source, reference_agent
 from harness.inference.scripted import MODELS
-from problems.difficulty import measure_difficulty
-from problems.shelf import TitleIndex
-from problems.shipped_suites import SUITES, load_shipped
-from problems.synthesis import ProblemMaker
-from problems.titles import LexicalTitles
-from problems.variants import VariantMaker
+from problems.scoring.title_index import TitleIndex
+from problems.scoring.title_matching import LexicalTitles
+from problems.suites.shipped import SUITES, load_shipped
+from problems.suites.variants import VariantMaker
+from problems.synthesis.difficulty import measure_difficulty
+from problems.synthesis.generator import ProblemMaker
 from tests.arena.qualifying_stand import GUEST, SUITE, Ground, suite_products
 from tests.arena.table_agents import KINDS, table_agent
 

@@ -16,18 +16,18 @@ from typing import Any
 
 import pytest
 
-from harness.catalogue.synthetic import generate
-from problems.ambiguity import ACCEPTED_MAX, measure_ambiguity
-from problems.difficulty import measure_difficulty
-from problems.distributions import describe
-from problems.manifest import check_extends, manifest_bytes
+from harness.catalogue.synthetic.generator import generate
 from problems.model import BUCKETS, Problem
-from problems.partition import OpenPartition, extend, freeze
-from problems.selfcheck import check_problem_set
-from problems.shelf import TitleIndex
-from problems.synthesis import ProblemMaker
-from problems.titles import LexicalTitles
-from problems.wording import check_wording
+from problems.pools.manifest import check_extends, manifest_bytes
+from problems.pools.partition import OpenPartition, extend, freeze
+from problems.scoring.self_check import check_problem_set
+from problems.scoring.title_index import TitleIndex
+from problems.scoring.title_matching import LexicalTitles
+from problems.suites.distributions import describe
+from problems.synthesis.ambiguity import ACCEPTED_MAX, measure_ambiguity
+from problems.synthesis.difficulty import measure_difficulty
+from problems.synthesis.generator import ProblemMaker
+from problems.synthesis.wording import check_wording
 
 pytestmark = pytest.mark.prove
 

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import orjson
 
+from foundation.canonical import text_hash
+from foundation.errors import ArenaError
+from harness.sandbox.guest_root.rootfs import open_guest_root
 from harness.sandbox.port import Sandbox
-from harness.sandbox.probe import open_sandbox
-from harness.sandbox.rootfs import open_guest_root
-from problems.canonical import text_hash
-from problems.errors import ArenaError
+from harness.sandbox.probing.probe import open_sandbox
 from tests.redteam.attacks import AGENTS, ATTACKS, BOMBS, FORGERIES, source_of
 from tests.redteam.grounds import open_grounds, query
 from tests.redteam.trial import Trial, report, run_agent, run_attack, try_agent

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from foundation.errors import Owner
 from harness.limits import EpisodeLimits
 from harness.session import EpisodePorts, EpisodeRules, run_episode
-from problems.errors import Owner
 from tests.harness.episode_stand import StandGateway, problem, rules
 from tests.harness.jail_stand import reference_sandbox
 from tests.redteam.attacks import AGENTS, ATTACKS, BOMBS, FORGERIES

@@ -13,14 +13,14 @@ from pathlib import Path
 import msgspec
 import orjson
 
+from foundation.canonical import canonical_bytes
+from harness.sandbox.confinement.processes import descendants
+from harness.sandbox.guest_root.rootfs import content_sha256
 from harness.sandbox.port import Sandbox
-from harness.sandbox.processes import descendants
-from harness.sandbox.rootfs import content_sha256
 from harness.session import Episode, EpisodePorts, run_episode
 from harness.tools.port import ToolOutcome
 from harness.trace import EvaluationBody, ToolCall
 from harness.work import WorkMeter
-from problems.canonical import canonical_bytes
 from problems.model import Problem, RewardItem
 from tests.harness.episode_stand import StandGateway, StandToolbox, rules
 from tests.redteam.attacks import Attack, source_of

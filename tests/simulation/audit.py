@@ -10,16 +10,16 @@ import msgspec
 from msgspec.structs import replace
 
 from arena.chain.keys import verify
-from arena.race.fold import RaceRecords
-from arena.race.payment import paid_race
-from arena.race.state import RaceState
-from arena.race.statement import settlement_sha256
+from arena.race.consensus.reducer import RaceRecords
+from arena.race.settlement.provenance import settlement_sha256
+from arena.race.settlement.weights_source import paid_race
+from arena.race.state.machine import RaceState
 from arena.records.body import decode_content
 from arena.records.model import AttemptRecord, SettlementRecord
-from arena.records.verify import verify_store
-from neurons.race_reading import read_race, read_settled, replay_race
-from problems.canonical import canonical_bytes
-from problems.errors import ArenaError
+from arena.records.verify.verification import verify_store
+from foundation.canonical import canonical_bytes
+from foundation.errors import ArenaError
+from neurons.race.reading import read_race, read_settled, replay_race
 from tests.simulation.race_day import RaceDay
 from tests.simulation.world import SimulatedDesk, World
 

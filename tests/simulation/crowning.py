@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from arena.policies import POLICIES
 from arena.policy import Policy
 from arena.race.model import Top
-from arena.race.settle import settle
-from arena.race.statement import inputs_again, policy_of
+from arena.race.settlement.provenance import inputs_again, policy_of
+from arena.race.settlement.settle import settle
 from arena.records.model import SettlementRecord
-from neurons.race_reading import as_raced
+from neurons.race.reading import as_raced
 from tests.simulation.audit import RaceEnd
 from tests.simulation.world import Miner
 

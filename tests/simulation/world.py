@@ -15,28 +15,28 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from arena.bank.stock import BatchStock
+from arena.bank.stock.own_stock import BatchStock
 from arena.chain.keys import keypair_signer
 from arena.chain.port import Commitment, Signer
-from arena.exchange.desk import PeerService as ExchangeDesk
-from arena.exchange.desk import RaceTerms
 from arena.exchange.limits import ShareRules
+from arena.exchange.peer_service import PeerService as ExchangeDesk
+from arena.exchange.peer_service import RaceTerms
 from arena.exchange.port import Progress
-from arena.exchange.sources import SubmissionCache
+from arena.exchange.submission_cache import SubmissionCache
 from arena.policy import Policy
-from arena.race.schedule import race_number
-from arena.race.state import race_name
-from arena.race.timeline import Timeline, timeline
+from arena.race.state.machine import race_name
+from arena.race.state.schedule import race_number
+from arena.race.state.timeline import Timeline, timeline
 from arena.records.body import encode_body
 from arena.records.model import AttemptRecord, EvaluationRecord, Subject, VerdictRecord
 from arena.store.port import Lease, LeaseLostError, StoredSubmission
-from arena.store.postgres import PostgresStore
+from arena.store.postgres.store import PostgresStore
 from arena.submissions.model import make_submission
+from foundation.errors import Failure
 from judge.verdict import Verdict
-from neurons.episodes import EpisodeLoop, sweep
-from problems.errors import Failure
+from neurons.worker.episodes import EpisodeLoop, sweep
 from problems.product import Product
-from problems.synthesis import synthesize
+from problems.synthesis.generator import synthesize
 from tests.arena import log_stand
 from tests.neurons.clock_stand import Time
 from tests.neurons.shared_stand import CLOSES_MS, DAILY, HOUR_MS, LyingChain, SharedDesk, chain_at

@@ -11,14 +11,14 @@ import msgspec
 import torch
 
 from problems.model import Problem
-from problems.suites import read_problems
+from problems.suites.formats import read_problems
 from tests.training.rollouts import make_rollout
 from tests.training.short_rows import die_in, save
 from training.model import Decode, Rollout
+from training.models.render import Qwen3Codec
 from training.recipe import Recipe, parse_recipe
-from training.render import Qwen3Codec
-from training.rollout import Job
-from training.sampling import LocalSampler
+from training.rollouts.rollout import Job
+from training.samplers.in_process import LocalSampler
 from training.stages.grpo import GrpoPorts, GrpoResult, train_grpo
 from training.stages.run import RunFolder
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from problems.model import BUCKETS
-from training.evaluate import Conditions, EvalReport, SetName, make_report
+from training.evaluation.report import Conditions, EvalReport, SetName, make_report
 from training.model import Decode, EpisodeResult
 
 

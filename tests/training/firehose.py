@@ -23,25 +23,25 @@ from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from arena.export.model import Trajectory
 from arena.policies import DEMO
 from arena.records.model import Conditions, Context, EvaluationRecord, HostFacts, RecordContent, Subject
+from foundation.canonical import canonical_bytes, text_hash
 from harness.agents.registry import baseline_source, reference_agent, reference_sha256s
-from harness.catalogue.documents import write_documents
-from harness.catalogue.engine import open_catalogue
-from harness.catalogue.index import build_index
-from harness.catalogue.synthetic import generate
+from harness.catalogue.engines.native import open_catalogue
+from harness.catalogue.index.builder import build_index
+from harness.catalogue.index.documents import write_documents
+from harness.catalogue.synthetic.generator import generate
 from harness.inference.client import read_reply
 from harness.inference.port import ModelReply
 from harness.inference.scripted.model import complete
 from harness.sandbox.port import SandboxLevel
-from harness.sandbox.probe import open_sandbox
+from harness.sandbox.probing.probe import open_sandbox
 from harness.trace import Completion, EvaluationBody, ToolCall
 from judge.scripted import ScriptedJudge
 from judge.verdict import Verdict
-from problems.canonical import canonical_bytes, text_hash
-from problems.clusters import find_clusters
 from problems.model import Bucket, Pool, Problem
-from problems.outcome import OutcomeScore
-from problems.synthesis import synthesize
-from problems.titles import LexicalTitles
+from problems.pools.clusters import find_clusters
+from problems.scoring.outcome import OutcomeScore
+from problems.scoring.title_matching import LexicalTitles
+from problems.synthesis.generator import synthesize
 
 START_MS = 1_790_000_000_000  # 2026-09-21 13:33 UTC
 MACHINE = HostFacts(machine="test", cores=2)

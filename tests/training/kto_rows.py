@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.training.short_rows import die_in, save, short_rows
+from training.models.render import Qwen3Codec
 from training.recipe import Recipe, parse_recipe
-from training.render import Qwen3Codec
 from training.stages.kto import KtoResult, train_kto
 from training.stages.labels import LabelledRow
 from training.stages.run import RunFolder

@@ -14,8 +14,8 @@ import torch
 
 from training.corpus.model import Call, Message
 from training.model import TokenRow
+from training.models.render import Qwen3Codec
 from training.recipe import Recipe, parse_recipe
-from training.render import Qwen3Codec
 from training.stages.run import CHECKPOINT, RunFolder
 from training.stages.sft import Trained, train_sft
 

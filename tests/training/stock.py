@@ -15,33 +15,33 @@ import msgspec
 import torch
 
 from arena.policies import DEMO
-from harness.catalogue.documents import write_documents
-from harness.catalogue.engine import open_catalogue
-from harness.catalogue.index import build_index
-from harness.catalogue.synthetic import generate
+from harness.catalogue.engines.native import open_catalogue
+from harness.catalogue.index.builder import build_index
+from harness.catalogue.index.documents import write_documents
+from harness.catalogue.synthetic.generator import generate
 from harness.inference.client import read_reply
 from harness.inference.port import ModelReply
 from harness.inference.scripted.model import complete
-from problems.clusters import find_clusters
 from problems.model import Problem
-from problems.suites import read_problems, write_problems
-from problems.synthesis import synthesize
-from problems.titles import LexicalTitles
-from training.corpus.appraisal import Task
+from problems.pools.clusters import find_clusters
+from problems.scoring.title_matching import LexicalTitles
+from problems.suites.formats import read_problems, write_problems
+from problems.synthesis.generator import synthesize
 from training.corpus.corpus_files import write_corpus
-from training.corpus.gates import NEVER_OFF
+from training.corpus.filter.gates import NEVER_OFF
+from training.corpus.filter.selection import kept_rows, select
+from training.corpus.filter.tallies import CODES
+from training.corpus.filter.trace_features import Task
 from training.corpus.model import CorpusPool, Lineage, Rules, Trace
-from training.corpus.selection import kept_rows, select
-from training.corpus.tallies import CODES
 from training.model import Decode
+from training.models.render import Qwen3Codec
+from training.models.tiny_model import TinyShape, build_tiny_model
 from training.recipe import Recipe, parse_recipe
-from training.render import Qwen3Codec
-from training.rollout import jobs_of
-from training.sampling import LocalSampler
-from training.scripted_sampler import EXPERT
+from training.rollouts.rollout import jobs_of
+from training.run_context import RunContext
+from training.samplers.in_process import LocalSampler
+from training.samplers.scripted import EXPERT
 from training.stages.teacher import trace_of
-from training.tiny_model import TinyShape, build_tiny_model
-from training.workbench import RunContext
 
 TOKENIZER = Path(__file__).parents[2] / "training" / "recipes" / "smoke" / "tokenizer"
 RECIPES = TOKENIZER.parent

@@ -11,8 +11,8 @@ import msgspec
 
 from harness.tools.registry import profile_schemas
 from harness.trace import Emitter
-from training.corpus.assembly import assemble_trace
-from training.corpus.model import Call, TraceFacts, Message, Source, SourceKind, Trace
+from training.corpus.model import Call, Message, Source, SourceKind, Trace, TraceFacts
+from training.corpus.sources.assembly import assemble_trace
 
 TOOLS = profile_schemas("sn15")
 _ONSETS = [*"bcdfghjklmnprstvwz", "br", "cr", "dr", "st", "tr", "pl"]

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.training.firehose import Firehose, trajectory_of
 from tests.training.test_corpus_convert import without_ids
 from tests.training.test_corpus_reader import as_trace
-from training.corpus.assembly import assemble_trace
 from training.corpus.convert.hermes import read_chat, write_chat
 from training.corpus.convert.openai import write_row
-from training.corpus.foreign import convert_row
-from training.corpus.model import Call, TraceFacts, Message, Source, Trace
+from training.corpus.model import Call, Message, Source, Trace, TraceFacts
+from training.corpus.sources.assembly import assemble_trace
+from training.corpus.sources.foreign import convert_row
 
 SOURCE = Source(kind="openai", place="rows.jsonl:1", sha256="00" * 32, is_verified=False)
 TEXT = st.text(st.characters(exclude_characters="<", exclude_categories=["Cs"]), max_size=30)

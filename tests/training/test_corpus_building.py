@@ -9,9 +9,7 @@ import msgspec
 import pytest
 
 from arena.chain.keys import verify
-from problems.errors import ArenaError
-from training.corpus.ablations import ablations
-from training.corpus.appraisal import Task
+from foundation.errors import ArenaError
 from training.corpus.building import (
     FULL,
     Filtered,
@@ -24,9 +22,11 @@ from training.corpus.building import (
     write_filtered,
 )
 from training.corpus.corpus_files import read_rows
-from training.corpus.guard import Guard
+from training.corpus.filter.ablations import ablations
+from training.corpus.filter.leak_guard import Guard
+from training.corpus.filter.trace_features import Task
 from training.corpus.model import Rules
-from training.corpus.verified import open_export
+from training.corpus.sources.verified import open_export
 
 ORIGIN = Origin(partition_sha256="cd" * 32, code_commit="f6")
 LOOSE = Rules(coefficient_e4_min=5_000)

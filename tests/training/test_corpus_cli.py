@@ -12,12 +12,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from foundation.canonical import content_hash
 from neurons.cli.app import main
-from problems.canonical import content_hash
 from tests.training.firehose import Firehose
 from tests.training.firehose_export import write_day
 from training.corpus.corpus_files import read_lineage, read_rows
-from training.corpus.funnel import Funnel
+from training.corpus.filter.funnel import Funnel
 from training.corpus.model import Lineage
 
 Run = Callable[..., tuple[int, str, str]]

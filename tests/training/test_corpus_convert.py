@@ -10,12 +10,12 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.training.firehose import Firehose, dialogue_of, trajectory_of
 from training.corpus.convert.detect import detect
 from training.corpus.convert.openai import write_row
-from training.corpus.foreign import convert_row, read_foreign
 from training.corpus.model import Call, Message, Quarantined, Trace
+from training.corpus.sources.foreign import convert_row, read_foreign
 
 REAL = Path(__file__).parents[2].parent / "shared" / "data" / "trajectories"
 QUERY = "a red lamp"

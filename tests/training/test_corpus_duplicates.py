@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.training.labelled import Maker, disguise, reword
 from tests.training.stories import agentic_turns, make_trace, make_word, messages_of
-from training.corpus.duplicates import Fingerprint, Kept, fingerprints, normal_words, read
+from training.corpus.filter.duplicates import Fingerprint, Kept, fingerprints, normal_words, read
 from training.corpus.model import Message, Rules, Trace
 
 NEAR_E4 = Rules().near_duplicate_e4

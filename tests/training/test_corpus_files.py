@@ -12,16 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.training.labelled import Maker, make_labelled, stand_guard
-from training.corpus.appraisal import Task
 from training.corpus.corpus_card import MEANING, render_card
 from training.corpus.corpus_files import DATA, FUNNEL, LINEAGE, REJECTED, read_lineage, read_rows, write_corpus
 from training.corpus.corpus_rows import chat_json, columns_of, messages_of, row_of
-from training.corpus.funnel import Funnel
+from training.corpus.filter.funnel import Funnel
+from training.corpus.filter.selection import Selection, kept_rows, rejections, select
+from training.corpus.filter.tallies import CODES
+from training.corpus.filter.trace_features import Task
 from training.corpus.model import CorpusRow, Lineage, Rejection, Rules, Trace
-from training.corpus.selection import Selection, kept_rows, rejections, select
-from training.corpus.tallies import CODES
 
 LINEAGE_VALUE = Lineage(
     rules=Rules(),
@@ -171,6 +171,6 @@ def test_the_card_names_every_code_and_says_when_sources_were_only_trusted(filte
 
 
 def _signals(trace: Trace) -> object:
-    from training.corpus.ranking import signals_of
+    from training.corpus.filter.ranking import signals_of
 
     return signals_of(trace)

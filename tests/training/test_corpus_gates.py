@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from arena.chain.keys import verify
 from tests.training.firehose import TRUTH, Firehose
 from tests.training.labelled import FACTS, MALFORMED, Labelled, Maker, make_labelled, stand_guard
-from training.corpus.appraisal import Task, codes_under
-from training.corpus.gates import NEVER_OFF, codes_of, gates, recommended_ids, visible_text
+from training.corpus.filter.gates import NEVER_OFF, codes_of, gates, recommended_ids, visible_text
+from training.corpus.filter.selection import Appraised, appraise
+from training.corpus.filter.trace_features import Task, codes_under
 from training.corpus.model import Message, RejectCode, Rules, Trace
-from training.corpus.reader import export_shards
-from training.corpus.selection import Appraised, appraise
-from training.corpus.verified import open_export
+from training.corpus.sources.reader import export_shards
+from training.corpus.sources.verified import open_export
 
 PER_TRACE: tuple[RejectCode, ...] = get_args(RejectCode)[:11]
 

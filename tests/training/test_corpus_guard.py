@@ -12,20 +12,20 @@ import msgspec
 import pytest
 
 from arena.chain.keys import verify
-from problems.disguises import disguises
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from problems.model import BUCKETS, Pool, Problem
-from problems.partition import DEV_COUNTS, EVAL_COUNTS, OpenPartition, freeze
-from problems.review_net import content_words
-from problems.shipped_suites import SUITES, load_shipped
-from problems.synthesis import synthesize
+from problems.pools.partition import DEV_COUNTS, EVAL_COUNTS, OpenPartition, freeze
+from problems.pools.review_net import content_words
+from problems.suites.shipped import SUITES, load_shipped
+from problems.synthesis.disguises import disguises
+from problems.synthesis.generator import synthesize
 from tests.training.firehose import Firehose
 from tests.training.firehose_export import write_day
-from training.corpus.foreign import convert_row
-from training.corpus.guard import Guard, answered
-from training.corpus.model import TraceFacts, Trace
-from training.corpus.reader import read_traces
-from training.corpus.verified import open_export
+from training.corpus.filter.leak_guard import Guard, answered
+from training.corpus.model import Trace, TraceFacts
+from training.corpus.sources.foreign import convert_row
+from training.corpus.sources.reader import read_traces
+from training.corpus.sources.verified import open_export
 
 replace = msgspec.structs.replace
 KEY = bytes(range(32))
@@ -33,7 +33,7 @@ KEY = bytes(range(32))
 
 @pytest.fixture(scope="module")
 def bank() -> tuple[Problem, ...]:
-    from harness.catalogue.synthetic import generate
+    from harness.catalogue.synthetic.generator import generate
 
     return synthesize(list(generate(4_000, 5)), seed=9, counts={"product": 105, "shop": 100, "voucher": 100})
 

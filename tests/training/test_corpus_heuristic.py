@@ -7,11 +7,11 @@ import pytest
 from tests.training.firehose import TRUTH, Firehose, dialogue_of
 from tests.training.foreign_agents import STYLES, make_dialogue
 from tests.training.labelled import Maker
-from training.corpus.assembly import EMITTERS
-from training.corpus.foreign import convert_row
-from training.corpus.gates import subtask
-from training.corpus.heuristic import looks_subtask, signs_of
-from training.corpus.model import Call, TraceFacts, Message, Rules, Source, Trace
+from training.corpus.filter.emitter_guess import looks_subtask, signs_of
+from training.corpus.filter.gates import subtask
+from training.corpus.model import Call, Message, Rules, Source, Trace, TraceFacts
+from training.corpus.sources.assembly import EMITTERS
+from training.corpus.sources.foreign import convert_row
 
 EACH = 40
 MISTAKEN = {"speaks in forms", "searches first", "prose on demand"}  # what no reader of the text could tell, by design

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.corpus.ablations import PER_TRACE, SET_LEVEL, Arm, ablations, matched, without
-from training.corpus.gates import NEVER_OFF
+from training.corpus.filter.ablations import PER_TRACE, SET_LEVEL, Arm, ablations, matched, without
+from training.corpus.filter.gates import NEVER_OFF
 from training.corpus.mix import Draw, Mix, Row, mix
 from training.corpus.model import RejectCode, Rules
 

@@ -12,18 +12,18 @@ import msgspec
 import pytest
 
 from arena.chain.keys import verify
-from arena.export.manifest import read_manifest
 from arena.export.row import row_of
-from problems.errors import ArenaError
+from arena.export.writing.manifest import read_manifest
+from foundation.errors import ArenaError
 from tests.arena.trajectory_stand import Episode as Run
 from tests.arena.trajectory_stand import says, trajectory
 from tests.training.conftest import DAY
 from tests.training.firehose import TRUTH, Firehose, Made
 from tests.training.firehose_export import write_day, write_records
-from training.corpus.arena_rows import ROW_FACTS, RowFacts, trace_of_row
 from training.corpus.model import Quarantined, Trace
-from training.corpus.reader import export_shards, read_traces
-from training.corpus.verified import Export, open_export
+from training.corpus.sources.arena_rows import ROW_FACTS, RowFacts, trace_of_row
+from training.corpus.sources.reader import export_shards, read_traces
+from training.corpus.sources.verified import Export, open_export
 
 
 def refusal(work: Callable[[], object]) -> str:

@@ -15,15 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.labelled import make_labelled, stand_guard
-from training.corpus.appraisal import Task
 from training.corpus.corpus_card import MEANING
-from training.corpus.funnel import Distribution, Funnel
+from training.corpus.filter.funnel import Distribution, Funnel
+from training.corpus.filter.selection import select
+from training.corpus.filter.trace_features import Task
 from training.corpus.model import Lineage, Rules
 from training.corpus.report.lines import AGENTS_MAX, plain_text, rich_tables, sections
 from training.corpus.report.measures import BINS_MAX, groups, percent, split_of, steps
 from training.corpus.report.page import render_page
 from training.corpus.report.plots import Bar, bars
-from training.corpus.selection import select
 
 SCHEMA = Path(__file__).with_name("funnel_schema.json")
 LINEAGE = Lineage(

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from tests.training.labelled import make_labelled, stand_guard
-from training.corpus.appraisal import Task
+from training.corpus.filter.selection import kept_rows, select
+from training.corpus.filter.trace_features import Task
 from training.corpus.model import CorpusRow, Message, Rules
 from training.corpus.report.sampling import (
     RESULT_CHARS,
@@ -20,7 +21,6 @@ from training.corpus.report.sampling import (
     sheet_csv,
     sheet_html,
 )
-from training.corpus.selection import kept_rows, select
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.training.labelled import Labelled, Maker, make_labelled, stand_guard
-from training.corpus.ablations import ablations
-from training.corpus.appraisal import Task, codes_under
-from training.corpus.gates import codes_of, gates
+from training.corpus.filter.ablations import ablations
+from training.corpus.filter.gates import codes_of, gates
+from training.corpus.filter.selection import Selection, appraise, decide, funnel, kept_rows, rejections, select
+from training.corpus.filter.trace_features import Task, codes_under
 from training.corpus.model import CorpusRow, Quarantined, RejectCode, Rejection, Rules, Trace
-from training.corpus.selection import Selection, appraise, decide, funnel, kept_rows, rejections, select
 
 TASK = Task(arms=(Rules(),))
 

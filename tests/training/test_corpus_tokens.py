@@ -11,14 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.training.labelled import Maker, stand_guard
-from training.corpus.appraisal import Task
-from training.corpus.funnel import Distribution
-from training.corpus.model import TraceFacts, Message, Rules, Source, Trace
-from training.corpus.qwen3_text import render
-from training.corpus.selection import appraise
-from training.corpus.tokens import (
+from training.corpus.filter.funnel import Distribution
+from training.corpus.filter.qwen3_text import render
+from training.corpus.filter.selection import appraise
+from training.corpus.filter.tokens import (
     STAND_IN,
     FileCounter,
     StandInCounter,
@@ -29,6 +27,8 @@ from training.corpus.tokens import (
     read_counts,
     text_key,
 )
+from training.corpus.filter.trace_features import Task
+from training.corpus.model import Message, Rules, Source, Trace, TraceFacts
 
 GOLDEN = [json.loads(line) for line in (Path(__file__).parent / "qwen3_rendered.jsonl").read_text("utf-8").splitlines()]
 needs_library = pytest.mark.skipif(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from training.device import Build, find_device, judge_device, nvidia_sign
+from training.models.device import Build, find_device, judge_device, nvidia_sign
 
 PLAIN, CUDA = Build(version="2.13.0+cpu", cuda=""), Build(version="2.13.0", cuda="13.0")
 
@@ -40,6 +40,6 @@ def test_a_device_shows_by_its_node_or_by_the_drivers_program(tmp_path: Path) ->
 
 
 def test_this_machines_device_is_the_one_that_lineages_name() -> None:
-    from training.models import device_name
+    from training.models.opening import device_name
 
     assert find_device().name == device_name()

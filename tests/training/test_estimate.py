@@ -10,9 +10,9 @@ import pytest
 
 from tests.training.short_rows import run_sft
 from tests.training.stock import TOKENIZER
-from training.estimate import HEAD_TILE, KNOWN_SHAPES, Work, count_adapter, count_parameters, estimate_run
+from training.models.estimate import HEAD_TILE, KNOWN_SHAPES, Work, count_adapter, count_parameters, estimate_run
+from training.models.tiny_model import TinyShape, build_tiny_model
 from training.recipe import Recipe, read_recipe
-from training.tiny_model import TinyShape, build_tiny_model
 
 PAPER = Path(__file__).parents[2] / "training" / "recipes" / "paper"
 QWEN3_4B = KNOWN_SHAPES["Qwen3-4B"]

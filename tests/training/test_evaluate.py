@@ -7,17 +7,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.training.rollouts import make_result
 from tests.training.stock import EPISODE, ScriptedUpstream, Stock
 from training.agents import distilled_source
-from training.contamination import Learnt, require_unseen
-from training.episode_file import EpisodeFile
-from training.evaluate import Conditions, EvalReport, compare, make_report, name_set, prompt_sha256
-from training.examination import Plan, by_endpoint, by_tokens, examine
+from training.evaluation.contamination import Learnt, require_unseen
+from training.evaluation.report import Conditions, EvalReport, compare, make_report, name_set, prompt_sha256
+from training.evaluation.run_eval import Plan, by_endpoint, by_tokens, examine
 from training.guards import GuardStopError
 from training.model import Decode, EpisodeResult
-from training.scripted_sampler import EXPERT, ScriptedSampler
+from training.rollouts.episode_file import EpisodeFile
+from training.samplers.scripted import EXPERT, ScriptedSampler
 
 GREEDY = Decode(temperature=0.0, top_p=1.0, turns_max=12)
 
@@ -138,7 +138,7 @@ def test_another_system_prompt_is_another_condition_and_nothing_else_of_the_agen
 
 
 def test_a_learnt_problem_or_answer_is_contamination(stock: Stock) -> None:
-    from problems.clusters import answer_marks
+    from problems.pools.clusters import answer_marks
 
     held = stock.held
     require_unseen(held, Learnt())

@@ -8,7 +8,7 @@ import msgspec
 
 from arena.chain.keys import verify
 from arena.export.conversation import converse
-from arena.export.verification import verify_export
+from arena.export.verify.verification import verify_export
 from tests.training.firehose import SIZES, TRUTH, Episode, Firehose, trajectory_of
 
 

@@ -10,18 +10,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from foundation.errors import ArenaError
 from neurons.cli.app import EXIT_USAGE, exit_code
-from problems.errors import ArenaError
-from problems.partition import OpenPartition, freeze, pool_of
+from problems.pools.partition import OpenPartition, freeze, pool_of
 from tests.training.rollouts import make_result
 from tests.training.stock import Stock, corpus_of
 from training import guards
 from training.corpus.corpus_files import read_lineage
-from training.episode_file import EpisodeLine
 from training.guards import GuardStopError
 from training.recipe import GuardRules
+from training.rollouts.episode_file import EpisodeLine
+from training.run_context import RunContext
 from training.stages.rejection import keep_successes
-from training.workbench import RunContext
 
 RULES = GuardRules()
 HELD = frozenset({"p1"})
@@ -109,7 +109,7 @@ def test_a_held_out_problem_stops_a_run_at_launch(stock: Stock) -> None:
 
 
 def test_a_job_on_a_held_out_problem_is_refused_when_it_is_made(stock: Stock) -> None:
-    from training.rollout import jobs_of
+    from training.rollouts.rollout import jobs_of
 
     with pytest.raises(GuardStopError, match="split"):
         stock.bench.require_train(jobs_of(stock.bench.held_out, 1, 0))

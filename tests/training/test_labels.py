@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import msgspec
 
 from tests.training.stock import EPISODE, Stock
-from training.episode_file import EpisodeLine
-from training.mask import masked_runs
 from training.model import Decode, Sampled
+from training.models.mask import masked_runs
 from training.recipe import Recipe, parse_recipe
-from training.rollout import jobs_of
+from training.rollouts.episode_file import EpisodeLine
+from training.rollouts.rollout import jobs_of
+from training.rollouts.token_rows import rollout_id
 from training.stages.labels import labelled_rows
-from training.token_rows import rollout_id
 
 BROKEN = "<tool_call>\n{broken\n</tool_call>"
 SEARCH = '<tool_call>\n{"name":"find_product","arguments":{"q":"tee"}}\n</tool_call>'  # spacing of its own

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.training.stock import Stock
-from training.models import open_model
+from training.models.opening import open_model
 
 LENGTHS = (40, 23, 31)
 

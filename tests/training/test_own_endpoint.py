@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from foundation.errors import ArenaError
 from harness.sandbox.port import GuestCallError
-from problems.errors import ArenaError
 from tests.harness.inference_stand import ASK, RecordingUpstream, make_gateway
-from training.own_endpoint import OwnEndpoint
+from training.rollouts.own_endpoint import OwnEndpoint
 
 
 def test_what_it_calls_malformed_fails_the_call_at_once() -> None:

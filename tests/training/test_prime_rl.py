@@ -9,14 +9,14 @@ import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
-from neurons.cli.rollouts import app
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
+from neurons.cli.training.rollouts import app
 from tests.training.rollouts import make_rollout
-from training.credit import token_advantages
-from training.episode_file import EpisodeFile, EpisodeLine
 from training.model import Rollout
-from training.prime_rl import export_episodes
-from training.rewards import reward_of
+from training.rollouts.credit import token_advantages
+from training.rollouts.episode_file import EpisodeFile, EpisodeLine
+from training.rollouts.prime_rl import export_episodes
+from training.rollouts.rewards import reward_of
 
 GROUP = (
     make_rollout([None, ("find_product", "{}")], reward=1.0, problem_id="b"),

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.training.stock import RECIPES
-from training.estimate import (
+from training.models.estimate import (
     EPISODE_TOKENS,
     Estimate,
     Work,

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foundation.canonical import foreign_text
+from foundation.errors import ArenaError
 from harness.tools.registry import PROFILES, profile_schemas
-from problems.canonical import foreign_text
-from problems.errors import ArenaError
 from tests.training.stock import TOKENIZER, Stock
+from training.corpus.filter.qwen3_text import served_tools
 from training.corpus.model import Call, Message, Trace
-from training.corpus.qwen3_text import served_tools
-from training.mask import mask_defect, masked_runs, run_defect
 from training.model import TokenRow
-from training.render import Qwen3Codec
-from training.tokenizer_trim import trim_tokenizer
+from training.models.mask import mask_defect, masked_runs, run_defect
+from training.models.render import Qwen3Codec
+from training.models.tokenizer_trim import trim_tokenizer
 
 GOLDEN = Path(__file__).with_name("qwen3_rendered.jsonl")
 TOOLS = (

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from neurons.cli.report import app
+from neurons.cli.training.report import app
 from tests.training.eval_reports import as_version_1, make
-from training.evaluate import EvalReport
+from training.evaluation.report import EvalReport
+from training.evaluation.statistics import mean_estimate
 from training.model import RunLineage, Versions
 from training.report.chart import Dot, Line, dot_chart, line_chart, nice_ticks
 from training.report.document import holm, make_document, share_difference
@@ -24,7 +25,6 @@ from training.report.page import METHODS, p_text, render_page
 from training.report.published import TABLE_1
 from training.report.series import RunCurves, Series, read_curves
 from training.stages.run import lineage_sha256
-from training.statistics import mean_estimate
 
 PAPER = Path(__file__).parents[2].parent / "shared" / "reference" / "paper.txt"
 SHARE = st.floats(0, 1, allow_nan=False)

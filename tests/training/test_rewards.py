@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.rollouts import make_rollout
-from training.rewards import match_step, match_steps, reward_of, steps_of, token_f1
+from training.rollouts.rewards import match_step, match_steps, reward_of, steps_of, token_f1
 
 WORDS = st.text(st.sampled_from("abc é "), max_size=12)
 

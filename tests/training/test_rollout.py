@@ -7,21 +7,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from foundation.errors import ArenaError
 from harness.sandbox.port import GuestJob
 from harness.trace import Completion
-from problems.errors import ArenaError
 from tests.training.rollouts import make_rollout
 from tests.training.stock import EPISODE, Stock
 from training.agents import distilled_source
-from training.episode_file import EpisodeFile, EpisodeLine, collect
 from training.guards import GuardStopError
-from training.hosted import InProcessSandbox
-from training.mask import masked_runs
 from training.model import Decode, Sampled
-from training.rollout import RolloutPorts, jobs_of, messages_of, read_result, read_rollout, run_job, run_jobs
-from training.scripted_sampler import ScriptedSampler
+from training.models.mask import masked_runs
+from training.rollouts.episode_file import EpisodeFile, EpisodeLine, collect
+from training.rollouts.in_process_sandbox import InProcessSandbox
+from training.rollouts.rollout import RolloutPorts, jobs_of, messages_of, read_result, read_rollout, run_job, run_jobs
+from training.rollouts.token_upstream import CONTEXT_FULL
+from training.samplers.scripted import ScriptedSampler
 from training.stages.teacher import trace_of
-from training.token_upstream import CONTEXT_FULL
 
 
 class Told:

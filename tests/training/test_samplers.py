@@ -10,18 +10,18 @@ import msgspec
 import pytest
 import torch
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.training.stock import EPISODE, Stock
 from tests.training.vllm_double import VllmDouble, serve
+from training.corpus.filter.qwen3_text import served_tools
 from training.corpus.model import Message
-from training.corpus.qwen3_text import served_tools
-from training.mask import run_defect
 from training.model import Decode, Sampler
+from training.models.mask import run_defect
 from training.recipe import parse_recipe
-from training.rollout import jobs_of
-from training.samplers import outside_sampler
-from training.scripted_sampler import EXPERT, ScriptedSampler, read_prompt
-from training.vllm_sampler import VllmSampler
+from training.rollouts.rollout import jobs_of
+from training.samplers.choice import outside_sampler
+from training.samplers.scripted import EXPERT, ScriptedSampler, read_prompt
+from training.samplers.vllm import VllmSampler
 
 SHORT = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=10)
 GREEDY = Decode(temperature=0.0, top_p=1.0, turn_tokens_max=10)

@@ -11,12 +11,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.training.stock import Stock
 from training.guards import GuardStopError
 from training.model import Decode, Sampled
-from training.sampling import LocalSampler, draw_nucleus, eval_mode
-from training.sampling_speed import Load, measure_speed
+from training.samplers.in_process import LocalSampler, draw_nucleus, eval_mode
+from training.samplers.speed import Load, measure_speed
 
 SHORT = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=12)
 

@@ -23,10 +23,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.training.stock import POLICY, RECIPES, Stock, corpus_of, reopen_stock
 from training.model import RunLineage
-from training.models import open_run
+from training.models.opening import open_run
 from training.recipe import parse_recipe
 from training.stages.pipeline import run_stage
 from training.stages.processes import ALONE, Processes, launched, require_shareable

@@ -24,23 +24,23 @@ from arena.evaluate import EvaluatePorts, evaluate
 from arena.gate.inspection import inspect
 from arena.gate.knowledge import make_knowledge
 from arena.policy import Policy
+from foundation.canonical import text_hash
+from foundation.errors import ArenaError
 from harness.inference.port import Upstream
-from harness.sandbox.probe import open_sandbox
-from neurons.cli import evaluate_model, train
+from harness.sandbox.probing.probe import open_sandbox
 from neurons.cli.app import EXIT_INTEGRITY, exit_code
-from problems.canonical import text_hash
-from problems.errors import ArenaError
-from problems.partition import freeze
+from neurons.cli.training import evaluate_model, train
+from problems.pools.partition import freeze
 from tests.training.stock import POLICY, RECIPES, Stock, corpus_of
-from training.contamination import learnt_by
-from training.evaluate import EvalReport
+from training.evaluation.contamination import learnt_by
+from training.evaluation.report import EvalReport
 from training.guards import GuardStopError
 from training.model import RunLineage
-from training.models import open_model, open_run
+from training.models.opening import open_model, open_run
 from training.recipe import Recipe, parse_recipe
+from training.rollouts.token_upstream import TokenUpstream
 from training.stages.pipeline import run_stage
 from training.stages.run import lineage_chain, open_checkpoint, weights_sha256
-from training.token_upstream import TokenUpstream
 
 LEVEL = "reference-agents-only"
 STAGES = ("sft", "rejection", "teacher", "kto", "grpo")

@@ -14,18 +14,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.training.bandit import Bandit, grpo_recipe, run_grpo, run_losing
 from tests.training.short_rows import require_killed, save
 from tests.training.stock import Stock
 from tests.training.vllm_double import VllmDouble, serve
 from training.model import Rollout
 from training.recipe import parse_recipe
-from training.rollout import Job
+from training.rollouts.rollout import Job
+from training.samplers.vllm import VllmSampler
 from training.stages import grpo
 from training.stages.grpo import Behaviour, GrpoPorts, GrpoResult, problem_order, train_grpo
 from training.stages.run import CHECKPOINT, RunFolder
-from training.vllm_sampler import VllmSampler
 
 
 def train(stock: Stock, out: Path, run_jobs: Any, server: Any = None, **changes: Any) -> GrpoResult:

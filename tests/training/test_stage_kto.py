@@ -10,18 +10,18 @@ import msgspec
 import pytest
 import torch
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.training.kto_rows import kto_recipe, labelled, run_kto
 from tests.training.short_rows import require_killed, run_sft, save, short_rows
 from tests.training.stock import TOKENIZER
 from training.guards import GuardStopError
-from training.mask import masked_runs
-from training.models import lora_config, open_parent
+from training.models.mask import masked_runs
+from training.models.opening import lora_config, open_parent
+from training.models.render import Qwen3Codec
+from training.models.tiny_model import TinyShape, build_tiny_model
 from training.recipe import parse_recipe
-from training.render import Qwen3Codec
 from training.stages.kto import pair_rows, train_kto
 from training.stages.run import CHECKPOINT, RunFolder
-from training.tiny_model import TinyShape, build_tiny_model
 
 
 @pytest.fixture(scope="module")

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 import torch
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.training.engine_settings import KEPT, settings_in_force
 from tests.training.short_rows import require_killed, run_sft, save, sft_recipe, short_rows
 from tests.training.stock import TOKENIZER, Stock
-from training.mask import masked_runs
 from training.model import TokenRow
+from training.models.mask import masked_runs
+from training.models.render import Qwen3Codec
+from training.models.tiny_model import TinyShape, build_tiny_model
 from training.recipe import parse_recipe
-from training.render import Qwen3Codec
+from training.rollouts.token_rows import by_step, rows_of_traces
 from training.stages.run import CHECKPOINT, RunFolder
 from training.stages.sft import IGNORED, Trained, dev_loss, train_sft
-from training.tiny_model import TinyShape, build_tiny_model
-from training.token_rows import by_step, rows_of_traces
 
 
 @pytest.fixture(scope="module")

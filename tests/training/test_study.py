@@ -15,12 +15,12 @@ import pytest
 from typer.testing import CliRunner
 
 from arena.chain.keys import verify
-from arena.export.verification import verify_export
-from arena.store.embedded import is_running, start_embedded
-from neurons.cli.study import app
-from problems.clusters import find_clusters
-from problems.errors import ArenaError
+from arena.export.verify.verification import verify_export
+from arena.store.embedded.server import is_running, start_embedded
+from foundation.errors import ArenaError
+from neurons.cli.training.study import app
 from problems.model import BUCKETS
+from problems.pools.clusters import find_clusters
 from tests.training.eval_reports import as_version_1, make
 from tests.training.toy_study import SHIPPED, TOKENIZER, write_toy_study
 from training.corpus.corpus_files import read_rows

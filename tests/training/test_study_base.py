@@ -9,12 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from tests.training.toy_study import TOKENIZER
-from training.render import Qwen3Codec
+from training.models.render import Qwen3Codec
+from training.models.tiny_model import TinyShape, build_tiny_model
+from training.models.tokenizer_trim import train_tokenizer
 from training.study.drills import PERIODS, drill_rows
-from training.tiny_model import TinyShape, build_tiny_model
-from training.tokenizer_trim import train_tokenizer
 
 _TEXTS = ['[{"product_id":"ka47","title":"kalorin desk lamp","price":120.0}]', "find a kalorin desk lamp"] * 20
 

@@ -10,18 +10,18 @@ import pytest
 
 from arena.chain.keys import verify
 from arena.policies import DEMO
-from harness.catalogue.engine import open_catalogue
+from foundation.errors import ArenaError
+from harness.catalogue.engines.native import open_catalogue
 from harness.catalogue.port import Catalogue
 from harness.inference.port import ModelReply
 from harness.inference.scripted import start_scripted_server
 from neurons.cli.app import main
-from problems.errors import ArenaError
-from problems.titles import LexicalTitles
+from problems.scoring.title_matching import LexicalTitles
 from tests.training.firehose import Firehose, real_episodes
 from tests.training.firehose_export import write_records
 from training.corpus.model import Trace
-from training.corpus.reader import read_traces
-from training.corpus.verified import open_export
+from training.corpus.sources.reader import read_traces
+from training.corpus.sources.verified import open_export
 from training.trac.answers import Answers
 from training.trac.asking import Asker
 from training.trac.estimate import estimate

@@ -9,14 +9,14 @@ from math import comb
 import msgspec
 import pytest
 
+from foundation.errors import ArenaError
 from harness.catalogue.port import SearchRequest
 from harness.inference.port import ModelReply
 from judge.parse import RefusedReplyError
 from judge.render import RenderedTrace
-from problems.errors import ArenaError
 from problems.product import Product
 from tests.training.labelled import Maker
-from training.corpus.model import TraceFacts, Message, Trace
+from training.corpus.model import Message, Trace, TraceFacts
 from training.trac.annotation import annotate, annotator_chat, check_annotation
 from training.trac.answers import Answers
 from training.trac.asking import Asker
@@ -104,7 +104,9 @@ def test_an_annotator_reads_every_call_and_result_and_no_verdict(trace: Trace, s
     calls = [call for message in trace.messages for call in message.calls]
     assert [span.tool for span in shown.spans if span.kind == "call"] == [call.name for call in calls]
     assert sum(span.kind == "result" for span in shown.spans) == sum(one.role == "tool" for one in trace.messages)
-    known = msgspec.structs.replace(trace, facts=TraceFacts(coefficient_e4=9_123, agent="agent-secret", is_success=True))
+    known = msgspec.structs.replace(
+        trace, facts=TraceFacts(coefficient_e4=9_123, agent="agent-secret", is_success=True)
+    )
     assert read_trace(known).text == shown.text
     assert "tokens" not in shown.text.split("\n")[0]
 

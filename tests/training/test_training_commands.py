@@ -12,14 +12,14 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from neurons.cli import evaluate_model, train
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
+from neurons.cli.training import evaluate_model, train
 from tests.training.stock import POLICY, Stock
 from tests.training.vllm_double import VllmDouble, serve
-from training.evaluate import EvalReport
+from training.evaluation.report import EvalReport
 from training.guards import GuardStopError
 from training.model import RunLineage
-from training.models import open_model
+from training.models.opening import open_model
 from training.recipe import parse_recipe
 from training.stages.pipeline import run_stage
 from training.stages.run import CHECKPOINT, RunFolder, open_checkpoint

@@ -16,18 +16,18 @@ from pathlib import Path
 import msgspec
 
 from arena.chain.port import Verifier
-from arena.export.manifest import read_manifest
-from problems.errors import ArenaError
-from training.corpus.ablations import Arm, ablations, matched
-from training.corpus.appraisal import Guard, Task
+from arena.export.writing.manifest import read_manifest
+from foundation.errors import ArenaError
 from training.corpus.corpus_files import write_corpus
-from training.corpus.foreign import read_foreign
-from training.corpus.funnel import Funnel, TokenWork
+from training.corpus.filter.ablations import Arm, ablations, matched
+from training.corpus.filter.funnel import Funnel, TokenWork
+from training.corpus.filter.selection import Appraised, Decision, Shard, appraise, decide, funnel, kept_rows, rejections
+from training.corpus.filter.tokens import open_counter
+from training.corpus.filter.trace_features import Guard, Task
 from training.corpus.model import Lineage, Rules
-from training.corpus.reader import export_shards
-from training.corpus.selection import Appraised, Decision, Shard, appraise, decide, funnel, kept_rows, rejections
-from training.corpus.tokens import open_counter
-from training.corpus.verified import open_export
+from training.corpus.sources.foreign import read_foreign
+from training.corpus.sources.reader import export_shards
+from training.corpus.sources.verified import open_export
 
 FULL = "full"  # the arm that is the corpus' own rules
 

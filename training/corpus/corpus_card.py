@@ -6,9 +6,9 @@ import json
 
 import msgspec
 
-from problems.canonical import content_hash
+from foundation.canonical import content_hash
 from training.corpus.corpus_rows import JSON, columns
-from training.corpus.funnel import Distribution, Funnel
+from training.corpus.filter.funnel import Distribution, Funnel
 from training.corpus.model import Lineage, RejectCode
 
 _DTYPE: dict[type | str, str] = {str: "string", int: "int64", bool: "bool", JSON: "string"}

@@ -28,12 +28,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from problems.canonical import canonical_bytes
-from problems.errors import ArenaError
-from training.corpus.appraisal import Guard
+from foundation.canonical import canonical_bytes
+from foundation.errors import ArenaError
 from training.corpus.corpus_card import render_card
 from training.corpus.corpus_rows import JSON, columns, columns_of, row_of
-from training.corpus.funnel import Funnel
+from training.corpus.filter.funnel import Funnel
+from training.corpus.filter.trace_features import Guard
 from training.corpus.model import CorpusRow, Lineage, Rejection
 
 DATA, CARD, LINEAGE, FUNNEL, REJECTED, PAGE = (

@@ -15,7 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from harness.trace import Emitter
-from training.corpus.model import Call, CorpusRow, TraceFacts, Message, Role, Signals, Source, Trace
+from training.corpus.model import Call, CorpusRow, Message, Role, Signals, Source, Trace, TraceFacts
 
 JSON = "json"
 

@@ -13,8 +13,8 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from arena.records.workers import begin_process
-from problems.errors import ArenaError, Failure
+from arena.records.verify.workers import begin_process
+from foundation.errors import ArenaError, Failure
 
 _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")

@@ -15,10 +15,10 @@ from typing import Literal
 
 import msgspec
 
-from training.evaluate import Conditions, EvalReport, compare
+from training.evaluation.report import Conditions, EvalReport, compare
+from training.evaluation.statistics import Estimate, Paired, difference_estimate
 from training.report.published import TABLE_1, Published
 from training.report.series import RunCurves
-from training.statistics import Estimate, Paired, difference_estimate
 
 DOCUMENT_VERSION = 2  # 1: one family of tests
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

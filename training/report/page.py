@@ -12,10 +12,10 @@ from typing import Any, get_args
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from training.evaluation.statistics import Estimate, Method
 from training.report.document import Document, Family
 from training.report.figures import make_figures
 from training.report.published import BENCHMARK_HARNESS, OWN_HARNESS
-from training.statistics import Estimate, Method
 
 TEMPLATE = "page.html.j2"
 METHODS: Mapping[Method, tuple[str, str]] = {  # how an interval was taken -> its letter, and what it is

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from training.model import RunLineage
 from training.stages.run import LINEAGE, RECIPE, lineage_sha256
 

@@ -22,9 +22,8 @@ import torch
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from problems.model import Problem
-from training.credit import token_advantages
 from training.guards import (
     GuardStopError,
     require_context,
@@ -32,13 +31,14 @@ from training.guards import (
     require_same_policy,
     require_small_kl,
 )
-from training.mask import masked_runs, run_defect
 from training.model import ChatCodec, EpisodeResult, Rollout, Sampler
-from training.models import lora_config, open_parent
+from training.models.mask import masked_runs, run_defect
+from training.models.opening import lora_config, open_parent
 from training.recipe import Recipe
-from training.rewards import Reward, Step, reward_of
-from training.rollout import Job, jobs_of
-from training.sampling import LocalSampler, eval_mode
+from training.rollouts.credit import token_advantages
+from training.rollouts.rewards import Reward, Step, reward_of
+from training.rollouts.rollout import Job, jobs_of
+from training.samplers.in_process import LocalSampler, eval_mode
 from training.stages.engine import Watch, attend, engine_arguments
 from training.stages.rollout_counts import Counts
 from training.stages.run import CHECKPOINT, RunFolder, newest_checkpoint

@@ -20,11 +20,11 @@ from trl.trainer.kto_config import KTOConfig
 from trl.trainer.kto_trainer import DataCollatorForUnpairedPreference, KTOTrainer
 from trl.trainer.utils import pad
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from training.guards import require_emission, require_small_kl, require_start_emission, require_two_classes
-from training.models import lora_config, open_parent, placed
+from training.models.opening import lora_config, open_parent, placed
 from training.recipe import Recipe
-from training.sampling import eval_mode
+from training.samplers.in_process import eval_mode
 from training.stages.engine import Watch, attend, engine_arguments
 from training.stages.labels import LabelledRow
 from training.stages.run import CHECKPOINT, RunFolder, newest_checkpoint

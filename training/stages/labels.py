@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from training.episode_file import EpisodeLine
 from training.model import ChatCodec, TokenRow
 from training.recipe import Recipe
+from training.rollouts.episode_file import EpisodeLine
+from training.rollouts.token_rows import Rows, rollout_id, rows_of_rollouts, rows_of_traces
 from training.stages.teacher import trace_of
-from training.token_rows import Rows, rollout_id, rows_of_rollouts, rows_of_traces
 
 
 class LabelledRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,21 +15,24 @@ from typing import Any
 
 import msgspec
 
+from foundation.canonical import content_hash
+from foundation.errors import ArenaError
 from harness.inference.port import Upstream
-from problems.canonical import content_hash
-from problems.errors import ArenaError
 from training.corpus.corpus_files import read_lineage, read_rows
 from training.corpus.mix import Mix
 from training.corpus.model import CorpusPool, Lineage
-from training.episode_file import EpisodeFile, EpisodeLine
 from training.guards import emission_rate, require_train_pool
 from training.model import ChatCodec, RunLineage, Sampler, Stage
-from training.models import copy_tokenizer, device_name, open_parent, placed
+from training.models.opening import copy_tokenizer, device_name, open_parent, placed
+from training.models.render import Qwen3Codec
 from training.recipe import Recipe
-from training.render import Qwen3Codec
-from training.rollout import Job, jobs_of
-from training.samplers import outside_sampler
-from training.sampling import LocalSampler
+from training.rollouts.episode_file import EpisodeFile, EpisodeLine
+from training.rollouts.rollout import Job, jobs_of
+from training.rollouts.token_rows import Rows, blend, rows_of_traces
+from training.run_context import RunContext
+from training.samplers.choice import outside_sampler
+from training.samplers.in_process import LocalSampler
+from training.samplers.vllm import VllmSampler
 from training.stages.engine import quiet_engine
 from training.stages.labels import labelled_rows
 from training.stages.processes import launched, require_shareable
@@ -37,9 +40,6 @@ from training.stages.rejection import EPISODES, keep_successes, sample_rejection
 from training.stages.run import LINEAGE, RunFolder, open_checkpoint, weights_sha256
 from training.stages.sft import train_sft
 from training.stages.teacher import ask_teacher, reference_steps, stepwise_rows
-from training.token_rows import Rows, blend, rows_of_traces
-from training.vllm_sampler import VllmSampler
-from training.workbench import RunContext
 
 PARENTS: dict[Stage, tuple[Stage | None, ...]] = {
     "sft": (None,),

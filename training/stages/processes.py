@@ -14,7 +14,7 @@ from datetime import timedelta
 
 import msgspec
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from training.recipe import Recipe
 
 WAIT = timedelta(days=14)  # sampling may take days, and the others wait all of it

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from problems.errors import ArenaError
-from training.episode_file import EpisodeFile, EpisodeLine, collect
+from foundation.errors import ArenaError
 from training.guards import require_context
 from training.model import ChatCodec, Sampler
 from training.recipe import Recipe
-from training.rollout import Job, jobs_of
-from training.token_rows import Rows, rows_of_rollouts
-from training.workbench import RunContext
+from training.rollouts.episode_file import EpisodeFile, EpisodeLine, collect
+from training.rollouts.rollout import Job, jobs_of
+from training.rollouts.token_rows import Rows, rows_of_rollouts
+from training.run_context import RunContext
 
 EPISODES = "episodes.jsonl"
 

@@ -25,8 +25,8 @@ from pathlib import Path
 
 import msgspec
 
-from problems.canonical import content_hash
-from problems.errors import ArenaError
+from foundation.canonical import content_hash
+from foundation.errors import ArenaError
 from training.model import Checkpoint, RunLineage, Versions
 from training.recipe import Recipe, parse_recipe
 from training.stages.processes import ALONE, Processes

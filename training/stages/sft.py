@@ -1,9 +1,9 @@
 """Supervised fine-tuning on token rows: the first three stages train with it (paper section 6, B.1).
 
-Promise: rows come in as tokens and labels (`training.token_rows`); the engine tokenises, masks, packs and cuts nothing.
-Where the recipe sweeps learning rates, each is trained from the same start and the least loss on the `dev` rows is
-kept. A killed run goes on where it was, with the same losses. Several processes share out the rows of each step, and
-come to the losses of one, but for the order in which sums are taken.
+Promise: rows come in as tokens and labels (`training.rollouts.token_rows`); the engine tokenises, masks, packs and cuts
+nothing. Where the recipe sweeps learning rates, each is trained from the same start and the least loss on the `dev`
+rows is kept. A killed run goes on where it was, with the same losses. Several processes share out the rows of each
+step, and come to the losses of one, but for the order in which sums are taken.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from training.model import TokenRow
-from training.models import lora_config, open_parent
+from training.models.opening import lora_config, open_parent
 from training.recipe import Recipe
 from training.stages.engine import Watch, attend, engine_arguments
 from training.stages.processes import ALONE, Processes

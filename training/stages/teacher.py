@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.inference.port import Upstream
-from training.corpus.assembly import assemble_trace
-from training.corpus.model import TraceFacts, Source, Trace
-from training.episode_file import EpisodeFile, EpisodeLine, collect
+from training.corpus.model import Source, Trace, TraceFacts
+from training.corpus.sources.assembly import assemble_trace
 from training.model import ChatCodec
 from training.recipe import Recipe
-from training.rewards import Step
-from training.rollout import Job, jobs_of
-from training.token_rows import Rows, by_step, rows_of_traces
-from training.workbench import RunContext
+from training.rollouts.episode_file import EpisodeFile, EpisodeLine, collect
+from training.rollouts.rewards import Step
+from training.rollouts.rollout import Job, jobs_of
+from training.rollouts.token_rows import Rows, by_step, rows_of_traces
+from training.run_context import RunContext
 
 
 def ask_teacher(recipe: Recipe, file: EpisodeFile, upstream: Upstream, bench: RunContext) -> tuple[EpisodeLine, ...]:

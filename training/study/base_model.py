@@ -13,13 +13,16 @@ from typing import Any
 
 import msgspec
 
-from problems.canonical import content_hash
-from training.episode_file import EpisodeFile, EpisodeLine
+from foundation.canonical import content_hash
 from training.model import Decode, RunLineage, TokenRow
-from training.models import copy_tokenizer, device_name
+from training.models.opening import copy_tokenizer, device_name
+from training.models.render import Qwen3Codec
+from training.models.tiny_model import TinyShape, build_tiny_model
 from training.recipe import parse_recipe
-from training.render import Qwen3Codec
-from training.rollout import jobs_of
+from training.rollouts.episode_file import EpisodeFile, EpisodeLine
+from training.rollouts.rollout import jobs_of
+from training.rollouts.token_rows import rows_of_traces
+from training.run_context import RunContext
 from training.stages.engine import quiet_engine
 from training.stages.run import CHECKPOINT, RunFolder
 from training.stages.sft import Save, train_sft
@@ -28,9 +31,6 @@ from training.study.drills import drill_rows
 from training.study.market import PROBLEMS, TRAIN
 from training.study.plan import Plan
 from training.study.policies import RANDOM, RandomCaller
-from training.tiny_model import TinyShape, build_tiny_model
-from training.token_rows import rows_of_traces
-from training.workbench import RunContext
 
 START, DRILLS, TRANSCRIPTS = "start", "drills", "transcripts.jsonl"
 _RECIPE = """# The base model of a study: {what}.

@@ -10,9 +10,9 @@ import shutil
 from pathlib import Path
 
 from arena.chain.keys import verify
-from training.corpus.appraisal import Task
 from training.corpus.building import Origin, Progress, arms_of, filter_sources, open_sources, write_filtered
-from training.corpus.guard import Guard
+from training.corpus.filter.leak_guard import Guard
+from training.corpus.filter.trace_features import Task
 from training.corpus.model import CorpusPool, Rules
 from training.study.market import open_partition
 from training.study.plan import Plan

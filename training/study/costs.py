@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from training.recipe import Recipe, read_recipe
 from training.study.parts import Part
 from training.study.plan import Plan

@@ -1,8 +1,9 @@
 """The study's market: a small catalogue with short ids, its problems, and their partition, frozen before anything runs.
 
 Promise: everything follows from the plan's seed, so two studies of one plan have the same market, and the same 75. The
-partition is the bank's own (`problems.partition`): the second set is `never_touch`, the 75 are `eval`, `dev` is drawn
-after them, the rest is `train`, by whole leak clusters. Its key follows from the seed too: nothing here is secret.
+partition is the bank's own (`problems.pools.partition`): the second set is `never_touch`, the 75 are `eval`, `dev` is
+drawn after them, the rest is `train`, by whole leak clusters. Its key follows from the seed too: nothing here is
+secret.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ import msgspec
 
 from arena.bank.partition_file import read_partition, write_partition
 from arena.chain.keys import keypair_signer, verify
-from harness.catalogue.documents import write_documents
-from harness.catalogue.index import build_index
-from harness.catalogue.synthetic import generate
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
+from harness.catalogue.index.builder import build_index
+from harness.catalogue.index.documents import write_documents
+from harness.catalogue.synthetic.generator import generate
 from problems.model import BUCKETS, Bucket, Pool, Problem
-from problems.partition import OpenPartition, freeze, pool_of
+from problems.pools.partition import OpenPartition, freeze, pool_of
+from problems.pools.product_classes import find_classes
 from problems.product import Product
-from problems.product_classes import find_classes
-from problems.suites import read_problems, write_problems
-from problems.synthesis import synthesize
+from problems.suites.formats import read_problems, write_problems
+from problems.synthesis.generator import synthesize
 from training.study.plan import MarketRules, Plan
 
 SIGNER = "//Study"  # a development key whose secret everybody can derive

@@ -1,6 +1,6 @@
 """Measuring a study's policies: checkpoints and controls, under the same conditions on the same frozen sets.
 
-Promise: all of them are examined by `training.examination`, which goes on where a killed one was. Both controls
+Promise: all of them are examined by `training.evaluation.run_eval`, which goes on where a killed one was. Both controls
 are given the jobs a model is given. A checkpoint whose lineage touches the set is refused.
 """
 
@@ -12,17 +12,17 @@ from pathlib import Path
 import msgspec
 
 from problems.model import Problem
-from training.episode_file import EpisodeFile, EpisodeLine
-from training.evaluate import EvalReport, name_set
-from training.examination import Plan as Examination
-from training.examination import RunJobs, by_tokens, episodes_path, examine
+from training.evaluation.report import EvalReport, name_set
+from training.evaluation.run_eval import Plan as Examination
+from training.evaluation.run_eval import RunJobs, by_tokens, episodes_path, examine
 from training.model import Decode
-from training.render import Qwen3Codec
-from training.rollout import Job
-from training.scripted_sampler import ScriptedSampler
+from training.models.render import Qwen3Codec
+from training.rollouts.episode_file import EpisodeFile, EpisodeLine
+from training.rollouts.rollout import Job
+from training.run_context import RunContext
+from training.samplers.scripted import ScriptedSampler
 from training.study.plan import DecodeRules, Plan
 from training.study.policies import RANDOM, RandomCaller
-from training.workbench import RunContext
 
 EXPERT_LABEL, RANDOM_LABEL = "scripted expert", "random tool-caller"
 SET_NAMES = {"eval": "frozen eval", "second": "second set"}
@@ -99,7 +99,7 @@ def _examined(
 ) -> tuple[str, str, RunJobs]:
     """Lineage, what is known of contamination, and what runs the jobs."""
     if measurement.run is not None:
-        from training.candidate import open_candidate
+        from training.evaluation.model_loader import open_candidate
 
         found = open_candidate(Path(measurement.run), problems, sample_rows=plan.parallel)
         return found.version, found.contamination, by_tokens(examination, found.sampler, found.codec, bench)

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from problems.model import Bucket
 from training.corpus.building import FULL
 
@@ -48,7 +48,7 @@ class BaseRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     kv_heads: int = 2
     head_dim: int = 64
     spread: float = 0.02  # of the random weights
-    is_mimetic: bool = True  # `training.tiny_model`: shaped for quoting
+    is_mimetic: bool = True  # `training.models.tiny_model`: shaped for quoting
     context: int = 4_096
     drill_rows: int = 0  # rows of repeated random tokens, learnt before anything else; 0: none
     drill_tokens: int = 64  # of a row
@@ -93,7 +93,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     parallel: int = 32
     corpus_tokens_max: int = 4_096
     coefficient_e4_min: int = 9_000
-    arms: tuple[str, ...] = ()  # ablations, by the names of `training.corpus.ablations`; `full` is always among them
+    arms: tuple[
+        str, ...
+    ] = ()  # ablations, by the names of `training.corpus.filter.ablations`; `full` is always among them
     trained_arms: tuple[str, ...] = ()  # those that are trained; empty: all. Arms of equal rows need one training
     arm_recipes: tuple[str, ...] = ("sft",)  # what each arm trains
     arm_decodes: tuple[str, ...] = ("greedy",)  # how arms are measured, by the names of `decodes`

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
+from foundation.errors import Failure
 from harness.inference.client import read_reply
 from harness.inference.port import ModelReply
 from harness.inference.scripted import complete
-from problems.errors import Failure
 from problems.product import SERVICES
 
 EXPERT, RANDOM = "scripted-expert", "random-tool-caller"

@@ -16,15 +16,16 @@ from pathlib import Path
 
 import msgspec
 
-from arena.bank.batch import SealedBatch, seal
+from arena.bank.batches.batch import SealedBatch, seal
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Signer
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
-from arena.export.exporter import export_records
 from arena.export.model import Request
+from arena.export.writing.exporter import export_records
 from arena.policies import DEMO
 from arena.policy import Policy
 from arena.records.body import decode_content
+from arena.records.log.sequencer import Sequencer
 from arena.records.model import (
     AttemptRecord,
     Conditions,
@@ -36,21 +37,20 @@ from arena.records.model import (
     Subject,
     VerdictRecord,
 )
-from arena.records.sequencer import Sequencer
-from arena.store.embedded import start_embedded
+from arena.store.embedded.server import start_embedded
 from arena.store.port import StoredBody
-from arena.store.postgres import PostgresStore
+from arena.store.postgres.store import PostgresStore
+from foundation.canonical import canonical_bytes, text_hash
 from harness.agents.registry import reference_agents
-from harness.catalogue.engine import open_catalogue
+from harness.catalogue.engines.native import open_catalogue
 from judge.scripted import ScriptedJudge
-from problems.canonical import canonical_bytes, text_hash
-from problems.clusters import answer_marks
 from problems.model import Pool, Problem
-from problems.outcome import SCORING_PIPELINE
-from problems.partition import OpenPartition, pool_of
-from problems.titles import LexicalTitles
+from problems.pools.clusters import answer_marks
+from problems.pools.partition import OpenPartition, pool_of
+from problems.scoring.outcome import SCORING_PIPELINE
+from problems.scoring.title_matching import LexicalTitles
 from training.agents import distilled_source
-from training.hosted import InProcessSandbox
+from training.rollouts.in_process_sandbox import InProcessSandbox
 from training.study.market import INDEX, SIGNER, open_partition, read_market
 from training.study.plan import Plan
 from training.study.policies import ScriptedUpstream

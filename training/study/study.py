@@ -27,19 +27,20 @@ from pathlib import Path
 
 import msgspec
 
-from harness.catalogue.engine import open_catalogue
+from foundation.errors import ArenaError
+from harness.catalogue.engines.native import open_catalogue
 from harness.inference.port import Upstream
-from problems.errors import ArenaError
-from problems.suites import read_problems
-from problems.titles import LexicalTitles
+from problems.scoring.title_matching import LexicalTitles
+from problems.suites.formats import read_problems
 from training.corpus.building import FULL
-from training.evaluate import EvalReport
+from training.evaluation.report import EvalReport
 from training.guards import require_train_pool
 from training.model import RunLineage
 from training.recipe import Recipe, parse_recipe
 from training.report.document import Document, controls_of, make_document
 from training.report.page import render_page
 from training.report.series import read_curves
+from training.run_context import RunContext
 from training.stages.pipeline import run_stage
 from training.stages.run import LINEAGE
 from training.study.base_model import build_base
@@ -52,7 +53,6 @@ from training.study.plan import Plan
 from training.study.policies import ScriptedUpstream
 from training.study.records import EXPORT, record_study, study_policy
 from training.study.vocabulary import make_tokenizer
-from training.workbench import RunContext
 
 PLAN, HTML, JSON = "plan.toml", "report.html", "report.json"
 DONE, FAILED = "done", "failed"

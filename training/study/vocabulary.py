@@ -12,13 +12,13 @@ import re
 from pathlib import Path
 
 from training.model import Decode
-from training.render import Qwen3Codec
-from training.rollout import jobs_of
+from training.models.render import Qwen3Codec
+from training.models.tokenizer_trim import train_tokenizer
+from training.rollouts.rollout import jobs_of
+from training.run_context import RunContext
 from training.stages.teacher import trace_of
 from training.study.plan import Plan
 from training.study.policies import EXPERT, RANDOM, RandomCaller, ScriptedUpstream
-from training.tokenizer_trim import train_tokenizer
-from training.workbench import RunContext
 
 _SPECIAL = re.compile(r"<\|?/?[a-z_]+\|?>")
 _UNBOUNDED = 1 << 30

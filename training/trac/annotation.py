@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from foundation.errors import ArenaError
 from judge.citations import QUOTE_LENGTH_MAX, QUOTE_LENGTH_MIN, is_verbatim
 from judge.parse import RefusedReplyError
 from judge.render import RenderedTrace, SpanKind
-from problems.errors import ArenaError
 from training.trac.asking import Asker, Chat
 from training.trac.model import DIMENSIONS, Annotation, Dimension, OracleRules, SpanQuote
 from training.trac.prompts import prompt_text

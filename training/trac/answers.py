@@ -11,9 +11,9 @@ from typing import TypeVar
 
 import msgspec
 
-from arena.export.manifest import write_whole
-from problems.canonical import content_hash
-from problems.errors import ArenaError
+from arena.export.writing.manifest import write_whole
+from foundation.canonical import content_hash
+from foundation.errors import ArenaError
 
 _Value = TypeVar("_Value")
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from foundation.canonical import content_hash
+from foundation.errors import ArenaError
 from harness.inference.port import ModelReply, RetryLaterError, Upstream
-from problems.canonical import content_hash
-from problems.errors import ArenaError
 from training.trac.answers import Answers
 from training.trac.model import Price, Trial, Usage
 

@@ -11,10 +11,10 @@ import re
 
 import msgspec
 
+from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue, SearchRequest
 from judge.parse import RefusedReplyError
 from judge.render import RenderedTrace
-from problems.errors import ArenaError
 from training.trac.annotation import refused_chat
 from training.trac.asking import Asker, Chat
 from training.trac.model import OracleRules, Tasklet

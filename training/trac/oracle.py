@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
+from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
 from judge.neutral import neutral_text
-from problems.errors import ArenaError
-from training.corpus.guard import answered
+from training.corpus.filter.leak_guard import answered
 from training.corpus.model import Trace
 from training.trac.annotation import annotate
 from training.trac.asking import Asker

@@ -11,11 +11,11 @@ import re
 
 import msgspec
 
+from foundation.errors import Failure
 from harness.inference.client import read_reply
 from harness.inference.port import ModelReply
 from harness.inference.scripted.model import MODELS, complete
 from judge.citations import QUOTE_LENGTH_MIN
-from problems.errors import Failure
 
 ANNOTATOR = "scripted-annotator"
 _HEADER = re.compile(r"^\[\[span (\d+) \| (\w+)(.*)\]\]$")

@@ -13,15 +13,15 @@ import msgspec
 
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from arena.policy import Policy
+from foundation.canonical import text_hash
+from foundation.errors import Failure
 from harness.agents.registry import baseline_source
 from harness.catalogue.port import Catalogue
 from harness.inference.port import ModelReply, Upstream
-from problems.canonical import text_hash
-from problems.errors import Failure
 from problems.model import Problem, RewardItem
-from problems.titles import TitleMatcher
-from training.hosted import InProcessSandbox
-from training.own_endpoint import OwnEndpoint
+from problems.scoring.title_matching import TitleMatcher
+from training.rollouts.in_process_sandbox import InProcessSandbox
+from training.rollouts.own_endpoint import OwnEndpoint
 from training.trac.asking import Asker
 from training.trac.model import OracleRules, Tasklet, Trial
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from arena.export.card import render_card
 from arena.export.formats.parquet import ParquetFile
 from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import row_of
-from arena.export.shards import describe
+from arena.export.writing.card import render_card
+from arena.export.writing.shards import describe
 from problems.model import POOLS, Pool
 
 DATA = "data"

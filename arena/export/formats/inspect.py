@@ -18,7 +18,7 @@ from arena.export.conversation import ChatCall, ChatMessage
 from arena.export.facts import AXES, TrajectoryFacts
 from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import Row, row_of
-from arena.export.shards import describe
+from arena.export.writing.shards import describe
 from judge.verdict import Opinion
 
 _ENCODER = msgspec.json.Encoder()

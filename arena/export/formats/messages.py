@@ -16,7 +16,7 @@ from arena.export.conversation import ChatMessage
 from arena.export.facts import TrajectoryFacts
 from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import row_of
-from arena.export.shards import LinesFile, describe
+from arena.export.writing.shards import LinesFile, describe
 
 _ENCODER = msgspec.json.Encoder()
 

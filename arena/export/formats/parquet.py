@@ -22,7 +22,7 @@ from arena.export.facts import TrajectoryFacts
 from arena.export.formats.columns import integer_column, text_column, truth_column, utf8_column
 from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import Row, row_of
-from arena.export.shards import describe
+from arena.export.writing.shards import describe
 
 _GROUP_ROWS = 256
 _GROUP_BYTES = 8 << 20

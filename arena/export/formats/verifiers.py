@@ -18,7 +18,7 @@ from arena.export.conversation import ChatMessage
 from arena.export.facts import AXES, TrajectoryFacts
 from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import Row, row_of
-from arena.export.shards import describe
+from arena.export.writing.shards import describe
 
 _ENCODER = msgspec.json.Encoder()
 _TRUNCATED = frozenset({"steps", "tool_calls", "tokens", "cost", "wall_clock", "output"})

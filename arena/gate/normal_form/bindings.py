@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from arena.gate.liveness import headers, is_pure
 from arena.gate.normal_form.calls import applied
 from arena.gate.normal_form.names import OWN
 from arena.gate.normal_form.trees import replaced
+from arena.gate.similarity.liveness import headers, is_pure
 from arena.gate.source import ENTRY
 
 GROWTH = 1

@@ -10,8 +10,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 
-from arena.gate.liveness import truth
 from arena.gate.normal_form.expressions import is_negative, negated, simplified
+from arena.gate.similarity.liveness import truth
 
 Block = list[ast.stmt]
 

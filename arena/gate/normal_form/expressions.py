@@ -12,10 +12,10 @@ import ast
 import operator
 from collections.abc import Callable, Sequence
 
-from arena.gate.liveness import truth
 from arena.gate.normal_form.calls import called
 from arena.gate.normal_form.texts import formatted, joined, percent, text_parts
 from arena.gate.normal_form.trees import is_still, looked_up, replaced, same
+from arena.gate.similarity.liveness import truth
 
 STEPS_MAX = 16
 _NUMBER_MAX = 1 << 64

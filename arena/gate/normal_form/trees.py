@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 
-from arena.gate.liveness import is_pure
+from arena.gate.similarity.liveness import is_pure
 
 _SAME_NODES = 24
 

@@ -1,8 +1,8 @@
 """What the user asked for, read out of the request's words: wishes, bounds, services, voucher.
 
-Promise: total on any text. It reads back every phrasing of `problems.phrasing`, and most of the public ShoppingBench
-test set's (docs/benchmark.md#problems); a phrase it does not know stays among the search words, where it does little
-harm.
+Promise: total on any text. It reads back every phrasing of `problems.synthesis.phrasing`, and most of the public
+ShoppingBench test set's (docs/benchmark.md#problems); a phrase it does not know stays among the search words, where it
+does little harm.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ features featuring must using buy shopping where another following all
 _STOP = frozenset(_STOP_TEXT.split())
 _VOUCHER_START = re.compile(r"\bmy budget is\b", re.I)
 
-# The two list forms of `problems.phrasing`, then whatever people write.
+# The two list forms of `problems.synthesis.phrasing`, then whatever people write.
 _NUMBERED = re.compile(r"(?:^|\s)\([1-9]\)\s+")
 _ORDINAL = re.compile(r"(?:^|[.:]\s+)(?:First|Second|Third|Fourth|Fifth|Lastly),\s+")
 _LOOSE = re.compile(
@@ -125,7 +125,8 @@ def _split(text: str, *, is_list: bool) -> list[str]:
 
 
 def _templated(text: str) -> Wish | None:
-    """A wish in the form of `problems.phrasing`: a name, then constraints between commas. None for free prose."""
+    """A wish in the form of `problems.synthesis.phrasing`: a name, then constraints between commas. None for free
+    prose."""
     body = _OPENING.sub("", _CLOSING.sub("", text.strip()))
     name, *constraints = re.sub(r"[.;?]$", "", body).split(", ")
     if not _NAME.fullmatch(name) or _is_priced(name) or (read_services(name)[0] and _PROSE_WORD.search(name)):

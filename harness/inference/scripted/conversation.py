@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from problems.canonical import foreign_text
+from foundation.canonical import foreign_text
 
 TEXT_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 _RESULT_BLOCK = re.compile(r"<(tool_response|obs|tool_result)>(.*?)</\1>", re.DOTALL)

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from foundation.canonical import foreign_text
 from harness.inference.scripted.conversation import (
     TEXT_CALL,
     Conversation,
@@ -25,7 +26,6 @@ from harness.inference.scripted.conversation import (
 from harness.inference.scripted.narration import narrate
 from harness.inference.scripted.shopper import ShopperTurn, shop
 from harness.inference.scripted.skill import SKILLS
-from problems.canonical import foreign_text
 
 __all__ = ["MODELS", "RequestError", "complete"]
 

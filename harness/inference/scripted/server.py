@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from foundation.errors import ArenaError
 from harness.inference.scripted.model import MODELS, RequestError, complete
-from problems.errors import ArenaError
 
 if TYPE_CHECKING:
     import uvicorn

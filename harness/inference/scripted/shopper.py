@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from foundation.canonical import foreign_text
 from harness.inference.scripted import words
 from harness.inference.scripted.brief import Brief, Wish, read_brief
 from harness.inference.scripted.conversation import Conversation, WrittenCall
@@ -26,7 +27,6 @@ from harness.inference.scripted.offers import (
     with_details,
 )
 from harness.inference.scripted.skill import Skill
-from problems.canonical import foreign_text
 
 _SHOPS_SEARCHED = 2
 _Q_CHARS = 200

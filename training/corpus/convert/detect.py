@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from training.corpus.convert.hermes import is_chat
 from training.corpus.convert.react import is_react
 from training.corpus.convert.spoken import is_spoken

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from problems.errors import ArenaError
-from training.corpus.assembly import NO_TOOLS
+from foundation.errors import ArenaError
 from training.corpus.convert.spoken import lift
 from training.corpus.model import Call, Message, Role, Trace
+from training.corpus.sources.assembly import NO_TOOLS
 
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>\n?|\Z)", re.DOTALL)
 _ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant", "tool": "user"}

@@ -11,11 +11,11 @@ from typing import Any, get_args
 
 import msgspec
 
-from problems.errors import ArenaError
-from training.corpus.assembly import NO_TOOLS
+from foundation.errors import ArenaError
 from training.corpus.convert.spoken import lift, name_calls
 from training.corpus.convert.values import as_list, as_object, as_text, broken, json_text, write_facts
 from training.corpus.model import Call, Message, Role, Trace
+from training.corpus.sources.assembly import NO_TOOLS
 
 _ROLES: dict[str, Role] = {role: role for role in get_args(Role)} | {"developer": "system", "function": "tool"}
 _REASONING = ("reasoning_content", "reasoning", "thinking")

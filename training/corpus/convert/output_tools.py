@@ -12,7 +12,7 @@ import msgspec
 
 from training.corpus.convert.openai import read_messages
 from training.corpus.convert.values import as_list, as_object, broken
-from training.corpus.model import TraceFacts, Message
+from training.corpus.model import Message, TraceFacts
 
 
 def read_rollout(row: dict[str, Any], query: str) -> list[Message]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from training.corpus.convert.spoken import name_calls, read_turn
 from training.corpus.convert.values import as_list, as_object, as_text, json_text
 from training.corpus.model import Call, Message

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from training.corpus.model import Call, Message
 
 _CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)

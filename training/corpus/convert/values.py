@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from problems.errors import ArenaError
+from foundation.errors import ArenaError
 from training.corpus.model import TraceFacts
 
 # Names of facts as an export's `metadata`, an SN15 envelope and plain rows write them.

@@ -13,7 +13,7 @@ import msgspec
 
 from judge.neutral import neutral_name
 from training.corpus.corpus_card import MEANING
-from training.corpus.funnel import Funnel, Slice, TokenWork
+from training.corpus.filter.funnel import Funnel, Slice, TokenWork
 from training.corpus.report.measures import (
     MEASURES,
     coverages,

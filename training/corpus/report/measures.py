@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from training.corpus.corpus_card import MEANING
-from training.corpus.funnel import Coverage, Distribution, Funnel, Slice
+from training.corpus.filter.funnel import Coverage, Distribution, Funnel, Slice
 
 BINS_MAX = 28
 STRUCTURE_CODES = ("subtask", "subtask_guess")  # axis-B: by recorded emitters, and by the heuristic

@@ -13,9 +13,9 @@ import msgspec
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from problems.canonical import content_hash
+from foundation.canonical import content_hash
 from training.corpus.corpus_card import MEANING
-from training.corpus.funnel import Funnel, Slice
+from training.corpus.filter.funnel import Funnel, Slice
 from training.corpus.model import Lineage
 from training.corpus.report.measures import (
     MEASURES,

@@ -1,0 +1,151 @@
+"""Sealed batch files: a batch encrypted to its race's beacon round, with its signed notice.
+
+Promise: before the round nobody reads the problems, their accepted titles or the salt, its holder included; after it
+the round's published signature opens the file offline. A file in which any byte was changed is refused before anything
+is decrypted, and what comes out is compared with everything the notice committed to. Whoever holds a file can read it
+once the round is out, so files go to validators; what may be published before the release is `notice_bytes`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from arena.bank.batches.batch import SealedBatch
+from arena.bank.batches.batch_file import decode_batch, encode_batch
+from arena.bank.batches.notice import (
+    NOTICE_VERSION,
+    BatchNotice,
+    NoticedProblem,
+    SignedNotice,
+    check_notice,
+    sign_notice,
+)
+from arena.bank.batches.private_file import write_private
+from arena.chain.port import BeaconRound, Signer, Timelock, Verifier
+from foundation.errors import ArenaError
+
+
+class SealedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A sealed batch as it travels to validators."""
+
+    signed: SignedNotice
+    ciphertext: bytes
+
+    @property
+    def notice(self) -> BatchNotice:
+        """What is public of it."""
+        return self.signed.notice
+
+
+def lock_batch(
+    batch: SealedBatch, round_number: int, *, timelock: Timelock, signer: Signer, made_ms: int
+) -> SealedFile:
+    """The batch, readable from that round on. Raises ValueError for a round below 1."""
+    ciphertext = timelock.encrypt(encode_batch(batch), round_number)
+    clusters = batch.cluster_commitments
+    notice = BatchNotice(
+        version=NOTICE_VERSION,
+        race_id=batch.race_id,
+        network=timelock.network,
+        round=round_number,
+        batch_sha256=batch.batch_sha256,
+        partition_sha256=batch.partition_sha256,
+        problems=tuple(
+            NoticedProblem(problem_id=problem_id, cluster_commitment=clusters[problem_id])
+            for problem_id in batch.problem_ids
+        ),
+        ciphertext_sha256=hashlib.sha256(ciphertext).hexdigest(),
+        made_ms=made_ms,
+        signer=signer.hotkey,
+        titles=batch.titles.name if batch.titles else "",
+    )
+    return SealedFile(signed=sign_notice(notice, signer), ciphertext=ciphertext)
+
+
+def open_batch(sealed: SealedFile, beacon_round: BeaconRound | None, *, timelock: Timelock) -> SealedBatch:
+    """The batch inside. `beacon_round` is the file's round, None while it is not published.
+
+    Raises ArenaError V2085 before the round, saying when it comes; P4026 for another round or another signature; P4010
+    or P4002 to P4007 when the content is not what the notice committed to.
+    """
+    notice = sealed.notice
+    if beacon_round is None:
+        raise ArenaError("V2085", f"{notice.race_id} opens at {opening_time(notice, timelock)}, round {notice.round}")
+    if (beacon_round.network, beacon_round.round) != (notice.network, notice.round):
+        raise ArenaError("P4026", f"{notice.race_id} opens with round {notice.round}, not {beacon_round.round}")
+    batch = decode_batch(timelock.decrypt(sealed.ciphertext, beacon_round), f"sealed batch of {notice.race_id}")
+    check_opened(notice, batch)
+    return batch
+
+
+def check_opened(notice: BatchNotice, batch: SealedBatch) -> None:
+    """Raise ArenaError P4010 naming the first commitment of the notice that the batch does not keep."""
+    kept = {
+        "race_id": notice.race_id == batch.race_id,
+        "batch_sha256": notice.batch_sha256 == batch.batch_sha256,
+        "partition_sha256": notice.partition_sha256 == batch.partition_sha256,
+        "titles": notice.titles == (batch.titles.name if batch.titles else ""),
+        "problem ids": notice.problem_ids == batch.problem_ids,
+        "cluster commitments": notice.cluster_commitments == batch.cluster_commitments,
+    }
+    if broken := [name for name, is_kept in kept.items() if not is_kept]:
+        raise ArenaError("P4010", f"sealed batch of {notice.race_id}: {broken[0]} differ from the notice")
+
+
+def opening_time(notice: BatchNotice, timelock: Timelock) -> str:
+    """The moment the batch opens, UTC, ISO 8601."""
+    return datetime.fromtimestamp(timelock.opens_ms(notice.round) / 1_000, UTC).isoformat(timespec="seconds")
+
+
+def encode_sealed(sealed: SealedFile) -> bytes:
+    """The file's bytes: one JSON object."""
+    return msgspec.json.encode(sealed)
+
+
+def notice_bytes(sealed: SealedFile) -> bytes:
+    """The public form: the signed notice alone, one JSON object."""
+    return msgspec.json.encode(sealed.signed)
+
+
+def decode_sealed(content: bytes, bank_hotkey: str, verify: Verifier, place: str) -> SealedFile:
+    """The file in these bytes. Raises ArenaError P4025 for any bytes but those the bank of that hotkey signed."""
+    try:
+        sealed = msgspec.json.decode(content, type=SealedFile)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise ArenaError("P4025", f"{place}: {error}") from error
+    check_notice(sealed.signed, bank_hotkey, verify, place)
+    if hashlib.sha256(sealed.ciphertext).hexdigest() != sealed.notice.ciphertext_sha256:
+        raise ArenaError("P4025", f"{place}: the ciphertext is not the one that was signed")
+    if encode_sealed(sealed) != content:
+        raise ArenaError("P4025", f"{place}: it was written again by another program")
+    return sealed
+
+
+def read_notice(content: bytes, bank_hotkey: str, verify: Verifier, place: str) -> BatchNotice:
+    """The notice in the bytes of a public form. Raises ArenaError P4025 as `decode_sealed` does."""
+    try:
+        signed = msgspec.json.decode(content, type=SignedNotice)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise ArenaError("P4025", f"{place}: {error}") from error
+    check_notice(signed, bank_hotkey, verify, place)
+    if msgspec.json.encode(signed) != content:
+        raise ArenaError("P4025", f"{place}: it was written again by another program")
+    return signed.notice
+
+
+def write_sealed(path: Path, sealed: SealedFile) -> None:
+    """Write the file with mode 0600. Raises OSError when the folder can't be written."""
+    write_private(path, encode_sealed(sealed))
+
+
+def read_sealed(path: Path, bank_hotkey: str, verify: Verifier) -> SealedFile:
+    """The sealed batch in a file. Raises ArenaError P4001 when it can't be read, P4025 as `decode_sealed` does."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ArenaError("P4001", f"{path}: {error.strerror or error}") from error
+    return decode_sealed(content, bank_hotkey, verify, str(path))

@@ -1,0 +1,148 @@
+"""Tallies: which records of a log count for a race, said by its author in the note that it anchors.
+
+Promise: pure, but for `take_tally`, which reads one log. A tally is one more signature line of the signed note (C2SP
+signed-note: readers pass over lines of keys they don't know), so that the hash on chain covers it and
+`arena.records.log.checkpoint` reads the note as before. It is signed for itself, too, over text and tally together.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+
+from arena.chain.port import Signer, Verifier
+from arena.exchange.port import LOG_UNFIT, NOTE_BYTES_MAX, ROW_BYTES_MAX, Count, LogDigest
+from arena.export.writing.assembly import signed_content
+from arena.records.log.hash_chain import record_hash, signing_message
+from arena.records.log.merkle import MerkleFrontier
+from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, RecordContent, VerdictRecord
+from arena.records.verify.log_check import LogStart
+from arena.store.port import Store
+from foundation.errors import ArenaError
+
+TALLY_DOMAIN = "agent-arena/tally/1"
+COUNTED_KINDS = ("evaluation", "verdict", "attempt", "gate")
+_KEY_TYPE = b"\xffsr25519"
+_KEY_ID_BYTES, _NUMBER_BYTES, _HASH_BYTES, _SIGNATURE_BYTES = 4, 8, 32, 64
+_ZERO = "00" * _HASH_BYTES
+_RACE = re.compile(r"[A-Za-z0-9_.-]{0,128}")
+
+
+def counts(content: RecordContent, size_bytes: int, race_id: str) -> bool:
+    """True for a record that is shown whole for a race ("": qualifying): an evaluation, a verdict or an attempt of it,
+    and for qualifying also what the gate, or a person, said of a submission.
+
+    `size_bytes` is the length of its content; one over `ROW_BYTES_MAX` never counts, for anybody.
+    """
+    payload = content.payload
+    if size_bytes > ROW_BYTES_MAX:
+        return False
+    if isinstance(payload, GateRecord):
+        return not race_id
+    if not isinstance(payload, EvaluationRecord | VerdictRecord | AttemptRecord):
+        return False
+    return payload.context.stage == ("race" if race_id else "qualifying") and payload.context.race_id == race_id
+
+
+def extend(count: Count, seq: int, content_sha256: str) -> Count:
+    """With one more record: h(0) is 32 zero bytes, h(n) = sha256(h(n-1) || seq (8 bytes) || content hash)."""
+    before = bytes.fromhex(count.rows_sha256) if count.rows else bytes(_HASH_BYTES)
+    added = hashlib.sha256(before + seq.to_bytes(_NUMBER_BYTES, "big") + bytes.fromhex(content_sha256)).hexdigest()
+    return Count(rows=count.rows + 1, rows_sha256=added)
+
+
+async def take_tally(store: Store, race_id: str, to_seq: int, known: LogStart | None = None) -> LogDigest:
+    """The tally of our own log up to record `to_seq`, for a race or ("") qualifying.
+
+    `known` is a point of the log before the first such record, where the reading of leaves can begin. Raises V2021.
+    """
+    own, count, first_seq = store.validator, Count(), to_seq + 1
+    async for record in store.records(own, kinds=COUNTED_KINDS, race_id=race_id):
+        if record.seq > to_seq:
+            break
+        content = signed_content(record.content, record.content_sha256)
+        if content and counts(content, len(record.content), race_id):
+            first_seq = min(first_seq, record.seq)
+            count = extend(count, record.seq, record.content_sha256)
+    begun = known if known and known.after_seq < first_seq else LogStart(validator=own)
+    tree, head = MerkleFrontier(begun.after_seq, [bytes.fromhex(peak) for peak in begun.peaks]), begun.head
+    if first_seq - 1 > begun.after_seq:
+        async for leaf in store.leaves(own, after_seq=begun.after_seq, to_seq=first_seq - 1):
+            tree.append(signing_message(own, leaf.seq, leaf.prev, leaf.content_sha256))
+            head = record_hash(leaf.prev, leaf.content_sha256)
+    peaks = tuple(peak.hex() for peak in tree.peaks)
+    return LogDigest(
+        race_id=race_id, count=count, start=LogStart(validator=own, after_seq=tree.size, head=head, peaks=peaks)
+    )  # fmt: skip
+
+
+def add_tally(note: str, tally: LogDigest, signer: Signer) -> str:
+    """A signed note with a tally's line: what is to be anchored for a roll. Raises ValueError for a race id with
+    other characters than letters, digits, dot, dash and underscore."""
+    if not _RACE.fullmatch(tally.race_id):
+        raise ValueError(f"{tally.race_id!r} can't stand in a note")
+    text = note.partition("\n\n")[0]
+    name = _key_name(signer.hotkey, tally.race_id)
+    signature = signer.sign(_message(text, signer.hotkey, tally))
+    line = base64.b64encode(_key_id(name, signer.hotkey) + _statement(tally) + signature).decode()
+    return f"{note}— {name} {line}\n"
+
+
+def read_tally(note: str, validator: str, race_id: str, verify_signature: Verifier) -> LogDigest:
+    """The tally of a race in a note whose checkpoint was read. Raises ArenaError U3043 when the note holds none, or
+    two, or one that its validator did not sign."""
+    text, _, signatures = note.partition("\n\n")
+    name = _key_name(validator, race_id)
+    marker = f"— {name} "
+    found = [line[len(marker) :] for line in signatures.split("\n") if line.startswith(marker)]
+    about = f"the note of {validator} for {race_id or 'qualifying'}"
+    if len(note.encode()) > NOTE_BYTES_MAX or len(found) != 1:
+        raise ArenaError(LOG_UNFIT, f"{about} holds {len(found)} tallies")
+    try:
+        line = base64.b64decode(found[0], validate=True)
+    except (ValueError, binascii.Error) as error:
+        raise ArenaError(LOG_UNFIT, f"{about}: {error}") from error
+    statement, signature = line[_KEY_ID_BYTES:-_SIGNATURE_BYTES], line[-_SIGNATURE_BYTES:]
+    tally = _stated(statement, validator, race_id)
+    if tally is None or not line.startswith(_key_id(name, validator)):
+        raise ArenaError(LOG_UNFIT, f"{about}: not a tally")
+    if not verify_signature(validator, _message(text, validator, tally), signature):
+        raise ArenaError(LOG_UNFIT, f"{about}: the tally is not signed by it")
+    return tally
+
+
+def _key_name(validator: str, race_id: str) -> str:
+    return f"{TALLY_DOMAIN}/{validator}/{race_id or 'qualifying'}"
+
+
+def _key_id(name: str, validator: str) -> bytes:
+    return hashlib.sha256(name.encode() + b"\n" + _KEY_TYPE + validator.encode()).digest()[:_KEY_ID_BYTES]
+
+
+def _statement(tally: LogDigest) -> bytes:
+    """Rows and start as numbers, hash over the rows, hash of the record before the start, its peaks."""
+    numbers = (tally.count.rows, tally.start.after_seq)
+    hashes = (tally.count.rows_sha256 or _ZERO, tally.start.head or _ZERO, *tally.start.peaks)
+    return b"".join(n.to_bytes(_NUMBER_BYTES, "big") for n in numbers) + bytes.fromhex("".join(hashes))
+
+
+def _stated(statement: bytes, validator: str, race_id: str) -> LogDigest | None:
+    """The tally that these bytes state, or None: one tally has one spelling."""
+    rows, after_seq = (int.from_bytes(statement[at : at + _NUMBER_BYTES], "big") for at in (0, _NUMBER_BYTES))
+    rest = statement[2 * _NUMBER_BYTES :]
+    hashes = [rest[at : at + _HASH_BYTES].hex() for at in range(0, len(rest), _HASH_BYTES)]
+    if len(rest) != (2 + after_seq.bit_count()) * _HASH_BYTES:
+        return None
+    start = LogStart(
+        validator=validator, after_seq=after_seq, head=hashes[1] if after_seq else "", peaks=tuple(hashes[2:])
+    )
+    tally = LogDigest(race_id=race_id, count=Count(rows=rows, rows_sha256=hashes[0] if rows else ""), start=start)
+    return tally if _statement(tally) == statement else None
+
+
+def _message(text: str, validator: str, tally: LogDigest) -> bytes:
+    """What the line signs: its domain and race, the statement, and the note's text."""
+    name = _key_name(validator, tally.race_id)
+    return f"{name}\n{_statement(tally).hex()}\n{text}\n".encode()

@@ -1,0 +1,276 @@
+"""Held logs on disk: what was pulled and checked, so that a restart asks for nothing twice. One process per folder.
+
+Promise: a log counts as held once its entry is complete on disk (written beside, synced, renamed), not before. What a
+killed process left is removed when the folder is opened, and never read. A file whose bytes changed is V2114 and its
+entries are forgotten, so that they are asked for again. Of races the newest few are kept, of qualifying the newest few
+notes of each validator; marks to read on from come from what is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import zstandard
+
+from arena.exchange.peer_log_model import ENTRY_VERSION, HeldEntry, RowsFile, entry_name
+from arena.exchange.port import HeldLog, LogDigest
+from arena.export.model import LogRow
+from arena.export.reading import read_rows
+from arena.records.log.anchors import note_sha256 as sha256_of
+from arena.records.log.checkpoint import ORIGIN_PREFIX, Checkpoint
+from arena.records.verify.log_check import LogStart
+from foundation.canonical import UNREADABLE_JSON
+from foundation.durable_files import SCRATCH, sync_folder, write_whole
+from foundation.errors import ArenaError
+
+RACES_KEPT = 8
+_ZSTD_LEVEL = 3
+_HASHED_AT_ONCE = 1 << 20
+
+
+class PeerLogStore:
+    """The held logs of one state folder. Implements `arena.exchange.port.HeldLogs`."""
+
+    def __init__(self, folder: Path, *, races_kept: int = RACES_KEPT, is_reader: bool = False) -> None:
+        """Opens or makes the folder and clears what a kill left. Raises ArenaError V2114 when it can't.
+
+        `is_reader`: beside the process that owns the folder; nothing is made, swept or taken away.
+        """
+        self._is_reader = is_reader
+        self._rows, self._entries, self._notes = folder / "rows", folder / "entries", folder / "notes"
+        self._races_kept = races_kept
+        self._changing = threading.RLock()  # pulls end in threads of their own; `_known` is replaced, never changed
+        self.damaged: list[str] = []  # entries that were forgotten since the folder was opened, and why
+        try:
+            for part in () if is_reader else (self._rows, self._entries, self._notes):
+                part.mkdir(parents=True, exist_ok=True)
+            self._known = {entry.name: entry for entry in self._read_entries()}
+            if not is_reader:
+                self._sweep()
+        except OSError as error:
+            raise _failed(folder, error) from error
+
+    def held(self, race_id: str) -> list[HeldLog]:
+        """The logs held for a race ("": qualifying, there one for each note), oldest first."""
+        return [entry.log for entry in self.entries(race_id)]
+
+    def entries(self, race_id: str | None = None, validator: str | None = None) -> list[HeldEntry]:
+        """The entries of a race and a validator (None: of all), oldest first."""
+        found = [
+            entry
+            for entry in self._known.values()
+            if race_id in (None, entry.log.race_id) and validator in (None, entry.log.validator)
+        ]
+        return sorted(found, key=lambda entry: entry.serial)
+
+    def find(self, validator: str, race_id: str, note_sha256: str) -> HeldEntry | None:
+        """The entry of exactly that note, or None."""
+        return self._known.get(entry_name(validator, race_id, note_sha256))
+
+    def rows(self, race_id: str, validator: str, *, note_sha256: str = "", after_seq: int = 0) -> list[LogRow]:
+        """The whole rows of a held log, in order. [] for one that is not held; raises ArenaError V2114."""
+        found = [e for e in self.entries(race_id, validator) if note_sha256 in ("", e.log.note_sha256)]
+        if not found:
+            return []
+        return [row for row in self.all_rows(found[-1], after_seq) if row.content is not None]
+
+    def all_rows(self, entry: HeldEntry, after_seq: int = 0) -> Iterator[LogRow]:
+        """The rows of an entry behind a record, stubs too. Files are compared with their hash first; V2114."""
+        for file in entry.files:
+            if file.last_seq <= after_seq:
+                continue
+            self._require_sound(file)
+            yield from (row for row in read_rows(self._rows / file.name) if row.seq > after_seq)
+
+    def writer(self) -> RowsWriter:
+        """Where the rows of one pull go. Raises ArenaError V2114."""
+        return RowsWriter(self._rows)
+
+    def put(
+        self,
+        writer: RowsWriter,
+        *,
+        point: Checkpoint,
+        note: str,
+        tally: LogDigest,
+        end: LogStart,
+        before: HeldEntry | None = None,
+    ) -> HeldLog:
+        """Hold a log that was checked up to `point`; `before` is the entry whose rows it continues.
+
+        The log is held when this returns. Raises ArenaError V2114; then it is not.
+        """
+        try:
+            file = writer.complete()
+            log = HeldLog(
+                validator=point.validator,
+                race_id=tally.race_id,
+                note_sha256=sha256_of(note),
+                size=point.size,
+                root=point.root,
+                rows=tally.count.rows,
+            )
+            with self._changing:
+                entry = HeldEntry(
+                    serial=1 + max((known.serial for known in self._known.values()), default=0),
+                    log=log,
+                    note=note,
+                    tally=tally,
+                    end=end,
+                    files=(*(before.files if before else ()), *((file,) if file else ())),
+                )
+                write_whole(self._entries / entry.name, msgspec.json.encode(entry))
+                self._known = {**self._known, entry.name: entry}
+                self._drop_old()
+        except OSError as error:
+            raise _failed(self._rows, error) from error
+        return log
+
+    def keep_note(self, note: str) -> None:
+        """Keep a note of our own that is to be anchored, so that it can be served. Raises ArenaError V2114."""
+        try:
+            write_whole(self._notes / sha256_of(note), note.encode())
+            newest = sorted(self._notes.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+            for path in newest[: -4 * self._races_kept]:
+                path.unlink()
+        except OSError as error:
+            raise _failed(self._notes, error) from error
+
+    def note(self, validator: str, note_sha256: str) -> str | None:
+        """A note of a held log, or one of our own that was kept; None where there is none of that hash."""
+        for entry in self._known.values():
+            if entry.log.note_sha256 == note_sha256 and entry.log.validator == validator:
+                return entry.note
+        path = self._notes / note_sha256
+        note = path.read_text("utf-8") if len(note_sha256) == 64 and note_sha256.isalnum() and path.is_file() else ""
+        is_sound = note.startswith(f"{ORIGIN_PREFIX}{validator}\n") and sha256_of(note) == note_sha256
+        return note if is_sound else None
+
+    def forget(self, entry: HeldEntry, reason: str) -> None:
+        """Hold a log no longer."""
+        self.damaged.append(f"{entry.log.validator}, {entry.log.race_id or 'qualifying'}: {reason}")
+        with self._changing:
+            self._remove_entries([entry])
+
+    def _require_sound(self, file: RowsFile) -> None:
+        path = self._rows / file.name
+        try:
+            found = _file_sha256(path)
+        except OSError as error:
+            found = str(error.strerror)
+        if found == file.sha256:
+            return
+        for entry in list(self._known.values()):
+            if file in entry.files:
+                self.forget(entry, f"{file.name} was changed")
+        raise ArenaError("V2114", f"{path} was changed; its log is asked for again")
+
+    def _read_entries(self) -> Iterator[HeldEntry]:
+        for path in sorted(self._entries.glob("*.json")):
+            try:
+                entry = msgspec.json.decode(path.read_bytes(), type=HeldEntry)
+            except UNREADABLE_JSON as error:
+                self.damaged.append(f"{path.name}: {error}")
+                continue
+            if entry.version == ENTRY_VERSION and entry.name == path.name:
+                yield entry
+
+    def _drop_old(self) -> None:
+        """Keep the newest races, and of each validator the newest qualifying notes."""
+        newest: dict[tuple[str, ...], list[HeldEntry]] = {}
+        races: dict[str, int] = {}
+        for entry in self.entries():
+            if entry.log.race_id:
+                races[entry.log.race_id] = max(entry.serial, races.get(entry.log.race_id, 0))
+            else:
+                newest.setdefault((entry.log.validator,), []).append(entry)
+        kept_races = sorted(races, key=races.__getitem__)[-self._races_kept :]
+        old = [entry for notes in newest.values() for entry in notes[: -self._races_kept]]
+        old += [entry for entry in self.entries() if entry.log.race_id and entry.log.race_id not in kept_races]
+        self._remove_entries(old)
+        named = self._named()
+        for file in {file.name for entry in old for file in entry.files} - named:
+            (self._rows / file).unlink(missing_ok=True)
+
+    def _remove_entries(self, entries: list[HeldEntry]) -> None:
+        gone = {entry.name for entry in entries}
+        self._known = {name: entry for name, entry in self._known.items() if name not in gone}
+        for name in () if self._is_reader else gone:
+            (self._entries / name).unlink(missing_ok=True)
+
+    def _named(self) -> set[str]:
+        return {file.name for entry in self._known.values() for file in entry.files}
+
+    def _sweep(self) -> None:
+        """Take away what no entry names: only here, when no pull is under way."""
+        named = self._named()
+        for path in self._rows.iterdir():
+            if path.name not in named:
+                path.unlink()
+        for part in (self._entries, self._notes):
+            for path in part.iterdir():
+                if path.name.endswith(SCRATCH) or (part == self._entries and path.name not in self._known):
+                    path.unlink()
+
+
+class RowsWriter:
+    """Rows of one pull on their way to disk. Nothing reads them before `PeerLogStore.put`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._first = self._last = 0
+        try:
+            handle, name = tempfile.mkstemp(suffix=SCRATCH, prefix="", dir=folder)
+            self._scratch, self._file = Path(name), os.fdopen(handle, "wb")
+        except OSError as error:
+            raise _failed(folder, error) from error
+        self._stream = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).stream_writer(
+            self._file, closefd=False
+        )
+
+    def write(self, rows: list[LogRow]) -> None:
+        """Add rows, in order. Raises ArenaError V2114."""
+        if not rows:
+            return
+        self._first, self._last = self._first or rows[0].seq, rows[-1].seq
+        try:
+            self._stream.write(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        except OSError as error:
+            raise _failed(self._scratch, error) from error
+
+    def complete(self) -> RowsFile | None:
+        """Make the file durable under its own name; None, and no file, where nothing was written. Raises OSError."""
+        if not self._last:
+            self.abandon()
+            return None
+        self._stream.flush(zstandard.FLUSH_FRAME)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        path = self._scratch.with_suffix(".jsonl.zst")
+        self._scratch.replace(path)
+        sync_folder(self._folder)
+        return RowsFile(name=path.name, sha256=_file_sha256(path), first_seq=self._first, last_seq=self._last)
+
+    def abandon(self) -> None:
+        """Forget what was written. After `complete` it does nothing."""
+        self._file.close()
+        self._scratch.unlink(missing_ok=True)
+
+
+def _file_sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while piece := stream.read(_HASHED_AT_ONCE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _failed(path: Path, error: OSError) -> ArenaError:
+    return ArenaError("V2114", f"{path}: {error.strerror or error}")

@@ -1,0 +1,178 @@
+"""The desk: what this validator answers others, from its own log and from the logs it holds. No transport in it.
+
+Promise: only a caller that holds a validator permit gets an answer, and no more than its share. A record counts as
+secret until the roll that reveals it is final (`RevealGate`): before, not one row of that race leaves, and after, only
+rows under the anchored root. Records of every other race stay stubs. Agents' sources go to permit holders alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from itertools import islice
+
+import msgspec
+
+from arena.exchange.limits import ShareRules, Shares
+from arena.exchange.peer_log_model import HeldEntry
+from arena.exchange.peer_logs import PeerLogStore
+from arena.exchange.port import Progress, RevealGate
+from arena.exchange.progress import DonePairs
+from arena.exchange.rows import shown_rows
+from arena.exchange.submission_cache import SubmissionCache
+from arena.export.model import LogRow
+from arena.records.log.anchors import note_sha256 as sha256_of
+from arena.records.model import SettlementRecord, SignedRecord
+from arena.store.port import Store
+from arena.submissions.model import SignedSubmission
+from foundation.errors import ArenaError
+
+PAGE_ROWS = 128
+ANSWER_ROWS = 20_000  # of one answer; the reader asks again behind the last
+ANSWERS_AT_ONCE = 8  # of rows, to one caller
+_STUB_BYTES = 512
+
+
+class RaceTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """Under which policy and guest this validator runs a race, so that a difference is seen."""
+
+    policy_sha256: str
+    guest_sha256: str
+
+
+class PeerService:
+    """Answers of one validator. `caller` is always a hotkey (prefix 42) whose signature was checked."""
+
+    def __init__(
+        self,
+        store: Store,
+        held: PeerLogStore,
+        shelf: SubmissionCache,
+        *,
+        has_permit: Callable[[str], bool],
+        gate: Callable[[], RevealGate],
+        terms: Callable[[str], RaceTerms | None],
+        settled: Callable[[str], SettlementRecord | None] = lambda race_id: None,
+        rules: ShareRules | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`has_permit` and `gate` are asked at every request; `terms` of a race is None where it is not run here,
+        `settled` while no settlement of it is in force here."""
+        self.has_permit = has_permit
+        self._store, self._held, self._shelf = store, held, shelf
+        self._gate, self._terms, self._settled, self._sleep = gate, terms, settled, sleep
+        self._shares = Shares(rules or ShareRules(), monotonic)
+        self._done = DonePairs(store)
+        self._reading: Counter[str] = Counter()  # answers of rows under way, by caller
+
+    @property
+    def hotkey(self) -> str:
+        """Whose desk it is."""
+        return self._store.validator
+
+    async def note(self, caller: str, validator: str, note_sha256: str) -> str | None:
+        """A signed note of ours, or of a log we hold, by its hash. Raises ArenaError V2111, V2112, V2021."""
+        self._admit(caller)
+        kept = self._held.note(validator, note_sha256)
+        if kept is not None or validator != self.hotkey:
+            return kept
+        signed = await self._store.checkpoints()
+        return next((point.note for point in signed if sha256_of(point.note) == note_sha256), None)
+
+    async def rows(
+        self, caller: str, validator: str, *, after_seq: int, to_seq: int, race_id: str
+    ) -> AsyncGenerator[LogRow]:
+        """Rows after_seq+1 .. to_seq of a log, at most ANSWER_ROWS of them, at the pace of the caller's share.
+
+        Raises ArenaError V2111, V2112 and V2113 (not revealed, not held, beyond the anchored root) before any row.
+        """
+        self._admit(caller)
+        if self._reading[caller] >= ANSWERS_AT_ONCE:
+            raise ArenaError("V2112", f"{ANSWERS_AT_ONCE} answers of rows at once")
+        gate = self._gate()
+        about = f"records {after_seq + 1} to {to_seq} of {validator} for {race_id or 'qualifying'}"
+        if not gate.is_open(race_id) or not 0 <= after_seq < to_seq:
+            raise ArenaError("V2113", f"{about} are not shown now")
+        if validator == self.hotkey:
+            if to_seq > gate.to_seq(race_id):
+                raise ArenaError("V2113", f"{about}: shown up to {gate.to_seq(race_id)}")
+            pages = self._own_pages(after_seq, to_seq, race_id)
+        else:
+            pages = self._held_pages(
+                self._require_held(validator, race_id, after_seq, to_seq, about), after_seq, to_seq
+            )
+        return self._paced(caller, pages)
+
+    async def submission(self, caller: str, commitment_sha256: str) -> SignedSubmission | None:
+        """The submission behind a commitment, where we have it. Raises ArenaError V2111, V2112, V2114."""
+        self._admit(caller)
+        return await asyncio.to_thread(self._shelf.get, commitment_sha256)
+
+    async def settlement(self, caller: str, race_id: str) -> SettlementRecord | None:
+        """The settlement in force here for a race, or None. Raises ArenaError V2111, V2112."""
+        self._admit(caller)
+        return self._settled(race_id)
+
+    async def progress(self, caller: str, race_id: str) -> Progress | None:
+        """Which pairs are done here; None for a race that is not run here. Raises ArenaError V2111, V2112, V2021."""
+        self._admit(caller)
+        terms = self._terms(race_id)
+        if terms is None or not race_id:
+            return None
+        return Progress(
+            validator=self.hotkey,
+            race_id=race_id,
+            policy_sha256=terms.policy_sha256,
+            guest_sha256=terms.guest_sha256,
+            done=await self._done.of(race_id),
+        )
+
+    def _admit(self, caller: str) -> None:
+        if not self.has_permit(caller):
+            raise ArenaError("V2111", caller)
+        self._shares.spend_request(caller)
+
+    def _require_held(self, validator: str, race_id: str, after_seq: int, to_seq: int, about: str) -> HeldEntry:
+        for entry in reversed(self._held.entries(race_id, validator)):
+            if entry.tally.start.after_seq <= after_seq and to_seq <= entry.log.size:
+                return entry
+        raise ArenaError("V2113", f"{about} are not held here")
+
+    async def _paced(self, caller: str, pages: AsyncGenerator[list[LogRow]]) -> AsyncGenerator[LogRow]:
+        left = ANSWER_ROWS
+        self._reading[caller] += 1
+        try:
+            async with aclosing(pages):
+                async for page in pages:
+                    for row in page[:left]:
+                        yield row
+                    left -= len(page)
+                    if left <= 0:
+                        return
+                    size = sum(_STUB_BYTES + len(bytes(row.content or b"")) for row in page)
+                    if (wait_s := self._shares.spend_bytes(caller, size)) > 0:
+                        await self._sleep(wait_s)
+        finally:
+            self._reading[caller] -= 1
+
+    async def _own_pages(self, after_seq: int, to_seq: int, race_id: str) -> AsyncGenerator[list[LogRow]]:
+        waiting: list[SignedRecord] = []
+        async for record in self._store.records(self.hotkey, after_seq=after_seq, page=PAGE_ROWS):
+            if record.seq > to_seq:
+                break
+            waiting.append(record)
+            if len(waiting) == PAGE_ROWS:
+                yield await asyncio.to_thread(shown_rows, waiting, race_id, to_seq)
+                waiting = []
+        yield await asyncio.to_thread(shown_rows, waiting, race_id, to_seq)
+
+    async def _held_pages(self, entry: HeldEntry, after_seq: int, to_seq: int) -> AsyncGenerator[list[LogRow]]:
+        rows = self._held.all_rows(entry, after_seq)
+        while page := await asyncio.to_thread(lambda: list(islice(rows, PAGE_ROWS))):
+            yield [row for row in page if row.seq <= to_seq]
+            if page[-1].seq >= to_seq:
+                return

@@ -1,0 +1,157 @@
+"""Agents' sources between permit holders: a shelf of signed submissions by commitment, and the relay that fills it.
+
+Promise: a submission is taken from a peer only when its hotkey and source have the hash that the chain holds for that
+hotkey, and the hotkey signed it; then it goes on the shelf and to whoever admits submissions, as if its miner had
+brought it. The shelf holds a bounded number, the oldest go first; files appear whole or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from arena.chain.keys import canonical_hotkey
+from arena.chain.port import Commitment, Verifier
+from arena.exchange.port import PEER_LIED, Complaint, Peer, Peers
+from arena.submissions.inbox import ENTRY_BYTES_MAX
+from arena.submissions.model import SignedSubmission, is_agent_name, is_authentic
+from foundation.canonical import UNREADABLE_JSON
+from foundation.durable_files import write_whole
+from foundation.errors import ArenaError
+
+SHELF_MAX = 4_096
+PAUSE_MS, PAUSE_MS_MAX = 30_000, 1_800_000  # before asking again for a commitment that no peer knew
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+
+class SubmissionCache:
+    """Signed submissions in a folder, by the commitment that stands on chain for each."""
+
+    def __init__(self, folder: Path, *, most: int = SHELF_MAX) -> None:
+        """Raises ArenaError V2114 when the folder can't be made."""
+        self._folder, self._most = folder, most
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ArenaError("V2114", f"{folder}: {error.strerror}") from error
+
+    def put(self, submission: SignedSubmission) -> None:
+        """Keep a submission whose commitment stands on chain. Raises ArenaError V2114."""
+        try:
+            write_whole(self._path(submission.commitment_sha256), msgspec.json.encode(submission))
+            self._drop_old()
+        except OSError as error:
+            raise ArenaError("V2114", f"{self._folder}: {error.strerror}") from error
+
+    def get(self, commitment_sha256: str) -> SignedSubmission | None:
+        """The submission of a commitment, or None. A file that can't be read counts as none."""
+        if not _SHA256.fullmatch(commitment_sha256):
+            return None
+        try:
+            found = msgspec.json.decode(self._path(commitment_sha256).read_bytes(), type=SignedSubmission)
+        except (FileNotFoundError, *UNREADABLE_JSON):
+            return None
+        except OSError as error:
+            raise ArenaError("V2114", f"{self._folder}: {error.strerror}") from error
+        return found if _commitment_of(found) == commitment_sha256 else None
+
+    def has(self, commitment_sha256: str) -> bool:
+        """True when `get` would look at a file."""
+        return bool(_SHA256.fullmatch(commitment_sha256)) and self._path(commitment_sha256).is_file()
+
+    def _path(self, commitment_sha256: str) -> Path:
+        return self._folder / f"{commitment_sha256}.json"
+
+    def _drop_old(self) -> None:
+        paths = list(self._folder.glob("*.json"))
+        if len(paths) > self._most:
+            paths.sort(key=lambda path: path.stat().st_mtime_ns)
+            for path in paths[: len(paths) - self._most]:
+                path.unlink(missing_ok=True)
+
+
+class Fetched(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn of the relay: what was delivered, and who answered wrongly."""
+
+    delivered: tuple[str, ...]  # commitments
+    complaints: tuple[Complaint, ...]
+
+
+class SourceRelay:
+    """Fetches what the chain knows and the shelf does not."""
+
+    def __init__(
+        self,
+        peers: Peers,
+        shelf: SubmissionCache,
+        verify_signature: Verifier,
+        deliver: Callable[[SignedSubmission], object],
+        *,
+        now_ms: Callable[[], int],
+        concurrency: int = 4,
+    ) -> None:
+        """`deliver` gets each submission once it is on the shelf: `Inbox.put` does."""
+        self._peers, self._shelf, self._verify, self._deliver = peers, shelf, verify_signature, deliver
+        self._now_ms, self._places = now_ms, asyncio.Semaphore(concurrency)
+        self._asked: dict[str, tuple[int, int]] = {}  # commitment -> not before, pause
+
+    async def fetch(self, commitments: Sequence[Commitment], peers: Sequence[Peer]) -> Fetched:
+        """Ask for those of these commitments that are unknown and due; validators' own are no sources: leave them out.
+
+        Raises ArenaError V2114, and what `deliver` does.
+        """
+        now_ms = self._now_ms()
+        wanted = {c.sha256: c for c in commitments if _SHA256.fullmatch(c.sha256) and not self._shelf.has(c.sha256)}
+        self._asked = {name: asked for name, asked in self._asked.items() if name in wanted}
+        due = [c for c in wanted.values() if self._asked.get(c.sha256, (0, 0))[0] <= now_ms]
+        found = await asyncio.gather(*(self._fetch_one(commitment, peers) for commitment in due))
+        delivered = []
+        for commitment, (submission, _) in zip(due, found, strict=True):
+            if submission is None:
+                pause_ms = min(PAUSE_MS_MAX, max(PAUSE_MS, 2 * self._asked.get(commitment.sha256, (0, 0))[1]))
+                self._asked[commitment.sha256] = (now_ms + pause_ms, pause_ms)
+                continue
+            await asyncio.to_thread(self._deliver, submission)  # first: what is on the shelf is not asked for again
+            await asyncio.to_thread(self._shelf.put, submission)
+            delivered.append(commitment.sha256)
+        complaints = tuple(complaint for _, complaints in found for complaint in complaints)
+        return Fetched(delivered=tuple(delivered), complaints=complaints)
+
+    async def _fetch_one(
+        self, commitment: Commitment, peers: Sequence[Peer]
+    ) -> tuple[SignedSubmission | None, list[Complaint]]:
+        complaints: list[Complaint] = []
+        async with self._places:
+            for peer in peers:
+                try:
+                    found = await self._peers.submission(peer, commitment.sha256)
+                    if found is not None:
+                        require_committed(found, commitment, self._verify)
+                        return found, complaints
+                except ArenaError as error:
+                    complaints.append(Complaint(peer=peer.hotkey, failure=error.failure))
+        return None, complaints
+
+
+def require_committed(submission: SignedSubmission, commitment: Commitment, verify_signature: Verifier) -> None:
+    """Raises ArenaError U3042 unless the submission is the one that this commitment of this hotkey stands for."""
+    about = f"commitment {commitment.sha256[:16]} of {commitment.hotkey}"
+    if len(submission.source) > ENTRY_BYTES_MAX or not is_agent_name(submission.name):
+        raise ArenaError(PEER_LIED, f"{about}: no submission")
+    if canonical_hotkey(submission.hotkey) != canonical_hotkey(commitment.hotkey):
+        raise ArenaError(PEER_LIED, f"{about}: the submission is of {submission.hotkey[:64]}")
+    if _commitment_of(submission) != commitment.sha256:
+        raise ArenaError(PEER_LIED, f"{about}: the source is another")
+    if not is_authentic(submission, verify_signature):
+        raise ArenaError(PEER_LIED, f"{about}: the submission is not signed by it")
+
+
+def _commitment_of(submission: SignedSubmission) -> str:
+    try:
+        return submission.commitment_sha256
+    except UnicodeEncodeError:  # lone surrogates have no UTF-8 bytes, so no hash on chain
+        return ""

@@ -1,0 +1,389 @@
+"""The exporter: one pass over a range of a validator's log, from the store into a folder that can be checked offline.
+
+Promise: every record of the range is in `log/`, whole or as a stub; nothing goes out that the release rule holds back;
+memory is bounded by some pages of records and a shard, whatever the log's length. Killed at any instant and started
+again with the same request it goes on behind the last finished shard; the manifest is written last. It reads the store
+and never writes to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from arena.chain.port import Signer, Verifier
+from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile
+from arena.export.reading import shard_trajectories
+from arena.export.selection import Selection, check_request, releases_of
+from arena.export.writing import journal as journals
+from arena.export.writing.assembly import Assembled, Page, assemble, load_page, log_row, signed_content
+from arena.export.writing.cursor import Walk, first_cursor
+from arena.export.writing.diversity import DiversityFold
+from arena.export.writing.ipc import Outgoing
+from arena.export.writing.journal import Journal
+from arena.export.writing.manifest import MANIFEST, read_manifest, write_manifest, write_whole
+from arena.export.writing.shards import LinesFile, describe, shard_is_full
+from arena.export.writing.sinks import Finished, Sink, await_writers, open_sink
+from arena.records.log.checkpoint import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
+from arena.records.log.hash_chain import signing_message
+from arena.records.log.merkle import MerkleFrontier
+from arena.records.model import ReleaseRecord, SignedRecord
+from arena.store.port import Store
+from foundation.errors import ArenaError
+
+PAGE = 128
+PAGES_AHEAD = 3  # of each stage: a page is a few megabytes, and a shard's end delays no stage before it
+CHECKPOINTS, REFERENCES = "checkpoints", "references.jsonl.zst"
+
+Progress = Callable[[int, int], None]  # records done, records in all
+T = TypeVar("T")
+
+
+async def export_records(
+    store: Store,
+    request: Request,
+    folder: Path,
+    *,
+    verify_signature: Verifier,
+    software: str,
+    start: Cursor | None = None,
+    signer: Signer | None = None,
+    processes: int = 1,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Export what `request` asks for into `folder`, or go on with such an export that was interrupted there.
+
+    `start`: the cursor of an earlier export (`continued`). With `signer`, the log's own hotkey, the range ends at the
+    log's head under a checkpoint signed for the export, and the manifest is signed; without, at the newest stored one.
+    `processes`: with 2 or more, an export with views is written by a process of its own; the bytes are the same.
+    Raises ArenaError V2070 for a folder that holds something else, V2071 when no checkpoint covers the range, V2073 for
+    a request nothing can be made of, V2050 when the log does not lead to the checkpoint, V2021 when the server is away,
+    V2087 when the process that writes died, V2088 when a disk is full.
+    """
+    check_request(request)
+    begin = start or first_cursor(request.validator)
+    with journals.folder_held(folder):
+        if (folder / MANIFEST).exists():
+            return _finished(folder, request, begin)
+        journal = journals.load(folder, request, begin)
+        views = [name for name in request.formats if name != "jsonl"]
+        with (
+            _disk_named(folder),
+            ThreadPoolExecutor(max_workers=1) as threads,  # waits for the shard that is being completed
+            open_sink(folder, views, in_process=processes > 1) as sink,
+        ):
+            if journal is None:
+                log = await _log_range(store, begin, verify_signature, signer)
+                journal = Journal(request=request, log=log, here=begin)
+                journals.save(folder, journal)
+            await asyncio.to_thread(await_writers, folder)
+            journals.clear_unfinished(folder, journal)
+            shards = _Shards(sink, threads)
+            return await _run(store, journal, folder, verify_signature, software, signer, progress, shards)
+
+
+@contextlib.contextmanager
+def _disk_named(folder: Path) -> Iterator[None]:
+    """Raises ArenaError V2088 for an OSError: it is of a file, since a server that went away is V2021."""
+    try:
+        yield
+    except OSError as error:
+        raise ArenaError("V2088", f"{folder}: {error.strerror or error}") from error
+
+
+def continued(previous: Manifest, request: Request) -> Cursor:
+    """The cursor a request goes on from. Raises ArenaError V2072 when it asks for other rows than the export before."""
+    before = previous.request
+    if (before.validator, before.filters) != (request.validator, request.filters):
+        raise ArenaError("V2072", "it has another validator or other filters")
+    if set(before.pools) != set(request.pools):
+        raise ArenaError("V2072", f"it is of the pools {', '.join(before.pools)}")
+    return previous.cursor
+
+
+async def _run(
+    store: Store,
+    journal: Journal,
+    folder: Path,
+    verify_signature: Verifier,
+    software: str,
+    signer: Signer | None,
+    progress: Progress | None,
+    shards: _Shards,
+) -> Manifest:
+    log = journal.log
+    releases = {record.race_id: record async for _, record in _releases(store, log.validator, log.last_seq)}
+    selection = Selection(journal.request, releases_of(releases), log.start)
+    fold = await asyncio.to_thread(_fold_finished, folder, journal)
+    writing = _Writing(folder, journal, fold, shards)
+    pages = _ahead(_pages(store, journal, selection))
+    async for rows in _ahead(_assembled(pages, selection, journal)):
+        await asyncio.to_thread(writing.take, rows)
+        if progress:
+            progress(writing.walk.seq - log.first_seq + 1, log.last_seq - log.first_seq + 1)
+    await asyncio.to_thread(writing.finish)
+    journal.log = await _ended_log(store, journal, writing.walk, verify_signature, signer)
+    await _add_release_references(store, journal)
+    manifest = await asyncio.to_thread(_complete, folder, journal, writing, shards.sink, software)
+    write_manifest(folder, manifest, signer)
+    journals.forget(folder)
+    return manifest
+
+
+class _Shards(NamedTuple):
+    """What shards are written with."""
+
+    sink: Sink
+    threads: Executor
+
+
+class _Writing:
+    """The writing end: counts rows, cuts shards and keeps the journal. One call at a time."""
+
+    def __init__(self, folder: Path, journal: Journal, fold: DiversityFold, shards: _Shards) -> None:
+        self._folder, self._journal, self._shards = folder, journal, shards
+        self.fold = fold
+        self.walk = Walk(journal.here)
+        self._rows = self._trajectories = 0  # of the shard being written
+        self._keeping: Future[list[ShardFile]] | None = None  # files of the shard that is being completed
+
+    def take(self, rows: list[Assembled]) -> None:
+        """Write some rows. Raises ArenaError V2050 for one that does not follow the last."""
+        segment = list[Assembled]()
+        for row in rows:
+            if shard_is_full(self._trajectories, self._rows, self._journal.request.rows_per_shard):
+                self._write(segment)
+                self._end_shard()
+                segment = []
+            self._note(row)
+            segment.append(row)
+            self._rows += 1
+            self._trajectories += row.trajectory is not None
+        self._write(segment)
+
+    def finish(self) -> None:
+        """Complete the shard being written, if there is one: all rows were taken."""
+        self._end_shard()
+        self._await_kept()
+
+    def _write(self, rows: Sequence[Assembled]) -> None:
+        if rows:
+            outgoing = [Outgoing(row.line, row.trajectory, row.is_scrubbed, row.spans) for row in rows]
+            self._shards.sink.write(self._journal.shards, outgoing)
+
+    def _end_shard(self) -> None:
+        """Let the shard be completed, and the journal say so, while the next one is written; one at a time."""
+        self._await_kept()
+        if self._rows:
+            self._journal.shards += 1
+            self._journal.here = self.walk.cursor()
+            behind, finished = journals.copy(self._journal), self._shards.sink.finish()
+            self._keeping = self._shards.threads.submit(self._keep, behind, finished)
+            self._rows = self._trajectories = 0
+
+    def _await_kept(self) -> None:
+        if self._keeping is not None:
+            self._journal.files += self._keeping.result()
+            self._keeping = None
+
+    def _keep(self, behind: Journal, finished: Finished) -> list[ShardFile]:
+        files = finished()
+        behind.files += files
+        journals.save(self._folder, behind)
+        return files
+
+    def _note(self, row: Assembled) -> None:
+        self._journal.waiting.note(self.walk, row.race_id, is_released=row.withheld != "unreleased")
+        self.walk.take(row.seq, row.prev, row.content_sha256)
+        self._journal.tally.add(row)
+        if row.trajectory:
+            self.fold.add(row.trajectory)
+
+
+async def _pages(store: Store, journal: Journal, selection: Selection) -> AsyncIterator[Page]:
+    validator, batch = journal.log.validator, list[SignedRecord]()
+    async for record in store.records(validator, after_seq=journal.here.after_seq):
+        if record.seq > journal.log.last_seq:
+            break
+        batch.append(record)
+        if len(batch) == PAGE:
+            yield await load_page(store, validator, batch, selection)
+            batch = []
+    if batch:
+        yield await load_page(store, validator, batch, selection)
+
+
+async def _assembled(
+    pages: AsyncIterator[Page], selection: Selection, journal: Journal
+) -> AsyncIterator[list[Assembled]]:
+    log, row_bytes_max = journal.log, journal.request.row_bytes_max
+    async for page in pages:
+        yield await asyncio.to_thread(
+            assemble, page, selection, first_seq=log.first_seq, last_seq=log.last_seq, row_bytes_max=row_bytes_max
+        )
+
+
+async def _ahead(items: AsyncIterator[T]) -> AsyncIterator[T]:
+    """The same items, some of them made while one before is used."""
+    made, slots = asyncio.Queue[T | None](), asyncio.Semaphore(PAGES_AHEAD)
+
+    async def fill() -> None:
+        await slots.acquire()
+        async for item in items:
+            made.put_nowait(item)
+            await slots.acquire()
+
+    filling = asyncio.ensure_future(fill())
+    filling.add_done_callback(lambda _: made.put_nowait(None))
+    try:
+        while (item := await made.get()) is not None:
+            slots.release()
+            yield item
+        await filling  # what ended it, if not the last item
+    finally:
+        filling.cancel()
+
+
+def _finished(folder: Path, request: Request, start: Cursor) -> Manifest:
+    """The export that is in the folder already, when it is the one asked for."""
+    manifest = read_manifest(folder)
+    if manifest.request != request or manifest.log.start != start:
+        raise ArenaError("V2070", f"{folder} holds a finished export of another request")
+    journals.forget(folder)
+    return manifest
+
+
+async def _log_range(store: Store, start: Cursor, verify_signature: Verifier, signer: Signer | None) -> LogRange:
+    validator = start.validator
+    stored = await store.checkpoints(validator, after_size=max(0, start.after_seq - 1))
+    start_note = next((point.note for point in stored if point.size == start.after_seq), "")
+    head = await store.head(validator)
+    if signer and signer.hotkey != validator:
+        raise ArenaError("V2071", f"{signer.hotkey} can't sign a checkpoint of the log of {validator}")
+    if signer and head.seq > max([point.size for point in stored], default=0):
+        note, last_seq, anchor_block = "", head.seq, 0  # signed when the pass comes to it
+    else:
+        covering = [point for point in stored if start.after_seq <= point.size <= head.seq]
+        if not covering:
+            raise ArenaError("V2071", f"{validator} after record {start.after_seq}")
+        note, anchor_block = covering[-1].note, covering[-1].anchor_block
+        last_seq = read_checkpoint(note, verify_signature).size
+    return LogRange(
+        validator=validator,
+        first_seq=start.after_seq + 1,
+        last_seq=last_seq,
+        start=start,
+        end_note=note,
+        start_note=start_note,
+        anchor_block=anchor_block,
+    )
+
+
+async def _ended_log(
+    store: Store, journal: Journal, walk: Walk, verify_signature: Verifier, signer: Signer | None
+) -> LogRange:
+    """The range whose records were all gone over, with the note they lead to. Raises ArenaError V2050, V2071.
+
+    Where none is given, what is signed is the tree of the whole log: this pass made it, or it is read again.
+    """
+    log, came_to = journal.log, Checkpoint(validator=walk.validator, size=walk.seq, root=walk.root)
+    if log.end_note:
+        end = read_checkpoint(log.end_note, verify_signature)
+    elif signer is None:
+        raise ArenaError("V2071", f"{log.validator}: this export was begun with the hotkey that signs its end")
+    else:
+        end = came_to if walk.is_whole else await _state(store, log.validator, log.last_seq)
+    if came_to != end or walk.seq != log.last_seq:
+        raise ArenaError("V2050", f"the log of {log.validator} does not lead to its checkpoint of {end.size} records")
+    if log.end_note or signer is None:
+        return log
+    return msgspec.structs.replace(log, end_note=sign_checkpoint(end, signer))
+
+
+async def _state(store: Store, validator: str, size: int) -> Checkpoint:
+    """The checkpoint of a log's first `size` records."""
+    tree = MerkleFrontier()
+    async for leaf in store.leaves(validator, to_seq=size):
+        tree.append(signing_message(validator, leaf.seq, leaf.prev, leaf.content_sha256))
+    return checkpoint_of(validator, tree)
+
+
+async def _releases(store: Store, validator: str, last_seq: int) -> AsyncIterator[tuple[SignedRecord, ReleaseRecord]]:
+    """The release records of a log up to the end of a range; of two for one race the first counts."""
+    seen: set[str] = set()
+    async for record in store.records(validator, kinds=("release",)):
+        if record.seq > last_seq:
+            return
+        content = signed_content(record.content, record.content_sha256)
+        if content and isinstance(content.payload, ReleaseRecord) and content.payload.race_id not in seen:
+            seen.add(content.payload.race_id)
+            yield record, content.payload
+
+
+async def _add_release_references(store: Store, journal: Journal) -> None:
+    """Add the releases in front of the range that rows of the range go out under."""
+    log = journal.log
+    async for record, release in _releases(store, log.validator, log.start.after_seq):
+        if release.race_id in journal.tally.races:
+            row = log_row(record, content=record.content)
+            journal.tally.references[str(record.seq)] = msgspec.json.encode(row).decode()
+
+
+def _fold_finished(folder: Path, journal: Journal) -> DiversityFold:
+    """The diversity fold over the shards an interrupted export finished."""
+    fold = DiversityFold()
+    for number in range(journal.shards):
+        for trajectory in shard_trajectories(folder, number, lambda _: (0, None), lambda _: ("train", "")):
+            fold.add(trajectory)
+    return fold
+
+
+def _complete(folder: Path, journal: Journal, writing: _Writing, sink: Sink, software: str) -> Manifest:
+    """Write the files about the whole export, and the manifest value."""
+    log, tally = journal.log, journal.tally
+    files = list(journal.files)
+    files += write_notes(folder, log)
+    if tally.references:
+        rows = [tally.references[seq].encode() for seq in sorted(tally.references, key=int)]
+        with LinesFile(folder / REFERENCES) as lines:
+            lines.write(rows)
+        files.append(describe(folder, folder / REFERENCES, len(rows)))
+    manifest = Manifest(
+        request=journal.request,
+        log=log,
+        cursor=journal.waiting.next_cursor(writing.walk.cursor()),
+        records=dict(sorted(tally.records.items())),
+        withheld=dict(sorted(tally.withheld.items())),
+        quarantined=tuple(tally.quarantined),
+        trajectories=tally.trajectories,
+        scrubbed=tally.scrubbed,
+        policies=tuple(sorted(tally.policies)),
+        partitions=tuple(sorted(tally.partitions)),
+        races=tuple(sorted(tally.races)),
+        diversity=writing.fold.days(),
+        files=sorted_files(files),
+        software=software,
+    )
+    return msgspec.structs.replace(manifest, files=(*manifest.files, *sorted_files(sink.conclude(manifest))))
+
+
+def sorted_files(files: Iterable[ShardFile]) -> tuple[ShardFile, ...]:
+    """Files as the manifest lists them."""
+    return tuple(sorted(files, key=lambda file: file.path))
+
+
+def write_notes(folder: Path, log: LogRange) -> list[ShardFile]:
+    """Write the signed checkpoints of the range's ends under `folder`."""
+    files = []
+    for size, note in {log.first_seq - 1: log.start_note, log.last_seq: log.end_note}.items():
+        if note:
+            path = folder / CHECKPOINTS / f"{log.validator}-{size}.txt"
+            write_whole(path, note.encode())
+            files.append(describe(folder, path, 1))
+    return files

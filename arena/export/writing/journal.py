@@ -1,0 +1,132 @@
+"""The journal of an export being written: what was decided at its start and what the finished shards hold.
+
+Promise: it is put in place whole after each finished shard, so an export that was killed at any instant goes on behind
+its last finished shard, towards the same end, with the same counts. It is gone once the manifest stands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from arena.export.model import Cursor, LogRange, Request, ShardFile
+from arena.export.writing.assembly import Assembled
+from arena.export.writing.cursor import Waiting
+from arena.export.writing.manifest import CHECKSUM, MANIFEST, SIGNATURE, write_whole
+from arena.export.writing.shards import LOG, SCRUBBED, VIEWS
+from foundation.errors import ArenaError
+
+JOURNAL = "export.journal"
+
+
+class ShardCounts(msgspec.Struct):
+    """What the rows so far come to."""
+
+    records: dict[str, int] = {}
+    withheld: dict[str, int] = {}
+    quarantined: list[int] = []
+    trajectories: int = 0
+    scrubbed: int = 0
+    policies: set[str] = set()
+    partitions: set[str] = set()
+    races: set[str] = set()
+    references: dict[str, str] = {}  # lines of LogRows by record number; JSON keys are text
+
+    def add(self, row: Assembled) -> None:
+        """Count one row."""
+        if row.withheld:
+            self.withheld[row.withheld] = self.withheld.get(row.withheld, 0) + 1
+            if row.withheld == "undecodable":
+                self.quarantined.append(row.seq)
+        else:
+            self.records[row.kind] = self.records.get(row.kind, 0) + 1
+        for reference in row.references:
+            self.references[str(reference.seq)] = msgspec.json.encode(reference).decode()
+        if row.race_id and (row.trajectory or not row.withheld):
+            self.races.add(row.race_id)
+        if row.trajectory:
+            self.trajectories += 1
+            self.scrubbed += row.is_scrubbed
+            self.policies.add(row.policy_sha256)
+            if row.partition_sha256:
+                self.partitions.add(row.partition_sha256)
+
+
+class Journal(msgspec.Struct):
+    """Everything an interrupted export needs to go on."""
+
+    request: Request
+    log: LogRange
+    here: Cursor  # behind the last finished shard
+    shards: int = 0  # finished
+    waiting: Waiting = msgspec.field(default_factory=Waiting)
+    tally: ShardCounts = msgspec.field(default_factory=ShardCounts)
+    files: list[ShardFile] = []
+
+
+def save(folder: Path, journal: Journal) -> None:
+    """Put the journal in place."""
+    write_whole(folder / JOURNAL, msgspec.json.encode(journal))
+
+
+def copy(journal: Journal) -> Journal:
+    """The journal as it is now."""
+    return msgspec.json.decode(msgspec.json.encode(journal), type=Journal)
+
+
+def load(folder: Path, request: Request, start: Cursor) -> Journal | None:
+    """The journal of an interrupted export in this folder, None where nothing was begun.
+
+    Raises ArenaError V2070 when the folder holds something else.
+    """
+    path = folder / JOURNAL
+    if not path.exists():
+        if any(entry.name != JOURNAL + ".partial" for entry in folder.iterdir()):
+            raise ArenaError("V2070", f"{folder} is not empty")
+        return None
+    try:
+        journal = msgspec.json.decode(path.read_bytes(), type=Journal)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ArenaError("V2070", f"{path}: {error}") from error
+    if journal.request != request or journal.log.start != start:
+        raise ArenaError("V2070", f"{folder} holds an unfinished export of another request")
+    return journal
+
+
+def clear_unfinished(folder: Path, journal: Journal) -> None:
+    """Remove what an interrupted shard or manifest left behind."""
+    kept = {folder / file.path for file in journal.files}
+    for name in (LOG, SCRUBBED, VIEWS):
+        for path in (folder / name).rglob("*"):
+            if path not in kept and not path.is_dir():
+                path.unlink()
+    for view in (folder / VIEWS).glob("*"):
+        if not any(path.is_file() for path in view.rglob("*")):
+            shutil.rmtree(view)
+    for name in (CHECKSUM, SIGNATURE, *(f"{file}.partial" for file in (CHECKSUM, SIGNATURE, MANIFEST, JOURNAL))):
+        (folder / name).unlink(missing_ok=True)
+
+
+def forget(folder: Path) -> None:
+    """Remove the journal of a finished export."""
+    (folder / JOURNAL).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def folder_held(folder: Path) -> Iterator[None]:
+    """Hold an export's folder, made where missing, against other exports. Raises ArenaError V2070 when one runs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise ArenaError("V2070", f"another export is writing to {folder}") from error
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,382 @@
+"""The capability rules: what a file may import, name and reach, by whatever syntax. Pure walks over one tree.
+
+Two things are allow-lists: what may be taken from a module (`modules.py`), and which builtins may be handed on as
+values (`vocabulary.py`). Modules are no values at all. So a route has to begin with a refused word, wherever the
+syntax takes it: a name, an attribute, a class pattern, a keyword, a constant given to getattr, a format field, a text.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from arena.gate.capabilities.classes import FIELD, FIELDS, HELD_AS_VALUES, ClassUses, class_of
+from arena.gate.capabilities.codings import call_findings, is_text_type
+from arena.gate.capabilities.folding import fold
+from arena.gate.capabilities.modules import MODULES
+from arena.gate.capabilities.scopes import Meaning, Scopes
+from arena.gate.capabilities.vocabulary import (
+    BUILTIN_VALUES,
+    BUILTINS,
+    COMMON_BUILTINS,
+    DECODERS,
+    DEFINED_DUNDERS,
+    DIRECT_BUILTINS,
+    DOUBTFUL_ATTRIBUTES,
+    DYNAMIC_PARTS,
+    ENUMS,
+    METACLASSES,
+    REEXPORTS,
+    SEEING_DUNDERS,
+    TUPLE_MAKERS,
+    is_refused_attribute,
+)
+from arena.gate.report import Finding, finding
+
+_TYPE = Meaning("", "type")
+_STREAMS = (Meaning("sys", "stderr"), Meaning("sys", "stdout"))
+_STREAM_PARTS = frozenset({"flush", "isatty", "write"})
+_FORMATS = frozenset({"format", "format_map"})
+
+
+def capability_findings(nodes: Sequence[ast.AST], *, is_ascii: bool) -> list[Finding]:
+    """All findings of the capability rules over the nodes of a tree in pre-order.
+
+    `is_ascii`: the whole source is, and so every name.
+    """
+    walk = _Walk(nodes)
+    found = [finding("import", getattr(node, "lineno", 0), "one name for two modules") for node in walk.scopes.strays]
+    for node in nodes:
+        if not is_ascii:
+            found += _identifier(node)
+        found += walk.check(node)
+    return found
+
+
+class _Walk:
+    """One pass, parents first: a parent marks the children whose use it has already judged."""
+
+    def __init__(self, nodes: Sequence[ast.AST]) -> None:
+        self.scopes = Scopes(nodes)
+        self._judged: set[ast.AST] = set()
+        self._classes = ClassUses(nodes, self.scopes, self._judged)
+        self._is_codec_only = not any(_decodes_otherwise(node) for node in nodes)
+        self._checks: dict[type[ast.AST], Callable[[Any], Iterable[Finding]]] = {
+            ast.Import: _import,
+            ast.ImportFrom: _import_from,
+            ast.Name: self._name,
+            ast.Attribute: self._attribute,
+            ast.Call: self._call,
+            ast.MatchClass: self._pattern,
+            ast.ClassDef: self._class,
+            ast.FunctionDef: self._function,
+            ast.AsyncFunctionDef: self._function,
+            ast.arg: self._argument,
+            ast.AnnAssign: self._annotated,
+            ast.Compare: self._compare,
+            ast.ExceptHandler: _bound_name,
+            ast.MatchAs: _bound_name,
+            ast.MatchStar: _bound_name,
+            ast.MatchMapping: _bound_name,
+        }
+
+    def check(self, node: ast.AST) -> Iterable[Finding]:
+        """Findings on one node."""
+        self._classes.excuse(node)
+        check = self._checks.get(type(node))
+        return check(node) if check else ()
+
+    # -- names and attributes
+    def _name(self, node: ast.Name) -> Iterator[Finding]:
+        name = node.id
+        meaning = self.scopes.meaning(node)
+        if node in self._judged and name == "vars":
+            return
+        if name in BUILTINS and (meaning is not None or name.startswith("__")):
+            yield finding("builtin", node.lineno, name)
+        elif isinstance(node.ctx, ast.Load):
+            if meaning is not None and node not in self._judged:
+                yield from _value(meaning, node.lineno)
+        elif meaning is not None or name.startswith("__"):
+            yield from _defined(name, node.lineno)
+            is_refused = is_refused_attribute(name) or name in REEXPORTS
+            if self.scopes.is_class_level(node) and is_refused and not name.startswith("__"):
+                yield finding("attribute", node.lineno, f"field {name}")
+
+    def _attribute(self, node: ast.Attribute) -> Iterator[Finding]:
+        base = self.scopes.meaning(node.value)
+        is_module = base is not None and base.module != "" and not base.part
+        if node not in self._judged or node.attr not in ("__dict__", "__setattr__", "__delattr__"):
+            yield from _object_attribute(node, is_module=is_module)
+        if node.attr == "__class__" and isinstance(node.ctx, ast.Load) and node not in self._judged:
+            yield finding("dynamic-attribute", node.lineno, "class of a value as a value")
+        if node.attr == "__init__" and not self._classes.is_class(node.value):
+            yield finding("dynamic-attribute", node.lineno, "an object made anew by its __init__")
+        if base in _STREAMS and base is not None and node.attr not in _STREAM_PARTS:
+            yield finding("attribute", node.lineno, f"sys.{base.part}.{node.attr}")
+        meaning = self.scopes.meaning(node) if is_module else None
+        if is_module and base is not None and meaning is not None:
+            self._judged.add(node.value)
+            if meaning.part and meaning.part not in MODULES.get(base.module, frozenset()):
+                yield finding("import", node.lineno, f"{base.module}.{meaning.part}")
+            elif node not in self._judged:
+                yield from _value(meaning, node.lineno)
+        if is_module and isinstance(node.ctx, ast.Store | ast.Del):
+            yield finding("dynamic-attribute", node.lineno, f"{node.attr} of a module replaced")
+        if node.attr == "decode" and node not in self._judged and is_text_type(node.value, self.scopes):
+            yield finding("codec", node.lineno, "decode as a value")
+        is_str = base == Meaning("", "str") and node.attr in _FORMATS
+        if is_str and node not in self._judged:
+            yield finding("dynamic-attribute", node.lineno, f"str.{node.attr} as a value")
+
+    # -- calls
+    def _call(self, node: ast.Call) -> Iterator[Finding]:
+        for keyword in node.keywords:
+            if keyword.arg is not None and is_refused_attribute(keyword.arg):
+                yield finding("attribute", node.lineno, f"keyword {keyword.arg}")
+        if isinstance(node.func, ast.Name) and node.func.id in ("input",):
+            yield finding("builtin", node.lineno, node.func.id)
+        self._classes.call(node)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "decode":
+            self._judged.add(node.func)
+        yield from call_findings(node, self.scopes, is_codec_only=self._is_codec_only)
+        meaning = self.scopes.meaning(node.func)
+        if meaning is None:
+            if isinstance(node.func, ast.Attribute):
+                yield from self._format_of_str(node, node.func)
+                yield from self._set_by_name(node, node.func)
+            return
+        part = (meaning.module, meaning.part)
+        if meaning == Meaning("", "vars") and node in self._judged:
+            self._judged.add(node.func)
+        elif part in ENUMS | TUPLE_MAKERS:
+            self._judged.add(node.func)
+            yield from self._classes.made(node)
+        elif part in (FIELD, FIELDS):
+            self._judged.add(node.func)
+            if node not in self._judged:
+                yield finding("dynamic-attribute", node.lineno, f"dataclasses.{meaning.part} as a value")
+        if meaning.module == "" and meaning.part in DIRECT_BUILTINS:
+            self._judged.add(node.func)
+            if meaning.part != "super":
+                yield from _by_name(node, meaning.part, 1)
+        elif part in DYNAMIC_PARTS:
+            self._judged.add(node.func)
+            yield from _by_name(node, meaning.part, 0)
+        elif meaning == _TYPE:
+            self._judged.add(node.func)
+            if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
+                yield finding("dynamic-attribute", node.lineno, "type() that makes a class")
+            elif class_of(node, self.scopes) and node not in self._judged:
+                yield finding("dynamic-attribute", node.lineno, "class of a value as a value")
+        elif part == ("logging", "basicConfig"):
+            self._judged.add(node.func)
+            names = {keyword.arg for keyword in node.keywords}
+            if names & {None, "filename", "filemode"} or node.args:
+                yield finding("builtin", node.lineno, "logging.basicConfig opens a file")
+        elif part == ("functools", "wraps"):
+            self._judged.add(node.func)
+            if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
+                yield finding("dynamic-attribute", node.lineno, "functools.wraps of chosen attributes")
+        elif part == ("inspect", "signature"):
+            self._judged.add(node.func)
+            if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
+                yield finding("builtin", node.lineno, "inspect.signature with options evaluates texts")
+
+    def _format_of_str(self, node: ast.Call, called: ast.Attribute) -> Iterator[Finding]:
+        """`str.format(text, ...)`: the text stands among the arguments."""
+        if called.attr in _FORMATS and self.scopes.meaning(called.value) == Meaning("", "str"):
+            self._judged.add(called)
+            if not node.args or fold(node.args[0]) is None:
+                yield finding("dynamic-attribute", node.lineno, f"str.{called.attr} of a text that isn't constant")
+
+    def _set_by_name(self, node: ast.Call, called: ast.Attribute) -> Iterator[Finding]:
+        """`object.__setattr__(self, "x", v)` and `super().__setattr__("x", v)`: an assignment by name."""
+        if called.attr not in ("__setattr__", "__delattr__") or called in self._judged:
+            return
+        is_object = self.scopes.meaning(called.value) == Meaning("", "object")
+        base = called.value
+        maker = base.func if isinstance(base, ast.Call) and not base.args else base
+        is_super = maker is not base and self.scopes.meaning(maker) == Meaning("", "super")
+        if is_object or is_super:
+            self._judged.add(called)
+            yield from _by_name(node, called.attr, 1 if is_object else 0)
+
+    # -- classes and annotations
+    def _class(self, node: ast.ClassDef) -> Iterator[Finding]:
+        self._classes.definition(node)
+        yield from _defined(node.name, node.lineno)
+        for keyword in node.keywords:
+            meaning = self.scopes.meaning(keyword.value)
+            is_usual = meaning is not None and (meaning.module, meaning.part) in METACLASSES
+            if keyword.arg is None or (keyword.arg == "metaclass" and not is_usual):
+                yield finding("dynamic-attribute", node.lineno, f"class {node.name} with a metaclass of its own")
+            elif is_refused_attribute(keyword.arg):
+                yield finding("attribute", node.lineno, f"keyword {keyword.arg}")
+
+    def _pattern(self, node: ast.MatchClass) -> Iterator[Finding]:
+        for name in node.kwd_attrs:
+            yield from _attribute_name(name, node.lineno, is_module=False)
+        yield from self._classes.pattern(node)
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Finding]:
+        self._annotation(node.returns)
+        yield from _defined(node.name, node.lineno)
+        if node.name in ("__setattr__", "__delattr__"):
+            self._judged.update(_passed_on(node))
+        wraps = [self.scopes.meaning(item) for item in node.decorator_list[:-1]]
+        if self._classes.has_fields and (node.name == "__get__" or Meaning("", "classmethod") in wraps):
+            yield finding("dynamic-attribute", node.lineno, f"{node.name} sees a dataclass before it is finished")
+
+    def _argument(self, node: ast.arg) -> Iterable[Finding]:
+        self._annotation(node.annotation)
+        return _defined(node.arg, node.lineno) if node.arg.startswith("__") else ()
+
+    def _annotated(self, node: ast.AnnAssign) -> Iterable[Finding]:
+        self._annotation(node.annotation)
+        return ()
+
+    def _annotation(self, annotation: ast.expr | None) -> None:
+        if annotation is not None:
+            self._classes.annotation(annotation)
+
+    def _compare(self, node: ast.Compare) -> Iterable[Finding]:
+        """`module is None` hands no module on."""
+        if all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
+            for part in (node.left, *node.comparators):
+                meaning = self.scopes.meaning(part) if isinstance(part, ast.Name) else None
+                if meaning is not None and meaning.module and not meaning.part:
+                    self._judged.add(part)
+        return ()
+
+
+# -- imports
+def _refused_module(module: str, line: int) -> Finding:
+    return finding("decoder-import" if module.split(".")[0] in DECODERS else "import", line, module)
+
+
+def _import(node: ast.Import) -> Iterator[Finding]:
+    for alias in node.names:
+        if alias.name not in MODULES:
+            yield _refused_module(alias.name, node.lineno)
+        yield from _defined(alias.asname or "", node.lineno)
+
+
+def _import_from(node: ast.ImportFrom) -> Iterator[Finding]:
+    module = "." * node.level + (node.module or "")
+    if module not in MODULES:
+        yield _refused_module(module, node.lineno)
+        return
+    for alias in node.names:
+        if alias.name not in MODULES[module] and f"{module}.{alias.name}" not in MODULES:
+            yield finding("import", node.lineno, f"from {module} import {alias.name}")
+        yield from _defined(alias.asname or "", node.lineno)
+
+
+# -- words
+_CALLED_ON_THE_SPOT = {("inspect", "signature"), ("logging", "basicConfig"), ("functools", "wraps")}
+
+
+def _value(meaning: Meaning, line: int) -> Iterator[Finding]:
+    """A module or a builtin that is neither called on the spot nor looked into, but handed on."""
+    if not meaning.module:
+        if meaning.part in COMMON_BUILTINS | DIRECT_BUILTINS:
+            yield finding("builtin", line, f"{meaning.part} as a value")
+        elif meaning == _TYPE:
+            yield finding("dynamic-attribute", line, "type as a value")
+        else:
+            yield from _defined(meaning.part, line)
+    elif not meaning.part:
+        yield finding("import", line, f"module {meaning.module} as a value")
+    elif (meaning.module, meaning.part) in DYNAMIC_PARTS or (meaning.module, meaning.part) in _CALLED_ON_THE_SPOT:
+        yield finding("builtin", line, f"{meaning.module}.{meaning.part} as a value")
+    elif (meaning.module, meaning.part) in HELD_AS_VALUES:
+        yield finding("dynamic-attribute", line, f"{meaning.module}.{meaning.part} as a value")
+
+
+def _object_attribute(node: ast.Attribute, *, is_module: bool) -> Iterator[Finding]:
+    """An attribute by its name; an object's own attributes are looked at, those of another refused."""
+    if node.attr == "__dict__" and isinstance(node.value, ast.Name) and node.value.id == "self":
+        yield finding("dynamic-attribute", node.lineno, "self.__dict__ as a value")
+    elif node.attr in SEEING_DUNDERS:
+        yield finding("dynamic-attribute", node.lineno, node.attr)
+    else:
+        yield from _attribute_name(node.attr, node.lineno, is_module=is_module)
+
+
+def _attribute_name(name: str, line: int, *, is_module: bool) -> Iterator[Finding]:
+    bare = name.lstrip("_")
+    if is_refused_attribute(name) or bare in REEXPORTS or name in ("eval", "exec"):
+        yield finding("attribute", line, name)
+    elif bare in DOUBTFUL_ATTRIBUTES:
+        yield finding("attribute" if is_module else "attribute-name", line, name)
+
+
+def _defined(name: str, line: int) -> Iterator[Finding]:
+    """A name that a file gives to something of its own."""
+    if name in BUILTINS:
+        yield finding("builtin", line, name)
+    elif name in SEEING_DUNDERS:
+        yield finding("dynamic-attribute", line, name)
+    elif name.startswith("__") and name.endswith("__") and len(name) > 4 and name not in DEFINED_DUNDERS:
+        yield finding("attribute", line, name)
+
+
+def _bound_name(node: ast.ExceptHandler | ast.MatchAs | ast.MatchStar | ast.MatchMapping) -> Iterator[Finding]:
+    """A name that an except clause or a pattern binds."""
+    name = node.rest if isinstance(node, ast.MatchMapping) else node.name
+    if name is not None and name.startswith("__"):
+        yield from _defined(name, getattr(node, "lineno", 0))
+
+
+def _decodes_otherwise(node: ast.AST) -> bool:
+    """Whether a node brings in another `decode` than that of bytes."""
+    is_defined = isinstance(node, ast.FunctionDef) and node.name == "decode"
+    return is_defined or "JSONDecoder" in (getattr(node, "attr", ""), getattr(node, "name", ""))
+
+
+def _passed_on(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.AST]:
+    """Inside an own `__setattr__(self, name, value)`: what passes `self` and `name` on to the one above it."""
+    arguments = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)][:2]
+    for part in ast.walk(node):
+        match part:
+            case ast.Call(func=ast.Attribute(value=base, attr=node.name) as called, args=given):
+                names = [argument.id if isinstance(argument, ast.Name) else "" for argument in given]
+                maker = base.func if isinstance(base, ast.Call) and not base.args else None
+                is_super = isinstance(maker, ast.Name) and maker.id == "super"
+                is_object = isinstance(base, ast.Name) and base.id == "object"
+                if (is_super and names[:1] == arguments[1:]) or (is_object and names[:2] == arguments):
+                    yield called
+
+
+def _by_name(node: ast.Call, called: str, position: int) -> Iterator[Finding]:
+    """A look-up by name: the name must be a constant, and then it is an attribute like any other."""
+    names = node.args[position:] if position == 0 and called == "attrgetter" else node.args[position : position + 1]
+    texts = [fold(name) for name in names]
+    if not texts or any(isinstance(argument, ast.Starred) for argument in node.args) or None in texts:
+        yield finding("dynamic-attribute", node.lineno, called)
+    for text in texts:
+        for part in (text or "").split("."):
+            if any(True for _ in _attribute_name(part, node.lineno, is_module=True)):
+                yield finding("attribute", node.lineno, f"{called} of {text!r}")
+            elif part in ("__class__", "__init__"):
+                yield finding("dynamic-attribute", node.lineno, f"{called} of {text!r}")
+
+
+def is_known_builtin(name: str) -> bool:
+    """Whether the rules say something about a builtin: every one of the running Python has to be known."""
+    return name in BUILTINS | COMMON_BUILTINS | DIRECT_BUILTINS | BUILTIN_VALUES
+
+
+# -- identifiers
+def _identifier(node: ast.AST) -> Iterator[Finding]:
+    for field in ("id", "attr", "arg", "name", "asname", "rest"):
+        value = getattr(node, field, None)
+        if isinstance(value, str) and not value.isascii():
+            yield finding("identifier", getattr(node, "lineno", 0), ascii(value))
+    names = node.names if isinstance(node, ast.Global | ast.Nonlocal) else []
+    names = [*names, *(node.kwd_attrs if isinstance(node, ast.MatchClass) else [])]
+    for name in names:
+        if not name.isascii():
+            yield finding("identifier", getattr(node, "lineno", 0), ascii(name))

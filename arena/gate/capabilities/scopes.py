@@ -1,0 +1,356 @@
+"""What a name stands for: a module, a part of one, a builtin, or something of the file's own.
+
+Names are resolved along Python's scopes, so that a parameter called `html` is no use of the module `html`. In doubt a
+name stands for the module or builtin: a module-level or class-level binding can be deleted and then uncovers a builtin.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from arena.gate.capabilities.modules import MODULES
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_DECLARING = (
+    ast.Name,
+    ast.NamedExpr,
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.ExceptHandler,
+    ast.MatchAs,
+    ast.MatchStar,
+    ast.MatchMapping,
+    ast.Import,
+    ast.ImportFrom,
+)
+_VALUES_MAX = 16
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+class Meaning(msgspec.Struct, frozen=True):
+    """`part` is empty for the module itself; `module` is empty for a builtin."""
+
+    module: str = ""
+    part: str = ""
+
+    def attribute(self, name: str) -> Meaning | None:
+        """What `.name` of a module stands for; None for an attribute of anything else."""
+        if not self.module or self.part:
+            return None
+        inner = f"{self.module}.{name}"
+        return Meaning(inner) if inner in MODULES else Meaning(self.module, name)
+
+
+class _Scope:
+    def __init__(self, kind: str, parent: _Scope | None) -> None:
+        self.kind = kind
+        self.parent = parent
+        self.bound: set[str] = set()
+        self.bindings: Counter[str] = Counter()
+        self.caught: Counter[str] = Counter()  # bindings by an except clause
+        self.values: dict[str, list[ast.expr]] = {}  # what the last assignment or loop over a display gives
+        self.classes: dict[str, list[ast.ClassDef]] = {}
+        self.imported: dict[str, Meaning] = {}
+        self.outer: dict[str, bool] = {}  # names declared `global` (True) or `nonlocal` (False)
+
+    def module(self) -> _Scope:
+        scope = self
+        while scope.parent is not None:
+            scope = scope.parent
+        return scope
+
+
+class Scopes:
+    """Resolves the names of one tree."""
+
+    def __init__(self, nodes: Sequence[ast.AST]) -> None:
+        """`nodes` are those of a whole file in pre-order."""
+        self.strays: list[ast.AST] = []  # imports that make a module reachable under a name which says something else
+        self._scope_of: dict[ast.AST, _Scope] = {}
+        self._module = _Scope("module", None)
+        self._escaped: set[tuple[str, _Scope]] | None = None
+        self._shared: set[tuple[str, _Scope]] | None = None
+        self._nonlocals = {name for node in nodes if isinstance(node, ast.Nonlocal) for name in node.names}
+        self._nodes = nodes
+        if nodes:
+            self._walk([nodes[0]], self._module)
+
+    def meaning(self, node: ast.AST) -> Meaning | None:
+        """What a name or a chain of attributes stands for; None for the file's own things."""
+        if isinstance(node, ast.Attribute):
+            base = self.meaning(node.value)
+            return base.attribute(node.attr) if base else None
+        return self._resolve(node.id, self._scope_of[node]) if isinstance(node, ast.Name) else None
+
+    def is_certain(self, node: ast.AST) -> bool:
+        """Whether a name or a chain of attributes stands for its module, part or builtin, rebound nowhere."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        if not isinstance(node, ast.Name) or self.meaning(node) is None:
+            return False
+        scope = self._scope_of[node]
+        return node.id not in self._module.bound and (scope.kind != "class" or node.id not in scope.bound)
+
+    def is_read_in_class(self, node: ast.Name) -> bool:
+        """Whether the class body in which a name stands reads it too."""
+        return (node.id, self._scope_of[node]) in self._escapes()
+
+    def only_class(self, node: ast.AST) -> ast.ClassDef | None:
+        """The class statement at module level that a name stands for, when nothing else binds the name."""
+        if not isinstance(node, ast.Name) or self._holder(node.id, self._scope_of[node]) is not self._module:
+            return None
+        if node.id in self._module.imported:
+            return None
+        definitions = self._module.classes.get(node.id, [])
+        return definitions[0] if len(definitions) == 1 and self._module.bindings[node.id] == 1 else None
+
+    def is_only_looked_into(self, node: ast.AST) -> bool:
+        """Whether all uses of a variable read an attribute of it, so that its value is never handed on.
+
+        Said only of variables of functions and comprehensions: those of a class or module can be reached from outside.
+        """
+        if not isinstance(node, ast.Name) or self._scope_of[node].kind == "class":
+            return False
+        holder = self._holder(node.id, self._scope_of[node])
+        return holder is not self._module and (node.id, holder) not in self._escapes()
+
+    def _escapes(self) -> set[tuple[str, _Scope]]:
+        """(name, scope) of all variables with another use than reading an attribute; all that a class body reads."""
+        if self._escaped is not None:
+            return self._escaped
+        read = {
+            node.value
+            for node in self._nodes
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node.attr != "__class__"
+        }
+        self._escaped = set()
+        for node, scope in self._scope_of.items():
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                if scope.kind == "class":
+                    self._escaped.add((node.id, scope))
+                if node not in read:
+                    self._escaped.add((node.id, self._holder(node.id, scope)))
+        return self._escaped
+
+    def is_exception(self, node: ast.AST) -> bool:
+        """Whether a name stands for what except clauses caught and for nothing else: an object, and never a class."""
+        holder = self._sole_holder(node)
+        return holder is not None and isinstance(node, ast.Name) and holder.caught[node.id] == holder.bindings[node.id]
+
+    def only_values(self, node: ast.AST) -> list[ast.expr]:
+        """What a variable that is bound in one place alone can stand for: the value assigned, or the elements of the
+        display that a loop goes over. Nothing for any other variable."""
+        holder = self._sole_holder(node)
+        if holder is None or not isinstance(node, ast.Name) or hasattr(builtins, node.id):
+            return []
+        values = holder.values.get(node.id, []) if holder.bindings[node.id] == 1 else []
+        return values if len(values) <= _VALUES_MAX else []
+
+    def only_table(self, node: ast.AST) -> ast.Dict | None:
+        """The dict display that a variable is bound to once, when the variable is only read from by key or in a loop,
+        so that no other key can get in."""
+        holder = self._sole_holder(node)
+        match self.only_values(node):
+            case [ast.Dict() as table] if isinstance(node, ast.Name) and (node.id, holder) not in self._shares():
+                return table
+        return None
+
+    def _sole_holder(self, node: ast.AST) -> _Scope | None:
+        """The scope of a function or module whose variable a name is, when it is certain which one that is."""
+        if not isinstance(node, ast.Name) or node.id in self._nonlocals or self._scope_of[node].kind == "class":
+            return None
+        holder = self._holder(node.id, self._scope_of[node])
+        return holder if holder.bindings[node.id] and node.id not in holder.imported else None
+
+    def _shares(self) -> set[tuple[str, _Scope]]:
+        """(name, scope) of all variables that are used otherwise than to look a key up in them."""
+        if self._shared is None:
+            read = {part for node in self._nodes for part in _looked_up(node)}
+            self._shared = {
+                (node.id, self._holder(node.id, scope))
+                for node, scope in self._scope_of.items()
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in read
+            }
+        return self._shared
+
+    def _holder(self, name: str, start: _Scope) -> _Scope:
+        """The scope whose variable a name is; the module's for what nothing in a function binds."""
+        scope = start
+        while scope.parent is not None:
+            if scope.outer.get(name):
+                return self._module
+            if name in scope.bound and name not in scope.outer and scope.kind in ("function", "comprehension"):
+                return scope
+            scope = scope.parent
+        return scope
+
+    def is_class_level(self, node: ast.AST) -> bool:
+        """Whether a name stands directly in a class body."""
+        return node in self._scope_of and self._scope_of[node].kind == "class"
+
+    def _resolve(self, name: str, start: _Scope) -> Meaning | None:
+        scope: _Scope | None = start
+        while scope is not None:
+            if scope.outer.get(name):
+                scope = scope.module()
+            if (scope is start or scope.kind != "class") and name not in scope.outer:
+                if name in scope.imported:
+                    return scope.imported[name]
+                if name in scope.bound and scope.kind in ("function", "comprehension"):
+                    return None
+                if name in scope.bound and scope.kind == "class":  # looked up past the functions around it
+                    scope = scope.module()
+                    continue
+            scope = scope.parent
+        return Meaning("", name)
+
+    # -- building
+    def _walk(self, nodes: Sequence[ast.AST], scope: _Scope) -> None:
+        for node in nodes:
+            if isinstance(node, _DECLARING):
+                self._declare(node, scope)
+            target, values = _given(node)
+            if target:
+                _owner(target, scope).values[target] = values
+            if isinstance(node, _FUNCTIONS):
+                self._function(node, scope)
+            elif isinstance(node, _COMPREHENSIONS):
+                self._walk([node.generators[0].iter], scope)
+                inner = _Scope("comprehension", scope)
+                self._walk([child for child in _children(node) if child is not node.generators[0].iter], inner)
+            elif isinstance(node, ast.ClassDef):
+                self._walk(node.decorator_list, scope)
+                around = self._type_parameters(node, scope)
+                self._walk([*node.bases, *node.keywords], around)
+                inner = _Scope("class", around)
+                _declare_outer(node.body, inner)
+                self._walk(node.body, inner)
+            else:
+                self._walk(list(ast.iter_child_nodes(node)), scope)
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, scope: _Scope) -> None:
+        around = self._type_parameters(node, scope)
+        inner = _Scope("function", around)
+        arguments = node.args
+        defaults = [default for default in [*arguments.defaults, *arguments.kw_defaults] if default is not None]
+        named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        named += [extra for extra in (arguments.vararg, arguments.kwarg) if extra is not None]
+        inner.bound.update(argument.arg for argument in named)
+        inner.bindings.update(argument.arg for argument in named)
+        self._walk(defaults, scope)
+        self._walk([argument.annotation for argument in named if argument.annotation], around)
+        if isinstance(node, ast.Lambda):
+            self._walk([node.body], inner)
+            return
+        self._walk(node.decorator_list, scope)
+        self._walk([node.returns] if node.returns else [], around)
+        _declare_outer(node.body, inner)
+        self._walk(node.body, inner)
+
+    def _type_parameters(self, node: ast.AST, scope: _Scope) -> _Scope:
+        """The scope of a definition's `[T: bound]`, which Python has from 3.12 on; without them the one around it."""
+        parameters = getattr(node, "type_params", [])
+        if not parameters:
+            return scope
+        around = _Scope("function", scope)
+        around.bound.update(parameter.name for parameter in parameters)
+        self._walk(parameters, around)
+        return around
+
+    def _declare(self, node: ast.AST, scope: _Scope) -> None:
+        match node:
+            case ast.Name():
+                self._scope_of.setdefault(node, scope)
+                if isinstance(node.ctx, ast.Store | ast.Del):
+                    _bind(node.id, self._scope_of[node])
+            case ast.NamedExpr(target=target):  # binds outside the comprehension
+                while scope.kind == "comprehension" and scope.parent is not None:
+                    scope = scope.parent
+                self._scope_of[target] = scope
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                _bind(name, scope)
+                if isinstance(node, ast.ClassDef) and scope is self._module:
+                    scope.classes.setdefault(name, []).append(node)
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                _bind(name, scope)
+                _owner(name, scope).caught[name] += isinstance(node, ast.ExceptHandler)
+            case ast.MatchMapping(rest=str(name)):
+                _bind(name, scope)
+            case ast.Import(names=names):
+                for alias in names:
+                    root = alias.name.split(".")[0]
+                    self._import(node, alias.asname or root, Meaning(alias.name if alias.asname else root), scope)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                for alias in names:
+                    source = Meaning("." * level + (module or ""))
+                    self._import(node, alias.asname or alias.name, source.attribute(alias.name) or source, scope)
+
+    def _import(self, node: ast.AST, name: str, meaning: Meaning, scope: _Scope) -> None:
+        """Bind a name. One that already means another module, or an attribute of a class, is a stray."""
+        imported = _owner(name, scope).imported
+        if scope.kind == "class" or imported.setdefault(name, meaning) != meaning:
+            self.strays.append(node)
+
+
+def _given(node: ast.AST) -> tuple[str, list[ast.expr]]:
+    """The one variable that a statement binds and the expressions it takes its value from, as far as both are plain."""
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            return name, [value]
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            return name, [value]
+        case ast.For(target=ast.Name(id=name), iter=ast.Tuple(elts=items) | ast.List(elts=items)):
+            return name, items
+    return "", []
+
+
+def _looked_up(node: ast.AST) -> list[ast.expr]:
+    """What a node looks into without handing it on or changing it, if it is a dict."""
+    match node:
+        case ast.Subscript(value=table, ctx=ast.Load()) | ast.For(iter=table) | ast.comprehension(iter=table):
+            return [table]
+        case ast.Attribute(value=table, attr="get" | "items" | "keys" | "values", ctx=ast.Load()):
+            return [table]
+        case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[table]):
+            return [table]
+    return []
+
+
+def _children(node: ast.AST) -> Iterator[ast.AST]:
+    """The parts of a comprehension, its generators taken apart."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.comprehension):
+            yield from ast.iter_child_nodes(child)
+        else:
+            yield child
+
+
+def _declare_outer(statements: Sequence[ast.stmt], scope: _Scope) -> None:
+    """`global` and `nonlocal` hold for a whole function, wherever in it they stand."""
+    stack: list[ast.AST] = list(statements)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.Global | ast.Nonlocal):
+            scope.outer.update(dict.fromkeys(node.names, isinstance(node, ast.Global)))
+        elif not isinstance(node, (*_FUNCTIONS, ast.ClassDef, ast.expr)):
+            stack += ast.iter_child_nodes(node)
+
+
+def _bind(name: str, scope: _Scope) -> None:
+    owner = _owner(name, scope)
+    owner.bound.add(name)
+    owner.bindings[name] += 1
+
+
+def _owner(name: str, scope: _Scope) -> _Scope:
+    if scope.outer.get(name):
+        return scope.module()
+    while scope.parent is not None and scope.outer.get(name) is False:
+        scope = scope.parent
+    return scope

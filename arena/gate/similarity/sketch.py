@@ -1,0 +1,168 @@
+"""Sketches: what a program does as a set of hashed phrases, whatever its names, texts, order and dead code are.
+
+A phrase is a run of syntax inside one statement, led by the end of the statement around it; so a statement put between
+others, a new parameter or another order of definitions changes only the phrases it touches. Own names, values and
+operators are erased; names of builtins and of attributes that the file doesn't define itself stay. `code_sha256` also
+keeps the values: two files with the same one are the same program but for names, order, spacing, case and dead code.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import hashlib
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from arena.gate.normal_form.program import normal_form
+from arena.gate.similarity.liveness import LiveCode, child_blocks, headers
+
+Phrases = npt.NDArray[np.uint64]
+
+PHRASE_TOKENS = 8
+CONTEXT_TOKENS = 4
+_BASE = 0xD6E8FEB86659FD93
+_ERASED = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop, ast.arguments)
+_BUILTINS = frozenset(dir(builtins))
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+class Sketch(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """`phrases` are sorted and distinct."""
+
+    code_sha256: str
+    phrases: Phrases
+
+
+def make_sketch(source: str) -> Sketch:
+    """The sketch of a source. Raises ValueError when it does not parse."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a doubtful escape sequence is the miner's business
+            return _sketch(normal_form(ast.parse(source)))
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(f"not a parsable source: {error}") from error
+
+
+def _sketch(nodes: Sequence[ast.AST]) -> Sketch:
+    reader = _Reader(nodes)
+    parts: list[str] = []
+    kinds: list[int] = []
+    statements: list[int] = []  # the statement of each token
+    number = 0
+    for statement in reader.live.module():
+        values: list[str] = []
+        for tokens, texts in reader.statements(statement, (), {}):
+            number += 1
+            kinds += map(_token_hash, tokens)
+            statements += [number] * len(tokens)
+            values += texts
+        parts.append(hashlib.sha256("\0".join(values).encode("utf-8", "surrogatepass")).hexdigest())
+    code = hashlib.sha256("".join(sorted(parts)).encode()).hexdigest()
+    return Sketch(code_sha256=code, phrases=_phrases(kinds, statements))
+
+
+class _Reader:
+    """Turns the live statements of one tree into tokens."""
+
+    def __init__(self, nodes: Sequence[ast.AST]) -> None:
+        self.live = LiveCode(nodes)
+        self._attributes: set[str] = set()  # attributes and methods of its own: its own to rename
+        self._names: set[str] = set()
+        for node in nodes:
+            match node:
+                case ast.Name(ctx=ast.Store()):
+                    self._names.add(node.id)
+                case ast.Attribute(ctx=ast.Store()):
+                    self._attributes.add(node.attr)
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                    self._names.add(node.name)
+                    if isinstance(node, ast.ClassDef):
+                        self._attributes.update(inner.name for inner in node.body if isinstance(inner, _DEFINITIONS))
+                case ast.arg():
+                    self._names.add(node.arg)
+                case ast.alias():
+                    self._names.add((node.asname or node.name).split(".")[0])
+
+    def statements(
+        self, statement: ast.stmt, around: tuple[str, ...], order: dict[str, str]
+    ) -> Iterator[tuple[tuple[str, ...], Iterable[str]]]:
+        """(tokens with their context, tokens with values) of a statement and of all live ones within it.
+
+        `order` numbers own names by their first use in a whole definition: which variable is meant is part of the code.
+        """
+        own = [type(statement).__name__.replace("AugAssign", "Assign").replace("AnnAssign", "Assign")]
+        values: list[str] = list(own)
+        for part in headers(statement):
+            for token, value in self._tokens(part, order):
+                own.append(token)
+                values.append(value)
+        yield (*around, *own), values
+        is_definition = isinstance(statement, _DEFINITIONS)
+        context = () if is_definition else (*around, *own)[-CONTEXT_TOKENS:]
+        for block in child_blocks(statement):
+            for inner in self.live.block(block):
+                yield from self.statements(inner, context, order)
+
+    def _tokens(self, node: ast.AST, order: dict[str, str]) -> Iterator[tuple[str, str]]:
+        if isinstance(node, _ERASED):
+            return
+        kind = type(node).__name__
+        match node:
+            case ast.Name(id=name):
+                is_own = name in self._names or name not in _BUILTINS
+                kind = "Name" if is_own else f"builtin {name}"
+                yield kind, order.setdefault(name, f"name {len(order)}") if is_own else kind
+                return
+            case ast.Attribute(attr=attr):
+                kind = "Attribute" if attr in self._attributes else f"Attribute {attr}"
+                yield kind, kind
+            case ast.Constant(value=value):
+                yield f"{kind} {type(value).__name__}", f"{kind} {_plain(value)}"
+            case ast.keyword(arg=str(name)):
+                is_own = name in self._names
+                yield kind, order.setdefault(name, f"name {len(order)}") if is_own else f"{kind} {name}"
+            case ast.Lambda():
+                yield kind, kind
+                yield from self._tokens(node.body, order)
+                return
+            case _:
+                yield kind, kind + "".join(type(op).__name__ for op in _operators(node))
+        for child in ast.iter_child_nodes(node):
+            yield from self._tokens(child, order)
+
+
+def _operators(node: ast.AST) -> list[ast.AST]:
+    match node:
+        case ast.Compare(ops=ops):
+            return list(ops)
+        case ast.BinOp(op=op) | ast.BoolOp(op=op) | ast.UnaryOp(op=op):
+            return [op]
+    return []
+
+
+def _plain(value: object) -> str:
+    """A constant without what can be changed for nothing: spacing and case of texts."""
+    return " ".join(value.lower().split()) if isinstance(value, str) else repr(value)
+
+
+def _phrases(kinds: Sequence[int], statements: Sequence[int]) -> Phrases:
+    """The hashes of all runs of tokens that lie within one statement, sorted and distinct."""
+    count = len(kinds) - PHRASE_TOKENS + 1
+    if count < 1:
+        return np.zeros(0, dtype=np.uint64)
+    tokens, numbers = np.array(kinds, dtype=np.uint64), np.array(statements, dtype=np.int64)
+    hashes = np.zeros(count, dtype=np.uint64)
+    for offset in range(PHRASE_TOKENS):
+        hashes = hashes * np.uint64(_BASE) + tokens[offset : offset + count]
+    return np.unique(hashes[numbers[:count] == numbers[PHRASE_TOKENS - 1 :]])
+
+
+@functools.lru_cache(maxsize=65_536)
+def _token_hash(token: str) -> int:
+    return int.from_bytes(hashlib.blake2b(token.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")

@@ -1,0 +1,167 @@
+"""Every literal of a file as bytes with its line, and the findings that need nothing but the literal itself."""
+
+from __future__ import annotations
+
+import ast
+import bisect
+import math
+import operator
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from arena.gate.capabilities.folding import Folding
+from arena.gate.report import Finding, finding
+from arena.gate.tables.sequences import count_numbers
+from arena.policy import GateRules
+
+_WINDOW_STEP = 20
+_NAME_CHARS_MIN = 6
+_SIX_DIGITS = re.compile(r"\d{6}|(\d_?){6}")
+_ADDRESS = re.compile(rb"\W{0,3}https?://")
+_ADDRESS_CHARS_MAX = 400
+_KINDS = bytes(
+    32 if code > 127 or not chr(code).isalnum() else 48 if code < 58 else 65 if code < 91 else 97 for code in range(256)
+)
+_STR_BITS_MAX = 12_000  # an integer of more bits is reported, not printed: Python refuses above 4,300 digits
+_DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
+
+
+class Literal(msgspec.Struct, frozen=True, kw_only=True):
+    """The text one literal expression builds, as UTF-8 bytes."""
+
+    text: bytes
+    line: int
+    is_docstring: bool = False
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
+    """Literals joined by line feeds, so that one pass searches them all."""
+
+    name: str  # the view: "plain", "base64", ...
+    data: bytes
+    starts: tuple[int, ...]  # byte offset of each literal
+    lines: tuple[int, ...]
+
+    def line_at(self, offset: int) -> int:
+        """The source line of the literal at a byte offset."""
+        return self.lines[max(0, bisect.bisect_right(self.starts, offset) - 1)] if self.lines else 0
+
+
+def make_pool(name: str, pieces: Iterable[tuple[bytes, int]]) -> Pool:
+    """A pool of (text, line) pieces; a text that occurs again is left out."""
+    first_line: dict[bytes, int] = {}
+    for text, line in pieces:
+        first_line.setdefault(text, line)
+    starts, offset = [], 0
+    for text in first_line:
+        starts.append(offset)
+        offset += len(text) + 1
+    return Pool(name=name, data=b"\n".join(first_line), starts=tuple(starts), lines=tuple(first_line.values()))
+
+
+def collect_literals(nodes: Sequence[ast.AST]) -> list[Literal]:
+    """Strings, bytes and integers of at least six digits, folded where cheap. `nodes` must be in pre-order."""
+    literals: list[Literal] = []
+    inside: set[ast.AST] = set()  # parts of a folded expression: not folded again
+    docstrings = set(_docstrings(nodes))
+    folding = Folding()
+    for node in reversed(nodes):  # children first
+        if isinstance(node, ast.expr):
+            folding.text(node)
+    for node in nodes:
+        match node:
+            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+                literals += _number(number, node.lineno)
+            case ast.Constant(value=str() | bytes()):
+                text = folding.text(node)
+                if text:
+                    literals.append(_literal(text, node.lineno, node in docstrings))
+            case ast.BinOp() | ast.JoinedStr() | ast.Call() | ast.Subscript():
+                text = None if node in inside else folding.text(node)
+                total = folding.number(node) if text is None and isinstance(node, ast.BinOp) else None
+                if text:
+                    literals.append(_literal(text, node.lineno, False))
+                elif total is not None and node not in inside:
+                    literals += _number(total, node.lineno)
+                if text is not None or total is not None or node in inside:
+                    inside.update(ast.iter_child_nodes(node))
+    return literals
+
+
+def collect_names(nodes: Iterable[ast.AST]) -> Iterator[tuple[bytes, int]]:
+    """(text, line) of the names with digits enough for an id, wherever a name can stand."""
+    line = 0
+    for node in nodes:
+        line = getattr(node, "lineno", line)
+        for field in ("id", "attr", "arg", "name", "asname", "rest"):
+            name = getattr(node, field, None)
+            if isinstance(name, str) and len(name) >= _NAME_CHARS_MIN and _SIX_DIGITS.search(name):
+                yield name.encode("utf-8", "surrogatepass"), line
+
+
+def literal_findings(nodes: Iterable[ast.AST], literals: Iterable[Literal], rules: GateRules) -> list[Finding]:
+    """Integer arrays, big integers and random-looking tokens."""
+    found: list[Finding] = []
+    for node in nodes:
+        match node:
+            case ast.List() | ast.Tuple() | ast.Set() | ast.Dict():
+                count = count_numbers(node)
+                if count >= rules.array_integers:
+                    found.append(finding("integer-array", node.lineno, f"{count} numbers"))
+            case ast.Constant(value=int() as number) if number.bit_length() > rules.integer_bits:
+                found.append(finding("big-integer", node.lineno, f"{number.bit_length()} bits"))
+    token = re.compile(rb"\S{%d,}" % rules.token_chars)
+    for literal in literals:
+        if not literal.is_docstring and len(literal.text) >= rules.token_chars:
+            found += _random_tokens(literal, token, rules)
+    return found
+
+
+def _random_tokens(literal: Literal, token: re.Pattern[bytes], rules: GateRules) -> Iterator[Finding]:
+    for match in token.finditer(literal.text):
+        bits = entropy_bits(match[0])
+        if (_ADDRESS.match(match[0]) and len(match[0]) <= _ADDRESS_CHARS_MAX) or bits * 10_000 <= rules.token_bits_e4:
+            continue
+        windows = (match[0][start : start + rules.token_chars] for start in range(0, len(match[0]), _WINDOW_STEP))
+        if any(_looks_random(window, rules) for window in windows if len(window) == rules.token_chars):
+            yield finding("entropy", literal.line, f"{len(match[0])} characters, {bits:.2f} bits each")
+            return
+
+
+def _looks_random(window: bytes, rules: GateRules) -> bool:
+    """Packed data changes between small and capital letters, digits and signs at half of its places and hardly repeats
+    three characters; regular expressions, paths and JSON do one or the other."""
+    kinds = window.translate(_KINDS)
+    changes = sum(map(operator.ne, kinds, kinds[1:]))
+    if changes * 2 < len(window) - 1:
+        return False
+    triples = {window[start : start + 3] for start in range(len(window) - 2)}
+    return len(triples) * 20 >= (len(window) - 2) * 19 and entropy_bits(window) * 10_000 > rules.token_bits_e4
+
+
+def entropy_bits(data: bytes) -> float:
+    """Shannon entropy in bits per byte; 0 for nothing."""
+    total = len(data)
+    return -sum(n / total * math.log2(n / total) for n in Counter(data).values()) if total else 0.0
+
+
+def _literal(text: str, line: int, is_docstring: bool) -> Literal:
+    return Literal(text=text.encode("utf-8", "surrogatepass"), line=line, is_docstring=is_docstring)
+
+
+def _number(number: int | float, line: int) -> Iterator[Literal]:
+    if isinstance(number, float):
+        if not number.is_integer() or abs(number) >= 2**63:
+            return
+        number = int(number)
+    if abs(number) >= 100_000 and number.bit_length() <= _STR_BITS_MAX:
+        yield Literal(text=str(abs(number)).encode(), line=line)
+
+
+def _docstrings(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    for node in nodes:
+        if isinstance(node, _DOCUMENTED) and node.body and isinstance(node.body[0], ast.Expr):
+            yield node.body[0].value

@@ -1,0 +1,90 @@
+"""What the validators of a race agree on, as its events tell it: who they are, which logs count, what has the quorum.
+
+Promise: pure, and read from the chain at blocks that follow from the race alone, so honest validators end alike or each
+says that it has no quorum. What is due follows from it in `arena.race.state.decider`. Protocol:
+`arena/race/AGREEMENT.md`.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from arena.race.consensus.log_round import CountedRoll, RollName, count_roll, race_validators, stakes_of
+from arena.race.consensus.quorum import quorum_value
+from arena.race.settlement.settle import cancelled_settlement
+from arena.race.state.machine import RaceState
+from arena.race.state.timeline import Roll, Timeline, anchor_of, receipt_of, timeline
+from arena.records.model import SettlementRecord
+
+NO_QUORUM = "no quorum"
+NOT_OURS = "no quorum here: other validators settled alike, and this one could not"
+TOO_LATE = "no quorum here: what the chain and the other validators held could not be read in time"
+
+
+def is_anchoring(plan: Timeline, now_ms: int) -> bool:
+    """True once validators may have anchored their results: what is done from then on counts for nobody for sure."""
+    return now_ms >= plan.settling_ms - plan.lead_ms
+
+
+def plan_of(state: RaceState, validator: str) -> Timeline | None:
+    """When the validators of a race agree on what, as long as `validator` is not known to be the only one; None where
+    it is, and before the race opens."""
+    is_sole = state.read("closing") is not None and not is_shared(state, validator)
+    return None if state.opened is None or is_sole else timeline(state.opened.closes_ms, state.opened.policy.race)
+
+
+def is_shared(state: RaceState, validator: str) -> bool:
+    """Whether a race past its close has other validators than `validator`; False while that was not read."""
+    return bool(frozenset(validators_of(state)) - {validator})
+
+
+def validators_of(state: RaceState) -> tuple[str, ...]:
+    """The race's validators as the closing block says; empty while that was not read."""
+    closing = state.read("closing")
+    return race_validators(closing.metagraph) if closing is not None and closing.metagraph is not None else ()
+
+
+def roll_name(state: RaceState, roll: Roll) -> RollName:
+    """The name that receipts of a roll carry. Only for a race whose closing block was read."""
+    policy_sha256 = state.opened.policy_sha256 if state.opened else ""
+    return RollName(roll=roll, race_id=state.race_id, policy_sha256=policy_sha256, validators=validators_of(state))
+
+
+def stakes(state: RaceState, roll: Roll) -> dict[str, int]:
+    """The stake (rao) behind each validator in a roll: at the closing block for the field, else the settling block."""
+    read = state.read("closing" if roll == "field" else "settling")
+    return stakes_of(read.metagraph, validators_of(state)) if read is not None and read.metagraph is not None else {}
+
+
+def counted_roll(state: RaceState, roll: Roll) -> CountedRoll | None:
+    """What came of a roll, or None before its receipts were read."""
+    anchors, receipts = state.read(anchor_of(roll)), state.read(receipt_of(roll))
+    if anchors is None or receipts is None:
+        return None
+    return count_roll(roll_name(state, roll), anchors.commitments, receipts.commitments, stakes(state, roll))
+
+
+def quorum_of(state: RaceState) -> str | None:
+    """The countersigned value that has the quorum, or None where none has (or the block was not read)."""
+    roll, read = counted_roll(state, "results"), state.read("countersign")
+    return None if roll is None or read is None else quorum_value(roll, read.commitments, stakes(state, "results"))
+
+
+def cancelled(state: RaceState, reason: str) -> SettlementRecord:
+    """How a race ends for a validator without a settlement in force: nothing changes, and the reason is said.
+
+    It stands in the race's events and in no log: a validator's log keeps the settlement it made itself.
+    """
+    assert state.opened is not None and state.closed is not None, "a race ends after its close"
+    blank = cancelled_settlement(
+        race_id=state.race_id,
+        policy_sha256=state.opened.policy_sha256,
+        closing_block=state.closed.closing_block,
+        settling_block=state.due.settling_block if state.due else 0,
+        batch_sha256=state.opened.batch.batch_sha256,
+        record_set_sha256=state.proposed.record_set_sha256 if state.proposed else "",
+        incumbent=state.field.incumbent if state.field else None,
+        reason=reason,
+    )
+    draw = state.draw
+    return replace(blank, seed=draw.seed, beacon_round=draw.beacon.round, drawn=draw.drawn) if draw else blank

@@ -1,0 +1,124 @@
+"""Who is let into a race: what enough validators say of each submission, in the logs that the field roll counted.
+
+Promise: pure, integers only, and a function of counted records, the chain at the closing block and the policy, so every
+honest validator rules alike, in whatever order sources and logs reached it. Fewer than half of those that speak can
+neither let a submission in, nor keep one out, nor make one up. The rule stands in `arena/race/AGREEMENT.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+from arena.chain.port import Commitment
+from arena.policy import Policy
+from arena.race.consensus.admission_votes import GateWord, cost_blocks, outcome_at
+from arena.records.model import Subject
+from arena.submissions.admission import Submitted, refused_by_cooldown
+from arena.submissions.model import agent_version_id
+from judge.panel import lower_median
+
+Words = Mapping[Subject, Mapping[str, GateWord]]  # by submission, then by validator
+
+RulingState = Literal["accepted", "rejected", "held", "cooldown"]
+TWO = 2  # where there are two validators or more, nothing follows from the word of one
+
+
+class Ruling(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a submission stands with the gates of all. `speakers`: validators whose logs hold any word on anything."""
+
+    subject: Subject
+    state: RulingState
+    accepts: int
+    rejects: int
+    speakers: int
+    needed: int
+    allowed_block: int = 0  # `cooldown`: the first block whose commitment would have counted
+
+
+def words_floor(policy: Policy, permits: int) -> int:
+    """The fewest validators that let an agent in, where `permits` of them are a race's: what the policy requires, and
+    under the rule `agreed` two, unless there is only one."""
+    required = policy.qualifying.validators_required
+    return max(required, min(TWO, permits)) if policy.admission.rule == "agreed" else required
+
+
+def asked_count(policy: Policy, permits: int) -> int:
+    """How many validators qualify an agent at once; the others stand in."""
+    asked = policy.qualifying.validators_asked
+    return max(asked, min(policy.admission.validators_asked, permits)) if policy.admission.rule == "agreed" else asked
+
+
+def more_than_half(speakers: int, floor: int) -> int:
+    """How many of `speakers` have to agree."""
+    return max(floor, speakers // 2 + 1)
+
+
+def is_possible(subject: Subject, slots: Mapping[str, Commitment], *, is_repeatable: bool = False) -> bool:
+    """Whether a subject is what it says: its id follows from hotkey and source, and its hotkey's slot holds its
+    commitment in that block, or a later one of something else; where it `is_repeatable`, also of itself."""
+    if subject.agent_version_id != agent_version_id(subject.miner_hotkey, subject.agent_sha256):
+        return False
+    slot = slots.get(subject.miner_hotkey)
+    if slot is None or subject.commitment_block <= 0:
+        return False
+    if slot.sha256 == subject.commitment_sha256 and not is_repeatable:
+        return slot.block == subject.commitment_block
+    is_same = slot.sha256 == subject.commitment_sha256
+    return slot.block >= subject.commitment_block if is_same else slot.block > subject.commitment_block
+
+
+def speakers_of(words: Words, permitted: Collection[str]) -> frozenset[str]:
+    """The race's validators whose logs hold any word of a gate."""
+    return frozenset(validator for said in words.values() for validator in said if validator in permitted)
+
+
+def rulings(
+    words: Words, permitted: Collection[str], slots: Mapping[str, Commitment], closing_block: int, policy: Policy
+) -> dict[Subject, Ruling]:
+    """What follows for every submission that enough validators know, committed by the closing block.
+
+    `permitted` are the race's validators, `slots` the commitments of the subnet's hotkeys at the closing block: no
+    submission is later than its slot. What fewer know is none: nobody can be refused for it, or enter by it.
+    """
+    speakers = len(speakers_of(words, permitted))
+    needed = more_than_half(speakers, words_floor(policy, len(permitted)))
+    known: dict[Subject, list[GateWord]] = {}
+    for subject, said in words.items():
+        counted = [word for validator, word in said.items() if validator in permitted]
+        if len(counted) >= needed and is_possible(subject, slots, is_repeatable=True):
+            known[subject] = counted
+    allowed = _cooldowns(known, policy)
+    policy_sha256, found = policy.policy_sha256, {}
+    for subject, counted in known.items():
+        here = [word for word in counted if word.said.policy_sha256 == policy_sha256]
+        outcomes = [outcome_at(word, closing_block, policy.admission) for word in here]
+        accepts, rejects = outcomes.count("accept"), outcomes.count("reject")
+        state: RulingState = "accepted" if accepts >= needed else "rejected" if rejects >= needed else "held"
+        found[subject] = Ruling(
+            subject=subject,
+            state="cooldown" if subject in allowed else state,
+            accepts=accepts,
+            rejects=rejects,
+            speakers=speakers,
+            needed=needed,
+            allowed_block=allowed.get(subject, 0),
+        )
+    return found
+
+
+def _cooldowns(known: Mapping[Subject, Iterable[GateWord]], policy: Policy) -> dict[Subject, int]:
+    """The submissions that came too early after an earlier one of their hotkey, each with the block it had to wait for.
+
+    What a submission costs is the lower median of what the validators' words make it cost.
+    """
+    by_hotkey: dict[str, list[Submitted[Subject]]] = {}
+    for subject, words in known.items():
+        cost = lower_median([cost_blocks(word, policy.cooldown) for word in words])
+        entry = Submitted(
+            what=subject, block=subject.commitment_block, sha256=subject.commitment_sha256, cost_blocks=cost
+        )
+        by_hotkey.setdefault(subject.miner_hotkey, []).append(entry)
+    return {subject: block for past in by_hotkey.values() for subject, block in refused_by_cooldown(past).items()}

@@ -1,0 +1,208 @@
+"""The race as a state machine: open -> closed -> running -> settling -> settled | cancelled.
+
+Promise: pure; the state is what its events say and nothing else, in whichever order one validator alone or several
+wrote them; a race runs under the policy it was opened under. What is due in a state says `arena.race.state.decider`. A
+driver that dies at any instant replays the stream and goes on. Weights are no part of a race: they follow the latest
+settlement (`arena.race.settlement.weights`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from arena.policy import Policy
+from arena.race.consensus.peer_reputation import ProgressClaims
+from arena.race.model import (
+    Batch,
+    Top,
+)
+from arena.race.state.events import (
+    BatchReleased,
+    ChainRead,
+    Committed,
+    Event,
+    FieldFixed,
+    ItemsEnqueued,
+    ProblemsDrawn,
+    RaceClosed,
+    RaceOpened,
+    RaceSettled,
+    SettlementDue,
+    SettlementProposed,
+    decode_event,
+)
+from arena.race.state.schedule import closing_ms
+from arena.race.state.timeline import Moment
+from arena.records.model import SettlementRecord
+from foundation.errors import ArenaError
+
+Stage = Literal["new", "open", "closed", "running", "settling", "settled", "cancelled"]
+
+
+class IllegalEventError(ValueError):
+    """An event that can't happen to a race in this state: the stream was damaged or has two writers."""
+
+
+class RaceState(msgspec.Struct, frozen=True, kw_only=True):
+    """A race as its events tell it. `events` is their number, and the index of the next one."""
+
+    race_id: str
+    stage: Stage = "new"
+    events: int = 0
+    opened: RaceOpened | None = None
+    closed: RaceClosed | None = None
+    field: FieldFixed | None = None
+    draw: ProblemsDrawn | None = None
+    items: int | None = None  # work items enqueued; None before they all are
+    due: SettlementDue | None = None
+    settlement: SettlementRecord | None = None
+    is_released: bool = False
+    reads: tuple[ChainRead, ...] = ()  # a race that several validators share: what the chain held, moment by moment
+    committed: tuple[Committed, ...] = ()  # what this validator said on chain, moment by moment
+    proposed: SettlementRecord | None = None  # this validator's own settlement, before it is known who settled alike
+    words: ProgressClaims = ProgressClaims()  # whose log held what it said was done
+    is_adopted: bool = False
+    adopted_history: tuple[SettlementRecord, ...] = ()
+
+    def read(self, moment: Moment) -> ChainRead | None:
+        """What the chain held at a moment, or None while it was not read."""
+        return next((read for read in self.reads if read.moment == moment), None)
+
+    def stated(self, moment: Moment) -> Committed | None:
+        """What this validator said on chain at a moment, or None."""
+        return next((each for each in self.committed if each.moment == moment), None)
+
+    @property
+    def is_finished(self) -> bool:
+        """Nothing is left to do: settled or cancelled, and released if it was ever drawn from."""
+        return self.stage in ("settled", "cancelled") and (self.is_released or self.draw is None)
+
+
+def race_name(number: int) -> str:
+    """The id of race `number`, counted from 1."""
+    return f"race-{number:06d}"
+
+
+def stream_of(race_id: str) -> str:
+    """The store's event stream of a race."""
+    return f"race/{race_id}"
+
+
+def open_race(race_id: str, policy: Policy, batch: Batch, now_ms: int, *, closes_ms: int | None = None) -> RaceOpened:
+    """The first event of a race, and the one that puts another policy in force before it closes.
+
+    `closes_ms`: the close of a race that several validators share; None: the policy's next one.
+
+    Raises ArenaError P4015 when the batch can't serve the policy's draw.
+    """
+    if len(batch.problems) < policy.race.problems:
+        raise ArenaError(
+            "P4015", f"the batch of {race_id} holds {len(batch.problems)} problems, a draw takes {policy.race.problems}"
+        )
+    return RaceOpened(
+        race_id=race_id,
+        policy=policy,
+        policy_sha256=policy.policy_sha256,
+        batch=batch,
+        opened_ms=now_ms,
+        closes_ms=closing_ms(now_ms, policy.race) if closes_ms is None else closes_ms,
+    )
+
+
+def is_policy_replaceable(state: RaceState) -> bool:
+    """True while nothing was closed, drawn or raced under the race's policy, so that another one may take its place."""
+    return state.stage == "open"
+
+
+def runs_under_another(state: RaceState, policy: Policy) -> bool:
+    """True for an opened race that still needs its policy, when that is not `policy`."""
+    if state.opened is None or state.settlement is not None:
+        return False
+    return state.opened.policy_sha256 != policy.policy_sha256
+
+
+def replay(race_id: str, texts: Iterable[str]) -> RaceState:
+    """The state after a stored stream. Raises IllegalEventError for a stream that can't be, msgspec.DecodeError for
+    text that is no event."""
+    state = RaceState(race_id=race_id)
+    for text in texts:
+        state = apply(state, decode_event(text))
+    return state
+
+
+def apply(state: RaceState, event: Event) -> RaceState:
+    """The state after one more event. Raises IllegalEventError when it can't happen now."""
+    return replace(_moved(state, event), events=state.events + 1)
+
+
+def _moved(state: RaceState, event: Event) -> RaceState:
+    match state.stage, event:
+        case "new", RaceOpened() if event.race_id == state.race_id:
+            return replace(state, stage="open", opened=event)
+        case "open", RaceOpened() if _is_opened_anew(state, event):
+            return replace(state, opened=event)
+        case "open", RaceClosed():
+            return replace(state, stage="closed", closed=event)
+        case "closed", FieldFixed() if state.field is None:
+            return replace(state, field=event)
+        case "closed", ProblemsDrawn() if state.field is not None:
+            return replace(state, stage="running", draw=event)
+        case "running", ItemsEnqueued() if state.items is None:
+            return replace(state, items=event.items)
+        case "closed" | "running", SettlementDue():
+            return replace(state, stage="settling", due=event)
+        case "closed" | "running" | "settling", ChainRead() if state.read(event.moment) is None:
+            return replace(state, reads=(*state.reads, event))
+        case "closed" | "running" | "settling", Committed() if state.stated(event.moment) is None:
+            return replace(state, committed=(*state.committed, event))
+        case "settling", SettlementProposed() if state.proposed is None and event.settlement.race_id == state.race_id:
+            return replace(state, proposed=event.settlement, words=event.words)
+        case "closed" | "running" | "settling", RaceSettled() if _may_end(state, event):
+            return replace(
+                state,
+                stage=event.settlement.state,
+                settlement=event.settlement,
+                is_adopted=event.is_adopted,
+                adopted_history=event.history,
+            )
+        case "settled" | "cancelled", BatchReleased() if not state.is_released:
+            return replace(state, is_released=True)
+    raise IllegalEventError(f"{type(event).__name__} can't happen to {state.race_id} while it is {state.stage}")
+
+
+def _may_end(state: RaceState, event: RaceSettled) -> bool:
+    """A race ends while it settles; cancelled for want of time to agree, at any time after its close."""
+    is_settling = state.stage == "settling" or event.settlement.state == "cancelled"
+    return is_settling and event.settlement.race_id == state.race_id
+
+
+def _is_opened_anew(state: RaceState, event: RaceOpened) -> bool:
+    """Under another policy, with the batch the race has."""
+    before = state.opened
+    if before is None or event.race_id != state.race_id:
+        return False
+    return event.batch == before.batch and event.policy_sha256 != before.policy_sha256
+
+
+def top_after(state: RaceState) -> Top | None:
+    """Who is at the top once this race is settled or cancelled: the incumbent of the next one. None: nobody.
+
+    Raises IllegalEventError while the race has no settlement.
+    """
+    settlement, opened = state.settlement, state.opened
+    if settlement is None or opened is None:
+        raise IllegalEventError(f"{state.race_id} is {state.stage} and has no settlement")
+    if not settlement.is_promotion:
+        return state.field.incumbent if state.field else None
+    return promoted(settlement, opened.closes_ms)
+
+
+def promoted(settlement: SettlementRecord, closes_ms: int) -> Top:
+    """The agent that a settlement put at the top, from its race's close (unix ms) on."""
+    agent = settlement.top_agent_version_id
+    hotkey = next(row.miner_hotkey for row in settlement.standings if row.agent_version_id == agent)
+    return Top(agent_version_id=agent, miner_hotkey=hotkey, promoted_ms=closes_ms)

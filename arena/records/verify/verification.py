@@ -1,0 +1,270 @@
+"""Verification of whole logs: every record inspected, then held against the ones before it and against checkpoints.
+
+Promise: verifying trusts nothing but the caller's signature check; it hashes the bytes it is given and never
+re-canonicalises. Any changed byte, dropped, doubled or swapped record becomes a `Defect` that names the first record
+concerned; a cut tail needs the head (or a checkpoint) to be seen. Memory does not grow with the bytes of a log, only
+with its number of records. It reads and never writes. With processes or without, from a store or an export, it is one
+path: entries -> `inspect` -> `LogCheck`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from arena.chain.port import Subtensor, Verifier
+from arena.records.log.anchors import note_sha256, require_anchor
+from arena.records.log.checkpoint import Checkpoint, read_checkpoint
+from arena.records.log.filing import filing_of
+from arena.records.model import EvaluationRecord, Head, SignedRecord
+from arena.records.verify.inspection import Entry, Finding, entry_of
+from arena.records.verify.log_check import LogCheck, LogStart
+from arena.records.verify.report import DEFECTS_KEPT, AnchorFacts, Defect, VerifyReport
+from arena.records.verify.workers import Inspector, open_inspector
+from arena.store.bodies import restore_bodies
+from arena.store.port import Frame, LogLeaf, Store, StoredBody, StoredCheckpoint
+from foundation.errors import ArenaError
+
+__all__ = [
+    "DEFECTS_KEPT",
+    "Defect",
+    "LogCheck",
+    "LogStart",
+    "VerifyReport",
+    "verify_entries",
+    "verify_records",
+    "verify_store",
+]
+
+T = TypeVar("T")
+
+BATCH = 128  # records that are loaded, inspected and taken together
+LEAVES = 5_000
+
+BodiesOf = Callable[[Sequence[str], str], Awaitable[Sequence[StoredBody | Frame]]]
+Progress = Callable[[int], None]
+
+
+_SHA256 = re.compile("[0-9a-f]{64}")
+_EVALUATION = str(EvaluationRecord.__struct_config__.tag)
+
+
+async def verify_records(
+    records: AsyncIterable[SignedRecord] | Iterable[SignedRecord],
+    *,
+    verify_signature: Verifier,
+    bodies_of: BodiesOf,
+    heads: Mapping[str, Head] | None = None,
+    checkpoints: Sequence[Checkpoint] = (),
+    processes: int = 0,
+    progress: Progress | None = None,
+) -> VerifyReport:
+    """Verify whole logs, each from its first record.
+
+    `bodies_of` gives the stored bodies of some hashes in a validator's log, whole or as frames, their bytes unchecked.
+    `heads`: where logs must end. `checkpoints`: signed states they must contain. `progress` gets the number of records
+    done so far. Raises ArenaError V2052 when a process died.
+    """
+    check = LogCheck(checkpoints)
+    async with open_inspector(verify_signature, processes) as inspector:
+        await _take(check, _loaded(records, bodies_of), inspector, progress)
+    for validator, head in (heads or {}).items():
+        check.expect_head(validator, head)
+    return check.report()
+
+
+async def verify_entries(
+    check: LogCheck,
+    entries: AsyncIterable[Entry] | Iterable[Entry],
+    inspector: Inspector,
+    progress: Progress | None = None,
+) -> None:
+    """Inspect entries and let `check` take them, in order: for logs that lie in files. Raises ArenaError V2052."""
+    await _take(check, _batches(entries), inspector, progress)
+
+
+async def verify_store(
+    store: Store,
+    verify_signature: Verifier,
+    *,
+    checkpoints: Sequence[Checkpoint] = (),
+    since: Sequence[Checkpoint] = (),
+    subtensor: Subtensor | None = None,
+    processes: int = 0,
+    progress: Progress | None = None,
+) -> VerifyReport:
+    """Verify every log of a store against its heads, its stored checkpoints and these. Records appended meanwhile are
+    verified too.
+
+    `since`: up to these, logs are only read as leaves (chain, tree and the signed root), and in full after them.
+    `subtensor`: compare anchors with the chain; without it they are listed as unchecked. Raises ArenaError V2021,
+    V2052, and U3030 when the chain is away.
+    """
+    begins = {point.validator: point.size for point in since}
+    async with open_inspector(verify_signature, processes) as inspector:
+        check = LogCheck([*checkpoints, *since])
+        for validator in await store.validators():
+            stored = await store.checkpoints(validator)
+            _expect_stored(check, validator, stored, verify_signature)
+            await _take_leaves(check, store, validator, begins.get(validator, 0), progress)
+            await _take_log(check, store, validator, inspector, progress)
+            for checkpoint in stored:
+                if checkpoint.anchor_block and checkpoint.note:
+                    await _check_anchor(check, checkpoint, subtensor, verify_signature)
+    return check.report()
+
+
+def _expect_stored(
+    check: LogCheck, validator: str, stored: Sequence[StoredCheckpoint], verify_signature: Verifier
+) -> None:
+    """Hold the log against its stored checkpoints; one that is not what it is stored as is a defect."""
+    for checkpoint in stored:
+        if not checkpoint.note:
+            detail = f"block {checkpoint.anchor_block} is said to anchor it, and it is not stored"
+            check.report_defect(validator, checkpoint.size, "checkpoint", detail)
+            continue
+        try:
+            point = read_checkpoint(checkpoint.note, verify_signature)
+        except ArenaError as error:
+            check.report_defect(validator, checkpoint.size, "checkpoint", error.failure.detail)
+            continue
+        if (point.validator, point.size) == (validator, checkpoint.size):
+            check.expect_checkpoint(point)
+        else:
+            detail = f"stored as of {checkpoint.size} records, signed by {point.validator} of {point.size}"
+            check.report_defect(validator, checkpoint.size, "checkpoint", detail)
+
+
+async def _take_leaves(check: LogCheck, store: Store, validator: str, to_seq: int, progress: Progress | None) -> None:
+    leaves: list[LogLeaf] = []
+    if to_seq:
+        async for leaf in store.leaves(validator, to_seq=to_seq):
+            leaves.append(leaf)
+            if len(leaves) == LEAVES:
+                check.take_leaves(validator, leaves)
+                leaves = []
+                if progress:
+                    progress(check.records)
+        check.take_leaves(validator, leaves)
+
+
+async def _take_log(
+    check: LogCheck, store: Store, validator: str, inspector: Inspector, progress: Progress | None
+) -> None:
+    """The rest of a log, up to a head that did not move while its records were read."""
+    while True:
+        before = check.head(validator)
+        rows = store.filed_records(validator, after_seq=before.seq)
+        await _take(check, _loaded(rows, store.every_frame), inspector, progress)
+        head = await store.head(validator)
+        if head == check.head(validator) or before == check.head(validator):
+            break
+    check.expect_head(validator, head)
+
+
+async def _check_anchor(
+    check: LogCheck, checkpoint: StoredCheckpoint, subtensor: Subtensor | None, verify_signature: Verifier
+) -> None:
+    """Ask the chain whether it held this checkpoint in the block its anchor names; and the store, of which hash."""
+    is_other = checkpoint.anchored_sha256 not in ("", note_sha256(checkpoint.note))
+    wrong = "its anchor is stored under another hash than its note has" if is_other else ""
+    if subtensor is not None:
+        commitment = await subtensor.commitment(checkpoint.validator, checkpoint.anchor_block)
+        try:
+            require_anchor(checkpoint, commitment, verify_signature)
+        except ArenaError as error:
+            wrong = error.failure.detail
+    anchor = AnchorFacts(
+        validator=checkpoint.validator,
+        size=checkpoint.size,
+        block=checkpoint.anchor_block,
+        is_checked=subtensor is not None,
+    )
+    check.take_anchor(anchor, wrong)
+
+
+async def _take(
+    check: LogCheck, batches: AsyncIterator[list[Entry]], inspector: Inspector, progress: Progress | None
+) -> None:
+    """Let batches be inspected, `inspector.depth` at a time, and take the findings in order."""
+    running: deque[asyncio.Task[list[Finding]]] = deque()
+    try:
+        async for batch in batches:
+            running.append(asyncio.ensure_future(inspector.inspect(batch)))
+            if len(running) >= inspector.depth:
+                _take_all(check, await running.popleft(), progress)
+        while running:
+            _take_all(check, await running.popleft(), progress)
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+def _take_all(check: LogCheck, findings: Sequence[Finding], progress: Progress | None) -> None:
+    for finding in findings:
+        check.take(finding)
+    if progress:
+        progress(check.records)
+
+
+async def _loaded(
+    records: AsyncIterable[SignedRecord] | Iterable[SignedRecord], bodies_of: BodiesOf
+) -> AsyncIterator[list[Entry]]:
+    """Records in batches, each evaluation with the body it names where one is stored."""
+    async for batch in _batches(records):
+        named = [_body_name(record) for record in batch]
+        wanted: dict[str, set[str]] = {}
+        for record, name in zip(batch, named, strict=True):
+            if name:
+                wanted.setdefault(record.validator, set()).add(name)
+        found: dict[tuple[str, str], StoredBody | Frame] = {}
+        for validator, names in wanted.items():
+            for body in await bodies_of(sorted(names), validator):
+                if found.setdefault((validator, body.body_sha256), body) is not body and not await _is_intact(body):
+                    found[validator, body.body_sha256] = body  # of several copies a damaged one is to be seen
+        yield [_entry(record, found.get((record.validator, name))) for record, name in zip(batch, named, strict=True)]
+
+
+def _body_name(record: SignedRecord) -> str:
+    """The body an evaluation names, read as loosely as can be; "" for other records and for bytes that are none."""
+    named = filing_of(record.content)
+    if named is None or named.kind != _EVALUATION or not _SHA256.fullmatch(named.body_sha256):
+        return ""
+    return named.body_sha256
+
+
+async def _is_intact(body: StoredBody | Frame) -> bool:
+    content = (await restore_bodies([body]))[0].content if isinstance(body, Frame) else body.content
+    is_sized = not isinstance(body, Frame) or len(content) == body.size
+    return is_sized and hashlib.sha256(content).hexdigest() == body.body_sha256
+
+
+def _entry(record: SignedRecord, body: StoredBody | Frame | None) -> Entry:
+    if body is None:
+        return entry_of(record)
+    return entry_of(record, body.content, body.size if isinstance(body, Frame) else 0)
+
+
+async def _batches(rows: AsyncIterable[T] | Iterable[T]) -> AsyncIterator[list[T]]:
+    batch: list[T] = []
+    async for row in _stream(rows):
+        batch.append(row)
+        if len(batch) == BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+async def _stream(rows: AsyncIterable[T] | Iterable[T]) -> AsyncIterator[T]:
+    if isinstance(rows, AsyncIterable):
+        async for row in rows:
+            yield row
+    else:
+        for row in rows:
+            yield row

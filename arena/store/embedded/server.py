@@ -1,0 +1,393 @@
+"""The embedded server: one Postgres per state folder, started and stopped by the processes that use it.
+
+Promise: `start_embedded` returns a server that is up, migrated and reachable over a private unix socket with
+passwords (scram) only; at most one postmaster ever runs on a data folder. The processes that use a server hold a
+shared lock that the kernel drops when they die: the last to call `stop` stops it, and after a kill -9 the next
+`start_embedded` finds the old postmaster by its pid file and adopts it. Not for production: there a DSN of a managed
+server is given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+from urllib.parse import quote
+
+import msgspec
+import psutil
+
+from arena.store.embedded.binaries import ServerPaths, ServerUser, binaries, lay_out, server_user
+from arena.store.embedded.pgtools import PgTools
+from arena.store.postgres.connect import is_recovering
+from arena.store.postgres.schema import migrate, provision_validator, role_of
+from foundation.errors import ArenaError
+
+OWNER = "postgres"
+DATABASE = "postgres"
+START_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 30
+POLL_S = 0.02
+ORPHAN_POLL_S = 0.2
+_STARTS_MAX = 2  # the second, where the server that was adopted was dying
+
+_ORPHANS = b"pre-existing shared memory block"  # processes of a killed server still end
+
+_SETTINGS = {
+    "listen_addresses": "",
+    "unix_socket_permissions": "0700",
+    "password_encryption": "scram-sha-256",
+    "max_connections": "100",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_line_prefix": "%m [%p] %u ",
+    "jit": "off",
+}
+_HBA = (
+    "# written by agent-arena: passwords over the private unix socket, and nothing else\nlocal all all scram-sha-256\n"
+)
+
+
+class Secrets(msgspec.Struct, kw_only=True):
+    """The generated passwords of one server; a 0600 file of ours."""
+
+    owner: str
+    validators: dict[str, str] = {}
+
+
+class EmbeddedServer:
+    """A running embedded server and this process's share in it."""
+
+    def __init__(self, paths: ServerPaths, user: ServerUser, share: IO[str], passwords: Secrets) -> None:
+        self._paths = paths
+        self._user = user
+        self._share: IO[str] | None = share
+        self._passwords = passwords
+
+    @property
+    def owner_dsn(self) -> str:
+        """The superuser's DSN: for migrations and provisioning only."""
+        return self._dsn(OWNER, self._passwords.owner)
+
+    @property
+    def tools(self) -> PgTools:
+        """pg_dump and pg_restore, run as the server's own OS user."""
+        return PgTools(folder=binaries(self._paths.home, self._user), user=self._user)
+
+    @property
+    def log(self) -> Path:
+        """The server's log file."""
+        return self._paths.log
+
+    @property
+    def pid(self) -> int:
+        """The postmaster's process id. Raises ArenaError V2020 when it is gone."""
+        postmaster = _running_postmaster(self._paths)
+        if postmaster is None:
+            raise _start_error(self._paths, "the server is not running")
+        return int(postmaster.pid)
+
+    def dsn_for(self, hotkey: str) -> str:
+        """The DSN of a validator's own role, which is created with a generated password at the first call."""
+        with _transition(self._paths):
+            self._passwords = _read_secrets(self._paths) or self._passwords
+            password = self._passwords.validators.get(hotkey)
+            if password is None:
+                password = secrets.token_urlsafe(24)
+                provision_validator(self.owner_dsn, hotkey, password)
+                self._passwords.validators[hotkey] = password
+                _write_secrets(self._paths, self._passwords)
+        return self._dsn(role_of(hotkey), password)
+
+    def stop(self) -> None:
+        """Give up this process's share; the last one stops the server. Safe to call again."""
+        if self._share is None:
+            return
+        with _transition(self._paths):
+            fcntl.flock(self._share, fcntl.LOCK_UN)
+            is_last = _try_lock(self._share, fcntl.LOCK_EX)
+            if is_last:
+                _stop_postmaster(self._paths)
+            self._share.close()
+            self._share = None
+
+    def _dsn(self, role: str, password: str) -> str:
+        host = quote(str(self._paths.sockets), safe="/")
+        return f"postgresql://{role}:{quote(password, safe='')}@/{DATABASE}?host={host}"
+
+
+def start_embedded(state_dir: Path) -> EmbeddedServer:
+    """Start (or adopt) the server of `state_dir` and migrate its schema. Blocks: about 3 s at first, 0.4 s later.
+
+    Raises ArenaError V2020, naming the log file, when it will not start.
+    """
+    user = server_user()
+    try:
+        paths = lay_out(state_dir, user)
+        with _transition(paths):
+            return _start(paths, user)
+    except OSError as error:
+        raise ArenaError("V2020", f"{state_dir}: {error}") from error
+
+
+def _start(paths: ServerPaths, user: ServerUser) -> EmbeddedServer:
+    """The started server with this process's share in it; a server that cannot be used is stopped again."""
+    share = _open_lock(paths.home / "users.lock")
+    try:
+        for _ in range(_STARTS_MAX):
+            server = EmbeddedServer(paths, user, share, _ensure_running(paths, user))
+            if _migrate_recovered(paths, server.owner_dsn):
+                break
+        else:
+            raise _start_error(paths, "the server ended while its schema was migrated")
+    except BaseException:
+        if _try_lock(share, fcntl.LOCK_EX):
+            _stop_postmaster(paths)
+        share.close()
+        raise
+    fcntl.flock(share, fcntl.LOCK_SH)
+    return server
+
+
+def _migrate_recovered(paths: ServerPaths, owner_dsn: str) -> bool:
+    """Migrate as soon as the server serves: one that was adopted may still recover from a crash, or be dying already.
+
+    False when it ended meanwhile.
+    """
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        try:
+            migrate(owner_dsn)
+            return True
+        except ArenaError as error:
+            if not is_recovering(error):
+                raise
+            if _running_postmaster(paths) is None:
+                return False
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(POLL_S)
+
+
+def is_running(state_dir: Path) -> bool:
+    """True when the postmaster of `state_dir` is alive. Starts nothing, makes nothing."""
+    data = state_dir / "postgres" / "data"
+    return data.exists() and _postmaster_of(data.resolve()) is not None
+
+
+def _ensure_running(paths: ServerPaths, user: ServerUser) -> Secrets:
+    postmaster = _running_postmaster(paths)
+    passwords = _read_secrets(paths)
+    if postmaster and passwords and _becomes_ready(paths, postmaster.pid, lambda: _running_postmaster(paths) is None):
+        return passwords
+    folder = binaries(paths.home, user)
+    if passwords is None or not (paths.data / "PG_VERSION").exists():
+        passwords = _initialise(paths, user, folder)
+    _disown_locks(paths)
+    _start_postmaster(paths, user, folder)
+    return passwords
+
+
+def _initialise(paths: ServerPaths, user: ServerUser, folder: Path) -> Secrets:
+    """initdb into a fresh folder that is renamed when complete, so that a killed initdb leaves nothing half made."""
+    if (paths.data / "PG_VERSION").exists():
+        raise _start_error(paths, f"{paths.data} holds a cluster but {paths.secrets} is missing")
+    passwords = Secrets(owner=secrets.token_urlsafe(24))
+    for left in paths.home.glob("data.*"):  # of a start that was killed
+        _remove_left(left)
+    making = paths.data.with_name(f"data.{secrets.token_hex(4)}")
+    making.mkdir(mode=0o700)
+    user.own(making)
+    given = making.with_suffix(".password")
+    _write_private(given, passwords.owner)
+    user.own(given)
+    command = [str(folder / "initdb"), "-D", str(making), "-U", OWNER, "--auth=scram-sha-256", f"--pwfile={given}"]
+    command += ["--encoding=UTF8", "--no-locale", "--no-instructions"]
+    with paths.log.open("a") as log:
+        done = _popen(command, user, log).wait()
+    given.unlink()
+    if done != 0:
+        raise _start_error(paths, f"initdb ended with status {done}")
+    hba = making / "pg_hba.conf"
+    hba.write_text(_HBA)
+    _write_secrets(paths, passwords)
+    paths.data.rmdir()
+    making.rename(paths.data)
+    return passwords
+
+
+def _remove_left(left: Path) -> None:
+    """Remove it, also while an initdb that outlived its starter adds to it, or removes it itself as it fails."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while left.exists():
+        try:
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY) or time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_S)
+
+
+def _start_postmaster(paths: ServerPaths, user: ServerUser, folder: Path) -> None:
+    command = [str(folder / "postgres"), "-D", str(paths.data), "-k", str(paths.sockets)]
+    for name, value in _SETTINGS.items():
+        command += ["-c", f"{name}={value}"]
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        start = paths.log.stat().st_size
+        try:
+            return _launch(paths, command, user)
+        except ArenaError:
+            if _ORPHANS not in paths.log.read_bytes()[start:] or time.monotonic() > deadline:
+                raise
+        time.sleep(ORPHAN_POLL_S)
+
+
+def _launch(paths: ServerPaths, command: list[str], user: ServerUser) -> None:
+    with paths.log.open("a") as log:
+        process = _popen(command, user, log)
+    if not _becomes_ready(paths, process.pid, lambda: process.poll() is not None):
+        raise _start_error(paths, "the server ended while it started")
+
+
+def _popen(command: list[str], user: ServerUser, log: IO[str]) -> subprocess.Popen[bytes]:
+    """Runs a Postgres binary as the server's user, in a session of its own, so that our Ctrl-C does not reach it."""
+    environment = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC", "HOME": "/"}
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env=environment,
+        cwd="/",
+        start_new_session=True,
+        user=user.uid if user.is_dropped else None,
+        group=user.gid if user.is_dropped else None,
+        extra_groups=[] if user.is_dropped else None,
+    )
+
+
+def _becomes_ready(paths: ServerPaths, pid: int, has_ended: Callable[[], bool]) -> bool:
+    """Waits until the pid file, which a killed server may have left "ready", is this server's and says so. False when
+    the server ends instead: one that was adopted may have been stopping."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        lines = [line.strip() for line in _pid_file(paths.data)]
+        if len(lines) > 7 and lines[0] == str(pid) and lines[7] == "ready":
+            return True
+        if has_ended():
+            return False
+        time.sleep(POLL_S)
+    raise _start_error(paths, f"the server was not ready after {START_TIMEOUT_S} s")
+
+
+def _stop_postmaster(paths: ServerPaths) -> None:
+    """Fast shutdown, then immediate: the next start recovers from the log. By pid, never by name."""
+    postmaster = _running_postmaster(paths)
+    for order in (signal.SIGINT, signal.SIGQUIT):
+        if postmaster is None:
+            return
+        with contextlib.suppress(psutil.NoSuchProcess):
+            postmaster.send_signal(order)
+        with contextlib.suppress(psutil.TimeoutExpired):
+            postmaster.wait(STOP_TIMEOUT_S)
+            return
+
+
+def _running_postmaster(paths: ServerPaths) -> psutil.Process | None:
+    return _postmaster_of(paths.data)
+
+
+def _postmaster_of(data: Path) -> psutil.Process | None:
+    """The live postmaster the pid file names, or None. A reused pid is told apart by its command line, which root may
+    read even where it may not trace other users' processes."""
+    lines = _pid_file(data)
+    if not lines or not lines[0].strip().isdigit():
+        return None
+    try:
+        process = psutil.Process(int(lines[0]))
+        is_ours = process.status() != psutil.STATUS_ZOMBIE and str(data) in process.cmdline()
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return None
+    return process if is_ours else None
+
+
+def _disown_locks(paths: ServerPaths) -> None:
+    """Lets a server start over the locks of a dead one whose pid is taken by another process or by its own zombie.
+
+    Postgres ignores its parent's pid in the data folder's pid file. The rest of that file stays: by the shared memory
+    it names, the server still finds and refuses processes of the dead one. The socket's lock guards a folder that is
+    private to this server.
+    """
+    lines = _pid_file(paths.data)
+    if lines:
+        with (paths.data / "postmaster.pid").open("r+") as file:
+            file.write("\n".join([str(os.getpid()), *lines[1:]]) + "\n")
+            file.truncate()
+    paths.socket.with_name(f"{paths.socket.name}.lock").unlink(missing_ok=True)
+
+
+def _pid_file(data: Path) -> list[str]:
+    try:
+        return (data / "postmaster.pid").read_text().splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def _start_error(paths: ServerPaths, reason: str) -> ArenaError:
+    told = [
+        line for line in paths.log.read_text(errors="replace").splitlines()[-40:] if "FATAL" in line or "error:" in line
+    ]
+    last = f": {told[-1].strip()}" if told else ""
+    return ArenaError("V2020", f"{reason}; log {paths.log}{last}")
+
+
+@contextlib.contextmanager
+def _transition(paths: ServerPaths) -> Iterator[None]:
+    """One process at a time starts, stops or provisions."""
+    with _open_lock(paths.home / "start.lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _open_lock(path: Path) -> IO[str]:
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+
+
+def _try_lock(handle: IO[str], kind: int) -> bool:
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _read_secrets(paths: ServerPaths) -> Secrets | None:
+    try:
+        return msgspec.json.decode(paths.secrets.read_bytes(), type=Secrets)
+    except FileNotFoundError:
+        return None
+
+
+def _write_secrets(paths: ServerPaths, passwords: Secrets) -> None:
+    making = paths.secrets.with_suffix(".new")
+    making.unlink(missing_ok=True)
+    _write_private(making, json.dumps(msgspec.to_builtins(passwords), indent=1))
+    making.rename(paths.secrets)
+
+
+def _write_private(path: Path, content: str) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

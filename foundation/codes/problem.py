@@ -1,0 +1,157 @@
+"""P4xxx: a problem, a suite, a bank or the catalogue is at fault."""
+
+from __future__ import annotations
+
+from foundation.codes.row import STOPS, WITHDRAWN, row
+
+ROWS = (
+    row("P4001", "problem file is not readable JSON", STOPS, "fix the line and field named"),
+    row("P4002", "problem has an unknown bucket", WITHDRAWN, "use product, shop or voucher"),
+    row("P4003", "problem has a malformed reward", WITHDRAWN, "fix the field named"),
+    row("P4004", "problem has a malformed voucher", WITHDRAWN, "fix the field named"),
+    row("P4005", "product document is malformed", WITHDRAWN, "fix the document named and build the catalogue again"),
+    row("P4006", "answer product is not in the catalogue", WITHDRAWN, "use problems made for this catalogue"),
+    row("P4007", "two problems have the same id", STOPS, "give each problem its own id"),
+    row(
+        "P4008",
+        "web problems cannot be scored by rule",
+        STOPS,
+        "leave the web rows out; use product, shop and voucher problems",
+    ),
+    row("P4009", "problem record has no usable id or query", STOPS, "fix the line and field named"),
+    row(
+        "P4010",
+        "sealed batch does not match its hash",
+        "exit code 4; the batch is not used",
+        "restore the batch file from the copy the hash was made from",
+    ),
+    row(
+        "P4011",
+        "catalogue cannot yield the problems asked for",
+        STOPS,
+        "ask for fewer problems or use a larger catalogue",
+    ),
+    row("P4012", "title release is malformed", STOPS, "build the release again for this bank"),
+    row(
+        "P4014",
+        "bank has no batch left",
+        "no race can open; submissions still qualify",
+        "add problems to the bank's stock",
+        True,
+    ),
+    row(
+        "P4015",
+        "problem file holds too few problems for the policy",
+        "nothing is drawn from it; submissions still qualify",
+        "add problems to the file named here, or take it away",
+        True,
+    ),
+    row(
+        "P4025",
+        "sealed batch file is not the bank's",
+        "exit code 4; the batch is not used",
+        "get the file again from the operator, and compare `bank_hotkey` with the operator's key",
+    ),
+    row(
+        "P4026",
+        "beacon signature does not open this sealed batch",
+        "nothing was read",
+        "use the signature of the round that the file names",
+    ),
+    row(
+        "P4027",
+        "bank holds no sealed batch for this round",
+        "no race can open for this close; submissions still qualify",
+        "ask the operator for the batch of the round named here, and put it into the bank's folder",
+        True,
+    ),
+    row(
+        "P4028",
+        "partition manifest is not what its hash and signature say",
+        "exit code 4; nothing is assigned by it",
+        "restore the manifest from the copy that was frozen, and compare its hash with the one in batches",
+    ),
+    row(
+        "P4029",
+        "problem may not be raced",
+        "the batch is not used",
+        "leave out what the detail names: a problem that was raced before, or one that is never to be",
+    ),
+    row(
+        "P4030",
+        "batch of a real network has no partition",
+        "no race can open with it; submissions still qualify",
+        "seal with `--partition`; own stock: `arena problems partition --out STATE_DIR/bank/partition.json`",
+        True,
+    ),
+    row(
+        "P4031",
+        "batch of a real network holds no accepted titles",
+        "no race can open with it; submissions still qualify",
+        "seal with `--titles`; own stock: `arena problems titles ... --out STATE_DIR/bank/titles.json`",
+        True,
+    ),
+    row(
+        "P4032",
+        "no variant of a problem of the suite could be drawn",
+        WITHDRAWN,
+        "qualify over a larger catalogue, or set `qualifying.variant_blocks` to 0 in the policy",
+    ),
+    row(
+        "P4033",
+        "qualifying work names no seed",
+        "the work item is closed; the agent's own variants are asked under an item of their own",
+        "nothing to do: it was enqueued under a policy without variants",
+    ),
+    # -- problem: clusters and pools
+    row(
+        "P4020",
+        "problem joins two frozen pools",
+        "the problem enters no pool; the pools stay as they are",
+        "leave it out of the bank: its answers would give away problems of the pools named",
+    ),
+    row(
+        "P4021",
+        "partition manifest is not sound",
+        "it is not used; no problem changes its pool",
+        "fetch the manifest again from the bank's operator and check its signature",
+    ),
+    row(
+        "P4022",
+        "bank is too small for the pools asked for",
+        STOPS,
+        "add problems of the buckets named, or ask for smaller pools",
+    ),
+    row(
+        "P4023",
+        "partition key does not belong to this manifest",
+        STOPS,
+        "use the 32-byte key that the manifest was frozen with",
+    ),
+    row(
+        "P4024",
+        "opening does not match the partition manifest",
+        "nothing is proved about the problem's pool",
+        "fetch manifest and opening again from the bank's release",
+    ),
+    row(
+        "P4016",
+        "wording loses a constraint of its problem",
+        "the wording is not used",
+        "say what the detail names, as it stands in the reward",
+    ),
+    row(
+        "P4017",
+        "wording asks for something its problem does not",
+        "the wording is not used",
+        "take out what the detail names",
+    ),
+    row(
+        "P4018",
+        "suite is not what its manifest and signature say",
+        "exit code 4; nothing is qualified with it",
+        "install the suite again, and compare its signer with the operator's key",
+    ),
+    row("P4019", "too many products satisfy the problem", WITHDRAWN, "tighten it, or leave it out"),
+    row("P4013", "problem is unsolvable, or free", WITHDRAWN, "leave it out, or correct its reward"),
+)

@@ -1,0 +1,169 @@
+"""The search server: the reference's endpoints over one catalogue, from as many processes as there are cores.
+
+Promise: loopback unless told otherwise; workers share one listening socket and the index's mapped files; a worker that
+dies is replaced; SIGTERM finishes what is being answered. An answer is computed in the event loop of its worker: a
+search takes less time than handing it to a thread, and one thread is what a JVM engine may have. It knows no users,
+keeps no state, writes no file.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from foundation.errors import ArenaError
+from harness.catalogue.engines.lucene import read_lucene_manifest, require_packages
+from harness.catalogue.engines.registry import open_engine
+from harness.catalogue.index.stored import StoredDocuments
+from harness.catalogue.port import Catalogue, SearchRequest
+from harness.catalogue.server.answers import METHODS, ServedCatalogue, answer
+
+if TYPE_CHECKING:
+    import uvicorn
+
+HOST, PORT = "127.0.0.1", 5631
+_BACKLOG = 1_024
+_CONNECTIONS_MAX = 512  # of one worker; more are answered 503
+_KEEP_ALIVE_S = 60  # the reference's
+_STOP_TIMEOUT_S = 10
+_HEALTH_TIMEOUT_S = 10  # a worker that has not answered its supervisor for so long is replaced
+_ALLOW = ", ".join(METHODS).encode()
+
+
+def open_shelf(path: Path, engine: str = "auto") -> ServedCatalogue:
+    """The catalogue at `path` and its whole documents. Raises ArenaError as `open_engine` does.
+
+    Over a Lucene index a whole document has the fields of a `Product` and no others.
+    """
+    catalogue = open_engine(engine, path)
+    if engine == "lucene":
+        return ServedCatalogue(catalogue=catalogue, raw=functools.partial(_as_document, catalogue))
+    return ServedCatalogue(catalogue=catalogue, raw=StoredDocuments(path).document)
+
+
+def _as_document(catalogue: Catalogue, product_id: str) -> dict[str, object] | None:
+    product = catalogue.product(product_id)
+    return None if product is None else msgspec.to_builtins(product)
+
+
+class SearchApplication:
+    """The ASGI application. It opens its shelf when it starts, so that it can be sent to a worker process before."""
+
+    def __init__(self, open_it: Callable[[], ServedCatalogue]) -> None:
+        self._open = open_it
+        self._shelf: ServedCatalogue | None = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """One request, or the life of the process."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http" and self._shelf is not None:
+            method = scope["method"]
+            reply = answer(self._shelf, method, scope["path"], scope["query_string"])
+            headers = [(b"content-type", b"application/json"), (b"content-length", str(len(reply.body)).encode())]
+            if reply.status == 405 or method == "OPTIONS":
+                headers.append((b"allow", _ALLOW))
+            if scope["path"] == "/health":
+                headers.append((b"x-catalogue-sha256", self._shelf.catalogue.content_sha256.encode()))
+            await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+            await send({"type": "http.response.body", "body": reply.body})
+
+    async def _live(self, receive: Any, send: Any) -> None:
+        await receive()
+        try:
+            self._shelf = self._open()
+            self._shelf.catalogue.search(SearchRequest(q="a warm start"))  # compiles and maps before the first client
+        except ArenaError as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+def make_config(application: SearchApplication, workers: int = 1) -> uvicorn.Config:
+    """uvicorn's settings for serving `application`, limits included."""
+    import uvicorn
+
+    from harness.catalogue.server.guard import GuardedProtocol
+
+    return uvicorn.Config(
+        application,
+        workers=workers,
+        http=GuardedProtocol,
+        ws="none",
+        lifespan="on",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        limit_concurrency=_CONNECTIONS_MAX,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_STOP_TIMEOUT_S,
+        timeout_worker_healthcheck=_HEALTH_TIMEOUT_S,
+    )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 picks a free one. Raises ArenaError V2014 when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise ArenaError("V2014", f"{host} port {port}: {error.strerror or error}") from error
+    # accepted sockets inherit it; asyncio sets it only on sockets that name their protocol, and without it an answer
+    # written in two parts waits 40 ms for the client's acknowledgement
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+def serve(
+    path: Path,
+    *,
+    engine: str = "auto",
+    host: str = HOST,
+    port: int = PORT,
+    workers: int = 0,
+    announce: Callable[[str], None] = lambda address: None,
+) -> None:
+    """Serve the catalogue at `path` until SIGTERM or SIGINT. Must run in the main thread.
+
+    `workers` 0 means one for each core this process may use. `announce` gets the base URL when connections are
+    accepted. Raises ArenaError V2014 when the address cannot be had or workers cannot start, and as `open_engine` does
+    when the index cannot be opened.
+    """
+    from uvicorn.config import STARTUP_FAILURE
+    from uvicorn.supervisors import Multiprocess
+
+    _check_index(path, engine)
+    open_it = functools.partial(open_shelf, path, engine)
+    with listen(host, port) as listener:
+        config = make_config(SearchApplication(open_it), workers or available_cores())
+        supervisor = Multiprocess(config, sockets=[listener])
+        bound = listener.getsockname()[1]
+        announce(f"http://{f'[{host}]' if ':' in host else host}:{bound}")
+        supervisor.run()
+    if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
+        raise ArenaError("V2014", "a worker process could not start; its reason stands above")
+
+
+def _check_index(path: Path, engine: str) -> None:
+    """Tell what is wrong here, with its code, and not by a worker's exit. Starts no JVM."""
+    if engine == "lucene":
+        require_packages()
+        read_lucene_manifest(path)
+    else:
+        open_engine(engine, path)
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,215 @@
+"""Words of any text, so that spellings of one passage compare equal: the canon of `emission/2` (`harness/EMISSION.md`).
+
+Promise: pure, total, linear in the text. Undone are: escapes of JSON, Python, C and JavaScript, HTML entities, percent
+encoding (each also twice), terminal colours, tags that only set letters apart, Unicode compatibility forms, letters
+that look like Latin ones, accents, case, invisible characters, punctuation, white space, and zeros at the end of a
+decimal fraction. What is left are words of letters and digits.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from functools import cached_property
+from html.entities import html5
+from itertools import accumulate
+from urllib.parse import unquote
+
+from harness.emission.unicode_normalize import compose
+
+Words = tuple[str, ...]
+
+_LAYERS = 2  # of escapes around escapes
+# An octal escape has three digits and no fourth, so that a backslash cannot eat the beginning of a number.
+_ESCAPE = re.compile(
+    r"(?<!\\)\\++(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|x([0-9a-fA-F]{2})|[ux]\{0*+([0-9a-fA-F]{1,6})\}"
+    r"|([0-3][0-7]{2})(?![0-9])|(e|33)(?=\[)|N\{([A-Za-z0-9 -]{1,88})\}|([nrt]))"
+)
+_ENTITY = re.compile(r"&(?:#0*+([0-9]{1,7});?|#[xX]0*+([0-9a-fA-F]{1,6});?|([A-Za-z][A-Za-z0-9]{1,31})(;?))")
+# Bytes of valid UTF-8 alone: the signs of `LIKE '%desk%'` are none.
+_PERCENT = re.compile(
+    "(?:%[0-7][0-9a-fA-F]|%[cdCD][0-9a-fA-F]%[89abAB][0-9a-fA-F]|%[eE][0-9a-fA-F](?:%[89abAB][0-9a-fA-F]){2}"
+    "|%[fF][0-4](?:%[89abAB][0-9a-fA-F]){3})++"
+)
+_PERCENT_U = re.compile(r"%u([0-9a-fA-F]{4})")
+_COLOUR = re.compile(r"\x1b\[[0-?]*+[ -/]*+[@-~]")
+# Tags that only set letters apart: of formatting, an end before a beginning of its name, rows around a letter or two.
+_TAG = re.compile(
+    r"</?(?:b|i|u|s|em|strong|span|font|mark|small|big|sub|sup|tt|br|wbr|p|div)\s?/?>"
+    r"|</([a-z]\w{0,15})>\s?<\1>"
+    r"|((?:<[a-z]\w{0,15}>[^<>]{1,2}</[a-z]\w{0,15}>\s?){3,}+)",
+    re.IGNORECASE,
+)
+_ANY_TAG = re.compile(r"</?\w{1,16}>")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+    "\ufeff\uffa0\U000e0000-\U000e0fff]"
+)
+_PHRASE = re.compile("[\ufdfa\ufdfb]")  # one character that stands for a sentence
+_HIDDEN = re.compile("[\U000e0020-\U000e007e]")  # ASCII as invisible tags, which models read
+_ACCENT = re.compile("[\u0300-\u036f]")
+# Words set together by capitals; of two parts it is more often a brand.
+_HUMPS = re.compile(r"(?<![A-Za-z])[A-Z]?[a-z]++(?:[A-Z][a-z]++){2,}+")
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
+# Letters of a script other than Latin that touch Latin ones, such as a particle after a quoted word.
+_OTHER_SCRIPT = re.compile("(?<=[a-z0-9])[\u0370-\u1cff\uac00-\ud7ff]++|[\u0370-\u1cff\uac00-\ud7ff]++(?=[a-z0-9])")
+# Scripts that set no space between words: each character is a word of its own.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_ZERO_DECIMALS = re.compile(r"(?<![0-9.])([0-9]++)\.(?:0++|([0-9]*[1-9])0++)(?![0-9]|\.[0-9])")
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+# Small letters of other alphabets, small capitals, and letters in circles and squares, by the letter they look like.
+_ALIKE = {
+    "a": "аαᴀɑ", "b": "вβʙьƅ", "c": "сϲᴄ", "d": "ԁᴅ", "e": "еεᴇ", "f": "ꜰƒ", "g": "ɡɢ", "h": "һнʜ", "i": "іιɪı",
+    "j": "јᴊ", "k": "кκᴋ", "l": "ӏʟ", "m": "мᴍ", "n": "ɴ", "o": "оοᴏ", "p": "рρᴘ", "q": "ԛ", "r": "ʀг", "s": "ѕꜱ",
+    "t": "тτᴛ", "u": "υᴜ", "v": "νѵᴠ", "w": "ԝᴡ", "x": "хχ", "y": "уγүʏ", "z": "ᴢ",
+}  # fmt: skip
+_LATIN = {other: letter for letter, others in _ALIKE.items() for other in others}
+_SMALL = re.compile(f"[{''.join(_LATIN)}]")
+_LATIN |= {chr(start + n): chr(97 + n) for start in (0x1F150, 0x1F170, 0x1F1E6) for n in range(26)}
+_FRAMED = re.compile("[\U0001f150-\U0001f169\U0001f170-\U0001f189\U0001f1e6-\U0001f1ff]")
+_LONG, _OVERLAP = 1_000, 1 << 20  # letters of a long needle; and those compared again at its places, at most
+_NOTHING = "none"  # Python's, where JSON has null
+
+
+def words_of(text: str) -> Words:
+    """The words of `text`, in order."""
+    for _ in range(_LAYERS):
+        before = text
+        if "\\" in text:
+            text = _ESCAPE.sub(_unescaped, text)
+        if "&" in text:
+            text = _ENTITY.sub(_character, text)
+        if "%" in text:
+            text = _PERCENT.sub(_unquoted, _PERCENT_U.sub(_hexadecimal, text))
+        if text == before:
+            break
+    if "\x1b" in text:
+        text = _COLOUR.sub(" ", text)
+    if "<" in text:
+        text = _TAG.sub(_untagged, text)
+    text = _HUMPS.sub(_apart, text)
+    text = text.lower() if text.isascii() else _plain(text)
+    if "." in text:
+        text = _ZERO_DECIMALS.sub(_shortened, text)
+    found = _WORD.findall(text)
+    return tuple("null" if word == _NOTHING else word for word in found) if _NOTHING in found else tuple(found)
+
+
+class Passage:
+    """Words run together without spaces, so that a value is found however it was split; its ends are ends of words.
+
+    `BREAK` stands where words of another's were taken out or a message ends: no value reaches over it.
+    """
+
+    BREAK = "\n"
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self.words = tuple(words)
+
+    @cached_property
+    def text(self) -> str:
+        """All words, run together."""
+        return "".join(self.words)
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """Where each word begins in `text`, and its end."""
+        return (0, *accumulate(map(len, self.words)))
+
+    @cached_property
+    def vocabulary(self) -> frozenset[str]:
+        """Each word once."""
+        return frozenset(self.words)
+
+    @cached_property
+    def _edges(self) -> frozenset[int]:
+        return frozenset(self.offsets)
+
+    def find(self, needle: str, most: int) -> tuple[int, ...] | None:
+        """Where `needle` begins and ends with a word; None when it stands, or begins, more than `most` times."""
+        found: list[int] = []
+        text, position, size = self.text, -1, len(needle)
+        if not needle:
+            return ()
+        for _ in range(min(most, _OVERLAP // size if size > _LONG else most) + 1):
+            position = text.find(needle, position + 1)
+            if position < 0:
+                return tuple(found)
+            if position in self._edges and position + size in self._edges:
+                found.append(position)
+        return None
+
+    def holds(self, needle: str, most: int = 1_000) -> bool:
+        """Whether `needle` stands here as whole words."""
+        found = self.find(needle, most)
+        return found is None or bool(found)
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    digits = found[1] or found[2] or found[3] or found[4]
+    if digits is not None:
+        return _of_code(int(digits, 16))
+    if found[5] is not None:
+        return _of_code(int(found[5], 8))
+    if found[6] is not None:
+        return "\x1b"
+    if found[7] is not None:
+        try:
+            return unicodedata.lookup(found[7])
+        except KeyError:
+            return found[0]
+    return " "
+
+
+def _character(found: re.Match[str]) -> str:
+    """What an entity stands for; one that is none may be a word, and stays."""
+    if found[3] is not None:
+        return html5.get(found[3] + found[4], found[0])
+    return _of_code(int(found[1]) if found[1] is not None else int(found[2], 16))
+
+
+def _hexadecimal(found: re.Match[str]) -> str:
+    return _of_code(int(found[1], 16))
+
+
+def _unquoted(found: re.Match[str]) -> str:
+    return unquote(found[0], errors="replace")
+
+
+def _untagged(found: re.Match[str]) -> str:
+    return " " if found[2] is None else _ANY_TAG.sub(" ", found[2])
+
+
+def _of_code(code: int) -> str:
+    return chr(code) if code <= 0x10FFFF else " "
+
+
+def _plain(text: str) -> str:
+    if _SURROGATE.search(text):  # halves that JSON escapes wrote apart
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    text = compose("NFKC", _INVISIBLE.sub("", _HIDDEN.sub(_shown, _PHRASE.sub(" ", text)))).casefold()
+    bare = unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFD", text)))
+    return _SMALL.sub(_as_latin, _FRAMED.sub(_as_latin, _OTHER_SCRIPT.sub(_set_off, bare)))
+
+
+def _apart(found: re.Match[str]) -> str:
+    return _HUMP.sub(" ", found[0])
+
+
+def _shown(found: re.Match[str]) -> str:
+    return chr(ord(found[0]) - 0xE0000)
+
+
+def _set_off(found: re.Match[str]) -> str:
+    """Letters of another script with spaces around; those that all look like Latin ones stay in the word."""
+    return found[0] if _LATIN.keys() >= set(found[0]) else f" {found[0]} "
+
+
+def _as_latin(found: re.Match[str]) -> str:
+    return _LATIN[found[0]]
+
+
+def _shortened(number: re.Match[str]) -> str:
+    return f"{number[1]}.{number[2]}" if number[2] else number[1]

@@ -1,0 +1,137 @@
+"""One request on its way through the upstreams, and whose fault it is when none answers: decided here and nowhere else.
+
+Promise: one rule for every kind of failure, whatever status or reply it came as. A request that failed everywhere is
+the agent's only when an endpoint answers the *neutral* request of equal shape (`neutral.py`), and another opinion
+agrees: a second endpoint's at once, else that of the attempts which the policy allows, and of other validators. While
+no endpoint answers the neutral request nobody is charged. A one-token request proves nothing of the agent's: credit,
+size and rate limits refuse long requests. It only tells whether the outage is one that a request's shape can choose.
+
+    answers neutral requests     then
+    two endpoints or more        GuestCallError A1043 (A1040 where all say malformed): the agent may go on
+    one                          ArenaError U3006; in the last attempt the episode ends, A1043
+    none, but one-token ones     ArenaError U3007: the shape is not served; nobody's fault, and no attempt is used up
+    none, nor one-token ones     ArenaError U3001..U3004: a real outage
+
+One case is the agent's beyond its own shape: a request longer than what the policy makes every endpoint take
+(`served_bytes`), which the endpoint calls malformed (400, 413, 422) while it answers a neutral one of that size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from foundation.errors import ArenaError, Failure, Owner
+from harness.inference.port import EndingRefusalError, InferenceRules, ModelReply, RetryLaterError, Upstream
+from harness.inference.request import MALFORMED, RebuiltRequest
+from harness.inference.sanitize import neutral_request, plain_request
+from harness.sandbox.port import GuestCallError
+
+REFUSED = "A1043"
+_NO_ENDPOINT = "U3001"
+_FAILED = "U3002"
+_PROVOKED = "U3006"
+_SHAPE_NOT_SERVED = "U3007"
+_AT_ONCE = frozenset({_NO_ENDPOINT, MALFORMED})  # what another attempt within one call does not heal
+_ROUNDS = 2  # the second one is for a request that failed in an outage that has just ended
+
+
+class Failover:
+    """The way of one request. `is_last`: no later attempt at this episode can give a second opinion."""
+
+    def __init__(
+        self,
+        request: RebuiltRequest,
+        upstreams: tuple[Upstream, ...],
+        rules: InferenceRules,
+        sleep: Callable[[float], None],
+        *,
+        is_last: bool,
+    ) -> None:
+        self.attempts = self.probes = 0
+        self.answered_by = ""
+        self._request = request
+        self._upstreams = upstreams
+        self._rules = rules
+        self._sleep = sleep
+        self._is_last = is_last
+        self._probed: dict[tuple[int, str], Failure | None] = {}
+
+    def run(self, models: Iterable[str] = ()) -> ModelReply:
+        """The first answer. `models` are those that answered this agent before, in this attempt or one it repeats: an
+        outage of another model is one that the agent can choose.
+
+        Raises GuestCallError or ArenaError as the table above says, and the ArenaError of a fault of ours as it is.
+        """
+        failures: dict[int, Failure] = {}
+        candidates = tuple(range(len(self._upstreams)))
+        for _ in range(_ROUNDS):
+            for place in candidates:
+                answer = self._try(self._upstreams[place])
+                if isinstance(answer, ModelReply):
+                    self.answered_by = self._upstreams[place].name
+                    return answer
+                failures[place] = answer
+            candidates = tuple(place for place in candidates if self._answers_neutral(place, failures[place]))
+            if not candidates:
+                raise self._outage(tuple(failures.values()), models)
+        raise self._refusal(tuple(failures[place] for place in candidates))
+
+    def _try(self, upstream: Upstream) -> ModelReply | Failure:
+        """All attempts on one upstream. Raises ArenaError for a fault that is no upstream's."""
+        last, asked_pause_ms = Failure(code=_FAILED), 0
+        for attempt in range(self._rules.attempts):
+            if attempt:
+                self._sleep(self._pause_s(attempt, asked_pause_ms))
+            self.attempts += 1
+            try:
+                return upstream.complete(self._request.text)
+            except ArenaError as error:
+                if error.owner is not Owner.UPSTREAM and error.failure.code != MALFORMED:
+                    raise
+                last = Failure(code=error.failure.code, detail=f"{upstream.name}: {error.failure.detail}")
+                asked_pause_ms = error.retry_after_ms if isinstance(error, RetryLaterError) else 0
+                if last.code in _AT_ONCE:
+                    break
+        return last
+
+    def _pause_s(self, attempt: int, asked_pause_ms: int) -> float:
+        """Exponential, or what the endpoint asked for when that is longer, up to the policy's cap; with up to a half
+        more, taken from the request's hash: workers that fail together part ways."""
+        spread = int(self._request.sha256[:4], 16) / 0x1_0000
+        backoff_ms = self._rules.backoff_ms << (attempt - 1)
+        return max(backoff_ms, min(asked_pause_ms, self._rules.retry_after_max_ms)) / 1000 * (1 + spread / 2)
+
+    def _answers_neutral(self, place: int, failure: Failure) -> bool:
+        refused = self._probe(place, neutral_request(self._request.text))
+        if refused is None:
+            return True
+        served = self._rules.served_bytes
+        is_too_long = served and len(self._request.text.encode()) > served
+        if not is_too_long or {failure.code, refused.code} != {MALFORMED}:
+            return False
+        return self._probe(place, neutral_request(self._request.text, at_most_bytes=served)) is None
+
+    def _probe(self, place: int, request: str) -> Failure | None:
+        """Each request once to each upstream."""
+        if (place, request) not in self._probed:
+            self.probes += 1
+            self._probed[place, request] = self._upstreams[place].probe(request)
+        return self._probed[place, request]
+
+    def _refusal(self, failures: tuple[Failure, ...]) -> GuestCallError | ArenaError:
+        if len(failures) > 1:
+            code = MALFORMED if {failure.code for failure in failures} == {MALFORMED} else REFUSED
+            return GuestCallError(code, f"the model endpoint refused the request: {failures[0].detail}")
+        if self._is_last:
+            return EndingRefusalError(REFUSED, "refused at every attempt that the policy allows", "model_refused")
+        return ArenaError(_PROVOKED, failures[0].detail)
+
+    def _outage(self, failures: tuple[Failure, ...], models: Iterable[str]) -> ArenaError:
+        """The code of a real outage is the common one when all upstreams failed alike, else U3002; the detail names
+        every upstream."""
+        detail = "; ".join(failure.detail for failure in failures)
+        for model in dict.fromkeys((self._request.model, *models)):
+            if any(self._probe(place, plain_request(model)) is None for place in range(len(self._upstreams))):
+                return ArenaError(_SHAPE_NOT_SERVED, detail)
+        codes = {_FAILED if failure.code == MALFORMED else failure.code for failure in failures}
+        return ArenaError(codes.pop() if len(codes) == 1 else _FAILED, detail)

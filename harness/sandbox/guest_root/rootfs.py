@@ -1,0 +1,302 @@
+"""The guest root: one directory with everything a guest can see, built once and named by its content.
+
+It holds an interpreter, its standard library, the shared objects these need, the runner, the SDK, and of packages only
+those that the policy lists (beside the standard library, which they cannot shadow); no shell, no configuration of the
+host. The guest's uid must be able to enter every path, which it cannot in a home of mode 0700. `content_sha256` covers
+every file except bytecode caches, so two hosts with the same Python build have the same hash, and it is in every
+record. Building is atomic: a directory under its final name is complete. All files are readable by any uid.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from foundation.errors import ArenaError
+from harness.sandbox.guest_root.packages import PackageFile, collect_packages
+
+PYTHON_HOME = "/opt/py"
+RUNNER = "/arena/runner.py"
+_LAYOUT_VERSION = 1
+_MOUNT_POINTS = ("proc", "dev", "tmp")
+_LEFT_OUT = {
+    "site-packages",
+    "dist-packages",
+    "test",
+    "tests",
+    "idlelib",
+    "tkinter",
+    "turtledemo",
+    "ensurepip",
+    "lib2to3",
+}
+_LOADERS = {"x86_64": "lib64/ld-linux-x86-64.so.2", "aarch64": "lib/ld-linux-aarch64.so.1"}
+_SYSTEM_DIRECTORIES = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")
+
+# Run by the interpreter that is to be copied: where it lives, and every shared object that it and its extension
+# modules map. Asking the live process needs no ldd, no ELF reader and no guess about search paths.
+_SURVEY = """
+import glob, importlib, json, os, platform, sys, sysconfig
+stdlib = sysconfig.get_path("stdlib")
+# Where this interpreter was built for, DESTSHARED, need not be where it lives: some are unpacked elsewhere.
+dynload = next((p for p in sys.path if os.path.basename(p) == "lib-dynload" and os.path.isdir(p)), None)
+dynload = dynload or sysconfig.get_config_var("DESTSHARED") or os.path.join(stdlib, "lib-dynload")
+for path in sorted(glob.glob(os.path.join(dynload, "*.so"))):
+    name = os.path.basename(path).split(".")[0]
+    if "test" in name or name in ("_tkinter", "readline"):
+        continue
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        pass
+mapped = {line.split(None, 5)[5].strip() for line in open("/proc/self/maps") if line.count("/")}
+print(json.dumps({
+    "executable": os.path.realpath("/proc/self/exe"), "stdlib": stdlib, "dynload": dynload,
+    "version": platform.python_version(), "machine": platform.machine(),
+    "libraries": sorted(p for p in mapped if ".so" in os.path.basename(p) and not p.startswith(dynload)),
+}))
+"""
+
+
+class GuestRoot(msgspec.Struct, frozen=True, kw_only=True):
+    """A complete guest root. `path` is on the host; `content_sha256` identifies what is in it."""
+
+    path: Path
+    content_sha256: str
+    python_version: str  # full version of the guest's interpreter
+
+    @property
+    def minor_version(self) -> str:
+        """`3.11` of `3.11.7`: what a policy pins."""
+        return ".".join(self.python_version.split(".")[:2])
+
+
+class _Interpreter(msgspec.Struct, frozen=True, kw_only=True):
+    executable: str
+    stdlib: str
+    dynload: str
+    version: str
+    machine: str
+    libraries: tuple[str, ...]
+
+
+def open_guest_root(
+    state_dir: Path, interpreter: Path = Path(sys.executable), packages: Sequence[str] = ()
+) -> GuestRoot:
+    """The guest root for `interpreter` with `packages` (`name==version`), built under `state_dir/guest` when it is not
+    there yet.
+
+    Raises ArenaError V2060 when the interpreter cannot be surveyed, a package cannot be taken, or the directory cannot
+    be written.
+    """
+    allowed = collect_packages(packages)
+    directory = state_dir.absolute() / "guest"  # guests are started elsewhere
+    pointer = directory / "by-source" / _fingerprint(interpreter, allowed)
+    known = _read_pointer(directory, pointer)
+    if known is not None:
+        return known
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        pointer.parent.mkdir(exist_ok=True)
+        root = _build(directory, _survey(interpreter), allowed)
+        _write_atomically(pointer, msgspec.json.encode((root.content_sha256, root.python_version)))
+    except OSError as error:
+        raise ArenaError("V2060", f"the guest root cannot be built in {directory}: {error}") from error
+    return root
+
+
+def loader(machine: str) -> str:
+    """Where every program for `machine` names its dynamic loader, without the leading slash; fixed by the platform's
+    ABI. Raises ArenaError V2060 for a machine without a guest root."""
+    if machine not in _LOADERS:
+        raise ArenaError("V2060", f"no guest root for {machine}: x86_64 and aarch64 only")
+    return _LOADERS[machine]
+
+
+def library_directories(root: Path) -> tuple[Path, ...]:
+    """Directories of the root's system libraries, for a guest that does not have the root as its `/`."""
+    system = root / "usr"
+    return tuple(sorted({path.parent for path in system.rglob("*.so*") if path.is_file()}))
+
+
+def content_sha256(root: Path) -> str:
+    """Identity of a guest root: relative path, kind and content of every entry, bytecode caches left out."""
+    digest = hashlib.sha256()
+    for path in sorted(_entries(root)):
+        name = str(path.relative_to(root)).encode()
+        if path.is_symlink():
+            digest.update(b"L" + name + b"\0" + str(path.readlink()).encode() + b"\0")
+        elif path.is_file():
+            digest.update(b"F" + name + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _entries(root: Path) -> Iterator[Path]:
+    for directory, names, files in os.walk(root):
+        links = [name for name in names if (Path(directory) / name).is_symlink()]
+        names[:] = [name for name in names if name != "__pycache__" and name not in links]
+        yield from (Path(directory) / name for name in (*files, *links))
+
+
+def _fingerprint(interpreter: Path, packages: tuple[PackageFile, ...]) -> str:
+    """Cheap name of a build's inputs: the interpreter file, the system's loader (it and the C library are upgraded
+    together, and only fit together), our own guest files and the packages."""
+    real = interpreter.resolve()
+    try:
+        facts, system = real.stat(), Path("/", loader(platform.machine())).stat()
+    except OSError as error:
+        raise ArenaError("V2060", f"no Python interpreter at {interpreter}: {error}") from error
+    digest = hashlib.sha256(f"{_LAYOUT_VERSION}\0{interpreter}\0{real}\0{facts.st_size}\0{facts.st_mtime_ns}".encode())
+    digest.update(f"\0{system.st_size}\0{system.st_mtime_ns}".encode())
+    for path in _guest_files():
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    for file in packages:
+        digest.update(f"{file.name}\0{file.sha256}\0".encode())
+    return digest.hexdigest()[:32]
+
+
+def _guest_directory() -> Path:
+    return Path(__file__).parents[1] / "guest"
+
+
+def _guest_files() -> tuple[Path, ...]:
+    here = _guest_directory()
+    return (here / "runner.py", *sorted((here / "arena_sdk").glob("*.py")))
+
+
+def _read_pointer(directory: Path, pointer: Path) -> GuestRoot | None:
+    try:
+        sha256, version = msgspec.json.decode(pointer.read_bytes(), type=tuple[str, str])
+    except (OSError, msgspec.DecodeError):
+        return None
+    path = directory / sha256
+    return GuestRoot(path=path, content_sha256=sha256, python_version=version) if path.is_dir() else None
+
+
+def _survey(interpreter: Path) -> _Interpreter:
+    try:
+        done = subprocess.run(
+            [str(interpreter), "-I", "-S", "-c", _SURVEY], capture_output=True, timeout=60, check=True, env={}
+        )
+        return msgspec.json.decode(done.stdout, type=_Interpreter)
+    except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
+        raise ArenaError("V2060", f"{interpreter} cannot be surveyed: {error}") from error
+
+
+def _build(directory: Path, python: _Interpreter, packages: tuple[PackageFile, ...]) -> GuestRoot:
+    loader(python.machine)
+    building = Path(tempfile.mkdtemp(prefix="building-", dir=directory))
+    try:
+        _populate(building, python, packages)
+        sha256 = content_sha256(building)
+        building.chmod(0o755)
+        final = directory / sha256
+        try:
+            building.rename(final)
+        except OSError:
+            if not final.is_dir():  # else another process built the same content first
+                raise
+        return GuestRoot(path=final, content_sha256=sha256, python_version=python.version)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+
+
+def _populate(root: Path, python: _Interpreter, packages: tuple[PackageFile, ...]) -> None:
+    minor = "python" + ".".join(python.version.split(".")[:2])
+    home = root / PYTHON_HOME.lstrip("/")
+    (home / "bin").mkdir(parents=True)
+    (root / "usr" / "lib").mkdir(parents=True)
+    (root / "usr" / "lib64").mkdir()
+    for name in ("lib", "lib64"):
+        (root / name).symlink_to(f"usr/{name}")
+    for name in _MOUNT_POINTS:
+        (root / name).mkdir()
+    _copy_file(Path(python.executable), home / "bin" / "python3", 0o755)
+    _copy_tree(Path(python.stdlib), home / "lib" / minor)
+    if not (home / "lib" / minor / "lib-dynload").is_dir():
+        _copy_tree(Path(python.dynload), home / "lib" / minor / "lib-dynload")
+    for library in python.libraries:
+        _copy_library(Path(library), root, home / "lib")
+    _copy_loader(root, loader(python.machine))
+    for file in packages:
+        target = home / "lib" / minor / file.name
+        if target.exists():
+            raise ArenaError("V2060", f"guest package file {file.name} would replace one of the standard library")
+        _copy_file(file.source, target, 0o644)
+    arena = root / "arena"
+    for source in _guest_files():
+        _copy_file(source, arena / source.relative_to(_guest_directory()), 0o644)
+    _compile(root)
+
+
+def _copy_tree(source: Path, target: Path) -> None:
+    """The library tree without tests, packages and build files; modes are opened to every uid."""
+    for directory, names, files in os.walk(source):
+        here = target / Path(directory).relative_to(source)
+        here.mkdir(parents=True, exist_ok=True)
+        names[:] = sorted(n for n in names if n not in _LEFT_OUT and not n.startswith("config-"))
+        for name in files:
+            if name.endswith((".opt-1.pyc", ".opt-2.pyc", ".a", ".exe")):
+                continue
+            _copy_file(Path(directory) / name, here / name, 0o644)
+        here.chmod(0o755)
+
+
+def _copy_file(source: Path, target: Path, mode: int) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(source, target)  # keeps mtime, so that copied bytecode stays valid
+    target.chmod(mode)
+
+
+def _copy_library(source: Path, root: Path, private: Path) -> None:
+    """A shared object under every name that links to it: at its own place when the loader looks there by default, else
+    in the interpreter's private directory (LD_LIBRARY_PATH in the jail)."""
+    text = str(source)
+    if text.startswith(_SYSTEM_DIRECTORIES):
+        target = root / "usr" / text.removeprefix("/usr/").lstrip("/")
+    else:
+        target = private / source.name
+    if not target.exists():
+        _copy_file(source, target, 0o755)
+    for entry in source.parent.iterdir():
+        alias = target.parent / entry.name
+        if entry.is_symlink() and ".so." in entry.name and entry.resolve() == source and not alias.exists():
+            alias.symlink_to(source.name)
+
+
+def _copy_loader(root: Path, name: str) -> None:
+    """The dynamic loader at the path that the interpreter names in its header; fixed by each platform's ABI."""
+    target = root / "usr" / name
+    if not target.exists():
+        _copy_file(Path("/") / name, target, 0o755)
+
+
+def _compile(root: Path) -> None:
+    """Bytecode for our own files, by the guest's interpreter outside any jail; the library's came along with it."""
+    environment = {
+        "LD_LIBRARY_PATH": f"{root}{PYTHON_HOME}/lib",
+        "PYTHONHOME": f"{root}{PYTHON_HOME}",
+    }
+    command = [f"{root}{PYTHON_HOME}/bin/python3", "-s", "-S", "-m", "compileall", "-q", "--invalidation-mode"]
+    command += ["unchecked-hash", f"{root}/arena", f"{root}{PYTHON_HOME}/lib"]
+    subprocess.run(command, env=environment, check=False, capture_output=True, timeout=300)
+    for path in root.rglob("__pycache__"):
+        path.chmod(0o755)
+        for cached in path.iterdir():
+            cached.chmod(0o644)
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    descriptor, name = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    Path(name).replace(path)

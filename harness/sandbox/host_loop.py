@@ -1,0 +1,216 @@
+"""The host loop: one guest, from its first byte to its last.
+
+Promise: whatever the guest does, `Conversation.run` returns how it ended (or raises a fault of ours) within the agent's
+time and byte caps. Agent time stands still while the host executes a call, so a slow host costs nobody a score; it runs
+while the host waits for the guest and while it reads what the guest sends, or bytes sent one by one would keep the host
+busy for nothing. It starts no process and kills none: the adapter does.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+from collections.abc import Callable
+from typing import IO, Literal
+
+import msgspec
+
+from foundation.canonical import foreign_text
+from foundation.errors import ArenaError
+from harness.limits import EpisodeLimits
+from harness.sandbox.port import EpisodeOver, GuestCallError, GuestEnd, GuestExit, Host
+from harness.sandbox.rpc import BreachError, Final, Inbox, Ready, Request, encode_error, encode_result
+
+_CHUNK_BYTES = 1 << 16
+_TAIL_BYTES = 4_000
+_ERROR_CHARS = 500  # of what a guest says of its own error: the runner keeps to it, a forger need not
+_START_MS = 20_000  # host backstop for a jail that never becomes ready; a fault of ours, not agent time
+
+
+class Pipes(msgspec.Struct, frozen=True, kw_only=True):
+    """The host's ends of a guest's three standard descriptors."""
+
+    to_guest: IO[bytes]
+    from_guest: IO[bytes]
+    output: IO[bytes]
+
+
+class Supervision(msgspec.Struct, frozen=True, kw_only=True):
+    """What the adapter adds to the loop: `on_ready` confines the runner and gives the init frame.
+
+    At least every `tick_ms`, `is_over_memory` is asked, and `cpu_time_s`: the CPU seconds of all the guest's processes.
+    """
+
+    on_ready: Callable[[], bytes]
+    is_over_memory: Callable[[], bool]
+    cpu_time_s: Callable[[], float] | None = None
+    tick_ms: int = 100
+
+
+class Conversation:
+    """One run of the protocol between a guest and a `Host`."""
+
+    def __init__(
+        self,
+        pipes: Pipes,
+        limits: EpisodeLimits,
+        host: Host,
+        supervision: Supervision,
+        clock: Callable[[], float],
+    ) -> None:
+        """`clock` gives seconds, monotonic."""
+        self._pipes, self._limits, self._host, self._supervision, self._clock = pipes, limits, host, supervision, clock
+        self._inbox = Inbox(limits)
+        self._outgoing = memoryview(b"")
+        self._is_started = False
+        self._waited_s = 0.0
+        self._agent_s = 0.0
+        self._host_s = 0.0  # spent on calls since time was last accounted
+        self._output_bytes = 0
+        self._tail = b""
+        self._final: Final | None = None
+
+    def run(self) -> GuestExit:
+        """Converse until the guest ends or breaches. `died` is reported as such: the adapter knows the exit status.
+
+        Raises ArenaError V2002 when the guest never became ready, and whatever ArenaError the host's call raised.
+        """
+        with selectors.DefaultSelector() as selector:
+            for pipe in (self._pipes.to_guest, self._pipes.from_guest, self._pipes.output):
+                os.set_blocking(pipe.fileno(), False)
+            selector.register(self._pipes.from_guest, selectors.EVENT_READ)
+            selector.register(self._pipes.output, selectors.EVENT_READ)
+            try:
+                end = self._serve(selector)
+            except BreachError as breach:
+                return self._exit(breach.end, error=breach.detail)
+            except EpisodeOver:
+                return self._exit("stopped")
+            self._drain_output()
+        if not self._is_started and end == "died":
+            last_line = self.output_tail().strip().rpartition("\n")[2]
+            raise ArenaError("V2002", last_line or "the guest ended before it was ready")
+        return self._exit(end)
+
+    def output_tail(self) -> str:
+        """The last bytes of what the guest printed."""
+        return self._tail.decode(errors="replace")
+
+    def _serve(self, selector: selectors.BaseSelector) -> GuestEnd:
+        before = self._clock()
+        while True:
+            ready = selector.select(self._patience_s())
+            now = self._clock()
+            self._account(now - before - self._host_s)
+            before, self._host_s = now, 0.0
+            if self._agent_s * 1000 >= self._limits.agent_time_ms:
+                return "wall_clock"
+            if self._is_started and (breached := self._breached()):
+                return breached
+            for key, _ in ready:
+                if key.fileobj is self._pipes.output:
+                    self._read_output(selector)
+                elif key.fileobj is self._pipes.to_guest:
+                    self._write()
+                    if not self._outgoing:
+                        selector.unregister(self._pipes.to_guest)
+                elif not self._read_messages(selector):
+                    return "final" if self._final is not None else "died"
+
+    def _breached(self) -> Literal["memory", "cpu"] | None:
+        if self._supervision.is_over_memory():
+            return "memory"
+        meter = self._supervision.cpu_time_s
+        return "cpu" if meter is not None and meter() >= self._limits.cpu_time_s else None
+
+    def _patience_s(self) -> float:
+        if not self._is_started:
+            return max(0.0, _START_MS / 1000 - self._waited_s)
+        left_s = max(0.0, self._limits.agent_time_ms / 1000 - self._agent_s)
+        return min(left_s, self._supervision.tick_ms / 1000)
+
+    def _account(self, elapsed_s: float) -> None:
+        if self._is_started:
+            self._agent_s += elapsed_s
+            return
+        self._waited_s += elapsed_s
+        if self._waited_s * 1000 >= _START_MS:
+            raise ArenaError("V2002", f"the guest was not ready after {_START_MS} ms")
+
+    def _read_messages(self, selector: selectors.BaseSelector) -> bool:
+        """Take what the guest sent. False when it has said its last word or closed its end."""
+        chunk = os.read(self._pipes.from_guest.fileno(), _CHUNK_BYTES)
+        if not chunk:
+            return False
+        self._inbox.feed(chunk)
+        for message in self._inbox.messages():
+            if isinstance(message, Final):
+                self._final = message
+                return False
+            started = self._clock()
+            if isinstance(message, Ready):
+                self._send(self._supervision.on_ready(), selector)
+                self._is_started = True
+            else:
+                self._send(self._answer(message), selector)
+            self._host_s += self._clock() - started
+        return True
+
+    def _answer(self, request: Request) -> bytes:
+        try:
+            result = self._host.call(request.method, request.params)
+        except GuestCallError as error:
+            return encode_error(request.request_id, error.code, error.message)
+        return encode_result(request.request_id, result)
+
+    def _send(self, frame: bytes, selector: selectors.BaseSelector) -> None:
+        if self._outgoing:
+            # Answers wait for the guest to read; one that asks on without reading is not speaking the protocol.
+            raise BreachError("protocol", "a request was sent before the last answer was read")
+        self._outgoing = memoryview(frame)
+        self._write()
+        if self._outgoing:
+            selector.register(self._pipes.to_guest, selectors.EVENT_WRITE)
+
+    def _write(self) -> None:
+        try:
+            while self._outgoing:
+                self._outgoing = self._outgoing[os.write(self._pipes.to_guest.fileno(), self._outgoing) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._outgoing = memoryview(b"")  # the guest closed its end; reading on tells how it ended
+
+    def _read_output(self, selector: selectors.BaseSelector) -> None:
+        chunk = os.read(self._pipes.output.fileno(), _CHUNK_BYTES)
+        if not chunk:
+            selector.unregister(self._pipes.output)
+            return
+        self._keep_output(chunk)
+        if self._output_bytes > self._limits.output_bytes:
+            raise BreachError("output", f"more than {self._limits.output_bytes} bytes printed")
+
+    def _drain_output(self) -> None:
+        """Keep what is already in the pipe: the traceback of an agent that ended a moment ago."""
+        try:
+            while chunk := os.read(self._pipes.output.fileno(), _CHUNK_BYTES):
+                self._keep_output(chunk)
+                if self._output_bytes > self._limits.output_bytes:
+                    return
+        except BlockingIOError:
+            return
+
+    def _keep_output(self, chunk: bytes) -> None:
+        self._output_bytes += len(chunk)
+        self._tail = (self._tail + chunk)[-_TAIL_BYTES:]
+
+    def _exit(self, end: GuestEnd, error: str = "") -> GuestExit:
+        final = self._final if end == "final" else None
+        return GuestExit(
+            end=end,
+            claim=foreign_text(final.claim) if final and not final.kind else "",
+            error=final.error[:_ERROR_CHARS] if final else error,
+            error_kind=final.kind if final else "",
+            output_tail=self.output_tail(),
+            agent_time_ms=int(self._agent_s * 1000),
+        )

@@ -1,0 +1,264 @@
+"""The default jail: bubblewrap, a system-call filter, rlimits, a cgroup or a watchdog, and an own uid under root.
+
+Promise: each run is a fresh jail with the read-only guest root, two small tmpfs, three devices and nothing else of the
+host: no network, no environment, no capability, no /proc. When `run` returns, no process of the guest is alive; when
+the host is killed, the jail dies with it. Its levels, and what stays possible: `harness/sandbox/README.md`.
+
+Three ways in, by what the host is and allows:
+  root           bubblewrap starts as root and makes the namespaces; the runner takes its uid before the agent is
+                 loaded. Needs no user namespaces, and no path that other uids can traverse.
+  root-userns    root gives up its uid first; bubblewrap uses a user namespace. For root without CAP_SYS_ADMIN.
+  user           the same as an ordinary user, whose own uid the guest keeps: the namespaces alone protect its files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import select
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from foundation.errors import ArenaError
+from harness.limits import EpisodeLimits
+from harness.sandbox.confinement.cgroup import Cgroups, JailGroup, open_group
+from harness.sandbox.confinement.processes import TreeCpu, descendants, is_over_memory
+from harness.sandbox.confinement.uids import lease_uid
+from harness.sandbox.confinement.watch import Limit, Watch
+from harness.sandbox.death import explain_death
+from harness.sandbox.guest_root.environment import guest_command, guest_environment
+from harness.sandbox.guest_root.rootfs import GuestRoot
+from harness.sandbox.guest_root.workdir import FILES_AT_MOST
+from harness.sandbox.host_loop import Conversation, Pipes, Supervision
+from harness.sandbox.init import build_init
+from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
+
+EntryMode = Literal["root", "root-userns", "user"]
+
+_SHM_BYTES = 1 << 20
+# Not /dev/zero: mapped shared, it is memory without a file, which outlives every mapping of it.
+_DEVICES = ("/dev/null", "/dev/random", "/dev/urandom")
+_WRITABLE = ("tmp", "dev/shm")
+_INFO_BYTES = 1 << 12
+_REAP_S = 10.0
+
+
+class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
+    """How to enter a jail on this host: the binary, the way in, and what bounds memory."""
+
+    binary: Path
+    entry: EntryMode
+    cgroups: Cgroups | None
+
+
+class BubblewrapSandbox:
+    """A `Sandbox` at level `bubblewrap`."""
+
+    def __init__(
+        self,
+        bubblewrap: Bubblewrap,
+        root: GuestRoot,
+        seccomp_filter: bytes,
+        level: SandboxLevel,
+        *,
+        slots: int,
+        clock: Callable[[], float],
+    ) -> None:
+        """At most `slots` jails run at once; further runs wait. `clock` gives seconds, monotonic."""
+        self._bubblewrap, self._root, self._filter, self._level = bubblewrap, root, seccomp_filter, level
+        self._slots = threading.BoundedSemaphore(slots)
+        self._serials = itertools.count(1)
+        self._clock = clock
+
+    @property
+    def level(self) -> SandboxLevel:
+        """What was reached on this host."""
+        return self._level
+
+    @property
+    def bubblewrap(self) -> Bubblewrap:
+        """How this sandbox enters its jails."""
+        return self._bubblewrap
+
+    def run(self, job: GuestJob, host: Host) -> GuestExit:
+        """Run one agent in a fresh jail. Raises ArenaError V2002 when the jail cannot start."""
+        with self._slots, contextlib.ExitStack() as stack:
+            uid = None if self._bubblewrap.entry == "user" else stack.enter_context(lease_uid())
+            group = None
+            if self._bubblewrap.cgroups is not None:
+                group = stack.enter_context(self._open_group(self._bubblewrap.cgroups, job.limits))
+            jail = stack.enter_context(self._open_jail(uid, job.limits))
+            return self._converse(jail, job, host, uid, group)
+
+    def _open_group(self, cgroups: Cgroups, limits: EpisodeLimits) -> contextlib.AbstractContextManager[JailGroup]:
+        return open_group(cgroups, next(self._serials), memory_bytes=limits.memory_bytes, processes=limits.processes)
+
+    def _converse(self, jail: _Jail, job: GuestJob, host: Host, uid: int | None, group: JailGroup | None) -> GuestExit:
+        limits = job.limits
+
+        def confine() -> bytes:
+            # Only the runner lives in the jail now and it waits: what is moved here is everything there is.
+            for pid in descendants(jail.first_pid()):
+                if group is not None:
+                    group.add(pid)
+            jail.hold_folders()
+            watch.start()
+            identity = uid if self._bubblewrap.entry == "root" else None
+            return build_init(job, identity=identity, is_alone_with_uid=True, is_host_watched=False)
+
+        with Watch(_limits_of(jail, limits, group), jail.kill, self._clock) as watch:
+            supervision = Supervision(on_ready=confine, is_over_memory=lambda: watch.broken() is not None)
+            ended = Conversation(jail.pipes, limits, host, supervision, self._clock).run()
+            broken = watch.broken()
+        if broken is not None and ended.end in ("memory", "died"):
+            return msgspec.structs.replace(ended, end=broken)
+        if ended.end != "died":
+            return ended
+        return explain_death(ended, jail.wait(), was_out_of_memory=group is not None and group.was_out_of_memory())
+
+    @contextlib.contextmanager
+    def _open_jail(self, uid: int | None, limits: EpisodeLimits) -> Iterator[_Jail]:
+        filter_read, filter_write = os.pipe()
+        info_read, info_write = os.pipe()
+        try:
+            os.write(filter_write, self._filter)  # a filter is smaller than a pipe's buffer
+            os.close(filter_write)
+            is_dropped = self._bubblewrap.entry == "root-userns"
+            process = subprocess.Popen(
+                self._command(limits, filter_fd=filter_read, info_fd=info_write),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=(filter_read, info_write),
+                env={},
+                cwd="/",
+                start_new_session=True,
+                user=uid if is_dropped else None,
+                group=uid if is_dropped else None,
+                extra_groups=[] if is_dropped else None,
+            )
+        except OSError as error:
+            os.close(info_read)
+            raise ArenaError("V2002", f"bubblewrap cannot be started: {error}") from error
+        finally:
+            os.close(filter_read)
+            os.close(info_write)
+        jail = _Jail(process, info_read)
+        try:
+            yield jail
+        finally:
+            jail.close()
+
+    def _command(self, limits: EpisodeLimits, *, filter_fd: int, info_fd: int) -> list[str]:
+        command = [str(self._bubblewrap.binary), "--die-with-parent", "--new-session", "--clearenv"]
+        command += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
+        command += ["--hostname", "guest", "--cap-drop", "ALL"]
+        if self._bubblewrap.entry == "root":
+            command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]  # the runner gives them up with uid 0
+        else:
+            command += ["--unshare-user", "--disable-userns"]
+        for name, value in guest_environment().items():
+            command += ["--setenv", name, value]
+        # No /proc: it would show the host's paths and counters, and the memory of the jail's own first process.
+        command += ["--ro-bind", str(self._root.path), "/", "--size", str(_SHM_BYTES), "--tmpfs", "/dev"]
+        for device in _DEVICES:
+            command += ["--dev-bind", device, device]
+        command += ["--perms", "1777", "--size", str(limits.disk_bytes), "--tmpfs", "/tmp"]
+        command += ["--perms", "1777", "--size", str(_SHM_BYTES), "--tmpfs", "/dev/shm"]
+        command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
+        command += ["--seccomp", str(filter_fd), "--info-fd", str(info_fd)]
+        return [*command, "--", *guest_command()]
+
+
+def _limits_of(jail: _Jail, limits: EpisodeLimits, group: JailGroup | None) -> dict[Limit, Callable[[], bool]]:
+    """How each limit of a jail is looked at: by its group, or where there is none by what the host sees."""
+    read_cpu_s = group.cpu_time_s if group and group.counts_cpu else TreeCpu(jail.process.pid).read_s
+    # The kernel may end one process of the group only; the episode ends with it, as it does without a cgroup.
+    is_over = group.was_out_of_memory if group else lambda: is_over_memory(jail.guest_pids, limits.memory_bytes)
+    return {
+        "memory": is_over,
+        "cpu": lambda: read_cpu_s() >= limits.cpu_time_s,
+        "disk": lambda: jail.file_count() > FILES_AT_MOST,
+    }
+
+
+class _Jail:
+    """A started jail and what is needed to end it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], info_fd: int) -> None:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        self.process = process
+        self.pipes = Pipes(to_guest=process.stdin, from_guest=process.stdout, output=process.stderr)
+        self._info_fd = info_fd
+        self._first_pid = 0
+        self._pidfd: int | None = None
+        self._folders: list[int] = []
+
+    def first_pid(self) -> int:
+        """The host's pid of the jail's own pid 1. Call it when the guest is ready: it takes hold of the namespace."""
+        self._first_pid = int(json.loads(os.read(self._info_fd, _INFO_BYTES))["child-pid"])
+        self._pidfd = os.pidfd_open(self._first_pid)
+        return self._first_pid
+
+    def hold_folders(self) -> None:
+        """Open the guest's writable folders, to count their files from outside. Raises ArenaError V2002."""
+        try:
+            for name in _WRITABLE:
+                path = Path("/proc", str(self._first_pid), "root", name)
+                self._folders.append(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+        except OSError as error:
+            raise ArenaError("V2002", f"the jail's folders cannot be watched: {error}") from error
+
+    def file_count(self) -> int:
+        """Names in the folders held. A name without content takes the kernel's memory and no space."""
+        found = [os.fstatvfs(folder) for folder in self._folders]
+        return sum(facts.f_files - facts.f_ffree for facts in found)
+
+    def guest_pids(self) -> tuple[int, ...]:
+        """Every process of the guest: all that descends from the jail's first one."""
+        return descendants(self._first_pid)[1:]
+
+    def kill(self) -> None:
+        """Kill everything in the jail, from whichever thread; `close` gives back what was opened."""
+        if self._pidfd is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def wait(self) -> int:
+        """The exit status of a jail that ended by itself, or that is ended here because its guest closed the pipe."""
+        try:
+            return self.process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+    def close(self) -> None:
+        """Kill everything in the jail and return when it is gone: the kernel reports the end of a pid namespace's first
+        process only after all the others."""
+        self.kill()
+        if self._pidfd is not None:
+            poll = select.poll()
+            poll.register(self._pidfd, select.POLLIN)
+            poll.poll(_REAP_S * 1000)
+            os.close(self._pidfd)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=_REAP_S)  # bubblewrap reaps the jail's first process, then leaves
+        self.process.kill()
+        self.process.wait()
+        if self._pidfd is not None:
+            # A jail that ended by itself may have been left unreaped; it is ours when this is a container's pid 1.
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self._first_pid, os.WNOHANG)
+        for descriptor in (self._info_fd, *self._folders):
+            os.close(descriptor)
+        for pipe in (self.pipes.to_guest, self.pipes.from_guest, self.pipes.output):
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()

@@ -1,0 +1,189 @@
+"""`arena problems stats`: what sets of problems look like, side by side, as a table and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neurons.cli.problems.reading import (
+    CatalogueOption,
+    DocumentsOption,
+    JsonOption,
+    ProblemFile,
+    has_catalogue,
+    json_line,
+    read_file,
+    read_shelf,
+)
+from neurons.cli.progress import show_progress
+
+if TYPE_CHECKING:
+    from problems.model import Problem
+    from problems.scoring.title_index import TitleIndex
+    from problems.suites.distributions import BucketShape, SetShape, Spread
+    from problems.synthesis.difficulty import Difficulty
+
+PICTURES = (".png", ".svg")
+_WIDTH_MOST = 400  # characters: a row is one line, also where the output's width is unknown
+
+Row = tuple[str, list[str]]
+
+
+def stats(
+    path: ProblemFile,
+    compare: Annotated[
+        list[Path] | None, typer.Option(help="Problem files or suites to show beside it. Repeatable.")
+    ] = None,
+    documents: DocumentsOption = None,
+    catalogue: CatalogueOption = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw a picture as well: a .png or .svg file.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a set of problems looks like: difficulty, constraint mix, prices, vouchers, query lengths.
+
+    Figures are shares of items, and medians with the 5th and 95th percentile. With --compare other sets stand beside
+    it, column by column. Difficulty is measured over a catalogue, given with --documents or --catalogue; problems
+    whose answers it does not hold are left out. --plot draws the same as a picture, and needs
+    matplotlib, which the extra `plots` installs.
+    """
+    if plot is not None and plot.suffix not in PICTURES:
+        raise typer.BadParameter(f"{plot} is neither {' nor '.join(PICTURES)}", param_hint="--plot")
+    from problems.suites.distributions import describe
+
+    sets = {str(one): read_file(one) for one in (path, *(compare or []))}
+    shelf = read_shelf(documents, catalogue) if has_catalogue(documents, catalogue) else None
+    names, shapes = short_names(list(sets)), [describe(problems) for problems in sets.values()]
+    difficulties = [_measure(problems, shelf) if shelf else [] for problems in sets.values()]
+    if as_json:
+        for name, shape, measured in zip(sets, shapes, difficulties, strict=True):
+            typer.echo(json_line({"set": name, "shape": shape, "difficulty": _levels(measured)}))
+    else:
+        _show_table(names, table_rows(shapes, difficulties))
+        for name, measured in zip(names, difficulties, strict=True):
+            if shelf and not measured:
+                typer.echo(f"{name}: no difficulty, since this catalogue does not hold its answers")
+    if plot is not None:
+        from neurons.cli.problems.picture import draw
+
+        draw(plot, names, list(sets.values()), difficulties)
+        if not as_json:
+            typer.echo(f"picture: {plot}")
+
+
+def table_rows(shapes: Sequence[SetShape], difficulties: Sequence[Sequence[Difficulty]]) -> list[Row]:
+    """The table: a label and one text per set."""
+    from problems.model import BUCKETS
+    from problems.synthesis.difficulty import LEVELS
+
+    rows: list[Row] = [("problems", [f"{shape.problems:,}" for shape in shapes])]
+    if any(difficulties):
+        rows.append(("  measured for difficulty", [f"{len(measured):,}" for measured in difficulties]))
+        for level in LEVELS:
+            shares = [_share_of(_levels(measured).get(level, 0), len(measured)) for measured in difficulties]
+            rows.append((f"  {level}", shares))
+    for bucket in BUCKETS:
+        held = [shape.buckets.get(bucket) for shape in shapes]
+        if any(held):
+            rows.append((f"{bucket} problems", [f"{one.problems:,}" if one else "-" for one in held]))
+            rows += [(f"  {label}", values) for label, values in _bucket_rows(held) if _says_something(values)]
+    return rows + _voucher_rows(shapes)
+
+
+def _bucket_rows(held: Sequence[BucketShape | None]) -> list[Row]:
+    """The rows of one bucket, `-` where a set has none of it."""
+    figures: list[tuple[str, Callable[[BucketShape], str]]] = [
+        ("items a problem, mean", lambda one: _mean(one.items)),
+        ("constraints an item, mean", lambda one: _mean(one.constraints)),
+        ("attributes an item, mean", lambda one: _mean(one.attributes)),
+        ("items with sku", lambda one: _share(one.with_sku_e4)),
+        ("items with attributes", lambda one: _share(one.with_attributes_e4)),
+        ("items with service", lambda one: _share(one.with_service_e4)),
+        ("items with price", lambda one: _share(one.with_price_e4)),
+        ("items with title only", lambda one: _share(one.title_only_e4)),
+        ("price from, PHP", lambda one: _range(one.price_low_php)),
+        ("price to, PHP", lambda one: _range(one.price_high_php)),
+        ("query characters", lambda one: _range(one.query_chars)),
+    ]
+    rows = [(label, [figure(one) if one else "-" for one in held]) for label, figure in figures]
+    for mode in sorted({mode for one in held if one for mode in one.price_modes}):
+        rows.append((f"price rules {mode!r}", [f"{one.price_modes.get(mode, 0):,}" if one else "-" for one in held]))
+    return rows
+
+
+def _voucher_rows(shapes: Sequence[SetShape]) -> list[Row]:
+    kinds = sorted({kind for shape in shapes for kind in shape.vouchers.kinds})
+    if not kinds:
+        return []
+    rows = [(f"  {kind}", [f"{shape.vouchers.kinds.get(kind, 0):,}" for shape in shapes]) for kind in kinds]
+    for label, field in (
+        ("threshold, PHP", "threshold_php"),
+        ("budget, PHP", "budget_php"),
+        ("face value, PHP", "face_value_php"),
+        ("discount, %", "discount_percent"),
+        ("cap, PHP", "cap_php"),
+    ):
+        rows.append((f"  {label}", [_range(getattr(shape.vouchers, field)) for shape in shapes]))
+    return rows
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """What to call the sets: their file names, or whole paths where two share one."""
+    short = [Path(name).name for name in names]
+    return short if len(set(short)) == len(short) else list(names)
+
+
+def _says_something(values: Sequence[str]) -> bool:
+    return bool({*values} - {"-", "0 %"})
+
+
+def _show_table(names: Sequence[str], rows: Sequence[Row]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("", no_wrap=True)
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for label, values in rows:
+        table.add_row(label, *values)
+    Console(soft_wrap=True, width=_WIDTH_MOST).print(table)
+    typer.echo("ranges: median (5th to 95th percentile)")
+
+
+def _measure(problems: Sequence[Problem], shelf: TitleIndex) -> list[Difficulty]:
+    """The difficulty of the problems whose answers are in the catalogue; of others it would say nothing."""
+    from problems.synthesis.difficulty import measure_difficulty
+
+    measured = []
+    with show_progress() as progress:
+        for done, problem in enumerate(problems, start=1):
+            if all(shelf.place(item.product_id) is not None for item in problem.rewards):
+                measured.append(measure_difficulty(problem, shelf))
+            progress("measure", done, len(problems))
+    return measured
+
+
+def _levels(measured: Sequence[Difficulty]) -> dict[str, int]:
+    from problems.synthesis.difficulty import count_levels
+
+    return {str(level): count for level, count in count_levels(measured).items()} if measured else {}
+
+
+def _mean(spread: Spread) -> str:
+    return f"{spread.mean_e4 / 10_000:.2f}" if spread.count else "-"
+
+
+def _range(spread: Spread) -> str:
+    low, _, median, _, high = spread.percentiles
+    return f"{median:,} ({low:,} to {high:,})" if spread.count else "-"
+
+
+def _share(share_e4: int) -> str:
+    return f"{share_e4 / 100:.0f} %"
+
+
+def _share_of(count: int, total: int) -> str:
+    return f"{100 * count / total:.0f} %" if total else "-"

@@ -1,0 +1,144 @@
+"""`arena records`: read and verify the signed log.
+
+It finds the store of a state folder by itself, starts the embedded server when it is not running and stops it again
+when nobody else uses it. It never writes a record.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from neurons.cli.records.export import export
+from neurons.cli.records.finding import MESSAGE_NOT_FOUND, find_record, read_or_none
+from neurons.cli.records.tail import serve, tail
+from neurons.cli.records.verify import prove, schema, verifier, verify
+from neurons.cli.store_reading import DsnOption, JsonOption, StateDirOption, ValidatorOption, run_on_store
+
+if TYPE_CHECKING:
+    from arena.records.body import Unread
+    from arena.records.model import RecordContent, SignedRecord
+    from arena.store.postgres.store import PostgresStore
+    from harness.trace import EvaluationBody
+    from judge.verdict import UnscoredVerdict, Verdict
+
+    Found: TypeAlias = tuple[
+        SignedRecord, RecordContent | Unread | None, EvaluationBody | None, list[Verdict | UnscoredVerdict]
+    ]
+
+EXIT_USAGE = 2
+
+app = typer.Typer(
+    help="Read and verify the signed log. Every record is signed, chained to the one before and append-only.",
+    no_args_is_help=True,
+)
+app.command("verify")(verify)
+app.command("prove")(prove)
+app.command("export")(export)
+app.command("tail")(tail)
+app.command("serve")(serve)
+app.command("schema")(schema)
+app.command("verifier")(verifier)
+
+
+@app.command()
+def show(
+    which: Annotated[
+        str, typer.Argument(metavar="SEQ|ID", help="Record number, or beginning of a record, body or attempt id.")
+    ],
+    dsn: DsnOption = "",
+    state_dir: StateDirOption = None,
+    validator: ValidatorOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Show one record: what it says, and for an evaluation its outcome by slot and axis, its verdict and its turns."""
+    from rich.console import Console
+
+    from neurons.cli.records import view as view
+
+    found = run_on_store(dsn, state_dir, lambda store: _find(store, which, validator))
+    if found is None:
+        typer.echo(MESSAGE_NOT_FOUND.format(which=which), err=True)
+        raise typer.Exit(EXIT_USAGE)
+    record, content, body, verdicts = found
+    if as_json:
+        shown = {"content": view.plain_content(record, content), "body": body, "verdicts": verdicts}
+        view.echo_json({**view.envelope(record), **view.plain(shown)})
+        return
+    console = Console()
+    for part in view.render_record(record, content, body, verdicts):
+        console.print(part)
+
+
+@app.command()
+def stats(dsn: DsnOption = "", state_dir: StateDirOption = None, as_json: JsonOption = False) -> None:
+    """Count what the logs hold: records by kind, attempts by end, outcomes, faults by code, mean reasoning quality."""
+    from neurons.cli.records import view as view
+
+    summary = run_on_store(dsn, state_dir, _summarise)
+    if as_json:
+        view.echo_json(summary)
+        return
+    for name, value in summary.items():
+        shown = "  ".join(f"{key}={item}" for key, item in value.items()) if isinstance(value, dict) else value
+        typer.echo(f"{name:<16} {shown if shown not in ('', None) else '-'}")
+
+
+async def _find(store: PostgresStore, which: str, validator: str) -> Found | None:
+    """The record of a number or an id's beginning, with its body and the verdicts on it."""
+    from arena.records.body import Unread, decode_content, read_body
+    from arena.records.model import EvaluationRecord, RecordContent, VerdictRecord
+
+    found = await find_record(store, which, validator)
+    if found is None:
+        return None
+    record, content = found
+    if not isinstance(content, RecordContent) or not isinstance(content.payload, EvaluationRecord):
+        return record, content, None, []
+    stored = await store.body(content.payload.body_sha256, record.validator)
+    body = read_body(stored.content) if stored else None
+    on_body = await store.verdicts_on([content.payload.body_sha256], record.validator)
+    payloads = [decode_content(other.content).payload for other in on_body]
+    verdicts = [payload.verdict for payload in payloads if isinstance(payload, VerdictRecord)]
+    return record, content, None if isinstance(body, Unread) else body, verdicts
+
+
+async def _summarise(store: PostgresStore) -> dict[str, Any]:
+    from arena.records.model import AttemptRecord, EvaluationRecord, RecordContent, VerdictRecord
+    from judge.verdict import Verdict
+    from neurons.cli.records import view as view
+    from problems.scoring.outcome import OutcomeScore
+
+    kinds, ends, faults, outcomes = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
+    qualities: list[int] = []
+    times: list[int] = []
+    async for record in store.records():
+        content = read_or_none(record)
+        if not isinstance(content, RecordContent):
+            kinds[content.name if content else "undecodable"] += 1
+            continue
+        payload = content.payload
+        times.append(content.recorded_ms)
+        kinds[view.kind_of(payload)] += 1
+        if isinstance(payload, AttemptRecord):
+            ends[payload.ended] += 1
+            if payload.failure:
+                faults[payload.failure.code] += 1
+        elif isinstance(payload, EvaluationRecord):
+            outcome = payload.outcome
+            is_success = outcome.is_success if isinstance(outcome, OutcomeScore) else None
+            outcomes[{True: "success", False: "failure", None: "unscored"}[is_success]] += 1
+        elif isinstance(payload, VerdictRecord) and isinstance(payload.verdict, Verdict):
+            qualities.append(payload.verdict.quality_e4)
+    return {
+        "logs": {name: (await store.head(name)).seq for name in await store.validators()},
+        "records": dict(sorted(kinds.items())),
+        "attempts": dict(sorted(ends.items())),
+        "outcomes": dict(sorted(outcomes.items())),
+        "faults": dict(sorted(faults.items())),
+        "mean_quality_e4": sum(qualities) // len(qualities) if qualities else None,
+        "first": view.utc_time(min(times)) if times else None,
+        "last": view.utc_time(max(times)) if times else None,
+    }

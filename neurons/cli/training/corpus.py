@@ -1,0 +1,366 @@
+"""`arena corpus`: from exports of the log to a corpus that a model may be trained on, and a look at what was dropped.
+
+It opens the inputs and prints the results; the decisions are in `training.corpus`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neurons.cli.training.trac import trac
+
+if TYPE_CHECKING:
+    from problems.model import Pool, Problem
+    from training.corpus.building import Built, Filtered, Progress, Sources
+    from training.corpus.filter.funnel import Funnel, TokenWork
+    from training.corpus.filter.leak_guard import Guard
+    from training.corpus.filter.trace_features import Task
+    from training.corpus.model import CorpusPool, Rules
+
+app = typer.Typer(help="Filter exports into a training corpus, and see what was dropped.", no_args_is_help=True)
+_E4 = 10_000
+_SEALS, _COUNTS = "seals", "token_counts"
+
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+_Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A corpus.", exists=True, file_okay=False)]
+_StateDir = Annotated[
+    Path | None,
+    typer.Option("--state-dir", help="Keeps token counts and finished verifications. Default: ARENA_STATE_DIR."),
+]
+_Exports = Annotated[list[Path] | None, typer.Argument(metavar="EXPORT...", help="Folders of `arena records export`.")]
+_Out = Annotated[Path, typer.Option("--out", help="Folder to write; it must not exist.")]
+_Foreign = Annotated[
+    list[Path] | None,
+    typer.Option("--foreign", help="JSON or JSON Lines of another source; needs --held-out or --partition."),
+]
+_TrustUnsigned = Annotated[
+    bool, typer.Option("--trust-unsigned", help="Take an export that its validator did not sign; lineage says so.")
+]
+_RulesFile = Annotated[Path | None, typer.Option("--rules", help="TOML or JSON file of the filter's rules.")]
+_PoolName = Annotated[str | None, typer.Option("--pool", help="train (default), or dev: held out, never learnt.")]
+_Coefficient = Annotated[
+    float | None, typer.Option("--coefficient", min=0.0, max=1.0, help="Least reasoning coefficient.")
+]
+_TokensMax = Annotated[int | None, typer.Option("--tokens-max", min=1, help="Token budget of a trace.")]
+_PerProblem = Annotated[int | None, typer.Option("--per-problem", min=1, help="Most traces of a problem.")]
+_Off = Annotated[list[str] | None, typer.Option("--off", help="Switch a rule off by its code. Repeatable.")]
+_Rows = Annotated[int | None, typer.Option("--rows", min=1, help="Draw this many, by seed.")]
+_Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Of that draw.")]
+_Ablation = Annotated[
+    list[str] | None,
+    typer.Option("--ablation", help="Also build this filter, all of one size, in OUT/NAME. Repeatable."),
+]
+_Tokenizer = Annotated[
+    Path | None, typer.Option("--tokenizer", help="Folder or tokenizer.json of the trained model; else a stand-in.")
+]
+_Catalogue = Annotated[
+    Path | None, typer.Option("--catalogue", help="Built index: which ids exist, of which category.")
+]
+_HeldOut = Annotated[
+    list[Path] | None, typer.Option("--held-out", help="Held-out problems: a file or suite. Repeatable.")
+]
+_Partition = Annotated[
+    Path | None, typer.Option("--partition", help="Partition: the private file, or with --bank the public one.")
+]
+_Bank = Annotated[str, typer.Option("--bank", help="Hotkey of the bank that signed the public partition.")]
+_Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Processes. Default: one a core for large exports.")
+]
+
+
+@app.command()
+def build(
+    out: _Out,
+    exports: _Exports = None,
+    foreign: _Foreign = None,
+    trust_unsigned: _TrustUnsigned = False,
+    rules: _RulesFile = None,
+    pool: _PoolName = None,
+    coefficient: _Coefficient = None,
+    tokens_max: _TokensMax = None,
+    per_problem: _PerProblem = None,
+    off: _Off = None,
+    rows: _Rows = None,
+    seed: _Seed = None,
+    ablation: _Ablation = None,
+    tokenizer: _Tokenizer = None,
+    catalogue: _Catalogue = None,
+    held_out: _HeldOut = None,
+    partition: _Partition = None,
+    bank: _Bank = "",
+    workers: _Workers = None,
+    state_dir: _StateDir = None,
+    as_json: _Json = False,
+) -> None:
+    """Filter exports into a training corpus.
+
+    Each export is verified whole before a row of it is read. Then every trace meets the paper's rules: the judge's
+    coefficient, the five format rejects, the agentic split, duplicates, one to two traces a problem; held-out problems
+    are kept out whatever is switched off. OUT gets Parquet, dataset card, lineage, funnel, every rejection with its
+    codes, and report.html. A corpus is never changed: build another.
+
+    Exit code 1 when nothing passes (the funnel says why), 2 for files and rules that can't be read, 4 for an export
+    that does not verify.
+
+    arena corpus build day1 day2 --out corpus --tokenizer Qwen3-4B
+
+    arena corpus build day1 day2 --out corpus-dev --tokenizer Qwen3-4B --pool dev
+
+    arena corpus build day1 --out study --ablation no_structural_filter --ablation coefficient_7000
+    """
+    from neurons.cli.records.export import processes_for
+    from training.corpus.building import Origin, arms_of, filter_sources, trajectories_in, write_filtered
+    from training.corpus.report.page import render_page
+
+    if not exports and not foreign:
+        raise typer.BadParameter("name at least one export, or a --foreign file")
+    flags = {
+        "pool": pool,
+        "coefficient_e4_min": None if coefficient is None else round(coefficient * _E4),
+        "tokens_max": tokens_max,
+        "per_problem_max": per_problem,
+        "off": off,
+        "rows": rows,
+        "seed": seed,
+    }
+    plan = _rules(rules, flags)
+    _refuse_existing(out)
+    arms = arms_of(plan, ablation or ())
+    state = _state(state_dir)
+    guard = _guard(held_out or [], partition, bank, catalogue, plan.pool)
+    task = _task(plan, _tokenizer_file(tokenizer), state / _COUNTS, catalogue)
+    processes = workers or processes_for(trajectories_in(exports or [])) or 1
+    with _progress(is_quiet=as_json) as progress:
+        sources = _sources(exports, foreign, trust_unsigned, state / _SEALS, processes, progress)
+        filtered = filter_sources(sources, task, arms, guard, workers=processes, progress=progress)
+    if not all(one.kept for one in filtered.funnels):
+        _show_nothing(filtered, as_json=as_json)
+    origin = Origin(partition_sha256=guard.partition_sha256, code_commit=_code_commit())
+    with _progress(is_quiet=as_json) as progress:
+        built = write_filtered(filtered, out, guard, origin, draw=render_page, workers=processes, progress=progress)
+    _show_built(built, filtered.work, as_json=as_json)
+
+
+@app.command()
+def show(
+    folder: _Folder,
+    html: Annotated[Path | None, typer.Option("--html", help="Also write the report as a page here.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Show what a corpus was made from and what was dropped on the way.
+
+    Counts and example places per rule; per day, bucket and agent; lengths, turns, calls, queries and coefficients
+    before and after; the long tail; who wrote the calls. The page is the same with plots, in one file.
+    """
+    import msgspec
+
+    from foundation.canonical import content_hash
+    from training.corpus.corpus_files import read_funnel, read_lineage
+
+    lineage, funnel = read_lineage(folder), read_funnel(folder)
+    if html:
+        from training.corpus.report.page import render_page
+
+        html.write_text(render_page(lineage, funnel), "utf-8")
+    if as_json:
+        value = {"identity": content_hash(lineage), "lineage": lineage, "funnel": funnel}
+        typer.echo(msgspec.json.encode(value).decode())
+        return
+    _show_funnel(funnel)
+    typer.echo(f"\nidentity   {content_hash(lineage)}")
+    typer.echo(f"tokens by  {lineage.tokenizer_sha256 or 'nothing'}")
+    typer.echo(f"sources    {' '.join(lineage.sources)}")
+    if lineage.is_trusted_unsigned:
+        typer.echo("read from unsigned or unverified sources, because somebody said to trust them")
+    if html:
+        typer.echo(f"page       {html}")
+
+
+@app.command()
+def sample(
+    folder: _Folder,
+    out: Annotated[Path, typer.Option("--out", help="Folder of the sheet; it must not exist.")],
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Traces on the sheet.")] = 50,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draw.")] = 0,
+    key: Annotated[
+        Path | None, typer.Option("--key", help="What each item is, for afterwards. Default: OUT.key.jsonl beside OUT.")
+    ] = None,
+    as_json: _Json = False,
+) -> None:
+    """Draw a blind sheet of traces for people to read.
+
+    sheet.html is for reading, sheet.csv takes the answers: who decided, the model or a program? Neither says which
+    agent wrote a trace or how it was judged. The key does; whoever reads must not have it.
+    """
+    import msgspec
+
+    from training.corpus.corpus_files import read_rows
+    from training.corpus.report.sampling import draw_sample, key_json, sheet_csv, sheet_html
+
+    key = key or out.with_name(f"{out.name}.key.jsonl")
+    for path in (out, key):
+        _refuse_existing(path)
+    items, keys = draw_sample(read_rows(folder), rows, seed)
+    out.mkdir(parents=True)
+    with (out / "sheet.csv").open("w", encoding="utf-8", newline="") as file:
+        file.write(sheet_csv(items))
+    (out / "sheet.html").write_text(sheet_html(items), "utf-8")
+    key.write_bytes(key_json(keys))
+    if as_json:
+        typer.echo(msgspec.json.encode({"rows": len(items), "sheet": str(out), "key": str(key)}).decode())
+        return
+    typer.echo(f"{out}: {len(items)} traces; read sheet.html, answer in sheet.csv\n{key}: keep it from the readers")
+
+
+app.command()(trac)
+
+
+def _sources(
+    exports: list[Path] | None,
+    foreign: list[Path] | None,
+    trusts: bool,
+    seals: Path,
+    workers: int,
+    progress: Progress | None,
+) -> Sources:
+    """Every source, verified. Raises ArenaError V2027, V2074, V2095, V2096."""
+    from arena.chain.keys import verify
+    from training.corpus.building import open_sources
+
+    return open_sources(
+        exports or [],
+        foreign or [],
+        verify,
+        trust_unsigned=trusts,
+        seals=seals,
+        workers=workers,
+        progress=progress,
+    )
+
+
+def _rules(path: Path | None, flags: Mapping[str, object]) -> Rules:
+    """The file's rules with the flags over them. Raises ArenaError V2146."""
+    import msgspec
+
+    from training.corpus.building import read_rules, rules_of
+
+    given = msgspec.to_builtins(read_rules(path)) if path else {}
+    return rules_of(given | {name: value for name, value in flags.items() if value is not None}, "flags")
+
+
+def _task(rules: Rules, tokenizer: Path | None, cache: Path, catalogue: Path | None) -> Task:
+    """How traces are appraised; a catalogue says which ids there are, and of which category."""
+    from training.corpus.filter.trace_features import Task
+
+    known: frozenset[str] | None = None
+    categories: dict[str, str] | None = None
+    if catalogue is not None:
+        from harness.catalogue.engines.native import open_catalogue
+
+        categories = {one.product_id: one.category for one in open_catalogue(catalogue).products()}
+        known = frozenset(categories)
+    return Task(arms=(rules,), tokenizer=tokenizer, cache=cache, known_ids=known, category_of=categories)
+
+
+def _guard(
+    held_out: list[Path], partition: Path | None, bank: str, catalogue: Path | None, admits: CorpusPool
+) -> Guard:
+    """The leak guard of the partition and the problems named, for a corpus of the pool `admits`.
+
+    Raises ArenaError P4001, P4023, P4028.
+    """
+    from arena.bank.partition_file import read_partition, read_public_manifest
+    from arena.chain.keys import verify
+    from neurons.cli.problems.reading import read_classes, read_files
+    from training.corpus.filter.leak_guard import Guard
+
+    problems: dict[Pool, list[Problem]] = {"eval": read_files(held_out)} if held_out else {}
+    classes = read_classes(None, catalogue)
+    if partition is None:
+        return Guard(None, problems, classes=classes, admits=admits)
+    if bank:
+        return Guard(read_public_manifest(partition, bank, verify), problems, classes=classes, admits=admits)
+    return Guard(None, problems, partition=read_partition(partition, verify), classes=classes, admits=admits)
+
+
+def _tokenizer_file(path: Path | None) -> Path | None:
+    return path / "tokenizer.json" if path is not None and path.is_dir() else path
+
+
+def _state(given: Path | None) -> Path:
+    from arena.store.location import default_state_dir
+
+    return (given or default_state_dir()) / "corpus"
+
+
+def _code_commit() -> str:
+    from neurons.node.wiring import code_commit
+
+    return code_commit()
+
+
+def _refuse_existing(path: Path) -> None:
+    """Raises ArenaError V2144: found before hours of reading, not after them."""
+    if path.exists():
+        from foundation.errors import ArenaError
+
+        raise ArenaError("V2144", str(path))
+
+
+@contextlib.contextmanager
+def _progress(*, is_quiet: bool) -> Iterator[Progress | None]:
+    if is_quiet:
+        yield None
+        return
+    from neurons.cli.progress import show_progress
+
+    with show_progress() as progress:
+        yield progress
+
+
+def _show_nothing(filtered: Filtered, *, as_json: bool) -> None:
+    """The funnel of every arm that kept nothing, then exit code 1 by way of V2147."""
+    import msgspec
+
+    from foundation.errors import ArenaError
+
+    empty = [(arm.name, one) for arm, one in zip(filtered.arms, filtered.funnels, strict=True) if not one.kept]
+    if as_json:
+        typer.echo(msgspec.json.encode({"built": [], "funnels": dict(empty), "tokens": filtered.work}).decode())
+    else:
+        for _, one in empty[:1]:
+            _show_funnel(one, filtered.work)
+    raise ArenaError("V2147", "" if len(filtered.arms) == 1 else f"under {', '.join(name for name, _ in empty)}")
+
+
+def _show_built(built: tuple[Built, ...], work: TokenWork, *, as_json: bool) -> None:
+    import msgspec
+
+    if as_json:
+        typer.echo(msgspec.json.encode({"built": built, "tokens": work}).decode())
+        return
+    _show_funnel(built[0].funnel, work)
+    typer.echo("")
+    for one in built:
+        codes = f"  ({one.name})" if len(built) > 1 else ""
+        typer.echo(f"{one.folder}: {one.funnel.kept:,} of {one.funnel.traces:,} traces{codes}")
+    typer.echo(f"page: {Path(built[0].folder) / 'report.html'}")
+    typer.echo(f"check by eye: arena corpus sample {built[0].folder} --out SHEET --rows 50")
+
+
+def _show_funnel(funnel: Funnel, work: TokenWork | None = None) -> None:
+    """Tables on a terminal, aligned lines elsewhere."""
+    from rich.console import Console
+
+    from training.corpus.report.lines import plain_text, rich_tables, sections
+
+    console, found = Console(), sections(funnel, work)
+    if console.is_terminal:
+        console.print(rich_tables(found))
+    else:
+        typer.echo(plain_text(found))

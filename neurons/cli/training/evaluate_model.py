@@ -1,0 +1,354 @@
+"""`arena eval`: a model's success on a frozen set of problems, as a report that names everything it was taken under.
+
+It opens the inputs and prints the results; the decisions are in `training`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from neurons.cli.training.run_options import (
+    SCRIPTED,
+    CatalogueOption,
+    PolicyOption,
+    StateDirOption,
+    open_bench,
+    open_endpoint,
+    open_settings,
+    say_device,
+)
+
+if TYPE_CHECKING:
+    from problems.model import Problem
+    from training.evaluation.report import EvalReport
+    from training.evaluation.run_eval import Plan, RunJobs
+    from training.evaluation.statistics import Estimate
+    from training.model import ChatCodec, Sampler
+    from training.rollouts.episode_file import EpisodeFile
+    from training.run_context import RunContext
+
+app = typer.Typer(help="Evaluate models.", no_args_is_help=True)
+
+
+class _Subject(NamedTuple):
+    """Who is examined, as the flags name it."""
+
+    target: str
+    model: str
+    tokenizer: Path | None
+    sample_rows: int
+    sampler: str
+    sampler_model: str
+
+    @property
+    def is_endpoint(self) -> bool:
+        return self.target == SCRIPTED or _is_url(self.target)
+
+
+class _Examined(NamedTuple):
+    run: RunJobs
+    lineage_sha256: str
+    contamination: str
+    version: str = ""  # of a sampler by tokens: each of its episodes carries it
+
+
+_Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET",
+        help="Folder of a run or a model, `scripted` (with --model), URL of an endpoint, or a report.",
+    ),
+]
+_Problems = Annotated[
+    list[Path] | None, typer.Option("--problems", help="Problem file, or suite s1, s2, s3. Repeatable.")
+]
+_Out = Annotated[Path | None, typer.Option("--out", help="Report to write (JSON); episodes are kept beside it.")]
+_Greedy = Annotated[bool, typer.Option("--greedy/--sampled", help="Temperature 0, or the sampling below.")]
+_Samples = Annotated[int, typer.Option(min=1, help="Sampled: episodes a problem and seed; pass@k needs k in all.")]
+_Profile = Annotated[str, typer.Option(help="Tool profile instead of the policy's: paper4, sn15 or extended.")]
+_Diagnostic = Annotated[bool, typer.Option("--diagnostic", help="The set is `dev`: its numbers are not results.")]
+_Rows = Annotated[int, typer.Option(min=1, help="In this process: turns sampled together; 1 repeats to the last bit.")]
+_Sampler = Annotated[
+    str, typer.Option(help="URL of a vLLM server that holds TARGET's weights and samples by tokens in their place.")
+]
+_SamplerModel = Annotated[str, typer.Option(help="The model's name at that server; the report states it.")]
+_Against = Annotated[
+    Path | None, typer.Option("--against", help="Report of another model under the same conditions, to compare.")
+]
+
+
+@app.command("eval")
+def evaluate_model(
+    target: _Target,
+    problems: _Problems = None,
+    out: _Out = None,
+    set_name: Annotated[str, typer.Option("--set", help="Name of the set in the report.")] = "",
+    label: Annotated[str, typer.Option(help="Name of the model in tables. Default: TARGET.")] = "",
+    model: Annotated[str, typer.Option(help="The model at an endpoint, or the scripted model's skill.")] = "",
+    is_greedy: _Greedy = True,
+    temperature: Annotated[float, typer.Option(min=0.01, help="Sampled: temperature.")] = 0.9,
+    top_p: Annotated[float, typer.Option(min=0.01, max=1.0, help="Sampled: nucleus.")] = 0.95,
+    samples: _Samples = 1,
+    seeds: Annotated[str, typer.Option(help="Sampled: seeds, with commas.")] = "0,1,2",
+    turns: Annotated[int, typer.Option(min=1, help="Most turns of an episode.")] = 25,
+    turn_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of a turn.")] = 2_048,
+    context: Annotated[int, typer.Option(min=1, help="Most tokens of a conversation.")] = 32_768,
+    profile: _Profile = "",
+    prompt: Annotated[Path | None, typer.Option(help="Text file with another system prompt.")] = None,
+    against: _Against = None,
+    is_diagnostic: _Diagnostic = False,
+    tokenizer: Annotated[Path | None, typer.Option(help="Folder of the tokenizer. Default: the model's.")] = None,
+    parallel: Annotated[int, typer.Option(min=1, help="Episodes at once.")] = 8,
+    sample_rows: _Rows = 1,
+    sampler: _Sampler = "",
+    sampler_model: _SamplerModel = "",
+    catalogue: CatalogueOption = None,
+    policy: PolicyOption = None,
+    state_dir: StateDirOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Evaluate a model on a frozen set of problems.
+
+    Success by bucket and axis with 95 % intervals over problems (Wilson's where a problem counts 0 or 1, else the
+    bootstrap), pass@k by the unbiased estimator, invented ids, and everything it was measured under. A run's lineage is
+    asked first whether anything was trained on the set. An evaluation that was killed goes on. With --against the two
+    are compared problem by problem (McNemar, exact); with a report for TARGET nothing is run. Exit code 1 when the set
+    was trained on.
+
+    TARGET samples in this process, or with --sampler at a vLLM server, greedily or not: token ids go out and come back
+    with logprobs, as in rollouts, and the folder still says whose lineage is asked. Whether the server holds these
+    weights is not checked: serve what `arena reenter` wrote, under the name it printed.
+
+    arena eval runs/sft --problems s1 --out sft.json --sampler http://127.0.0.1:8000/v1 --sampler-model NAME
+    """
+    if target.endswith(".json"):
+        _show(_read_report(Path(target)), against, as_json=as_json)
+        return
+    from neurons.cli.problems.reading import read_files
+    from training.evaluation.report import name_set
+    from training.evaluation.run_eval import Plan
+    from training.model import Decode
+
+    subject = _Subject(target, model, tokenizer, sample_rows, sampler, sampler_model)
+    _require_subject(subject, is_greedy=is_greedy)
+    if not problems:
+        raise typer.BadParameter("name the set", param_hint="--problems")
+    taken = read_files(problems)
+    named = set_name or "+".join(path.stem for path in problems)
+    plan = Plan(
+        label=label or (f"{target} {model}" if model else target),
+        set=name_set(named, taken, is_reported=not is_diagnostic),
+        decode=Decode(
+            temperature=0.0 if is_greedy else temperature,
+            top_p=1.0 if is_greedy else top_p,
+            turn_tokens_max=turn_tokens,
+            turns_max=turns,
+            context_tokens_max=context,
+        ),
+        samples=1 if is_greedy else samples,
+        seeds=(0,) if is_greedy else _numbers(seeds),
+        parallel=parallel,
+    )
+    opening = _Opening(catalogue, policy, state_dir, profile, prompt, as_json)
+    _show(_examine(subject, plan, taken, opening, out), against, as_json=as_json)
+
+
+def _is_url(text: str) -> bool:
+    return text.startswith(("http://", "https://"))
+
+
+def _require_subject(subject: _Subject, *, is_greedy: bool) -> None:
+    """The flags name one that can be examined: said at once, before anything is opened."""
+    if bool(subject.sampler) != bool(subject.sampler_model):
+        raise typer.BadParameter("name the server and its model", param_hint="--sampler and --sampler-model")
+    if subject.sampler and (subject.is_endpoint or not _is_url(subject.sampler)):
+        raise typer.BadParameter("URL of a vLLM server, for a folder as TARGET", param_hint="--sampler")
+    if not subject.is_endpoint:
+        from training.models.model_folder import require_candidate
+
+        require_candidate(subject.target)
+        return
+    if not is_greedy:
+        raise typer.BadParameter("an endpoint is asked greedily, as the agent file asks it; leave out --sampled")
+    if not subject.model:
+        raise typer.BadParameter("name the model at the endpoint", param_hint="--model")
+
+
+class _Opening(NamedTuple):
+    catalogue: Path | None
+    policy: str | None
+    state_dir: Path | None
+    profile: str
+    prompt: Path | None
+    is_quiet: bool
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[RunContext]:
+        from neurons.cli.progress import show_progress
+
+        with contextlib.nullcontext() if self.is_quiet else show_progress() as progress:
+            yield open_bench(
+                open_settings(self.catalogue, self.policy, self.state_dir),
+                tool_profile=self.profile,
+                prompt=self.prompt.read_text("utf-8").strip() if self.prompt else None,
+                progress=progress,
+            )
+
+
+def _examine(subject: _Subject, plan: Plan, problems: list[Problem], opening: _Opening, out: Path | None) -> EvalReport:
+    import tempfile
+
+    import msgspec
+
+    from training.evaluation.run_eval import episodes_path, examine
+    from training.rollouts.episode_file import EpisodeFile
+
+    with contextlib.ExitStack() as stack:
+        place = (
+            episodes_path(out) if out else Path(stack.enter_context(tempfile.TemporaryDirectory())) / "episodes.jsonl"
+        )
+        file = EpisodeFile(place)
+        bench = stack.enter_context(opening.open())
+        policy = stack.enter_context(_open_subject(subject, plan, problems, bench))
+        _require_same_sampler(file, place, policy.version)
+        report = examine(
+            plan,
+            problems,
+            file,
+            policy.run,
+            bench,
+            lineage_sha256=policy.lineage_sha256,
+            contamination=policy.contamination,
+        )
+    if out:
+        out.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2))
+    return report
+
+
+def _require_same_sampler(file: EpisodeFile, place: Path, version: str) -> None:
+    """An evaluation goes on with the sampler it began with: two of them would be one report under one's name."""
+    from foundation.errors import ArenaError
+
+    for line in file.lines():
+        if version and line.result.version != version:
+            raise ArenaError("V2124", f"{place} holds episodes of {line.result.version}, not of {version}")
+
+
+@contextlib.contextmanager
+def _open_subject(subject: _Subject, plan: Plan, problems: list[Problem], bench: RunContext) -> Iterator[_Examined]:
+    """Who is examined. Raises GuardStopError for a run that learnt from the set, ArenaError U3001 for a server without
+    the model that is named."""
+    from training.evaluation.run_eval import by_endpoint, by_tokens
+
+    if subject.is_endpoint:
+        with open_endpoint("model", subject.target) as upstream:
+            yield _Examined(by_endpoint(plan, upstream, subject.model, bench), "", "nothing is known of its training")
+        return
+    from training.evaluation.model_loader import open_candidate
+
+    with contextlib.ExitStack() as stack:
+        if not subject.sampler:
+            say_device("evaluated")
+        found = open_candidate(
+            Path(subject.target),
+            problems,
+            tokenizer=subject.tokenizer,
+            sample_rows=subject.sample_rows,
+            open_sampler=(lambda codec: stack.enter_context(_open_server(subject, codec))) if subject.sampler else None,
+        )
+        run = by_tokens(plan, found.sampler, found.codec, bench)
+        yield _Examined(run, found.version, found.contamination, found.sampler.version)
+
+
+@contextlib.contextmanager
+def _open_server(subject: _Subject, codec: ChatCodec) -> Iterator[Sampler]:
+    from training.samplers.vllm import VllmSampler
+
+    with contextlib.closing(VllmSampler(subject.sampler, subject.sampler_model, codec)) as sampler:
+        sampler.require_served()
+        yield sampler
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not a list of seeds", param_hint="--seeds") from error
+
+
+def _read_report(path: Path) -> EvalReport:
+    import msgspec
+
+    from training.evaluation.report import EvalReport
+
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=EvalReport)
+    except (OSError, msgspec.DecodeError) as error:
+        raise typer.BadParameter(f"{path} is no report: {error}") from error
+
+
+def _show(report: EvalReport, against: Path | None, *, as_json: bool) -> None:
+    import msgspec
+
+    from training.evaluation.report import compare
+
+    other = _read_report(against) if against else None
+    try:
+        paired = compare(report, other) if other else None
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--against") from error
+    if as_json:
+        typer.echo(msgspec.json.encode({"report": report, "paired": paired}).decode())
+        return
+    _print_table([report, other] if other else [report])
+    typer.echo(f"{report.label}: weights {report.weights}; {report.contamination}")
+    if paired and other:
+        typer.echo(
+            f"{report.label} alone solves {paired.first_only}, {other.label} alone {paired.second_only} of {paired.n}; "
+            f"p = {paired.p_value:.4f} (exact McNemar)"
+        )
+
+
+def _print_table(shown: list[EvalReport]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    measured = shown[0].conditions.set
+    table = Table(title=f"{measured.name}: {measured.problems} problems", title_justify="left")
+    table.add_column("")
+    for one in shown:
+        table.add_column(one.label, justify="right")
+    rows = [_lines(one) for one in shown]
+    for name in dict.fromkeys(name for row in rows for name in row):
+        table.add_row(name, *(row.get(name, "") for row in rows))
+    Console().print(table)
+
+
+def _lines(report: EvalReport) -> dict[str, str]:
+    return {
+        "success (ASR)": _share(report.asr),
+        **{f"  {bucket}": _share(estimate) for bucket, estimate in report.by_bucket.items()},
+        "exact": _share(report.gt_exact),
+        **({"partial": _share(report.partial)} if report.partial else {}),
+        **{f"axis {axis}": "-" if share is None else f"{share:.3f}" for axis, share in report.axes.items()},
+        **{f"pass@{k}": _share(estimate) for k, estimate in report.pass_at.items()},
+        **{
+            f"seed {seed}": f"{share:.3f}"
+            for seed, share in zip(report.conditions.seeds, report.asr_by_seed, strict=True)
+        },
+        "rule score": f"{report.rule:.3f}",
+        "recommends": f"{report.emission:.3f}",
+        "invented ids": f"{report.hallucinated:.2f}",
+        "steps": f"{report.steps:.1f}",
+        "unscored": f"{report.unscored} of {report.episodes}",
+        "overflows": str(report.overflows),
+    }
+
+
+def _share(estimate: Estimate) -> str:
+    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"

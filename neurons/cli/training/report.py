@@ -1,0 +1,130 @@
+"""`arena report`: evaluation reports and logs of runs, laid beside the paper's Table 1.
+
+It reads what `arena eval` and `arena train` wrote and prints it; the numbers come from `training.report`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from training.evaluation.report import EvalReport
+    from training.report.document import Document
+
+app = typer.Typer(help="Lay evaluations beside the paper's Table 1.", no_args_is_help=True)
+
+
+@app.command()
+def report(
+    reports: Annotated[
+        list[Path] | None, typer.Argument(metavar="REPORT.json...", help="Evaluation reports, the base first.")
+    ] = None,
+    run: Annotated[
+        list[Path] | None, typer.Option("--run", help="Folder of a run, for its curves; repeatable.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="HTML file to write.")] = None,
+    title: Annotated[str, typer.Option(help="Title of the page.")] = "Post-training report",
+    note: Annotated[list[str] | None, typer.Option("--note", help="A line to stand on top; repeatable.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON on stdout.")] = False,
+) -> None:
+    """Lay evaluations beside the paper's Table 1.
+
+    Prints the table with intervals and paired tests; --out writes one HTML file that needs nothing else, with curves
+    of the runs named by --run. Each number names its conditions; only equal conditions are tested against each other,
+    and ablations (labels NAME@ARM) against NAME@full alone, in a family of their own for Holm's correction.
+    """
+    from training.report.document import make_document
+    from training.report.page import render_page
+    from training.report.series import read_curves
+
+    found = [_read(path) for path in reports or ()]
+    curves = [one for folder in run or () for one in read_curves(folder)]
+    if not found and not curves:
+        raise typer.BadParameter("nothing to report: give a REPORT.json or a --run")
+    try:
+        document = make_document(found, curves, title=title, notes=note or ())
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(render_page(document), encoding="utf-8")
+    if as_json:
+        import msgspec
+
+        typer.echo(msgspec.json.encode(document).decode())
+        return
+    _show(document)
+    if out is not None:
+        typer.echo(f"{out}: {len(document.rows)} rows, {len(document.curves)} runs")
+
+
+def _read(path: Path) -> EvalReport:
+    import msgspec
+
+    from training.evaluation.report import EvalReport
+
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=EvalReport)
+    except OSError as error:
+        raise typer.BadParameter(f"{path}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise typer.BadParameter(f"{path} is no evaluation report: {error}") from error
+
+
+def _show(document: Document) -> None:
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=160)
+    for table in _tables(document):
+        console.print(table)
+
+
+def _tables(document: Document) -> list[RenderableType]:
+    from rich.table import Table
+
+    from training.report.page import p_text
+
+    rows = Table(title=document.title, title_justify="left")
+    for name in ("row", "source", "ASR", "pass@8", "n", "unscored", "set and conditions"):
+        rows.add_column(name, justify="right" if name in ("ASR", "pass@8", "n", "unscored") else "left")
+    for one in document.published:
+        asr = "-" if one.asr_e3 is None else f"{one.asr_e3 / 10:.1f}%"
+        eight = "-" if one.pass_at_8_e3 is None else f"{one.pass_at_8_e3 / 10:.1f}%"
+        rows.add_row(one.label, "published", asr, eight, "75" if one.group[0] != "P" else "-", "-", one.harness)
+    for row in document.rows:
+        ours = f"{row.asr.value:.1%} [{row.asr.low:.1%}, {row.asr.high:.1%}]"
+        eighth = f"{row.pass_at['8'].value:.1%}" if "8" in row.pass_at else "-"
+        unscored = f"{row.unscored} of {row.episodes}"
+        label = f"{row.label} ({row.ending})" if row.ending else row.label
+        rows.add_row(label, "ours", ours, eighth, str(row.asr.n), unscored, f"{row.conditions}: {row.set}")
+    conditions = Table(
+        "", "set", "decoding", "samples", "seeds", "tools", "prompt", title="Conditions", title_justify="left"
+    )
+    for named in document.conditions:
+        one_of, decode = named.conditions, named.conditions.decode
+        decoding = f"T {decode.temperature}, top_p {decode.top_p}, {decode.turns_max} turns"
+        conditions.add_row(
+            named.letter,
+            f"{one_of.set.name}, {one_of.set.problems} problems",
+            decoding,
+            str(one_of.samples),
+            ", ".join(map(str, one_of.seeds)),
+            one_of.tool_profile,
+            one_of.prompt_sha256[:12],
+        )
+    tests = Table(
+        "second against first", "cond.", "family", "difference", "p", "p, Holm", title="Tests", title_justify="left"
+    )
+    for test in document.tests:
+        gap = test.difference
+        difference = f"{100 * gap.value:+.1f} [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}] pp"
+        names = f"{test.second} against {test.first}"
+        tests.add_row(names, test.conditions, test.family, difference, p_text(test.paired.p_value), p_text(test.holm))
+    return [rows, *([conditions] if document.rows else []), *([tests] if document.tests else [])]

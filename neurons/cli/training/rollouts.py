@@ -1,0 +1,68 @@
+"""`arena rollouts`: what a run sampled, as samples of another trainer.
+
+It opens the run and writes the samples; the decisions are in `training.rollouts.prime_rl`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Write a run's rollouts in prime-rl's sample form.", no_args_is_help=True)
+
+
+@app.command()
+def rollouts(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that sampled: a rejection stage's.")],
+    out: Annotated[Path, typer.Option("--out", help="File to write, JSON Lines; it must not exist.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
+) -> None:
+    """Write a run's rollouts in prime-rl's sample form.
+
+    One JSON array a line, in the order of prime-rl's TrainingSample: ids of prompt and completion as they were sampled,
+    mask, the sampler's logprobs, temperatures, the environment's name, an advantage for each token (the outcome less
+    the mean of the problem's rollouts) and the reward. An episode without tokens or without a reward is left out and
+    counted. Evaluations are never exported: RUN is a stage's folder, whose problems were of the train pool.
+
+    Exit code 1 when nothing can be exported; then nothing is written.
+
+    arena rollouts runs/rejection --out samples.jsonl
+    """
+    import msgspec
+
+    from foundation.errors import ArenaError
+    from training.recipe import read_recipe
+    from training.rollouts.episode_file import EpisodeFile
+    from training.rollouts.prime_rl import export_episodes
+    from training.stages.rejection import EPISODES
+    from training.stages.run import RECIPE
+
+    if out.exists():
+        raise typer.BadParameter(f"{out} exists; it is written once", param_hint="--out")
+    for name in (RECIPE, EPISODES):
+        if not (run / name).exists():
+            raise ArenaError("V2124", f"{run} holds no {name}: name the folder of a stage that sampled")
+    temperature = read_recipe(run / RECIPE).decode.temperature
+    found = export_episodes(EpisodeFile(run / EPISODES).lines(), temperature)
+    if found.lines:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        draft = out.with_name(f"{out.name}.draft")
+        draft.write_bytes(b"".join(found.lines))
+        draft.replace(out)
+    counts = {
+        "samples": len(found.lines),
+        "groups": found.groups,
+        "level_groups": found.level_groups,
+        "left_out": found.left_out,
+    }
+    if as_json:
+        typer.echo(msgspec.json.encode(counts).decode())
+    else:
+        typer.echo(f"{out}: {len(found.lines)} samples of {found.groups} problems")
+        typer.echo(f"  {'problems without spread':<24} {found.level_groups}")
+        for reason, count in found.left_out.items():
+            typer.echo(f"  {'left out, ' + reason:<24} {count}")
+    if not found.lines:
+        raise typer.Exit(1)

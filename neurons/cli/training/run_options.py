@@ -1,0 +1,132 @@
+"""What the training commands open: settings, the workbench of a run, and the teacher a recipe names."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from harness.inference.port import Upstream
+    from neurons.node.settings import Settings
+    from problems.model import Problem
+    from problems.pools.partition import OpenPartition
+    from training.recipe import Recipe
+    from training.run_context import RunContext
+
+SCRIPTED = "scripted"
+TIMEOUT_MS = 120_000
+
+CatalogueOption = Annotated[Path | None, typer.Option("--catalogue", help="Built index; else the synthetic one.")]
+PolicyOption = Annotated[str | None, typer.Option("--policy", help="Shipped policy or a JSON file.")]
+StateDirOption = Annotated[Path | None, typer.Option("--state-dir", help="State folder. Default: ARENA_STATE_DIR.")]
+
+
+def open_settings(catalogue: Path | None, policy: str | None, state_dir: Path | None) -> Settings:
+    """The node's settings with these flags above them."""
+    from neurons.node.settings import resolve
+
+    return resolve({"catalogue_dir": catalogue, "policy": policy, "state_dir": state_dir}).settings
+
+
+def open_bench(
+    settings: Settings,
+    *,
+    problems: Sequence[Problem] = (),
+    dev: Sequence[Problem] = (),
+    held_out: Sequence[Problem] = (),
+    partition: Path | None = None,
+    bank: str = "",
+    tool_profile: str = "",
+    prompt: str | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> RunContext:
+    """The workbench over the settings' catalogue, titles and policy.
+
+    `partition` is the bank's private file, or with `bank` (its hotkey) the public one, which tells no problem's pool.
+    `tool_profile` and `prompt` take the place of the policy's profile and the agent's system prompt. Raises ArenaError
+    V2010 or V2011 without an index, P4001, P4023 or P4028 for a partition that can't be used, typer.BadParameter for
+    another profile or a prompt the agent can't hold.
+    """
+    import msgspec
+
+    from arena.policy import Policy
+    from harness.catalogue.engines.native import open_catalogue
+    from neurons.node import wiring
+    from training.agents import distilled_source
+    from training.run_context import RunContext
+
+    wiring.prepare_catalogue(settings)
+    policy = wiring.policy_of(settings)
+    try:
+        if tool_profile:
+            policy = msgspec.convert(msgspec.to_builtins(policy) | {"tool_profile": tool_profile}, Policy)
+        source = distilled_source() if prompt is None else distilled_source(prompt)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from error
+    opened, partition_sha256 = _open_partition(partition, bank)
+    return RunContext(
+        policy=policy,
+        catalogue=open_catalogue(wiring.catalogue_path(settings)),
+        titles=wiring.open_released_titles(settings),
+        problems=tuple(problems),
+        dev=tuple(dev),
+        held_out=tuple(held_out),
+        partition=opened,
+        partition_sha256=partition_sha256,
+        code_commit=wiring.code_commit(),
+        source=source,
+        progress=progress,
+    )
+
+
+def _open_partition(path: Path | None, bank: str) -> tuple[OpenPartition | None, str]:
+    """(the partition where its key is there, its hash)."""
+    from arena.bank.partition_file import read_partition, read_public_manifest
+    from arena.chain.keys import verify
+
+    if path is None:
+        return None, ""
+    if bank:
+        return None, read_public_manifest(path, bank, verify).sha256
+    opened = read_partition(path, verify)
+    return opened, opened.manifest.sha256
+
+
+def say_device(work: str) -> None:
+    """What `work` runs on, on stderr, with a warning where the machine has a GPU that torch can't use."""
+    from training.models.device import find_device
+
+    device = find_device()
+    typer.echo(f"{work} on {device.describe()}", err=True)
+    if device.warning:
+        typer.echo(f"warning: {device.warning}", err=True)
+
+
+@contextlib.contextmanager
+def open_teacher(plan: Recipe) -> Iterator[Upstream]:
+    """The recipe's teacher: an endpoint, or the scripted model on loopback. Raises ArenaError U3001 for none."""
+    from foundation.errors import ArenaError
+
+    if not plan.teacher:
+        raise ArenaError("U3001", "the recipe names no teacher")
+    with open_endpoint("teacher", plan.teacher) as upstream:
+        yield upstream
+
+
+@contextlib.contextmanager
+def open_endpoint(name: str, url: str) -> Iterator[Upstream]:
+    """The endpoint at `url`, with the key in OPENAI_API_KEY; `scripted` serves the scripted model on loopback."""
+    import os
+
+    from harness.inference.client import OpenAIUpstream
+    from harness.inference.scripted import start_scripted_server
+
+    if url != SCRIPTED:
+        yield OpenAIUpstream(name, url, os.environ.get("OPENAI_API_KEY", ""), TIMEOUT_MS)
+        return
+    with start_scripted_server() as server:
+        yield OpenAIUpstream(name, server.base_url, "", TIMEOUT_MS)

@@ -1,0 +1,191 @@
+"""`arena train`, `lineage`, `reenter`: stages of post-training, where checkpoints come from, their way back to races.
+
+It opens what a recipe names and prints the results; the decisions are in `training`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neurons.cli.training.plan import show_plan
+from neurons.cli.training.run_options import (
+    CatalogueOption,
+    PolicyOption,
+    StateDirOption,
+    open_bench,
+    open_settings,
+    open_teacher,
+    say_device,
+)
+
+if TYPE_CHECKING:
+    from training.model import RunLineage
+    from training.recipe import Recipe
+
+app = typer.Typer(help="Post-train a model, stage by stage.", no_args_is_help=True)
+
+_RecipeFile = Annotated[Path, typer.Option("--recipe", help="TOML file of the run.", exists=True, dir_okay=False)]
+_Out = Annotated[
+    Path | None, typer.Option("--out", help="Folder of the run; an unfinished one goes on. Not for --dry-run.")
+]
+_Run = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a finished run.", exists=True)]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+
+
+@app.command()
+def train(
+    stage: Annotated[str, typer.Argument(metavar="STAGE", help="sft, rejection, teacher, kto or grpo.")],
+    recipe: _RecipeFile,
+    out: _Out = None,
+    catalogue: CatalogueOption = None,
+    policy: PolicyOption = None,
+    state_dir: StateDirOption = None,
+    partition: Annotated[
+        Path | None, typer.Option(help="Partition: the bank's private file, or with --bank the public one.")
+    ] = None,
+    bank: Annotated[str, typer.Option(help="Hotkey of the bank that signed the public partition.")] = "",
+    held_out: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--held-out", help="Problems kept out (evaluation sets, suites s1 to s3): none may share a cluster."
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, its memory and time.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Train one stage of a model from a recipe.
+
+    On several devices: `accelerate launch --config_file training/recipes/paper/fsdp2.yaml --num_processes N -m
+    neurons.cli.app train ...`, for sft, rejection and teacher.
+
+    Stages form a graph: sft, rejection, teacher, then kto and grpo each from teacher; a recipe names its parent. A
+    finished folder is returned as it is, a killed run goes on. Exit code 1 when a guard ended the run, 4 when a parent
+    is not what the run began from.
+
+    A stage that learns from problems has to know which others are held out: by --held-out, or by the bank's private
+    --partition, which tells the pool of each. Corpora have to be of the partition in use.
+
+    The device is said on stderr before anything starts; --dry-run says it too, and needs no --out.
+
+    arena train sft --recipe sft.toml --dry-run
+    """
+    from training.recipe import read_recipe, require_runnable
+
+    plan = read_recipe(recipe)
+    if plan.stage != stage:
+        raise typer.BadParameter(f"{recipe} is a recipe of {plan.stage}, not of {stage}")
+    require_runnable(plan, str(recipe))
+    if dry_run:
+        show_plan(plan, as_json=as_json)
+        return
+    if out is None:
+        raise typer.BadParameter("name the folder of the run", param_hint="--out")
+    _require_base(plan, out)
+    say_device(f"{plan.name}: {stage}")
+    from neurons.cli.problems.reading import read_file, read_files
+    from neurons.cli.progress import show_progress
+    from training.stages.pipeline import run_stage
+    from training.stages.processes import launched
+
+    pools = [read_file(Path(name)) if name else () for name in (plan.data.problems, plan.data.dev_problems)]
+    with contextlib.nullcontext() if as_json else show_progress() as progress:
+        bench = open_bench(
+            open_settings(catalogue, policy, state_dir),
+            problems=pools[0],
+            dev=pools[1],
+            held_out=read_files(held_out or []),
+            partition=partition,
+            bank=bank,
+            progress=progress,
+        )
+        done = run_stage(plan, recipe.read_text("utf-8"), out, bench, open_teacher=open_teacher)
+    if launched(os.environ).is_first:
+        _show_run(out, done, as_json=as_json)
+    if done.stopped_by:
+        raise typer.Exit(1)
+
+
+@app.command()
+def lineage(run: _Run, as_json: _Json = False) -> None:
+    """Show where a checkpoint comes from.
+
+    Stage by stage, down to the base model. Weights are hashed again and each parent is compared with what its child
+    names: exit code 4 names what differs.
+    """
+    import msgspec
+
+    from training.stages.run import lineage_chain
+
+    chain = lineage_chain(run)
+    if as_json:
+        typer.echo(msgspec.json.encode([found for _, _, found in chain]).decode())
+        return
+    for place, checkpoint, found in chain:
+        typer.echo(f"{found.stage:<10} {checkpoint.lineage_sha256[:16]}  weights {found.weights_sha256[:16]}  {place}")
+    typer.echo(f"base       {chain[-1][2].parent_sha256[:16]}")
+
+
+@app.command()
+def reenter(
+    run: _Run,
+    name: Annotated[str, typer.Option(help="Name of the model.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for model/, agent.py and policy.json.")],
+    policy: PolicyOption = None,
+    is_fp32: Annotated[bool, typer.Option("--fp32", help="Served weights in fp32 instead of bf16.")] = False,
+) -> None:
+    """Make a checkpoint race again.
+
+    The weights to serve with all adapters merged, an agent file that asks for them, and a policy that lists the model.
+    Serve OUT/model under the printed id (`vllm serve OUT/model --served-model-name ID`; docker/vllm.Dockerfile), run a
+    validator with the policy and with OPENAI_BASE_URL naming that server (http://127.0.0.1:8000/v1; OPENAI_API_KEY
+    where it asks for a key), and submit the agent file as any miner does. The id carries the served weights' hash, so
+    records name them. A recipe's sampler is served so too, under the name that its `sampler_model` gives.
+    """
+    import msgspec
+
+    from neurons.node.wiring import policy_of
+    from training.models.opening import save_served
+    from training.package_agent import make_reentry, require_name
+    from training.stages.run import open_checkpoint
+
+    try:
+        require_name(name)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    checkpoint, _ = open_checkpoint(run)
+    rules = policy_of(open_settings(None, policy, None))
+    weights_sha256 = save_served(run, out / "model", is_bf16=not is_fp32)
+    entry = make_reentry(name, weights_sha256, checkpoint.lineage_sha256, rules)
+    (out / "agent.py").write_text(entry.source, encoding="utf-8")
+    (out / "policy.json").write_bytes(msgspec.json.format(msgspec.json.encode(entry.policy), indent=2))
+    typer.echo(f"{entry.model_id}")
+    typer.echo(f"  {out / 'model'}: weights {weights_sha256}")
+    typer.echo(f"  {out / 'agent.py'}: check it with `arena check`, then `arena submit`")
+    typer.echo(f"  {out / 'policy.json'}: policy {entry.policy.policy_sha256[:16]}, for `arena validator --policy`")
+
+
+def _require_base(plan: Recipe, out: Path) -> None:
+    """The base model is there, unless the run is finished and is only returned. Raises ArenaError V2124."""
+    from training.models.model_folder import require_model
+    from training.stages.run import LINEAGE
+
+    if not (out / LINEAGE).exists():
+        require_model(plan.model)
+
+
+def _show_run(out: Path, done: RunLineage, *, as_json: bool) -> None:
+    import msgspec
+
+    if as_json:
+        typer.echo(msgspec.json.encode(done).decode())
+        return
+    typer.echo(f"{out}: {done.stage}, {done.steps} steps, weights {done.weights_sha256[:16]}")
+    for name, value in (done.metrics | {f"dropped {reason}": float(n) for reason, n in done.dropped.items()}).items():
+        typer.echo(f"  {name:<20} {value:g}")
+    if done.stopped_by:
+        typer.echo(f"  stopped by {done.stopped_by}")

@@ -1,0 +1,48 @@
+"""`arena doctor`: the rows of `neurons.health.doctor`, for people and as JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer()
+
+_EXIT_NOT_READY = 3
+_MARK = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
+_COLOUR = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+@app.command()
+def doctor(
+    state_dir: Annotated[Path | None, typer.Option(help="State folder to examine instead of the one set.")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with settings instead of arena.toml here.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check this host and print the fix for whatever is missing.
+
+    Looks at Python, C library, cores, memory, disk, the jail for agents, Postgres, the model endpoint, the search
+    engine, the chain's keys, and on a real network this hotkey's place there. Changes no setting. `warn` means it runs
+    with less; exit code 3 that something failed.
+    """
+    import msgspec
+
+    from neurons.health.doctor import CHECKS, examine, is_ready
+    from neurons.node.settings import resolve
+
+    rows = []
+    settings = resolve({"state_dir": state_dir}, config).settings
+    for row in examine(settings, CHECKS):
+        rows.append(row)
+        if not as_json:
+            typer.echo(f"{typer.style(_MARK[row.status], fg=_COLOUR[row.status])}  {row.name:<14}  {row.found}")
+            if row.fix and row.status != "ok":
+                typer.echo(f"      fix: {row.fix}")
+    is_all_well = is_ready(rows)
+    if as_json:
+        typer.echo(msgspec.json.encode({"is_ready": is_all_well, "rows": rows}).decode())
+    elif is_all_well:
+        typer.echo("\nThis host is ready. Next: arena demo")
+    if not is_all_well:
+        raise typer.Exit(_EXIT_NOT_READY)

@@ -1,0 +1,119 @@
+"""`arena submissions`: what the gate holds for review. A heuristic never rejects; a person decides here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from arena.store.port import StoredSubmission
+    from arena.store.postgres.store import PostgresStore
+
+app = typer.Typer(help="See what the gate holds for review, and decide it.", no_args_is_help=True)
+
+EXIT_USAGE = 2
+StateDirOption = Annotated[Path | None, typer.Option("--state-dir", help="State folder of the running validator.")]
+AgentArgument = Annotated[str, typer.Argument(metavar="AGENT", help="Agent version id, or the beginning of one.")]
+
+
+@app.command("list")
+def list_submissions(
+    state: Annotated[
+        str, typer.Option(help="Only this state; `review` waits for you, `all` shows everything.")
+    ] = "review",
+    state_dir: StateDirOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List submissions with the findings that put them where they are."""
+    found = asyncio.run(_list(state_dir, state))
+    if as_json:
+        import msgspec
+
+        typer.echo(msgspec.json.encode(found).decode())
+        return
+    for submission in found:
+        typer.echo(f"{submission.subject.agent_version_id[:16]}  {submission.state:<11}  {submission.name}")
+        for line in _findings(submission):
+            typer.echo(f"    {line}")
+    if not found:
+        typer.echo(f"no submission is in state {state}")
+
+
+@app.command()
+def accept(agent: AgentArgument, state_dir: StateDirOption = None) -> None:
+    """Let a reviewed submission qualify.
+
+    The running validator takes it up at its next turn. Where the policy admits by agreement, it also signs your
+    decision into its log: the agent races once more than half of the validators accept it, or its hold has run out.
+    """
+    asyncio.run(_decide(state_dir, agent, "accepted"))
+
+
+@app.command()
+def reject(agent: AgentArgument, state_dir: StateDirOption = None) -> None:
+    """Reject a reviewed submission; its report stays with it.
+
+    Where the policy admits by agreement, the running validator signs your decision into its log: the agent is out once
+    more than half of the validators reject it.
+    """
+    asyncio.run(_decide(state_dir, agent, "rejected"))
+
+
+async def _list(state_dir: Path | None, state: str) -> list[StoredSubmission]:
+    async with _store(state_dir) as (store, _):
+        found = await store.submissions()
+    return [submission for submission in found if state in ("all", submission.state)]
+
+
+async def _decide(state_dir: Path | None, agent: str, state: Literal["accepted", "rejected"]) -> None:
+    from msgspec.structs import replace
+
+    from arena.submissions.inbox import Inbox
+
+    async with _store(state_dir) as (store, folder):
+        matches = [s for s in await store.submissions(("review",)) if s.subject.agent_version_id.startswith(agent)]
+        if len(matches) != 1:
+            typer.echo(f"{len(matches)} submissions under review begin with {agent!r}", err=True)
+            raise typer.Exit(EXIT_USAGE)
+        version = matches[0].subject.agent_version_id
+        await store.set_submission_state(version, state)
+    inbox = Inbox(folder / "inbox")
+    receipt = inbox.receipt(version)
+    if receipt is not None:
+        inbox.put_receipt(replace(receipt, state=state))
+    typer.echo(f"{version[:16]}  {state}  {matches[0].name}")
+
+
+@asynccontextmanager
+async def _store(state_dir: Path | None) -> AsyncIterator[tuple[PostgresStore, Path]]:
+    """The validator's store, through its own role; the server is started when the validator is not running."""
+    from arena.store.embedded.lifetime import embedded_server
+    from arena.store.location import default_state_dir, read_location
+    from arena.store.postgres.store import PostgresStore
+    from foundation.errors import ArenaError
+
+    folder = state_dir or default_state_dir()
+    location = read_location(folder)
+    if location is None:
+        raise ArenaError("V2026", str(folder))
+    async with AsyncExitStack() as stack:
+        if location.kind == "embedded":
+            await stack.enter_async_context(embedded_server(folder))
+        store = await PostgresStore.open(location.dsn, location.validator)
+        stack.push_async_callback(store.close)
+        yield store, folder
+
+
+def _findings(submission: StoredSubmission) -> list[str]:
+    import msgspec
+
+    from arena.gate.report import GateReport
+
+    if not submission.report:
+        return []
+    return [str(found) for found in msgspec.json.decode(submission.report, type=GateReport).findings]

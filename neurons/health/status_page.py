@@ -1,0 +1,145 @@
+"""The status as a page: one line per subject, then what needs a person, then what mends itself.
+
+Pure text from values. Every moment is given in local time and in the time of the races' own calendar.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, tzinfo
+from zoneinfo import ZoneInfo
+
+from neurons.health.node_file import Heartbeat, skewed
+from neurons.health.status import DAY_MS, RaceFacts, Status, StoreFacts
+
+_SHORT = 12  # digits of a hash
+_PACIFIC = "America/Los_Angeles"
+
+
+def page(status: Status, local: tzinfo | None = None) -> str:
+    """The page. `local` is the reader's time zone; None: this host's."""
+    beat, store = status.node.beat, status.store
+    lines = [_title(status)]
+    rows = [("node", _life(status, local))]
+    if beat is not None:
+        rows += [("rules", _rules(beat)), ("chain", _chain(beat, status.now_ms))]
+    if store is not None:
+        rows += [("log", _log(store, status.now_ms)), ("race", _race(store.race, local))]
+        rows += [("work", _work(store, beat)), ("weights", _weights(store, beat))]
+    if beat is not None:
+        rows += [("peers", _peers(beat)), ("bank", _bank(beat, status.now_ms))]
+    rows.append(("disk", f"{status.disk_free_bytes / (1 << 30):.1f} GiB free"))
+    lines += [f"  {name:<8}{text}" for name, text in rows]
+    for heading, is_urgent in (("needs a person", True), ("mends itself", False)):
+        points = [point for point in status.points if point.is_urgent is is_urgent]
+        if points:
+            lines += ["", heading]
+            lines += [
+                line for point in points for line in (f"  {point.code}  {point.about}", f"         fix: {point.fix}")
+            ]
+    return "\n".join(lines)
+
+
+def moment(at_ms: int, zone_name: str, local: tzinfo | None) -> str:
+    """A moment in local time and in the races' time: `Sun 22 Nov 2026 04:00 CET (Sat 19:00 PST)`."""
+    here = datetime.fromtimestamp(at_ms / 1_000, UTC).astimezone(local)
+    there = here.astimezone(ZoneInfo(zone_name))
+    return f"{here:%a %d %b %Y %H:%M %Z} ({there:%a %d %b %H:%M %Z})"
+
+
+def duration(milliseconds: int) -> str:
+    """About how long: `12 s`, `4 min`, `3 h`, `5 d`."""
+    seconds = max(0, milliseconds) // 1_000
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def _title(status: Status) -> str:
+    beat = status.node.beat
+    hotkey = beat.hotkey if beat else status.store.hotkey if status.store else "no hotkey known"
+    verdict = "NEEDS A PERSON" if status.needs_person else "all is well"
+    return f"{verdict} · validator {hotkey}" + (f" on netuid {beat.netuid}" if beat else "")
+
+
+def _life(status: Status, local: tzinfo | None) -> str:
+    beat, ending = status.node.beat, status.node.ending
+    if ending is not None:
+        how = f"ended with {ending.failure.code}" if ending.failure else "stopped"
+        return f"{how} {duration(status.now_ms - ending.at_ms)} ago, {moment(ending.at_ms, _PACIFIC, local)}"
+    if beat is None:
+        return "never ran with this state folder"
+    age, up = duration(status.now_ms - beat.beat_ms), duration(beat.beat_ms - beat.started_ms)
+    state = "running" if status.is_running else "SILENT"
+    return f"{state}, process {beat.process_id}, last heartbeat {age} ago, then up for {up}"
+
+
+def _rules(beat: Heartbeat) -> str:
+    guest = beat.guest_sha256[:_SHORT] or "none"
+    return f"policy {beat.policy} {beat.policy_sha256[:_SHORT]}, guest {guest}, sandbox {beat.sandbox}"
+
+
+def _chain(beat: Heartbeat, now_ms: int) -> str:
+    chain = beat.chain
+    if not chain.seen_ms:
+        return "not seen yet"
+    place = "not registered" if chain.uid is None else f"uid {chain.uid}, {'' if chain.has_permit else 'NO '}permit"
+    behind = chain.block - chain.finalized_block
+    reorgs = f", {chain.reorgs} reorgs seen" if chain.reorgs else ""
+    return f"{place}; block {chain.block} ({duration(now_ms - chain.grew_ms)} old, {behind} not final){reorgs}"
+
+
+def _log(store: StoreFacts, now_ms: int) -> str:
+    signed = f"{store.checkpoint_size} signed {duration(now_ms - store.checkpoint_ms)} ago"
+    anchored = f"{store.anchor_size} anchored in block {store.anchor_block}, {duration(now_ms - store.anchor_ms)} old"
+    return "; ".join(
+        [
+            f"{store.records} records",
+            signed if store.checkpoint_size else "none signed",
+            anchored if store.anchor_size else "none anchored",
+        ]
+    )
+
+
+def _race(race: RaceFacts | None, local: tzinfo | None) -> str:
+    if race is None:
+        return "none opened yet"
+    if race.deadline is None:
+        return f"{race.race_id} {race.stage}"
+    return f"{race.race_id} {race.stage}; {race.deadline.what}: {moment(race.deadline.at_ms, race.timezone, local)}"
+
+
+def _work(store: StoreFacts, beat: Heartbeat | None) -> str:
+    parts = [
+        f"{store.race.open_items if store.race else 0} of the race open",
+        f"{store.open_qualifying} of qualifying open",
+    ]
+    if beat is not None:
+        parts.append(f"{beat.owed_verdicts} verdicts owed")
+    return ", ".join(parts)
+
+
+def _weights(store: StoreFacts, beat: Heartbeat | None) -> str:
+    if not store.weights:
+        return "never tried"
+    latest = store.weights[0]
+    age = f", {beat.chain.block - latest.block} blocks ago" if beat and beat.chain.block >= latest.block else ""
+    text = f"{latest.status.replace('_', ' ')} for {latest.race_id} in block {latest.block}{age}"
+    if latest.status == "ok":
+        return text
+    last_ok = next((row.block for row in store.weights if row.status == "ok"), None)
+    return f"{text}; last ok {'in block ' + str(last_ok) if last_ok is not None else 'not among the latest tries'}"
+
+
+def _peers(beat: Heartbeat) -> str:
+    if not beat.peers:
+        return "none heard of"
+    others = skewed(beat)
+    named = ", ".join(f"{peer.hotkey[:8]}… {peer.policy_sha256[:_SHORT]}" for peer in others[:4])
+    return f"{len(beat.peers)} heard, {len(others)} under other rules" + (f": {named}" if others else "")
+
+
+def _bank(beat: Heartbeat, now_ms: int) -> str:
+    if beat.bank_until_ms is None:
+        return "made here when it is empty, or not measured"
+    return f"{max(0, beat.bank_until_ms - now_ms) // DAY_MS} days left, {beat.bank_days_min} wanted"

@@ -1,0 +1,103 @@
+"""The watch over the chain: does it grow, were blocks replaced, is this hotkey still on the subnet.
+
+Promise: a chain that stopped growing, a reorg, a lost registration and a lost permit are each logged once and kept in
+the metrics and in `facts`, which the heartbeat writes down. Nothing is decided here; decisions read final blocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from neurons.health.node_file import ChainFacts
+from neurons.loops.run_loop import run_loop
+from neurons.node.node import Node
+
+TURN_S = 12.0
+STALE_MS = 180_000  # fifteen blocks of the real chain
+METAGRAPH_BLOCKS = 25  # between two looks at our own place on the subnet
+REMEMBERED = 64  # blocks that are not final, at most
+
+
+class ChainWatch:
+    """Looks at the chain for one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._hashes: dict[int, str] = {}  # of heads seen that were not final yet, and of the last final one
+        self.facts = ChainFacts()
+
+    def is_stale(self) -> bool:
+        """Whether the newest block seen stands still: the subnet may look otherwise by now. False before any was seen.
+
+        By this host's clock at this moment, so that a watch that hears nothing any more does not say that all is well.
+        """
+        return bool(self.facts.seen_ms) and self._node.now_ms() - self.facts.grew_ms > STALE_MS
+
+    async def run(self, drain: asyncio.Event) -> None:
+        """Turn until drained. Raises what no retry can mend."""
+        await run_loop("chain", self.turn, drain, self._node.log, every_s=TURN_S)
+
+    async def turn(self) -> ChainFacts:
+        """Look once; the facts as they are now. Raises ArenaError U3030 while the chain is away."""
+        chain, now_ms = self._node.chain, self._node.now_ms()
+        block, finalized = await chain.block(), await chain.finalized_block()
+        grew_ms = self.facts.grew_ms if block == self.facts.block and self.facts.seen_ms else now_ms
+        is_stale = now_ms - grew_ms > STALE_MS
+        if is_stale and not self.facts.is_stale:
+            self._node.log.error("chain stands still", code="U3034", block=block, seconds=(now_ms - grew_ms) // 1_000)
+        self.facts = msgspec.structs.replace(
+            self.facts, seen_ms=now_ms, block=block, finalized_block=finalized, grew_ms=grew_ms, is_stale=is_stale
+        )
+        await self._compare(block, finalized)
+        if not self.facts.placed_block or block - self.facts.placed_block >= METAGRAPH_BLOCKS:
+            await self._find_place()
+        self._show()
+        return self.facts
+
+    async def _compare(self, block: int, finalized: int) -> None:
+        """Whether a block seen before is another now."""
+        seen = [number for number in sorted(self._hashes) if number <= block]  # another endpoint may be behind
+        replaced = [n for n in seen if await self._node.chain.block_hash(n) != self._hashes[n]]
+        if replaced:
+            depth = max(self._hashes) - replaced[0] + 1
+            self.facts = msgspec.structs.replace(self.facts, reorgs=self.facts.reorgs + 1)
+            self._node.metrics.reorgs.inc()
+            self._node.metrics.reorg_depth.set(depth)
+            self._node.log.warning("reorg", from_block=replaced[0], depth=depth, block=block)
+            self._hashes = {number: known for number, known in self._hashes.items() if number < replaced[0]}
+        for number in {block, finalized} - {0}:
+            self._hashes[number] = await self._node.chain.block_hash(number)
+        old = [number for number in sorted(self._hashes) if number < finalized]
+        for number in old + sorted(self._hashes)[len(old) : -REMEMBERED]:
+            del self._hashes[number]
+
+    async def _find_place(self) -> None:
+        """Our uid, permit and stake at the head."""
+        metagraph = await self._node.chain.metagraph()
+        own = next((neuron for neuron in metagraph.neurons if neuron.hotkey == self._node.signer.hotkey), None)
+        before = self.facts
+        self.facts = msgspec.structs.replace(
+            before,
+            uid=own.uid if own else None,
+            has_permit=bool(own and own.has_validator_permit),
+            stake_rao=own.stake_rao if own else 0,
+            placed_block=max(1, self.facts.block),
+        )
+        place = (self.facts.uid, self.facts.has_permit)
+        if before.placed_block and place == (before.uid, before.has_permit):
+            return
+        is_good = self.facts.has_permit
+        log = self._node.log.info if is_good else self._node.log.error
+        log("place on the subnet", uid=place[0], permit=place[1], code="" if is_good else "U3035")
+
+    def _show(self) -> None:
+        facts, metrics = self.facts, self._node.metrics
+        metrics.chain_block.set(facts.block)
+        metrics.chain_finalized_block.set(facts.finalized_block)
+        metrics.chain_grew_ms.set(facts.grew_ms)
+        metrics.chain_is_stale.set(facts.is_stale)
+        metrics.uid.set(-1 if facts.uid is None else facts.uid)
+        metrics.permit.set(facts.has_permit)
+        metrics.stake_rao.set(facts.stake_rao)

@@ -1,0 +1,235 @@
+"""The checkpoint loop: signs the state of this hotkey's log on a schedule, keeps it in the store and puts it outside.
+
+Promise: before anything is appended the log is compared with the last checkpoint that was signed of it, in the store
+and in the folders outside: from its first record on, or from that checkpoint's frontier where it is at hand. A log that
+was cut or rewritten ends the node (V2080, exit code 4). Two roots are never signed for one size: a note that was sent
+without an answer is sent again, not signed again. A store or folder that is away costs time, never a checkpoint; the
+chain has no part in this (`neurons.loops.anchoring`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from arena.chain.keys import verify
+from arena.records.log.checkpoint import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
+from arena.records.log.hash_chain import first_head, record_hash, signing_message
+from arena.records.log.merkle import MerkleFrontier
+from arena.records.model import Head
+from arena.store.port import LogLeaf, StoredCheckpoint
+from foundation.errors import ArenaError
+from neurons.loops import checkpoint_files
+from neurons.loops.checkpoint_files import Frontier
+from neurons.loops.run_loop import run_loop
+from neurons.node.node import Node
+
+TURN_S = 1.0
+FOLDER = "checkpoints"  # in the state folder
+
+
+class CheckpointRules(msgspec.Struct, frozen=True, kw_only=True):
+    """When checkpoints are signed and anchored, and where they go beside the state folder."""
+
+    every_s: int = 600
+    anchor_every_s: int = 3600
+    folder: Path | None = None
+
+
+class CheckpointLoop:
+    """Signs checkpoints of one node's log."""
+
+    def __init__(self, node: Node, rules: CheckpointRules) -> None:
+        self._node = node
+        self._rules = rules
+        # A folder that several validators may share holds one folder for each of them.
+        outside = (rules.folder / node.signer.hotkey,) if rules.folder else ()
+        self._folders = (node.state_dir / FOLDER, *outside)
+        self._tree = MerkleFrontier()
+        self._head = first_head(node.signer.hotkey)
+        self._last: StoredCheckpoint | None = None
+        self._unanswered: StoredCheckpoint | None = None  # signed and sent; the store may have it
+        self._looked_ms: int | None = None
+        self._is_open = False
+        self._signing = asyncio.Lock()
+        self._written: dict[Path, int] = {}  # the last checkpoint that is in each folder
+
+    async def open(self) -> None:
+        """Read the log and compare it with what was signed of it. To be called before any work is claimed.
+
+        Raises ArenaError V2080 when they differ, V2050 when the last note in the store is not one this hotkey signed,
+        V2021 when the store is away.
+        """
+        stored = await self._node.store.checkpoints()
+        self._last = stored[-1] if stored else None
+        known = [read_checkpoint(self._last.note, verify)] if self._last else []
+        known += await asyncio.to_thread(self._published)
+        begun = await self._resume(known)
+        await self._catch_up(known)
+        self._is_open = True
+        self._show()
+        self._node.log.info("log stands", records=self._head.seq, checkpoints=len(stored), read_after=begun)
+
+    async def run(self, drain: asyncio.Event) -> None:
+        """Turn until drained. Raises what no retry can mend."""
+        await run_loop("checkpoints", self.turn, drain, self._node.log, every_s=TURN_S)
+
+    async def turn(self) -> StoredCheckpoint | None:
+        """Sign a checkpoint if one is due, and put files where they are missing; the checkpoint, or None."""
+        now_ms = self._node.now_ms()
+        since_ms = max(self._last.signed_ms if self._last else 0, self._looked_ms or 0)
+        made = None
+        if self._unanswered or now_ms - since_ms >= self._rules.every_s * 1_000:
+            made = await self.sign()
+            self._looked_ms = now_ms if made or self._tree.size else None  # an empty log is looked at every turn
+        await self._publish()
+        return made
+
+    async def close(self) -> None:
+        """Sign what was appended since the last checkpoint, at the end of the node. Raises as `sign`."""
+        if self._is_open:
+            await self.sign()
+            await self._publish()
+
+    async def sign(self) -> StoredCheckpoint | None:
+        """Sign and store a checkpoint of the log as it is; None when nothing was appended since the last one.
+
+        Raises ArenaError V2080 when the log is not the one that was signed before, V2021 when the store is away.
+        """
+        async with self._signing:
+            return await self._sign()
+
+    async def newest(self) -> StoredCheckpoint | None:
+        """A checkpoint of the log as it is, signed now where records were appended since the last; None for an empty
+        log. Raises as `sign`."""
+        return await self.sign() or self._last
+
+    async def _sign(self) -> StoredCheckpoint | None:
+        node = self._node
+        if self._unanswered is None:
+            await self._catch_up()
+            if self._tree.size == (self._last.size if self._last else 0):
+                return None
+            note = sign_checkpoint(checkpoint_of(node.signer.hotkey, self._tree), node.signer)
+            self._unanswered = StoredCheckpoint(
+                validator=node.signer.hotkey, size=self._tree.size, note=note, signed_ms=node.now_ms()
+            )
+        made = await self._put(self._unanswered)
+        self._last, self._unanswered = made, None
+        await self._keep_frontier()
+        self._show()
+        node.log.info("checkpoint", size=made.size, root=read_checkpoint(made.note, verify).root[:16])
+        return made
+
+    async def _put(self, checkpoint: StoredCheckpoint) -> StoredCheckpoint:
+        """Store it; where an earlier process's note of the same size and root arrived late, that one stands."""
+        try:
+            await self._node.store.put_checkpoint(checkpoint)
+        except ArenaError as error:
+            if error.failure.code != "V2022":
+                raise
+            for other in await self._node.store.checkpoints(after_size=checkpoint.size - 1):
+                if other.size == checkpoint.size:
+                    mine, theirs = read_checkpoint(checkpoint.note, verify), read_checkpoint(other.note, verify)
+                    if mine == theirs:
+                        return other
+                    raise ArenaError(
+                        "V2080", f"two roots of {mine.size} records: {mine.root}, {theirs.root}"
+                    ) from error
+            raise
+        return checkpoint
+
+    async def _resume(self, known: list[Checkpoint]) -> int:
+        """Take up the frontier of the last checkpoint, if its root is the signed one and the log holds its last record;
+        returns its size, 0 when the log is to be read from its first record."""
+        frontier = await asyncio.to_thread(checkpoint_files.read_frontier, self._folders[0])
+        signed = known[0] if self._last else None
+        if frontier is None or signed is None or (frontier.validator, frontier.size) != (signed.validator, signed.size):
+            return 0
+        if any(checkpoint.size < frontier.size for checkpoint in known):
+            return 0
+        try:
+            tree = MerkleFrontier(frontier.size, [bytes.fromhex(peak) for peak in frontier.peaks])
+        except (ArenaError, ValueError):
+            return 0
+        if tree.root().hex() != signed.root:
+            return 0
+        before = frontier.size - 1
+        async for leaf in self._node.store.leaves(signed.validator, after_seq=before, to_seq=frontier.size):
+            if record_hash(leaf.prev, leaf.content_sha256) == frontier.head:
+                self._tree, self._head = tree, Head(frontier.size, frontier.head)
+        return self._tree.size
+
+    async def _catch_up(self, known: list[Checkpoint] | None = None) -> None:
+        """Take in what was appended since, and compare with checkpoints of sizes passed on the way."""
+        node = self._node
+        roots: dict[int, str] = {}
+        for checkpoint in known or ():
+            if roots.setdefault(checkpoint.size, checkpoint.root) != checkpoint.root:
+                raise ArenaError("V2080", f"two roots were signed for {checkpoint.size} records")
+        end = await node.store.head()
+        if end.seq < max([self._tree.size, *roots]):
+            signed = max([self._tree.size, *roots])
+            raise ArenaError("V2080", f"the log ends at record {end.seq}; record {signed} was there: its tail was cut")
+        async for leaf in node.store.leaves(node.signer.hotkey, after_seq=self._tree.size, to_seq=end.seq):
+            self._take(leaf)
+            root = roots.get(self._tree.size)
+            if root is not None and root != self._tree.root().hex():
+                raise ArenaError("V2080", f"the first {self._tree.size} records do not have the root {root}")
+        if self._head != end:
+            raise ArenaError("V2080", f"the records end at {self._head.seq}, which is not the head at {end.seq}")
+
+    def _take(self, leaf: LogLeaf) -> None:
+        if (leaf.seq, leaf.prev) != (self._head.seq + 1, self._head.hash):
+            raise ArenaError("V2080", f"record {leaf.seq} does not follow record {self._head.seq}")
+        self._tree.append(signing_message(self._node.signer.hotkey, leaf.seq, leaf.prev, leaf.content_sha256))
+        self._head = Head(leaf.seq, record_hash(leaf.prev, leaf.content_sha256))
+
+    def _published(self) -> list[Checkpoint]:
+        """The last checkpoint in each folder. Files that can't be read, or are not ours, prove nothing and are said."""
+        found = []
+        for folder in self._folders:
+            try:
+                note = checkpoint_files.read_last(folder)
+                checkpoint = read_checkpoint(note, verify) if note else None
+            except (OSError, ArenaError) as error:
+                self._node.log.warning("checkpoint file is no evidence", folder=str(folder), reason=str(error))
+                continue
+            if checkpoint and checkpoint.validator == self._node.signer.hotkey:
+                found.append(checkpoint)
+        return found
+
+    async def _publish(self) -> None:
+        """Bring every folder up to the last checkpoint. One that can't be written is said, and tried again."""
+        if self._last is None:
+            return
+        behind = 0
+        for folder in self._folders:
+            try:
+                if self._written.get(folder) == self._last.size:
+                    continue
+                size = await asyncio.to_thread(checkpoint_files.last_size, folder)
+                missing = await self._node.store.checkpoints(after_size=size)
+                await asyncio.to_thread(checkpoint_files.write_all, folder, missing)
+                self._written[folder] = self._last.size
+            except OSError as error:
+                behind += 1
+                self._node.log.warning("checkpoint not written", folder=str(folder), reason=str(error))
+        self._node.metrics.checkpoint_folders_behind.set(behind)
+
+    async def _keep_frontier(self) -> None:
+        """For the next start. Without it that start reads the whole log."""
+        peaks = tuple(peak.hex() for peak in self._tree.peaks)
+        hotkey, folder = self._node.signer.hotkey, self._folders[0]
+        frontier = Frontier(validator=hotkey, size=self._tree.size, head=self._head.hash, peaks=peaks)
+        try:
+            await asyncio.to_thread(checkpoint_files.write_frontier, folder, frontier)
+        except OSError as error:
+            self._node.log.warning("frontier not written", folder=str(folder), reason=str(error))
+
+    def _show(self) -> None:
+        if self._last:
+            self._node.metrics.checkpoint_size.set(self._last.size)
+            self._node.metrics.checkpoint_ms.set(self._last.signed_ms)

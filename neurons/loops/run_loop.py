@@ -1,0 +1,154 @@
+"""Turns: how every loop of the node repeats itself until it is drained.
+
+Promise: after a failure that a retry can mend the loop logs a line, pauses (longer each time) and goes on; any other
+failure is raised and ends the node. A full disk is a failure that mends itself: the loop waits for space. Pauses are
+spread, so that loops and nodes that failed together don't come back together. Waiting ends at once when the drain is
+set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import random
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from structlog.typing import FilteringBoundLogger
+
+from arena.store.port import LeaseLostError
+from foundation.errors import ArenaError
+
+PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 60.0
+SPREAD = (0.8, 1.2)
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """What a loop waits for: the failure it met last, how often in a row, and since when (unix milliseconds)."""
+
+    loop: str
+    code: str
+    detail: str
+    since_ms: int
+    failures: int
+
+
+class StopSignal(asyncio.Event):
+    """The node's one signal to its loops to stop, and where they say what they wait for until then."""
+
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        *,
+        spread: Callable[[float, float], float] = random.uniform,
+        on_failure: Callable[[str, str], None] = lambda loop, code: None,
+    ) -> None:
+        """`spread` draws a factor between two bounds; `on_failure` hears the loop and the code of every failure."""
+        super().__init__()
+        self._now_ms = now_ms
+        self._on_failure = on_failure
+        self.spread = spread
+        self.waits: dict[str, Wait] = {}
+
+    def failed(self, loop: str, error: ArenaError) -> None:
+        """Keep what a loop waits for."""
+        before = self.waits.get(loop)
+        self.waits[loop] = Wait(
+            loop=loop,
+            code=error.failure.code,
+            detail=error.failure.detail,
+            since_ms=before.since_ms if before else self._now_ms(),
+            failures=before.failures + 1 if before else 1,
+        )
+        self._on_failure(loop, error.failure.code)
+
+    def went_on(self, loop: str) -> None:
+        """A loop waits for nothing any more."""
+        self.waits.pop(loop, None)
+
+
+async def run_loop(
+    name: str,
+    turn: Callable[[], Awaitable[object]],
+    drain: asyncio.Event,
+    log: FilteringBoundLogger,
+    *,
+    every_s: float,
+) -> None:
+    """Call `turn` every `every_s` seconds until drained. Raises the first ArenaError that is not retryable."""
+    pause_s = 0.0
+    while not drain.is_set():
+        try:
+            await _coded(turn)
+            pause_s = 0.0
+            note_wait(drain, name, None)
+        except ArenaError as error:
+            if not error.entry.is_retryable:
+                raise
+            pause_s = longer_pause_s(pause_s)
+            log.warning("waiting", loop=name, seconds=pause_s, code=error.failure.code, detail=error.failure.detail)
+            note_wait(drain, name, error)
+        await drained_within(drain, max(every_s, pause_s * _spread(drain)))
+
+
+async def drained_within(drain: asyncio.Event, seconds: float) -> bool:
+    """Wait; True as soon as the drain is set."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(drain.wait(), seconds)
+    return drain.is_set()
+
+
+async def persist(
+    name: str, action: Callable[[], Awaitable[object]], drain: asyncio.Event, log: FilteringBoundLogger
+) -> None:
+    """Repeat `action` until it succeeds, with growing pauses. Raises what no retry can mend (a lost lease
+    among it), and the last failure once drained."""
+    pause_s = 0.0
+    loop = name.partition(" ")[0]  # what is written may be of many attempts; the wait is one
+    while True:
+        try:
+            await _coded(action)
+            note_wait(drain, loop, None)
+            return
+        except LeaseLostError:
+            note_wait(drain, loop, None)
+            raise
+        except ArenaError as error:
+            if not error.entry.is_retryable or drain.is_set():
+                raise
+            pause_s = longer_pause_s(pause_s)
+            log.warning("trying again", action=name, seconds=pause_s, code=error.failure.code)
+            note_wait(drain, loop, error)
+        await drained_within(drain, pause_s * _spread(drain))
+
+
+def longer_pause_s(pause_s: float) -> float:
+    """The pause after a failure that follows one after which `pause_s` were waited; 0: the first one."""
+    return min(PAUSE_S_MAX, max(PAUSE_S_MIN, pause_s * 2))
+
+
+async def _coded(action: Callable[[], Awaitable[object]]) -> None:
+    """Do it; a disk that is full is V2115, whatever code the part that met it has for its folder."""
+    try:
+        await action()
+    except (OSError, ArenaError) as error:
+        cause = error.__cause__ if isinstance(error, ArenaError) else error
+        if not isinstance(cause, OSError) or cause.errno not in _DISK_FULL:
+            raise
+        raise ArenaError("V2115", str(cause.filename or cause.strerror)) from error
+
+
+def _spread(drain: asyncio.Event) -> float:
+    return drain.spread(*SPREAD) if isinstance(drain, StopSignal) else random.uniform(*SPREAD)
+
+
+def note_wait(drain: asyncio.Event | None, loop: str, error: ArenaError | None) -> None:
+    """Say what a loop, or a part of one, waits for; None: nothing any more. Without a `StopSignal` it does nothing."""
+    if not isinstance(drain, StopSignal):
+        return
+    if error is None:
+        drain.went_on(loop)
+    else:
+        drain.failed(loop, error)

@@ -1,0 +1,84 @@
+"""The weights loop: keeps the weights of the latest settled race set on chain, whatever races do meanwhile.
+
+Promise: every try is kept as a result row, and the time of the next one follows from these rows alone, so a restart
+neither skips nor repeats one. The vector is computed for the subnet as it is at the try
+(`arena.race.settlement.weights_source`). While the chain does not grow none is set, because the state of the subnet is
+unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from arena.race.settlement.weights_source import next_try_block, paid_race, vector_at
+from arena.store.port import WeightsResult
+from foundation.errors import ArenaError
+from neurons.loops.run_loop import run_loop
+from neurons.node.node import Node
+from neurons.race.clock import RaceClock
+
+TURN_S = 1.0
+_RESULTS = 50  # the latest rows: more refusals in a row than the longest wait needs to be known
+
+
+class WeightsLoop:
+    """Sets the weights of the clock's latest settled race, now and again every tempo."""
+
+    def __init__(
+        self,
+        node: Node,
+        clock: RaceClock,
+        *,
+        is_shadow: bool = False,
+        is_stale: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`is_shadow`: races are run, settled and published, and no weights are ever set. `is_stale`: whether the
+        newest block stands still (`neurons.loops.chain_watch`)."""
+        self._is_shadow, self._is_stale = is_shadow, is_stale
+        self._node = node
+        self._clock = clock
+        self._tempo: int | None = None
+
+    async def run(self, drain: asyncio.Event) -> None:
+        """Turn until drained. Raises what no retry can mend."""
+        await run_loop("weights", self.turn, drain, self._node.log, every_s=TURN_S)
+
+    async def turn(self) -> WeightsResult | None:
+        """Set the weights if a try is due; its result, or None.
+
+        Raises ArenaError U3034 when one is due and the chain stands still: the loop waits, and says so in the status.
+        """
+        node = self._node
+        if self._is_shadow:
+            return None
+        state = paid_race(await self._clock.states())
+        if state is None:
+            return None
+        results = await node.store.weights_results(_RESULTS)
+        block = await node.chain.block()
+        if block < next_try_block(results, state.race_id, await self._tempo_blocks()):
+            return None
+        if self._is_stale():
+            raise ArenaError("U3034", f"weights of {state.race_id} wait for a block after {block}")
+        metagraph = await node.chain.metagraph()
+        self._tempo = metagraph.tempo
+        vector = vector_at(state, metagraph)
+        answer = await node.chain.set_weights(node.signer, vector.uids, vector.weights)
+        result = WeightsResult(
+            race_id=state.race_id,
+            block=answer.block,
+            uids=vector.uids,
+            weights_u16=vector.weights,
+            status=answer.status,
+            detail=answer.detail,
+        )
+        await node.store.put_weights_result(result)
+        log = node.log.info if result.status == "ok" else node.log.error
+        log("weights", race=state.race_id, status=result.status, block=result.block, detail=result.detail)
+        return result
+
+    async def _tempo_blocks(self) -> int:
+        if self._tempo is None:
+            self._tempo = (await self._node.chain.metagraph()).tempo
+        return self._tempo

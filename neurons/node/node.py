@@ -1,0 +1,82 @@
+"""One validator node: the open ports its loops share. A plain value; opening and closing is `neurons.node.wiring`'s."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from structlog.typing import FilteringBoundLogger
+
+from arena.api.server import TailServer
+from arena.bank.port import Bank
+from arena.chain.port import Beacon, RequestAuth, Signer, Subtensor
+from arena.exchange.peer_logs import PeerLogStore
+from arena.exchange.port import Peers
+from arena.exchange.pull import Puller
+from arena.exchange.submission_cache import SubmissionCache
+from arena.gate.knowledge import GateKnowledge
+from arena.policy import Policy
+from arena.records.log.sequencer import Sequencer
+from arena.records.model import Conditions, HostFacts
+from arena.store.port import Store
+from arena.submissions.inbox import Inbox
+from neurons.health.metrics import Metrics
+from neurons.node.variants import SuiteVariants
+from neurons.worker.pool import WorkerPool
+from problems.model import Problem
+
+
+@dataclass
+class Permits:
+    """Who held a validator permit when the chain was last asked; empty before it was."""
+
+    hotkeys: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharing:
+    """What a node that shares races has beside its own ports. `endpoint` is the address it publishes, `listener` the
+    socket on which it answers, from `store`."""
+
+    listener: socket.socket
+    store: Store
+    auth: RequestAuth
+    peers: Peers
+    held: PeerLogStore
+    puller: Puller
+    shelf: SubmissionCache
+    endpoint: str
+    permits: Permits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """Everything a loop may touch."""
+
+    policy: Policy
+    signer: Signer
+    chain: Subtensor
+    beacon: Beacon
+    store: Store
+    sequencer: Sequencer
+    pool: WorkerPool
+    inbox: Inbox
+    stock: Bank
+    suite: tuple[Problem, ...]  # the active public suite, for qualifying
+    knowledge: GateKnowledge
+    conditions: Conditions
+    host: HostFacts
+    state_dir: Path
+    now_ms: Callable[[], int]
+    metrics: Metrics
+    log: FilteringBoundLogger
+    bank_days_min: int = 30  # a stock that lasts for less is warned of
+    tail: TailServer | None = None  # where the settings name a port for it
+    variants: SuiteVariants | None = None  # of the suite, drawn for each agent; None: this node draws none
+    sharing: Sharing | None = None  # where it shares races with the network's other validators
+
+    def suite_problems(self) -> Mapping[str, Problem]:
+        """The suite by public problem id."""
+        return {problem.problem_id: problem for problem in self.suite}

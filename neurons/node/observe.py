@@ -1,0 +1,49 @@
+"""Logs: one line per event on stderr, for people on a terminal and as JSON lines everywhere else.
+
+Promise: stdout stays free for results. Configuring is explicit (nothing happens at import) and may be repeated. Nothing
+reads a log line back: records, not logs, are the evidence.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+import orjson
+import structlog
+
+if TYPE_CHECKING:
+    from neurons.node.settings import Settings
+
+LogFormat = Literal["auto", "console", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+def configure_logs(log_format: LogFormat = "auto", level: LogLevel = "info") -> None:
+    """Send structlog events to stderr. `auto` is console on a terminal, JSON lines otherwise."""
+    is_json = log_format == "json" or (log_format == "auto" and not sys.stderr.isatty())
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info if is_json else structlog.dev.set_exc_info,
+            structlog.processors.JSONRenderer(serializer=_serialise)
+            if is_json
+            else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+
+
+def set_up_logging(settings: Settings) -> None:
+    """Logs as the settings say."""
+    configure_logs(settings.log_format, settings.log_level)
+
+
+def _serialise(event: object, default: Callable[[object], object], **_: object) -> str:
+    return orjson.dumps(event, default=default).decode()

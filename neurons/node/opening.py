@@ -1,0 +1,221 @@
+"""Opens one validator node from settings, and closes everything in the reverse order.
+
+Promise: what can't be opened is a coded error before any loop starts, and nothing opened earlier is left running. On
+the local network a node prepares what an operator otherwise provides: catalogue, suite and a stock of batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import platform
+from collections.abc import AsyncIterator, Iterator
+from typing import Literal
+
+import structlog
+
+from arena.api.server import TailServer
+from arena.chain.opening import open_beacon, open_signer, open_subtensor, open_timelock
+from arena.policy import Policy
+from arena.race.consensus.assignment import permitted_validators
+from arena.race.consensus.solo_check import lone_race_refusal
+from arena.records.log.sequencer import Sequencer
+from arena.records.model import Conditions, HostFacts
+from arena.store.embedded.lifetime import embedded_server
+from arena.store.location import StoreLocation, write_location
+from arena.store.objects import BodyObjects, open_objects
+from arena.store.postgres.store import PostgresStore
+from arena.submissions.inbox import Inbox
+from foundation.errors import ArenaError
+from harness.catalogue.server.application import listen
+from harness.sandbox.port import SandboxLevel
+from neurons.health.metrics import Metrics
+from neurons.node.bank_preparation import (
+    catalogue_products,
+    gate_knowledge,
+    open_bank,
+    prepare_local_chain,
+    prepare_suite,
+)
+from neurons.node.node import Node
+from neurons.node.settings import Settings
+from neurons.node.variants import SuiteVariants
+from neurons.node.wiring import (
+    code_commit,
+    endpoints,
+    missing_models,
+    policy_of,
+    prepare_catalogue,
+    unix_ms,
+    worker_setup,
+)
+from neurons.race.sharing import open_sharing
+from neurons.worker.capacity import usable_memory_bytes, worker_count
+from neurons.worker.pool import WorkerPool
+from problems.scoring.outcome import SCORING_PIPELINE
+
+BODIES_LOOKED_FOR = 16
+
+
+@contextlib.asynccontextmanager
+async def open_node(settings: Settings) -> AsyncIterator[Node]:
+    """A node with its worker pool running.
+
+    Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2014 (address of tail or exchange), V2020 to
+    V2024, V2028 and V2029 (store), V2030, V2114 and V2119 (sharing), V2031 (wallet), U3001 or U3005 (model endpoint),
+    U3030 (chain), V2040 (accepted titles of the suite), P4001, P4006, P4015 or P4018 (the suite), V2062 to V2066 (the
+    policy or the chain does not let this host race).
+    """
+    policy = policy_of(settings)
+    objects = open_bodies(settings)
+    signer = open_signer(
+        settings.network, name=settings.wallet_name, hotkey=settings.wallet_hotkey, path=settings.wallet_path
+    )
+    chain = open_subtensor(settings.network, netuid=settings.netuid, state_dir=settings.state_dir, now_ms=unix_ms)
+    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    await asyncio.to_thread(prepare_catalogue, settings)
+    async with contextlib.AsyncExitStack() as stack:
+        upstreams, judge = stack.enter_context(endpoints(settings))
+        if unserved := await asyncio.to_thread(missing_models, upstreams, policy.inference.models):
+            raise ArenaError("U3005", f"{', '.join(unserved)} at {', '.join(e.base_url for e in upstreams)}")
+        workers = worker_count(settings.workers, usable_memory_bytes(), policy.limits)
+        if workers < settings.workers:
+            structlog.get_logger().warning("node.workers_bounded", wanted=settings.workers, memory_holds=workers)
+        setups = tuple(worker_setup(settings, policy, upstreams, judge, slot) for slot in range(workers))
+        pool = WorkerPool(setups, episode_deadline_s(policy))
+        stack.push_async_callback(pool.stop)
+        await pool.start()
+        level = pool.sandbox
+        _refuse_wrong_level(policy, level)
+        await prepare_local_chain(chain, signer)
+        permitted = permitted_validators(await chain.metagraph())
+        if signer.hotkey not in permitted:
+            raise ArenaError("V2065", f"{signer.hotkey} on netuid {chain.netuid}")
+        if refusal := None if settings.share else lone_race_refusal(policy, permitted):
+            raise ArenaError("V2066", refusal)
+        # whoever holds the hotkey owns the folders of the exchange
+        store, location = await _open_store(settings, signer.hotkey, objects, stack)
+
+        async def open_again() -> PostgresStore:
+            return await _reopen(location, objects, stack)
+
+        sharing = await stack.enter_async_context(open_sharing(settings, signer, open_again))
+        suite = prepare_suite(settings, policy, signer.hotkey)
+        beacon = open_beacon(settings.network, unix_ms)
+        metrics = Metrics()
+        metrics.serve(settings.metrics_port)
+        tail = await _open_tail(settings, location, objects, stack)
+        if tail:
+            metrics.tail_clients.set_function(lambda: tail.places.taken)
+        host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
+        yield Node(
+            policy=policy,
+            signer=signer,
+            chain=chain,
+            beacon=beacon,
+            store=store,
+            sequencer=Sequencer(store, signer, unix_ms, host),
+            pool=pool,
+            inbox=Inbox(settings.state_dir / "inbox"),
+            stock=open_bank(settings, policy, suite, beacon, open_timelock(settings.network), signer),
+            suite=suite,
+            knowledge=gate_knowledge(settings, policy, suite),
+            conditions=Conditions(
+                policy_sha256=policy.policy_sha256,
+                scoring_pipeline=SCORING_PIPELINE,
+                code_commit=code_commit(),
+                sandbox=level,
+            ),
+            host=host,
+            state_dir=settings.state_dir,
+            now_ms=unix_ms,
+            metrics=metrics,
+            log=structlog.get_logger(),
+            bank_days_min=settings.bank_days_min,
+            tail=tail,
+            variants=SuiteVariants(suite, lambda: catalogue_products(settings)),
+            sharing=sharing,
+        )
+
+
+def episode_deadline_s(policy: Policy) -> float:
+    """How long one evaluation may take before its worker counts as stuck: every step at two full attempts."""
+    limits, inference = policy.limits, policy.inference
+    return (limits.agent_time_ms + 2 * limits.steps * inference.attempt_timeout_ms) / 1_000
+
+
+def open_bodies(settings: Settings) -> BodyObjects | None:
+    """The object store that `bodies_url` names, unasked; None: bodies are kept in Postgres. Raises ArenaError V2029."""
+    if not settings.bodies_url:
+        return None
+    with _named_setting():
+        return open_objects(settings.bodies_url)
+
+
+async def _open_store(
+    settings: Settings, hotkey: str, objects: BodyObjects | None, stack: contextlib.AsyncExitStack
+) -> tuple[PostgresStore, StoreLocation]:
+    dsn = settings.database_dsn.get_secret_value()
+    kind: Literal["embedded", "external"] = "external"
+    if not dsn:
+        server = await stack.enter_async_context(embedded_server(settings.state_dir))
+        dsn = await asyncio.to_thread(server.dsn_for, hotkey)
+        kind = "embedded"
+    store = await PostgresStore.open(dsn, hotkey, is_exclusive=True, objects=objects)
+    stack.push_async_callback(store.close)
+    await _require_bodies(store, objects)
+    location = StoreLocation(kind=kind, validator=hotkey, dsn=dsn, objects=settings.bodies_url)
+    write_location(settings.state_dir, location)
+    return store, location
+
+
+async def _require_bodies(store: PostgresStore, objects: BodyObjects | None) -> None:
+    """Refuse a place that can't be written to, and one where none of the bodies is that the log says lie elsewhere:
+    another than the log was written with. Raises ArenaError V2028, V2029."""
+    named = await store.some_bodies_elsewhere(BODIES_LOOKED_FOR)
+    if objects is None:
+        if named:
+            raise ArenaError("V2029", "bodies_url is empty, and bodies of this log lie in an object store")
+        return
+    with _named_setting():
+        await objects.require_writable(store.validator)
+        if named and not await objects.get(store.validator, named):
+            raise ArenaError("V2029", f"{objects.location}: bodies of this log are not there; copy them there first")
+
+
+@contextlib.contextmanager
+def _named_setting() -> Iterator[None]:
+    """Says which setting a failure of the object store is about."""
+    try:
+        yield
+    except ArenaError as error:
+        raise ArenaError(error.failure.code, f"bodies_url: {error.failure.detail}") from error
+
+
+async def _open_tail(
+    settings: Settings, location: StoreLocation, objects: BodyObjects | None, stack: contextlib.AsyncExitStack
+) -> TailServer | None:
+    """The live tail over connections of its own, so that its clients take none of the node's. Raises V2014."""
+    if not settings.serve_port:
+        return None
+    listener = stack.enter_context(listen(settings.serve_host, settings.serve_port))
+    return TailServer(await _reopen(location, objects, stack), listener, clients=settings.serve_clients)
+
+
+async def _reopen(
+    location: StoreLocation, objects: BodyObjects | None, stack: contextlib.AsyncExitStack
+) -> PostgresStore:
+    """The node's log over connections that only its readers from outside use."""
+    store = await PostgresStore.open(location.dsn, location.validator, objects=objects)
+    stack.push_async_callback(store.close)
+    return store
+
+
+def _refuse_wrong_level(policy: Policy, level: SandboxLevel) -> None:
+    if not policy.guest.is_racing_level_required:
+        return
+    if not level.may_race:
+        raise ArenaError("V2062", f"level {level.name} may not race under policy {policy.name}")
+    if level.python_version != policy.guest.python_version:
+        raise ArenaError("V2062", f"the guest runs Python {level.python_version}, not {policy.guest.python_version}")

@@ -1,0 +1,317 @@
+"""Settings: one frozen value, read once, each field with the place it came from.
+
+Precedence: flag > environment (`ARENA_*`, and the plain `OPENAI_*`) > TOML file (`arena.toml` here, or `--config`) >
+default. An unknown key is an error that names its nearest, never a silent nothing. Secrets are never printed. This file
+reads settings; it opens nothing they point at.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from foundation.errors import ArenaError
+from neurons.worker.capacity import usable_cores
+
+ENVIRONMENT_PREFIX = "ARENA_"
+DEFAULT_CONFIG = Path("arena.toml")
+
+# What the ecosystem's tools call some of our fields, and boolean flags that stand for a value.
+_FLAG_ALIASES = {
+    "--wallet.name": "wallet_name",
+    "--wallet.hotkey": "wallet_hotkey",
+    "--wallet.path": "wallet_path",
+    "--subtensor.network": "network",
+    "--subtensor.chain_endpoint": "network",
+}
+_FLAG_CONSTANTS = {"--logging.debug": ("log_level", "debug"), "--logging.info": ("log_level", "info")}
+_SWITCHES = frozenset({"share", "shadow"})  # flags that stand alone, too: `--share` is `--share true`
+_PLAIN_ENVIRONMENT = {"OPENAI_BASE_URL": "openai_base_url", "OPENAI_API_KEY": "openai_api_key"}
+
+
+def _default_state_dir() -> Path:
+    from arena.store.location import default_state_dir
+
+    return default_state_dir()
+
+
+class Settings(BaseSettings):
+    """Every setting of this software. Field descriptions are the reference: `arena validator --dry-run` prints them."""
+
+    model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, env_ignore_empty=True, frozen=True, extra="forbid")
+
+    state_dir: Path = Field(
+        default_factory=_default_state_dir, description="where this node keeps everything it writes"
+    )
+    catalogue_dir: Path | None = Field(default=None, description="built index; empty: a synthetic one in state_dir")
+    guest_dir: Path | None = Field(
+        default=None, description="where the jail's Python is kept, shared by nodes; empty: in state_dir"
+    )
+    policy: str = Field(default="paper", description="name of a shipped policy, or a path to one as JSON")
+    netuid: int = Field(default=15, ge=0, description="the subnet")
+    network: str = Field(default="local", description="local, finney, or the chain's ws:// or wss:// address")
+    wallet_name: str = Field(default="default", description="coldkey's name")
+    wallet_hotkey: str = Field(default="default", description="hotkey's name")
+    wallet_path: Path = Field(
+        default=Path("~/.bittensor/wallets"), validate_default=True, description="folder of the wallets"
+    )
+    database_dsn: SecretStr = Field(default=SecretStr(""), description="Postgres; empty: the embedded server")
+    bodies_url: str = Field(
+        default="",
+        description="where bodies of evaluations are kept: file:///folder or s3://bucket/prefix?endpoint=...&region=...,"
+        " with AWS_* in the environment; empty: in Postgres",
+    )
+    bank_hotkey: str = Field(
+        default="",
+        description="the operator's key, ss58: whose sealed batches are raced, and on a real network whose suite agents"
+        " qualify on; empty: this node's own",
+    )
+    bank_days_min: int = Field(default=30, ge=0, description="warn when the bank's stock lasts for fewer days")
+    workers: int = Field(
+        default_factory=usable_cores,
+        ge=1,
+        le=1024,
+        description="episodes at once; fewer where memory does not hold them",
+    )
+    sandbox: Literal["auto", "bubblewrap", "landlock", "docker", "reference-agents-only"] = Field(
+        default="auto", description="jail for agents; auto: the best level that holds here"
+    )
+    docker_image: str = Field(default="", description="guest image for sandbox level docker, name@sha256:...")
+    docker_runtime: Literal["", "runsc", "runc"] = Field(
+        default="", description="container runtime; empty: runsc where the engine has it"
+    )
+    openai_base_url: str = Field(default="", description="model endpoint; empty: the scripted model")
+    openai_api_key: SecretStr = Field(default=SecretStr(""), description="key of the model endpoint")
+    models: str = Field(
+        default="", description="comma-separated model ids instead of the policy's (another policy hash)"
+    )
+    judge_base_url: str = Field(default="", description="judge endpoint; empty: the scripted judge")
+    judge_api_key: SecretStr = Field(default=SecretStr(""), description="key of the judge endpoint")
+    log_format: Literal["auto", "console", "json"] = Field(default="auto", description="auto: console on a terminal")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="least severe line kept"
+    )
+    parent_pid: int = Field(default=0, ge=0, description="stop when this process is gone; 0: run on one's own")
+    metrics_port: int = Field(default=0, ge=0, le=65535, description="Prometheus on loopback; 0: off")
+    checkpoint_every_s: int = Field(default=600, ge=1, description="sign a checkpoint of a log that grew this often")
+    checkpoint_dir: Path | None = Field(
+        default=None, description="a second folder for signed checkpoints, best on another machine; empty: none"
+    )
+    anchor_every_s: int = Field(
+        default=3600, ge=1, description="commit the newest checkpoint's hash on chain this often"
+    )
+    serve_host: str = Field(default="127.0.0.1", description="address of the live tail; all who reach it may read")
+    serve_port: int = Field(default=0, ge=0, le=65535, description="live tail of the log over HTTP; 0: off")
+    share: bool = Field(
+        default=False, description="race together with the network's other validators; needs public_endpoint"
+    )
+    public_endpoint: str = Field(
+        default="", description="http://ip:port at which other validators reach this one; published on chain"
+    )
+    exchange_port: int = Field(
+        default=0, ge=0, le=65535, description="where other validators are answered; 0: the port of public_endpoint"
+    )
+    shadow: bool = Field(default=False, description="run and settle races, publish them, and set no weights")
+    serve_clients: int = Field(default=32, ge=1, le=1024, description="streams of the live tail at once")
+
+    @field_validator("state_dir", "catalogue_dir", "guest_dir", "wallet_path", "checkpoint_dir")
+    @classmethod
+    def _make_absolute(cls, path: Path | None) -> Path | None:
+        """Folders mean the same wherever a process of ours works: its own, the jail's or the database's."""
+        return path.expanduser().absolute() if path else path
+
+
+class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting as people see it: secrets are masked in `value`."""
+
+    name: str
+    value: str
+    source: str  # flag, environment, the TOML file's path, or default
+    about: str
+
+
+class ResolvedSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings, where each came from, and the arguments that were not settings."""
+
+    settings: Settings
+    rows: tuple[SettingRow, ...]
+    rest: tuple[str, ...] = ()
+
+
+def read_settings(argv: Sequence[str]) -> tuple[Settings, list[str]]:
+    """Settings from flags in `argv`, environment, file and defaults, and the arguments left over.
+
+    Raises ArenaError V2030 for an unknown or wrong value, naming its source.
+    """
+    resolved = resolve_arguments(argv)
+    return resolved.settings, list(resolved.rest)
+
+
+def resolve_arguments(argv: Sequence[str]) -> ResolvedSettings:
+    """Like `read_settings`, with the source of every value. Raises ArenaError V2030."""
+    flags, config, rest = split_flags(argv)
+    resolved = resolve(flags, config)
+    return ResolvedSettings(settings=resolved.settings, rows=resolved.rows, rest=tuple(rest))
+
+
+def resolve(flags: Mapping[str, object], config: Path | None = None) -> ResolvedSettings:
+    """Merge the layers, `flags` (by field name) first. None and "" mean not given. Raises ArenaError V2030."""
+    chosen = _config_path(config)
+    layers: list[tuple[str, Mapping[str, Any]]] = [
+        ("flag", flags),
+        ("environment", _from_environment()),
+        (str(chosen), _from_file(chosen)),
+    ]
+    merged: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    for source, values in layers:
+        for name, value in values.items():
+            if name not in Settings.model_fields:
+                raise ArenaError("V2030", f"{name} in {source}{_nearest(name, Settings.model_fields)}")
+            if name not in merged and value not in (None, ""):
+                merged[name], origin[name] = value, source
+    try:
+        settings = Settings(**merged)
+    except ValidationError as error:
+        raise ArenaError("V2030", _first_fault(error, origin)) from error
+    return ResolvedSettings(settings=settings, rows=_rows(settings, origin))
+
+
+def split_flags(argv: Sequence[str]) -> tuple[dict[str, str], Path | None, list[str]]:
+    """Setting flags by field name, the `--config` path, and everything else in order.
+
+    Raises ArenaError V2030 for a flag without its value and for an unknown dotted flag of a group we know.
+    """
+    spellings = _spellings()
+    flags: dict[str, str] = {}
+    config: Path | None = None
+    rest: list[str] = []
+    waiting = list(argv)
+    while waiting:
+        argument = waiting.pop(0)
+        flag, has_value, value = argument.partition("=")
+        if flag in _FLAG_CONSTANTS:
+            name, constant = _FLAG_CONSTANTS[flag]
+            flags[name] = constant
+        elif flag in spellings or flag == "--config":
+            if not has_value and spellings.get(flag) in _SWITCHES and waiting[:1] not in (["true"], ["false"]):
+                value = "true"
+            elif not has_value:
+                if not waiting or waiting[0].startswith("--"):
+                    raise ArenaError("V2030", f"{flag} needs a value")
+                value = waiting.pop(0)
+            if flag == "--config":
+                config = Path(value)
+            else:
+                flags[spellings[flag]] = value
+        elif "." in flag and flag.startswith(("--wallet.", "--subtensor.")):
+            raise ArenaError("V2030", f"{flag}{_nearest(flag, spellings)}")
+        else:
+            rest.append(argument)
+    return flags, config, rest
+
+
+def refuse_unknown_flags(rest: Sequence[str], known: Sequence[str] = ()) -> None:
+    """Raise ArenaError V2030 for the first argument that is neither a setting nor `known`, with its nearest."""
+    for argument in rest:
+        if argument not in known:
+            flag = argument.partition("=")[0]
+            raise ArenaError("V2030", f"{argument}{_nearest(flag, [*_spellings(), *_FLAG_CONSTANTS, *known])}")
+
+
+def show_settings(resolved: ResolvedSettings, is_json: bool = False) -> None:
+    """Print what `--dry-run` prints, as text or as JSON."""
+    text = msgspec.json.encode(resolved.rows).decode() if is_json else format_rows(resolved.rows)
+    sys.stdout.write(text + "\n")
+
+
+def format_rows(rows: Sequence[SettingRow]) -> str:
+    """The text of `--dry-run`: name, value, source and meaning of every setting, one a line."""
+    widths = [
+        max(len(row.name) for row in rows),
+        max(len(row.value) for row in rows),
+        max(len(row.source) for row in rows),
+    ]
+    return "\n".join(
+        f"{row.name:<{widths[0]}}  {row.value:<{widths[1]}}  {row.source:<{widths[2]}}  {row.about}" for row in rows
+    )
+
+
+def _spellings() -> dict[str, str]:
+    return {**{f"--{name.replace('_', '-')}": name for name in Settings.model_fields}, **_FLAG_ALIASES}
+
+
+def _config_path(config: Path | None) -> Path | None:
+    if config is None and os.environ.get("ARENA_CONFIG"):
+        config = Path(os.environ["ARENA_CONFIG"])
+    if config is not None and not config.is_file():
+        raise ArenaError("V2030", f"--config {config} is not a file")
+    if config is None and DEFAULT_CONFIG.is_file():
+        return DEFAULT_CONFIG
+    return config
+
+
+def _from_environment() -> dict[str, Any]:
+    names = {f"{ENVIRONMENT_PREFIX}{name.upper()}" for name in Settings.model_fields} | {"ARENA_CONFIG"}
+    for variable in os.environ:
+        if variable.startswith(ENVIRONMENT_PREFIX) and variable not in names:
+            raise ArenaError("V2030", f"{variable} in the environment{_nearest(variable, names)}")
+    plain = {name: os.environ[variable] for variable, name in _PLAIN_ENVIRONMENT.items() if os.environ.get(variable)}
+    return {**plain, **EnvSettingsSource(Settings)()}
+
+
+def _from_file(path: Path | None) -> Mapping[str, Any]:
+    if path is None:
+        return {}
+    try:
+        return TomlConfigSettingsSource(Settings, toml_file=path).toml_data
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ArenaError("V2030", f"{path}: {error}") from error
+
+
+def _nearest(name: str, known: Sequence[str] | Mapping[str, object] | set[str]) -> str:
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" is not a setting; did you mean {matches[0]}?" if matches else " is not a setting"
+
+
+def _first_fault(error: ValidationError, origin: Mapping[str, str]) -> str:
+    fault = error.errors(include_input=False, include_url=False)[0]
+    name = str(fault["loc"][0]) if fault["loc"] else "?"
+    return f"{name} from {origin.get(name, 'default')}: {fault['msg']}"
+
+
+def _rows(settings: Settings, origin: Mapping[str, str]) -> tuple[SettingRow, ...]:
+    return tuple(
+        SettingRow(
+            name=name,
+            value=_shown(getattr(settings, name)),
+            source=origin.get(name, "default"),
+            about=field.description or "",
+        )
+        for name, field in Settings.model_fields.items()
+    )
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, SecretStr):
+        return _masked(value.get_secret_value())
+    return str(value)
+
+
+def _masked(secret: str) -> str:
+    """Of a DSN, what follows the last `@` and is no query stays readable; of anything else, nothing."""
+    scheme, is_address, rest = secret.partition("://")
+    if not is_address or "@" not in rest:
+        return "(hidden)" if secret else ""
+    return f"{scheme}://(hidden)@{rest.rpartition('@')[2].partition('?')[0]}"

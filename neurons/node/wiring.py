@@ -1,0 +1,300 @@
+"""The composition root: settings in, open ports out. The only place that chooses adapters.
+
+Promise: miner's desk, validator and demo get their ports from the same functions, so a local score comes from the
+validator's code. Everything opened here is closed by leaving the context manager.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from arena.evaluate import EvaluatePorts
+from arena.policies import policy_by_name
+from arena.policy import Policy
+from foundation.canonical import content_hash
+from foundation.errors import ArenaError
+from harness.inference.port import Upstream
+from harness.sandbox.port import GuestChoice
+from judge.port import Judge
+from judge.rubric import Rubric
+from neurons.node.settings import Settings
+from neurons.worker.protocol import Endpoint, WorkerSetup
+from problems.model import BUCKETS, Bucket, Problem
+
+if TYPE_CHECKING:
+    from problems.scoring.title_matching import TitleMatcher
+
+SYNTHETIC_DOCUMENTS = 20_000
+SYNTHETIC_SEED = 7
+LOCAL_NETWORK = "local"
+SCRIPTED_PREFIX = "scripted-"
+
+
+@contextlib.contextmanager
+def open_evaluate_ports(setup: WorkerSetup) -> Iterator[EvaluatePorts]:
+    """The ports of `arena.evaluate` for one slot.
+
+    Raises ArenaError V2001 (no jail), V2010 or V2011 (index), U3001 (no model endpoint).
+    """
+    from harness.agents.registry import reference_sha256s
+    from harness.catalogue.engines.native import open_catalogue
+    from harness.sandbox.probing.probe import open_sandbox
+
+    sandbox = open_sandbox(
+        Path(setup.guest_dir),
+        reference_sha256s=reference_sha256s(),
+        slots=1,
+        wanted=setup.sandbox,
+        choice=setup.guest,
+    )
+    with contextlib.ExitStack() as stack:
+        yield EvaluatePorts(
+            policy=setup.policy,
+            catalogue=open_catalogue(Path(setup.catalogue_dir)),
+            titles=open_titles(setup.titles_file),
+            sandbox=sandbox,
+            upstreams=_open_upstreams(setup, stack),
+            judges=open_judges(setup.policy.rubric, setup.judge),
+        )
+
+
+@contextlib.contextmanager
+def open_local_ports(settings: Settings) -> Iterator[EvaluatePorts]:
+    """The ports of a miner's desk: the validator's own, in this process."""
+    prepare_catalogue(settings)
+    with endpoints(settings) as (upstreams, judge):
+        setup = worker_setup(settings, policy_of(settings), upstreams, judge, slot=0)
+        with open_evaluate_ports(setup) as ports:
+            yield dataclasses.replace(ports, is_last=True)  # a desk makes one attempt
+
+
+@contextlib.contextmanager
+def endpoints(settings: Settings) -> Iterator[tuple[tuple[Endpoint, ...], Endpoint | None]]:
+    """The model and judge endpoints the settings name; the scripted server on loopback where they name none.
+
+    Raises ArenaError U3001 when the policy's models are real ones and no endpoint is set.
+    """
+    judge = None
+    if settings.judge_base_url:
+        judge = Endpoint(
+            name="judge", base_url=settings.judge_base_url, api_key=settings.judge_api_key.get_secret_value()
+        )
+    if settings.openai_base_url:
+        key = settings.openai_api_key.get_secret_value()
+        yield (Endpoint(name="model", base_url=settings.openai_base_url, api_key=key),), judge
+        return
+    policy = policy_of(settings)
+    if not all(model.startswith(SCRIPTED_PREFIX) for model in policy.inference.models):
+        raise ArenaError(
+            "U3001", f"policy {policy.name} names {policy.inference.models[0]} and OPENAI_BASE_URL is not set"
+        )
+    from harness.inference.scripted.server import start_scripted_server
+
+    with start_scripted_server() as server:
+        yield (Endpoint(name="scripted", base_url=server.base_url),), judge
+
+
+def policy_of(settings: Settings) -> Policy:
+    """The policy the settings name, shipped or a JSON file; `models` replaces its model list, and so its hash."""
+    path = Path(settings.policy)
+    try:
+        policy = (
+            msgspec.json.decode(path.read_bytes(), type=Policy)
+            if path.suffix == ".json"
+            else policy_by_name(settings.policy)
+        )
+    except (KeyError, OSError, msgspec.DecodeError) as error:
+        raise ArenaError("V2030", f"policy {settings.policy}: {error}") from error
+    if settings.models:
+        models = tuple(name.strip() for name in settings.models.split(",") if name.strip())
+        policy = msgspec.structs.replace(policy, inference=msgspec.structs.replace(policy.inference, models=models))
+    return policy
+
+
+def worker_setup(
+    settings: Settings, policy: Policy, upstreams: tuple[Endpoint, ...], judge: Endpoint | None, slot: int
+) -> WorkerSetup:
+    """What one episode worker needs."""
+    return WorkerSetup(
+        slot=slot,
+        policy=policy,
+        guest_dir=str(settings.guest_dir or settings.state_dir),
+        catalogue_dir=str(catalogue_path(settings)),
+        titles_file=titles_file(settings),
+        sandbox=settings.sandbox,
+        guest=guest_choice(settings, policy),
+        upstreams=upstreams,
+        judge=judge,
+    )
+
+
+def guest_choice(settings: Settings, policy: Policy) -> GuestChoice:
+    """What the policy allows a guest, and the container this node may run it in."""
+    return GuestChoice(
+        packages=policy.guest.packages,
+        docker_image=settings.docker_image,
+        docker_runtime=settings.docker_runtime,
+    )
+
+
+def catalogue_path(settings: Settings) -> Path:
+    """The index folder: the one set, or the synthetic catalogue's in the state folder."""
+    if settings.catalogue_dir is not None:
+        return settings.catalogue_dir
+    from harness.catalogue.analysis.analyzer import analyzer_sha256
+    from harness.catalogue.index.layout import FORMAT
+
+    made_by = content_hash([FORMAT, analyzer_sha256()])[:8]  # an index of another release would be refused
+    return settings.state_dir / "catalogues" / f"synthetic-{SYNTHETIC_DOCUMENTS}-{SYNTHETIC_SEED}-{made_by}"
+
+
+def held_path(state_dir: Path) -> Path:
+    """Where a node keeps the logs it pulled from other validators."""
+    return state_dir / "held"
+
+
+def suite_folder(settings: Settings) -> Path:
+    """Where suites stand: on a real network as the operator signed them (`arena problems sign-suite`)."""
+    return settings.state_dir / "suites"
+
+
+def titles_file(settings: Settings) -> str:
+    """The accepted titles of the suite, or "" for `lexical/1` on the local network. A race's batch brings its own.
+
+    On a real network they stand beside the suite and are signed with it. The local network takes a release beside the
+    index, which also serves batches that were sealed without titles. Raises ArenaError V2040 on a real network without
+    them: its scores would not be other validators' scores.
+    """
+    if settings.network == LOCAL_NETWORK:
+        release = catalogue_path(settings) / "titles.json"
+        return str(release) if release.exists() else ""
+    release = suite_folder(settings) / f"{policy_of(settings).qualifying.suite}.titles.json"
+    if not release.exists():
+        raise ArenaError("V2040", f"no accepted titles at {release}")
+    return str(release)
+
+
+def open_titles(path: str) -> TitleMatcher:
+    """The matcher of a release file, or `lexical/1` for "". Raises ArenaError P4012 for a malformed release."""
+    from problems.scoring.title_matching import LexicalTitles, decode_accepted
+
+    return decode_accepted(Path(path).read_bytes()) if path else LexicalTitles()
+
+
+def open_released_titles(settings: Settings) -> TitleMatcher:
+    """The accepted titles of everything public: `titles*.json` beside the index (a suite's, and those of released
+    batches), or `lexical/1` where there are none. Raises ArenaError P4012 for a malformed release."""
+    from problems.scoring.title_matching import JoinedTitles, LexicalTitles, decode_accepted
+
+    paths = sorted(catalogue_path(settings).glob("titles*.json"))
+    releases = tuple(decode_accepted(path.read_bytes()) for path in paths)
+    return JoinedTitles(releases) if releases else LexicalTitles()
+
+
+def open_judges(rubric: Rubric, endpoint: Endpoint | None) -> tuple[Judge, ...]:
+    """One judge per model of the rubric; scripted ones need no endpoint. Raises ArenaError U3020 without one."""
+    from judge.scripted import ScriptedJudge
+
+    judges: list[Judge] = []
+    for model in rubric.models:
+        if endpoint is None:
+            if not model.startswith(SCRIPTED_PREFIX):
+                raise ArenaError("U3020", f"the rubric names {model} and no judge endpoint is set")
+            judges.append(ScriptedJudge(model=model))
+        else:
+            from judge.client import OpenAIJudge
+
+            judges.append(OpenAIJudge(model=model, base_url=endpoint.base_url, api_key=endpoint.api_key))
+    return tuple(judges)
+
+
+def code_commit() -> str:
+    """The commit of this checkout, or the installed distribution's version where there is none."""
+    root = Path(__file__).resolve().parents[2]
+    if (root / ".git").exists():
+        answer = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=False
+        )
+        if answer.returncode == 0:
+            return answer.stdout.strip()
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return f"agent-arena {version('agent-arena')}"
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def missing_models(upstreams: Sequence[Endpoint], models: Sequence[str]) -> tuple[str, ...]:
+    """Models of the policy that no endpoint lists, found before anything runs; none while an endpoint can't be asked.
+
+    Raises ArenaError U3001 when one refuses its key.
+    """
+    import openai
+
+    missing = list(models)
+    for endpoint in upstreams:
+        client = openai.OpenAI(
+            base_url=endpoint.base_url, api_key=endpoint.api_key or "none", max_retries=1, timeout=20
+        )
+        try:
+            listed = {model.id for model in client.models.list()}
+        except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
+            raise ArenaError("U3001", f"{endpoint.name} at {endpoint.base_url}: {error}") from error
+        except openai.OpenAIError:
+            return ()  # it lists nothing, or is away: episodes wait for it, a start need not
+        missing = [model for model in missing if model not in listed]
+    return tuple(missing)
+
+
+def unix_ms() -> int:
+    """The wall clock, passed in wherever a decision needs one."""
+    return time.time_ns() // 1_000_000
+
+
+def _open_upstreams(setup: WorkerSetup, stack: contextlib.ExitStack) -> tuple[Upstream, ...]:
+    from harness.inference.client import OpenAIUpstream
+
+    timeout_ms = setup.policy.inference.attempt_timeout_ms
+    return tuple(
+        OpenAIUpstream(name=e.name, base_url=e.base_url, api_key=e.api_key, timeout_ms=timeout_ms)
+        for e in setup.upstreams
+    )
+
+
+def local_problems(ports: EvaluatePorts, seed: int, per_bucket: int) -> tuple[Problem, ...]:
+    """Practice problems over the open catalogue, `per_bucket` of each bucket: seeded, never from a sealed batch."""
+    from problems.synthesis.generator import synthesize
+
+    counts: dict[Bucket, int] = dict.fromkeys(BUCKETS, per_bucket)
+    return synthesize(tuple(ports.catalogue.products()), seed=seed, counts=counts)
+
+
+def prepare_catalogue(settings: Settings) -> Path:
+    """The index folder; the synthetic catalogue is made and built once where the settings name none.
+
+    Raises ArenaError V2012 when the state folder is not writable.
+    """
+    path = catalogue_path(settings)
+    if settings.catalogue_dir is not None or path.exists():
+        return path
+    from harness.catalogue.index.builder import build_index
+    from harness.catalogue.index.documents import write_documents
+    from harness.catalogue.synthetic.generator import generate
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        documents = Path(folder) / "documents.jsonl"
+        with documents.open("wb") as stream:
+            write_documents(generate(SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED), stream)
+        build_index(documents, path)
+    return path

@@ -1,0 +1,304 @@
+"""The race clock: drives one race after the other through its state machine.
+
+Promise: decisions are `arena.race.state.decider`'s; this file gathers facts, has effects carried out and appends
+events. Each turn replays the stream, so a process killed at any instant goes on where it was. Effects come before their
+events. An effect that can't be done yet waits by itself and holds up no other. A race ends under the policy it was
+closed under; another policy takes over before the close of a race, or after its settlement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Set
+from pathlib import Path
+
+from arena.exchange.port import RevealGate
+from arena.race.consensus.agreement import is_anchoring, plan_of
+from arena.race.consensus.peer_reputation import Pair
+from arena.race.consensus.reveal import reveal_gate
+from arena.race.state.decider import decide
+from arena.race.state.events import Effect, Event, FetchBeacon, RaceObservation, RaceSettled, SealBatch, encode_event
+from arena.race.state.explanation import explain_end
+from arena.race.state.machine import (
+    RaceState,
+    apply,
+    is_policy_replaceable,
+    runs_under_another,
+    stream_of,
+)
+from arena.race.state.schedule import closing_ms
+from arena.race.state.timeline import ROLLS, Timeline, timeline_refusal
+from arena.records.model import SettlementRecord
+from arena.submissions.inbox import InboxEntry
+from foundation.errors import ArenaError, Owner
+from harness.agents.registry import shipped_source
+from neurons.loops.checkpoints import CheckpointLoop
+from neurons.loops.run_loop import note_wait, run_loop
+from neurons.node.node import Node
+from neurons.race.effects import RaceEffects
+from neurons.race.listing import RaceList
+from neurons.race.log import RaceLog
+
+TURN_S = 0.5
+PAUSE_MS = 1_000
+PAUSE_MS_MAX = 60_000
+ASK_MS = 60_000  # between two times of asking the others how far they are
+_DAMAGED_BATCH = "P4010"
+_FORGOTTEN = "U3033"
+
+
+class RaceClock:
+    """One turn a tick for the current race."""
+
+    def __init__(self, node: Node, qualifying: RaceLog, checkpoints: CheckpointLoop) -> None:
+        """Without `node.sharing` this node races by itself."""
+        self._node = node
+        self._qualifying = qualifying
+        self._races = RaceList(node.store, is_shared=node.sharing is not None)
+        self._effects = RaceEffects(node, qualifying, self._log_of, self._races, checkpoints)
+        self._asked_ms = 0  # when the others were last asked how far they are
+        self._plan: Timeline | None = None  # of the current race, where it may be shared
+        self._latest: tuple[RaceState, ...] = ()  # the current race and the one before, at the last turn
+        self._logs: dict[str, RaceLog] = {}
+        self._pauses: dict[str, tuple[int, int]] = {}  # by effect: how long it waits, and until when (unix ms)
+        self._drain: asyncio.Event | None = None  # where it is said what effects wait for, once the clock runs
+        self._commitments: dict[tuple[Path, int], int | None] = {}  # by inbox entry and closing block: in which block
+        self._has_adopted = False
+
+    async def run(self, drain: asyncio.Event) -> None:
+        """Turn until drained. Raises what no retry can mend."""
+        self._drain = drain
+        try:
+            await run_loop("race", self.turn, drain, self._node.log, every_s=TURN_S)
+        finally:
+            await self._effects.peers.close()
+
+    async def adopt_policy(self) -> None:
+        """Make sure that the current race runs under the node's policy; to be called before any work is claimed.
+
+        A race that has not closed yet is put under it. Raises ArenaError V2063, naming the policy file to start with,
+        when the race is past its close under another one, or holds a batch that is sealed to its close and the new
+        policy would move that; P4015 when its batch is too small for the new policy; V2170 when this release does not
+        ship the policy's control agent.
+        """
+        if self._has_adopted:
+            return
+        control_sha256 = self._node.policy.race.control_sha256
+        if control_sha256 and shipped_source(control_sha256) is None:
+            raise ArenaError("V2170", f"policy {self._node.policy.name} names {control_sha256[:16]}")
+        refusal = timeline_refusal(self._node.policy.race) if self._node.sharing else None
+        if refusal:
+            raise ArenaError("V2103", refusal)
+        *earlier, state = await self.states()
+        self._plan = self._plan_of(state)
+        opened, policy = state.opened, self._node.policy
+        if opened is not None and runs_under_another(state, policy):
+            was, is_now = opened.policy_sha256[:12], policy.policy_sha256[:12]
+            # A shared race is named by its close, and keeps it.
+            kept_ms = opened.closes_ms if self._node.sharing else None
+            closes_ms = kept_ms or closing_ms(self._node.now_ms(), policy.race)
+            if not is_policy_replaceable(state) or not await self._effects.is_served(opened.batch, closes_ms):
+                path = await self._effects.keep_policy(opened)
+                raise ArenaError("V2063", f"{state.race_id} is {state.stage} under {was}, not under {is_now}: {path}")
+            self._node.log.warning("policy replaced before the close", race=state.race_id, was=was, now=is_now)
+            await self._append(state, await self._effects.open(state, opened.batch, earlier, kept_ms))
+        self._has_adopted = True
+
+    def is_quiet(self, now_ms: int) -> bool:
+        """Whether this hotkey's slot on chain belongs to a race at that moment (unix ms)."""
+        return self._plan is not None and self._plan.is_quiet(now_ms)
+
+    async def rest(self) -> None:
+        """Wait for what the last turn began and did not wait for: logs that are pulled."""
+        await self._effects.peers.rest()
+
+    def current(self) -> RaceState | None:
+        """The race of the last turn; None before the first."""
+        return self._latest[-1] if self._latest else None
+
+    def reveal_gate(self) -> RevealGate:
+        """What others may be shown now, as of the last turn."""
+        return reveal_gate(self._latest, self._node.signer.hotkey)
+
+    def settlement(self, race_id: str) -> SettlementRecord | None:
+        """The settlement in force here for a race, as of the last turn; None while there is none."""
+        for state in (*self._races.finished, *self._latest):
+            if state.race_id == race_id and state.settlement is not None:
+                is_in_force = state.stage == "settled" or state.is_adopted or state.settlement == state.proposed
+                return state.settlement if is_in_force else None
+        return None
+
+    async def turn(self) -> RaceState:
+        """One turn of the oldest race that is not finished; opens the next when all are."""
+        await self.adopt_policy()
+        *earlier, state = await self.states()
+        self._keep_logs(state, earlier)
+        self._plan = self._plan_of(state)
+        self._latest = (*earlier[-1:], state)
+        decided = decide(state, await self._facts(state, earlier))
+        self._forget_pauses({type(due).__name__ for due in decided})
+        for due in decided:
+            event = due if isinstance(due, Event) else await self._try(due, state, earlier)
+            if event is not None:
+                state = await self._append(state, event)
+        return state
+
+    async def states(self) -> list[RaceState]:
+        """Every race so far, the current one last (stage `new` when it has no event yet)."""
+        return await self._races.states(self._node.now_ms(), self._node.policy.race)
+
+    def current_logs(self) -> list[RaceLog]:
+        """The logs in which verdicts may be owed: qualifying, the current race, the one before it, and earlier ones
+        that still owed some when they were last read."""
+        return [self._qualifying, *self._logs.values()]
+
+    def _log_of(self, race_id: str) -> RaceLog:
+        if race_id not in self._logs:
+            self._logs[race_id] = RaceLog(self._node.store, race_id)
+        return self._logs[race_id]
+
+    def _keep_logs(self, state: RaceState, earlier: list[RaceState]) -> None:
+        current = {race.race_id: self._log_of(race.race_id) for race in (*earlier[-1:], state)}
+        owing = {name: log for name, log in self._logs.items() if name not in current and self._is_owing(log)}
+        self._logs = owing | current
+
+    def _is_owing(self, log: RaceLog) -> bool:
+        return bool(log.owed(self._node.store.validator))
+
+    async def _append(self, state: RaceState, event: Event) -> RaceState:
+        await self._node.store.put_event(stream_of(state.race_id), state.events, encode_event(event))
+        if isinstance(event, RaceSettled):
+            failure = explain_end(state, event, {roll: self._effects.peers.held(state, roll) for roll in ROLLS})
+            if failure is not None:
+                self._node.log.error(
+                    "no settlement of ours", race=state.race_id, code=failure.code, detail=failure.detail
+                )
+        state = apply(state, event)
+        self._node.log.info("race", race=state.race_id, happened=type(event).__name__, stage=state.stage)
+        return state
+
+    async def _try(self, effect: Effect, state: RaceState, earlier: list[RaceState]) -> Event | None:
+        """Carry out one effect. A failure that may pass costs this effect a growing pause; any other is raised."""
+        kind, now_ms = type(effect).__name__, self._node.now_ms()
+        pause_ms, not_before_ms = self._pauses.get(kind, (0, 0))
+        if now_ms < not_before_ms:
+            return None
+        try:
+            event = await self._effects.carry_out(effect, state, earlier)
+        except ArenaError as error:
+            if not (error.entry.is_retryable or _is_of_the_bank(effect, error)):
+                raise
+            pause_ms = min(PAUSE_MS_MAX, max(PAUSE_MS, pause_ms * 2))
+            self._pauses[kind] = (pause_ms, now_ms + pause_ms)
+            code, detail = error.failure.code, error.failure.detail
+            self._node.log.warning("race waits", race=state.race_id, effect=kind, code=code, detail=detail)
+            note_wait(self._drain, f"race {kind}", error)
+            return None
+        self._forget_pauses(self._pauses.keys() - {kind})
+        return event
+
+    def _forget_pauses(self, due: Set[str]) -> None:
+        """Effects that were done, or are not due any more, wait for nothing."""
+        for kind in self._pauses.keys() - due:
+            del self._pauses[kind]
+            note_wait(self._drain, f"race {kind}", None)
+
+    # -- facts
+    async def _facts(self, state: RaceState, earlier: list[RaceState]) -> RaceObservation:
+        node, now_ms = self._node, self._node.now_ms()
+        block, finalized = await node.chain.block(), await node.chain.finalized_block()
+        if state.opened is None:
+            return RaceObservation(now_ms=now_ms, validator=node.store.validator, finalized_block=finalized)
+        closes_ms = state.opened.closes_ms
+        beacon_round = state.closed.beacon_round if state.closed else node.beacon.round_after(closes_ms)
+        log = self._log_of(state.race_id)
+        open_items = 0
+        if state.stage == "running":  # the items before the log: a result in between is seen
+            open_items = await node.store.open_items(state.race_id, "race")
+            await log.refresh()
+        is_alone = node.sharing is None
+        closing_block: int | None = None
+        if now_ms >= closes_ms and state.closed is None:
+            closing_block = block if is_alone else await self._block_at_close(closes_ms, finalized)
+        return RaceObservation(
+            now_ms=now_ms,
+            validator=node.store.validator,
+            finalized_block=finalized,
+            closing_block=closing_block,
+            beacon_network=node.beacon.network,
+            beacon_round=beacon_round,
+            beacon=self._effects.beacon(beacon_round),
+            batch_failure=self._effects.batch_failure(beacon_round),
+            is_beacon_asked=self._effects.is_beacon_asked(
+                beacon_round, closes_ms + state.opened.policy.race.beacon_grace_ms
+            ),
+            pending_qualifying=await self._pending_qualifying(state, earlier),
+            open_race_items=open_items,
+            owed_verdicts=log.owed_successes(),
+            is_previous_settled=not earlier or earlier[-1].settlement is not None,
+            is_alone=is_alone,
+            held=self._effects.peers.held(state, "field" if state.stage == "closed" else "results"),
+            done=await self._done(state, earlier, now_ms),
+        )
+
+    def _plan_of(self, state: RaceState) -> Timeline | None:
+        return plan_of(state, self._node.signer.hotkey) if self._node.sharing else None
+
+    async def _block_at_close(self, closes_ms: int, finalized: int) -> int | None:
+        """The closing block once it is final. Where the chain forgot it, the race can only be adopted or given up."""
+        try:
+            return await self._node.chain.block_at(closes_ms)
+        except ArenaError as error:
+            if error.failure.code != _FORGOTTEN:
+                raise
+            return finalized
+
+    async def _done(self, state: RaceState, earlier: list[RaceState], now_ms: int) -> dict[str, frozenset[Pair]] | None:
+        """What the others say they did, asked for now and then, from when stand-ins may be due until logs are anchored:
+        what is done later need not stand in them."""
+        draw, opened = state.draw, state.opened
+        if self._plan is None or state.stage != "running" or draw is None or opened is None:
+            return None
+        is_early = now_ms < draw.drawn_ms + opened.policy.race.stand_in_ms
+        if is_early or is_anchoring(self._plan, now_ms) or now_ms < self._asked_ms + ASK_MS:
+            return None
+        self._asked_ms = now_ms
+        return await self._effects.peers.done(state, earlier)
+
+    async def _pending_qualifying(self, state: RaceState, earlier: list[RaceState]) -> int:
+        """Undecided agents that a closed race waits for: committed by its close, and since the last race's close,
+        so that no agent is waited for twice."""
+        if state.closed is None or state.field is not None:
+            self._commitments.clear()
+            return 0
+        closing = state.closed.closing_block
+        since = max((past.closed.closing_block for past in earlier if past.closed), default=-1)
+        blocks = [
+            submission.subject.commitment_block
+            for submission in await self._node.store.submissions(("queued", "accepted"))
+        ]
+        entries = self._node.inbox.pending()
+        while (entry := await asyncio.to_thread(next, entries, None)) is not None:
+            block = await self._commitment_block(entry, closing)
+            if block is not None:
+                blocks.append(block)
+        return sum(since < block <= closing for block in blocks)
+
+    async def _commitment_block(self, entry: InboxEntry, closing_block: int) -> int | None:
+        """In which block a submission that waits in the inbox was committed, as the chain stood at the close."""
+        submission, key = entry.submission, (entry.path, closing_block)
+        if submission is None:
+            return None
+        if key not in self._commitments:
+            found = await self._node.chain.commitment(submission.hotkey, closing_block)
+            is_its = found is not None and found.sha256 == submission.commitment_sha256
+            self._commitments[key] = found.block if found is not None and is_its else None
+        return self._commitments[key]
+
+
+def _is_of_the_bank(effect: Effect, error: ArenaError) -> bool:
+    """What is wrong with the bank's files costs races, not the node: an operator mends it while submissions qualify,
+    and a batch that does not open is not drawn from. A node's own batch that was tampered with is no such thing."""
+    if isinstance(effect, FetchBeacon):
+        return error.owner is Owner.PROBLEM
+    return isinstance(effect, SealBatch) and error.owner is Owner.PROBLEM and error.failure.code != _DAMAGED_BATCH

@@ -1,0 +1,338 @@
+"""The effects of a race: what `arena.race.state.decider` asks for, done with a node's ports.
+
+Promise: every effect may be carried out twice; a settlement, a release, a batch or a set of items that exists already
+is found, not made again. Each answers with the event that says it is done, or None where nothing follows yet. Field and
+settlement follow from the logs that count; a validator alone has its own, and that is the only difference made here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from arena.bank.stock.level import DAY_MS, HORIZON_RACES
+from arena.chain.port import BeaconRound
+from arena.policy import Policy
+from arena.race.consensus.agreement import validators_of
+from arena.race.consensus.assignment import permitted_validators
+from arena.race.consensus.candidates import select_candidates
+from arena.race.consensus.field import field_standings, qualified_candidates
+from arena.race.consensus.log_round import AnchoredLog
+from arena.race.consensus.peer_reputation import ProgressClaims, compare_words
+from arena.race.consensus.rulings import words_floor
+from arena.race.model import Batch, Candidate, SettlementInputs, Top, describe_batch
+from arena.race.settlement.settle import settle
+from arena.race.state.champion_history import Succession, settlement_inputs, succession
+from arena.race.state.events import (
+    AdoptSettlement,
+    AnchorLog,
+    BatchReleased,
+    Commit,
+    Effect,
+    EnqueueItems,
+    EnqueueStandIns,
+    Event,
+    FetchBeacon,
+    FieldFixed,
+    FixField,
+    ItemsEnqueued,
+    PullLogs,
+    RaceOpened,
+    RaceSettled,
+    ReadChain,
+    ReleaseBatch,
+    SealBatch,
+    Settle,
+    SettlementProposed,
+)
+from arena.race.state.machine import RaceState, open_race
+from arena.race.state.schedule import coming_closes_ms
+from arena.records.model import CountedLog, ReleaseRecord
+from arena.store.port import StoredSubmission
+from foundation.canonical import canonical_bytes
+from foundation.errors import ArenaError
+from neurons.loops.admission import tell_miners
+from neurons.loops.checkpoints import CheckpointLoop
+from neurons.node.node import Node
+from neurons.race.chain import anchor_log, commit, read_chain
+from neurons.race.listing import RaceList
+from neurons.race.log import RaceLog
+from neurons.race.peers import RacePeers
+
+STAND_INS_PAGE = 32
+
+
+class RaceEffects:
+    """Carries out effects. `earlier` are the states of the races before, oldest first."""
+
+    def __init__(
+        self,
+        node: Node,
+        qualifying: RaceLog,
+        log_of: Callable[[str], RaceLog],
+        races: RaceList,
+        checkpoints: CheckpointLoop,
+    ) -> None:
+        self._node = node
+        self._races = races
+        self._checkpoints = checkpoints
+        self.peers = RacePeers(node)
+        self._qualifying = qualifying
+        self._log_of = log_of
+        self._suite = tuple(problem.problem_id for problem in node.suite)
+        self._beacon: BeaconRound | None = None
+        self._asked = (0, 0)  # the round that was asked for last and not got, and when (unix ms)
+        self._shut: tuple[int, str] = (0, "")  # a round that is out, and the code with which no batch opened with it
+
+    def beacon(self, round_number: int) -> BeaconRound | None:
+        """The round, once it was fetched."""
+        return self._beacon if self._beacon is not None and self._beacon.round == round_number else None
+
+    def is_beacon_asked(self, round_number: int, since_ms: int) -> bool:
+        """Whether this process asked for the round at `since_ms` or later and did not get it."""
+        return self._asked[0] == round_number and self._asked[1] >= since_ms
+
+    def batch_failure(self, round_number: int) -> str:
+        """The code with which the batch did not open although its round is out; "" while nothing failed."""
+        return self._shut[1] if self._shut[0] == round_number else ""
+
+    async def carry_out(self, effect: Effect, state: RaceState, earlier: list[RaceState]) -> Event | None:
+        """Do what is due and answer with its event. Raises ArenaError where it can't be done."""
+        match effect:
+            case SealBatch():
+                return await self._seal(state, earlier)
+            case FetchBeacon():
+                await self._fetch(effect, state)
+            case ReadChain():
+                return await read_chain(self._node, effect)
+            case AnchorLog():
+                return await anchor_log(self._node, self.peers.sharing, self._checkpoints, effect, state)
+            case Commit():
+                return await commit(self._node, effect)
+            case PullLogs():
+                await self.peers.pull(effect, state)
+            case FixField():
+                return await self._fix_field(effect, state, earlier)
+            case EnqueueItems():
+                await self._node.store.enqueue(effect.items)
+                return ItemsEnqueued(items=len(effect.items))
+            case EnqueueStandIns():
+                await self._enqueue_stand_ins(effect, state)
+            case Settle():
+                return await self._settle(effect, state, earlier)
+            case AdoptSettlement():
+                return await self.peers.adopt(effect, state, earlier)
+            case ReleaseBatch():
+                return await self._release(effect, state)
+        return None
+
+    async def open(
+        self, state: RaceState, batch: Batch, earlier: list[RaceState], closes_ms: int | None = None
+    ) -> RaceOpened:
+        """The opening of a race under the node's policy, which is kept in a file. `closes_ms` as for `open_race`.
+
+        Raises ArenaError P4015 when the batch can't serve its draw, V2064 when the file can't be written.
+        """
+        event = open_race(state.race_id, self._node.policy, batch, self._node.now_ms(), closes_ms=closes_ms)
+        await self.keep_policy(event)
+        await self._requalify(succession(earlier).top)
+        return event
+
+    async def is_served(self, batch: Batch, closes_ms: int) -> bool:
+        """Whether a race that closes then may use the batch: one that opens with the round after the close."""
+        opens_with = self._node.beacon.round_after(closes_ms)
+        return await asyncio.to_thread(self._node.stock.serves, batch.batch_sha256, opens_with)
+
+    async def keep_policy(self, opened: RaceOpened) -> Path:
+        """The file with a race's policy, to start this node with again."""
+        return await asyncio.to_thread(write_policy, self._node.state_dir, opened.policy, opened.policy_sha256)
+
+    async def _seal(self, state: RaceState, earlier: list[RaceState]) -> RaceOpened:
+        undrawn = frozenset(past.race_id for past in earlier if past.draw is None)
+        rules = self._node.policy.race
+        closes_ms = self._races.coming_ms(earlier, self._node.now_ms(), rules)
+        opens_with = self._node.beacon.round_after(closes_ms)
+        sealed = await asyncio.to_thread(
+            self._node.stock.seal_for, state.race_id, rules.problems, undrawn, round_number=opens_with
+        )
+        event = await self.open(state, describe_batch(sealed), earlier, closes_ms if self._node.sharing else None)
+        if not await self.is_served(event.batch, event.closes_ms):  # the close moved on in between
+            raise ArenaError("P4027", f"the batch of round {opens_with} came too late for {state.race_id}")
+        await self._warn_of_low_stock(undrawn)
+        return event
+
+    async def _warn_of_low_stock(self, undrawn: frozenset[str]) -> None:
+        now_ms = self._node.now_ms()
+        closes_ms = coming_closes_ms(now_ms, self._node.policy.race, HORIZON_RACES)
+        level = await asyncio.to_thread(self._node.stock.level, closes_ms, now_ms, undrawn)
+        if level.is_low(self._node.bank_days_min):
+            self._node.log.warning("bank runs low", races=level.races, days=level.lasts_ms // DAY_MS)
+
+    async def _fetch(self, effect: FetchBeacon, state: RaceState) -> None:
+        """Fetch the round and open the batch with it: a race whose batch does not open is never drawn."""
+        asked_ms = self._node.now_ms()
+        try:
+            beacon = await self._node.beacon.fetch(effect.round)
+        except ArenaError:
+            self._asked = (effect.round, asked_ms)
+            raise
+        if beacon is None:
+            self._asked = (effect.round, asked_ms)
+            return
+        try:
+            await asyncio.to_thread(self._node.stock.open, state.race_id, beacon)
+        except ArenaError as error:
+            self._shut = (effect.round, error.failure.code)
+            raise
+        self._beacon = beacon
+
+    async def _requalify(self, top: Top | None) -> None:
+        """Send agents that were decided under another policy back to qualifying: those that passed (the top agent races
+        anyway), and of those that failed the ones their miners still stand for."""
+        await self._qualifying.refresh()
+        again, failed = [], []
+        for submission in await self._node.store.submissions(("qualified", "unqualified")):
+            agent = submission.subject.agent_version_id
+            found = self._qualifying.qualification(agent, self._suite, self._node.policy)
+            is_passed = found.state == "qualified" or (self._node.sharing is not None and found.passes > 0)
+            if submission.state == "unqualified":
+                failed += [] if found.finished else [submission]
+            elif not is_passed and (top is None or agent != top.agent_version_id):
+                again.append(submission)
+        for submission in again + await self._committed(failed):
+            await self._node.store.set_submission_state(submission.subject.agent_version_id, "accepted")
+            self._node.log.warning("qualifies again under another policy", agent=submission.name)
+
+    async def _committed(self, submissions: list[StoredSubmission]) -> list[StoredSubmission]:
+        """Those that their miners' slots on chain still hold: nothing was handed in since."""
+        if not submissions:
+            return []
+        chain, subjects = self._node.chain, [submission.subject for submission in submissions]
+        slots = await chain.commitments(sorted({each.miner_hotkey for each in subjects}), await chain.block())
+        held = {(slot.hotkey, slot.sha256) for slot in slots.values()}
+        return [each for each in submissions if (each.subject.miner_hotkey, each.subject.commitment_sha256) in held]
+
+    async def _fix_field(self, effect: FixField, state: RaceState, earlier: list[RaceState]) -> FieldFixed:
+        before = succession(earlier)
+        if effect.logs is None:
+            validators = permitted_validators(await self._node.chain.metagraph(effect.closing_block))
+            found = await self._found_here(state, before, permits=len(validators))
+        else:
+            validators = validators_of(state)
+            found = _with_incumbent(await self._agreed(effect, effect.logs, state), before)
+        field = select_candidates(found, effect.closing_block, frozenset(before.eliminated))
+        return FieldFixed(field=field, validators=validators, incumbent=before.top)
+
+    async def _found_here(self, state: RaceState, before: Succession, *, permits: int) -> list[Candidate]:
+        """Who qualified by this validator's own records, where its word is enough, and the agent at the top."""
+        policy = _opened(state).policy
+        await self._qualifying.refresh()
+        is_enough = policy.admission.rule == "own" or words_floor(policy, permits) <= 1
+        candidates = []
+        for submission in await self._node.store.submissions(("qualified",)):
+            agent = submission.subject.agent_version_id
+            found = self._qualifying.qualification(agent, self._suite, policy)
+            is_incumbent = before.top is not None and agent == before.top.agent_version_id
+            if (found.state == "qualified" and is_enough) or is_incumbent:
+                score_e4 = found.score_e4 or 0
+                candidates.append(
+                    Candidate(subject=submission.subject, qualifying_score_e4=score_e4, is_incumbent=is_incumbent)
+                )
+        return candidates
+
+    async def _agreed(self, effect: FixField, logs: Iterable[AnchoredLog], state: RaceState) -> tuple[Candidate, ...]:
+        """Who qualified by the logs that count; miners that handed in here are told where they stand."""
+        closing, policy = state.read("closing"), _opened(state).policy
+        assert closing is not None, "logs are counted after the closing block was read"
+        _, records = await self.peers.counted(logs, "field", state)
+        validators, slots = validators_of(state), closing.commitments
+        if policy.admission.rule != "agreed":
+            return qualified_candidates(records, validators, slots, self._suite, policy)
+        rows = field_standings(records, validators, slots, effect.closing_block, self._suite, policy)
+        await asyncio.to_thread(tell_miners, self._node.inbox, rows)
+        return tuple(row.candidate for row in rows if row.candidate is not None)
+
+    async def _enqueue_stand_ins(self, effect: EnqueueStandIns, state: RaceState) -> None:
+        """Fill the room with pairs that are not in the queue, nor ever were."""
+        added = 0
+        for begin in range(0, len(effect.items), STAND_INS_PAGE):
+            if added >= effect.room:
+                break
+            added += await self._node.store.enqueue(effect.items[begin : begin + STAND_INS_PAGE])
+        if added:
+            self._node.log.info("stands in", race=state.race_id, items=added)
+
+    async def _settle(
+        self, effect: Settle, state: RaceState, earlier: list[RaceState]
+    ) -> RaceSettled | SettlementProposed:
+        """Settle from the counted logs, or alone from the own one, and append the record unless the log holds one."""
+        await self._node.store.close_items(state.race_id, "race")
+        log, words = self._log_of(state.race_id), ProgressClaims()
+        await log.refresh()
+        record = log.settlement
+        if record is None:
+            inputs = await self._inputs(effect, state, log, succession(earlier))
+            record, words = settle(inputs), compare_words(self.peers.said_of(state.race_id), inputs)
+            if words.broken:
+                self._node.log.warning("said it was done and did not show it", race=state.race_id, peers=words.broken)
+            await self._node.sequencer.append([record])
+        if effect.logs is None:
+            return RaceSettled(settlement=record)
+        return SettlementProposed(settlement=record, words=words)
+
+    async def _inputs(self, effect: Settle, state: RaceState, log: RaceLog, before: Succession) -> SettlementInputs:
+        logs: tuple[CountedLog, ...] = ()
+        if effect.logs is None:
+            metagraph, records = await self._node.chain.metagraph(effect.settling_block), log.records
+        else:
+            read = state.read("settling")
+            assert read is not None and read.metagraph is not None, "a race settles after its settling block"
+            metagraph, (logs, records) = read.metagraph, await self.peers.counted(effect.logs, "results", state)
+        return settlement_inputs(state, metagraph, records, before, logs)
+
+    async def _release(self, effect: ReleaseBatch, state: RaceState) -> BatchReleased:
+        log = self._log_of(state.race_id)
+        await log.refresh()
+        if log.release is None:
+            batch = await asyncio.to_thread(self._node.stock.batch, state.race_id)
+            record = ReleaseRecord(
+                race_id=state.race_id,
+                batch_sha256=effect.batch_sha256,
+                partition_sha256=batch.partition_sha256,
+                problems=batch.released_problems,
+                salt=batch.salt,
+            )
+            await self._node.sequencer.append([record])
+        return BatchReleased(batch_sha256=effect.batch_sha256)
+
+
+def write_policy(state_dir: Path, policy: Policy, policy_sha256: str) -> Path:
+    """Keep a policy as `policies/<hash>.json` under `state_dir`, for `--policy`. Raises ArenaError V2064."""
+    path = state_dir / "policies" / f"{policy_sha256}.json"
+    draft = path.with_suffix(".draft")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(canonical_bytes(policy))
+        draft.replace(path)
+    except OSError as error:
+        raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
+    return path
+
+
+def _opened(state: RaceState) -> RaceOpened:
+    assert state.opened is not None, "a race fixes its field after it was opened"
+    return state.opened
+
+
+def _with_incumbent(found: tuple[Candidate, ...], before: Succession) -> list[Candidate]:
+    """Who qualified, and the agent at the top whether it did or not."""
+    incumbent = before.incumbent
+    if incumbent is None:
+        return list(found)
+    agent = incumbent.subject.agent_version_id
+    score_e4 = next((each.qualifying_score_e4 for each in found if each.subject.agent_version_id == agent), 0)
+    others = [each for each in found if each.subject.agent_version_id != agent]
+    return [*others, replace(incumbent, qualifying_score_e4=score_e4)]

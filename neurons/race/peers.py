@@ -1,0 +1,221 @@
+"""What the other validators of a race say: their logs, which pairs are done, the settlement that has the quorum.
+
+Promise: what they answer counts only under a hash the chain held before. A peer that is away, slow or lying costs its
+answer and nothing else. A node that races alone holds nobody's log, and has nobody to ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from arena.exchange.log_digest import COUNTED_KINDS, counts
+from arena.exchange.port import Peer
+from arena.exchange.pull import Wanted
+from arena.race.consensus.agreement import validators_of
+from arena.race.consensus.log_round import AnchoredLog
+from arena.race.consensus.peer_reputation import Pair, believed
+from arena.race.consensus.quorum import countersign_value
+from arena.race.consensus.reducer import RaceRecords
+from arena.race.settlement.provenance import settlement_sha256
+from arena.race.state.champion_history import Succession, succession
+from arena.race.state.events import AdoptSettlement, PullLogs, RaceSettled
+from arena.race.state.machine import RaceState
+from arena.race.state.timeline import Roll, anchor_of
+from arena.records.body import decode_content
+from arena.records.model import CountedLog, SettlementRecord
+from foundation.errors import ArenaError, Failure
+from neurons.node.node import Node, Sharing
+from neurons.race.log import QUALIFYING
+
+PULL_PAUSE_MS, PULL_PAUSE_MS_MAX = 2_000, 120_000
+_AWAY = "U3040"
+
+
+class RacePeers:
+    """Asks the other validators, and keeps what they said."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._pulling: asyncio.Task[None] | None = None
+        self._asked: tuple[AnchoredLog, ...] = ()
+        self._pause_ms = self._not_before_ms = 0
+        self._unfit: set[AnchoredLog] = set()  # what no peer can mend is not asked for again
+        self._said: tuple[str, dict[str, set[Pair]]] = ("", {})  # of one race, by validator
+
+    @property
+    def sharing(self) -> Sharing:
+        """The way to the others."""
+        assert self._node.sharing is not None, "only a node that can ask others shares a race"
+        return self._node.sharing
+
+    async def rest(self) -> None:
+        """Wait for the pull under way, if there is one. How it ended is said at the next turn that asks for logs."""
+        if self._pulling is not None:
+            await asyncio.wait([self._pulling])
+
+    async def close(self) -> None:
+        """End a pull that is under way: what it held already stays held."""
+        if self._pulling is not None:
+            self._pulling.cancel()
+            await asyncio.gather(self._pulling, return_exceptions=True)
+
+    def held(self, state: RaceState, roll: Roll) -> tuple[AnchoredLog, ...]:
+        """The logs that this node holds for a roll, its own as it anchored it among them."""
+        sharing = self._node.sharing
+        pulled = sharing.held.held(race_of(roll, state)) if sharing else ()
+        logs = [AnchoredLog(validator=log.validator, note_sha256=log.note_sha256) for log in pulled]
+        own = state.stated(anchor_of(roll))
+        if own is not None:
+            logs.append(AnchoredLog(validator=self._node.signer.hotkey, note_sha256=own.sha256))
+        return tuple(logs)
+
+    async def counted(
+        self, logs: Iterable[AnchoredLog], roll: Roll, state: RaceState
+    ) -> tuple[tuple[CountedLog, ...], RaceRecords]:
+        """The counted logs with their sizes, and what they say of the race (or of qualifying)."""
+        race_id, records, counted = race_of(roll, state), RaceRecords(), []
+        held = {(log.validator, log.note_sha256): log for log in self.sharing.held.held(race_id)}
+        own = state.stated(anchor_of(roll))
+        for log in logs:
+            mine = own if own and (log.validator, log.note_sha256) == (self._node.signer.hotkey, own.sha256) else None
+            found = mine or held[log.validator, log.note_sha256]
+            counted.append(
+                CountedLog(validator=log.validator, note_sha256=log.note_sha256, size=found.size, root=found.root)
+            )
+            if mine is not None:
+                await self._take_own(records, race_id, mine.size)
+                continue
+            for row in self.sharing.held.rows(race_id, log.validator, note_sha256=log.note_sha256):
+                if row.content is not None:
+                    payload = decode_content(bytes(row.content)).payload
+                    records.take(row.validator, row.seq, row.content_sha256, payload)
+        return tuple(counted), records
+
+    async def pull(self, effect: PullLogs, state: RaceState) -> None:
+        """Begin to ask for logs, one pull at a time: a long one must not make the race miss a moment."""
+        if self._pulling is not None:
+            if not self._pulling.done():
+                return
+            pulled, self._pulling = self._pulling, None
+            pulled.result()
+        logs, now_ms = tuple(log for log in effect.logs if log not in self._unfit), self._node.now_ms()
+        if logs != self._asked:  # another roll, or some came: what is still lacking may come too
+            self._asked, self._pause_ms, self._not_before_ms = logs, 0, now_ms
+        if not logs or now_ms < self._not_before_ms:
+            return
+        self._pause_ms = min(PULL_PAUSE_MS_MAX, max(PULL_PAUSE_MS, 2 * self._pause_ms))
+        self._not_before_ms = now_ms + self._pause_ms
+        race_id, peers = race_of(effect.roll, state), await self._peers(state)
+        wanted = [Wanted(validator=log.validator, note_sha256=log.note_sha256, race_id=race_id) for log in logs]
+        self._pulling = asyncio.create_task(self._pull_all(wanted, peers))
+
+    async def done(self, state: RaceState, earlier: list[RaceState]) -> dict[str, frozenset[Pair]]:
+        """The pairs that each of the others that are believed says it has done; one that does not answer, or runs the
+        race under another policy, has done none. What anybody says is kept, to be compared with its log."""
+        trusted, raced = believed(past.words for past in earlier), _pairs_of(state)
+        said: dict[str, frozenset[Pair]] = {}
+        for peer in await self._peers(state):
+            try:
+                progress = await self.sharing.peers.progress(peer, state.race_id)
+            except ArenaError as error:
+                self._complain(peer.hotkey, error.failure)
+                continue
+            if progress is None:
+                continue
+            if state.opened is not None and progress.policy_sha256 != state.opened.policy_sha256:
+                self._node.log.warning("another policy", peer=peer.hotkey, theirs=progress.policy_sha256[:12])
+                continue
+            pairs = raced.intersection(progress.done)  # nobody fills our memory with other pairs
+            self.said_of(state.race_id).setdefault(peer.hotkey, set()).update(pairs)
+            if peer.hotkey in trusted:
+                said[peer.hotkey] = pairs
+        return said
+
+    def said_of(self, race_id: str) -> dict[str, set[Pair]]:
+        """All that was heard in a race of pairs that are done; a process that is killed forgets it."""
+        if self._said[0] != race_id:
+            self._said = (race_id, {})
+        return self._said[1]
+
+    async def adopt(self, effect: AdoptSettlement, state: RaceState, earlier: list[RaceState]) -> RaceSettled:
+        """The settlement that has the quorum, and the earlier ones it names. Raises ArenaError U3040 while nobody
+        shows them."""
+        peers = await self._peers(state)
+        for peer in peers:
+            found = await self._ask_settlement(peer, state.race_id)
+            if found is None or countersign_value(state.race_id, settlement_sha256(found)) != effect.value:
+                continue
+            history = await self._history_of(found, peers, succession(earlier))
+            if history is not None:
+                return RaceSettled(settlement=found, is_adopted=True, history=history)
+        raise ArenaError(_AWAY, f"nobody shows the settlement of {state.race_id} that has the quorum, with its history")
+
+    async def _take_own(self, records: RaceRecords, race_id: str, size: int) -> None:
+        """Our own log as the others see it: the records under the anchored root that count."""
+        store = self._node.store
+        async for record in store.records(store.validator, kinds=COUNTED_KINDS, race_id=race_id):
+            if record.seq > size:
+                break
+            content = decode_content(record.content)
+            if counts(content, len(record.content), race_id):
+                records.take(record.validator, record.seq, record.content_sha256, content.payload)
+
+    async def _peers(self, state: RaceState) -> tuple[Peer, ...]:
+        """The race's other validators, where they answer now."""
+        others = frozenset(validators_of(state)) - {self._node.signer.hotkey}
+        metagraph = await self._node.chain.metagraph()
+        endpoints = {neuron.hotkey: neuron.endpoint for neuron in metagraph.neurons}
+        return tuple(Peer(hotkey=hotkey, endpoint=endpoints.get(hotkey, "")) for hotkey in sorted(others))
+
+    async def _pull_all(self, wanted: Sequence[Wanted], peers: Sequence[Peer]) -> None:
+        for pulled in await self.sharing.puller.pull_all(wanted, peers):
+            about = {"validator": pulled.wanted.validator, "race": pulled.wanted.race_id}
+            for complaint in pulled.complaints:
+                self._complain(complaint.peer, complaint.failure, **about)
+            if pulled.unfit is not None:
+                self._unfit.add(AnchoredLog(validator=pulled.wanted.validator, note_sha256=pulled.wanted.note_sha256))
+            for failure in (pulled.unfit, pulled.rewritten):
+                if failure is not None:
+                    self._node.log.warning("log", code=failure.code, detail=failure.detail, **about)
+            if pulled.log is not None:
+                self._node.log.info("log held", size=pulled.log.size, rows=pulled.log.rows, **about)
+
+    async def _history_of(
+        self, found: SettlementRecord, peers: Iterable[Peer], before: Succession
+    ) -> tuple[SettlementRecord, ...] | None:
+        """The earlier settlements that one names and this node does not have; None while nobody shows one of them."""
+        known = {settlement_sha256(past) for past in before.history}
+        history = []
+        for past in found.inputs.history if found.inputs else ():
+            if past.settlement_sha256 in known:
+                continue
+            for peer in peers:
+                shown = await self._ask_settlement(peer, past.race_id)
+                if shown is not None and settlement_sha256(shown) == past.settlement_sha256:
+                    history.append(shown)
+                    break
+            else:
+                return None
+        return tuple(history)
+
+    async def _ask_settlement(self, peer: Peer, race_id: str) -> SettlementRecord | None:
+        try:
+            return await self.sharing.peers.settlement(peer, race_id)
+        except ArenaError as error:
+            self._complain(peer.hotkey, error.failure)
+            return None
+
+    def _complain(self, peer: str, failure: Failure, **about: str) -> None:
+        self._node.log.warning("peer", peer=peer, code=failure.code, detail=failure.detail, **about)
+
+
+def race_of(roll: Roll, state: RaceState) -> str:
+    """Under which race id the records lie that a roll counts."""
+    return QUALIFYING if roll == "field" else state.race_id
+
+
+def _pairs_of(state: RaceState) -> frozenset[Pair]:
+    """The (agent, problem) pairs of a race that runs."""
+    field, drawn = state.field.field if state.field else (), state.draw.drawn if state.draw else ()
+    return frozenset((each.subject.agent_version_id, problem_id) for each in field for problem_id in drawn)

@@ -1,0 +1,178 @@
+"""What a node opens to race together with the network's other validators, and the loop that keeps it fed.
+
+Promise: only permit holders of the metagraph seen last are answered; the address published on chain is the one the
+settings name; sources that the chain knows and this node does not are asked of peers and handed to the inbox, as if
+their miners had brought them. A peer that is away or lying costs its answer and a log line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from arena.chain.auth import HttpAuth
+from arena.chain.endpoint_form import split_endpoint
+from arena.chain.keys import verify
+from arena.chain.port import Metagraph, Signer
+from arena.exchange.http_peers import HttpPeers
+from arena.exchange.peer_logs import PeerLogStore
+from arena.exchange.port import Peer
+from arena.exchange.pull import Puller
+from arena.exchange.submission_cache import SourceRelay, SubmissionCache
+from arena.race.consensus.assignment import permitted_validators
+from arena.store.port import Store
+from foundation.errors import ArenaError
+from harness.catalogue.server.application import listen
+from neurons.health.node_file import PeerSeen
+from neurons.loops.run_loop import StopSignal, run_loop
+from neurons.node.node import Node, Permits, Sharing
+from neurons.node.settings import Settings
+from neurons.node.wiring import held_path
+
+TURN_S = 1.0  # the chain is looked at once a final block
+PUBLISH_PAUSE_MS = 1_200_000  # a hundred blocks
+PROGRESS_EVERY_MS = 300_000
+SHA256_CHARS = 64
+
+
+@contextlib.asynccontextmanager
+async def open_sharing(
+    settings: Settings, signer: Signer, open_store: Callable[[], Awaitable[Store]]
+) -> AsyncIterator[Sharing | None]:
+    """The ports of a node that shares races, None for one that does not.
+
+    `open_store` connects to the node's log once more: what others read takes none of the node's own connections. Raises
+    ArenaError V2030 when it has no address that others reach, or the live tail's port; V2119 for an address that the
+    chain can't hold; V2014 when the port cannot be had; V2114 (folders).
+    """
+    if not settings.share:
+        yield None
+        return
+    if not settings.public_endpoint:
+        raise ArenaError("V2030", "share: others must reach this node, so public_endpoint is needed")
+    endpoint = settings.public_endpoint.rstrip("/")
+    _, public_port = split_endpoint(endpoint)
+    port = settings.exchange_port or public_port
+    if port == settings.serve_port:
+        told = f"serve_port and the exchange both want port {port}: set another serve_port, or exchange_port"
+        raise ArenaError("V2030", told)
+    auth = HttpAuth(signer, time.time_ns)
+    auth.sign("GET", "/", signer.hotkey)  # the SDK is imported before the loops run
+    held = PeerLogStore(held_path(settings.state_dir))
+    with listen(settings.serve_host, port) as listener:
+        async with HttpPeers(auth) as peers:
+            yield Sharing(
+                listener=listener,
+                store=await open_store(),
+                auth=auth,
+                peers=peers,
+                held=held,
+                puller=Puller(peers, held, verify),
+                shelf=SubmissionCache(settings.state_dir / "shelf"),
+                endpoint=endpoint,
+                permits=Permits(),
+            )
+
+
+class SharingLoop:
+    """Keeps the permit list, the published address, the sources and what is heard of others up to date."""
+
+    def __init__(self, node: Node, ports: Sharing, race_id: Callable[[], str]) -> None:
+        """`race_id` is the race this node is at."""
+        self._node, self._ports, self._race_id = node, ports, race_id
+        self._metagraph: Metagraph | None = None
+        self._permitted: frozenset[str] = frozenset()
+        self._publish_not_before_ms = self._progress_not_before_ms = 0
+        self._block = self._relayed = -1  # the final block looked at last, and the one whose sources were asked for
+        self._seen: dict[str, PeerSeen] = {}
+        self._relay = SourceRelay(ports.peers, ports.shelf, verify, node.inbox.put, now_ms=node.now_ms)
+
+    async def run(self, drain: StopSignal) -> None:
+        """Turn until drained. Raises what no retry can mend."""
+        log = self._node.log  # three loops: a peer that is slow to answer must not hold up the permit list
+        await asyncio.gather(
+            run_loop("sharing", self.turn, drain, log, every_s=TURN_S),
+            run_loop("sources", self.bring_sources, drain, log, every_s=TURN_S),
+            run_loop("hearing", self.hear, drain, log, every_s=TURN_S),
+        )
+
+    def has_permit(self, hotkey: str) -> bool:
+        """Whether a hotkey held a permit when the chain was last asked."""
+        return hotkey in self._permitted
+
+    def peers_seen(self) -> tuple[PeerSeen, ...]:
+        """The others that answered, and under which rules they run."""
+        return tuple(self._seen[hotkey] for hotkey in sorted(self._seen) if hotkey in self._permitted)
+
+    async def turn(self) -> None:
+        """Look at the next final block, if there is one, and do what follows. Raises ArenaError U3030 while the chain
+        is away."""
+        chain, now_ms = self._node.chain, self._node.now_ms()
+        finalized = await chain.finalized_block()
+        if finalized == self._block:
+            return
+        self._metagraph = await chain.metagraph(finalized)
+        self._permitted = self._ports.permits.hotkeys = frozenset(permitted_validators(self._metagraph))
+        await self._publish(now_ms)
+        self._block = finalized
+
+    async def bring_sources(self) -> None:
+        """Ask for the sources behind commitments of the newest final block, once a block; not while there is nobody to
+        ask. Raises ArenaError U3030, V2114."""
+        metagraph, peers = self._metagraph, self._peers()
+        if metagraph is None or not peers or metagraph.block == self._relayed:
+            return
+        miners = [neuron.hotkey for neuron in metagraph.neurons if neuron.hotkey not in self._permitted]
+        commitments = await self._node.chain.commitments(miners, metagraph.block)
+        fetched = await self._relay.fetch(tuple(commitments.values()), peers)
+        for complaint in fetched.complaints:
+            code, detail = complaint.failure.code, complaint.failure.detail
+            self._node.log.warning("peer", peer=complaint.peer, code=code, detail=detail)
+        if fetched.delivered:
+            self._node.log.info("sources relayed", count=len(fetched.delivered))
+        self._relayed = metagraph.block
+
+    async def hear(self) -> None:
+        """Ask every peer how far it is with the race, now and again: under which rules it runs is seen by that."""
+        peers, now_ms = self._peers(), self._node.now_ms()
+        if peers and self._race_id() and now_ms >= self._progress_not_before_ms:
+            self._progress_not_before_ms = now_ms + PROGRESS_EVERY_MS
+            await asyncio.gather(*(self._hear(peer, now_ms) for peer in peers))
+
+    def _peers(self) -> list[Peer]:
+        neurons = self._metagraph.neurons if self._metagraph else ()
+        own = self._node.signer.hotkey
+        return [
+            Peer(hotkey=neuron.hotkey, endpoint=neuron.endpoint)
+            for neuron in neurons
+            if neuron.hotkey in self._permitted and neuron.hotkey != own and neuron.endpoint
+        ]
+
+    async def _publish(self, now_ms: int) -> None:
+        own, neurons = self._node.signer.hotkey, self._metagraph.neurons if self._metagraph else ()
+        published = next((neuron.endpoint for neuron in neurons if neuron.hotkey == own), None)
+        if published in (None, self._ports.endpoint) or now_ms < self._publish_not_before_ms:
+            return
+        self._publish_not_before_ms = now_ms + PUBLISH_PAUSE_MS
+        result = await self._node.chain.publish(self._node.signer, self._ports.endpoint)
+        told = {"endpoint": self._ports.endpoint, "status": result.status, "detail": result.detail}
+        if result.status == "ok":
+            self._node.log.info("address published", **told)
+        else:
+            self._node.log.warning("address not published", **told)
+
+    async def _hear(self, peer: Peer, now_ms: int) -> None:
+        try:
+            said = await self._ports.peers.progress(peer, self._race_id())
+        except ArenaError as error:
+            self._node.log.info("peer", peer=peer.hotkey, code=error.failure.code, detail=error.failure.detail)
+            return
+        if said is not None and max(len(said.policy_sha256), len(said.guest_sha256)) <= SHA256_CHARS:
+            self._seen[peer.hotkey] = PeerSeen(
+                hotkey=peer.hotkey,
+                policy_sha256=said.policy_sha256,
+                guest_sha256=said.guest_sha256,
+                seen_ms=now_ms,
+            )

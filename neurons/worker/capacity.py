@@ -1,0 +1,37 @@
+"""How many episodes this host runs at once: a decision over plain numbers, and the numbers.
+
+Promise: a node never starts more workers than its memory holds with every jail at its limit, so that no agent is ended
+for memory that another one took (no fault of ours is ever the agent's).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from harness.limits import EpisodeLimits
+from harness.sandbox.confinement.cgroup import memory_limit_bytes
+
+WORKER_BYTES = 400 << 20  # a worker's own memory: interpreter, index pages it touches, one episode's record
+RESERVED_BYTES = 1 << 30  # supervisor, store and the rest of the host
+
+
+def worker_count(wanted: int, memory_bytes: int, limits: EpisodeLimits) -> int:
+    """Workers to start where `wanted` (the cores, or the operator's number) are asked for: as many as fit, or one."""
+    each = WORKER_BYTES + limits.memory_bytes + limits.disk_bytes
+    return max(1, min(wanted, (memory_bytes - RESERVED_BYTES) // each))
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def usable_memory_bytes() -> int:
+    """Memory of the host, or of the control group that this process lives in when that has less."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        membership, mounts = Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
+    except OSError:
+        return total
+    return min(total, memory_limit_bytes(membership, mounts) or total)

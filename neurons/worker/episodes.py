@@ -1,0 +1,283 @@
+"""The work loop: claim a work item, run the evaluation, append its records. One task per worker.
+
+Promise: every claim ends in exactly one attempt record: `evaluated` with its evaluation and verdict, `faulted` with
+whose fault it was, or `abandoned` when the lease was lost. Records, body and the end of the lease are one transaction.
+A fault of ours or of an upstream never becomes a score; what follows it is `arena.race.state.retry`'s decision. A
+restart gets what earlier attempts were answered, from a journal that lives as long as the work item.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+import msgspec
+
+from arena.evaluate.model import Evaluation
+from arena.race.state.items import witness_item
+from arena.race.state.retry import after_fault, is_last_attempt, may_diverge
+from arena.records.body import encode_body
+from arena.records.model import AttemptRecord, Context, EvaluationRecord, Payload, VerdictRecord
+from arena.store.port import Lease, LeaseLostError
+from foundation.canonical import text_hash
+from foundation.errors import ArenaError, Failure, Owner
+from harness.agents.registry import shipped_source
+from neurons.loops.run_loop import drained_within, persist, run_loop
+from neurons.node.node import Node
+from neurons.worker.journals import Journals
+from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted
+from problems.model import Problem
+from problems.scoring.outcome import UnscoredOutcome
+from problems.scoring.title_matching import AcceptedTitles, cut_titles
+
+IDLE_S = 0.25
+
+
+class EpisodeLoop:
+    """Claims and runs work until `drain` is set."""
+
+    def __init__(self, node: Node, drain: asyncio.Event) -> None:
+        self._node = node
+        self._drain = drain
+        self._journals = journals_of(node)
+
+    async def run(self) -> None:
+        """Serve until drained. Raises ArenaError only for what no retry can mend."""
+        await run_loop("episodes", self.turn, self._drain, self._node.log, every_s=0)
+
+    async def turn(self) -> None:
+        """Serve one item, or wait a moment when there is none."""
+        leases = await self._node.store.claim(1, self._node.policy.race.lease_ms)
+        for lease in leases:
+            await self._serve(lease)
+        if not leases:
+            await drained_within(self._drain, IDLE_S)
+
+    async def _serve(self, lease: Lease) -> None:
+        try:
+            job = await self._job(lease)
+        except ArenaError as error:
+            await self._fault(lease, error.failure)
+            return
+        work = asyncio.create_task(self._node.pool.run(job))
+        keeper = asyncio.create_task(self._keep(lease, work))
+        try:
+            reply = await work
+        except asyncio.CancelledError:
+            if not work.cancelled() or _is_being_cancelled():
+                raise
+            self._node.log.warning("lease lost, jail stopped", attempt=lease.attempt_id)
+            return  # the sweep writes its attempt record
+        finally:
+            keeper.cancel()
+        if isinstance(reply, Evaluated):
+            await self._finish(lease, reply.evaluation)
+        else:
+            await self._fault(lease, reply.failure if isinstance(reply, Faulted) else Failure(code="V2004"))
+
+    async def _job(self, lease: Lease) -> EvaluateJob:
+        """What a worker is sent; a race's problem goes with the accepted titles that its own batch holds for it.
+
+        Raises ArenaError P4006, P4032, P4033, V2004, and V2150 for a source that was changed at rest: it is not what
+        was committed.
+        """
+        context, subject = lease.item.context, lease.item.subject
+        found, release = await self._problem(context)
+        if subject.is_control:
+            source = shipped_source(subject.agent_sha256)
+        else:
+            source = await self._node.store.source(subject.agent_version_id)
+        if source is None:
+            raise ArenaError("V2004", f"no source stored for agent {subject.agent_version_id[:12]}")
+        if text_hash(source) != subject.agent_sha256:
+            raise ArenaError("V2150", f"agent {subject.agent_version_id[:12]}")
+        titles = None if release is None else cut_titles(release, (found,))
+        return EvaluateJob(
+            job_id=lease.attempt_id,
+            source=source,
+            problem=found,
+            titles=titles,
+            journal=str(self._journals.path(lease.item)),
+            is_last=is_last_attempt(lease.refused, self._node.policy.race),
+        )
+
+    async def _problem(self, context: Context) -> tuple[Problem, AcceptedTitles | None]:
+        """The problem of a work item, and the accepted titles that come with it.
+
+        Raises ArenaError P4006, P4032, and P4033 for work that was enqueued under a policy without variants.
+        """
+        if context.stage == "race":
+            batch = await asyncio.to_thread(self._node.stock.batch, context.race_id)
+            found = {problem.problem_id: problem for problem in batch.problems}.get(context.problem_id)
+            release = batch.titles
+        elif context.variant_seed and self._node.variants is not None:
+            drawn = await asyncio.to_thread(self._node.variants.variant, context.problem_id, context.variant_seed)
+            found, release = drawn.problem, drawn.titles
+        elif self._node.policy.qualifying.variant_blocks:
+            raise ArenaError("P4033", context.problem_id)
+        else:
+            found, release = self._node.suite_problems().get(context.problem_id), None
+        if found is None:
+            raise ArenaError("P4006", f"{context.problem_id} is in neither suite nor batch")
+        return found, release
+
+    async def _keep(self, lease: Lease, work: asyncio.Task[object]) -> None:
+        """Renew the lease while the work runs; stop the jail at once when it is lost."""
+        ttl_ms = self._node.policy.race.lease_ms
+        while True:
+            await asyncio.sleep(ttl_ms / 3_000)
+            try:
+                renewed = await self._node.store.renew(lease, ttl_ms)
+            except ArenaError as error:
+                self._node.log.warning("lease not renewed", attempt=lease.attempt_id, error=str(error))
+                continue  # the server may be back before the lease runs out; the append decides
+            if renewed is None:
+                work.cancel()
+                return
+
+    async def _finish(self, lease: Lease, evaluation: Evaluation) -> None:
+        outcome = evaluation.outcome
+        if isinstance(outcome, UnscoredOutcome) and outcome.failure.owner is not Owner.PROBLEM:
+            await self._fault(lease, outcome.failure)  # ours, such as a missing title release: tried again
+            return
+        body = encode_body(evaluation.body)
+        subject, context = lease.item.subject, lease.item.context
+        payloads: list[Payload] = [
+            _attempt(lease, "evaluated", body_sha256=body.body_sha256, failure=evaluation.body.failure),
+            EvaluationRecord(
+                attempt_id=lease.attempt_id,
+                subject=subject,
+                context=context,
+                conditions=msgspec.structs.replace(self._node.conditions, sandbox=evaluation.sandbox),
+                body_sha256=body.body_sha256,
+                stop=evaluation.body.stop,
+                failure=evaluation.body.failure,
+                is_agentic=evaluation.body.is_agentic,
+                totals=evaluation.body.totals,
+                outcome=evaluation.outcome,
+            ),
+        ]
+        if evaluation.verdict is not None:
+            payloads.append(VerdictRecord(subject=subject, context=context, verdict=evaluation.verdict))
+        cost = evaluation.cost
+        host = msgspec.structs.replace(
+            self._node.host, episode_ms=cost.episode_ms, agent_time_ms=cost.agent_time_ms, model_ms=cost.model_ms
+        )
+
+        async def append() -> None:
+            await self._node.sequencer.append(payloads, (body,), lease, host=host)
+
+        self._node.metrics.episodes.labels(context.stage).inc()
+        try:
+            await self._write(lease, append, is_end=True)
+        except ArenaError as error:
+            if error.failure.code != "V2025":
+                raise
+            await self._fault(lease, error.failure, is_hopeless=True)
+
+    async def _fault(self, lease: Lease, failure: Failure, *, is_hopeless: bool = False) -> None:
+        """Record the fault; give the item back for later, or close it. One of ours gets a witness before it is tried
+        again: the control agent on the same problem."""
+        self._node.metrics.faults.labels(failure.code).inc()
+        self._node.log.warning("attempt faulted", attempt=lease.attempt_id, code=failure.code, detail=failure.detail)
+        retry = after_fault(
+            failure,
+            lease.item.context.stage,
+            faults=lease.faults,
+            counted=lease.counted,
+            rules=self._node.policy.race,
+        )
+        is_closing = retry.is_closing or is_hopeless
+        if retry.may_diverge:
+            _forgive(self._node, self._journals, lease)
+        record = _attempt(lease, "faulted", failure=failure, is_closing=is_closing)
+        witness = witness_item(lease.item, self._node.policy.race)
+
+        async def close() -> None:
+            await self._node.sequencer.append([record], (), lease)
+
+        async def give_back() -> None:
+            await self._node.sequencer.abandon(
+                lease,
+                record,
+                delay_ms=retry.delay_ms,
+                is_fault=True,
+                is_counted=retry.is_counted,
+                is_refused=retry.is_refused,
+            )
+
+        is_written = await self._write(lease, close if is_closing else give_back, is_end=is_closing)
+        if is_written and witness is not None and (is_closing or failure.owner is Owner.VALIDATOR):
+            await persist(
+                f"witness {witness.item_id}",
+                lambda: self._node.store.enqueue((witness,)),
+                self._drain,
+                self._node.log,
+            )
+
+    async def _write(self, lease: Lease, action: Callable[[], Awaitable[object]], *, is_end: bool) -> bool:
+        """Write until it stands, then drop the journal of an item that ends; False for a lease lost meanwhile, which
+        leaves its attempt record to the sweep."""
+        try:
+            await persist(f"append {lease.attempt_id}", action, self._drain, self._node.log)
+            if is_end:
+                self._journals.remove(lease.item)
+        except LeaseLostError:
+            self._node.log.warning("lease lost before the append", attempt=lease.attempt_id)
+            return False
+        except OSError as error:
+            self._node.log.warning("journal not removed", attempt=lease.attempt_id, error=str(error))
+        return True
+
+
+def _attempt(
+    lease: Lease,
+    ended: Literal["evaluated", "faulted", "abandoned"],
+    *,
+    body_sha256: str = "",
+    failure: Failure | None = None,
+    is_closing: bool = False,
+) -> AttemptRecord:
+    return AttemptRecord(
+        attempt_id=lease.attempt_id,
+        subject=lease.item.subject,
+        context=lease.item.context,
+        ended=ended,
+        body_sha256=body_sha256,
+        failure=failure,
+        is_closing=is_closing,
+    )
+
+
+async def sweep(node: Node) -> None:
+    """Record every lease of ours that ran out, and give its item back to the queue; drop unneeded journals."""
+    lost = Failure(code="V2006", detail="the lease ran out or was closed")
+    journals = journals_of(node)
+    for lease in await node.store.expired():
+        record = _attempt(lease, "abandoned", failure=lost)
+        if may_diverge(lost):
+            _forgive(node, journals, lease)
+        with contextlib.suppress(LeaseLostError):
+            # behind the others: what ends the whole process must not be the first thing it meets again
+            await node.sequencer.abandon(lease, record, is_fault=True)
+            node.log.warning("abandoned", attempt=lease.attempt_id)
+    await journals.sweep(node.store)
+
+
+def journals_of(node: Node) -> Journals:
+    """The journals in a node's state folder."""
+    return Journals(node.state_dir / "completions")
+
+
+def _forgive(node: Node, journals: Journals, lease: Lease) -> None:
+    try:
+        journals.forgive(lease.item)
+    except ArenaError as error:
+        node.log.warning("journal not written", attempt=lease.attempt_id, code=error.failure.code)
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,113 @@
+"""One episode worker: a process that runs evaluations for the supervisor, one at a time.
+
+Promise: it holds no hotkey and no database connection, so a worker that dies loses one attempt and nothing else. It
+ends at once when the supervisor's pipe closes, and its jail ends with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import queue
+import sys
+import threading
+from typing import BinaryIO
+
+from foundation.errors import ArenaError, Failure
+from neurons.worker.protocol import (
+    LENGTH_BYTES,
+    Evaluated,
+    EvaluateJob,
+    Faulted,
+    Judged,
+    JudgeJob,
+    Ready,
+    Reply,
+    Request,
+    WorkerSetup,
+    decode_request,
+    encode_frame,
+    frame_length,
+)
+
+ORPHANED = 3  # exit status when the supervisor is gone
+
+
+def main() -> None:
+    """Serve requests from stdin until it closes."""
+    replies = _take_stdout()
+    requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+    threading.Thread(target=_read_requests, args=(sys.stdin.buffer, requests), daemon=True).start()
+    setup = requests.get()
+    if not isinstance(setup, WorkerSetup):
+        raise SystemExit("the first frame must be the set-up")
+    _serve(setup, requests, replies)
+
+
+def _serve(setup: WorkerSetup, requests: queue.SimpleQueue[Request], replies: BinaryIO) -> None:
+    from neurons.node.wiring import open_evaluate_ports
+
+    try:
+        with open_evaluate_ports(setup) as ports:
+            _send(replies, Ready(process_id=os.getpid(), sandbox=ports.sandbox.level))
+            while True:
+                request = requests.get()
+                _send(replies, _answer(request, ports))
+    except ArenaError as error:
+        _send(replies, Faulted(job_id="", failure=error.failure))
+
+
+def _answer(request: Request, ports: object) -> Reply:
+    from arena.evaluate import EvaluatePorts, evaluate
+    from harness.inference.journal import open_journal
+    from judge.panel import judge_body
+
+    assert isinstance(ports, EvaluatePorts)
+    if isinstance(request, WorkerSetup):
+        raise SystemExit("a worker is set up once")
+    try:
+        if isinstance(request, EvaluateJob):
+            with open_journal(request.journal) as journal:
+                own = dataclasses.replace(
+                    ports, titles=request.titles or ports.titles, journal=journal, is_last=request.is_last
+                )
+                evaluation = evaluate(request.source, request.problem, own)
+            return Evaluated(job_id=request.job_id, evaluation=evaluation)
+        assert isinstance(request, JudgeJob)
+        verdict = judge_body(request.body, ports.policy.rubric, ports.judges)
+        return Judged(job_id=request.job_id, verdict=verdict)
+    except ArenaError as error:
+        return Faulted(job_id=request.job_id, failure=error.failure)
+    except Exception as error:  # noqa: BLE001 - a bug of ours is a recorded V2004, never a score and never a silence
+        import traceback
+
+        traceback.print_exc()
+        return Faulted(
+            job_id=request.job_id, failure=Failure(code="V2004", detail=f"{type(error).__name__}: {error}"[:300])
+        )
+
+
+def _take_stdout() -> BinaryIO:
+    """Keep descriptor 1 for frames; anything printed goes to stderr."""
+    replies = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    return replies
+
+
+def _read_requests(stream: BinaryIO, requests: queue.SimpleQueue[Request]) -> None:
+    while True:
+        prefix = stream.read(LENGTH_BYTES)
+        if len(prefix) < LENGTH_BYTES:
+            os._exit(ORPHANED)
+        body = stream.read(frame_length(prefix))
+        requests.put(decode_request(body))
+
+
+def _send(stream: BinaryIO, reply: Reply) -> None:
+    view = memoryview(encode_frame(reply))
+    while view:
+        view = view[stream.write(view) :]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Frames between the supervisor and its episode workers: msgpack with a 4-byte length, one typed value each.
+
+Promise: keys travel in `WorkerSetup` over the pipe, never on a command line or in an environment; a frame is decoded
+to a known struct or refused.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+
+from arena.evaluate.model import Evaluation
+from arena.policy import Policy
+from foundation.errors import Failure
+from harness.sandbox.port import NOTHING_CHOSEN, GuestChoice, SandboxLevel
+from harness.trace import EvaluationBody
+from judge.verdict import UnscoredVerdict, Verdict
+from problems.model import Problem
+from problems.scoring.title_matching import AcceptedTitles
+
+LENGTH_BYTES = 4
+FRAME_BYTES_MAX = 256 << 20
+_LENGTH = struct.Struct(">I")
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """An OpenAI-compatible endpoint and its key."""
+
+    name: str
+    base_url: str
+    api_key: str = ""
+
+
+class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
+    """First frame to a worker: everything it needs to open its ports. `slot` separates workers' jails."""
+
+    slot: int
+    policy: Policy
+    guest_dir: str
+    catalogue_dir: str
+    titles_file: str = ""  # the suite's accepted titles; empty: lexical/1
+    sandbox: str
+    guest: GuestChoice = NOTHING_CHOSEN
+    upstreams: tuple[Endpoint, ...]
+    judge: Endpoint | None = None
+
+
+class EvaluateJob(msgspec.Struct, frozen=True, kw_only=True, tag="evaluate"):
+    """Run an agent on a problem, score it and judge it.
+
+    `journal` is the file of what earlier attempts were answered; empty: none is kept. `is_last`: the policy allows no
+    attempt after this one.
+    """
+
+    job_id: str
+    source: str
+    problem: Problem
+    titles: AcceptedTitles | None = None  # of this problem, as its batch carries them; None: the worker's own matcher
+    journal: str = ""
+    is_last: bool = False
+
+
+class JudgeJob(msgspec.Struct, frozen=True, kw_only=True, tag="judge"):
+    """Judge a stored body whose verdict is owed."""
+
+    job_id: str
+    body: EvaluationBody
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
+    """The worker's ports are open, and this is the jail it reached."""
+
+    process_id: int
+    sandbox: SandboxLevel
+
+
+class Evaluated(msgspec.Struct, frozen=True, kw_only=True, tag="evaluated"):
+    """An evaluation came to its end; the agent's own faults are inside it."""
+
+    job_id: str
+    evaluation: Evaluation
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True, tag="judged"):
+    """A verdict on a stored body, or why there is none."""
+
+    job_id: str
+    verdict: Verdict | UnscoredVerdict
+
+
+class Faulted(msgspec.Struct, frozen=True, kw_only=True, tag="faulted"):
+    """A fault of ours or of an upstream; nothing is scored. An empty `job_id` means the set-up failed."""
+
+    job_id: str
+    failure: Failure
+
+
+Request = WorkerSetup | EvaluateJob | JudgeJob
+Reply = Ready | Evaluated | Judged | Faulted
+
+_ENCODER = msgspec.msgpack.Encoder()
+_REQUESTS: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+_REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
+
+
+def encode_frame(value: Request | Reply) -> bytes:
+    """Length and body of one frame. Raises ValueError above FRAME_BYTES_MAX."""
+    body = _ENCODER.encode(value)
+    if len(body) > FRAME_BYTES_MAX:
+        raise ValueError(f"frame of {len(body)} bytes")
+    return _LENGTH.pack(len(body)) + body
+
+
+def frame_length(prefix: bytes) -> int:
+    """Body length announced by a prefix of LENGTH_BYTES. Raises ValueError above FRAME_BYTES_MAX."""
+    (length,) = _LENGTH.unpack(prefix)
+    if length > FRAME_BYTES_MAX:
+        raise ValueError(f"frame of {length} bytes")
+    return int(length)
+
+
+def decode_request(body: bytes) -> Request:
+    """A frame to a worker. Raises msgspec.ValidationError when it is none of the known ones."""
+    return _REQUESTS.decode(body)
+
+
+def decode_reply(body: bytes) -> Reply:
+    """A frame from a worker. Raises msgspec.ValidationError when it is none of the known ones."""
+    return _REPLIES.decode(body)

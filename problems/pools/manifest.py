@@ -1,0 +1,197 @@
+"""The partition manifest: which leak cluster serves which pool, frozen, and unreadable without its key.
+
+Promise: a `PartitionManifest` that exists is disjoint: no answer class, no problem and no cluster is in two rows, so
+none is in two pools. One that breaks this cannot be made, decoded or replaced into being: it raises P4021. Clusters,
+answers, problem ids and queries are in it as keyed tokens only, since a plain hash of a public catalogue is guessed in
+seconds; a token can be opened alone, at the release of its problem, without opening another.
+
+One value has one byte string: rows and tokens are sorted, so the hash does not depend on the order of the problems. It
+is signed by the bank that ships it (`arena.bank`), not here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from foundation.canonical import canonical_bytes, content_hash
+from foundation.errors import ArenaError
+from problems.model import POOLS, Pool
+
+FORMAT = 1
+KEY_BYTES = 32
+RULES = "title-key/1"  # how answers are named; another rule is another manifest
+_TOKEN = re.compile(r"[0-9a-f]{64}")
+_SEED_END = 2**53
+
+
+class PoolRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One frozen cluster. All fields but the pool are tokens (64 hex digits), each list sorted."""
+
+    cluster: str
+    pool: Pool
+    answers: tuple[str, ...]  # every mark of its problems' answers (`problems.pools.clusters.answer_marks`)
+    problems: tuple[str, ...]
+    queries: tuple[str, ...] = ()  # the content words of its problems' queries
+    absorbed: tuple[str, ...] = ()  # clusters of the same pool that a later problem joined to this one
+
+
+class PartitionManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The pools of a bank, public form. Raises ArenaError P4021 when it is not disjoint, sorted and well formed."""
+
+    format: int = FORMAT
+    rules: str = RULES
+    serial: int  # 1 when frozen, one more for each extension
+    previous_sha256: str = ""
+    seed: int  # of the draw; without the key it says nothing
+    key_commitment: str
+    headline: tuple[str, ...]  # the evaluation set itself: later problems of its clusters are `eval`, but not in it
+    rows: tuple[PoolRow, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse what is not sound."""
+        for name, problem in self._faults():
+            raise ArenaError("P4021", f"{name}: {problem}")
+
+    @property
+    def sha256(self) -> str:
+        """The content hash (hex) by which records and batches name this manifest."""
+        return content_hash(self)
+
+    @property
+    def problem_counts(self) -> dict[Pool, int]:
+        """How many problems each pool has."""
+        counts: Counter[Pool] = Counter()
+        for row in self.rows:
+            counts[row.pool] += len(row.problems)
+        return {pool: counts[pool] for pool in POOLS}
+
+    def _faults(self) -> Iterator[tuple[str, str]]:
+        if (self.format, self.rules) != (FORMAT, RULES):
+            yield "format", f"{self.format} {self.rules} is not {FORMAT} {RULES}"
+        if self.serial < 1 or not 0 <= self.seed < _SEED_END or (self.serial == 1) != (self.previous_sha256 == ""):
+            yield "serial, seed or previous_sha256", "out of range"
+        rows = self.rows
+        token_lists = [(row.cluster,) for row in rows]
+        for field in ("answers", "problems", "queries", "absorbed"):
+            token_lists += [getattr(row, field) for row in rows]
+        tokens = itertools.chain(*token_lists, self.headline, (self.key_commitment,))
+        if any(_TOKEN.fullmatch(token) is None for token in tokens):
+            yield "token", "64 lower-case hex digits are expected"
+        if not all(map(_is_ascending, [*token_lists, self.headline, [row.cluster for row in rows]])):
+            yield "rows", "not in ascending order, or one token stands twice"
+        if not all(row.answers and row.problems for row in rows):
+            yield "rows", "a cluster without answers or problems"
+        for name, lists in (
+            ("answer", (row.answers for row in rows)),
+            ("problem", (row.problems for row in rows)),
+            ("cluster", ((row.cluster, *row.absorbed) for row in rows)),
+        ):
+            if (twice := _first_repeated(itertools.chain.from_iterable(lists))) is not None:
+                yield name, f"{twice[:12]}… stands in two rows"
+        evaluated = {token for row in rows if row.pool == "eval" for token in row.problems}
+        if not evaluated.issuperset(self.headline):
+            yield "headline", "holds a problem that is not in the pool eval"
+
+
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """What opens one token: the text it stands for, and the key (hex) of that token alone."""
+
+    mark: str
+    opening_key: str
+
+
+def token_of(key: bytes, mark: str) -> str:
+    """The token (hex) of a text under the manifest's key: an HMAC under a key of its own, derived from both."""
+    return _keyed(_opening_key(key, mark), mark)
+
+
+def opening_of(key: bytes, mark: str) -> Opening:
+    """What may be published so that everybody can check what the mark's token stands for. It opens no other token."""
+    return Opening(mark=mark, opening_key=_opening_key(key, mark).hex())
+
+
+def commitment_of(key: bytes) -> str:
+    """What the manifest says of its key. Raises ValueError for a key that has not 32 bytes."""
+    if len(key) != KEY_BYTES:
+        raise ValueError(f"a partition key has {KEY_BYTES} bytes, not {len(key)}")
+    return hashlib.sha256(b"agent-arena/partition-key/1\n" + key).hexdigest()
+
+
+def check_opening(manifest: PartitionManifest, opening: Opening) -> Pool:
+    """The pool that an opened answer or problem was frozen in. Raises ArenaError P4024 when its token is in no row."""
+    try:
+        token = _keyed(bytes.fromhex(opening.opening_key), opening.mark)
+    except ValueError as error:
+        raise ArenaError("P4024", f"opening_key: {error}") from error
+    for row in manifest.rows:
+        if token in row.answers or token in row.problems:
+            return row.pool
+    raise ArenaError("P4024", f"{token[:12]}… is in no pool")
+
+
+def check_extends(older: PartitionManifest, newer: PartitionManifest) -> None:
+    """That `newer` is the next manifest after `older` and nothing frozen moved; needs no key.
+
+    Raises ArenaError P4021 naming what changed.
+    """
+    for field in ("format", "rules", "seed", "key_commitment", "headline"):
+        if getattr(older, field) != getattr(newer, field):
+            raise ArenaError("P4021", f"{field} changed")
+    if newer.serial != older.serial + 1 or newer.previous_sha256 != older.sha256:
+        raise ArenaError("P4021", f"{newer.serial} does not follow {older.serial}")
+    now = {token: row for row in newer.rows for token in (row.cluster, *row.absorbed)}
+    for row in older.rows:
+        after = now.get(row.cluster)
+        if after is None or after.pool != row.pool or not _holds(after, row):
+            raise ArenaError("P4021", f"cluster {row.cluster[:12]}… changed its pool or lost something")
+
+
+def read_manifest(content: str | bytes) -> PartitionManifest:
+    """A manifest from its JSON. Raises ArenaError P4021 when it is not one."""
+    try:
+        return msgspec.json.decode(content, type=PartitionManifest)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise ArenaError("P4021", str(error)) from error
+
+
+def manifest_bytes(manifest: PartitionManifest) -> bytes:
+    """The canonical JSON that is hashed, signed and stored; `read_manifest` gives it back equal."""
+    return canonical_bytes(manifest)
+
+
+def _holds(after: PoolRow, before: PoolRow) -> bool:
+    clusters = {after.cluster, *after.absorbed}
+    return (
+        set(after.answers).issuperset(before.answers)
+        and set(after.problems).issuperset(before.problems)
+        and set(after.queries).issuperset(before.queries)
+        and clusters.issuperset(before.absorbed)
+    )
+
+
+def _opening_key(key: bytes, mark: str) -> bytes:
+    return hmac.digest(key, b"agent-arena/partition-opening/1\n" + mark.encode(errors="surrogatepass"), "sha256")
+
+
+def _keyed(opening_key: bytes, mark: str) -> str:
+    return hmac.digest(opening_key, mark.encode(errors="surrogatepass"), "sha256").hex()
+
+
+def _is_ascending(tokens: Iterable[str]) -> bool:
+    return all(left < right for left, right in itertools.pairwise(tokens))
+
+
+def _first_repeated(tokens: Iterable[str]) -> str | None:
+    seen: set[str] = set()
+    for token in tokens:
+        if token in seen:
+            return token
+        seen.add(token)
+    return None

@@ -1,0 +1,161 @@
+"""Self-check: is a problem solvable, and is it not free?
+
+Promise: every problem that passes scores 1 for its own answer and 0 for no answer, in this catalogue and with this
+title matcher. If a crowd of products is given, guessing is tried too: for every slot the best of `RANDOM_DRAWS` random
+products is recommended, and the problem counts as free when chance alone satisfies every slot twice over. Oddities that
+do not matter become warnings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from random import Random
+
+import msgspec
+
+from foundation.errors import Failure
+from problems.model import Problem, RewardItem
+from problems.product import Product
+from problems.scoring.axes import attribute_pairs_of, match, sku_pairs_of
+from problems.scoring.outcome import OutcomeScore, UnscoredOutcome
+from problems.scoring.score import ProductOf, score
+from problems.scoring.title_matching import TitleMatcher
+from problems.scoring.voucher import total_price
+
+RANDOM_DRAWS = 20  # random products a slot
+_LUCK_MAX = 1  # of them may satisfy it: one of 20 is luck, two are a problem that anything solves
+
+
+class SelfCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """The result for one problem. `failure` is set when it must not be used."""
+
+    problem_id: str
+    oracle_reward_e4: int | None  # None: not even the answer could be scored
+    nop_reward_e4: int | None
+    random_reward_e4: int | None = None  # of the best of the random answers; None: no crowd was given
+    is_random_success: bool = False
+    failure: Failure | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def is_usable(self) -> bool:
+        """True when the answer scores 1 and no answer scores 0."""
+        return self.failure is None
+
+
+def check_solvable(problem: Problem, product_of: ProductOf, titles: TitleMatcher) -> SelfCheck:
+    """Score the problem's own answer and the empty one."""
+    oracle = score(problem, [item.product_id for item in problem.rewards], product_of, titles)
+    nop = score(problem, (), product_of, titles)
+    failure = _verdict(oracle, nop)
+    return SelfCheck(
+        problem_id=problem.problem_id,
+        oracle_reward_e4=oracle.reward_e4 if isinstance(oracle, OutcomeScore) else None,
+        nop_reward_e4=nop.reward_e4 if isinstance(nop, OutcomeScore) else None,
+        failure=failure,
+        warnings=() if failure else tuple(_warnings(problem, product_of, titles)),
+    )
+
+
+def check_problem_set(
+    problems: Iterable[Problem],
+    crowd: Sequence[Product],
+    product_of: ProductOf,
+    titles: TitleMatcher,
+    seed: int,
+    draws: int = RANDOM_DRAWS,
+) -> tuple[SelfCheck, ...]:
+    """`check_solvable` and `check_chance` of each problem, in order."""
+    checks = []
+    for problem in problems:
+        check = check_solvable(problem, product_of, titles)
+        checks.append(check_chance(check, problem, crowd, titles, seed, draws) if check.is_usable else check)
+    return tuple(checks)
+
+
+def check_chance(
+    check: SelfCheck,
+    problem: Problem,
+    crowd: Sequence[Product],
+    titles: TitleMatcher,
+    seed: int,
+    draws: int = RANDOM_DRAWS,
+) -> SelfCheck:
+    """The check, with what the best of `draws` random products of the crowd a slot would earn.
+
+    Deterministic by (seed, problem id, order of the crowd). `crowd` holds products of the catalogue, the more the
+    better. Raises ValueError for an empty crowd.
+    """
+    if not crowd:
+        raise ValueError("chance needs a crowd to draw from")
+    rng = Random(f"chance\n{seed}\n{problem.problem_id}")
+    best: list[Product] = []
+    lucky: list[int] = []
+    for item in problem.rewards:
+        drawn = [rng.choice(crowd) for _ in range(draws)]
+        met = [_share(item, product, titles) for product in drawn]
+        best.append(max(zip(met, drawn, strict=True), key=lambda pair: pair[0])[1])
+        lucky.append(sum(share == 1.0 for share in met))
+    found = {product.product_id: product for product in best}
+    outcome = score(problem, [product.product_id for product in best], found.get, titles)
+    if isinstance(outcome, UnscoredOutcome):
+        return msgspec.structs.replace(check, failure=outcome.failure)
+    is_free = min(lucky) > _LUCK_MAX
+    return msgspec.structs.replace(
+        check,
+        random_reward_e4=outcome.reward_e4,
+        is_random_success=outcome.is_success,
+        failure=Failure(code="P4013", detail="random products satisfy it") if is_free else check.failure,
+    )
+
+
+def unsolvable(problems: Iterable[Problem], product_of: ProductOf, titles: TitleMatcher) -> tuple[SelfCheck, ...]:
+    """The checks of the problems that must not be used, in order."""
+    checks = (check_solvable(problem, product_of, titles) for problem in problems)
+    return tuple(check for check in checks if not check.is_usable)
+
+
+def _share(item: RewardItem, product: Product, titles: TitleMatcher) -> float:
+    """Rules met by rules asked; the answer itself meets them all."""
+    axes = match(item, product, titles)
+    return 1.0 if product.product_id == item.product_id else axes.hits / axes.total
+
+
+def _verdict(oracle: OutcomeScore | UnscoredOutcome, nop: OutcomeScore | UnscoredOutcome) -> Failure | None:
+    if isinstance(oracle, UnscoredOutcome):
+        return oracle.failure
+    if isinstance(nop, UnscoredOutcome):
+        return nop.failure
+    if not oracle.is_success:
+        broken = {"shop": "the answers stand in different shops", "voucher": "the answers miss the budget"}
+        return Failure(code="P4013", detail=broken.get(oracle.bucket, "the answer does not satisfy its own problem"))
+    return Failure(code="P4013", detail="no answer scores above 0") if nop.reward_e4 else None
+
+
+def _warnings(problem: Problem, product_of: ProductOf, titles: TitleMatcher) -> Iterable[str]:
+    if not problem.query.strip():
+        yield "query is empty"
+    answers = [product for item in problem.rewards if (product := product_of(item.product_id))]
+    for index, (item, answer) in enumerate(zip(problem.rewards, answers, strict=True)):
+        axes = match(item, answer, titles)
+        if axes.hits < axes.total:
+            yield f"reward[{index}]: the answer itself meets {axes.hits} of {axes.total} rules"
+        for key, value in _misspelt(item, answer):
+            yield f"reward[{index}]: {key!r}: {value!r} is met in another spelling only"
+    face_value = problem.voucher.face_value if problem.voucher else None
+    if face_value is not None and face_value > total_price(answer.price for answer in answers):
+        yield "voucher: the face value exceeds the total, so the price falls below zero"
+
+
+def _misspelt(item: RewardItem, product: Product) -> list[tuple[str, str]]:
+    """Pairs that the answer offers only in another case or with other blanks (docs/benchmark.md#edge-cases, 29)."""
+    offered = {(key, value) for key, values in product.attributes.items() for value in values}
+    offered |= {pair for option in product.sku_options.values() for pair in option.items()}
+    folded = {_folded(pair) for pair in offered}
+    asked = [*sku_pairs_of(item), *attribute_pairs_of(item)]
+    return [pair for pair in asked if pair not in offered and _folded(pair) in folded]
+
+
+def _folded(pair: tuple[str, str]) -> tuple[str, str]:
+    key, value = (part.casefold().replace("_", " ").strip() for part in pair)
+    return key, value

@@ -1,0 +1,303 @@
+"""Wording: does a text say every constraint of a problem, item by item, and none of its own?
+
+Promise: a wording that passes names every item by at least two words of its title, in order, each in a sentence of its
+own; within an item's span it says every SKU and attribute value verbatim, beside its key where the value alone could
+mean something else, every service by a known name, every price bound with its figures, and no other bound and no other
+service; and a voucher's scope and figures, all of them and no others. What is missing is a `Flaw` with code P4016 that
+names the constraint, what was added one with P4017. It is strict rather than clever: a good wording that it can't read
+is refused and asked for again, while a constraint that went missing does not pass. It can't tell an attribute that was
+added.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from foundation.errors import ArenaError
+from problems.model import PriceRule, Problem, RewardItem, Voucher
+from problems.scoring.axes import Pair, attribute_pairs_of, sku_pairs_of
+from problems.scoring.title_matching import title_words
+from problems.synthesis.figures import Bounds, is_denied, read_money, read_services, read_voucher
+
+NAME_WORDS_MIN = 2  # words of its title by which an item is recognised
+_WORD = re.compile(r"[a-z0-9]+")
+_BOUNDARY = re.compile(r"(?<=[.;!?])\s+|\n+|(?<=\s)(?=\(\d\)\s)")
+_VOUCHER_START = re.compile(r"\b(?:budget|voucher|spend|afford)\b", re.I)
+_A_SHOP = re.compile(r"\b(?:shops?|stores?|sellers?|one place)\b", re.I)
+_GAP = r"(?:\s*[:=]\s*|\s+(?:is |of |as |in |named |called )?)"
+_PLAIN_LETTERS_MIN = 3  # a shorter value, or one without letters, needs its key beside it
+_VAGUE_VALUES = frozenset({"yes", "not", "the", "and", "for", "all", "new", "one", "any", "set", "other", "standard"})
+
+# Words that may stand next to a value without making it another value.
+_NEUTRAL_TEXT = """
+a an and also are as at be but buy by can cash come comes coming cost costing costs deal delivery find for
+free from get has have having i in is it its ideally lazflash lazmall like look looking made make
+must my need needs of on or ordered paid payable please preferably price priced pricing show so sold
+some that the their them then these this to want wants which while with you available offered featuring
+including one ones item items option
+"""
+_NEUTRAL = frozenset(_NEUTRAL_TEXT.split())
+
+
+class Flaw(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing wrong with a wording. `slot` is the item's place from 0, None for the voucher or the whole."""
+
+    code: str  # P4016: lost, P4017: added
+    slot: int | None = None
+    what: str  # the constraint, in words: `color family: red`, `price above 81 PHP`, `service COD`
+
+    @property
+    def detail(self) -> str:
+        """The constraint with its place."""
+        return self.what if self.slot is None else f"reward[{self.slot}]: {self.what}"
+
+
+def check_wording(problem: Problem, query: str | None = None) -> tuple[Flaw, ...]:
+    """What `query` (the problem's own without it) loses or adds. Empty: every constraint survived."""
+    text = problem.query if query is None else query
+    goods, terms = _parts(problem, text)
+    spans = _spans(problem.rewards, goods)
+    if spans is None:
+        return tuple(_unplaced(problem.rewards, goods))
+    flaws = list(_added(goods[: spans[0][0]], slot=None)) if len(spans) > 1 else []
+    if problem.bucket == "shop" and not _A_SHOP.search(goods):
+        flaws.append(Flaw(code="P4016", what="all from one shop"))
+    for slot, (item, (start, end)) in enumerate(zip(problem.rewards, spans, strict=True)):
+        flaws += _item_flaws(item, goods[start:end], slot)
+    if problem.voucher is not None:
+        flaws += _voucher_flaws(problem.voucher, terms)
+    return tuple(flaws)
+
+
+def check_rewording(problem: Problem, query: str) -> tuple[Flaw, ...]:
+    """As `check_wording`; besides, every title word by which the problem's own query names an item must be kept."""
+    flaws = check_wording(problem, query)
+    if flaws:
+        return flaws
+    kept = said_names(problem, query)
+    return tuple(
+        Flaw(code="P4016", slot=slot, what=f"name word {word!r}")
+        for slot, (own, new) in enumerate(zip(said_names(problem), kept, strict=True))
+        for word in own
+        if word not in new
+    )
+
+
+def require_wording(problem: Problem, query: str | None = None) -> None:
+    """Raises ArenaError P4016 or P4017 naming the first flaw of a wording."""
+    for flaw in check_wording(problem, query):
+        raise ArenaError(flaw.code, f"{problem.problem_id}: {flaw.detail}")
+
+
+def said_names(problem: Problem, query: str | None = None) -> tuple[tuple[str, ...], ...]:
+    """Per item, the words of its title that its span of the query says, in the title's order.
+
+    Where the items can't be told apart, the words that the whole text about goods says.
+    """
+    goods, _ = _parts(problem, problem.query if query is None else query)
+    spans = _spans(problem.rewards, goods) or [(0, len(goods))] * len(problem.rewards)
+    names = []
+    for item, (start, end) in zip(problem.rewards, spans, strict=True):
+        said = title_words(goods[start:end])
+        names.append(tuple(dict.fromkeys(word for word in _WORD.findall(item.title[0].lower()) if word in said)))
+    return tuple(names)
+
+
+def _parts(problem: Problem, text: str) -> tuple[str, str]:
+    """The text about goods, and the text about budget and voucher: from the first sentence that names a voucher, or
+    money to spend with its amount. A word of a title, as in "budget wallet", starts none."""
+    if problem.voucher is None:
+        return text, ""
+    names = frozenset().union(*(title_words(item.title[0]) for item in problem.rewards))
+    for start, end in _sentences(problem.rewards, text):
+        found = _VOUCHER_START.search(text, start, end)
+        is_terms = found and (found.group().lower() == "voucher" or any(map(str.isdigit, text[start:end])))
+        if found and is_terms and (found.group().lower() not in names or "my budget" in text[start:end].lower()):
+            return text[:start], text[start:]
+    return text, ""
+
+
+def _sentences(items: Sequence[RewardItem], text: str) -> list[tuple[int, int]]:
+    """(start, end) of each sentence; a full stop inside a value that is asked for ends none."""
+    masked = text
+    for value in {value for item in items for _, value in _pairs(item) if not value.isalnum()}:
+        masked = re.sub(re.escape(value), lambda found: "x" * len(found.group()), masked, flags=re.I)
+    cuts = [0, *(found.end() for found in _BOUNDARY.finditer(masked)), len(text)]
+    return [(start, end) for start, end in itertools.pairwise(cuts) if text[start:end].strip()]
+
+
+def _spans(items: Sequence[RewardItem], goods: str) -> list[tuple[int, int]] | None:
+    """Each item's stretch of the text: from the sentence that names it to the next item's. None: not told apart.
+
+    The sentences are those that together hold the most title words, in item order; of equals, the earliest.
+    """
+    sentences = _sentences(items, goods)
+    said = [title_words(goods[start:end]) for start, end in sentences]
+    if len(items) == 1:
+        everything = title_words(goods)
+        return [(0, len(goods))] if _names(items[0], everything) >= _name_least(items[0]) else None
+    # best[s]: (words held, anchors) for the items so far, the last one anchored in sentence s or earlier
+    best: list[tuple[int, tuple[int, ...]] | None] = [(0, ())] * (len(said) + 1)
+    for item in items:
+        following: list[tuple[int, tuple[int, ...]] | None] = [None]
+        for place, words in enumerate(said):
+            held, before, choice = _names(item, words), best[place], following[-1]
+            if before is not None and held >= _name_least(item) and (choice is None or before[0] + held > choice[0]):
+                choice = (before[0] + held, (*before[1], place))
+            following.append(choice)
+        best = following
+    if best[-1] is None:
+        return None
+    starts = [sentences[place][0] for place in best[-1][1]]
+    return list(zip(starts, [*starts[1:], len(goods)], strict=True))
+
+
+def _names(item: RewardItem, said: frozenset[str]) -> int:
+    return len(title_words(item.title[0]) & said)
+
+
+def _name_least(item: RewardItem) -> int:
+    return min(NAME_WORDS_MIN, len(title_words(item.title[0])))
+
+
+def _unplaced(items: Sequence[RewardItem], goods: str) -> Iterator[Flaw]:
+    """Why no spans were found: the items whose name is nowhere, or all of them when only their order is wrong."""
+    said = title_words(goods)
+    lost = [slot for slot, item in enumerate(items) if _names(item, said) < _name_least(item)]
+    for slot in lost or range(len(items)):
+        what = "name" if lost else "name in a sentence of its own, in order"
+        yield Flaw(code="P4016", slot=slot, what=f"{what}: {items[slot].title[0]!r}")
+
+
+def _item_flaws(item: RewardItem, text: str, slot: int) -> Iterator[Flaw]:
+    for key, value in _unsaid_pairs(item, text):
+        yield Flaw(code="P4016", slot=slot, what=f"{key.replace('_', ' ')}: {value}")
+    said = read_services(text)
+    for name in item.service:
+        if name not in said:
+            yield Flaw(code="P4016", slot=slot, what=f"service {name}")
+    for name in sorted(said.difference(item.service)):
+        yield Flaw(code="P4017", slot=slot, what=f"service {name}")
+    money = read_money(_without_values(item, text))
+    asked = Counter(_bounds(rule) for rule in item.price)
+    for bound in (asked - Counter(money.bounds)).elements():
+        yield Flaw(code="P4016", slot=slot, what=_price_words(bound))
+    for bound in (Counter(money.bounds) - asked).elements():
+        yield Flaw(code="P4017", slot=slot, what=_price_words(bound))
+    for amount in money.stray:
+        yield Flaw(code="P4017", slot=slot, what=f"amount {amount:.10g}")
+
+
+def _added(text: str, slot: int | None) -> Iterator[Flaw]:
+    """Bounds and services in a stretch that belongs to no item."""
+    for name in sorted(read_services(text)):
+        yield Flaw(code="P4017", slot=slot, what=f"service {name}")
+    money = read_money(text)
+    for bound in money.bounds:
+        yield Flaw(code="P4017", slot=slot, what=_price_words(bound))
+    for amount in money.stray:
+        yield Flaw(code="P4017", slot=slot, what=f"amount {amount:.10g}")
+
+
+def _unsaid_pairs(item: RewardItem, text: str) -> list[Pair]:
+    """The pairs that the text does not say. Each takes its own place in the text: first those that stand beside their
+    key, the longest values first, then those that stand alone."""
+    ink = _Ink(text, title_words(item.title[0]))
+    pairs = sorted(_pairs(item), key=lambda pair: (-len(pair[1]), pair))
+    beside = [pair for pair in pairs if not ink.take_beside_key(*pair)]
+    return [pair for pair in beside if _needs_key(pair[1], item) or not ink.take_alone(pair[1])]
+
+
+def _needs_key(value: str, item: RewardItem) -> bool:
+    """Whether the value alone could mean something else: short, a number, a common word, or words of the title."""
+    letters = sum(letter.isalpha() for letter in value)
+    return letters < _PLAIN_LETTERS_MIN or value in _VAGUE_VALUES or title_words(value) <= title_words(item.title[0])
+
+
+class _Ink:
+    """A text in which what was read is struck out, so that no place counts twice."""
+
+    def __init__(self, text: str, name_words: Iterable[str]) -> None:
+        self._text = text
+        self._neutral = _NEUTRAL.union(name_words)
+
+    def take_beside_key(self, key: str, value: str) -> bool:
+        """Strike out `key value` or `value key`; False when neither is there whole and undenied."""
+        spoken, said = re.escape(key.replace("_", " ")).replace(r"\ ", r"[\s_-]+"), re.escape(value)
+        first = re.compile(rf"(?<!\w){spoken}{_GAP}[\"'“‘`]?(?P<value>{said})(?!\w)", re.I)
+        last = re.compile(rf"(?<!\w)(?P<value>{said})[\"'”’`]?\s+{spoken}(?!\w)", re.I)
+        return self._take(first, is_left_free=True) or self._take(last, is_left_free=False)
+
+    def take_alone(self, value: str) -> bool:
+        """Strike out a value that is there whole and undenied."""
+        return self._take(re.compile(rf"(?<!\w)(?P<value>{re.escape(value)})(?!\w)", re.I), is_left_free=False)
+
+    def _take(self, pattern: re.Pattern[str], *, is_left_free: bool) -> bool:
+        for found in pattern.finditer(self._text):
+            whole = self._is_free(self._text[found.end() :], _RIGHT) and (
+                is_left_free or self._is_free(self._text[: found.start()], _LEFT)
+            )
+            if whole and not is_denied(self._text, found.start()):
+                struck = "\0" * (found.end() - found.start())
+                self._text = self._text[: found.start()] + struck + self._text[found.end() :]
+                return True
+        return False
+
+    def _is_free(self, beside: str, side: re.Pattern[str]) -> bool:
+        """Whether the neighbour leaves the value as it is: a mark, something struck out, or a neutral word."""
+        neighbour = side.search(beside)
+        return neighbour is None or neighbour.group(1).lower() in self._neutral
+
+
+_RIGHT = re.compile(r"\A[\"'”’`]?[ \t-]+(\w+)|\A([-/+&.]\w+)")
+_LEFT = re.compile(r"(\w+)[ \t-]+[\"'“‘`]?\Z")
+
+
+def _without_values(item: RewardItem, text: str) -> str:
+    """The text without the asked values, whose numbers are no prices."""
+    for value in sorted((value for _, value in _pairs(item)), key=len, reverse=True):
+        if any(letter.isdigit() for letter in value):
+            text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "\0", text, count=1, flags=re.I)
+    return text
+
+
+def _voucher_flaws(voucher: Voucher, terms: str) -> Iterator[Flaw]:
+    said = read_voucher(terms)
+    is_shop = voucher.voucher_type == "shop"
+    scope = "voucher for one shop" if is_shop else "voucher for all products"
+    if said.says_one_shop == said.says_all_shops or said.says_one_shop != is_shop:
+        yield Flaw(code="P4016", what=scope)
+    asked = Counter(_voucher_amounts(voucher))
+    found = Counter(said.amounts)
+    for role, amount in (asked - found).elements():
+        yield Flaw(code="P4016", what=f"voucher {role.replace('_', ' ')} {amount:.10g}")
+    for role, amount in (found - asked).elements():
+        yield Flaw(code="P4017", what=f"voucher {role.replace('_', ' ')} {amount:.10g}")
+
+
+def _voucher_amounts(voucher: Voucher) -> list[tuple[str, float]]:
+    amounts = [("budget", voucher.budget), ("threshold", voucher.threshold)]
+    if voucher.discount_type == "fixed":
+        return [*amounts, ("face_value", voucher.face_value or 0.0)]
+    return [*amounts, ("percent", float(round(100 * (voucher.discount or 0)))), ("cap", voucher.cap or 0.0)]
+
+
+def _pairs(item: RewardItem) -> list[Pair]:
+    return [*sku_pairs_of(item), *attribute_pairs_of(item)]
+
+
+def _bounds(rule: PriceRule) -> Bounds:
+    """What a rule asks, each side only where its mode looks at it."""
+    low = None if rule.mode == "less than" else rule.low
+    return Bounds(low, None if rule.mode == "greater than" else rule.high)
+
+
+def _price_words(bound: Bounds) -> str:
+    if bound.low is not None and bound.high is not None:
+        return f"price between {bound.low:.10g} and {bound.high:.10g} PHP"
+    return f"price above {bound.low:.10g} PHP" if bound.low is not None else f"price below {bound.high or 0:.10g} PHP"

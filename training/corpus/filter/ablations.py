@@ -1,0 +1,79 @@
+"""Ablations by switch: which filters to compare with the corpus' own, and how to make their corpora the same size.
+
+Promise: pure. Every arm is a `Rules`, so one reading of the traces serves all of them (`Task.arms`), and an arm's rules
+are in its lineage. The leak guard is on in every arm. A comparison of filters is one of kinds of data, not of amounts:
+`matched` gives every arm the rows of the smallest, drawn by seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import get_args
+
+import msgspec
+
+from training.corpus.filter.gates import NEVER_OFF
+from training.corpus.model import RejectCode, Rules
+
+PER_TRACE: tuple[RejectCode, ...] = (
+    "coefficient",
+    "pairing",
+    "recommend_count",
+    "recommend_arguments",
+    "tokens",
+    "think_stop",
+    "subtask",
+    "subtask_guess",
+    "not_one_path",
+)
+SET_LEVEL: tuple[RejectCode, ...] = ("duplicate", "near_duplicate", "ranked_out")
+SWEEP_E4 = (0, 5_000, 7_000, 8_000, 9_000, 10_000)
+
+_ONE_SWITCH: Mapping[str, tuple[RejectCode, ...]] = {  # gates that are one rule in two forms go off together
+    "agentic_split": ("subtask", "subtask_guess"),
+    "deduplication": ("duplicate", "near_duplicate"),
+    "ranking": ("ranked_out",),
+}
+
+
+class Arm(msgspec.Struct, frozen=True, kw_only=True):
+    """One filter of a comparison, by name."""
+
+    name: str
+    rules: Rules
+
+
+def ablations(rules: Rules, *, sweep_e4: Sequence[int] = SWEEP_E4) -> tuple[Arm, ...]:
+    """`full` (the rules themselves), `no_structural_filter`, one arm for each gate switched off, and the sweep.
+
+    The token budget stays on in `no_structural_filter`, since a trainer cannot take a longer row; it is off in its own
+    arm only, which shows what it costs.
+    """
+    grouped = {code for codes in _ONE_SWITCH.values() for code in codes}
+    single: dict[str, tuple[RejectCode, ...]] = {code: (code,) for code in PER_TRACE if code not in grouped}
+    switches = {**single, **_ONE_SWITCH}
+    everything = tuple(code for code in (*PER_TRACE, *SET_LEVEL) if code != "tokens")
+    arms = [Arm(name="full", rules=rules), Arm(name="no_structural_filter", rules=without(rules, everything))]
+    arms += [Arm(name=f"no_{name}", rules=without(rules, codes)) for name, codes in switches.items()]
+    arms += [
+        Arm(name=f"coefficient_{one}", rules=msgspec.structs.replace(rules, coefficient_e4_min=one))
+        for one in sweep_e4
+        if one != rules.coefficient_e4_min
+    ]
+    return tuple(arms)
+
+
+def without(rules: Rules, codes: Sequence[RejectCode]) -> Rules:
+    """The rules with some gates off. Raises ValueError for the guard's codes and for ones that do not exist."""
+    wrong = [code for code in codes if code in NEVER_OFF or code not in get_args(RejectCode)]
+    if wrong:
+        raise ValueError(f"{', '.join(wrong)} cannot be switched off")
+    return msgspec.structs.replace(rules, off=tuple(sorted({*rules.off, *codes})))
+
+
+def matched(arms: Sequence[Arm], kept: Mapping[str, int]) -> tuple[Arm, ...]:
+    """The arms with the rows of the smallest, `kept` by name. Raises ValueError when an arm kept nothing."""
+    rows = min(kept[arm.name] for arm in arms)
+    if not rows:
+        raise ValueError("an arm keeps nothing: there is no size that all can have")
+    return tuple(Arm(name=arm.name, rules=msgspec.structs.replace(arm.rules, rows=rows)) for arm in arms)

@@ -1,0 +1,207 @@
+"""Duplicates: traces that teach the same, found by what the model wrote.
+
+Promise: `read` reduces a trace to a fingerprint of a few hundred bytes, and `Kept` says of fingerprints offered best
+first which repeat one before; nothing depends on the order traces were read in.
+
+A trace is normalised to what a model would learn from it: the query, and what the assistant wrote (thinking, text,
+calls). Tool results are left out: they follow from the calls, and are nine tenths of the bytes. Case, spacing and
+punctuation go, and the order of a call's arguments. Long numbers (product ids, times) become "the first, second, ...
+id of this trace", so which one is looked at again still counts; other numbers of two digits and more (prices, budgets)
+become one sign; single digits stay, since a page or a position is part of the policy. Ids of calls are no part of it.
+
+Two traces are exact duplicates when their normal forms are equal. They are near duplicates when the sets of three-word
+phrases are alike (Jaccard, `Rules.near_duplicate_e4`) *and* half of the words they searched for are the same: agents
+write filled-in forms, and the same form about another product is another lesson. Both are estimated by MinHash
+(`rensa`); a pair is compared when one of 32 bands agrees, which at the default of 0.7 finds 99.9 % of pairs that search
+alike. A band remembers the first 32 kept traces of a value, the best by rank: a trace that resembles more than these
+ranks far below the one or two that its problem may keep, and the cost stays linear.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zlib
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from rensa import RMinHash
+
+from training.corpus.filter.emitter_guess import query_of
+from training.corpus.model import Trace
+
+NORMAL_FORM = "phrases/1"
+SEARCHED_SAME_E4 = 5_000
+
+_BANDS, _PHRASE_ROWS, _SEARCH_ROWS = 32, 4, 1
+_PHRASE_HASHES, _SEARCH_HASHES = _BANDS * _PHRASE_ROWS, _BANDS * _SEARCH_ROWS
+_SEED = 20_260_801
+_DIGEST_BYTES = 4  # of one MinHash value
+_BAND_MEMBERS_MAX = 32
+
+_ID_DIGITS = 6
+_NUMBER = re.compile(r"[0-9](?<!\w[0-9])[0-9]*(?:,[0-9]{3})*(?![0-9])(?:\.[0-9]+)?(?!\w)")
+_WORD = re.compile(r"\w+")
+_TURN = "\x1e"
+_WORD_OR_SIGN = re.compile(rf"\w+|#|{_TURN}")
+
+_Words = NDArray[np.uint64]
+
+
+class Reading(msgspec.Struct, frozen=True, gc=False):
+    """What is read off one trace before its MinHash: hash of its normal form, hashes of phrases and words, repeated
+    ones too."""
+
+    normal_sha: bytes  # 16 bytes of sha256
+    phrases: _Words
+    searched: _Words
+
+
+class Fingerprint(msgspec.Struct, frozen=True, gc=False):
+    """What is kept of a trace to find its duplicates. Bytes are little-endian 32-bit MinHash values."""
+
+    normal_sha: bytes
+    phrases: bytes
+    searched: bytes
+
+
+def normal_words(trace: Trace) -> list[str]:
+    """The normal form of a trace, word by word, with a sign before each turn."""
+    parts = [trace.query or next((m.content for m in trace.messages if m.role == "user"), "")]
+    for message in trace.messages:
+        if message.role == "assistant":
+            parts += (_TURN, message.reasoning, message.content)
+            parts += [f"{call.name} {_even(call.arguments)}" for call in message.calls]
+    names: dict[str, str] = {}
+
+    def named(match: re.Match[str]) -> str:
+        number = match[0]
+        if len(number) == 1:
+            return number
+        if number.isdigit() and len(number) >= _ID_DIGITS:
+            return names.setdefault(number, f"id{len(names)}")
+        return "#"
+
+    text = _NUMBER.sub(named, "\n".join(parts).lower())
+    return _WORD_OR_SIGN.findall(text)
+
+
+def read(trace: Trace) -> Reading:
+    """The reading of one trace."""
+    words = normal_words(trace)
+    queries = " ".join(
+        query for m in trace.messages if m.role == "assistant" for c in m.calls if (query := query_of(c))
+    )
+    searched = _WORD.findall(queries) or _WORD.findall(trace.query.lower())
+    hashes = _hashes(words)
+    if len(hashes) > 2:
+        hashes = hashes[:-2] * _MIX[0] + hashes[1:-1] * _MIX[1] + hashes[2:] * _MIX[2]
+    return Reading(
+        normal_sha=hashlib.sha256(" ".join(words).encode("utf-8", "surrogatepass")).digest()[:16],
+        phrases=hashes,
+        searched=_hashes(searched),
+    )
+
+
+def fingerprints(readings: Sequence[Reading]) -> list[Fingerprint]:
+    """Fingerprints of readings, in their order."""
+    phrases = _digests([reading.phrases for reading in readings], _PHRASE_HASHES)
+    searched = _digests([reading.searched for reading in readings], _SEARCH_HASHES)
+    return [
+        Fingerprint(normal_sha=reading.normal_sha, phrases=one, searched=other)
+        for reading, one, other in zip(readings, phrases, searched, strict=True)
+    ]
+
+
+class Kept:
+    """The fingerprints kept so far. Offer them best first: the order of offers decides which of two alike stays."""
+
+    def __init__(self, near_e4: int) -> None:
+        self._near_e4 = near_e4
+        self._normal: set[bytes] = set()
+        self._phrases = np.zeros((1024, _PHRASE_HASHES), np.uint32)
+        self._searched = np.zeros((1024, _SEARCH_HASHES), np.uint32)
+        self._count = 0
+        self._bands: dict[bytes, list[int]] = defaultdict(list)
+
+    def is_exact(self, fingerprint: Fingerprint) -> bool:
+        """Whether a kept trace has the same normal form."""
+        return fingerprint.normal_sha in self._normal
+
+    def is_near(self, fingerprint: Fingerprint) -> bool:
+        """Whether a kept trace is a near duplicate."""
+        met = sorted({i for band in _band_keys(fingerprint) for i in self._bands.get(band, ())})
+        if not met:
+            return False
+        phrases, searched = _values(fingerprint)
+        alike = (self._phrases[met] == phrases).sum(axis=1) * 10_000 >= self._near_e4 * _PHRASE_HASHES
+        about = (self._searched[met] == searched).sum(axis=1) * 10_000 >= SEARCHED_SAME_E4 * _SEARCH_HASHES
+        return bool((alike & about).any())
+
+    def add(self, fingerprint: Fingerprint) -> None:
+        """Keep one."""
+        self._normal.add(fingerprint.normal_sha)
+        if self._count == len(self._phrases):
+            self._phrases = np.concatenate((self._phrases, np.zeros_like(self._phrases)))
+            self._searched = np.concatenate((self._searched, np.zeros_like(self._searched)))
+        self._phrases[self._count], self._searched[self._count] = _values(fingerprint)
+        for band in _band_keys(fingerprint):
+            members = self._bands[band]
+            if len(members) < _BAND_MEMBERS_MAX:
+                members.append(self._count)
+        self._count += 1
+
+
+_MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
+
+
+class _WordHashes(dict[str, int]):
+    """64-bit hashes of words, remembered: a day has few distinct ones."""
+
+    def __missing__(self, word: str) -> int:
+        data = word.encode("utf-8", "surrogatepass")
+        value = zlib.crc32(data) << 32 | zlib.crc32(data, 0x5EED)
+        if len(self) < 1 << 20:
+            self[word] = value
+        return value
+
+
+_WORD_HASHES = _WordHashes()
+
+
+def _hashes(words: Sequence[str]) -> _Words:
+    return np.fromiter(map(_WORD_HASHES.__getitem__, words), np.uint64, len(words))
+
+
+def _digests(sets: Sequence[_Words], hashes: int) -> list[bytes]:
+    if not sets:
+        return []
+    rows = RMinHash.digest_matrix_from_flat_token_hashes(
+        np.concatenate(sets), [0, *np.cumsum([len(one) for one in sets]).tolist()], hashes, _SEED
+    ).to_rows()
+    return [np.array(row, "<u4").tobytes() for row in rows]
+
+
+def _values(fingerprint: Fingerprint) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    return np.frombuffer(fingerprint.phrases, "<u4"), np.frombuffer(fingerprint.searched, "<u4")
+
+
+def _band_keys(fingerprint: Fingerprint) -> list[bytes]:
+    width, narrow = _PHRASE_ROWS * _DIGEST_BYTES, _SEARCH_ROWS * _DIGEST_BYTES
+    return [
+        bytes((band,))
+        + fingerprint.phrases[band * width : (band + 1) * width]
+        + fingerprint.searched[band * narrow : (band + 1) * narrow]
+        for band in range(_BANDS)
+    ]
+
+
+def _even(arguments: str) -> str:
+    """Arguments with their keys sorted; text that is no JSON as it stands."""
+    try:
+        return msgspec.json.encode(msgspec.json.decode(arguments), order="deterministic").decode()
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return arguments

@@ -1,0 +1,166 @@
+"""The per-trace gates of the filter: each says of one trace whether it breaks one rule.
+
+Promise: a gate is a pure function of a trace and the rules, so what a trace is rejected for does not depend on other
+traces or on the order of the gates; the order here is cheap first. The rules are those of the paper: the coefficient
+gate (paper section 5), the five format rejects (A.2) and the agentic split (paper section 5). Pools and leak clusters
+are the guard's (`training.corpus.filter.leak_guard`), which no ablation can switch off. Tokens are counted by
+`training.corpus.filter.tokens`.
+
+Not a gate's business: what only a set can tell (duplicates, ranking), and repairing anything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+import msgspec
+
+from problems.scoring.score import parse_recommendation
+from training.corpus.filter.emitter_guess import looks_subtask
+from training.corpus.model import Call, Message, RejectCode, Rules, Trace
+
+Gate = Callable[[Trace, Rules], RejectCode | None]
+
+AGENTIC_SHARE_E4 = 9_500  # docs/architecture.md#who-wrote-a-call
+NEVER_OFF: frozenset[RejectCode] = frozenset({"pool", "leak"})
+RECOMMEND, TERMINATE = "recommend_product", "terminate"
+_HARNESS_KINDS = ("arena", "sn15")  # their recommend_product reads one comma-separated text and nothing else
+
+
+def calls_of(trace: Trace) -> Iterator[Call]:
+    """The tool calls of the assistant's turns, in order."""
+    for message in trace.messages:
+        if message.role == "assistant":
+            yield from message.calls
+
+
+def visible_text(message: Message) -> str:
+    """What an assistant turn says beside its thinking: its content after the last closed, before an open `<think>`."""
+    return message.content.rpartition("</think>")[2].partition("<think>")[0].strip()
+
+
+def coefficient(trace: Trace, rules: Rules) -> RejectCode | None:
+    """The judge's coefficient is below the threshold, or there is no verdict (paper section 5)."""
+    return coefficient_of(trace.facts.coefficient_e4, rules)
+
+
+def coefficient_of(coefficient_e4: int | None, rules: Rules) -> RejectCode | None:
+    """The same of the coefficient alone, for a threshold sweep over traces that were read once."""
+    return "coefficient" if coefficient_e4 is None or coefficient_e4 < rules.coefficient_e4_min else None
+
+
+def recommend_count(trace: Trace, rules: Rules) -> RejectCode | None:
+    """recommend_product is called more or less than once (A.2, rule 2)."""
+    return None if sum(call.name == RECOMMEND for call in calls_of(trace)) == 1 else "recommend_count"
+
+
+def think_stop(trace: Trace, rules: Rules) -> RejectCode | None:
+    """The trace ends without a commitment (A.2, rule 5): its last call is neither recommend_product nor terminate, or
+    it ends in an assistant turn that only thinks."""
+    last_call = next((m.calls[-1] for m in reversed(trace.messages) if m.role == "assistant" and m.calls), None)
+    if last_call is None or last_call.name not in (RECOMMEND, TERMINATE):
+        return "think_stop"
+    last = trace.messages[-1]
+    is_thinking_only = last.role == "assistant" and not last.calls and not visible_text(last)
+    return "think_stop" if is_thinking_only else None
+
+
+def pairing(trace: Trace, rules: Rules) -> RejectCode | None:
+    """A call is not answered exactly once right after its turn, or a result answers nothing (A.2, rule 1)."""
+    messages, index = trace.messages, 0
+    while index < len(messages):
+        message, index = messages[index], index + 1
+        if message.role == "tool":
+            return "pairing"
+        if message.role != "assistant":
+            continue
+        first = index
+        while index < len(messages) and messages[index].role == "tool":
+            index += 1
+        answers = messages[first:index]
+        if [call.id for call in message.calls] == [answer.call_id for answer in answers]:
+            continue
+        if Counter(call.id for call in message.calls) != Counter(answer.call_id for answer in answers):
+            return "pairing"
+    return None
+
+
+def recommend_arguments(known_ids: Collection[str] | None = None) -> Gate:
+    """The gate of A.2, rule 3. `known_ids`: the ids a search server can return, for traces that do not record it."""
+
+    def gate(trace: Trace, rules: Rules) -> RejectCode | None:
+        """A recommendation is not a JSON object with ids that the search server returned or can return."""
+        surfaced = trace.facts.surfaced
+        returnable = surfaced if surfaced is not None else known_ids
+        is_strict = trace.source.kind in _HARNESS_KINDS
+        for call in calls_of(trace):
+            if call.name == RECOMMEND:
+                ids = recommended_ids(call.arguments, is_strict=is_strict)
+                if not ids or returnable is None or any(one not in returnable for one in ids):
+                    return "recommend_arguments"
+        return None
+
+    return gate
+
+
+def recommended_ids(arguments: str, *, is_strict: bool) -> tuple[str, ...]:
+    """The ids of a recommend_product call; empty when it has none that can be read.
+
+    Strict is what the tool itself reads: `product_ids` as one comma-separated text. Foreign corpora also write a list
+    of texts, or `product_id` (docs/benchmark.md#traces-met-elsewhere).
+    """
+    try:
+        decoded = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, RecursionError):
+        return ()
+    if not isinstance(decoded, dict):
+        return ()
+    value = decoded.get("product_ids")
+    if not is_strict:
+        value = decoded.get("product_id") if value is None else value
+        if isinstance(value, list) and all(isinstance(one, str) for one in value):
+            value = ",".join(value)
+    return parse_recommendation(value)[0]
+
+
+def subtask(trace: Trace, rules: Rules) -> RejectCode | None:
+    """Not agentic: by the record's own word, else by the emitters of its calls, else by the heuristic's guess."""
+    if trace.facts.is_agentic is not None:
+        return None if trace.facts.is_agentic else "subtask"
+    calls = list(calls_of(trace))
+    if calls and all(call.emitter is not None for call in calls):
+        return None if is_agentic(calls) else "subtask"
+    return "subtask_guess" if looks_subtask(trace) else None
+
+
+def is_agentic(calls: Sequence[Call]) -> bool:
+    """Who wrote a call (docs/architecture.md), where the record does not say which calls surfaced the answer: the model
+    wrote 0.95 of them, and every recommendation."""
+    by_model = sum(call.emitter == "llm" for call in calls)
+    if by_model * 10_000 < AGENTIC_SHARE_E4 * len(calls):
+        return False
+    return all(call.emitter == "llm" for call in calls if call.name == RECOMMEND)
+
+
+def not_one_path(trace: Trace, rules: Rules) -> RejectCode | None:
+    """The episode held several conversations: this one is not all that happened."""
+    return "not_one_path" if trace.facts.is_linear is False else None
+
+
+def gates(known_ids: Collection[str] | None = None) -> tuple[Gate, ...]:
+    """Every gate but the guard's and the token budget, cheap first."""
+    return (coefficient, not_one_path, recommend_count, think_stop, pairing, recommend_arguments(known_ids), subtask)
+
+
+def codes_of(trace: Trace, rules: Rules, every: Sequence[Gate]) -> tuple[RejectCode, ...]:
+    """Every rule of `every` that a trace breaks, sorted; the ones in `rules.off` are left out."""
+    check_rules(rules)
+    found = {code for gate in every if (code := gate(trace, rules)) is not None}
+    return tuple(sorted(found.difference(rules.off)))
+
+
+def check_rules(rules: Rules) -> None:
+    """Raises ValueError for rules that would switch off the leak guard: no ablation is worth a leak."""
+    if NEVER_OFF.intersection(rules.off):
+        raise ValueError(f"{' and '.join(sorted(NEVER_OFF.intersection(rules.off)))} cannot be switched off")

@@ -1,0 +1,113 @@
+"""Which traces of one problem are taken: A.3's structural signals, and different shapes where they tie.
+
+Promise: signals are read off the trace alone; the order and the choice depend on the set of candidates, never on the
+order they come in. The signals compare one after another: long stretches of identical calls first, since a loop also
+makes a trace deep; then verification, distinct search queries, depth. The judge's coefficient has no say here: it gates
+the pool, the signals rank within it (paper, section 5).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from training.corpus.filter.emitter_guess import query_of
+from training.corpus.filter.gates import RECOMMEND
+from training.corpus.model import Call, Signals, Trace
+
+Shape = tuple[str, ...]
+
+_VERIFYING = frozenset({"check_product_match", "view_product_information", "view_product"})
+_REPEATS_FREE = 2  # asking twice is no loop
+_SHAPES_MAX = 64  # shapes compared pairwise when more tie; the first by name
+
+
+class Candidate(msgspec.Struct, frozen=True, gc=False):
+    """A trace as the ranking sees it. `identity` breaks what nothing else breaks: trace id and place."""
+
+    signals: Signals
+    identity: tuple[str, str]
+
+
+def signals_of(trace: Trace) -> Signals:
+    """The signals of one trace (A.3)."""
+    turns = [message for message in trace.messages if message.role == "assistant"]
+    thoughts = sum(bool(turn.reasoning) or "<think>" in turn.content for turn in turns)
+    calls = [call for turn in turns for call in turn.calls]
+    last_recommend = max((i for i, call in enumerate(calls) if call.name == RECOMMEND), default=len(calls))
+    return Signals(
+        depth=thoughts + len(calls),
+        reformulations=len({query for call in calls if (query := query_of(call))}),
+        has_verification=any(call.name in _VERIFYING for call in calls[:last_recommend]),
+        longest_repeat=_longest_repeat(calls),
+        shape=tuple(call.name for call in calls),
+    )
+
+
+def merit(signals: Signals) -> tuple[int, ...]:
+    """What sorts the better trace first; equal where A.3's signals tie."""
+    loops = max(0, signals.longest_repeat - _REPEATS_FREE)
+    return (loops, -signals.has_verification, -signals.reformulations, -signals.depth)
+
+
+def sort_key(candidate: Candidate) -> tuple[tuple[int, ...], tuple[str, str]]:
+    """A total order: by merit, then by identity."""
+    return merit(candidate.signals), candidate.identity
+
+
+def choose(candidates: Sequence[Candidate], most: int) -> list[int]:
+    """Indexes of the taken candidates of one problem, best first, at most `most`.
+
+    All of them, by merit and identity, where there is room. Else, of candidates that tie, the one whose shape differs
+    most from the shapes taken before; for the first two places, the two of the tied that differ most from each other.
+    """
+    order = sorted(range(len(candidates)), key=lambda i: sort_key(candidates[i]))
+    if most >= len(order):
+        return order
+    taken: list[int] = []
+    while len(taken) < most:
+        _, group = next(itertools.groupby(order, key=lambda i: merit(candidates[i].signals)))
+        tied = list(group)
+        chosen = tied[0] if len(tied) == 1 else _most_different(candidates, tied, taken, most)
+        taken.append(chosen)
+        order.remove(chosen)
+    return taken
+
+
+def shape_distance_e4(left: Shape, right: Shape) -> int:
+    """0 for equal shapes to 10,000: one minus the Jaccard index of their bags of adjacent pairs, ends included."""
+    bags = [Counter(zip(("", *shape), (*shape, ""), strict=True)) for shape in (left, right)]
+    shared, either = (bags[0] & bags[1]).total(), (bags[0] | bags[1]).total()
+    return 10_000 - 10_000 * shared // either
+
+
+def _most_different(candidates: Sequence[Candidate], tied: Sequence[int], taken: Sequence[int], most: int) -> int:
+    """Of the tied, in order: the farthest from what is taken; with nothing taken and room for two, the first of the
+    farthest pair."""
+    first_of: dict[Shape, int] = {}
+    for i in tied:
+        first_of.setdefault(candidates[i].signals.shape, i)
+    shapes = sorted(first_of)[:_SHAPES_MAX]
+    if taken:
+        before = [candidates[i].signals.shape for i in taken]
+        return first_of[max(shapes, key=lambda one: min(shape_distance_e4(one, other) for other in before))]
+    if most < 2 or len(shapes) < 2:
+        return tied[0]
+    pairs = [(one, other) for number, one in enumerate(shapes) for other in shapes[number + 1 :]]
+    one, other = max(pairs, key=lambda pair: shape_distance_e4(*pair))
+    return min(first_of[one], first_of[other], key=lambda i: candidates[i].identity)
+
+
+def _longest_repeat(calls: Sequence[Call]) -> int:
+    """Length of the longest run of calls with one name and the same arguments, spacing aside."""
+    longest = length = 0
+    before: tuple[str, str] | None = None
+    for call in calls:
+        now = (call.name, "".join(call.arguments.split()))
+        length = length + 1 if now == before else 1
+        before = now
+        longest = max(longest, length)
+    return longest

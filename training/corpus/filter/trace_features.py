@@ -1,0 +1,234 @@
+"""What the filter keeps of a trace after reading it once: everything it decides by, and none of its text.
+
+Promise: an `Appraisal` is about a kilobyte whatever the size of the trace; decisions under several sets of rules (a
+threshold sweep, ablations) need no second reading. Appraising is a function of the trace and the task, so it runs in
+any number of processes. Tokens are counted only where every other per-trace rule of some arm lets the trace pass.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from training.corpus.filter.duplicates import Fingerprint, Reading, fingerprints, read
+from training.corpus.filter.emitter_guess import query_of
+from training.corpus.filter.funnel import TokenWork
+from training.corpus.filter.gates import Gate, calls_of, check_rules, coefficient, coefficient_of, gates
+from training.corpus.filter.qwen3_text import render
+from training.corpus.filter.ranking import signals_of
+from training.corpus.filter.tokens import TokenCounter, cache_path, open_counter, read_counts, text_key
+from training.corpus.model import Quarantined, RejectCode, Rules, Signals, Trace
+
+Guard = Callable[[Trace], Sequence[RejectCode]]  # `pool` and `leak`, or nothing; picklable
+Clock = Callable[[], int]  # nanoseconds
+
+_BATCH = 256  # readings held while their MinHash waits
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """How traces are appraised. `arms` are all the rules that will be decided by; the first is the corpus' own.
+
+    `counts_tokens` False is for arms that all have `tokens` switched off. `tokenizer` None is the stand-in counter;
+    `cache` None keeps no counts. `known_ids`: what the search server can return, for traces that do not record what it
+    returned. `category_of`: product id -> category, for the coverage of the long tail.
+    """
+
+    arms: tuple[Rules, ...]
+    counts_tokens: bool = True
+    tokenizer: Path | None = None
+    cache: Path | None = None
+    known_ids: frozenset[str] | None = None
+    category_of: dict[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.arms:
+            raise ValueError("there are no rules to decide by")
+        for rules in self.arms:
+            check_rules(rules)
+            if not self.counts_tokens and "tokens" not in rules.off:
+                raise ValueError("the token budget is on, and nothing counts tokens")
+
+
+class Appraisal(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One trace, read. `codes` are all per-trace codes but `coefficient` and `tokens`, which depend on the rules."""
+
+    shard: int
+    ordinal: int  # within the shard, from 0
+    trace_id: str
+    place: str
+    codes: tuple[RejectCode, ...]
+    coefficient_e4: int | None
+    tokens: int | None
+    problem: str  # its id, or a hash of the query where the source has none
+    bucket: str
+    day: str
+    agent: str
+    team: str
+    signals: Signals
+    turns: int
+    queries: tuple[int, ...]  # 64-bit hashes of the distinct search queries
+    categories: tuple[str, ...]  # of the recommended products
+    fingerprint: Fingerprint | None  # of a trace that some arm lets pass
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What a tie is broken by, last."""
+        return self.trace_id, self.place
+
+
+class ShardAppraisals(msgspec.Struct, frozen=True, array_like=True):
+    """One shard, read: its traces in order, rows quarantined by code, and the tokens counted anew, by `text_key`."""
+
+    traces: list[Appraisal]
+    quarantined: dict[str, int]
+    counts: dict[str, int]
+    work: TokenWork
+
+
+def codes_under(appraisal: Appraisal, rules: Rules) -> tuple[RejectCode, ...]:
+    """Every per-trace rule a trace breaks, sorted; `tokens` only where it breaks no other (paper, A.2 rule 4)."""
+    codes = set(appraisal.codes)
+    if (code := coefficient_of(appraisal.coefficient_e4, rules)) is not None:
+        codes.add(code)
+    codes.difference_update(rules.off)
+    if not codes and "tokens" not in rules.off and appraisal.tokens is not None and appraisal.tokens > rules.tokens_max:
+        return ("tokens",)
+    return tuple(sorted(codes))
+
+
+def appraise_shard(
+    number: int, rows: Iterable[Trace | Quarantined], task: Task, guard: Guard, clock_ns: Clock
+) -> ShardAppraisals:
+    """Read one shard once. Raises ArenaError V2140, V2141 when the tokenizer cannot be used."""
+    tally = _TokenTally(task, clock_ns)
+    every = tuple(gate for gate in gates(task.known_ids) if gate is not coefficient)
+    quarantined: dict[str, int] = {}
+    done: list[Appraisal] = []
+    waiting: list[tuple[int, Reading]] = []
+    ordinal = 0
+    for row in rows:
+        if isinstance(row, Quarantined):
+            quarantined[row.code] = quarantined.get(row.code, 0) + 1
+            continue
+        appraisal = _appraise(number, ordinal, row, task, every, guard)
+        ordinal += 1
+        open_arms = [rules for rules in task.arms if not codes_under(appraisal, rules)]
+        if open_arms:
+            waiting.append((len(done), read(row)))
+            if task.counts_tokens and any("tokens" not in rules.off for rules in open_arms):
+                appraisal = msgspec.structs.replace(appraisal, tokens=tally.count(row))
+        done.append(appraisal)
+        if len(waiting) == _BATCH:
+            _put_fingerprints(done, waiting)
+    _put_fingerprints(done, waiting)
+    return ShardAppraisals(traces=done, quarantined=quarantined, counts=tally.counts, work=tally.work())
+
+
+def with_trace(rows: Iterable[Trace | Quarantined], wanted: Collection[int]) -> Iterator[tuple[int, Trace]]:
+    """The traces of a shard that stand at the wanted ordinals, with these; stops reading after the last."""
+    left, ordinal = len(wanted), 0
+    if not left:
+        return
+    for row in rows:
+        if isinstance(row, Quarantined):
+            continue
+        if ordinal in wanted:
+            yield ordinal, row
+            left -= 1
+            if not left:
+                return
+        ordinal += 1
+
+
+def _appraise(shard: int, ordinal: int, trace: Trace, task: Task, every: Sequence[Gate], guard: Guard) -> Appraisal:
+    facts, rules = trace.facts, task.arms[0]
+    codes = {code for gate in every if (code := gate(trace, rules)) is not None}
+    codes.update(guard(trace))
+    queries = {query for call in calls_of(trace) if (query := query_of(call))}
+    return Appraisal(
+        shard=shard,
+        ordinal=ordinal,
+        trace_id=trace.trace_id,
+        place=trace.source.place,
+        codes=tuple(sorted(codes)),
+        coefficient_e4=facts.coefficient_e4,
+        tokens=None,
+        problem=problem_key(trace),
+        bucket=facts.bucket or "",
+        day=facts.day or "",
+        agent=facts.agent or "",
+        team=facts.team or "",
+        signals=signals_of(trace),
+        turns=sum(message.role == "assistant" for message in trace.messages),
+        queries=tuple(sorted(_hash64(query) for query in queries)),
+        categories=_categories(facts.recommended or (), task.category_of),
+        fingerprint=None,
+    )
+
+
+def problem_key(trace: Trace) -> str:
+    """The problem a trace is of: its id, else a hash of its query, case and spacing aside."""
+    if trace.facts.problem_id is not None:
+        return trace.facts.problem_id
+    query = " ".join(trace.query.casefold().split())
+    return "query " + hashlib.sha256(query.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _put_fingerprints(done: list[Appraisal], waiting: list[tuple[int, Reading]]) -> None:
+    found = fingerprints([reading for _, reading in waiting])
+    for (index, _), fingerprint in zip(waiting, found, strict=True):
+        done[index] = msgspec.structs.replace(done[index], fingerprint=fingerprint)
+    waiting.clear()
+
+
+def _categories(recommended: Iterable[str], category_of: Mapping[str, str] | None) -> tuple[str, ...]:
+    if category_of is None:
+        return ()
+    return tuple(sorted({category_of[one] for one in recommended if one in category_of}))
+
+
+def _hash64(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+
+
+class _TokenTally:
+    """Counts tokens of one shard's traces, each text once, and what that cost. Opens the tokenizer when first asked."""
+
+    def __init__(self, task: Task, clock_ns: Clock) -> None:
+        self._task, self._clock_ns = task, clock_ns
+        self._counter: TokenCounter | None = None
+        self._known: Mapping[str, int] = {}
+        self.counts: dict[str, int] = {}
+        self._cached = self._text_bytes = self._elapsed_ns = 0
+
+    def count(self, trace: Trace) -> int:
+        """The tokens of a trace under the task's tokenizer."""
+        if self._counter is None:
+            self._counter = open_counter(self._task.tokenizer)
+            if self._task.cache is not None:
+                self._known = read_counts(cache_path(self._task.cache, self._counter.identity))
+        text = render(trace)
+        key = text_key(text)
+        known = self._known.get(key, self.counts.get(key))
+        if known is not None:
+            self._cached += 1
+            return known
+        started = self._clock_ns()
+        self.counts[key] = tokens = self._counter.count(text)
+        self._elapsed_ns += self._clock_ns() - started
+        self._text_bytes += len(text.encode("utf-8", "surrogatepass"))
+        return tokens
+
+    def work(self) -> TokenWork:
+        """What it cost."""
+        return TokenWork(
+            counter="" if self._counter is None else self._counter.identity,
+            counted=len(self.counts),
+            from_cache=self._cached,
+            tokens=sum(self.counts.values()),
+            text_bytes=self._text_bytes,
+            elapsed_ms=self._elapsed_ns // 1_000_000,
+        )

@@ -1,0 +1,134 @@
+"""Traces from files that are no export: one row a trajectory, in any of the formats of `training.corpus.convert`.
+
+Promise: every row comes out once, in order, as a trace or as a quarantined row with code and place; a file none of
+whose rows is of a known format is refused. Nobody vouches for such a row: its trace is not verified, and what a row
+says of itself (its problem, whether it was a success) is taken only where it has a field for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from arena.export.reading import read_lines
+from foundation.errors import ArenaError
+from training.corpus.convert.detect import detect, text_of
+from training.corpus.convert.hermes import is_chat, read_chat
+from training.corpus.convert.openai import read_messages, read_tools
+from training.corpus.convert.output_tools import read_rollout, rollout_facts
+from training.corpus.convert.react import is_folded, read_text
+from training.corpus.convert.sn15 import read_dialogue
+from training.corpus.convert.values import as_object, as_text, read_facts
+from training.corpus.model import Message, Quarantined, Source, SourceKind, Trace
+from training.corpus.sources.assembly import NO_TOOLS, RESULTS, assemble_trace
+
+PROMPT = "prompt"  # in `missing`: the row is what a model answered, not what it was asked
+
+
+def read_foreign(path: Path) -> Iterator[Trace | Quarantined]:
+    """The rows of a `.jsonl`, `.jsonl.zst` or `.json` file (a list of rows, or one). Memory: a row, or a `.json` file.
+
+    Raises ArenaError V2098 at the end when rows were read and none was of a known format, V2050 for a broken archive.
+    """
+    unknown = None
+    is_any_known = False
+    for number, line in enumerate(_lines(path), 1):
+        row = _read_line(line, f"{path.name}:{number}")
+        if isinstance(row, Quarantined) and row.code == "V2098":
+            unknown = unknown or row
+        else:
+            is_any_known = True
+        yield row
+    if unknown is not None and not is_any_known:
+        raise ArenaError("V2098", f"{path}: no row is of a known format; {unknown.place}: {unknown.detail}")
+
+
+def convert_row(row: object, place: str, sha256: str) -> Trace:
+    """The trace of one decoded JSON row. `sha256` is that of its bytes.
+
+    Raises ArenaError V2098 for an unknown format, V2097 for a row that is not what its format says.
+    """
+    kind = detect(row)
+    fields = row if isinstance(row, dict) else {}
+    metadata = as_object(fields.get("metadata") or {}, "metadata")
+    query = as_text(fields.get("query") or metadata.get("query"), "query")
+    facts, missing = read_facts(fields, metadata), list[str]()
+    messages, tools = _conversation(kind, row, fields, query)
+    if kind == "output_tools":
+        facts = rollout_facts(fields, facts)
+    if kind == "react" and is_folded(messages):
+        facts = msgspec.structs.replace(facts, is_linear=False)
+    if not any(message.role == "user" for message in messages):
+        missing.append(PROMPT)
+    calls = sum(len(message.calls) for message in messages)
+    if calls > sum(message.role == "tool" for message in messages):
+        missing.append(RESULTS)
+    query = query or next((message.content for message in messages if message.role == "user"), "")
+    try:
+        return assemble_trace(
+            Source(kind=kind, place=place, sha256=sha256, is_verified=False),
+            messages,
+            tools=tools,
+            query=query,
+            facts=facts,
+            missing=missing,
+        )
+    except ValueError as error:
+        raise ArenaError("V2097", str(error)) from error
+
+
+def _conversation(kind: SourceKind, row: object, fields: dict[str, object], query: str) -> tuple[list[Message], str]:
+    """Messages and tools of a row."""
+    if kind == "sn15":
+        return read_dialogue(fields.get("dialogue", row), query), read_tools(fields.get("tools"))
+    if kind == "output_tools":
+        return read_rollout(fields, query), read_tools(fields.get("tools"))
+    text = row if isinstance(row, str) else text_of(fields)
+    if text is None:
+        return read_messages(fields.get("messages", row)), read_tools(fields.get("tools"))
+    if is_chat(text):
+        messages, tools = read_chat(text)
+        return messages, read_tools(fields.get("tools")) if tools == NO_TOOLS else tools
+    prompt = read_messages(fields.get("messages"))
+    return [*prompt, *read_text(text, "" if prompt else query)], read_tools(fields.get("tools"))
+
+
+def _read_line(line: bytes, place: str) -> Trace | Quarantined:
+    try:
+        row = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return Quarantined(place=place, code="V2097", detail=f"not JSON: {error}")
+    try:
+        return convert_row(row, place, hashlib.sha256(line).hexdigest())
+    except ArenaError as error:
+        return Quarantined(place=place, code=error.failure.code, detail=error.failure.detail)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """The rows of a file as JSON text. A `.json` file is a list of rows, or one row."""
+    if path.name.endswith(".zst"):
+        yield from (line for line in read_lines(path) if line.strip())
+    elif path.suffix == ".json":
+        content = path.read_bytes().strip()
+        try:
+            rows = msgspec.json.decode(content, type=list[msgspec.Raw])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            yield content
+            return
+        yield from _rows_of(content, rows)
+    else:
+        with path.open("rb") as file:
+            yield from (line.rstrip(b"\r\n") for line in file if line.strip())
+
+
+def _rows_of(content: bytes, rows: list[msgspec.Raw]) -> Iterator[bytes]:
+    """A list is one row where its items are the steps or messages of one conversation."""
+    try:
+        detect(msgspec.json.decode(content))
+    except ArenaError:
+        yield from map(bytes, rows)
+    else:
+        yield content

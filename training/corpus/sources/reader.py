@@ -1,0 +1,126 @@
+"""Reads a verified export as traces, one shard at a time.
+
+Promise: every trajectory of the export comes out once, in the order of the log, as a trace or as a quarantined row; the
+same from whichever file it is read. The Parquet view is read where the export has one, for it takes a quarter of the
+time (README), else the log itself. A shard is a picklable value that can be read in any process, and again: its memory
+is bounded by a row group of the view or a line of the log. Nothing here decides what is worth training on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from arena.export.conversation import ChatMessage, ExecutedCall
+from arena.export.reading import shard_trajectories
+from arena.export.row import row_of
+from arena.export.writing.shards import LOG, VIEWS, shard_name
+from foundation.errors import ArenaError
+from judge.verdict import Verdict
+from training.corpus.model import Quarantined, Trace
+from training.corpus.sources.arena_rows import ROW_FACTS, RowFacts, row_place, trace_of_row
+from training.corpus.sources.log_index import LogIndex, index_shards
+from training.corpus.sources.verified import Export, Progress
+
+PARQUET = "parquet"
+_COLUMNS = [*ROW_FACTS, "messages", "calls", "tools"]
+_MESSAGES = msgspec.json.Decoder(tuple[ChatMessage, ...])
+_CALLS = msgspec.json.Decoder(tuple[ExecutedCall, ...])
+
+
+class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
+    """One row group of the Parquet view. Calling it reads it."""
+
+    folder: str
+    name: str
+    group: int
+    is_verified: bool
+
+    def __call__(self) -> Iterator[Trace | Quarantined]:
+        """Its rows, in order."""
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(Path(self.folder) / VIEWS / PARQUET / self.name) as file:
+            table = file.read_row_group(self.group, columns=_COLUMNS, use_threads=False)
+        plain = [table.column(name).to_pylist() for name in ROW_FACTS]
+        texts: list[Any] = [table.column(name) for name in ("messages", "calls", "tools")]
+        for values, messages, calls, tools in zip(zip(*plain, strict=True), *texts, strict=True):
+            facts = msgspec.convert(dict(zip(ROW_FACTS, values, strict=True)), RowFacts)
+            talk, executed = _MESSAGES.decode(messages.as_buffer()), _CALLS.decode(calls.as_buffer())
+            yield _converted(facts, talk, executed, tools.as_py(), is_verified=self.is_verified)
+
+
+class LogShard(msgspec.Struct, frozen=True, kw_only=True):
+    """One shard of the log, with what other rows of the export say about its own. Calling it reads it."""
+
+    folder: str
+    number: int
+    index: LogIndex
+    is_verified: bool
+
+    def __call__(self) -> Iterator[Trace | Quarantined]:
+        """Its rows, in order. Raises ArenaError V2050 for a file that changed since it was verified."""
+        rows = shard_trajectories(Path(self.folder), self.number, lambda _: (0, None), self.index.problem)
+        for trajectory in rows:
+            row, judged = row_of(trajectory), trajectory.verdict  # a scrubbed trajectory carries its own
+            coefficient_e4 = (
+                judged.coefficient_e4
+                if isinstance(judged, Verdict)
+                else self.index.coefficient_e4(trajectory.evaluation.body_sha256)
+            )
+            values = {name: getattr(row.facts, name) for name in ROW_FACTS} | {"coefficient_e4": coefficient_e4}
+            talk = row.conversation
+            yield _converted(RowFacts(**values), talk.messages, talk.calls, row.tools, is_verified=self.is_verified)
+
+
+def export_shards(export: Export, *, use_log: bool = False) -> tuple[ViewShard | LogShard, ...]:
+    """An export in pieces, in the order of its log. `use_log`: from the log even where there is a view.
+
+    Raises ArenaError V2050 for a log that can't be read.
+    """
+    import pyarrow.parquet as pq
+
+    folder, named = Path(export.folder), {file.path for file in export.manifest.files}
+    shards = range(sum(path.startswith(f"{LOG}/") for path in named))
+    if use_log or PARQUET not in export.manifest.request.formats:
+        return tuple(
+            LogShard(folder=export.folder, number=number, index=index, is_verified=export.is_verified)
+            for number, index in enumerate(index_shards(folder, len(shards)))
+        )
+    names = [shard_name(number).removesuffix(".jsonl.zst") + ".parquet" for number in shards]
+    return tuple(
+        ViewShard(folder=export.folder, name=name, group=group, is_verified=export.is_verified)
+        for name in names
+        if f"{VIEWS}/{PARQUET}/{name}" in named  # a shard of stubs has no view
+        for group in range(pq.read_metadata(folder / VIEWS / PARQUET / name).num_row_groups)
+    )
+
+
+def read_traces(
+    export: Export, *, use_log: bool = False, progress: Progress | None = None
+) -> Iterator[Trace | Quarantined]:
+    """The trajectories of an export, in this process. `progress` gets trajectories done and in all."""
+    done = 0
+    for shard in export_shards(export, use_log=use_log):
+        for row in shard():
+            yield row
+            done += 1
+        if progress:
+            progress(done, export.manifest.trajectories)
+
+
+def _converted(
+    facts: RowFacts,
+    messages: tuple[ChatMessage, ...],
+    calls: tuple[ExecutedCall, ...],
+    tools: str,
+    *,
+    is_verified: bool,
+) -> Trace | Quarantined:
+    try:
+        return trace_of_row(facts, messages, calls, tools, is_verified=is_verified)
+    except ArenaError as error:
+        return Quarantined(place=row_place(facts), code=error.failure.code, detail=error.failure.detail)

@@ -1,0 +1,116 @@
+"""What a checkpoint has learnt from, and whether a set of problems touches it.
+
+Promise: every stage back to the base model is asked: its problem files, its corpora and the episodes it took over. A
+set is held against problem ids and against answers (products and title classes), which paraphrase does not change. What
+can't be read any more, and a corpus that is another one than was learnt, is named, never taken for clean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from foundation.canonical import content_hash
+from foundation.errors import ArenaError
+from problems.model import Problem
+from problems.pools.clusters import answer_marks
+from problems.suites.formats import read_problems
+from training.corpus.corpus_files import read_lineage, read_rows
+from training.corpus.filter.leak_guard import answered
+from training.guards import GuardStopError
+from training.recipe import DataRules, parse_recipe
+from training.rollouts.episode_file import EpisodeFile
+from training.stages.rejection import EPISODES
+from training.stages.run import lineage_chain
+
+
+class Learnt(msgspec.Struct, frozen=True, kw_only=True):
+    """What stages learnt from: problem ids, marks of answers (`answer_marks`), and how much of it could be read."""
+
+    problem_ids: frozenset[str] = frozenset()
+    marks: frozenset[str] = frozenset()
+    read: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        """One line for a report."""
+        missing = f"; not readable any more: {', '.join(self.unread)}" if self.unread else ""
+        return f"held against {len(self.problem_ids)} problems of {len(self.read)} sources of training{missing}"
+
+
+def learnt_by(run: Path) -> Learnt:
+    """What a finished run and the runs it comes from learnt from. Raises ArenaError V2124 where a run is missing,
+    V2166 for a broken chain."""
+    ids: set[str] = set()
+    marks: set[str] = set()
+    read: list[str] = []
+    unread: list[str] = []
+    for folder, _, lineage in lineage_chain(run):
+        data = parse_recipe(lineage.recipe, str(folder)).data
+        # a study's base names its transcripts by a hash too, which are no corpus
+        corpora = dict(zip(data.corpus, lineage.corpus_sha256s, strict=False))
+        for kind, name in _sources(data):
+            try:
+                if kind == "corpus" and content_hash(read_lineage(Path(name))) != corpora.get(name):
+                    unread.append(f"{name} (another corpus stands there now)")
+                    continue
+                found_ids, found_marks = _READERS[kind](Path(name))
+            except (ArenaError, OSError):
+                unread.append(name)
+                continue
+            ids |= found_ids
+            marks |= found_marks
+            read.append(name)
+    return Learnt(
+        problem_ids=frozenset(ids),
+        marks=frozenset(marks),
+        read=tuple(dict.fromkeys(read)),
+        unread=tuple(dict.fromkeys(unread)),
+    )
+
+
+def require_unseen(problems: Sequence[Problem], learnt: Learnt) -> None:
+    """No problem of the set, and no answer of one, was learnt. Raises GuardStopError with the first that was."""
+    for problem in problems:
+        if problem.problem_id in learnt.problem_ids:
+            raise GuardStopError("contamination", f"problem {problem.problem_id} was trained on")
+        shared = answer_marks(problem) & learnt.marks
+        if shared:
+            raise GuardStopError(
+                "contamination", f"problem {problem.problem_id}: an answer was trained on, {min(shared)}"
+            )
+
+
+def _sources(data: DataRules) -> list[tuple[str, str]]:
+    problems = [("problems", data.problems)] if data.problems else []
+    return [
+        *problems,
+        *(("corpus", name) for name in data.corpus),
+        *(("episodes", name) for name in data.rollouts),
+    ]
+
+
+def _of_problems(path: Path) -> tuple[set[str], set[str]]:
+    problems = read_problems(path.read_bytes().splitlines())
+    return {problem.problem_id for problem in problems}, {mark for one in problems for mark in answer_marks(one)}
+
+
+def _of_corpus(folder: Path) -> tuple[set[str], set[str]]:
+    ids: set[str] = set()
+    marks: set[str] = set()
+    for row in read_rows(folder):
+        ids |= {row.trace.facts.problem_id or ""} - {""}
+        marks |= {f"id {product}" for product in answered(row.trace)}
+    return ids, marks
+
+
+def _of_episodes(folder: Path) -> tuple[set[str], set[str]]:
+    path = folder / EPISODES
+    if not path.exists():
+        raise FileNotFoundError(path)
+    return {line.result.problem_id for line in EpisodeFile(path).lines()}, set()
+
+
+_READERS = {"problems": _of_problems, "corpus": _of_corpus, "episodes": _of_episodes}

@@ -1,0 +1,210 @@
+"""Evaluation of a checkpoint on a frozen set: success by bucket and axis, pass@k, intervals, all named.
+
+Promise: the episodes are the arena's own; the report says on which set, with which decoding, seeds, tools, prompt and
+weights its numbers were taken; an unscored episode is counted beside them and never in them. Partial success is a
+failure that earned a part of the bucket-aware reward (`problems.scoring.score`; the paper counts such in section 6).
+Whether anything was trained on the set is asked of the lineage first (`training.evaluation.contamination`), and the
+report says what could be asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+
+from foundation.canonical import content_hash, text_hash
+from foundation.errors import ArenaError
+from problems.model import BUCKETS, Problem
+from problems.suites.formats import problem_bytes
+from training.evaluation.statistics import Estimate, Paired, compare_paired, mean_estimate, pass_at_k
+from training.model import Decode, EpisodeResult
+from training.rollouts.rollout import AXES
+
+REPORT_VERSION = 2  # 1: emission, hallucinated and steps counted unscored episodes too; no partial success
+
+
+class SetName(msgspec.Struct, frozen=True, kw_only=True):
+    """A set of problems by name and content. `is_reported` False: numbers on it are diagnostics (`dev`)."""
+
+    name: str
+    sha256: str
+    problems: int
+    is_reported: bool = True
+
+
+class Conditions(msgspec.Struct, frozen=True, kw_only=True):
+    """Under which everything was measured; two reports compare only where these are equal."""
+
+    set: SetName
+    decode: Decode
+    samples: int  # of each problem and seed
+    seeds: tuple[int, ...]
+    tool_profile: str
+    agent_sha256: str
+    prompt_sha256: str
+    catalogue_sha256: str
+    policy_sha256: str
+
+
+class ProblemResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One problem over its samples. `scored` samples have an outcome; `is_success` is the first sample's."""
+
+    problem_id: str
+    bucket: str
+    scored: int
+    successes: int
+    exact: int
+    is_success: bool
+
+
+class EvalReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One checkpoint on one set. Shares are of problems; `pass_at` is by k; `axes` are hits over totals.
+
+    `rule`, `emission`, `hallucinated` and `steps` are means over scored episodes.
+    """
+
+    version: int = REPORT_VERSION
+    label: str
+    weights: str  # the sampler's version
+    lineage_sha256: str
+    conditions: Conditions
+    asr: Estimate  # pass@1: mean over problems of the share of scored samples that succeed
+    asr_by_seed: tuple[float, ...]  # in the order of the conditions' seeds: how much of it is the draw
+    gt_exact: Estimate
+    partial: Estimate | None = None  # failures with a part of the reward; None: not recorded (version 1)
+    by_bucket: dict[str, Estimate]
+    axes: dict[str, float | None]
+    pass_at: dict[str, Estimate]
+    rule: float
+    emission: float
+    hallucinated: float  # invented ids an episode
+    steps: float
+    episodes: int
+    unscored: int
+    overflows: int
+    contamination: str  # what the set was held against
+    problems: tuple[ProblemResult, ...]
+
+
+def name_set(name: str, problems: Sequence[Problem], *, is_reported: bool = True) -> SetName:
+    """A set, by the content of its problems in any order."""
+    hashes = sorted(hashlib.sha256(problem_bytes(problem)).hexdigest() for problem in problems)
+    return SetName(name=name, sha256=content_hash(hashes), problems=len(problems), is_reported=is_reported)
+
+
+def prompt_sha256(source: str) -> str:
+    """What identifies the system prompt of an agent file: the text of its `PROMPT`, as written."""
+    start = source.find('PROMPT = """')
+    return text_hash(source[start : source.find('"""', start + 12)]) if start >= 0 else text_hash(source)
+
+
+def make_report(
+    label: str,
+    results: Sequence[EpisodeResult],
+    conditions: Conditions,
+    *,
+    lineage_sha256: str,
+    contamination: str,
+) -> EvalReport:
+    """The report of these episodes. Raises ArenaError V2124 when none was scored."""
+    scored = [result for result in results if result.is_success is not None]
+    problems = _by_problem(results)
+    counted = [problem for problem in problems if problem.scored]
+    if not counted:
+        raise ArenaError("V2124", f"none of {len(results)} episodes was scored")
+    shares = [problem.successes / problem.scored for problem in counted]
+    seed = conditions.seeds[0]  # of the bootstrap's draws too
+    return EvalReport(
+        label=label,
+        weights=results[0].version,
+        lineage_sha256=lineage_sha256,
+        conditions=conditions,
+        asr=mean_estimate(shares, seed),
+        asr_by_seed=tuple(_asr_of_seed(scored, place, conditions.samples) for place in range(len(conditions.seeds))),
+        gt_exact=mean_estimate([problem.exact / problem.scored for problem in counted], seed),
+        partial=mean_estimate(_partial_shares(scored), seed),
+        by_bucket={
+            bucket: mean_estimate(values, seed)
+            for bucket in BUCKETS
+            if (values := [p.successes / p.scored for p in counted if p.bucket == bucket])
+        },
+        axes={axis: _axis_share(axis, scored) for axis in AXES},
+        pass_at=_pass_at(counted, conditions),
+        rule=_mean([result.rule or 0.0 for result in scored]),
+        emission=_mean([float(result.is_recommending) for result in scored]),
+        hallucinated=_mean([float(result.hallucinated) for result in scored]),
+        steps=_mean([float(result.steps) for result in scored]),
+        episodes=len(results),
+        unscored=len(results) - len(scored),
+        overflows=sum(result.is_overflow for result in results),
+        contamination=contamination,
+        problems=tuple(problems),
+    )
+
+
+def compare(first: EvalReport, second: EvalReport) -> Paired:
+    """The paired test on the first sample of each problem. Raises ValueError for reports of other conditions."""
+    if first.conditions != second.conditions:
+        raise ValueError(f"{first.label} and {second.label} were not measured under the same conditions")
+    mine = {problem.problem_id: problem.is_success for problem in first.problems if problem.scored}
+    other = {problem.problem_id: problem.is_success for problem in second.problems if problem.scored}
+    shared = sorted(mine.keys() & other.keys())
+    return compare_paired([mine[name] for name in shared], [other[name] for name in shared])
+
+
+def _by_problem(results: Sequence[EpisodeResult]) -> list[ProblemResult]:
+    grouped: dict[str, list[EpisodeResult]] = {}
+    for result in sorted(results, key=lambda one: (one.problem_id, one.sample)):
+        grouped.setdefault(result.problem_id, []).append(result)
+    rows = []
+    for problem_id, samples in grouped.items():
+        scored = [sample for sample in samples if sample.is_success is not None]
+        rows.append(
+            ProblemResult(
+                problem_id=problem_id,
+                bucket=samples[0].bucket,
+                scored=len(scored),
+                successes=sum(bool(sample.is_success) for sample in scored),
+                exact=sum(bool(sample.is_gt_exact) for sample in scored),
+                is_success=bool(scored and scored[0].is_success),
+            )
+        )
+    return rows
+
+
+def _partial_shares(scored: Sequence[EpisodeResult]) -> list[float]:
+    """Of each problem, the share of its samples that fail and earn something nonetheless."""
+    grouped: dict[str, list[float]] = {}
+    for result in scored:
+        is_partial = not result.is_success and bool(result.reward)
+        grouped.setdefault(result.problem_id, []).append(float(is_partial))
+    return [_mean(samples) for _, samples in sorted(grouped.items())]
+
+
+def _pass_at(problems: Sequence[ProblemResult], conditions: Conditions) -> dict[str, Estimate]:
+    """pass@k for powers of two up to the number of samples of all seeds, over problems that have as many."""
+    found = {}
+    k = 1
+    while k <= conditions.samples * len(conditions.seeds):
+        values = [pass_at_k(p.scored, p.successes, k) for p in problems if p.scored >= k]
+        if values:
+            found[str(k)] = mean_estimate(values, conditions.seeds[0])
+        k *= 2
+    return found
+
+
+def _asr_of_seed(scored: Sequence[EpisodeResult], place: int, samples: int) -> float:
+    """The success rate of one seed's episodes: its samples are numbered on from those of the seeds before."""
+    return _mean([float(bool(result.is_success)) for result in scored if result.sample // samples == place])
+
+
+def _axis_share(axis: str, results: Sequence[EpisodeResult]) -> float | None:
+    hits = sum(result.axes[axis][0] for result in results if axis in result.axes)
+    total = sum(result.axes[axis][1] for result in results if axis in result.axes)
+    return hits / total if total else None
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,108 @@
+"""Taking an evaluation: a policy's episodes on a frozen set, kept as they end, and their report.
+
+Promise: rollouts, guards and evaluation run one code path; an evaluation that was killed samples nothing twice. Who is
+examined (a checkpoint, the scripted model, an endpoint) changes where turns come from and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from foundation.canonical import text_hash
+from foundation.errors import ArenaError
+from harness.inference.port import Upstream
+from problems.model import Problem
+from training.evaluation.report import Conditions, EvalReport, SetName, make_report, prompt_sha256
+from training.model import ChatCodec, Decode, Sampler
+from training.rollouts.episode_file import EpisodeFile, EpisodeLine, collect
+from training.rollouts.rollout import Job, jobs_of
+from training.run_context import RunContext
+
+RunJobs = Callable[[Sequence[Job]], Iterable[EpisodeLine]]
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """How a policy is examined. `samples` of each problem are drawn for each seed; greedy draws are all alike."""
+
+    label: str
+    set: SetName
+    decode: Decode
+    samples: int = 1
+    seeds: tuple[int, ...] = (0,)
+    parallel: int = 8
+
+    def __post_init__(self) -> None:
+        if self.samples < 1 or not self.seeds or len(set(self.seeds)) != len(self.seeds):
+            raise ArenaError("V2120", "an evaluation has at least one sample and different seeds")
+        if self.decode.temperature == 0 and self.samples * len(self.seeds) > 1:
+            raise ArenaError("V2120", "greedy decoding gives one answer: one sample, one seed")
+
+
+def examine(
+    plan: Plan,
+    problems: Sequence[Problem],
+    file: EpisodeFile,
+    run: RunJobs,
+    bench: RunContext,
+    *,
+    lineage_sha256: str,
+    contamination: str,
+) -> EvalReport:
+    """Run what `file` lacks, and report on all of it. Raises ArenaError V2124 for no problem or nothing scored."""
+    if not problems:
+        raise ArenaError("V2124", "the set holds no problem")
+    jobs = [
+        job
+        for place, seed in enumerate(plan.seeds)
+        for job in jobs_of(problems, plan.samples, seed, first=place * plan.samples)
+    ]
+    conditions = Conditions(
+        set=plan.set,
+        decode=plan.decode,
+        samples=plan.samples,
+        seeds=plan.seeds,
+        tool_profile=bench.policy.tool_profile,
+        agent_sha256=text_hash(bench.source),
+        prompt_sha256=prompt_sha256(bench.source),
+        catalogue_sha256=bench.catalogue.content_sha256,
+        policy_sha256=bench.policy.policy_sha256,
+    )
+    alike = msgspec.structs.replace(conditions, samples=1, seeds=(0,))  # jobs are told apart by those already
+    file.claim(text_hash(msgspec.json.encode([lineage_sha256 or plan.label, alike], order="sorted").decode()))
+    report = bench.progress
+    collect(jobs, file, run, None if report is None else lambda done, of: report("evaluate", done, of))
+    wanted = {(job.problem.problem_id, job.sample, job.seed) for job in jobs}
+    results = [line.result for line in file.lines()]
+    return make_report(
+        plan.label,
+        [result for result in results if (result.problem_id, result.sample, result.seed) in wanted],
+        conditions,
+        lineage_sha256=lineage_sha256,
+        contamination=contamination,
+    )
+
+
+def by_tokens(plan: Plan, sampler: Sampler, codec: ChatCodec, bench: RunContext) -> RunJobs:
+    """Episodes of a policy that speaks tokens."""
+
+    def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
+        return bench.sample(jobs, sampler, codec, plan.decode, plan.parallel)
+
+    return run
+
+
+def by_endpoint(plan: Plan, upstream: Upstream, model: str, bench: RunContext) -> RunJobs:
+    """Episodes of a model behind a chat endpoint."""
+
+    def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
+        return bench.ask_all(jobs, upstream, model, plan.decode, plan.parallel)
+
+    return run
+
+
+def episodes_path(report: Path) -> Path:
+    """Where the episodes of a report lie: beside it."""
+    return report.with_suffix(".episodes.jsonl")

@@ -1,0 +1,190 @@
+"""Qwen3's chat format as tokens: rendering, masks, parsing and continuing, by PrimeIntellect's `renderers`.
+
+Promise: the renderer is named, never guessed (a guessed one trains scaffolding); it is compared with the tokenizer's
+own chat template when it opens; nothing is ever cut; what was sampled is appended as ids. Content is text, never null;
+arguments are JSON text. Sources: paper B.1 and B.2, and the traps of `renderers` and chat templates that
+tests/training/test_render.py holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from foundation.errors import ArenaError
+from training.corpus.filter.qwen3_text import served_tools
+from training.corpus.model import Call, Message
+from training.model import ParsedTurn, TokenRow
+from training.models.mask import EMPTY_THOUGHT
+
+# Written by the template alone; sampled inside a turn they would forge the conversation's frame.
+TEMPLATE_ONLY = ("<|im_start|>", "<tool_response>", "</tool_response>")
+
+_PARITY_TOOLS = (
+    '[{"type":"function","function":{"name":"find_product","description":"Search","parameters":'
+    '{"type":"object","properties":{"q":{"type":"string"}},"required":["q"]}}}]'
+)
+_PARITY = (
+    Message(role="system", content="You are a shopping assistant."),
+    Message(role="user", content="Find a red t-shirt under 20 €, 日本."),
+    Message(
+        role="assistant",
+        reasoning="Search first.",
+        calls=(Call(id="1", name="find_product", arguments='{"q": "red t-shirt"}'),),
+    ),
+    Message(role="tool", content='[{"product_id": "1"}]', call_id="1"),
+    Message(role="assistant", content="Found one.", reasoning="It fits."),
+)
+
+
+class Qwen3Codec:
+    """`training.model.ChatCodec` over a tokenizer folder (tokenizer.json and tokenizer_config.json)."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises ArenaError V2121 when the folder holds no tokenizer, or its template renders other tokens."""
+        from renderers import Qwen3RendererConfig, create_renderer
+        from transformers import AutoTokenizer
+
+        try:
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+            tokens = (folder / "tokenizer.json").read_bytes()
+        except (OSError, ValueError) as error:
+            raise ArenaError("V2121", f"{folder}: {error}") from error
+        self._renderer: Any = create_renderer(self.tokenizer, Qwen3RendererConfig())
+        template = str(self.tokenizer.chat_template or "")
+        self._identity = hashlib.sha256(b"\n".join([tokens, template.encode(), _software()])).hexdigest()
+        self._empty_thought = tuple(self.tokenizer.encode(EMPTY_THOUGHT, add_special_tokens=False))
+        self._template_only = tuple(_token_id(self.tokenizer, token) for token in TEMPLATE_ONLY)
+        self._require_parity(folder)
+
+    @property
+    def identity_sha256(self) -> str:
+        """Of tokenizer, template and the versions of renderer and tokenizer library."""
+        return self._identity
+
+    @property
+    def template_only_ids(self) -> tuple[int, ...]:
+        """Ids of `TEMPLATE_ONLY`."""
+        return self._template_only
+
+    @property
+    def stop_id(self) -> int:
+        """The token that ends an assistant turn."""
+        return int(self.tokenizer.eos_token_id)
+
+    def prompt(self, messages: tuple[Message, ...], tools: str) -> tuple[int, ...]:
+        """Ids up to and with the generation prompt."""
+        return tuple(
+            self._renderer.render_ids(
+                [_plain(message) for message in messages], tools=_tools(tools), add_generation_prompt=True
+            )
+        )
+
+    def row(self, trace_id: str, messages: tuple[Message, ...], tools: str, tokens_max: int) -> TokenRow:
+        """A trace with labels on the turns the model wrote (`is_model`), their stop tokens among them.
+
+        Raises ArenaError V2122 for a row over `tokens_max` tokens or one without a token to learn.
+        """
+        from renderers import build_training_sample
+
+        is_learnt = [int(message.role == "assistant" and message.is_model) for message in messages]
+        sample = build_training_sample(
+            self._renderer,
+            [_plain(message) for message in messages],
+            tools=_tools(tools),
+            message_loss_mask=is_learnt,
+        )
+        mask = self._without_empty_thought(sample.token_ids, [int(bit) for bit in sample.loss_mask])
+        if len(mask) > tokens_max:
+            raise ArenaError("V2122", f"{trace_id[:12]}: {len(mask)} tokens, {tokens_max} are allowed")
+        if not any(mask):
+            raise ArenaError("V2122", f"{trace_id[:12]}: no assistant turn to learn")
+        return TokenRow(trace_id=trace_id, token_ids=tuple(sample.token_ids), mask=mask, prompt_length=mask.index(1))
+
+    def parse(self, token_ids: tuple[int, ...]) -> ParsedTurn:
+        """A sampled turn: its text, reasoning and well-formed calls; malformed calls by their status."""
+        from renderers.base import ToolCallParseStatus
+
+        parsed = self._renderer.parse_response(list(token_ids))
+        calls, malformed = [], []
+        for number, call in enumerate(parsed.tool_calls or ()):
+            if call.status == ToolCallParseStatus.OK and isinstance(call.name, str):
+                arguments = msgspec.json.encode(call.arguments or {}).decode()
+                calls.append(Call(id=call.id or f"call-{number}", name=call.name, arguments=arguments, emitter="llm"))
+            else:
+                malformed.append(str(call.status.value))
+        message = Message(
+            role="assistant",
+            content=parsed.content or "",
+            reasoning=parsed.reasoning_content or "",
+            calls=tuple(calls),
+        )
+        return ParsedTurn(message=message, malformed=tuple(malformed))
+
+    def bridge(
+        self, prompt_ids: tuple[int, ...], sampled: tuple[int, ...], messages: tuple[Message, ...], tools: str
+    ) -> tuple[int, ...] | None:
+        """The next prompt, which begins with `prompt_ids` + `sampled`; None where the format can't be continued."""
+        bridged = self._renderer.bridge_to_next_turn(
+            list(prompt_ids), list(sampled), [_plain(message) for message in messages], tools=_tools(tools)
+        )
+        if bridged is None:
+            return None
+        ids = tuple(bridged.token_ids)
+        return ids if ids[: len(prompt_ids) + len(sampled)] == prompt_ids + sampled else None
+
+    def decode(self, token_ids: tuple[int, ...]) -> str:
+        """Text of ids, specials included."""
+        return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=False))
+
+    def _without_empty_thought(self, token_ids: Sequence[int], mask: list[int]) -> tuple[int, ...]:
+        """The mask without the empty thought that the template, and no policy, puts before a last turn of text."""
+        last = max((place for place in range(len(mask)) if mask[place] and not (place and mask[place - 1])), default=0)
+        end = last + len(self._empty_thought)
+        if tuple(token_ids[last:end]) == self._empty_thought and all(mask[last:end]):
+            mask[last:end] = [0] * len(self._empty_thought)
+        return tuple(mask)
+
+    def _require_parity(self, folder: Path) -> None:
+        messages = [_plain(message) for message in _PARITY]
+        tools = _tools(_PARITY_TOOLS)
+        theirs = self.tokenizer.apply_chat_template(messages, tools=tools, return_dict=True)["input_ids"]
+        ours = self._renderer.render_ids(messages, tools=tools)
+        if list(theirs) != list(ours):
+            differing = next((i for i, (a, b) in enumerate(zip(theirs, ours, strict=False)) if a != b), -1)
+            raise ArenaError("V2121", f"{folder}: the chat template and the renderer differ from token {differing} on")
+
+
+def _software() -> bytes:
+    return f"renderers {version('renderers')} tokenizers {version('tokenizers')}".encode()
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    """A message as renderer and template read it."""
+    plain: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.reasoning:
+        plain["reasoning_content"] = message.reasoning
+    if message.calls:
+        plain["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.calls
+        ]
+    if message.call_id:
+        plain["tool_call_id"] = message.call_id
+    return plain
+
+
+def _tools(tools: str) -> list[Any] | None:
+    """The tool schemas as a served model reads them, or None where a trace has none."""
+    return served_tools(tools) or None
+
+
+def _token_id(tokenizer: Any, token: str) -> int:
+    """The id of a special token."""
+    number: int = tokenizer.convert_tokens_to_ids(token)
+    return number

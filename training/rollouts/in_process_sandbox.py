@@ -1,0 +1,91 @@
+"""Running a shipped agent inside this process: the episode's recorder and tools, without a jail around them.
+
+Promise: only sources given by their sha256 run here, none of them a miner's; everything else of an episode (recorder,
+gateway, tools, limits counted in steps, scoring) is the arena's own, so a rollout is an evaluation. There is no wall
+clock: sampling is the host's work. Results carry the level `reference-agents-only` and may never race.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from foundation.canonical import text_hash
+from foundation.errors import ArenaError
+from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit, GuestJob, Host, SandboxLevel
+
+LEVEL = SandboxLevel(
+    name="reference-agents-only",
+    layers=(),
+    degraded=("in-process: shipped agents only",),
+    guest_sha256="",
+    python_version=f"{sys.version_info.major}.{sys.version_info.minor}",
+    may_race=False,
+)
+
+
+class InProcessSandbox:
+    """A `Sandbox` for sources of ours. Thread-safe: each run has a namespace of its own."""
+
+    def __init__(self, admitted_sha256s: frozenset[str]) -> None:
+        self._admitted = admitted_sha256s
+
+    @property
+    def level(self) -> SandboxLevel:
+        """No confinement at all."""
+        return LEVEL
+
+    def run(self, job: GuestJob, host: Host) -> GuestExit:
+        """Run an admitted source to its end. Raises ArenaError V2003 for any other."""
+        if text_hash(job.source) not in self._admitted:
+            raise ArenaError("V2003", f"source {text_hash(job.source)[:12]} is not one of training's own agents")
+        namespace: dict[str, Any] = {"__name__": "agent", "__builtins__": _builtins(_sdk(job, host))}
+        exec(compile(job.source, "agent.py", "exec"), namespace)
+        try:
+            namespace["agent_main"](msgspec.json.decode(job.problem))
+        except EpisodeOver:
+            return GuestExit(end="stopped")
+        except GuestCallError as error:  # what a guest that does not catch it would end with
+            return GuestExit(end="final", error=f"{error.code} {error.message}", error_kind="raise")
+        return GuestExit(end="final", claim="null")
+
+
+def _sdk(job: GuestJob, host: Host) -> ModuleType:
+    """`arena_sdk` over `host`, with what these agents use of it."""
+
+    def chat(messages: Sequence[Mapping[str, Any]], **options: Any) -> Any:
+        return host.call("llm.chat", {"messages": list(messages), **options})
+
+    def execute(name: str, arguments: object) -> Any:
+        answer: Any = host.call("tool.call", {"name": name, "arguments": arguments})
+        return answer["result"]
+
+    sdk = ModuleType("arena_sdk")
+    sdk.llm = SimpleNamespace(models=lambda: list(job.models), chat=chat)  # type: ignore[attr-defined]
+    schemas = msgspec.json.decode(job.tools, type=list[dict[str, Any]])
+    named = {schema["function"]["name"]: _named(execute, schema["function"]["name"]) for schema in schemas}
+    sdk.tools = SimpleNamespace(schemas=lambda: list(schemas), execute=execute, **named)  # type: ignore[attr-defined]
+    return sdk
+
+
+def _named(execute: Callable[[str, object], Any], name: str) -> Callable[..., Any]:
+    """A tool as a function of its arguments; the answer is its decoded JSON, as the SDK's own functions give it."""
+
+    def call(**arguments: object) -> Any:
+        return msgspec.json.decode(execute(name, msgspec.json.encode(arguments).decode()))
+
+    return call
+
+
+def _builtins(sdk: ModuleType) -> dict[str, Any]:
+    """The builtins, with an import that knows `arena_sdk` as this run's own."""
+
+    def find(name: str, *rest: Any) -> Any:
+        return sdk if name == "arena_sdk" else builtins.__import__(name, *rest)
+
+    return {**vars(builtins), "__import__": find}

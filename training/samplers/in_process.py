@@ -1,0 +1,310 @@
+"""Sampling from a model in this process: several turns at once, dropout off, logprobs of what was drawn.
+
+Promise: the model is in eval mode while it samples and back in its former mode afterwards (paper B.2); a module found
+in training mode all the same ends the run. Each draw uses random numbers of its own seed alone, so a turn does not
+depend on what else is in its batch, or was sampled before, beyond rounding; with `batch_rows` 1, the default, not even
+on that. Suppressed tokens are never drawn. Logprobs are log_softmax(logits / temperature) of the raw logits, as a
+trainer computes them.
+
+Turns come and go while a batch runs. What a conversation, or any other, has computed of a prompt's beginning is not
+computed again, as long as it is held and the weights are the same: `renew` drops it, and so does a change of the
+parameters that `renew` was not told of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from training.guards import require_eval_mode
+from training.model import Decode, Sampled
+from training.samplers.prefix_tree import Place, PrefixTree
+from training.samplers.ragged_attention import Attending, ManyRows, OneRow, in_path_order, ragged
+
+HELD_BYTES = 2 << 30  # 3 KB a token for a few million weights, 147 KB for Qwen3-4B in bf16
+_PASS_TOKENS = 1_024  # of a prompt in one pass: bounds the mask
+_NUCLEUS_TOKENS = 64  # a nucleus of more is found by sorting the vocabulary
+
+
+class LocalSampler:
+    """A `training.model.Sampler` over a transformers causal language model and its stop token.
+
+    Thread-safe. One of the threads that wait for a turn runs the batch for all of them, up to `batch_rows` at a time,
+    and leaves it to another when its own turn is done.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        stop_id: int,
+        suppressed_ids: Sequence[int],
+        version: str,
+        batch_rows: int = 1,
+        held_bytes: int | None = None,
+    ) -> None:
+        """`suppressed_ids` are never sampled; `version` names the weights.
+
+        `held_bytes` bounds what is held of turns that are over. None: HELD_BYTES, and nothing with one row a batch,
+        whose results then do not depend on what was sampled before.
+        """
+        self._model = model
+        self._stop_id = stop_id
+        self._suppressed = list(suppressed_ids)
+        self._version = version
+        self._batch_rows = batch_rows
+        self._held_bytes = (HELD_BYTES if batch_rows > 1 else 0) if held_bytes is None else held_bytes
+        self._lock = threading.Lock()  # of the two lines below
+        self._waiting: deque[_Turn] = deque()
+        self._is_led = False
+        # what follows belongs to the thread that leads
+        self._rows: list[_Row] = []
+        self._modules: list[Any] = []
+        self._tree = PrefixTree(self._held_bytes)
+        self._written: list[tuple[int, int]] = []  # how often each parameter was written to in place
+        self._sums: list[float] = []
+
+    @property
+    def version(self) -> str:
+        """Identity of the weights."""
+        return self._version
+
+    def renew(self, version: str) -> None:
+        """The model's weights were changed: from now on it is called `version`, and nothing held is used again."""
+        self._version = version
+        self._tree = PrefixTree(self._held_bytes)
+
+    def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> Sampled:
+        """One turn, with whichever others wait at the same time. Raises GuardStopError for a model in training mode."""
+        return self.sample_all([prompt_ids], decode, [seed])[0]
+
+    def sample_all(self, prompts: Sequence[tuple[int, ...]], decode: Decode, seeds: Sequence[int]) -> list[Sampled]:
+        """A turn for each prompt, in order. Prompts and seeds are of one length, and not empty.
+
+        Raises GuardStopError as `sample` does.
+        """
+        party = _Waiters(left=len(prompts))
+        turns = [
+            _Turn(prompt=prompt, decode=decode, seed=seed, party=party)
+            for prompt, seed in zip(prompts, seeds, strict=True)
+        ]
+        with self._lock:
+            self._waiting.extend(turns)
+            leads, self._is_led = not self._is_led, True
+        if not leads:
+            party.woken.wait()
+            leads = party.left > 0
+        if leads:
+            self._lead(party)
+        for turn in turns:
+            if turn.error is not None:
+                raise turn.error
+        return [turn.sampled for turn in turns if turn.sampled is not None]
+
+    def _lead(self, party: _Waiters) -> None:
+        """Run batches until the turns of `party` are done, then appoint whoever waits."""
+        try:
+            with eval_mode(self._model), torch.inference_mode(), ragged(self._model):
+                self._modules = list(self._model.modules())
+                while party.left:
+                    self._admit()
+                    self._step()
+        except BaseException as error:  # waiting turns must get the error, or they would wait for ever
+            self._fail(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            with self._lock:
+                others = [row.turn for row in self._rows] or list(self._waiting)
+                self._is_led = bool(others)
+            if others:
+                others[0].party.woken.set()
+
+    def _fail(self, error: BaseException) -> None:
+        """Every turn that runs or waits ends with `error`; what was computed for them is not to be trusted."""
+        with self._lock:
+            turns = [row.turn for row in self._rows] + list(self._waiting)
+            self._waiting.clear()
+        self._rows, self._tree = [], PrefixTree(self._held_bytes)
+        for turn in turns:
+            turn.end(error=error)
+
+    def _admit(self) -> None:
+        """Take in waiting turns as long as there is room and they are drawn as those that run: first come first."""
+        while len(self._rows) < self._batch_rows:
+            with self._lock:
+                turn = self._waiting[0] if self._waiting else None
+            if turn is None or (self._rows and not _is_alike(turn, self._rows[0].turn)):
+                return
+            row = _Row(turn=turn, tree=self._tree_now(), place=None, pending=turn.prompt[-1])
+            with self._lock:  # from here on it belongs to the batch: a failure of what follows is its own too
+                self._waiting.popleft()
+                self._rows.append(row)
+            row.place = row.tree.place(turn.prompt[:-1])
+            for first in range(row.place.end, len(turn.prompt) - 1, _PASS_TOKENS):
+                ids = list(turn.prompt[first : min(first + _PASS_TOKENS, len(turn.prompt) - 1)])
+                row.place.ids += ids
+                self._forward(ids, list(range(first, first + len(ids))), OneRow(row.place, len(ids)))
+
+    def _tree_now(self) -> PrefixTree:
+        """The tree of the weights as they are: an empty one when they are not those of the turn before."""
+        written = [(id(weight), weight._version) for weight in self._model.parameters()]
+        is_idle = not self._rows  # weights that are written to without being counted change between batches
+        sums = _sums(self._model) if is_idle and self._held_bytes else self._sums
+        if (written, sums) != (self._written, self._sums):
+            self._tree = PrefixTree(self._held_bytes)
+            self._written, self._sums = written, sums
+        return self._tree
+
+    def _step(self) -> None:
+        """One token more for each row."""
+        rows = sorted(self._rows, key=lambda row: in_path_order(row.held))
+        for row in rows:
+            row.held.ids.append(row.pending)
+        logits = self._forward(
+            [row.pending for row in rows],
+            [row.held.end - 1 for row in rows],
+            ManyRows([row.held for row in rows]),
+        )
+        chosen, chances = self._draw(logits.float(), rows)
+        for row, token, chance in zip(rows, chosen.tolist(), chances.tolist(), strict=True):
+            row.tokens.append(token)
+            row.logprobs.append(chance)
+            row.pending = token
+            if token == self._stop_id or len(row.tokens) >= row.turn.decode.turn_tokens_max:
+                self._finish(row, "stop" if token == self._stop_id else "length")
+
+    def _finish(self, row: _Row, finish: Literal["stop", "length"]) -> None:
+        self._rows.remove(row)
+        row.tree.release(row.held)
+        row.turn.end(Sampled(token_ids=tuple(row.tokens), logprobs=tuple(row.logprobs), finish=finish))
+
+    def _forward(self, ids: list[int], positions: list[int], attending: Attending) -> Tensor:
+        """Logits (tokens, vocabulary) of tokens side by side; of the last one alone where they are one row's.
+
+        Raises GuardStopError when a module was in training mode.
+        """
+        device = next(self._model.parameters()).device
+        output = self._model(
+            input_ids=torch.tensor([ids], device=device),
+            position_ids=torch.tensor([positions], device=device),
+            use_cache=False,
+            logits_to_keep=1 if isinstance(attending, OneRow) else 0,
+            attending=attending,
+        )
+        require_eval_mode(any(module.training for module in self._modules))
+        logits: Tensor = output.logits[0]
+        return logits
+
+    def _draw(self, logits: Tensor, rows: Sequence[_Row]) -> tuple[Tensor, Tensor]:
+        """(token, logprob) of each row. All rows are drawn alike."""
+        decode = rows[0].turn.decode
+        scores = torch.log_softmax(logits / decode.temperature if decode.temperature > 0 else logits, dim=-1)
+        allowed = scores.clone()
+        allowed[:, self._suppressed] = -torch.inf
+        if decode.temperature > 0:
+            points = [_uniform(row.turn.seed, len(row.tokens)) for row in rows]
+            chosen = draw_nucleus(allowed, decode.top_p, torch.tensor(points, device=logits.device))
+        else:
+            chosen = allowed.argmax(dim=-1)
+        return chosen, scores.gather(-1, chosen[:, None])[:, 0]
+
+
+@contextlib.contextmanager
+def eval_mode(model: Any) -> Iterator[None]:
+    """Dropout off inside, whatever mode the model was in; its former mode afterwards."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
+@dataclass
+class _Waiters:
+    """The turns one thread waits for: woken when all are done, or to lead."""
+
+    left: int
+    woken: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass
+class _Turn:
+    """What was asked for, and its answer."""
+
+    prompt: tuple[int, ...]
+    decode: Decode
+    seed: int
+    party: _Waiters
+    sampled: Sampled | None = None
+    error: BaseException | None = None
+
+    def end(self, sampled: Sampled | None = None, error: BaseException | None = None) -> None:
+        """Give the answer."""
+        self.sampled, self.error = sampled, error
+        self.party.left -= 1
+        if not self.party.left:
+            self.party.woken.set()
+
+
+@dataclass
+class _Row:
+    """A turn that runs. `pending` is its newest token, of which nothing is computed yet."""
+
+    turn: _Turn
+    tree: PrefixTree
+    place: Place | None
+    pending: int
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+    @property
+    def held(self) -> Place:
+        """Where its tokens stand."""
+        assert self.place is not None  # placed when it is admitted
+        return self.place
+
+
+def draw_nucleus(scores: Tensor, top_p: float, points: Tensor) -> Tensor:
+    """The token of each row (rows, vocabulary) at a point of [0, 1) in the nucleus of mass `top_p`, by inverse CDF."""
+    chances = torch.softmax(scores, dim=-1)
+    if top_p >= 1:
+        return _at(chances, points)[:, 0]
+    ordered, order = chances.topk(min(_NUCLEUS_TOKENS, chances.shape[-1]), dim=-1)
+    if float(ordered.sum(dim=-1).min()) < top_p:
+        ordered, order = chances.sort(dim=-1, descending=True)
+    mass = ordered.cumsum(dim=-1)
+    ordered = torch.where(mass - ordered < top_p, ordered, 0.0)  # the first token is always kept
+    return order.gather(-1, _at(ordered, points))[:, 0]
+
+
+def _at(chances: Tensor, points: Tensor) -> Tensor:
+    """The column (rows, 1) of each row at a point of [0, 1) of its mass: never one without any."""
+    mass = chances.cumsum(dim=-1)
+    found = torch.searchsorted(mass, (points.to(mass.dtype) * mass[:, -1])[:, None], right=True)
+    last = chances.shape[-1] - 1 - (chances.flip(-1) > 0).to(torch.uint8).argmax(dim=-1, keepdim=True)
+    return torch.minimum(found, last)
+
+
+def _uniform(seed: int, step: int) -> float:
+    """A number of [0, 1) from seed and position: the same wherever the draw takes place."""
+    digest = hashlib.blake2b(f"{seed}/{step}".encode(), digest_size=8).digest()
+    return (int.from_bytes(digest, "big") >> 11) / (1 << 53)
+
+
+def _is_alike(one: _Turn, other: _Turn) -> bool:
+    return (one.decode.temperature, one.decode.top_p) == (other.decode.temperature, other.decode.top_p)
+
+
+def _sums(model: Any) -> list[float]:
+    """The sum of each parameter."""
+    return [float(one) for one in torch.stack([weight.sum(dtype=torch.float64) for weight in model.parameters()])]

@@ -1,0 +1,143 @@
+"""Sampling from a vLLM server: token ids out over HTTP, token ids and logprobs back.
+
+Promise: the prompt travels as ids and the turn comes back as ids (`/v1/completions` with `return_token_ids`), so
+nothing is tokenised twice. An adapter is loaded under a new name for every version: the server keys its prefix cache by
+name. A reply without ids or logprobs is refused, never guessed at.
+
+vLLM's logprobs are of the raw logits, before temperature, top-p and suppression (its `--logprobs-mode raw_logprobs`):
+at temperature 1 they are what a trainer computes. Training on rollouts of another temperature is what the `logprobs`
+guard stops. The server runs in an environment of its own (docker/vllm.Dockerfile); nothing here imports it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+
+from foundation.errors import ArenaError
+from training.model import ChatCodec, Decode, Sampled
+from training.stages.run import weights_sha256
+
+TIMEOUT_S = 600.0
+_SUPPRESSED = -100.0  # logit bias: the strongest the protocol allows
+_DETAIL_CHARS = 300
+
+
+class _Logprobs(msgspec.Struct, frozen=True):
+    token_logprobs: tuple[float | None, ...]
+
+
+class _Choice(msgspec.Struct, frozen=True):
+    token_ids: tuple[int, ...]
+    logprobs: _Logprobs
+    finish_reason: str
+
+
+class _Completion(msgspec.Struct, frozen=True):
+    choices: tuple[_Choice, ...]
+
+
+class _Model(msgspec.Struct, frozen=True):
+    id: str
+
+
+class _Models(msgspec.Struct, frozen=True):
+    data: tuple[_Model, ...]
+
+
+class VllmSampler:
+    """A `training.model.Sampler` over one model of a vLLM server. Thread-safe: the server batches what is asked."""
+
+    def __init__(self, base_url: str, model: str, codec: ChatCodec, *, timeout_s: float = TIMEOUT_S) -> None:
+        """`base_url` with its version path (`http://host:8000/v1`); `model` as the server names it."""
+        self._model, self._codec = model, codec
+        self._loaded: set[str] = set()  # adapters of ours
+        self._client = httpx.Client(base_url=base_url.rstrip("/") + "/", timeout=timeout_s)
+
+    @property
+    def version(self) -> str:
+        """The model or adapter that is asked."""
+        return self._model
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> Sampled:
+        """One turn. Raises ArenaError U3001 (unknown model), U3002 (server away), U3003 (a reply without tokens)."""
+        answer = self._post("completions", self._request(prompt_ids, decode, seed))
+        try:
+            choice = msgspec.json.decode(answer, type=_Completion).choices[0]
+        except (msgspec.DecodeError, IndexError) as error:
+            raise ArenaError("U3003", f"{error}; the server must answer `return_token_ids` and `logprobs`") from error
+        logprobs = tuple(one for one in choice.logprobs.token_logprobs if one is not None)
+        if len(logprobs) != len(choice.token_ids) or not choice.token_ids:
+            raise ArenaError("U3003", f"{len(choice.token_ids)} tokens with {len(logprobs)} logprobs")
+        is_cut = choice.finish_reason == "length" and choice.token_ids[-1] != self._codec.stop_id
+        return Sampled(token_ids=choice.token_ids, logprobs=logprobs, finish="length" if is_cut else "stop")
+
+    def load_adapter(self, folder: Path) -> None:
+        """Serve the adapter in `folder` from now on, by a name that carries its weights' hash, and sample from it.
+
+        A name that is served already holds these weights: a run that was killed finds its adapter. The server reads
+        `folder` itself, and has to be started with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True. Raises ArenaError U3001 when
+        it refuses, V2124 for a folder without weights.
+        """
+        name = f"adapter-{weights_sha256(folder)[:16]}"
+        if name == self._model:
+            return
+        if name not in self._served():
+            self._post("load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
+        previous, self._model = self._model, name
+        if previous in self._loaded:
+            self._post("unload_lora_adapter", {"lora_name": previous})
+            self._loaded.remove(previous)
+        self._loaded.add(name)
+
+    def require_served(self) -> None:
+        """The server holds a model of this name. Raises ArenaError U3001 with those it does hold, U3002 or U3003 when
+        it does not say."""
+        served = self._served()
+        if self._model not in served:
+            names = ", ".join(sorted(served)) or "nothing"
+            raise ArenaError("U3001", f"{self._client.base_url} serves {names}, not {self._model}")
+
+    def _served(self) -> set[str]:
+        """The names of all models and adapters that are served."""
+        try:
+            listed = msgspec.json.decode(self._ask("GET", "models", None), type=_Models)
+        except msgspec.DecodeError as error:
+            raise ArenaError("U3003", f"{error} in the list of models") from error
+        return {model.id for model in listed.data}
+
+    def _request(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> dict[str, Any]:
+        return {
+            "model": self._model,
+            "prompt": list(prompt_ids),
+            "max_tokens": decode.turn_tokens_max,
+            "temperature": decode.temperature,
+            "top_p": decode.top_p if decode.temperature > 0 else 1.0,
+            "seed": seed,
+            "logprobs": 0,  # of the sampled token alone
+            "return_token_ids": True,
+            "stop_token_ids": [self._codec.stop_id],
+            "logit_bias": {str(token): _SUPPRESSED for token in self._codec.template_only_ids},
+            "skip_special_tokens": False,
+            "n": 1,
+        }
+
+    def _post(self, path: str, fields: dict[str, Any]) -> bytes:
+        return self._ask("POST", path, fields)
+
+    def _ask(self, method: str, path: str, fields: dict[str, Any] | None) -> bytes:
+        try:
+            response = self._client.request(method, path, json=fields)
+        except httpx.HTTPError as error:
+            raise ArenaError("U3002", f"{self._client.base_url}{path}: {type(error).__name__}") from error
+        if response.is_success:
+            return response.content
+        code = "U3002" if response.status_code >= 500 or response.status_code == 429 else "U3001"
+        raise ArenaError(code, f"HTTP {response.status_code} {response.text[:_DETAIL_CHARS]}")
