@@ -48,7 +48,8 @@ VALUES = {  # X: the value; N: a number of its own
     "comprehension_of_one": "[v_N for v_N in [X]][0]",
     "partial": "functools.partial(same_, X)()",
 }
-_EXTRA = "import functools\nimport typing\n\n\ndef same_(a):\n    b = a\n    return b\n\n\ndef twice_(a):\n    return same_(same_(a))\n"
+_IMPORTS = "import functools\nimport typing\n\n\n"
+_EXTRA = _IMPORTS + "def same_(a):\n    b = a\n    return b\n\n\ndef twice_(a):\n    return same_(same_(a))\n"
 
 STATEMENTS = {
     "one_turn": "for _t in (0,):\n    X",
