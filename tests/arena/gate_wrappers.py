@@ -27,6 +27,9 @@ VALUES = {  # X: the value; N: a number of its own
     "identity_function": "same_(X)",
     "identity_through_two": "twice_(X)",
     "maximum": "max(X, X) if False else X",
+    "least_by_key": "min([X], key=id)",
+    "sorted_one": "sorted((X,), key=id, reverse=True)[0]",
+    "cast": "typing.cast(object, X)",
     "next_of_one": "next(iter([X]))",
     "starred": "[*X]",
     "comprehension": "[one_N for one_N in X]",
@@ -45,9 +48,8 @@ VALUES = {  # X: the value; N: a number of its own
     "comprehension_of_one": "[v_N for v_N in [X]][0]",
     "partial": "functools.partial(same_, X)()",
 }
-_EXTRA = (
-    "import functools\n\n\ndef same_(a):\n    b = a\n    return b\n\n\ndef twice_(a):\n    return same_(same_(a))\n"
-)
+_IMPORTS = "import functools\nimport typing\n\n\n"
+_EXTRA = _IMPORTS + "def same_(a):\n    b = a\n    return b\n\n\ndef twice_(a):\n    return same_(same_(a))\n"
 
 STATEMENTS = {
     "one_turn": "for _t in (0,):\n    X",

@@ -46,7 +46,7 @@ def called(node: ast.Call) -> ast.expr | None:
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=keywords):
             return _builtin(name, arguments, keywords)
         case ast.Call(func=ast.Attribute(value=ast.Name(id=module), attr=name), args=arguments, keywords=[]) if (
-            module in ("copy", "operator", "functools")
+            module in ("copy", "operator", "functools", "typing")
         ):
             return _library(module, name, arguments)
         case ast.Call(func=ast.Attribute(value=value, attr=name), args=arguments, keywords=keywords):
@@ -55,7 +55,8 @@ def called(node: ast.Call) -> ast.expr | None:
 
 
 def _builtin(name: str, arguments: Sequence[ast.expr], keywords: Sequence[ast.keyword]) -> ast.expr | None:
-    if keywords:
+    is_ordered = name in ("max", "min", "sorted") and {each.arg for each in keywords} <= {"key", "default", "reverse"}
+    if keywords and not is_ordered:
         is_plain = name == "dict" and not arguments and all(each.arg for each in keywords)
         keys: list[ast.expr | None] = [ast.Constant(value=each.arg) for each in keywords]
         return ast.Dict(keys=keys, values=[each.value for each in keywords]) if is_plain else None
@@ -72,6 +73,8 @@ def _builtin(name: str, arguments: Sequence[ast.expr], keywords: Sequence[ast.ke
             return only
         case (("max" | "min"), [one, two]) if same(one, two):
             return one
+        case "sorted", [ast.List(elts=[only]) | ast.Tuple(elts=[only])] if not isinstance(only, ast.Starred):
+            return ast.List(elts=[only], ctx=ast.Load())
         case (("max" | "min" | "sum"), [ast.List(elts=[only]) | ast.Tuple(elts=[only])]):
             return None if isinstance(only, ast.Starred) else only
         case "format", [value, spec]:
@@ -93,6 +96,8 @@ def _library(module: str, name: str, arguments: Sequence[ast.expr]) -> ast.expr 
             return ast.BinOp(left=left, op=_OPERATOR_CALLS[name](), right=right)
         case "functools", "partial", [function]:
             return function
+        case "typing", "cast", [_, value]:
+            return value
     return None
 
 
