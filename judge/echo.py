@@ -81,7 +81,7 @@ def _echoes(body: EvaluationBody) -> dict[int, Echo]:
     program = ProgramText(body.query)
     query = words_of(body.query)
     data = {*_runs_of(query), *(run for run, _, _ in _bare_runs(query))}
-    rows = _Rows()
+    rows = _ShownRows()
     said = {event.step: _said(event) for event in body.events if isinstance(event, Completion)}
     bare = {step: tuple(_bare_runs(words)) for step, words in said.items()}
     wanted = {run for words in said.values() for run in _runs_of(words)}
@@ -148,7 +148,7 @@ def _sent_runs(own: Passage, seams: Seams, size: int) -> Iterator[Words]:
             yield run
 
 
-class _Rows:
+class _ShownRows:
     """The objects that tools returned, as the words of each: what a program's table shows of one."""
 
     def __init__(self) -> None:

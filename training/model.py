@@ -178,7 +178,7 @@ class RunLineage(msgspec.Struct, frozen=True, kw_only=True):
     stopped_by: str = ""  # the guard that ended it early
 
 
-class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+class ModelCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A model on disk: `folder` holds weights, tokenizer and `lineage.json`."""
 
     folder: str

@@ -29,7 +29,7 @@ PAUSE_S_MAX = 30.0
 TRIES_MAX = 5  # connections in a row without a row, of a client that does not follow
 
 
-class _Refusal(msgspec.Struct):
+class _ServedRefusal(msgspec.Struct):
     code: str
     detail: str = ""
     head: int = -1
@@ -149,9 +149,9 @@ class TailClient:
     def _refused(self, answer: httpx.Response, checked: RowCheck) -> None:
         """Raise what an answer other than 200 means."""
         try:
-            refusal = msgspec.json.decode(answer.read()[:LINE_BYTES_MAX], type=_Refusal)
+            refusal = msgspec.json.decode(answer.read()[:LINE_BYTES_MAX], type=_ServedRefusal)
         except UNREADABLE_JSON:
-            refusal = _Refusal(code="", detail=f"status {answer.status_code}")
+            refusal = _ServedRefusal(code="", detail=f"status {answer.status_code}")
         if refusal.code == "V2082" and checked.head and checked.head.seq:
             raise ArenaError(
                 "V2050", f"record {checked.head.seq} of {checked.validator} was read, and now {refusal.detail}"

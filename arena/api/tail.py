@@ -40,7 +40,7 @@ class TailRequest(msgspec.Struct, frozen=True, kw_only=True):
     pools: tuple[Pool, ...] = ("train",)
 
 
-class _Log:
+class _TailedLog:
     """What is known of one log: its end, as of a moment, and the releases up to some record."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Tail:
         self._poll_s = poll_s
         self._heartbeat_s = heartbeat_s
         self._monotonic = monotonic
-        self._logs: dict[str, _Log] = {}
+        self._logs: dict[str, _TailedLog] = {}
         self._assembling = asyncio.Semaphore(1)  # a validator in the same process keeps the other core
 
     async def heads(self) -> dict[str, Head]:
@@ -189,8 +189,8 @@ class Tail:
                 log.by_problem = releases_of(log.releases)
             return log.by_problem
 
-    def _log(self, validator: str) -> _Log:
-        return self._logs.setdefault(validator, _Log())
+    def _log(self, validator: str) -> _TailedLog:
+        return self._logs.setdefault(validator, _TailedLog())
 
 
 def _pieces(lines: list[bytes]) -> list[bytes]:

@@ -43,13 +43,13 @@ class Embedder(Protocol):
         ...
 
 
-class _Row(msgspec.Struct):
+class _EmbeddingRow(msgspec.Struct):
     index: int
     embedding: list[float]
 
 
-class _Reply(msgspec.Struct):
-    data: list[_Row]
+class _EmbeddingReply(msgspec.Struct):
+    data: list[_EmbeddingRow]
 
 
 class EmbeddingsEndpoint:
@@ -139,7 +139,7 @@ def _direction(word: str) -> npt.NDArray[np.float64]:
 def _unit_rows(content: bytes, count: int) -> Vectors:
     """Raises ArenaError U3003 when the reply is not `count` vectors of one length, finite and not zero."""
     try:
-        rows = sorted(msgspec.json.decode(content, type=_Reply).data, key=lambda row: row.index)
+        rows = sorted(msgspec.json.decode(content, type=_EmbeddingReply).data, key=lambda row: row.index)
         vectors = np.array([row.embedding for row in rows], dtype=np.float64)
     except (msgspec.MsgspecError, UnicodeError, ValueError) as error:
         raise ArenaError("U3003", f"{type(error).__name__}: {error}"[:_DETAIL_CHARS]) from error

@@ -55,7 +55,7 @@ class _PrivateFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     key: str  # 32 bytes, hex
 
 
-class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+class PoolAssignment(msgspec.Struct, frozen=True, kw_only=True):
     """What a partition says of some problems: pool and cluster of each, in order, under that manifest."""
 
     problems: tuple[Problem, ...]  # those that may be raced
@@ -65,9 +65,9 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     refused: tuple[str, ...] = ()  # public ids: they would join two pools, or share a cluster with a suite
 
 
-def unpartitioned(problems: Sequence[Problem]) -> Assignment:
+def unpartitioned(problems: Sequence[Problem]) -> PoolAssignment:
     """What a bank without a partition says: all `train`, each in the cluster of its own answers."""
-    return Assignment(
+    return PoolAssignment(
         problems=tuple(problems),
         pools=tuple[Pool, ...]("train" for _ in problems),
         cluster_ids=tuple(cluster_id(problem) for problem in problems),
@@ -146,7 +146,7 @@ class PartitionFile:
         self._verify = verify
         self._classes = classes
 
-    def assign(self, problems: Sequence[Problem]) -> Assignment:
+    def assign(self, problems: Sequence[Problem]) -> PoolAssignment:
         """Enter the problems and say where they belong; entering them again changes nothing.
 
         Raises ArenaError P4028, P4023 or P4001 as `read_partition`, P4007 when two share an id, V2064 when the
@@ -166,7 +166,7 @@ class PartitionFile:
             problem for problem in problems if extension.pools.get(problem.problem_id, "never_touch") != "never_touch"
         )
         ids = {problem.problem_id for problem in racing}
-        return Assignment(
+        return PoolAssignment(
             problems=racing,
             pools=tuple(extension.pools[problem.problem_id] for problem in racing),
             cluster_ids=tuple(_cluster(partition, problem) for problem in racing),

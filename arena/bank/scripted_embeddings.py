@@ -15,7 +15,7 @@ import msgspec
 from arena.bank.embeddings import HashedWords
 
 
-class _Request(msgspec.Struct):
+class _EmbeddingRequest(msgspec.Struct):
     model: str
     input: list[str]
 
@@ -30,7 +30,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, {"error": {"message": f"no route {self.path}"}})
             return
         try:
-            request = msgspec.json.decode(body, type=_Request)
+            request = msgspec.json.decode(body, type=_EmbeddingRequest)
         except (msgspec.MsgspecError, UnicodeError) as error:
             self._answer(400, {"error": {"message": str(error)}})
             return

@@ -28,7 +28,7 @@ _PROBE = b"agent-arena/quicknet/1"
 _NOT_YET = frozenset({404, 425})
 
 
-class _Answer(msgspec.Struct):
+class _BeaconAnswer(msgspec.Struct):
     round: int
     signature: str
 
@@ -102,7 +102,7 @@ def _read(response: httpx.Response, round_number: int) -> BeaconRound | None:
     if response.status_code != httpx.codes.OK:
         return None
     try:
-        answer = msgspec.json.decode(response.content, type=_Answer)
+        answer = msgspec.json.decode(response.content, type=_BeaconAnswer)
     except UNREADABLE_JSON:
         return None
     if answer.round != round_number:

@@ -34,7 +34,7 @@ _UNKNOWN = "V2113"
 _Value = TypeVar("_Value")
 
 
-class _Refusal(msgspec.Struct):
+class _PeerRefusal(msgspec.Struct):
     code: str
     detail: str = ""
 
@@ -154,7 +154,7 @@ async def _refused(peer: Peer, answer: httpx.Response) -> ArenaError:
     """What an answer other than 200 means."""
     content = await _whole(peer, answer, _REFUSAL_BYTES_MAX)
     try:
-        refusal = msgspec.json.decode(content, type=_Refusal)
+        refusal = msgspec.json.decode(content, type=_PeerRefusal)
     except UNREADABLE_JSON:
         return ArenaError(PEER_AWAY, f"{peer.hotkey}: status {answer.status_code}")
     detail = f"{peer.hotkey}: {refusal.code[:8]} {refusal.detail[:200]}"

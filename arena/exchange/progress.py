@@ -17,7 +17,7 @@ from problems.scoring.outcome import OutcomeScore
 RACES_KEPT = 4
 
 
-class _Race:
+class _RaceProgress:
     def __init__(self) -> None:
         self.read_to = 0
         self.pairs: dict[str, set[tuple[str, str]]] = {}  # body -> pairs whose evaluation names it
@@ -31,11 +31,11 @@ class DonePairs:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._races: dict[str, _Race] = {}
+        self._races: dict[str, _RaceProgress] = {}
 
     async def of(self, race_id: str) -> tuple[tuple[str, str], ...]:
         """(agent version id, problem id) of every pair that is done, sorted. Raises ArenaError V2021."""
-        race = self._races.pop(race_id, None) or _Race()
+        race = self._races.pop(race_id, None) or _RaceProgress()
         self._races[race_id] = race
         for old in list(self._races)[:-RACES_KEPT]:
             del self._races[old]
@@ -43,7 +43,7 @@ class DonePairs:
             await self._read(race, race_id)
             return tuple(sorted(race.done))
 
-    async def _read(self, race: _Race, race_id: str) -> None:
+    async def _read(self, race: _RaceProgress, race_id: str) -> None:
         own, kinds = self._store.validator, ("evaluation", "verdict")
         async for record in self._store.records(own, after_seq=race.read_to, kinds=kinds, race_id=race_id):
             content = signed_content(record.content, record.content_sha256)

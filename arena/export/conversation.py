@@ -111,10 +111,10 @@ _Words = tuple[str, tuple[tuple[str, str], ...]]  # what identifies an assistant
 
 def converse(body: EvaluationBody) -> Conversation:
     """The conversation of a body."""
-    return _Reading(body).conversation()
+    return _ConversationReading(body).conversation()
 
 
-class _Reading:
+class _ConversationReading:
     """One body while its conversation is put together. Messages are decoded once."""
 
     def __init__(self, body: EvaluationBody) -> None:

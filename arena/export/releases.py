@@ -21,21 +21,21 @@ from foundation.errors import ArenaError
 _NULL = b"null"
 
 
-class _Payload(msgspec.Struct):
+class _ReleasePayload(msgspec.Struct):
     kind: str
 
 
-class _Content(msgspec.Struct):
-    payload: _Payload
+class _ReleaseContent(msgspec.Struct):
+    payload: _ReleasePayload
 
 
-class _Line(msgspec.Struct):
+class _ReleaseLine(msgspec.Struct):
     seq: int
     content: msgspec.Raw = msgspec.Raw(_NULL)
 
 
-_LINE = msgspec.json.Decoder(_Line)
-_CONTENT = msgspec.json.Decoder(_Content)
+_LINE = msgspec.json.Decoder(_ReleaseLine)
+_CONTENT = msgspec.json.Decoder(_ReleaseContent)
 
 
 def read_releases(folder: Path) -> tuple[ReleaseRecord, ...]:

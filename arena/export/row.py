@@ -19,7 +19,7 @@ from judge.verdict import Opinion
 UNKNOWN_TOOLS = "[]"
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class ViewRow(msgspec.Struct, frozen=True, kw_only=True):
     """What a format writes of one trajectory. `tools` is an OpenAI `tools` array, JSON text."""
 
     facts: TrajectoryFacts
@@ -38,10 +38,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return self.conversation.messages[self.conversation.prompt_length :]
 
 
-def row_of(trajectory: Trajectory) -> Row:
+def row_of(trajectory: Trajectory) -> ViewRow:
     """The row of a trajectory. Pure and total."""
     conversation = converse(trajectory.body)
-    return Row(
+    return ViewRow(
         facts=facts_of(trajectory, conversation),
         conversation=conversation,
         tools=tools_of(trajectory.body.tool_profile, trajectory.body.tools_sha256),

@@ -11,12 +11,12 @@ import sys
 import msgspec
 
 from arena.gate.inspection import inspect
-from arena.gate.isolation import EXIT_OUT_OF_MEMORY, MEMORY_BYTES, Request, unpack
+from arena.gate.isolation import EXIT_OUT_OF_MEMORY, MEMORY_BYTES, InspectionRequest, unpack
 
 
 def main() -> int:
     """Inspect the request's source; the exit code says whether there is a report."""
-    request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Request)
+    request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=InspectionRequest)
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_AS, MEMORY_BYTES)
     _lower(resource.RLIMIT_CPU, request.cpu_limit_s)

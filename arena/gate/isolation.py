@@ -43,7 +43,7 @@ class PackedNeighbour(msgspec.Struct, frozen=True, kw_only=True):
     is_winner: bool
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class InspectionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything `inspect` takes, as one message; arrays are little-endian 64-bit values."""
 
     source: bytes
@@ -94,7 +94,7 @@ def inspect_isolated(
     raise ArenaError("V2004", f"the gate's process ended with {done.returncode}: {tail}")
 
 
-def unpack(request: Request) -> tuple[GateKnowledge, tuple[Neighbour, ...]]:
+def unpack(request: InspectionRequest) -> tuple[GateKnowledge, tuple[Neighbour, ...]]:
     """The knowledge and the neighbours of a request, in the child."""
     knowledge = GateKnowledge(
         product_ids=_values(request.product_ids),
@@ -122,8 +122,8 @@ def _request(
     neighbours: Sequence[Neighbour],
     author: Author | None,
     cpu_limit_s: int,
-) -> Request:
-    return Request(
+) -> InspectionRequest:
+    return InspectionRequest(
         source=data,
         rules=rules,
         product_ids=_bytes(knowledge.product_ids),

@@ -17,7 +17,7 @@ FindingOutcome = Literal["reject", "review"]
 Severity = Literal["integrity", "security", "form"]
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class GateRule(msgspec.Struct, frozen=True, kw_only=True):
     """One published rule. `code` is the error shown when the rule rejects."""
 
     name: str
@@ -27,16 +27,16 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     code: str = "A1005"
 
 
-def _form(name: str, code: str, meaning: str) -> Rule:
-    return Rule(name=name, outcome="reject", severity="form", meaning=meaning, code=code)
+def _form(name: str, code: str, meaning: str) -> GateRule:
+    return GateRule(name=name, outcome="reject", severity="form", meaning=meaning, code=code)
 
 
-def _security(name: str, outcome: FindingOutcome, meaning: str) -> Rule:
-    return Rule(name=name, outcome=outcome, severity="security", meaning=meaning)
+def _security(name: str, outcome: FindingOutcome, meaning: str) -> GateRule:
+    return GateRule(name=name, outcome=outcome, severity="security", meaning=meaning)
 
 
-def _integrity(name: str, outcome: FindingOutcome, meaning: str, code: str = "A1005") -> Rule:
-    return Rule(name=name, outcome=outcome, severity="integrity", meaning=meaning, code=code)
+def _integrity(name: str, outcome: FindingOutcome, meaning: str, code: str = "A1005") -> GateRule:
+    return GateRule(name=name, outcome=outcome, severity="integrity", meaning=meaning, code=code)
 
 
 _ROWS = (
@@ -88,4 +88,4 @@ _ROWS = (
     ),
 )
 
-RULES: dict[str, Rule] = {rule.name: rule for rule in _ROWS}
+RULES: dict[str, GateRule] = {rule.name: rule for rule in _ROWS}

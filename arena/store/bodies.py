@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import zstandard
 
-from arena.store.port import Frame, StoredBody
+from arena.store.port import BodyFrame, StoredBody
 from foundation.errors import ArenaError
 
 LEVEL = 1  # a third faster than 3, and as small on measured bodies
@@ -21,7 +21,7 @@ BODY_BYTES_MAX = 64 << 20
 INLINE_BYTES_MAX = 128 << 10
 
 
-async def compress_bodies(bodies: Sequence[StoredBody]) -> list[Frame]:
+async def compress_bodies(bodies: Sequence[StoredBody]) -> list[BodyFrame]:
     """One zstd frame per body, each with its content size. Raises ArenaError V2025 for a body over 64 MiB."""
     for body in bodies:
         if len(body.content) > BODY_BYTES_MAX:
@@ -32,29 +32,29 @@ async def compress_bodies(bodies: Sequence[StoredBody]) -> list[Frame]:
     return await asyncio.to_thread(_compress_many, bodies)
 
 
-def _compress_many(bodies: Sequence[StoredBody]) -> list[Frame]:
+def _compress_many(bodies: Sequence[StoredBody]) -> list[BodyFrame]:
     compressor = zstandard.ZstdCompressor(level=LEVEL)
     contents = compressor.multi_compress_to_buffer([body.content for body in bodies], threads=-1)
     return [_frame(body, contents[place].tobytes()) for place, body in enumerate(bodies)]
 
 
-def _frame(body: StoredBody, content: bytes) -> Frame:
-    return Frame(body_sha256=body.body_sha256, content=content, size=len(body.content))
+def _frame(body: StoredBody, content: bytes) -> BodyFrame:
+    return BodyFrame(body_sha256=body.body_sha256, content=content, size=len(body.content))
 
 
-async def restore_bodies(frames: Sequence[Frame]) -> list[StoredBody]:
+async def restore_bodies(frames: Sequence[BodyFrame]) -> list[StoredBody]:
     """The bytes of stored frames, unchecked; empty where a frame can't be read."""
     if sum(frame.size for frame in frames) <= INLINE_BYTES_MAX:
         return _restore(frames)
     return await asyncio.to_thread(_restore, frames)
 
 
-def _restore(frames: Sequence[Frame]) -> list[StoredBody]:
+def _restore(frames: Sequence[BodyFrame]) -> list[StoredBody]:
     decompressor = zstandard.ZstdDecompressor()
     return [StoredBody(body_sha256=frame.body_sha256, content=_content(decompressor, frame)) for frame in frames]
 
 
-def _content(decompressor: zstandard.ZstdDecompressor, frame: Frame) -> bytes:
+def _content(decompressor: zstandard.ZstdDecompressor, frame: BodyFrame) -> bytes:
     try:
         if not 0 < frame.size <= BODY_BYTES_MAX or zstandard.frame_content_size(frame.content) > BODY_BYTES_MAX:
             return b""

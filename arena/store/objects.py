@@ -29,7 +29,7 @@ from obstore.exceptions import (
 )
 from obstore.store import LocalStore, S3Store
 
-from arena.store.port import Frame
+from arena.store.port import BodyFrame
 from foundation.errors import ArenaError
 
 SUFFIX = ".zst"
@@ -76,7 +76,7 @@ class BodyObjects:
         """The folder it is, where it is none in a bucket."""
         return self._folder
 
-    async def put(self, validator: str, frames: Sequence[Frame]) -> None:
+    async def put(self, validator: str, frames: Sequence[BodyFrame]) -> None:
         """Write frames of a validator durably, over what stands under their names.
 
         Raises ArenaError V2028 when the store is away, V2029 when it refuses.

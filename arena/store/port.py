@@ -60,7 +60,7 @@ class StoredBody(msgspec.Struct, frozen=True, kw_only=True):
     content: bytes
 
 
-class Frame(msgspec.Struct, frozen=True, kw_only=True):
+class BodyFrame(msgspec.Struct, frozen=True, kw_only=True):
     """A body at rest: one zstd frame of its canonical bytes. `size` is the number of bytes before compression."""
 
     body_sha256: str
@@ -190,11 +190,11 @@ class Store(Protocol):
         unchecked: verification asks for them and reports what it finds."""
         ...
 
-    async def frames(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[Frame]:
+    async def frames(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[BodyFrame]:
         """The same bodies as they are stored, for readers that restore and check them elsewhere."""
         ...
 
-    async def every_frame(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[Frame]:
+    async def every_frame(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[BodyFrame]:
         """The same, and of a body that was stored on several days every copy: what verification reads."""
         ...
 

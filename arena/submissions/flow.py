@@ -15,7 +15,7 @@ from arena.submissions.model import make_submission
 from foundation.errors import ArenaError
 
 
-class Submitted(msgspec.Struct, frozen=True, kw_only=True):
+class SubmissionResult(msgspec.Struct, frozen=True, kw_only=True):
     """What was handed in, and the block that holds its commitment."""
 
     agent_version_id: AgentVersionId
@@ -27,7 +27,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
 
 async def submit(
     signer: Signer, name: str, source: str, *, subtensor: Subtensor, inbox: Inbox, now_ms: int
-) -> Submitted:
+) -> SubmissionResult:
     """Commit to a source and put it into the inbox.
 
     `now_ms` is unix milliseconds. Raises ArenaError A1008 when the hotkey isn't registered, A1010 for a malformed name,
@@ -38,7 +38,7 @@ async def submit(
     if result.status != "ok":
         raise _refusal(result, submission.hotkey)
     inbox.put(submission)
-    return Submitted(
+    return SubmissionResult(
         agent_version_id=submission.agent_version_id,
         agent_sha256=submission.agent_sha256,
         commitment_sha256=submission.commitment_sha256,

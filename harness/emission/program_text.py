@@ -51,7 +51,7 @@ class Seams(Passage):
         return len(set(self.runs[first:last])) > 1
 
 
-class _Reading(msgspec.Struct, frozen=True):
+class _ReadText(msgspec.Struct, frozen=True):
     """One message: the program's words with breaks in the place of recorded runs; the seams between these; and how the
     message begins, where it begins with a recorded run or soon comes to one."""
 
@@ -70,7 +70,7 @@ class ProgramText:
         self._recorded.add(words)
         self._said: set[str] = set()  # contents of completions and results that a turn of the history may carry whole
         self._calls: set[tuple[str, str]] = set()  # names and arguments that completions wrote
-        self._left: dict[str, _Reading] = {}  # by message: its program text when it was first sent
+        self._left: dict[str, _ReadText] = {}  # by message: its program text when it was first sent
         self._sent: tuple[str, ...] = ()
         self._seams = Seams(())
         self._seen: set[tuple[_Word, ...]] = set()  # seams of all requests so far
@@ -148,12 +148,12 @@ class ProgramText:
         self._seen.add(seam)
         return True
 
-    def _left_of(self, message: str) -> _Reading:
+    def _left_of(self, message: str) -> _ReadText:
         if message not in self._left:
             self._left[message] = self._read(message)
         return self._left[message]
 
-    def _read(self, message: str) -> _Reading:
+    def _read(self, message: str) -> _ReadText:
         try:
             decoded = orjson.loads(message)
         except orjson.JSONDecodeError:
@@ -178,10 +178,10 @@ class ProgramText:
                 own += words
             read.append((words, runs, pieces[1::2], tuple(accumulate(map(len, parts)))))
         if not any(any(runs) for _, runs, _, _ in read):
-            return _Reading(tuple(own))
+            return _ReadText(tuple(own))
         signed = tuple(chain.from_iterable(_signed(*text) for text in read))
         opening = signed[1 : bisect_left(list(accumulate(len(word) for word, _ in signed)), 2 * PASSAGE)]
-        return _Reading(tuple(own), tuple(_seams(signed)), opening if any(run for _, run in opening) else ())
+        return _ReadText(tuple(own), tuple(_seams(signed)), opening if any(run for _, run in opening) else ())
 
     def _runs(self, words: Words) -> list[int]:
         """For each word the number of the recorded run it is quoted from, 0 where it is the program's."""

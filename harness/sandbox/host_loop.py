@@ -1,9 +1,9 @@
 """The host loop: one guest, from its first byte to its last.
 
-Promise: whatever the guest does, `Conversation.run` returns how it ended (or raises a fault of ours) within the agent's
-time and byte caps. Agent time stands still while the host executes a call, so a slow host costs nobody a score; it runs
-while the host waits for the guest and while it reads what the guest sends, or bytes sent one by one would keep the host
-busy for nothing. It starts no process and kills none: the adapter does.
+Promise: whatever the guest does, `GuestConversation.run` returns how it ended (or raises a fault of ours) within the
+agent's time and byte caps. Agent time stands still while the host executes a call, so a slow host costs nobody a score;
+it runs while the host waits for the guest and while it reads what the guest sends, or bytes sent one by one would keep
+the host busy for nothing. It starts no process and kills none: the adapter does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from foundation.canonical import foreign_text
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import EpisodeOver, GuestCallError, GuestEnd, GuestExit, Host
-from harness.sandbox.rpc import BreachError, Final, Inbox, Ready, Request, encode_error, encode_result
+from harness.sandbox.rpc import BreachError, Final, FrameInbox, GuestReady, GuestRequest, encode_error, encode_result
 
 _CHUNK_BYTES = 1 << 16
 _TAIL_BYTES = 4_000
@@ -47,7 +47,7 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True):
     tick_ms: int = 100
 
 
-class Conversation:
+class GuestConversation:
     """One run of the protocol between a guest and a `Host`."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Conversation:
     ) -> None:
         """`clock` gives seconds, monotonic."""
         self._pipes, self._limits, self._host, self._supervision, self._clock = pipes, limits, host, supervision, clock
-        self._inbox = Inbox(limits)
+        self._inbox = FrameInbox(limits)
         self._outgoing = memoryview(b"")
         self._is_started = False
         self._waited_s = 0.0
@@ -148,7 +148,7 @@ class Conversation:
                 self._final = message
                 return False
             started = self._clock()
-            if isinstance(message, Ready):
+            if isinstance(message, GuestReady):
                 self._send(self._supervision.on_ready(), selector)
                 self._is_started = True
             else:
@@ -156,7 +156,7 @@ class Conversation:
             self._host_s += self._clock() - started
         return True
 
-    def _answer(self, request: Request) -> bytes:
+    def _answer(self, request: GuestRequest) -> bytes:
         try:
             result = self._host.call(request.method, request.params)
         except GuestCallError as error:

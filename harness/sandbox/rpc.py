@@ -1,8 +1,8 @@
 """Frames and messages between host and guest, seen from the host, which trusts none of them.
 
-Promise: what `Inbox` yields is well formed: one JSON object per frame, a known method, ids that grow, no reply that was
-never asked for. Everything else is a `BreachError` that names the cap or rule. JSON is read by orjson, which refuses
-NaN, infinities, lone surrogates and deep nesting; of duplicate keys the last wins, so parsed values are always
+Promise: what `FrameInbox` yields is well formed: one JSON object per frame, a known method, ids that grow, no reply
+that was never asked for. Everything else is a `BreachError` that names the cap or rule. JSON is read by orjson, which
+refuses NaN, infinities, lone surrogates and deep nesting; of duplicate keys the last wins, so parsed values are always
 serialised again before they go anywhere. Nothing is executed here.
 """
 
@@ -34,13 +34,13 @@ class BreachError(Exception):
         super().__init__(detail)
 
 
-class Ready(msgspec.Struct, frozen=True, kw_only=True):
+class GuestReady(msgspec.Struct, frozen=True, kw_only=True):
     """The runner waits for its job; the agent is not loaded yet."""
 
     python: str
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class GuestRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A call to be answered."""
 
     request_id: int
@@ -56,10 +56,10 @@ class Final(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["", "load", "raise", "not_json"] = ""
 
 
-Message = Ready | Request | Final
+Message = GuestReady | GuestRequest | Final
 
 
-class Inbox:
+class FrameInbox:
     """Cuts the guest's byte stream into messages, enforcing `frame_bytes` and `rpc_bytes` before it reads on."""
 
     def __init__(self, limits: EpisodeLimits) -> None:
@@ -114,20 +114,20 @@ class Inbox:
             return self._notice(message["method"], params)
         raise BreachError("protocol", "a frame with missing or unknown keys")
 
-    def _request(self, message: dict[str, object], params: dict[str, object]) -> Request:
+    def _request(self, message: dict[str, object], params: dict[str, object]) -> GuestRequest:
         request_id, method = message["id"], message["method"]
         if not self._is_ready or not isinstance(method, str) or method not in REQUESTS:
             raise BreachError("protocol", "a request with an unknown method")
         if type(request_id) is not int or not self._last_id < request_id <= _ID_MAX:
             raise BreachError("protocol", "a request whose id does not grow")
         self._last_id = request_id
-        return Request(request_id=request_id, method=method, params=params)
+        return GuestRequest(request_id=request_id, method=method, params=params)
 
-    def _notice(self, method: object, params: dict[str, object]) -> Ready | Final:
+    def _notice(self, method: object, params: dict[str, object]) -> GuestReady | Final:
         try:
             if method == "ready" and not self._is_ready:
                 self._is_ready = True
-                return msgspec.convert(params, Ready, strict=True)
+                return msgspec.convert(params, GuestReady, strict=True)
             if method == "final" and self._is_ready:
                 return msgspec.convert(params, Final, strict=True)
         except msgspec.ValidationError as error:

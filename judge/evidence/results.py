@@ -171,7 +171,7 @@ class Evidence(msgspec.Struct, frozen=True):
 
 def evidence_of(trace: RenderedTrace) -> Evidence:
     """Everything the tools of a trace returned, as far as its completions say it."""
-    reading = _Reading(trace)
+    reading = _EvidenceReading(trace)
     for span in trace.spans:
         if span.kind == "completion":
             reading.completed(span)
@@ -182,7 +182,7 @@ def evidence_of(trace: RenderedTrace) -> Evidence:
     return reading.evidence()
 
 
-class _Reading:
+class _EvidenceReading:
     """Evidence in the making, span by span."""
 
     def __init__(self, trace: RenderedTrace) -> None:

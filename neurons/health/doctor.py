@@ -27,7 +27,7 @@ from neurons.health.examination import DoctorCheck
 from neurons.node.settings import Settings
 
 if TYPE_CHECKING:
-    from harness.sandbox.probing.probe import Finding
+    from harness.sandbox.probing.probe import LevelFinding
 
 PYTHON_RACED = "3.11"  # arena.policy: GuestRules.python_version
 MEMORY_LEAST_BYTES, MEMORY_GOOD_BYTES = 2 << 30, 6 << 30
@@ -186,7 +186,7 @@ def check_sandbox(settings: Settings) -> DoctorCheck:
     return DoctorCheck(name="sandbox", status="fail", found=f"the demo runs, other agents do not; {found}", fix=fix)
 
 
-def _jail_fixes(findings: Sequence[Finding]) -> str:
+def _jail_fixes(findings: Sequence[LevelFinding]) -> str:
     """The ways out, any of which helps; the first is for the best level."""
     fixes = [finding.fix for finding in findings if not finding.is_ok and finding.fix]
     return " or: ".join(dict.fromkeys(fixes)) or "set --sandbox auto"

@@ -11,7 +11,7 @@ import functools
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 
-from arena.bank.partition_file import PARTITION_FILE, Assignment, PartitionFile, unpartitioned
+from arena.bank.partition_file import PARTITION_FILE, PartitionFile, PoolAssignment, unpartitioned
 from arena.bank.port import Bank
 from arena.bank.stock.level import HORIZON_RACES, StockLevel
 from arena.bank.stock.own_stock import BatchStock
@@ -156,7 +156,7 @@ def open_bank(
     public = shipped_answers().union(reward.product_id for problem in suite for reward in problem.rewards)
     maker = Replenisher(lambda: catalogue_products(settings), public, policy.race.batch_problems)
 
-    def assign(problems: Sequence[Problem]) -> Assignment:
+    def assign(problems: Sequence[Problem]) -> PoolAssignment:
         if signer and path.exists():
             return PartitionFile(path, signer, verify, maker.classes).assign(problems)
         if is_real:

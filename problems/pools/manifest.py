@@ -100,7 +100,7 @@ class PartitionManifest(msgspec.Struct, frozen=True, kw_only=True):
             yield "headline", "holds a problem that is not in the pool eval"
 
 
-class Opening(msgspec.Struct, frozen=True, kw_only=True):
+class ManifestOpening(msgspec.Struct, frozen=True, kw_only=True):
     """What opens one token: the text it stands for, and the key (hex) of that token alone."""
 
     mark: str
@@ -112,9 +112,9 @@ def token_of(key: bytes, mark: str) -> str:
     return _keyed(_opening_key(key, mark), mark)
 
 
-def opening_of(key: bytes, mark: str) -> Opening:
+def opening_of(key: bytes, mark: str) -> ManifestOpening:
     """What may be published so that everybody can check what the mark's token stands for. It opens no other token."""
-    return Opening(mark=mark, opening_key=_opening_key(key, mark).hex())
+    return ManifestOpening(mark=mark, opening_key=_opening_key(key, mark).hex())
 
 
 def commitment_of(key: bytes) -> str:
@@ -124,7 +124,7 @@ def commitment_of(key: bytes) -> str:
     return hashlib.sha256(b"agent-arena/partition-key/1\n" + key).hexdigest()
 
 
-def check_opening(manifest: PartitionManifest, opening: Opening) -> Pool:
+def check_opening(manifest: PartitionManifest, opening: ManifestOpening) -> Pool:
     """The pool that an opened answer or problem was frozen in. Raises ArenaError P4024 when its token is in no row."""
     try:
         token = _keyed(bytes.fromhex(opening.opening_key), opening.mark)

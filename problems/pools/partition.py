@@ -23,7 +23,7 @@ from foundation.errors import ArenaError
 from problems.model import BUCKETS, POOLS, Bucket, Pool, Problem
 from problems.pools.clusters import answer_marks, cluster_id, find_clusters
 from problems.pools.disjoint_sets import DisjointSets
-from problems.pools.manifest import Opening, PartitionManifest, PoolRow, commitment_of, opening_of, token_of
+from problems.pools.manifest import ManifestOpening, PartitionManifest, PoolRow, commitment_of, opening_of, token_of
 from problems.pools.product_classes import NO_CATALOGUE, ProductClasses
 from problems.pools.review_net import content_words
 from problems.pools.title_keys import title_key
@@ -32,7 +32,7 @@ EVAL_COUNTS: Mapping[Bucket, int] = {"product": 28, "shop": 24, "voucher": 23}  
 DEV_COUNTS: Mapping[Bucket, int] = {"product": 20, "shop": 20, "voucher": 20}
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+class PartitionRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """A problem that enters no pool, because it would join the `pools`."""
 
     problem_id: str
@@ -44,7 +44,7 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True):
 
     manifest: PartitionManifest
     pools: dict[str, Pool]
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[PartitionRefusal, ...] = ()
 
 
 class OpenPartition:
@@ -83,7 +83,7 @@ class OpenPartition:
         """The pools that hold a query of the same content words in any order."""
         return frozenset(pool for mark in _query_marks(query) for pool in self._queries.get(self.token(mark), ()))
 
-    def openings(self, problem: Problem, classes: ProductClasses = NO_CATALOGUE) -> tuple[Opening, ...]:
+    def openings(self, problem: Problem, classes: ProductClasses = NO_CATALOGUE) -> tuple[ManifestOpening, ...]:
         """What to publish at the release of a frozen problem, so that `check_opening` shows everybody its pool."""
         marks = sorted({_problem_mark(problem.problem_id), *answer_marks(problem, classes)})
         return tuple(opening_of(self.key, mark) for mark in marks if self.row_of(self.token(mark)))
@@ -169,7 +169,7 @@ def extend(partition: OpenPartition, problems: Iterable[Problem], classes: Produ
         touched = {name for token in tokens if (name := placed.get(token) or partition.row_name(token))}
         joined = _in_order(pool_of_row[name] for name in touched)
         if len(joined) > 1:
-            refused.append(Refusal(problem_id=problem.problem_id, pools=joined))
+            refused.append(PartitionRefusal(problem_id=problem.problem_id, pools=joined))
             continue
         pool: Pool = joined[0] if joined else "train"
         name = min(touched, default=row.cluster)

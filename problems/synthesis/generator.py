@@ -70,7 +70,7 @@ def synthesize(
     return maker.make(seed=seed, counts=counts, mix=mix)
 
 
-class _Order(msgspec.Struct, frozen=True, kw_only=True):
+class _SynthesisOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What one problem is to be. `level` None takes whatever comes out; `is_one_shop` None follows the bucket."""
 
     bucket: Bucket
@@ -119,7 +119,7 @@ class ProblemMaker:
                 levels = [level for level, count in share_out(len(levels), mix).items() for _ in range(count)]
                 rng.shuffle(levels)
             for level in levels:
-                order = _Order(bucket=bucket, aim=PUBLIC_AIM if level is None else AIMS[level], level=level)
+                order = _SynthesisOrder(bucket=bucket, aim=PUBLIC_AIM if level is None else AIMS[level], level=level)
                 problem, answers = self._make_one(order, _public_id(seed, len(problems)), rng)
                 self._taken.update(int(self._classes[place]) for place in answers)
                 problems.append(problem)
@@ -136,7 +136,7 @@ class ProblemMaker:
         is_one_shop = model.bucket == "shop" or (model.voucher is not None and model.voucher.voucher_type == "shop")
         aim = msgspec.structs.replace(PUBLIC_AIM, items={model.bucket: (items, items)})
         level = measure_difficulty(model, self._shelf).level
-        order = _Order(bucket=model.bucket, aim=aim, level=level, is_one_shop=is_one_shop)
+        order = _SynthesisOrder(bucket=model.bucket, aim=aim, level=level, is_one_shop=is_one_shop)
         try:
             return self._make_one(order, problem_id, Random(seed))[0]
         except ArenaError as error:
@@ -157,7 +157,7 @@ class ProblemMaker:
                 own = int.from_bytes(hashlib.sha256(f"problem seed\n{seed}\n{next(number)}".encode()).digest())
                 yield from self.make(seed=own, counts={bucket: 1}, mix=None if level is None else {level: 1})
 
-    def _make_one(self, order: _Order, problem_id: str, rng: Random) -> tuple[Problem, list[int]]:
+    def _make_one(self, order: _SynthesisOrder, problem_id: str, rng: Random) -> tuple[Problem, list[int]]:
         """One problem and the places of its answers, or ArenaError P4011 after a bounded number of draws."""
         bucket, level = order.bucket, order.level
         for _ in range(_TRIES_PER_PROBLEM):
@@ -172,7 +172,7 @@ class ProblemMaker:
         raise ArenaError("P4011", f"no {kind} problem in {_TRIES_PER_PROBLEM} draws")
 
     def _problem(
-        self, order: _Order, places: Sequence[int], is_one_shop: bool, problem_id: str, rng: Random
+        self, order: _SynthesisOrder, places: Sequence[int], is_one_shop: bool, problem_id: str, rng: Random
     ) -> Problem | None:
         """The problem of these answers, or None when it would be ambiguous, unreadable, or of another level."""
         bucket, level = order.bucket, order.level
@@ -227,7 +227,7 @@ class ProblemMaker:
             chosen = more
         return [word for word in words if word in chosen]
 
-    def _draw(self, order: _Order, is_one_shop: bool, rng: Random) -> list[int]:
+    def _draw(self, order: _SynthesisOrder, is_one_shop: bool, rng: Random) -> list[int]:
         """Places of untaken answers of different classes, as many as the order asks; none: draw again."""
         least, most = order.aim.items[order.bucket]
         count = rng.randint(max(2, least) if is_one_shop else least, max(2, most) if is_one_shop else most)

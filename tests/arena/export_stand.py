@@ -12,7 +12,7 @@ import zstandard
 from arena.chain.keys import generate_signer, verify
 from arena.export.model import Cursor, Filters, LogRow, Manifest, Request
 from arena.export.reading import read_rows
-from arena.export.writing.cursor import Walk, first_cursor
+from arena.export.writing.cursor import LogWalk, first_cursor
 from arena.export.writing.exporter import export_records
 from arena.records.body import decode_content
 from arena.records.log.checkpoint import checkpoint_of, sign_checkpoint
@@ -20,7 +20,7 @@ from arena.records.log.hash_chain import signing_message
 from arena.records.log.merkle import MerkleFrontier
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import Payload, VerdictRecord
-from arena.store.port import Frame, LogLeaf, StoredBody, StoredCheckpoint
+from arena.store.port import BodyFrame, LogLeaf, StoredBody, StoredCheckpoint
 from tests.arena.log_stand import HOST, Clock, MemoryLog, episode, release
 
 replace = msgspec.structs.replace
@@ -44,7 +44,7 @@ class ExportLog(MemoryLog):
 
     def cursor_at(self, after_seq: int) -> Cursor:
         """The cursor behind a record, of an export that nothing waited for."""
-        walk = Walk(first_cursor(self.validator))
+        walk = LogWalk(first_cursor(self.validator))
         for record in self.log[:after_seq]:
             walk.take(record.seq, record.prev, record.content_sha256)
         return walk.cursor()
@@ -65,7 +65,7 @@ class ExportLog(MemoryLog):
     async def frames(self, names, validator=None):
         compress = zstandard.ZstdCompressor(level=1).compress
         stored = [self.stored[name] for name in names if name in self.stored]
-        return [Frame(body_sha256=b.body_sha256, content=compress(b.content), size=len(b.content)) for b in stored]
+        return [BodyFrame(body_sha256=b.body_sha256, content=compress(b.content), size=len(b.content)) for b in stored]
 
     async def verdicts_on(self, names, validator=None):
         found = []

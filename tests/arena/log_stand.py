@@ -25,7 +25,7 @@ from arena.records.model import (
     Subject,
     VerdictRecord,
 )
-from arena.store.port import Frame, LogLeaf, StoredBody, StoredCheckpoint, WorkItem
+from arena.store.port import BodyFrame, LogLeaf, StoredBody, StoredCheckpoint, WorkItem
 from harness.sandbox.port import SandboxLevel
 from harness.trace import Completion, EmittedCall, EvaluationBody, Surfaced, ToolCall, Totals
 from judge.verdict import Citation, Opinion, Verdict
@@ -290,12 +290,12 @@ class MemoryLog:
     async def bodies(self, names: Sequence[str], validator=None) -> list[StoredBody]:
         return [self.stored[name] for name in names if name in self.stored]
 
-    async def frames(self, names: Sequence[str], validator=None) -> list[Frame]:
+    async def frames(self, names: Sequence[str], validator=None) -> list[BodyFrame]:
         found = await self.bodies(names, validator)
         compress = zstandard.ZstdCompressor(level=1).compress
-        return [Frame(body_sha256=b.body_sha256, content=compress(b.content), size=len(b.content)) for b in found]
+        return [BodyFrame(body_sha256=b.body_sha256, content=compress(b.content), size=len(b.content)) for b in found]
 
-    async def every_frame(self, names: Sequence[str], validator=None) -> list[Frame]:
+    async def every_frame(self, names: Sequence[str], validator=None) -> list[BodyFrame]:
         return await self.frames(names, validator)
 
     async def validators(self) -> list[str]:

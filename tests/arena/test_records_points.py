@@ -16,7 +16,7 @@ from arena.records.log.checkpoint import Checkpoint, sign_checkpoint
 from arena.records.log.merkle import EMPTY_ROOT
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import SignedRecord
-from arena.records.verify.inspection import Entry, Finding, entry_of, inspect
+from arena.records.verify.inspection import Entry, RecordFinding, entry_of, inspect
 from arena.records.verify.log_check import LogCheck, LogStart
 from arena.records.verify.report import VerifyReport
 from arena.records.verify.verification import verify_entries, verify_store
@@ -49,7 +49,7 @@ def append(log: MemoryLog, *payloads: object) -> MemoryLog:
     return log
 
 
-def findings(log: MemoryLog, records: Sequence[SignedRecord], stubs: Sequence[int] = ()) -> list[Finding]:
+def findings(log: MemoryLog, records: Sequence[SignedRecord], stubs: Sequence[int] = ()) -> list[RecordFinding]:
     return [inspect(entry(log, record, record.seq in stubs), verify) for record in records]
 
 
@@ -60,7 +60,7 @@ def entry(log: MemoryLog, record: SignedRecord, is_stub: bool = False) -> Entry:
     return msgspec.structs.replace(whole, content=None, body=None) if is_stub else whole
 
 
-def take(check: LogCheck, found: Sequence[Finding]) -> LogCheck:
+def take(check: LogCheck, found: Sequence[RecordFinding]) -> LogCheck:
     for finding in found:
         check.take(finding)
     return check

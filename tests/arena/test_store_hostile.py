@@ -21,7 +21,7 @@ from arena.records.log.sequencer import Sequencer
 from arena.records.verify.verification import verify_store
 from arena.store.embedded.server import EmbeddedServer
 from arena.store.objects import folder_location, open_objects
-from arena.store.port import Frame
+from arena.store.port import BodyFrame
 from arena.store.postgres import schema
 from arena.store.postgres.schema import migrate, role_of
 from foundation.errors import ArenaError
@@ -31,7 +31,7 @@ from tests.arena.test_store_append import BODY, SHA, Log, evaluation
 from tests.arena.test_store_roles import as_owner
 
 PARTITIONED = ("record", "body")
-FRAME = Frame(body_sha256="ab" * 32, content=b"frame", size=5)
+FRAME = BodyFrame(body_sha256="ab" * 32, content=b"frame", size=5)
 
 
 # -- days
@@ -240,8 +240,8 @@ async def test_an_object_its_folder_and_what_leads_to_it_are_synced_before_put_r
     assert synced[0] == file
     assert set(synced[1:]) == {file.parent, file.parent.parent, root, tmp_path}
     synced.clear()
-    await objects.put("5mine", [Frame(body_sha256="ab" + "cd" * 31, content=b"x", size=1)])
+    await objects.put("5mine", [BodyFrame(body_sha256="ab" + "cd" * 31, content=b"x", size=1)])
     assert synced[1:] == [file.parent]
     synced.clear()
-    await objects.put("5mine", [Frame(body_sha256="cd" * 32, content=b"x", size=1)])
+    await objects.put("5mine", [BodyFrame(body_sha256="cd" * 32, content=b"x", size=1)])
     assert set(synced[1:]) == {root / "5mine" / "cd", root / "5mine"}

@@ -20,7 +20,7 @@ from arena.store.backup.backup import names_elsewhere
 from arena.store.backup.inventory import compare_objects
 from arena.store.bodies import BODY_BYTES_MAX, restore_bodies
 from arena.store.objects import BodyObjects, folder_location, open_objects, prefix_of
-from arena.store.port import Frame, HeadMovedError, StoredBody
+from arena.store.port import BodyFrame, HeadMovedError, StoredBody
 from arena.store.postgres.connect import open_engine
 from arena.store.postgres.store import PostgresStore
 from foundation.errors import ArenaError
@@ -179,7 +179,7 @@ async def test_the_inventory_names_what_is_missing_and_counts_what_nobody_names(
     for number in range(3):
         payloads, body = episode(number)
         await sequencer.append(payloads, [body])
-    orphan = Frame(body_sha256="ab" * 32, content=b"of an append that was killed", size=99)
+    orphan = BodyFrame(body_sha256="ab" * 32, content=b"of an append that was killed", size=99)
     await objects.put(store.validator, [orphan])
     await objects.put("5somebody else", [orphan])
     await spoil(objects, postgres, store, body.body_sha256, lambda frame: None)
@@ -242,7 +242,7 @@ async def test_a_folder_is_made_private_by_the_first_write_and_not_by_a_look(tmp
     with pytest.raises(ArenaError, match="V2029"):
         await objects.stored("5v", 0xAB)
     assert not folder.exists()
-    await objects.put("5v", [Frame(body_sha256="ab" * 32, content=b"frame", size=5)])
+    await objects.put("5v", [BodyFrame(body_sha256="ab" * 32, content=b"frame", size=5)])
     assert folder.stat().st_mode & 0o777 == 0o700
     assert await objects.get("5v", ["ab" * 32, "cd" * 32]) == {"ab" * 32: b"frame"}
     assert await objects.stored("5v", 0xAB) == {"ab" * 32: 5}
@@ -252,7 +252,7 @@ async def test_a_folder_is_made_private_by_the_first_write_and_not_by_a_look(tmp
 @pytest.mark.parametrize("hotkey", ["..", "../x", "a/b", "", "~x", "ü", "."])
 async def test_no_hotkey_leads_out_of_its_own_prefix(hotkey: str, tmp_path: Path) -> None:
     objects = open_objects(folder_location(tmp_path / "bodies"))
-    await objects.put(hotkey, [Frame(body_sha256="ab" * 32, content=b"x", size=1)])
+    await objects.put(hotkey, [BodyFrame(body_sha256="ab" * 32, content=b"x", size=1)])
     (found,) = (path for path in tmp_path.rglob("*.zst"))
     assert found.relative_to(tmp_path / "bodies").parts == (prefix_of(hotkey), "ab", f"{'ab' * 32}.zst")
     assert len({prefix_of(name) for name in ("..", "../x", "a/b", "", "~x", "ü", ".")}) == 7
@@ -284,7 +284,7 @@ async def test_a_bucket_that_does_not_exist_is_not_a_bucket_without_bodies(bucke
     with pytest.raises(ArenaError, match="V2029"):
         await objects.get("5v", ["ab" * 32])
     with pytest.raises(ArenaError, match="V2029"):
-        await objects.put("5v", [Frame(body_sha256="ab" * 32, content=b"x", size=1)])
+        await objects.put("5v", [BodyFrame(body_sha256="ab" * 32, content=b"x", size=1)])
 
 
 async def test_a_bucket_that_is_away_stops_the_append_before_the_log(open_store, signer, bucket: str) -> None:
@@ -301,7 +301,7 @@ async def test_a_folder_that_can_not_be_written_is_refused(tmp_path: Path) -> No
     (tmp_path / "file").write_text("in the way")
     objects = open_objects(folder_location(tmp_path / "file"))
     with pytest.raises(ArenaError, match=r"V2029|V2028"):
-        await objects.put("5v", [Frame(body_sha256="ab" * 32, content=b"x", size=1)])
+        await objects.put("5v", [BodyFrame(body_sha256="ab" * 32, content=b"x", size=1)])
 
 
 def take_away(folder: Path) -> None:
@@ -343,7 +343,7 @@ async def test_an_export_over_bodies_that_can_not_be_read_names_the_object_store
 
 async def test_an_object_too_large_to_be_a_frame_is_not_loaded(tmp_path: Path) -> None:
     objects = open_objects(folder_location(tmp_path))
-    await objects.put("5v", [Frame(body_sha256="ab" * 32, content=b"x", size=1)])
+    await objects.put("5v", [BodyFrame(body_sha256="ab" * 32, content=b"x", size=1)])
     with (tmp_path / "5v" / "ab" / ("ab" * 32 + ".zst")).open("r+b") as file:
         file.truncate(1 << 40)
     assert await objects.get("5v", ["ab" * 32]) == {"ab" * 32: b""}

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from harness.sandbox.death import explain_death
-from harness.sandbox.host_loop import Conversation, Pipes, Supervision
+from harness.sandbox.host_loop import GuestConversation, Pipes, Supervision
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
 from harness.sandbox.rpc import encode_init
 
@@ -276,7 +276,7 @@ class PipeSandbox:
         ):
             pipes = Pipes(to_guest=to_guest, from_guest=from_guest, output=said)
             try:
-                ended = Conversation(pipes, job.limits, host, supervision, time.monotonic).run()
+                ended = GuestConversation(pipes, job.limits, host, supervision, time.monotonic).run()
             finally:
                 os.close(guest_in)
         if ended.end != "died":

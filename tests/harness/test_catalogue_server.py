@@ -23,7 +23,7 @@ from harness.catalogue.port import SearchRequest
 from harness.catalogue.server.answers import (
     PRODUCT_IDS_MAX,
     QUERY_STRING_MAX,
-    Answer,
+    HttpAnswer,
     ServedCatalogue,
     answer,
     read_parameters,
@@ -45,7 +45,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> ServedCatalogue:
     return open_shelf(index_of(SHELF, tmp_path_factory.mktemp("server")))
 
 
-def ask(shelf: ServedCatalogue, target: str, method: str = "GET") -> Answer:
+def ask(shelf: ServedCatalogue, target: str, method: str = "GET") -> HttpAnswer:
     path, _, query = target.partition("?")
     return answer(shelf, method, path, query.encode())
 
@@ -205,7 +205,7 @@ def test_a_query_of_just_as_many_words_as_lucene_takes_is_answered(shelf: Served
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
 def test_only_reading_methods_are_answered(shelf: ServedCatalogue, method: str) -> None:
     assert ask(shelf, "/find_product?q=lamp&page=1", method).status == 405
-    assert ask(shelf, "/find_product?q=lamp&page=1", "OPTIONS") == Answer(status=200, body=b"")
+    assert ask(shelf, "/find_product?q=lamp&page=1", "OPTIONS") == HttpAnswer(status=200, body=b"")
 
 
 def test_a_catalogue_that_fails_is_a_500_with_its_code(shelf: ServedCatalogue) -> None:

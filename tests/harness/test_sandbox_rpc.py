@@ -13,8 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.limits import EpisodeLimits
-from harness.sandbox.host_loop import Conversation, Pipes, Supervision
-from harness.sandbox.rpc import BreachError, Final, Inbox, Ready, Request, encode_error, encode_init, encode_result
+from harness.sandbox.host_loop import GuestConversation, Pipes, Supervision
+from harness.sandbox.rpc import (
+    BreachError,
+    Final,
+    FrameInbox,
+    GuestReady,
+    GuestRequest,
+    encode_error,
+    encode_init,
+    encode_result,
+)
 
 READY = {"jsonrpc": "2.0", "method": "ready", "params": {"python": "3.11.7"}}
 
@@ -29,7 +38,7 @@ def request(request_id: object = 1, method: object = "tool.call", **more: object
 
 
 def read(*frames: bytes, limits: EpisodeLimits | None = None) -> list[object]:
-    inbox = Inbox(limits or EpisodeLimits())
+    inbox = FrameInbox(limits or EpisodeLimits())
     inbox.feed(b"".join(frames))
     return list(inbox.messages())
 
@@ -38,8 +47,8 @@ def test_a_whole_conversation_is_read_in_order():
     final = {"jsonrpc": "2.0", "method": "final", "params": {"claim": [1]}}
     call = request(params={"name": "x"})
     assert read(frame(READY), frame(call), frame(final)) == [
-        Ready(python="3.11.7"),
-        Request(request_id=1, method="tool.call", params={"name": "x"}),
+        GuestReady(python="3.11.7"),
+        GuestRequest(request_id=1, method="tool.call", params={"name": "x"}),
         Final(claim=[1]),
     ]
 
@@ -47,7 +56,7 @@ def test_a_whole_conversation_is_read_in_order():
 @given(st.lists(st.integers(min_value=1, max_value=40), min_size=1, max_size=60))
 def test_how_the_bytes_were_cut_does_not_matter(sizes):
     stream = frame(READY) + frame(request(1)) + frame(request(2, params={"text": "é" * 30}))
-    inbox, got, position = Inbox(EpisodeLimits()), [], 0
+    inbox, got, position = FrameInbox(EpisodeLimits()), [], 0
     for size in [*sizes, len(stream)]:
         inbox.feed(stream[position : position + size])
         position += size
@@ -121,7 +130,7 @@ def test_many_small_frames_do_not_pass_the_byte_cap_of_the_episode():
 
 def test_of_duplicate_keys_only_the_last_exists_afterwards():
     double = b'{"jsonrpc":"2.0","id":1,"method":"tool.call","params":{"name":"a","name":"b"}}'
-    assert read(frame(READY), frame(double))[1] == Request(request_id=1, method="tool.call", params={"name": "b"})
+    assert read(frame(READY), frame(double))[1] == GuestRequest(request_id=1, method="tool.call", params={"name": "b"})
 
 
 @given(st.binary(max_size=300))
@@ -157,7 +166,7 @@ def converse(sent: bytes, *, loop_s: float, call_s: float) -> tuple[str, int]:
     supervision = Supervision(on_ready=lambda: encode_init({}), is_over_memory=spend_loop, tick_ms=1)
     with os.fdopen(writer, "wb") as to, os.fdopen(reader, "rb") as back, os.fdopen(output, "rb") as out:
         pipes = Pipes(to_guest=to, from_guest=back, output=out)
-        ended = Conversation(pipes, EpisodeLimits(agent_time_ms=5_000), Host(), supervision, lambda: now[0]).run()
+        ended = GuestConversation(pipes, EpisodeLimits(agent_time_ms=5_000), Host(), supervision, lambda: now[0]).run()
     for descriptor in (guest_writes, guest_reads, printed):
         os.close(descriptor)
     return ended.end, ended.agent_time_ms

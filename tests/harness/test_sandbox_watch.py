@@ -22,7 +22,7 @@ from harness.sandbox.confinement.processes import (
     memory_of,
     socket_bytes,
 )
-from harness.sandbox.confinement.watch import INTERVAL_S, Watch
+from harness.sandbox.confinement.watch import INTERVAL_S, JailWatch
 from harness.sandbox.guest_root.workdir import FILES_AT_MOST
 from tests.harness.jail_stand import WHY_NO_JAIL, CallHost, best_sandbox, has_jail, jail_without_cgroup, run
 from tests.harness.landlock_stand import best_landlock, older
@@ -95,7 +95,9 @@ class TestWhileTheHostWorks:
 class TestTheWatch:
     def test_the_first_broken_limit_is_told_and_the_guest_is_ended_once(self):
         looks, ends, clock = iter([False, False, True]), [], lambda: 0.0
-        with Watch({"cpu": lambda: False, "disk": lambda: next(looks)}, lambda: ends.append("ended"), clock) as watch:
+        with JailWatch(
+            {"cpu": lambda: False, "disk": lambda: next(looks)}, lambda: ends.append("ended"), clock
+        ) as watch:
             for _ in range(3):
                 assert watch.broken() is None
                 watch.look()
@@ -104,7 +106,7 @@ class TestTheWatch:
     def test_looks_that_take_long_are_taken_less_often(self):
         def paced(took_s: float) -> float:
             ticks = iter([0.0, took_s])
-            return Watch({"cpu": lambda: False}, lambda: None, lambda: next(ticks)).look()
+            return JailWatch({"cpu": lambda: False}, lambda: None, lambda: next(ticks)).look()
 
         assert [paced(0.0), paced(0.05), paced(3.0)] == [INTERVAL_S, INTERVAL_S, 3.0]
 
@@ -114,14 +116,14 @@ class TestTheWatch:
         def fail() -> bool:
             raise OSError("the group is gone")
 
-        with Watch({"memory": fail}, ended.set, time.monotonic) as watch:
+        with JailWatch({"memory": fail}, ended.set, time.monotonic) as watch:
             watch.start()
             assert ended.wait(20)
             with pytest.raises(OSError, match="the group is gone"):
                 watch.broken()
 
     def test_a_watch_that_never_began_ends_quietly(self):
-        with Watch({}, lambda: None, time.monotonic) as watch:
+        with JailWatch({}, lambda: None, time.monotonic) as watch:
             assert watch.broken() is None
 
     @EVERY

@@ -16,7 +16,7 @@ from foundation.errors import ArenaError
 from problems.model import POOLS
 from problems.pools.clusters import answer_marks, cluster_id, find_clusters
 from problems.pools.manifest import (
-    Opening,
+    ManifestOpening,
     PartitionManifest,
     check_extends,
     check_opening,
@@ -244,7 +244,7 @@ def test_one_problem_can_be_opened_without_opening_another():
     openings = partition.openings(left)
     assert {opening.mark for opening in openings} > answer_marks(left)
     assert {check_opening(FROZEN, opening) for opening in openings} == {pool_of(left, partition)}
-    stolen = Opening(mark=f"problem {right.problem_id}", opening_key=openings[0].opening_key)
+    stolen = ManifestOpening(mark=f"problem {right.problem_id}", opening_key=openings[0].opening_key)
     for wrong in (stolen, replace(openings[0], opening_key="zz"), opening_of(OTHER_KEY, openings[0].mark)):
         with pytest.raises(ArenaError, match="P4024"):
             check_opening(FROZEN, wrong)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from problems.model import BUCKETS
-from training.evaluation.report import Conditions, EvalReport, SetName, make_report
+from training.evaluation.report import EvalReport, EvaluationConditions, SetName, make_report
 from training.model import Decode, EpisodeResult
 
 
@@ -32,7 +32,7 @@ def make(
         for number in range(12)
         for sample in range(samples)
     ]
-    conditions = Conditions(
+    conditions = EvaluationConditions(
         set=SetName(name=set_name, sha256="s" * 64, problems=12),
         decode=Decode(),
         samples=samples,

@@ -15,7 +15,7 @@ from arena.records.body import decode_content
 from arena.records.log.hash_chain import first_head, head_after
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import AttemptRecord, Payload, ReleasedProblem, ReleaseRecord, SignedRecord, VerdictRecord
-from arena.store.port import Frame, LogLeaf, StoredBody
+from arena.store.port import BodyFrame, LogLeaf, StoredBody
 from problems.model import Pool
 from tests.training.firehose import MACHINE, START_MS, Firehose, Made
 
@@ -107,7 +107,7 @@ class _DayLog:
     def __init__(self, validator: str) -> None:
         self.validator = validator
         self._log: list[SignedRecord] = []
-        self._frames: dict[str, Frame] = {}
+        self._frames: dict[str, BodyFrame] = {}
         self._verdicts: dict[str, list[SignedRecord]] = {}
         self._releases: list[SignedRecord] = []
         self._end = first_head(validator)
@@ -124,7 +124,7 @@ class _DayLog:
             if isinstance(payload, ReleaseRecord):
                 self._releases.append(record)
         for body in bodies:
-            self._frames[body.body_sha256] = Frame(
+            self._frames[body.body_sha256] = BodyFrame(
                 body_sha256=body.body_sha256, content=self._compress(body.content), size=len(body.content)
             )
         self._log += records
@@ -135,7 +135,7 @@ class _DayLog:
         for record in self._releases if "release" in kinds else self._log[after_seq:]:
             yield record
 
-    async def frames(self, names: Sequence[str], validator=None) -> list[Frame]:
+    async def frames(self, names: Sequence[str], validator=None) -> list[BodyFrame]:
         return [self._frames[name] for name in names if name in self._frames]
 
     async def verdicts_on(self, names: Sequence[str], validator=None) -> list[SignedRecord]:

@@ -11,7 +11,7 @@ import msgspec
 
 from harness.tools.registry import profile_schemas
 from harness.trace import Emitter
-from training.corpus.model import Call, Message, Source, SourceKind, Trace, TraceFacts
+from training.corpus.model import Call, Message, SourceKind, Trace, TraceFacts, TraceSource
 from training.corpus.sources.assembly import assemble_trace
 
 TOOLS = profile_schemas("sn15")
@@ -177,7 +177,7 @@ def make_trace(
         **facts,
     }
     return assemble_trace(
-        Source(kind=kind, place=place, sha256="ab" * 32, is_verified=True),
+        TraceSource(kind=kind, place=place, sha256="ab" * 32, is_verified=True),
         messages,
         tools=TOOLS,
         query=query_text(goods),

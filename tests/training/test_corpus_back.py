@@ -13,11 +13,11 @@ from tests.training.test_corpus_convert import without_ids
 from tests.training.test_corpus_reader import as_trace
 from training.corpus.convert.hermes import read_chat, write_chat
 from training.corpus.convert.openai import write_row
-from training.corpus.model import Call, Message, Source, Trace, TraceFacts
+from training.corpus.model import Call, Message, Trace, TraceFacts, TraceSource
 from training.corpus.sources.assembly import assemble_trace
 from training.corpus.sources.foreign import convert_row
 
-SOURCE = Source(kind="openai", place="rows.jsonl:1", sha256="00" * 32, is_verified=False)
+SOURCE = TraceSource(kind="openai", place="rows.jsonl:1", sha256="00" * 32, is_verified=False)
 TEXT = st.text(st.characters(exclude_characters="<", exclude_categories=["Cs"]), max_size=30)
 PLAIN = TEXT.map(str.strip)
 NAMES = st.sampled_from(["find_product", "view_product_information", "recommend_product", "terminate"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.training.labelled import Maker, disguise, reword
 from tests.training.stories import agentic_turns, make_trace, make_word, messages_of
-from training.corpus.filter.duplicates import Fingerprint, Kept, fingerprints, normal_words, read
+from training.corpus.filter.duplicates import Fingerprint, KeptTraces, fingerprints, normal_words, read
 from training.corpus.model import Message, Rules, Trace
 
 NEAR_E4 = Rules().near_duplicate_e4
@@ -22,13 +22,13 @@ def print_of(trace: Trace) -> Fingerprint:
 
 
 def are_exact(one: Trace, other: Trace) -> bool:
-    kept = Kept(NEAR_E4)
+    kept = KeptTraces(NEAR_E4)
     kept.add(print_of(one))
     return kept.is_exact(print_of(other))
 
 
 def are_near(one: Trace, other: Trace) -> bool:
-    kept = Kept(NEAR_E4)
+    kept = KeptTraces(NEAR_E4)
     kept.add(print_of(one))
     return kept.is_near(print_of(other))
 
@@ -150,7 +150,7 @@ def test_fingerprints_do_not_depend_on_what_is_read_beside_them() -> None:
 
 
 def test_more_are_kept_than_room_was_made_for() -> None:
-    kept = Kept(NEAR_E4)
+    kept = KeptTraces(NEAR_E4)
     rng = random.Random(1)
     prints = [Fingerprint(rng.randbytes(16), rng.randbytes(512), rng.randbytes(128)) for _ in range(2_500)]
     for one in prints:
@@ -163,7 +163,7 @@ def test_a_crowded_band_forgets_the_late_and_never_the_first() -> None:
     rng = random.Random(2)
     band, word = rng.randbytes(16), rng.randbytes(4)
     crowd = [Fingerprint(rng.randbytes(16), band + rng.randbytes(496), word + rng.randbytes(124)) for _ in range(100)]
-    kept = Kept(NEAR_E4)
+    kept = KeptTraces(NEAR_E4)
     for one in crowd:
         assert not kept.is_near(one)
         kept.add(one)

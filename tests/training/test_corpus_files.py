@@ -18,7 +18,7 @@ from training.corpus.corpus_card import MEANING, render_card
 from training.corpus.corpus_files import DATA, FUNNEL, LINEAGE, REJECTED, read_lineage, read_rows, write_corpus
 from training.corpus.corpus_rows import chat_json, columns_of, messages_of, row_of
 from training.corpus.filter.funnel import Funnel
-from training.corpus.filter.selection import Selection, kept_rows, rejections, select
+from training.corpus.filter.selection import CorpusSelection, kept_rows, rejections, select
 from training.corpus.filter.tallies import CODES
 from training.corpus.filter.trace_features import Task
 from training.corpus.model import CorpusRow, Lineage, Rejection, Rules, Trace
@@ -35,7 +35,7 @@ LINEAGE_VALUE = Lineage(
 
 
 @pytest.fixture(scope="module")
-def filtered() -> tuple[list[CorpusRow], list[Rejection], Selection]:
+def filtered() -> tuple[list[CorpusRow], list[Rejection], CorpusSelection]:
     traces = [one.trace for one in make_labelled(400, seed=7)]
     found = select([lambda: traces], Task(arms=(Rules(),)), stand_guard)
     rows = list(kept_rows([lambda: traces], found.appraised.traces, found.decision))
@@ -43,7 +43,7 @@ def filtered() -> tuple[list[CorpusRow], list[Rejection], Selection]:
 
 
 def write(
-    folder: Path, filtered: tuple[list[CorpusRow], list[Rejection], Selection], *, is_reversed: bool = False
+    folder: Path, filtered: tuple[list[CorpusRow], list[Rejection], CorpusSelection], *, is_reversed: bool = False
 ) -> Lineage:
     rows, left, found = filtered
     step = -1 if is_reversed else 1

@@ -9,7 +9,7 @@ from tests.training.foreign_agents import STYLES, make_dialogue
 from tests.training.labelled import Maker
 from training.corpus.filter.emitter_guess import looks_subtask, signs_of
 from training.corpus.filter.gates import subtask
-from training.corpus.model import Call, Message, Rules, Source, Trace, TraceFacts
+from training.corpus.model import Call, Message, Rules, Trace, TraceFacts, TraceSource
 from training.corpus.sources.assembly import EMITTERS
 from training.corpus.sources.foreign import convert_row
 
@@ -57,7 +57,7 @@ def test_a_guess_is_made_only_where_nothing_was_recorded() -> None:
 
 def test_signs_of_a_trace_that_is_hardly_one_are_listed_without_an_exception() -> None:
     odd = Message(role="assistant", calls=(Call(id="1", name="find_product", arguments="[1"),))
-    source = Source(kind="openai", place="x", sha256="", is_verified=False)
+    source = TraceSource(kind="openai", place="x", sha256="", is_verified=False)
     for messages in ((), (odd,), (Message(role="tool"), odd, odd, odd)):
         trace = Trace(trace_id="0", source=source, messages=messages, tools="[]", query="", facts=TraceFacts())
         assert isinstance(looks_subtask(trace), bool)

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from training.corpus.filter.ablations import PER_TRACE, SET_LEVEL, Arm, ablations, matched, without
 from training.corpus.filter.gates import NEVER_OFF
-from training.corpus.mix import Draw, Mix, Row, mix
+from training.corpus.mix import Draw, Mix, MixRow, mix
 from training.corpus.model import RejectCode, Rules
 
 _BUCKETS = ("product", "shop", "voucher")
 
 
-def rows(count: int, name: str) -> list[Row]:
-    return [Row(key=f"{name}{number}", bucket=_BUCKETS[number % 3]) for number in range(count)]
+def rows(count: int, name: str) -> list[MixRow]:
+    return [MixRow(key=f"{name}{number}", bucket=_BUCKETS[number % 3]) for number in range(count)]
 
 
 @given(
@@ -53,7 +53,7 @@ def test_a_mix_is_as_large_as_the_smaller_part_allows() -> None:
 def test_the_draw_depends_on_seed_and_keys_and_not_on_the_order_of_rows() -> None:
     corpus, rollouts = rows(40, "c"), rows(10, "r")
 
-    def keys(corpus: list[Row], seed: int) -> list[tuple[str, int]]:
+    def keys(corpus: list[MixRow], seed: int) -> list[tuple[str, int]]:
         return [
             ((corpus if draw.is_corpus else rollouts)[draw.index].key, draw.copy)
             for draw in mix(corpus, rollouts, Mix(seed=seed))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.labelled import Maker
-from training.corpus.filter.ranking import Candidate, choose, merit, shape_distance_e4, signals_of
+from training.corpus.filter.ranking import RankedTrace, choose, merit, shape_distance_e4, signals_of
 from training.corpus.model import Signals
 
 _NAMES = st.sampled_from(["find_product", "view_product_information", "recommend_product", "terminate"])
@@ -23,9 +23,9 @@ _SIGNALS = st.builds(
 )
 
 
-def candidate(name: str, **signals: object) -> Candidate:
+def candidate(name: str, **signals: object) -> RankedTrace:
     known = {"depth": 5, "reformulations": 2, "has_verification": True, "longest_repeat": 1, "shape": ("a",), **signals}
-    return Candidate(signals=Signals(**known), identity=(name, ""))
+    return RankedTrace(signals=Signals(**known), identity=(name, ""))
 
 
 def test_signals_of_a_good_trace() -> None:
@@ -95,7 +95,7 @@ def test_the_second_place_differs_from_the_first_where_several_tie_for_it() -> N
 def test_the_choice_does_not_depend_on_the_order_of_the_candidates(
     signals: list[Signals], most: int, rng: object
 ) -> None:
-    field = [Candidate(signals=one, identity=(str(number), "")) for number, one in enumerate(signals)]
+    field = [RankedTrace(signals=one, identity=(str(number), "")) for number, one in enumerate(signals)]
     shuffled = field[:]
     rng.shuffle(shuffled)
     assert [field[i] for i in choose(field, most)] == [shuffled[i] for i in choose(shuffled, most)]
@@ -103,7 +103,7 @@ def test_the_choice_does_not_depend_on_the_order_of_the_candidates(
 
 @given(st.lists(_SIGNALS, max_size=7), st.integers(0, 7))
 def test_nothing_better_is_left_out_and_none_is_taken_twice(signals: list[Signals], most: int) -> None:
-    field = [Candidate(signals=one, identity=(str(number), "")) for number, one in enumerate(signals)]
+    field = [RankedTrace(signals=one, identity=(str(number), "")) for number, one in enumerate(signals)]
     taken = choose(field, most)
     assert len(set(taken)) == len(taken) == min(most, len(field))
     merits = [merit(field[i].signals) for i in taken]

@@ -15,7 +15,7 @@ from foundation.errors import ArenaError
 from tests.training.labelled import Labelled, Maker, make_labelled, stand_guard
 from training.corpus.filter.ablations import ablations
 from training.corpus.filter.gates import codes_of, gates
-from training.corpus.filter.selection import Selection, appraise, decide, funnel, kept_rows, rejections, select
+from training.corpus.filter.selection import CorpusSelection, appraise, decide, funnel, kept_rows, rejections, select
 from training.corpus.filter.trace_features import Task, codes_under
 from training.corpus.model import CorpusRow, Quarantined, RejectCode, Rejection, Rules, Trace
 
@@ -58,20 +58,22 @@ def traces(labelled: list[Labelled]) -> list[Trace]:
 
 
 @pytest.fixture(scope="module")
-def selection(traces: list[Trace]) -> Selection:
+def selection(traces: list[Trace]) -> CorpusSelection:
     return select([Stored(traces)], TASK, stand_guard)
 
 
-def rows_of(shards: Sequence[Stored], found: Selection, workers: int = 1) -> list[CorpusRow]:
+def rows_of(shards: Sequence[Stored], found: CorpusSelection, workers: int = 1) -> list[CorpusRow]:
     rows = kept_rows(shards, found.appraised.traces, found.decision, workers=workers)
     return sorted(rows, key=lambda row: (row.trace.trace_id, row.trace.source.place))
 
 
-def rejected(found: Selection) -> list[Rejection]:
+def rejected(found: CorpusSelection) -> list[Rejection]:
     return sorted(rejections(found.appraised.traces, found.decision), key=lambda one: one.place)
 
 
-def test_shuffled_and_dealt_to_shards_the_same_corpus_comes_out(traces: list[Trace], selection: Selection) -> None:
+def test_shuffled_and_dealt_to_shards_the_same_corpus_comes_out(
+    traces: list[Trace], selection: CorpusSelection
+) -> None:
     shuffled = traces[:]
     random.Random(3).shuffle(shuffled)
     shards = [Stored(shuffled[start::7]) for start in range(7)]
@@ -81,14 +83,14 @@ def test_shuffled_and_dealt_to_shards_the_same_corpus_comes_out(traces: list[Tra
     assert other.funnel == selection.funnel
 
 
-def test_two_processes_give_what_one_gives(traces: list[Trace], selection: Selection) -> None:
+def test_two_processes_give_what_one_gives(traces: list[Trace], selection: CorpusSelection) -> None:
     shards = [Stored(traces[start::3]) for start in range(3)]
     other = select(shards, TASK, stand_guard, workers=2)
     assert other.funnel == selection.funnel
     assert rows_of(shards, other, workers=2) == rows_of([Stored(traces)], selection)
 
 
-def test_of_copies_exactly_one_stays_and_of_variants_both(labelled: list[Labelled], selection: Selection) -> None:
+def test_of_copies_exactly_one_stays_and_of_variants_both(labelled: list[Labelled], selection: CorpusSelection) -> None:
     kept: dict[tuple[str, str], list[int]] = defaultdict(list)
     for one, rank in zip(labelled, selection.decision.ranks, strict=True):
         if one.group:
@@ -97,7 +99,7 @@ def test_of_copies_exactly_one_stays_and_of_variants_both(labelled: list[Labelle
     assert {tuple(sorted(ranks)) for (kind, _), ranks in kept.items() if kind == "variants"} == {(1, 2)}
 
 
-def test_the_duplicate_codes_are_precise_and_complete(labelled: list[Labelled], selection: Selection) -> None:
+def test_the_duplicate_codes_are_precise_and_complete(labelled: list[Labelled], selection: CorpusSelection) -> None:
     repeated = {"duplicate", "near_duplicate"}
     for one, codes in zip(labelled, selection.decision.codes, strict=True):
         if one.relation != "repeats":
@@ -112,7 +114,7 @@ def test_the_duplicate_codes_are_precise_and_complete(labelled: list[Labelled], 
 
 
 def test_a_kept_trace_breaks_no_rule_and_a_rejection_lists_all_it_breaks(
-    traces: list[Trace], selection: Selection
+    traces: list[Trace], selection: CorpusSelection
 ) -> None:
     every = gates()
     for trace, codes, rank in zip(traces, selection.decision.codes, selection.decision.ranks, strict=True):
@@ -145,7 +147,7 @@ def test_without_a_problem_id_the_query_is_the_problem() -> None:
     assert select([Stored(bare)], TASK, stand_guard).decision.kept == 2
 
 
-def test_the_funnel_adds_up(traces: list[Trace], selection: Selection) -> None:
+def test_the_funnel_adds_up(traces: list[Trace], selection: CorpusSelection) -> None:
     one = selection.funnel
     assert one.traces == len(traces)
     assert one.kept == selection.decision.kept
@@ -182,7 +184,7 @@ def test_categories_are_counted_where_the_caller_knows_them(traces: list[Trace])
     assert found.funnel.categories.before == 9
 
 
-def test_quarantined_rows_are_counted_and_shift_nothing(traces: list[Trace], selection: Selection) -> None:
+def test_quarantined_rows_are_counted_and_shift_nothing(traces: list[Trace], selection: CorpusSelection) -> None:
     broken = Quarantined(place="x:1", code="V2097", detail="")
     mixed = [row for trace in traces for row in (broken, trace)]
     found = select([Stored(mixed)], TASK, stand_guard)
@@ -203,7 +205,7 @@ def test_one_reading_serves_every_ablation(traces: list[Trace], tmp_path: Path) 
         assert "leak" in {code.code for code in alone.funnel.codes}
 
 
-def test_a_size_matched_corpus_is_a_seeded_part_of_the_whole(traces: list[Trace], selection: Selection) -> None:
+def test_a_size_matched_corpus_is_a_seeded_part_of_the_whole(traces: list[Trace], selection: CorpusSelection) -> None:
     read_once = selection.appraised.traces
     whole = {i for i, rank in enumerate(selection.decision.ranks) if rank}
     draws = []
@@ -216,14 +218,14 @@ def test_a_size_matched_corpus_is_a_seeded_part_of_the_whole(traces: list[Trace]
     assert decide(read_once, Rules(rows=10_000)).kept == len(whole)
 
 
-def test_a_smaller_draw_is_a_part_of_a_larger_one(selection: Selection) -> None:
+def test_a_smaller_draw_is_a_part_of_a_larger_one(selection: CorpusSelection) -> None:
     def drawn(rows: int) -> set[int]:
         return {i for i, rank in enumerate(decide(selection.appraised.traces, Rules(rows=rows)).ranks) if rank}
 
     assert drawn(10) < drawn(20) < drawn(40)
 
 
-def test_a_source_that_changed_between_the_readings_is_noticed(traces: list[Trace], selection: Selection) -> None:
+def test_a_source_that_changed_between_the_readings_is_noticed(traces: list[Trace], selection: CorpusSelection) -> None:
     for changed in (traces[1:], traces[:1]):
         with pytest.raises(ArenaError) as caught:
             list(kept_rows([Stored(changed)], selection.appraised.traces, selection.decision))

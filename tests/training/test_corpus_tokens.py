@@ -28,7 +28,7 @@ from training.corpus.filter.tokens import (
     text_key,
 )
 from training.corpus.filter.trace_features import Task
-from training.corpus.model import Message, Rules, Source, Trace, TraceFacts
+from training.corpus.model import Message, Rules, Trace, TraceFacts, TraceSource
 
 GOLDEN = [json.loads(line) for line in (Path(__file__).parent / "qwen3_rendered.jsonl").read_text("utf-8").splitlines()]
 needs_library = pytest.mark.skipif(
@@ -39,7 +39,7 @@ needs_library = pytest.mark.skipif(
 def trace_of(messages: object, tools: str) -> Trace:
     return Trace(
         trace_id="0",
-        source=Source(kind="openai", place="golden", sha256="", is_verified=False),
+        source=TraceSource(kind="openai", place="golden", sha256="", is_verified=False),
         messages=msgspec.convert(messages, tuple[Message, ...]),
         tools=tools,
         query="",

@@ -12,8 +12,8 @@ from tests.training.rollouts import make_result
 from tests.training.stock import EPISODE, ScriptedUpstream, Stock
 from training.agents import distilled_source
 from training.evaluation.contamination import Learnt, require_unseen
-from training.evaluation.report import Conditions, EvalReport, compare, make_report, name_set, prompt_sha256
-from training.evaluation.run_eval import Plan, by_endpoint, by_tokens, examine
+from training.evaluation.report import EvalReport, EvaluationConditions, compare, make_report, name_set, prompt_sha256
+from training.evaluation.run_eval import EvaluationPlan, by_endpoint, by_tokens, examine
 from training.guards import GuardStopError
 from training.model import Decode, EpisodeResult
 from training.rollouts.episode_file import EpisodeFile
@@ -22,8 +22,8 @@ from training.samplers.scripted import EXPERT, ScriptedSampler
 GREEDY = Decode(temperature=0.0, top_p=1.0, turns_max=12)
 
 
-def conditions(samples: int = 2, seeds: tuple[int, ...] = (0,)) -> Conditions:
-    return Conditions(
+def conditions(samples: int = 2, seeds: tuple[int, ...] = (0,)) -> EvaluationConditions:
+    return EvaluationConditions(
         set=name_set("held", ()),
         decode=GREEDY,
         samples=samples,
@@ -152,9 +152,9 @@ def test_a_learnt_problem_or_answer_is_contamination(stock: Stock) -> None:
         assert stop.value.guard == "contamination" and held[1].problem_id in stop.value.failure.detail
 
 
-def plan(stock: Stock, **changes: object) -> Plan:
+def plan(stock: Stock, **changes: object) -> EvaluationPlan:
     rest = {"label": "x", "set": name_set("held", stock.held), "decode": GREEDY, "parallel": 2} | changes
-    return Plan(**rest)  # type: ignore[arg-type]
+    return EvaluationPlan(**rest)  # type: ignore[arg-type]
 
 
 def test_the_scripted_expert_is_examined_alike_by_tokens_and_by_messages(stock: Stock, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from foundation.errors import ArenaError
 from tests.training.stock import RECIPES
 from training.models.estimate import (
     EPISODE_TOKENS,
-    Estimate,
+    RunEstimate,
     Work,
     count_adapter,
     count_parameters,
@@ -238,7 +238,7 @@ def test_qwen3_4b_is_known_by_name_and_a_folders_own_config_comes_first(tmp_path
 def test_the_passes_that_kl_asks_for_and_what_is_sampled_are_counted() -> None:
     """On the same tokens KTO does 14 operations a parameter and token and GRPO 10 where training alone does 8."""
 
-    def of(stage: str, work: Work, more: str = "") -> Estimate:
+    def of(stage: str, work: Work, more: str = "") -> RunEstimate:
         return estimate_run(parse_recipe(f'name = "x"\nstage = "{stage}"\nmodel = "Qwen3-4B"\n{more}'), work)
 
     grpo = "[decode]\ntop_p = 1.0\n[optim]\nsteps_max = 5\n[grpo]\nproblems_per_step = 4\nsamples = 5\n"

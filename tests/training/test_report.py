@@ -19,7 +19,7 @@ from tests.training.eval_reports import as_version_1, make
 from training.evaluation.report import EvalReport
 from training.evaluation.statistics import mean_estimate
 from training.model import RunLineage, Versions
-from training.report.chart import Dot, Line, dot_chart, line_chart, nice_ticks
+from training.report.chart import ChartLine, Dot, dot_chart, line_chart, nice_ticks
 from training.report.document import holm, make_document, share_difference
 from training.report.page import METHODS, p_text, render_page
 from training.report.published import TABLE_1
@@ -213,7 +213,7 @@ def test_ticks_enclose_what_is_drawn(low: float, width: float) -> None:
 def test_charts_are_well_formed_whatever_they_are_called(label: str, points: list[tuple[float, float | None]]) -> None:
     printable = "".join(letter for letter in label if letter.isprintable())
     for svg in (
-        line_chart([Line(label=printable, points=tuple(points))], x_name="x", y_name="y"),
+        line_chart([ChartLine(label=printable, points=tuple(points))], x_name="x", y_name="y"),
         dot_chart([Dot(label=printable, value=0.5, low=0.2, high=0.7)], x_name="x"),
     ):
         assert svg == "" or ET.fromstring(svg).tag.endswith("svg")
@@ -221,7 +221,7 @@ def test_charts_are_well_formed_whatever_they_are_called(label: str, points: lis
 
 def test_a_missing_value_breaks_the_curve() -> None:
     svg = line_chart(
-        [Line(label="a", points=((1, 1.0), (2, 2.0), (3, None), (4, 3.0), (5, 4.0)))], x_name="x", y_name="y"
+        [ChartLine(label="a", points=((1, 1.0), (2, 2.0), (3, None), (4, 3.0), (5, 4.0)))], x_name="x", y_name="y"
     )
     assert svg.count("<polyline") == 2
 

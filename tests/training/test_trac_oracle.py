@@ -25,7 +25,7 @@ from training.corpus.sources.verified import open_export
 from training.trac.answers import Answers
 from training.trac.asking import Asker
 from training.trac.estimate import estimate
-from training.trac.model import FATES, Judged, OracleReport, OracleRules, Price, Roles
+from training.trac.model import FATES, OracleReport, OracleRules, Price, Roles, TrialVerdict
 from training.trac.oracle import judge_traces, report
 from training.trac.scripted import ANNOTATOR, ScriptedOracle
 from training.trac.trials import Episodes, Stage
@@ -78,7 +78,7 @@ def run(
     rules: OracleRules = RULES,
     parallel: int = 1,
     **limits: int,
-) -> tuple[list[Judged], OracleReport]:
+) -> tuple[list[TrialVerdict], OracleReport]:
     asker = Asker(upstream, Answers(folder), PRICES, sleep=lambda _: None, **limits)
     stage = Stage(policy=DEMO, catalogue=catalogue, titles=LexicalTitles(), upstream=upstream)
     attempt = Episodes(stage=stage, rules=rules, asker=asker)
@@ -192,7 +192,7 @@ def test_the_command_writes_fates_and_tasklets(corpus: Path, market: Path, capsy
     assert code == 0
     counted = json.loads(out)
     lines = (corpus.parent / "trac" / "judged.jsonl").read_bytes().splitlines()
-    judged = [msgspec.json.decode(line, type=Judged) for line in lines]
+    judged = [msgspec.json.decode(line, type=TrialVerdict) for line in lines]
     tasklets = (corpus.parent / "trac" / "tasklets.jsonl").read_bytes().splitlines()
     assert counted["traces"] == len(judged) > 0
     assert len(tasklets) == dict(counted["fates"])["accepted"] == sum(one.fate == "accepted" for one in judged)

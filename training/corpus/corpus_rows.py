@@ -15,7 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from harness.trace import Emitter
-from training.corpus.model import Call, CorpusRow, Message, Role, Signals, Source, Trace, TraceFacts
+from training.corpus.model import Call, CorpusRow, Message, Role, Signals, Trace, TraceFacts, TraceSource
 
 JSON = "json"
 
@@ -105,7 +105,7 @@ def row_of(values: Mapping[str, Any]) -> CorpusRow:
         facts[name] = None if facts[name] is None else _TEXTS.decode(facts[name])
     trace = Trace(
         trace_id=values["trace_id"],
-        source=Source(
+        source=TraceSource(
             kind=values["source_kind"],
             place=values["source_place"],
             sha256=values["source_sha256"],

@@ -29,7 +29,7 @@ class Mix(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("a share lies between 0 and 10,000, and every row stands at least once")
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class MixRow(msgspec.Struct, frozen=True, kw_only=True):
     """A row to be mixed, by a key of its own (trace id and place, or a rollout's id)."""
 
     key: str
@@ -44,7 +44,7 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True):
     copy: int
 
 
-def mix(corpus: Sequence[Row], rollouts: Sequence[Row], recipe: Mix) -> tuple[Draw, ...]:
+def mix(corpus: Sequence[MixRow], rollouts: Sequence[MixRow], recipe: Mix) -> tuple[Draw, ...]:
     """The rows to train on, shuffled by the seed.
 
     The largest mix of the recipe's shares, to within one row. Raises ValueError when a part that is to have a share
@@ -61,7 +61,7 @@ def mix(corpus: Sequence[Row], rollouts: Sequence[Row], recipe: Mix) -> tuple[Dr
     return tuple(draw for _, draw in sorted(taken, key=lambda one: _lot(recipe.seed, "order", one[0])))
 
 
-def _copies(rows: Sequence[Row], is_corpus: bool, recipe: Mix) -> list[tuple[str, Draw]]:
+def _copies(rows: Sequence[MixRow], is_corpus: bool, recipe: Mix) -> list[tuple[str, Draw]]:
     """Every copy of every row with its name, in the order in which they are drawn."""
     if len({row.key for row in rows}) != len(rows):
         raise ValueError("two rows of one part have the same key")

@@ -43,7 +43,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_model: bool = True
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class TraceSource(msgspec.Struct, frozen=True, kw_only=True):
     """Where a trace comes from: one row of one file. `place` is `<file>:<line>` or `<validator>:<seq>`."""
 
     kind: SourceKind
@@ -85,7 +85,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int = TRACE_VERSION
     trace_id: str
-    source: Source
+    source: TraceSource
     messages: tuple[Message, ...]
     tools: str
     query: str

@@ -27,7 +27,7 @@ UNKNOWN = "nothing is known of its training"
 OpenSampler = Callable[[ChatCodec], Sampler]
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Who is examined. `version` is a run's lineage, or the hash of a base model's weights."""
 
     sampler: Sampler
@@ -43,7 +43,7 @@ def open_candidate(
     tokenizer: Path | None = None,
     sample_rows: int = 1,
     open_sampler: OpenSampler | None = None,
-) -> Candidate:
+) -> LoadedModel:
     """The model in `folder`, on the GPU in bf16 where there is one, or behind `open_sampler`.
 
     Raises GuardStopError when it was trained on one of `problems`, ArenaError V2121 or V2124 for a folder that can't be
@@ -62,7 +62,7 @@ def open_candidate(
     if open_sampler is not None:
         sampler = open_sampler(codec)
         contamination += f"; sampled by {sampler.version} at a server: that it holds these weights was not checked"
-        return Candidate(sampler=sampler, codec=codec, version=version, contamination=contamination)
+        return LoadedModel(sampler=sampler, codec=codec, version=version, contamination=contamination)
     quiet_engine()
     dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
     model = open_run(folder, dtype) if is_run else open_model(str(folder), dtype)
@@ -73,4 +73,4 @@ def open_candidate(
         version=version,
         batch_rows=sample_rows,
     )
-    return Candidate(sampler=local, codec=codec, version=version, contamination=contamination)
+    return LoadedModel(sampler=local, codec=codec, version=version, contamination=contamination)

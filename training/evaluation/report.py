@@ -34,7 +34,7 @@ class SetName(msgspec.Struct, frozen=True, kw_only=True):
     is_reported: bool = True
 
 
-class Conditions(msgspec.Struct, frozen=True, kw_only=True):
+class EvaluationConditions(msgspec.Struct, frozen=True, kw_only=True):
     """Under which everything was measured; two reports compare only where these are equal."""
 
     set: SetName
@@ -69,7 +69,7 @@ class EvalReport(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     weights: str  # the sampler's version
     lineage_sha256: str
-    conditions: Conditions
+    conditions: EvaluationConditions
     asr: Estimate  # pass@1: mean over problems of the share of scored samples that succeed
     asr_by_seed: tuple[float, ...]  # in the order of the conditions' seeds: how much of it is the draw
     gt_exact: Estimate
@@ -103,7 +103,7 @@ def prompt_sha256(source: str) -> str:
 def make_report(
     label: str,
     results: Sequence[EpisodeResult],
-    conditions: Conditions,
+    conditions: EvaluationConditions,
     *,
     lineage_sha256: str,
     contamination: str,
@@ -183,7 +183,7 @@ def _partial_shares(scored: Sequence[EpisodeResult]) -> list[float]:
     return [_mean(samples) for _, samples in sorted(grouped.items())]
 
 
-def _pass_at(problems: Sequence[ProblemResult], conditions: Conditions) -> dict[str, Estimate]:
+def _pass_at(problems: Sequence[ProblemResult], conditions: EvaluationConditions) -> dict[str, Estimate]:
     """pass@k for powers of two up to the number of samples of all seeds, over problems that have as many."""
     found = {}
     k = 1

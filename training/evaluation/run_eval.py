@@ -15,7 +15,7 @@ from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from harness.inference.port import Upstream
 from problems.model import Problem
-from training.evaluation.report import Conditions, EvalReport, SetName, make_report, prompt_sha256
+from training.evaluation.report import EvalReport, EvaluationConditions, SetName, make_report, prompt_sha256
 from training.model import ChatCodec, Decode, Sampler
 from training.rollouts.episode_file import EpisodeFile, EpisodeLine, collect
 from training.rollouts.rollout import Job, jobs_of
@@ -24,7 +24,7 @@ from training.run_context import RunContext
 RunJobs = Callable[[Sequence[Job]], Iterable[EpisodeLine]]
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class EvaluationPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How a policy is examined. `samples` of each problem are drawn for each seed; greedy draws are all alike."""
 
     label: str
@@ -42,7 +42,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def examine(
-    plan: Plan,
+    plan: EvaluationPlan,
     problems: Sequence[Problem],
     file: EpisodeFile,
     run: RunJobs,
@@ -59,7 +59,7 @@ def examine(
         for place, seed in enumerate(plan.seeds)
         for job in jobs_of(problems, plan.samples, seed, first=place * plan.samples)
     ]
-    conditions = Conditions(
+    conditions = EvaluationConditions(
         set=plan.set,
         decode=plan.decode,
         samples=plan.samples,
@@ -85,7 +85,7 @@ def examine(
     )
 
 
-def by_tokens(plan: Plan, sampler: Sampler, codec: ChatCodec, bench: RunContext) -> RunJobs:
+def by_tokens(plan: EvaluationPlan, sampler: Sampler, codec: ChatCodec, bench: RunContext) -> RunJobs:
     """Episodes of a policy that speaks tokens."""
 
     def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
@@ -94,7 +94,7 @@ def by_tokens(plan: Plan, sampler: Sampler, codec: ChatCodec, bench: RunContext)
     return run
 
 
-def by_endpoint(plan: Plan, upstream: Upstream, model: str, bench: RunContext) -> RunJobs:
+def by_endpoint(plan: EvaluationPlan, upstream: Upstream, model: str, bench: RunContext) -> RunJobs:
     """Episodes of a model behind a chat endpoint."""
 
     def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:

@@ -29,7 +29,7 @@ HEAD_TILE = 4_096 * 32_768  # logits that the engine holds at a time (TRL 1.16):
 GRPO_PASSES = 1  # the reference; the sampler's logprobs take the place of the old policy's
 
 
-class Device(NamedTuple):
+class DeviceSize(NamedTuple):
     """Peaks of a device: floating-point operations and bytes of memory read, a second."""
 
     flops: float
@@ -37,9 +37,9 @@ class Device(NamedTuple):
 
 
 DEVICES = {
-    "NVIDIA H100": Device(989e12, 3.35e12),
-    "NVIDIA H200": Device(989e12, 4.8e12),
-    "cpu": Device(0.1e12, 20e9),
+    "NVIDIA H100": DeviceSize(989e12, 3.35e12),
+    "NVIDIA H200": DeviceSize(989e12, 4.8e12),
+    "cpu": DeviceSize(0.1e12, 20e9),
 }
 KNOWN_SHAPES: dict[str, dict[str, Any]] = {  # config.json of models that recipes name, as published
     "Qwen3-4B": {
@@ -64,7 +64,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     dev: int = 0
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+class RunEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes and times of one run, at one learning rate. `tokens` are trained on an epoch; `episodes` are sampled."""
 
     parameters: int
@@ -76,7 +76,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     sampling_hours: dict[str, float]
 
 
-def estimate_run(recipe: Recipe, work: Work) -> Estimate:
+def estimate_run(recipe: Recipe, work: Work) -> RunEstimate:
     """The estimate. Raises ArenaError V2124 for a model that has no config here and is not known by name."""
     config = read_shape(recipe.model)
     parameters = count_parameters(config)
@@ -88,7 +88,7 @@ def estimate_run(recipe: Recipe, work: Work) -> Estimate:
     episodes, tokens = sampled_episodes(recipe, work), learnt_tokens(recipe, work)
     epochs = 1.0 if recipe.stage == "grpo" else recipe.optim.epochs
     flops = (8 if recipe.optim.is_checkpointing else 6) + 2 * _passes(recipe)
-    return Estimate(
+    return RunEstimate(
         parameters=parameters,
         trained_parameters=trained,
         memory_gb=memory / 1e9,
@@ -158,7 +158,7 @@ def _passes(recipe: Recipe) -> int:
     return GRPO_PASSES if recipe.stage == "grpo" and recipe.grpo.beta else 0
 
 
-def _episode_seconds(parameters: int, weight_bytes: int, parallel: int, device: Device) -> float:
+def _episode_seconds(parameters: int, weight_bytes: int, parallel: int, device: DeviceSize) -> float:
     """Of a device's time, what one of `parallel` episodes at once takes."""
     decoding = EPISODE_SAMPLED / parallel * parameters * weight_bytes / device.bytes
     reading = 2 * parameters * EPISODE_TOKENS / device.flops

@@ -22,7 +22,7 @@ _TICKS = 5
 _FLAT, _LEAST = 1e-9, 1e-30
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class ChartLine(msgspec.Struct, frozen=True, kw_only=True):
     """One curve: (x, y) in order; y None breaks it."""
 
     label: str
@@ -50,7 +50,9 @@ def nice_ticks(low: float, high: float, count: int = _TICKS) -> list[float]:
     return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
 
 
-def line_chart(lines: Sequence[Line], *, x_name: str, y_name: str, y_range: tuple[float, float] | None = None) -> str:
+def line_chart(
+    lines: Sequence[ChartLine], *, x_name: str, y_name: str, y_range: tuple[float, float] | None = None
+) -> str:
     """Curves over a shared axis; "" when no line has a point."""
     xs = [x for line in lines for x, y in line.points if y is not None]
     ys = [y for line in lines for _, y in line.points if y is not None]
@@ -98,7 +100,7 @@ def dot_chart(dots: Sequence[Dot], *, x_name: str) -> str:
     return _svg(bottom + 42, drawn, f"{x_name}: " + "; ".join(f"{dot.label} {dot.value:.1%}" for dot in dots))
 
 
-def strip_chart(categories: Sequence[str], lines: Sequence[Line], *, x_name: str) -> str:
+def strip_chart(categories: Sequence[str], lines: Sequence[ChartLine], *, x_name: str) -> str:
     """One row for each category, one dot for each line: its x is the category's place, its y a share in [0, 1]."""
     if not categories or not any(y is not None for line in lines for _, y in line.points):
         return ""

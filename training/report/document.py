@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from training.evaluation.report import Conditions, EvalReport, compare
+from training.evaluation.report import EvalReport, EvaluationConditions, compare
 from training.evaluation.statistics import Estimate, Paired, difference_estimate
 from training.report.published import TABLE_1, Published
 from training.report.series import RunCurves
@@ -31,7 +31,7 @@ class NamedConditions(msgspec.Struct, frozen=True, kw_only=True):
     """Conditions under a letter, which rows and tests refer to."""
 
     letter: str
-    conditions: Conditions
+    conditions: EvaluationConditions
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,7 +179,7 @@ def share_difference(first: EvalReport, second: EvalReport) -> Estimate:
 
 
 def _named(reports: Sequence[EvalReport]) -> tuple[NamedConditions, ...]:
-    found: dict[bytes, Conditions] = {}
+    found: dict[bytes, EvaluationConditions] = {}
     for report in reports:
         found.setdefault(_key(report.conditions), report.conditions)
     return tuple(
@@ -192,7 +192,7 @@ def _letters() -> itertools.chain[str]:
     return itertools.chain(_LETTERS, ("".join(pair) for pair in itertools.product(_LETTERS, repeat=2)))
 
 
-def _key(conditions: Conditions) -> bytes:
+def _key(conditions: EvaluationConditions) -> bytes:
     return msgspec.json.encode(conditions, order="sorted")
 
 

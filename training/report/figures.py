@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from problems.model import BUCKETS
-from training.report.chart import Dot, Line, dot_chart, line_chart, strip_chart
+from training.report.chart import ChartLine, Dot, dot_chart, line_chart, strip_chart
 from training.report.document import Document, Row
 from training.report.series import METRICS
 
@@ -46,7 +46,7 @@ def _asr(rows: Sequence[Row], where: str) -> list[Figure]:
 
 def _pass_at_k(rows: Sequence[Row], where: str) -> list[Figure]:
     lines = [
-        Line(label=_name(row), points=tuple((float(k), one.value) for k, one in row.pass_at.items()))
+        ChartLine(label=_name(row), points=tuple((float(k), one.value) for k, one in row.pass_at.items()))
         for row in rows
         if len(row.pass_at) > 1
     ]
@@ -75,7 +75,7 @@ def _buckets(rows: Sequence[Row], where: str) -> list[Figure]:
 def _axes(rows: Sequence[Row], where: str) -> list[Figure]:
     axes = list(dict.fromkeys(axis for row in rows for axis, share in row.axes.items() if share is not None))
     lines = [
-        Line(label=_name(row), points=tuple((float(place), row.axes.get(axis)) for place, axis in enumerate(axes)))
+        ChartLine(label=_name(row), points=tuple((float(place), row.axes.get(axis)) for place, axis in enumerate(axes)))
         for row in rows
     ]
     svg = strip_chart(axes, lines, x_name="hits over totals")
@@ -89,7 +89,7 @@ def _name(row: Row) -> str:
 
 def _curve(document: Document, metric: str) -> Figure:
     lines = [
-        Line(label=run.label, points=tuple(zip(map(float, one.steps), one.values, strict=True)))
+        ChartLine(label=run.label, points=tuple(zip(map(float, one.steps), one.values, strict=True)))
         for run in document.curves
         for one in run.series
         if one.metric == metric

@@ -14,7 +14,7 @@ import msgspec
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from problems.model import Bucket
-from training.corpus.mix import Mix, Row, mix
+from training.corpus.mix import Mix, MixRow, mix
 from training.corpus.model import Trace
 from training.guards import require_exact_masks
 from training.model import ChatCodec, Rollout, TokenRow
@@ -22,7 +22,7 @@ from training.models.mask import mask_defect, masked_runs, run_defect
 from training.recipe import Recipe
 
 
-class Rows(msgspec.Struct, frozen=True, kw_only=True):
+class TokenRows(msgspec.Struct, frozen=True, kw_only=True):
     """Token rows with their buckets, and what was left out, by reason."""
 
     rows: tuple[TokenRow, ...]
@@ -30,7 +30,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     dropped: dict[str, int]
 
 
-def rows_of_traces(traces: Sequence[Trace], codec: ChatCodec, recipe: Recipe) -> Rows:
+def rows_of_traces(traces: Sequence[Trace], codec: ChatCodec, recipe: Recipe) -> TokenRows:
     """Render traces. Raises GuardStopError when too many masks are inexact."""
     rows: list[TokenRow] = []
     buckets: list[Bucket | None] = []
@@ -51,10 +51,10 @@ def rows_of_traces(traces: Sequence[Trace], codec: ChatCodec, recipe: Recipe) ->
             rows.append(row)
             buckets.append(trace.facts.bucket)
     require_exact_masks(len(rows) + len(defects), defects, recipe.guards)
-    return Rows(rows=tuple(rows), buckets=tuple(buckets), dropped={"unfit": unfit, "mask": len(defects)})
+    return TokenRows(rows=tuple(rows), buckets=tuple(buckets), dropped={"unfit": unfit, "mask": len(defects)})
 
 
-def rows_of_rollouts(rollouts: Sequence[Rollout], codec: ChatCodec, recipe: Recipe) -> Rows:
+def rows_of_rollouts(rollouts: Sequence[Rollout], codec: ChatCodec, recipe: Recipe) -> TokenRows:
     """The tokens of rollouts as rows. Raises GuardStopError when too many masks are inexact."""
     rows: list[TokenRow] = []
     buckets: list[Bucket | None] = []
@@ -77,7 +77,7 @@ def rows_of_rollouts(rollouts: Sequence[Rollout], codec: ChatCodec, recipe: Reci
             )
             buckets.append(rollout.result.bucket)
     require_exact_masks(len(rollouts), ["a turn holds the template's tokens"] * dropped["mask"], recipe.guards)
-    return Rows(rows=tuple(rows), buckets=tuple(buckets), dropped=dict(dropped))
+    return TokenRows(rows=tuple(rows), buckets=tuple(buckets), dropped=dict(dropped))
 
 
 def rollout_id(rollout: Rollout) -> str:
@@ -85,31 +85,31 @@ def rollout_id(rollout: Rollout) -> str:
     return text_hash(f"{rollout.result.body_sha256}/{rollout.result.sample}")
 
 
-def by_step(rows: Rows) -> Rows:
+def by_step(rows: TokenRows) -> TokenRows:
     """One row an assistant turn: everything before it as prompt, that turn alone to learn (paper B.4)."""
     steps = [(step, bucket) for row, bucket in zip(rows.rows, rows.buckets, strict=True) for step in _steps(row)]
-    return Rows(
+    return TokenRows(
         rows=tuple(step for step, _ in steps), buckets=tuple(bucket for _, bucket in steps), dropped=rows.dropped
     )
 
 
-def blend(corpus: Rows, rollouts: Rows, recipe: Mix) -> Rows:
+def blend(corpus: TokenRows, rollouts: TokenRows, recipe: Mix) -> TokenRows:
     """Rows of both parts in the recipe's shares and order (`training.corpus.mix`; paper B.3 and B.4).
 
     Raises ValueError when a part that is to have a share has no rows.
     """
     drawn = mix(_keyed(corpus), _keyed(rollouts), recipe)
     parts = {True: corpus, False: rollouts}
-    return Rows(
+    return TokenRows(
         rows=tuple(parts[one.is_corpus].rows[one.index] for one in drawn),
         buckets=tuple(parts[one.is_corpus].buckets[one.index] for one in drawn),
         dropped=dict(Counter(corpus.dropped) + Counter(rollouts.dropped)),
     )
 
 
-def _keyed(rows: Rows) -> list[Row]:
+def _keyed(rows: TokenRows) -> list[MixRow]:
     return [
-        Row(key=f"{row.trace_id}/{place}", bucket=bucket)
+        MixRow(key=f"{row.trace_id}/{place}", bucket=bucket)
         for place, (row, bucket) in enumerate(zip(rows.rows, rows.buckets, strict=True))
     ]
 

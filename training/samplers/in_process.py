@@ -63,10 +63,10 @@ class LocalSampler:
         self._batch_rows = batch_rows
         self._held_bytes = (HELD_BYTES if batch_rows > 1 else 0) if held_bytes is None else held_bytes
         self._lock = threading.Lock()  # of the two lines below
-        self._waiting: deque[_Turn] = deque()
+        self._waiting: deque[_SampledTurn] = deque()
         self._is_led = False
         # what follows belongs to the thread that leads
-        self._rows: list[_Row] = []
+        self._rows: list[_SampledRow] = []
         self._modules: list[Any] = []
         self._tree = PrefixTree(self._held_bytes)
         self._written: list[tuple[int, int]] = []  # how often each parameter was written to in place
@@ -93,7 +93,7 @@ class LocalSampler:
         """
         party = _Waiters(left=len(prompts))
         turns = [
-            _Turn(prompt=prompt, decode=decode, seed=seed, party=party)
+            _SampledTurn(prompt=prompt, decode=decode, seed=seed, party=party)
             for prompt, seed in zip(prompts, seeds, strict=True)
         ]
         with self._lock:
@@ -144,7 +144,7 @@ class LocalSampler:
                 turn = self._waiting[0] if self._waiting else None
             if turn is None or (self._rows and not _is_alike(turn, self._rows[0].turn)):
                 return
-            row = _Row(turn=turn, tree=self._tree_now(), place=None, pending=turn.prompt[-1])
+            row = _SampledRow(turn=turn, tree=self._tree_now(), place=None, pending=turn.prompt[-1])
             with self._lock:  # from here on it belongs to the batch: a failure of what follows is its own too
                 self._waiting.popleft()
                 self._rows.append(row)
@@ -182,7 +182,7 @@ class LocalSampler:
             if token == self._stop_id or len(row.tokens) >= row.turn.decode.turn_tokens_max:
                 self._finish(row, "stop" if token == self._stop_id else "length")
 
-    def _finish(self, row: _Row, finish: Literal["stop", "length"]) -> None:
+    def _finish(self, row: _SampledRow, finish: Literal["stop", "length"]) -> None:
         self._rows.remove(row)
         row.tree.release(row.held)
         row.turn.end(Sampled(token_ids=tuple(row.tokens), logprobs=tuple(row.logprobs), finish=finish))
@@ -204,7 +204,7 @@ class LocalSampler:
         logits: Tensor = output.logits[0]
         return logits
 
-    def _draw(self, logits: Tensor, rows: Sequence[_Row]) -> tuple[Tensor, Tensor]:
+    def _draw(self, logits: Tensor, rows: Sequence[_SampledRow]) -> tuple[Tensor, Tensor]:
         """(token, logprob) of each row. All rows are drawn alike."""
         decode = rows[0].turn.decode
         scores = torch.log_softmax(logits / decode.temperature if decode.temperature > 0 else logits, dim=-1)
@@ -238,7 +238,7 @@ class _Waiters:
 
 
 @dataclass
-class _Turn:
+class _SampledTurn:
     """What was asked for, and its answer."""
 
     prompt: tuple[int, ...]
@@ -257,10 +257,10 @@ class _Turn:
 
 
 @dataclass
-class _Row:
+class _SampledRow:
     """A turn that runs. `pending` is its newest token, of which nothing is computed yet."""
 
-    turn: _Turn
+    turn: _SampledTurn
     tree: PrefixTree
     place: Place | None
     pending: int
@@ -301,7 +301,7 @@ def _uniform(seed: int, step: int) -> float:
     return (int.from_bytes(digest, "big") >> 11) / (1 << 53)
 
 
-def _is_alike(one: _Turn, other: _Turn) -> bool:
+def _is_alike(one: _SampledTurn, other: _SampledTurn) -> bool:
     return (one.decode.temperature, one.decode.top_p) == (other.decode.temperature, other.decode.top_p)
 
 

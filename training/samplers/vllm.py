@@ -36,7 +36,7 @@ class _Choice(msgspec.Struct, frozen=True):
     finish_reason: str
 
 
-class _Completion(msgspec.Struct, frozen=True):
+class _VllmCompletion(msgspec.Struct, frozen=True):
     choices: tuple[_Choice, ...]
 
 
@@ -70,7 +70,7 @@ class VllmSampler:
         """One turn. Raises ArenaError U3001 (unknown model), U3002 (server away), U3003 (a reply without tokens)."""
         answer = self._post("completions", self._request(prompt_ids, decode, seed))
         try:
-            choice = msgspec.json.decode(answer, type=_Completion).choices[0]
+            choice = msgspec.json.decode(answer, type=_VllmCompletion).choices[0]
         except (msgspec.DecodeError, IndexError) as error:
             raise ArenaError("U3003", f"{error}; the server must answer `return_token_ids` and `logprobs`") from error
         logprobs = tuple(one for one in choice.logprobs.token_logprobs if one is not None)

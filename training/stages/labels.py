@@ -15,7 +15,7 @@ import msgspec
 from training.model import ChatCodec, TokenRow
 from training.recipe import Recipe
 from training.rollouts.episode_file import EpisodeLine
-from training.rollouts.token_rows import Rows, rollout_id, rows_of_rollouts, rows_of_traces
+from training.rollouts.token_rows import TokenRows, rollout_id, rows_of_rollouts, rows_of_traces
 from training.stages.teacher import trace_of
 
 
@@ -46,7 +46,7 @@ def labelled_rows(
     return rows, _left_out(found, unscored=len(lines) - len(scored), repeated=len(scored) - len(wanted))
 
 
-def _left_out(parts: Sequence[Rows], *, unscored: int, repeated: int) -> dict[str, int]:
+def _left_out(parts: Sequence[TokenRows], *, unscored: int, repeated: int) -> dict[str, int]:
     counted = Counter({"unscored": unscored, "repeated": repeated})
     for part in parts:
         counted.update(part.dropped)

@@ -28,7 +28,7 @@ from training.models.render import Qwen3Codec
 from training.recipe import Recipe
 from training.rollouts.episode_file import EpisodeFile, EpisodeLine
 from training.rollouts.rollout import Job, jobs_of
-from training.rollouts.token_rows import Rows, blend, rows_of_traces
+from training.rollouts.token_rows import TokenRows, blend, rows_of_traces
 from training.run_context import RunContext
 from training.samplers.choice import outside_sampler
 from training.samplers.in_process import LocalSampler
@@ -164,12 +164,12 @@ class _StageRun:
                 return self._grpo()
 
     # -- rows
-    def _corpus(self, folders: Sequence[str], pool: CorpusPool = "train") -> Rows:
+    def _corpus(self, folders: Sequence[str], pool: CorpusPool = "train") -> TokenRows:
         traces = [row.trace for name in folders for row in read_rows(Path(name))]
         self._bench.require_clean(traces, pool)
         return rows_of_traces(traces, self._codec, self._recipe)
 
-    def _blended(self, rows: Rows) -> Rows:
+    def _blended(self, rows: TokenRows) -> TokenRows:
         """With the corpus in the recipe's shares; alone where the recipe names no corpus."""
         data = self._recipe.data
         share_e4 = round(10_000 * (1 - data.rollout_share)) if data.corpus else 0
@@ -179,7 +179,7 @@ class _StageRun:
             raise ArenaError("V2124", f"no row of {', '.join(data.corpus)} can be learnt from: {corpus.dropped}")
         return blend(corpus, rows, mix)
 
-    def _rejected(self) -> Rows:
+    def _rejected(self) -> TokenRows:
         return keep_successes(self._made(self._sampled), self._codec, self._recipe)
 
     def _sampled(self, file: EpisodeFile) -> None:
@@ -202,7 +202,7 @@ class _StageRun:
         self._run.processes.wait()
         return EpisodeFile(path).lines()
 
-    def _taught(self) -> Rows:
+    def _taught(self) -> TokenRows:
         lines = self._teacher_lines()
         rows = stepwise_rows(lines, self._codec, self._recipe)
         if not rows.rows:
@@ -225,7 +225,7 @@ class _StageRun:
         return self._made(self._asked)
 
     # -- training
-    def _sft(self, rows: Rows) -> Outcome:
+    def _sft(self, rows: TokenRows) -> Outcome:
         dev = self._corpus(self._recipe.data.dev, "dev")
         pad_id = self._codec.tokenizer.pad_token_id
         trained = train_sft(self._recipe, self._run, rows.rows, dev.rows, pad_id, save=self._save)

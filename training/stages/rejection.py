@@ -14,7 +14,7 @@ from training.model import ChatCodec, Sampler
 from training.recipe import Recipe
 from training.rollouts.episode_file import EpisodeFile, EpisodeLine, collect
 from training.rollouts.rollout import Job, jobs_of
-from training.rollouts.token_rows import Rows, rows_of_rollouts
+from training.rollouts.token_rows import TokenRows, rows_of_rollouts
 from training.run_context import RunContext
 
 EPISODES = "episodes.jsonl"
@@ -38,7 +38,7 @@ def sample_rejection(
     return file.lines()
 
 
-def keep_successes(lines: Sequence[EpisodeLine], codec: ChatCodec, recipe: Recipe) -> Rows:
+def keep_successes(lines: Sequence[EpisodeLine], codec: ChatCodec, recipe: Recipe) -> TokenRows:
     """Rows of the rollouts with full reward.
 
     Raises ArenaError V2124 when there is none to learn from, GuardStopError when too many masks are inexact or too many

@@ -27,7 +27,7 @@ import msgspec
 
 from foundation.canonical import content_hash
 from foundation.errors import ArenaError
-from training.model import Checkpoint, RunLineage, Versions
+from training.model import ModelCheckpoint, RunLineage, Versions
 from training.recipe import Recipe, parse_recipe
 from training.stages.processes import ALONE, Processes
 
@@ -181,13 +181,13 @@ def lineage_sha256(lineage: RunLineage) -> str:
     return hashlib.sha256(msgspec.json.encode(lineage, order="sorted")).hexdigest()
 
 
-def open_checkpoint(folder: Path) -> tuple[Checkpoint, RunLineage]:
+def open_checkpoint(folder: Path) -> tuple[ModelCheckpoint, RunLineage]:
     """A finished run's checkpoint. Raises ArenaError V2124 when there is none, V2166 when its weights were changed."""
     lineage = _read_lineage(folder / LINEAGE)
     weights = folder / CHECKPOINT
     if weights_sha256(weights) != lineage.weights_sha256:
         raise ArenaError("V2166", f"{weights} does not hold the weights its lineage names")
-    checkpoint = Checkpoint(
+    checkpoint = ModelCheckpoint(
         folder=str(weights),
         kind="adapter" if (weights / "adapter_config.json").exists() else "full",
         lineage_sha256=lineage_sha256(lineage),
@@ -195,7 +195,7 @@ def open_checkpoint(folder: Path) -> tuple[Checkpoint, RunLineage]:
     return checkpoint, lineage
 
 
-def lineage_chain(folder: Path) -> list[tuple[Path, Checkpoint, RunLineage]]:
+def lineage_chain(folder: Path) -> list[tuple[Path, ModelCheckpoint, RunLineage]]:
     """A finished run and the runs it comes from, back to the base model.
 
     Raises ArenaError V2124 where one is missing, V2166 where one was changed or is not what its child was trained from.

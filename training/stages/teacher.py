@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from harness.inference.port import Upstream
-from training.corpus.model import Source, Trace, TraceFacts
+from training.corpus.model import Trace, TraceFacts, TraceSource
 from training.corpus.sources.assembly import assemble_trace
 from training.model import ChatCodec
 from training.recipe import Recipe
 from training.rollouts.episode_file import EpisodeFile, EpisodeLine, collect
 from training.rollouts.rewards import Step
 from training.rollouts.rollout import Job, jobs_of
-from training.rollouts.token_rows import Rows, by_step, rows_of_traces
+from training.rollouts.token_rows import TokenRows, by_step, rows_of_traces
 from training.run_context import RunContext
 
 
@@ -37,7 +37,7 @@ def ask_teacher(recipe: Recipe, file: EpisodeFile, upstream: Upstream, bench: Ru
     return file.lines()
 
 
-def stepwise_rows(lines: Sequence[EpisodeLine], codec: ChatCodec, recipe: Recipe) -> Rows:
+def stepwise_rows(lines: Sequence[EpisodeLine], codec: ChatCodec, recipe: Recipe) -> TokenRows:
     """One row a step of every full success. Raises GuardStopError when too many masks are inexact."""
     return by_step(rows_of_traces([trace_of(line) for line in lines if line.result.is_success], codec, recipe))
 
@@ -47,7 +47,7 @@ def trace_of(line: EpisodeLine) -> Trace:
     result = line.result
     place = f"{result.problem_id}/{result.sample}"
     return assemble_trace(
-        Source(kind="arena", place=place, sha256=result.body_sha256, is_verified=True),
+        TraceSource(kind="arena", place=place, sha256=result.body_sha256, is_verified=True),
         line.messages,
         tools=line.tools,
         query=line.query,

@@ -29,7 +29,7 @@ from training.stages.sft import Save, train_sft
 from training.stages.teacher import trace_of
 from training.study.drills import drill_rows
 from training.study.market import PROBLEMS, TRAIN
-from training.study.plan import Plan
+from training.study.plan import StudyPlan
 from training.study.policies import RANDOM, RandomCaller
 
 START, DRILLS, TRANSCRIPTS = "start", "drills", "transcripts.jsonl"
@@ -58,7 +58,7 @@ save_every_steps = 100
 """
 
 
-def build_base(plan: Plan, tokenizer: Path, folder: Path, market_dir: Path, bench: RunContext) -> RunLineage:
+def build_base(plan: StudyPlan, tokenizer: Path, folder: Path, market_dir: Path, bench: RunContext) -> RunLineage:
     """Build and pre-train the base in `folder`; a finished one is returned, a killed one goes on."""
     quiet_engine()
     start = folder / START
@@ -116,7 +116,7 @@ def build_base(plan: Plan, tokenizer: Path, folder: Path, market_dir: Path, benc
     )
 
 
-def _drilled(plan: Plan, tokenizer: Path, start: Path, folder: Path, bench: RunContext) -> Path:
+def _drilled(plan: StudyPlan, tokenizer: Path, start: Path, folder: Path, bench: RunContext) -> Path:
     """Train the random weights on drills; the folder of what comes of it, `start` itself for a plan without drills."""
     rules = plan.base
     if not rules.drill_rows:
@@ -154,7 +154,7 @@ def _drilled(plan: Plan, tokenizer: Path, start: Path, folder: Path, bench: RunC
     return folder / CHECKPOINT
 
 
-def _transcripts(plan: Plan, path: Path, bench: RunContext) -> tuple[EpisodeLine, ...]:
+def _transcripts(plan: StudyPlan, path: Path, bench: RunContext) -> tuple[EpisodeLine, ...]:
     """The random tool-caller's episodes on the train problems; those that are in the file are not run again."""
     file = EpisodeFile(path)
     jobs = jobs_of(bench.problems, plan.base.transcripts, plan.seed)

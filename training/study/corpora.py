@@ -15,13 +15,13 @@ from training.corpus.filter.leak_guard import Guard
 from training.corpus.filter.trace_features import Task
 from training.corpus.model import CorpusPool, Rules
 from training.study.market import open_partition
-from training.study.plan import Plan
+from training.study.plan import StudyPlan
 
 FULL_CORPUS, DEV_CORPUS, MATCHED = "full", "dev", "matched"
 
 
 def build_corpora(
-    plan: Plan,
+    plan: StudyPlan,
     market_dir: Path,
     export: Path,
     folder: Path,

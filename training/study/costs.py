@@ -13,7 +13,7 @@ from pathlib import Path
 from foundation.errors import ArenaError
 from training.recipe import Recipe, read_recipe
 from training.study.parts import Part
-from training.study.plan import Plan
+from training.study.plan import StudyPlan
 
 TRAIN_TOKENS_S = 2_500  # trained with gradient, one thread on a busy machine
 EPISODE_TOKENS, TRANSCRIPT_TOKENS = 2_100, 1_350  # a transcript without the tools' schemas
@@ -25,7 +25,7 @@ _FILTER_KEEPS = 0.75  # of the episodes of the agents that race on everything
 _DOCUMENT_S, _RECORDED_S, _FILTERED_S = 0.005, 0.03, 0.03
 
 
-def estimate_minutes(part: Part, plan: Plan, recipes: Mapping[str, Recipe]) -> float:
+def estimate_minutes(part: Part, plan: StudyPlan, recipes: Mapping[str, Recipe]) -> float:
     """Minutes of one core for a part of `plan`; `recipes` by file stem."""
     rules = plan.market
     train = sum(rules.train_counts.values())
@@ -50,19 +50,19 @@ def estimate_minutes(part: Part, plan: Plan, recipes: Mapping[str, Recipe]) -> f
     return seconds / 60
 
 
-def read_recipes(plan: Plan, folder: Path) -> dict[str, Recipe]:
+def read_recipes(plan: StudyPlan, folder: Path) -> dict[str, Recipe]:
     """The plan's recipes by file stem. Raises ArenaError V2120."""
     names = {*plan.recipes, *plan.arm_recipes, *plan.headline_recipes}
     return {name: read_recipe(folder / f"{name}.toml") for name in sorted(names)}
 
 
-def _evaluations(plan: Plan) -> int:
+def _evaluations(plan: StudyPlan) -> int:
     rules = plan.market
     raced = sum(sum(counts.values()) for counts in (rules.train_counts, rules.eval_counts, rules.dev_counts))
     return raced * len(plan.agents) + min(raced, plan.others_problems) * len(plan.others)
 
 
-def _stage_seconds(recipe: Recipe, plan: Plan) -> float:
+def _stage_seconds(recipe: Recipe, plan: StudyPlan) -> float:
     train = sum(plan.market.train_counts.values())
     named = plan.market.drawn.get(Path(recipe.data.problems).stem, train)
     optim = recipe.optim
@@ -88,7 +88,7 @@ def _stage_seconds(recipe: Recipe, plan: Plan) -> float:
     return sampled + passes * rows * EPISODE_TOKENS / TRAIN_TOKENS_S
 
 
-def _measured_seconds(part: Part, plan: Plan) -> float:
+def _measured_seconds(part: Part, plan: StudyPlan) -> float:
     assert part.measurement is not None
     counts = plan.market.eval_counts if part.measurement.set == "eval" else plan.market.second_counts
     rules = part.measurement.decode

@@ -28,7 +28,7 @@ from problems.pools.product_classes import find_classes
 from problems.product import Product
 from problems.suites.formats import read_problems, write_problems
 from problems.synthesis.generator import synthesize
-from training.study.plan import MarketRules, Plan
+from training.study.plan import MarketRules, StudyPlan
 
 SIGNER = "//Study"  # a development key whose secret everybody can derive
 DOCUMENTS, INDEX, PARTITION, PROBLEMS = "documents.jsonl", "index", "partition.json", "problems"
@@ -55,7 +55,7 @@ class Market(msgspec.Struct, frozen=True, kw_only=True):
         return (*self.eval, *self.second)
 
 
-def make_market(plan: Plan, folder: Path) -> None:
+def make_market(plan: StudyPlan, folder: Path) -> None:
     """Write catalogue, index, problems and partition to `folder`. Made again, it is the same.
 
     Raises ArenaError P4011 for a catalogue too small for the problems, P4022 when the deal leaves a pool short.

@@ -13,15 +13,14 @@ import msgspec
 
 from problems.model import Problem
 from training.evaluation.report import EvalReport, name_set
-from training.evaluation.run_eval import Plan as Examination
-from training.evaluation.run_eval import RunJobs, by_tokens, episodes_path, examine
+from training.evaluation.run_eval import EvaluationPlan, RunJobs, by_tokens, episodes_path, examine
 from training.model import Decode
 from training.models.render import Qwen3Codec
 from training.rollouts.episode_file import EpisodeFile, EpisodeLine
 from training.rollouts.rollout import Job
 from training.run_context import RunContext
 from training.samplers.scripted import ScriptedSampler
-from training.study.plan import DecodeRules, Plan
+from training.study.plan import DecodeRules, StudyPlan
 from training.study.policies import RANDOM, RandomCaller
 
 EXPERT_LABEL, RANDOM_LABEL = "scripted expert", "random tool-caller"
@@ -47,7 +46,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 def measure(
     measurement: Measurement,
     problems: Sequence[Problem],
-    plan: Plan,
+    plan: StudyPlan,
     tokenizer: Path,
     bench: RunContext,
     folder: Path,
@@ -57,7 +56,7 @@ def measure(
     Raises GuardStopError for a checkpoint that learnt from the set, ArenaError V2124 when no episode was scored.
     """
     rules = measurement.decode
-    examination = Examination(
+    examination = EvaluationPlan(
         label=measurement.label,
         set=name_set(SET_NAMES[measurement.set], problems),
         decode=Decode(
@@ -91,9 +90,9 @@ def measure(
 
 def _examined(
     measurement: Measurement,
-    examination: Examination,
+    examination: EvaluationPlan,
     problems: Sequence[Problem],
-    plan: Plan,
+    plan: StudyPlan,
     tokenizer: Path,
     bench: RunContext,
 ) -> tuple[str, str, RunJobs]:

@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from training.study.measure import EXPERT_LABEL, RANDOM_LABEL, Measurement
-from training.study.plan import DecodeRules, Plan
+from training.study.plan import DecodeRules, StudyPlan
 
 BASE = "base"
 STUDY_MARK = "{study}"
@@ -32,7 +32,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     measurement: Measurement | None = None
 
 
-def parts_of(plan: Plan, folder: Path, *, with_ablations: bool) -> tuple[Part, ...]:
+def parts_of(plan: StudyPlan, folder: Path, *, with_ablations: bool) -> tuple[Part, ...]:
     """All parts; those of the ablations only when asked for."""
     parts = [Part(name=kind, kind=kind) for kind in _GROUND]
     parts += [Part(name=f"stage {recipe}", kind="stage", recipe=recipe) for recipe in plan.recipes]
@@ -88,7 +88,7 @@ def _parent_of_arm(parent: str, arm_start: str) -> str:
     return f"{STUDY_MARK}/runs/{arm_start}" if parent in replaced else parent
 
 
-def _arm_stages(plan: Plan) -> list[tuple[str, str]]:
+def _arm_stages(plan: StudyPlan) -> list[tuple[str, str]]:
     arms = ("full", *(arm for arm in plan.trained_arms or plan.arms if arm != "full"))
     stages = [(recipe, arm) for arm in arms for recipe in plan.arm_recipes] if plan.arms else []
     return stages + [(recipe, arm) for arm in plan.headline_arms if plan.arms for recipe in plan.headline_recipes]

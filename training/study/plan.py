@@ -74,7 +74,7 @@ class DecodeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     seeds: tuple[int, ...] = (0,)
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StudyPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One study."""
 
     name: str
@@ -109,9 +109,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise ValueError(f"headline_arms, trained_arms: {min(missing)!r} is not among the arms")
 
 
-def read_plan(path: Path) -> Plan:
+def read_plan(path: Path) -> StudyPlan:
     """The plan in a TOML file. Raises ArenaError V2120."""
     try:
-        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), Plan)
+        return msgspec.convert(tomllib.loads(path.read_text("utf-8")), StudyPlan)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise ArenaError("V2120", f"{path}: {error}") from error

@@ -52,7 +52,7 @@ from problems.scoring.title_matching import LexicalTitles
 from training.agents import distilled_source
 from training.rollouts.in_process_sandbox import InProcessSandbox
 from training.study.market import INDEX, SIGNER, open_partition, read_market
-from training.study.plan import Plan
+from training.study.plan import StudyPlan
 from training.study.policies import ScriptedUpstream
 
 RACE = "study"
@@ -63,7 +63,7 @@ _DISTILLED = "distilled:"  # training's own agent file with a scripted model beh
 Progress = Callable[[str, int, int], None]  # phase, done, of
 
 
-def study_policy(plan: Plan) -> Policy:
+def study_policy(plan: StudyPlan) -> Policy:
     """The demo's policy with the plan's tools."""
     return msgspec.structs.replace(DEMO, tool_profile=plan.tool_profile)
 
@@ -85,7 +85,7 @@ def agent_sources(names: Sequence[str]) -> dict[str, str]:
 
 
 def record_study(
-    plan: Plan,
+    plan: StudyPlan,
     market_dir: Path,
     folder: Path,
     *,
@@ -111,7 +111,7 @@ def record_study(
 class _Recording:
     def __init__(
         self,
-        plan: Plan,
+        plan: StudyPlan,
         market_dir: Path,
         folder: Path,
         signer: Signer,
@@ -228,7 +228,7 @@ class _Recording:
         )
 
 
-def seal_study(plan: Plan, problems: Sequence[Problem], partition: OpenPartition) -> SealedBatch:
+def seal_study(plan: StudyPlan, problems: Sequence[Problem], partition: OpenPartition) -> SealedBatch:
     """All raced problems as one sealed batch, with their pools and clusters under the partition."""
     return seal(
         RACE,

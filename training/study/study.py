@@ -49,7 +49,7 @@ from training.study.market import INDEX, Market, make_market, open_partition, re
 from training.study.measure import measure
 from training.study.notes import arm_lines, progress_notes, read_arms
 from training.study.parts import BASE, Part, parts_of, recipe_text, run_folder, run_name
-from training.study.plan import Plan
+from training.study.plan import StudyPlan
 from training.study.policies import ScriptedUpstream
 from training.study.records import EXPORT, record_study, study_policy
 from training.study.vocabulary import make_tokenizer
@@ -75,7 +75,7 @@ class Study:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: StudyPlan,
         plan_text: str,
         recipes: Path,
         tokenizer: Path,

@@ -17,14 +17,14 @@ from training.models.tokenizer_trim import train_tokenizer
 from training.rollouts.rollout import jobs_of
 from training.run_context import RunContext
 from training.stages.teacher import trace_of
-from training.study.plan import Plan
+from training.study.plan import StudyPlan
 from training.study.policies import EXPERT, RANDOM, RandomCaller, ScriptedUpstream
 
 _SPECIAL = re.compile(r"<\|?/?[a-z_]+\|?>")
 _UNBOUNDED = 1 << 30
 
 
-def make_tokenizer(plan: Plan, source: Path, target: Path, bench: RunContext) -> int:
+def make_tokenizer(plan: StudyPlan, source: Path, target: Path, bench: RunContext) -> int:
     """Write `target`, a tokenizer folder, and return its number of tokens. Raises ArenaError V2121."""
     rules = plan.vocabulary
     train = sorted(bench.problems, key=lambda problem: problem.problem_id)

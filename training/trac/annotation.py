@@ -58,7 +58,7 @@ QUESTIONS: dict[Dimension, Question] = {
 }
 
 
-class _Reply(msgspec.Struct, frozen=True, kw_only=True):
+class _AnnotationReply(msgspec.Struct, frozen=True, kw_only=True):
     score: float
     citations: tuple[SpanQuote, ...]
     explanation: str
@@ -93,7 +93,7 @@ def annotator_chat(trace: RenderedTrace, dimension: Dimension, earlier: Sequence
 
 def check_annotation(text: str, trace: RenderedTrace, dimension: Dimension) -> Annotation:
     """An annotation whose citations hold. Raises RefusedReplyError naming the first thing that is wrong."""
-    reply = read_json(text, _Reply)
+    reply = read_json(text, _AnnotationReply)
     if not 0 <= reply.score <= 1:
         raise RefusedReplyError(f"score {reply.score} is not between 0 and 1")
     if (reply.train_use_decision is not None) != (dimension == "supervisor"):

@@ -26,7 +26,7 @@ TERMS_MAX = 12
 _WORD = re.compile(r"\w+")
 
 
-class _Reply(msgspec.Struct, frozen=True, kw_only=True):
+class _CompilationReply(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
     search_terms: tuple[str, ...]
 
@@ -54,7 +54,7 @@ def author_chat(trace: RenderedTrace, targets: tuple[str, ...]) -> Chat:
 
 def check_tasklet(text: str, targets: tuple[str, ...]) -> Tasklet:
     """A tasklet of the agreed form. Raises RefusedReplyError; grounding is `ungrounded`'s."""
-    reply = read_json(text, _Reply)
+    reply = read_json(text, _CompilationReply)
     prompt = " ".join(reply.prompt.split())
     if not PROMPT_CHARS[0] <= len(prompt) <= PROMPT_CHARS[1]:
         raise RefusedReplyError(f"the prompt has {len(prompt)} characters, not {PROMPT_CHARS[0]} to {PROMPT_CHARS[1]}")

@@ -43,7 +43,7 @@ class StageCost(msgspec.Struct, frozen=True, kw_only=True):
     is_priced: bool
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+class CostEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """A run."""
 
     traces: int
@@ -63,7 +63,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 def estimate(
     traces: Sequence[Trace], rules: OracleRules, roles: Roles, prices: Mapping[str, Price], policy: Policy
-) -> Estimate:
+) -> CostEstimate:
     """What these traces cost."""
     admitted = [trace for trace in traces if admit(trace, rules)]
     shown = [read_trace(trace) for trace in admitted]
@@ -102,7 +102,7 @@ def estimate(
         )
         for stage, model, calls, likely, most in rows
     )
-    return Estimate(traces=len(traces), admitted=count, stages=stages)
+    return CostEstimate(traces=len(traces), admitted=count, stages=stages)
 
 
 def _episode(trace: Trace) -> tuple[int, int]:

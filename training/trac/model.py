@@ -98,7 +98,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int
 
 
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
+class TrialVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one trace, with everything that led to it. Successes are None where no trial was run."""
 
     trace_id: str

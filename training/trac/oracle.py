@@ -21,7 +21,7 @@ from training.corpus.model import Trace
 from training.trac.annotation import annotate
 from training.trac.asking import Asker
 from training.trac.compilation import compile_tasklet, ungrounded
-from training.trac.model import FATES, Judged, OracleReport, OracleRules, Roles
+from training.trac.model import FATES, OracleReport, OracleRules, Roles, TrialVerdict
 from training.trac.reading import read_trace
 from training.trac.verification import Attempt, calibrated_margin, verify
 
@@ -43,7 +43,7 @@ def judge_traces(
     *,
     parallel: int = 1,
     progress: Callable[[int, int], None] | None = None,
-) -> Iterator[Judged]:
+) -> Iterator[TrialVerdict]:
     """What becomes of each trace. Raises ArenaError V2148, A1040, U3001 to U3004: whatever was answered is kept."""
     with ThreadPoolExecutor(parallel) as pool:
         running = [pool.submit(judge_trace, one, rules, roles, asker, catalogue, attempt) for one in traces]
@@ -59,9 +59,9 @@ def judge_traces(
 
 def judge_trace(
     trace: Trace, rules: OracleRules, roles: Roles, asker: Asker, catalogue: Catalogue, attempt: Attempt
-) -> Judged:
+) -> TrialVerdict:
     """What becomes of one trace."""
-    so_far = Judged(trace_id=trace.trace_id, place=trace.source.place, fate="not_admitted")
+    so_far = TrialVerdict(trace_id=trace.trace_id, place=trace.source.place, fate="not_admitted")
     if not admit(trace, rules):
         return so_far
     shown = read_trace(trace)
@@ -86,7 +86,7 @@ def judge_trace(
     return _with(so_far, fate=found.fate, student_successes=found.student, teacher_successes=found.teacher)
 
 
-def report(found: Sequence[Judged], rules: OracleRules, roles: Roles, asker: Asker) -> OracleReport:
+def report(found: Sequence[TrialVerdict], rules: OracleRules, roles: Roles, asker: Asker) -> OracleReport:
     """The counts of a finished run."""
     counts = Counter(one.fate for one in found)
     return OracleReport(
@@ -99,11 +99,11 @@ def report(found: Sequence[Judged], rules: OracleRules, roles: Roles, asker: Ask
     )
 
 
-def _with(so_far: Judged, **fields: object) -> Judged:
+def _with(so_far: TrialVerdict, **fields: object) -> TrialVerdict:
     return msgspec.structs.replace(so_far, **fields)
 
 
-def _stopped(so_far: Judged, fate: str, error: ArenaError, code: str) -> Judged:
+def _stopped(so_far: TrialVerdict, fate: str, error: ArenaError, code: str) -> TrialVerdict:
     """The fate where the models' own replies were the trouble; any other error ends the run."""
     if error.failure.code != code:
         raise error

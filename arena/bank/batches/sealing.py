@@ -15,7 +15,7 @@ import msgspec
 
 from arena.bank.batches.batch import SALT_BYTES, seal
 from arena.bank.batches.sealed_file import SealedFile, lock_batch
-from arena.bank.partition_file import Assignment
+from arena.bank.partition_file import PoolAssignment
 from arena.chain.port import Beacon, Signer, Timelock
 from foundation.errors import ArenaError
 from problems.model import BUCKETS
@@ -26,11 +26,11 @@ class Dealt(msgspec.Struct, frozen=True, kw_only=True):
     """The problems of one coming race, with pools and clusters, in the order of their public ids."""
 
     closes_ms: int
-    assigned: Assignment
+    assigned: PoolAssignment
 
 
 def deal(
-    assigned: Assignment, closes_ms: Sequence[int], size: int, used_ids: Collection[str] = ()
+    assigned: PoolAssignment, closes_ms: Sequence[int], size: int, used_ids: Collection[str] = ()
 ) -> tuple[Dealt, ...]:
     """`size` problems for the race of each close. Those whose public ids are in `used_ids` were sealed before, and are
     passed over.
@@ -59,7 +59,7 @@ def deal(
         made.append(
             Dealt(
                 closes_ms=close_ms,
-                assigned=Assignment(
+                assigned=PoolAssignment(
                     problems=tuple(problem for problem, _, _ in hand),
                     pools=tuple(pool for _, pool, _ in hand),
                     cluster_ids=tuple(cluster for _, _, cluster in hand),

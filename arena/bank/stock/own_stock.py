@@ -18,7 +18,7 @@ from pathlib import Path
 from arena.bank.batches.batch import SALT_BYTES, SealedBatch, seal
 from arena.bank.batches.batch_file import read_batch, write_batch
 from arena.bank.batches.private_file import write_private
-from arena.bank.partition_file import Assignment, unpartitioned
+from arena.bank.partition_file import PoolAssignment, unpartitioned
 from arena.bank.stock.file_index import FileIndex, Held, IndexedFile
 from arena.bank.stock.level import StockLevel, measure_level
 from arena.chain.port import BeaconRound
@@ -38,7 +38,7 @@ class BatchStock:
         folder: Path,
         random_bytes: Callable[[int], bytes],
         replenish: Callable[[frozenset[str]], Sequence[Problem]] | None = None,
-        assign: Callable[[Sequence[Problem]], Assignment] | None = None,
+        assign: Callable[[Sequence[Problem]], PoolAssignment] | None = None,
         titles_of: Callable[[Sequence[Problem]], AcceptedTitles | None] | None = None,
     ) -> None:
         """`replenish` makes problems for one more race when the stock is empty, none of whose answers may be among the
@@ -120,12 +120,12 @@ class BatchStock:
         self.add(race_id, made)
         return self._seal(race_id, assigned)
 
-    def _assigned(self, problems: Sequence[Problem]) -> Assignment:
+    def _assigned(self, problems: Sequence[Problem]) -> PoolAssignment:
         """The problems that may be raced, with their pools and clusters, in the order of their ids."""
         ordered = sorted(problems, key=lambda problem: problem.problem_id)
         return self._assign(ordered) if self._assign else unpartitioned(ordered)
 
-    def _seal(self, race_id: str, assigned: Assignment) -> SealedBatch:
+    def _seal(self, race_id: str, assigned: PoolAssignment) -> SealedBatch:
         batch = seal(
             race_id,
             assigned.problems,

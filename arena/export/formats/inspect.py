@@ -17,7 +17,7 @@ import msgspec
 from arena.export.conversation import ChatCall, ChatMessage
 from arena.export.facts import AXES, TrajectoryFacts
 from arena.export.model import Manifest, ShardFile, Trajectory
-from arena.export.row import Row, row_of
+from arena.export.row import ViewRow, row_of
 from arena.export.writing.shards import describe
 from judge.verdict import Opinion
 
@@ -123,7 +123,7 @@ def finish_export(folder: Path, manifest: Manifest) -> tuple[ShardFile, ...]:
     return ()
 
 
-def sample_of(row: Row) -> dict[str, object]:
+def sample_of(row: ViewRow) -> dict[str, object]:
     """One `EvalSample`. The target is known only where the answer was recommended; bank releases hold the others."""
     facts, talk = row.facts, row.conversation
     messages = [_message(message) for message in talk.messages]
@@ -157,7 +157,7 @@ def _target(facts: TrajectoryFacts) -> str:
     return facts.recommended if facts.is_gt_exact and facts.recommended else ""
 
 
-def _summary(row: Row, sample: dict[str, object]) -> dict[str, object]:
+def _summary(row: ViewRow, sample: dict[str, object]) -> dict[str, object]:
     """The short form that the viewer lists."""
     facts = row.facts
     names = ("problem_id", "bucket", "pool", "agent_version_id", "miner_hotkey", "stop", "is_agentic")
@@ -213,7 +213,7 @@ def _call(call: ChatCall) -> dict[str, object]:
     return {**fields, "arguments": {}, "parse_error": call.function.arguments[:_SUMMARY_CHARS]}
 
 
-def _output(row: Row, messages: list[dict[str, object]]) -> dict[str, object]:
+def _output(row: ViewRow, messages: list[dict[str, object]]) -> dict[str, object]:
     talk = row.conversation
     turn = max(talk.completions, key=lambda one: one.reply if one.reply < len(messages) else -1, default=None)
     if turn is None:
@@ -238,7 +238,7 @@ def _values(facts: TrajectoryFacts) -> dict[str, float]:
     return values
 
 
-def _scores(row: Row) -> dict[str, object]:
+def _scores(row: ViewRow) -> dict[str, object]:
     facts = row.facts
     scores: dict[str, object] = {}
     for name, value in _values(facts).items():

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from arena.export.facts import TrajectoryFacts
 from arena.export.formats.columns import integer_column, text_column, truth_column, utf8_column
 from arena.export.model import Manifest, ShardFile, Trajectory
-from arena.export.row import Row, row_of
+from arena.export.row import ViewRow, row_of
 from arena.export.writing.shards import describe
 
 _GROUP_ROWS = 256
@@ -63,7 +63,7 @@ class ParquetFile:
             store_schema=False,
         )
 
-    def add(self, row: Row) -> None:
+    def add(self, row: ViewRow) -> None:
         """Add one row; a full group is written."""
         talk = row.conversation
         texts = [

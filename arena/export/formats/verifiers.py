@@ -17,7 +17,7 @@ import msgspec
 from arena.export.conversation import ChatMessage
 from arena.export.facts import AXES, TrajectoryFacts
 from arena.export.model import Manifest, ShardFile, Trajectory
-from arena.export.row import Row, row_of
+from arena.export.row import ViewRow, row_of
 from arena.export.writing.shards import describe
 
 _ENCODER = msgspec.json.Encoder()
@@ -63,7 +63,7 @@ def finish_export(folder: Path, manifest: Manifest) -> tuple[ShardFile, ...]:
     return ()
 
 
-def rollout(row: Row, episode_ms: int) -> dict[str, object]:
+def rollout(row: ViewRow, episode_ms: int) -> dict[str, object]:
     """One `RolloutOutput`. `episode_ms` is how long the episode took on its host."""
     facts = row.facts
     started_s = (facts.recorded_ms - episode_ms) / 1000
@@ -100,7 +100,7 @@ class _Summary:
         self._per_problem: dict[str, int] = {}
         self._models: dict[str, None] = {}
 
-    def add(self, row: Row, recorded_ms: int) -> None:
+    def add(self, row: ViewRow, recorded_ms: int) -> None:
         if row.facts.reward_e4 is None:
             self._unscored += 1
             return

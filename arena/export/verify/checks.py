@@ -12,20 +12,20 @@ from arena.export.model import Cursor, LogRow, Manifest, Trajectory
 from arena.export.reading import VerdictFile
 from arena.export.selection import Selection, race_of, releases_of
 from arena.export.verify.line_scan import ScannedRow
-from arena.export.writing.cursor import Waiting, Walk
+from arena.export.writing.cursor import LogWalk, Waiting
 from arena.export.writing.journal import ShardCounts
 from arena.records.body import decode_content
 from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord, VerdictRecord
-from arena.records.verify.inspection import Finding
+from arena.records.verify.inspection import RecordFinding
 from foundation.errors import ArenaError
 
 
-class RowCheck:
+class LogRowCheck:
     """The state over the rows of one export: first every row is taken, then each whole one is judged."""
 
     def __init__(self, manifest: Manifest, verdicts: VerdictFile) -> None:
         self._manifest, self.verdicts = manifest, verdicts
-        self.walk = Walk(manifest.log.start)
+        self.walk = LogWalk(manifest.log.start)
         self.waiting = Waiting()
         self.tally = ShardCounts()
         self._releases: dict[str, ReleaseRecord] = {}
@@ -50,7 +50,7 @@ class RowCheck:
         self.references[finding.seq] = content.payload.race_id if isinstance(content.payload, ReleaseRecord) else ""
         self._keep(looked, content)
 
-    def take(self, looked: ScannedRow) -> Finding:
+    def take(self, looked: ScannedRow) -> RecordFinding:
         """The next row of the log; the finding is for `LogCheck`."""
         finding, content = self._sound(looked)
         seq = finding.seq
@@ -128,7 +128,7 @@ class RowCheck:
             return cursor
         return msgspec.structs.replace(cursor, races=tuple(sorted(set(stated))))
 
-    def _sound(self, looked: ScannedRow) -> tuple[Finding, RecordContent | None]:
+    def _sound(self, looked: ScannedRow) -> tuple[RecordFinding, RecordContent | None]:
         """The finding, and the content of a whole row that is as it was signed. Raises ArenaError V2050."""
         if looked.finding is None:
             raise ArenaError("V2050", looked.wrong)

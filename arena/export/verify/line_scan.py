@@ -23,7 +23,7 @@ from arena.export.redaction.redaction import holds_secret
 from arena.export.typed import is_canonical_as_typed
 from arena.records.body import decode_body, decode_content
 from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord
-from arena.records.verify.inspection import Entry, Finding, inspect
+from arena.records.verify.inspection import Entry, RecordFinding, inspect
 from arena.records.verify.workers import begin_process
 from foundation.errors import ArenaError
 
@@ -41,7 +41,7 @@ class ScannedRow(msgspec.Struct, frozen=True, array_like=True):
     """
 
     wrong: str
-    finding: Finding | None = None
+    finding: RecordFinding | None = None
     withheld: Withheld | None = None
     content: bytes | None = None
     is_secret: bool = False

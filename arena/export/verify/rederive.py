@@ -14,7 +14,7 @@ import msgspec
 from arena.export.model import LogRow, Manifest, ShardFile, Trajectory
 from arena.export.reading import read_rows, read_scrubbed, row_trajectory
 from arena.export.redaction.redaction import holds_secret
-from arena.export.verify.checks import RowCheck
+from arena.export.verify.checks import LogRowCheck
 from arena.export.writing.diversity import DiversityFold
 from arena.export.writing.exporter import PAGE, REFERENCES, sorted_files, write_notes
 from arena.export.writing.ipc import Outgoing
@@ -28,7 +28,7 @@ Progress = Callable[[int], None]  # rows done
 class Rederivation:
     """One pass over the shards, into a folder of its own."""
 
-    def __init__(self, folder: Path, made: Path, manifest: Manifest, check: RowCheck, sink: Sink) -> None:
+    def __init__(self, folder: Path, made: Path, manifest: Manifest, check: LogRowCheck, sink: Sink) -> None:
         """`sink` writes the manifest's views under `made`."""
         self._folder, self._made, self._manifest, self._check = folder, made, manifest, check
         self._sink = sink

@@ -18,10 +18,10 @@ from arena.chain.port import Verifier
 from arena.export.model import Manifest
 from arena.export.reading import VerdictFile, read_lines
 from arena.export.selection import check_request
-from arena.export.verify.checks import RowCheck
+from arena.export.verify.checks import LogRowCheck
 from arena.export.verify.line_scan import Looking, ScannedRow, open_looking
 from arena.export.verify.rederive import Rederivation
-from arena.export.writing.cursor import Walk
+from arena.export.writing.cursor import LogWalk
 from arena.export.writing.exporter import REFERENCES
 from arena.export.writing.manifest import CHECKSUM, MANIFEST, SIGNATURE, read_manifest, signer_of
 from arena.export.writing.shards import LOG, file_hash, shard_name
@@ -128,7 +128,7 @@ def _read_range(manifest: Manifest, verify_signature: Verifier) -> list[Checkpoi
         raise ArenaError("V2050", "the end note is not one of this log and size")
     if log.start.after_seq + 1 != log.first_seq or log.start.validator != log.validator:
         raise ArenaError("V2050", "the range does not begin where its start says")
-    walk = Walk(log.start)
+    walk = LogWalk(log.start)
     if log.start_note:
         start = read_checkpoint(log.start_note, verify_signature)
         points.append(start)
@@ -160,7 +160,7 @@ class _Rows:
         )
         check = LogCheck(points, starts=[start])
         with VerdictFile() as verdicts:
-            rows = RowCheck(self._manifest, verdicts)
+            rows = LogRowCheck(self._manifest, verdicts)
             self._take(check, rows)
             found = check.report()
             if found.defects:
@@ -171,7 +171,7 @@ class _Rows:
             rows.finish(check.head(log.validator).seq)
             return found, _compare(self._manifest, self._made_again(rows, check.records))
 
-    def _take(self, check: LogCheck, rows: RowCheck) -> None:
+    def _take(self, check: LogCheck, rows: LogRowCheck) -> None:
         """Every row by itself, then beside the ones before it."""
         with open_looking(self._verify_signature, self._processes) as looking:
             if (self._folder / REFERENCES).exists():
@@ -182,7 +182,7 @@ class _Rows:
                     check.take(rows.take(looked))
                 self._tell(check.records)
 
-    def _made_again(self, rows: RowCheck, taken: int) -> Manifest:
+    def _made_again(self, rows: LogRowCheck, taken: int) -> Manifest:
         """The manifest the rows come to. `taken`: records gone over so far."""
         views = [view for view in self._manifest.request.formats if view != "jsonl"]
         with tempfile.TemporaryDirectory(prefix="arena-export-") as name:

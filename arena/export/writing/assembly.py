@@ -28,7 +28,7 @@ from arena.records.model import (
     VerdictRecord,
 )
 from arena.store.bodies import BODY_BYTES_MAX
-from arena.store.port import Frame, Store
+from arena.store.port import BodyFrame, Store
 from foundation.errors import ArenaError
 from harness.trace import BODY_VERSION, EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict
@@ -51,7 +51,7 @@ class Page(msgspec.Struct, frozen=True):
     records: list[SignedRecord]
     contents: list[RecordContent | None]  # None: can't be read
     reasons: list[Withheld | None]
-    frames: dict[str, Frame]  # bodies at rest, by body hash
+    frames: dict[str, BodyFrame]  # bodies at rest, by body hash
     verdicts: dict[str, list[Signed]]  # on a body, in log order
 
 
@@ -73,7 +73,7 @@ class Assembled(msgspec.Struct, frozen=True):
     references: tuple[LogRow, ...] = ()
 
 
-class CountedVerdict(msgspec.Struct, frozen=True):
+class ExportedVerdict(msgspec.Struct, frozen=True):
     """The verdict that counts for an evaluation, and why its record does not stand whole in `log/`, if it does not."""
 
     record: SignedRecord
@@ -96,7 +96,7 @@ async def load_page(store: Store, validator: str, records: list[SignedRecord], s
             and _is_sha256(content.payload.body_sha256)
         }
     )  # fmt: skip
-    frames: dict[str, Frame] = {}
+    frames: dict[str, BodyFrame] = {}
     verdicts: dict[str, list[Signed]] = {}
     if wanted:
         frames = {frame.body_sha256: frame for frame in await store.frames(wanted, validator)}
@@ -225,7 +225,7 @@ def _evaluation(
     record: SignedRecord,
     content: RecordContent,
     stored: bytes | None,
-    counted: CountedVerdict | None,
+    counted: ExportedVerdict | None,
     selection: Selection,
     first_seq: int,
     row_bytes_max: int,
@@ -274,7 +274,7 @@ def _evaluation(
 
 def _counted(
     verdicts: Sequence[Signed], selection: Selection, last_seq: int, row_bytes_max: int
-) -> CountedVerdict | None:
+) -> ExportedVerdict | None:
     """The first verdict that the release rule lets out; later ones on the same body never count."""
     for one in verdicts:
         record, payload = one.record, one.content.payload
@@ -283,11 +283,11 @@ def _counted(
         reason = selection.reason(record.seq, one.content)
         if reason not in ("unreleased", "pool"):
             withheld = _content_reason(record, row_bytes_max) or reason
-            return CountedVerdict(record, payload.verdict, withheld)
+            return ExportedVerdict(record, payload.verdict, withheld)
     return None
 
 
-def _restored(restore: zstandard.ZstdDecompressor, frame: Frame) -> bytes:
+def _restored(restore: zstandard.ZstdDecompressor, frame: BodyFrame) -> bytes:
     try:
         if not 0 < frame.size <= BODY_BYTES_MAX or zstandard.frame_content_size(frame.content) > BODY_BYTES_MAX:
             return b""

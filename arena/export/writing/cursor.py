@@ -19,7 +19,7 @@ def first_cursor(validator: str) -> Cursor:
     return Cursor(validator=validator, head=first_head(validator).hash)
 
 
-class Walk:
+class LogWalk:
     """Head and frontier after the records that were taken."""
 
     def __init__(self, start: Cursor) -> None:
@@ -74,7 +74,7 @@ class Waiting(msgspec.Struct):
     front: Cursor | None = None
     races: list[str] = []
 
-    def note(self, walk: Walk, race_id: str, *, is_released: bool) -> None:
+    def note(self, walk: LogWalk, race_id: str, *, is_released: bool) -> None:
         """Look at the record that `walk` takes next, before it does."""
         if not is_released and self.front is None:
             self.front = walk.cursor()

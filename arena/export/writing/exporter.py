@@ -23,7 +23,7 @@ from arena.export.reading import shard_trajectories
 from arena.export.selection import Selection, check_request, releases_of
 from arena.export.writing import journal as journals
 from arena.export.writing.assembly import Assembled, Page, assemble, load_page, log_row, signed_content
-from arena.export.writing.cursor import Walk, first_cursor
+from arena.export.writing.cursor import LogWalk, first_cursor
 from arena.export.writing.diversity import DiversityFold
 from arena.export.writing.ipc import Outgoing
 from arena.export.writing.journal import Journal
@@ -149,7 +149,7 @@ class _Writing:
     def __init__(self, folder: Path, journal: Journal, fold: DiversityFold, shards: _Shards) -> None:
         self._folder, self._journal, self._shards = folder, journal, shards
         self.fold = fold
-        self.walk = Walk(journal.here)
+        self.walk = LogWalk(journal.here)
         self._rows = self._trajectories = 0  # of the shard being written
         self._keeping: Future[list[ShardFile]] | None = None  # files of the shard that is being completed
 
@@ -286,7 +286,7 @@ async def _log_range(store: Store, start: Cursor, verify_signature: Verifier, si
 
 
 async def _ended_log(
-    store: Store, journal: Journal, walk: Walk, verify_signature: Verifier, signer: Signer | None
+    store: Store, journal: Journal, walk: LogWalk, verify_signature: Verifier, signer: Signer | None
 ) -> LogRange:
     """The range whose records were all gone over, with the note they lead to. Raises ArenaError V2050, V2071.
 

@@ -29,7 +29,7 @@ _HASHED_AT_ONCE = 1 << 20
 ViewFiles = dict[Format, tuple[ShardFile, ...]]  # paths relative to the view's folder
 
 
-class Written(msgspec.Struct, frozen=True):
+class WrittenShard(msgspec.Struct, frozen=True):
     """A closed shard: rows of each file of lines, by its path in the export, and the files of its views."""
 
     lines: dict[str, int] = {}
@@ -88,11 +88,11 @@ class ShardWriter:
             self._views = {view: self._opened(view) for view in self._formats}
         return jobs + [partial(writer.write, shown) for writer in self._views.values() if shown]
 
-    def close(self) -> Written:
+    def close(self) -> WrittenShard:
         """Complete every file."""
         for file in self._lines.values():
             file.close()
-        return Written(
+        return WrittenShard(
             lines={f"{part}/{file.path.name}": file.rows for part, file in self._lines.items()},
             views={view: writer.finish() for view, writer in self._views.items()},
         )
@@ -108,7 +108,7 @@ class ShardWriter:
         return open_view(view, folder, self.number)
 
 
-def described(folder: Path, written: Written) -> list[ShardFile]:
+def described(folder: Path, written: WrittenShard) -> list[ShardFile]:
     """A closed shard's files as the manifest names them, on disk for good."""
     files = [describe(folder, folder / path, rows) for path, rows in written.lines.items()]
     for view, made in written.views.items():

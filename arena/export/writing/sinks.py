@@ -24,7 +24,7 @@ import msgspec
 from arena.export.model import Format, Manifest, ShardFile
 from arena.export.views import finish_export, require_views
 from arena.export.writing.ipc import Outgoing, pack, unpack
-from arena.export.writing.shards import VIEWS, ShardWriter, ViewFiles, Written, adopt, described
+from arena.export.writing.shards import VIEWS, ShardWriter, ViewFiles, WrittenShard, adopt, described
 from arena.records.verify.workers import begin_process
 from foundation.errors import ArenaError
 
@@ -193,9 +193,9 @@ def _write_packed(number: int, packed: bytes) -> None:
         job()
 
 
-def _finish_shard() -> Written:
+def _finish_shard() -> WrittenShard:
     shard, _PROCESS[0].shard = _PROCESS[0].shard, None
-    return shard.close() if shard else Written()
+    return shard.close() if shard else WrittenShard()
 
 
 def _conclude(packed: bytes) -> ViewFiles:

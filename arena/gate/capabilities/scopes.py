@@ -47,8 +47,8 @@ class Meaning(msgspec.Struct, frozen=True):
         return Meaning(inner) if inner in MODULES else Meaning(self.module, name)
 
 
-class _Scope:
-    def __init__(self, kind: str, parent: _Scope | None) -> None:
+class _CapabilityScope:
+    def __init__(self, kind: str, parent: _CapabilityScope | None) -> None:
         self.kind = kind
         self.parent = parent
         self.bound: set[str] = set()
@@ -59,7 +59,7 @@ class _Scope:
         self.imported: dict[str, Meaning] = {}
         self.outer: dict[str, bool] = {}  # names declared `global` (True) or `nonlocal` (False)
 
-    def module(self) -> _Scope:
+    def module(self) -> _CapabilityScope:
         scope = self
         while scope.parent is not None:
             scope = scope.parent
@@ -72,10 +72,10 @@ class Scopes:
     def __init__(self, nodes: Sequence[ast.AST]) -> None:
         """`nodes` are those of a whole file in pre-order."""
         self.strays: list[ast.AST] = []  # imports that make a module reachable under a name which says something else
-        self._scope_of: dict[ast.AST, _Scope] = {}
-        self._module = _Scope("module", None)
-        self._escaped: set[tuple[str, _Scope]] | None = None
-        self._shared: set[tuple[str, _Scope]] | None = None
+        self._scope_of: dict[ast.AST, _CapabilityScope] = {}
+        self._module = _CapabilityScope("module", None)
+        self._escaped: set[tuple[str, _CapabilityScope]] | None = None
+        self._shared: set[tuple[str, _CapabilityScope]] | None = None
         self._nonlocals = {name for node in nodes if isinstance(node, ast.Nonlocal) for name in node.names}
         self._nodes = nodes
         if nodes:
@@ -120,7 +120,7 @@ class Scopes:
         holder = self._holder(node.id, self._scope_of[node])
         return holder is not self._module and (node.id, holder) not in self._escapes()
 
-    def _escapes(self) -> set[tuple[str, _Scope]]:
+    def _escapes(self) -> set[tuple[str, _CapabilityScope]]:
         """(name, scope) of all variables with another use than reading an attribute; all that a class body reads."""
         if self._escaped is not None:
             return self._escaped
@@ -161,14 +161,14 @@ class Scopes:
                 return table
         return None
 
-    def _sole_holder(self, node: ast.AST) -> _Scope | None:
+    def _sole_holder(self, node: ast.AST) -> _CapabilityScope | None:
         """The scope of a function or module whose variable a name is, when it is certain which one that is."""
         if not isinstance(node, ast.Name) or node.id in self._nonlocals or self._scope_of[node].kind == "class":
             return None
         holder = self._holder(node.id, self._scope_of[node])
         return holder if holder.bindings[node.id] and node.id not in holder.imported else None
 
-    def _shares(self) -> set[tuple[str, _Scope]]:
+    def _shares(self) -> set[tuple[str, _CapabilityScope]]:
         """(name, scope) of all variables that are used otherwise than to look a key up in them."""
         if self._shared is None:
             read = {part for node in self._nodes for part in _looked_up(node)}
@@ -179,7 +179,7 @@ class Scopes:
             }
         return self._shared
 
-    def _holder(self, name: str, start: _Scope) -> _Scope:
+    def _holder(self, name: str, start: _CapabilityScope) -> _CapabilityScope:
         """The scope whose variable a name is; the module's for what nothing in a function binds."""
         scope = start
         while scope.parent is not None:
@@ -194,8 +194,8 @@ class Scopes:
         """Whether a name stands directly in a class body."""
         return node in self._scope_of and self._scope_of[node].kind == "class"
 
-    def _resolve(self, name: str, start: _Scope) -> Meaning | None:
-        scope: _Scope | None = start
+    def _resolve(self, name: str, start: _CapabilityScope) -> Meaning | None:
+        scope: _CapabilityScope | None = start
         while scope is not None:
             if scope.outer.get(name):
                 scope = scope.module()
@@ -211,7 +211,7 @@ class Scopes:
         return Meaning("", name)
 
     # -- building
-    def _walk(self, nodes: Sequence[ast.AST], scope: _Scope) -> None:
+    def _walk(self, nodes: Sequence[ast.AST], scope: _CapabilityScope) -> None:
         for node in nodes:
             if isinstance(node, _DECLARING):
                 self._declare(node, scope)
@@ -222,21 +222,21 @@ class Scopes:
                 self._function(node, scope)
             elif isinstance(node, _COMPREHENSIONS):
                 self._walk([node.generators[0].iter], scope)
-                inner = _Scope("comprehension", scope)
+                inner = _CapabilityScope("comprehension", scope)
                 self._walk([child for child in _children(node) if child is not node.generators[0].iter], inner)
             elif isinstance(node, ast.ClassDef):
                 self._walk(node.decorator_list, scope)
                 around = self._type_parameters(node, scope)
                 self._walk([*node.bases, *node.keywords], around)
-                inner = _Scope("class", around)
+                inner = _CapabilityScope("class", around)
                 _declare_outer(node.body, inner)
                 self._walk(node.body, inner)
             else:
                 self._walk(list(ast.iter_child_nodes(node)), scope)
 
-    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, scope: _Scope) -> None:
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, scope: _CapabilityScope) -> None:
         around = self._type_parameters(node, scope)
-        inner = _Scope("function", around)
+        inner = _CapabilityScope("function", around)
         arguments = node.args
         defaults = [default for default in [*arguments.defaults, *arguments.kw_defaults] if default is not None]
         named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
@@ -253,17 +253,17 @@ class Scopes:
         _declare_outer(node.body, inner)
         self._walk(node.body, inner)
 
-    def _type_parameters(self, node: ast.AST, scope: _Scope) -> _Scope:
+    def _type_parameters(self, node: ast.AST, scope: _CapabilityScope) -> _CapabilityScope:
         """The scope of a definition's `[T: bound]`, which Python has from 3.12 on; without them the one around it."""
         parameters = getattr(node, "type_params", [])
         if not parameters:
             return scope
-        around = _Scope("function", scope)
+        around = _CapabilityScope("function", scope)
         around.bound.update(parameter.name for parameter in parameters)
         self._walk(parameters, around)
         return around
 
-    def _declare(self, node: ast.AST, scope: _Scope) -> None:
+    def _declare(self, node: ast.AST, scope: _CapabilityScope) -> None:
         match node:
             case ast.Name():
                 self._scope_of.setdefault(node, scope)
@@ -291,7 +291,7 @@ class Scopes:
                     source = Meaning("." * level + (module or ""))
                     self._import(node, alias.asname or alias.name, source.attribute(alias.name) or source, scope)
 
-    def _import(self, node: ast.AST, name: str, meaning: Meaning, scope: _Scope) -> None:
+    def _import(self, node: ast.AST, name: str, meaning: Meaning, scope: _CapabilityScope) -> None:
         """Bind a name. One that already means another module, or an attribute of a class, is a stray."""
         imported = _owner(name, scope).imported
         if scope.kind == "class" or imported.setdefault(name, meaning) != meaning:
@@ -331,7 +331,7 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
             yield child
 
 
-def _declare_outer(statements: Sequence[ast.stmt], scope: _Scope) -> None:
+def _declare_outer(statements: Sequence[ast.stmt], scope: _CapabilityScope) -> None:
     """`global` and `nonlocal` hold for a whole function, wherever in it they stand."""
     stack: list[ast.AST] = list(statements)
     while stack:
@@ -342,13 +342,13 @@ def _declare_outer(statements: Sequence[ast.stmt], scope: _Scope) -> None:
             stack += ast.iter_child_nodes(node)
 
 
-def _bind(name: str, scope: _Scope) -> None:
+def _bind(name: str, scope: _CapabilityScope) -> None:
     owner = _owner(name, scope)
     owner.bound.add(name)
     owner.bindings[name] += 1
 
 
-def _owner(name: str, scope: _Scope) -> _Scope:
+def _owner(name: str, scope: _CapabilityScope) -> _CapabilityScope:
     if scope.outer.get(name):
         return scope.module()
     while scope.parent is not None and scope.outer.get(name) is False:

@@ -45,7 +45,7 @@ def spelled(nodes: Sequence[ast.AST]) -> Iterator[tuple[bytes, int]]:
             yield _as_digits(numbers), line
 
 
-class Columns(msgspec.Struct, frozen=True):
+class ContainerColumns(msgspec.Struct, frozen=True):
     """The whole numbers of all containers, one after the other."""
 
     numbers: Numbers
@@ -53,7 +53,7 @@ class Columns(msgspec.Struct, frozen=True):
     lines: tuple[int, ...]  # the line of each container
 
 
-def columns(nodes: Sequence[ast.AST]) -> Columns:
+def columns(nodes: Sequence[ast.AST]) -> ContainerColumns:
     """The numbers of the containers that hold numbers long enough for ids."""
     numbers: list[int] = []
     groups: list[int] = []
@@ -64,10 +64,10 @@ def columns(nodes: Sequence[ast.AST]) -> Columns:
                 numbers += row
                 groups += [len(lines)] * len(row)
                 lines.append(line)
-    return Columns(np.array(numbers, dtype=np.int64), np.array(groups, dtype=np.int64), tuple(lines))
+    return ContainerColumns(np.array(numbers, dtype=np.int64), np.array(groups, dtype=np.int64), tuple(lines))
 
 
-def moved(nodes: Sequence[ast.AST], table: Columns) -> Iterator[tuple[str, Numbers]]:
+def moved(nodes: Sequence[ast.AST], table: ContainerColumns) -> Iterator[tuple[str, Numbers]]:
     """(how, numbers): all numbers after one step of arithmetic."""
     if not len(table.numbers):
         return

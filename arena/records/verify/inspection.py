@@ -1,7 +1,7 @@
 """One record looked at alone: envelope, content hash, signature, schema and body. Pure, so that it can run anywhere.
 
 Promise: `inspect` reads the bytes it is given, never canonicalises, never raises whatever they are, and returns a
-`Finding` that is small, whatever the record holds: what is wrong with the record alone, and the facts that others
+`RecordFinding` that is small, whatever the record holds: what is wrong with the record alone, and the facts that others
 refer to. What records say about each other is `arena.records.verify.log_check`.
 """
 
@@ -112,7 +112,7 @@ class GateFacts(msgspec.Struct, frozen=True, array_like=True, tag="gate"):
 Facts = AttemptFacts | EvaluationFacts | VerdictFacts | SettlementFacts | ReleaseFacts | GateFacts
 
 
-class Finding(msgspec.Struct, frozen=True, array_like=True):
+class RecordFinding(msgspec.Struct, frozen=True, array_like=True):
     """What one record is, looked at alone.
 
     `faults`: what is wrong with it. `facts`: of a whole record this release reads. `unread`: "kind/version" of a later
@@ -147,32 +147,32 @@ def entry_of(record: SignedRecord, body: bytes | None = None, frame_size: int = 
     )
 
 
-def inspect(entry: Entry, verify_signature: Verifier) -> Finding:
+def inspect(entry: Entry, verify_signature: Verifier) -> RecordFinding:
     """Everything one record shows by itself."""
     place = (entry.validator, entry.seq, entry.prev, entry.content_sha256)
     if malformed := _malformed(entry):
-        return Finding(*place, (("envelope", malformed),), is_stub=entry.content is None, is_envelope=False)
+        return RecordFinding(*place, (("envelope", malformed),), is_stub=entry.content is None, is_envelope=False)
     faults: list[tuple[Rule, str]] = []
     if entry.content is not None and hashlib.sha256(entry.content).hexdigest() != entry.content_sha256:
         faults.append(("content", "the content does not have the hash that was signed"))
     if not verify_signature(entry.validator, signing_message(*place), bytes.fromhex(entry.signature)):
         faults.append(("signature", f"it is not signed by {entry.validator}"))
     if entry.content is None:
-        return Finding(*place, tuple(faults), is_stub=True)
+        return RecordFinding(*place, tuple(faults), is_stub=True)
     if entry.filing is not None and (misfiled := _misfiled(entry.content, entry.filing, is_dated=entry.is_dated)):
         faults.append(("filing", misfiled))
     try:
         content = read_content(entry.content)
     except ArenaError as error:
         faults.append(("schema", error.failure.detail))
-        return Finding(*place, tuple(faults))
+        return RecordFinding(*place, tuple(faults))
     if isinstance(content, Unread):
-        return Finding(*place, tuple(faults), unread=content.name)
+        return RecordFinding(*place, tuple(faults), unread=content.name)
     unread = ""
     if isinstance(content.payload, EvaluationRecord):
         unread, wrong = _inspect_body(content.payload, entry)
         faults += [("body", wrong)] if wrong else []
-    return Finding(*place, tuple(faults), _facts(content.payload), unread)
+    return RecordFinding(*place, tuple(faults), _facts(content.payload), unread)
 
 
 def _malformed(entry: Entry) -> str:

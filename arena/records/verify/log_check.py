@@ -15,7 +15,7 @@ from arena.records.log.checkpoint import Checkpoint, checkpoint_of
 from arena.records.log.hash_chain import first_head, record_hash, signing_message
 from arena.records.log.merkle import MerkleFrontier
 from arena.records.model import Head
-from arena.records.verify.inspection import EvaluationFacts, Finding
+from arena.records.verify.inspection import EvaluationFacts, RecordFinding
 from arena.records.verify.references import References
 from arena.records.verify.report import DEFECTS_KEPT, AnchorFacts, Defect, LogFacts, Rule, VerifyReport
 from arena.store.port import LogLeaf
@@ -90,7 +90,7 @@ class LogCheck:
         self._points.setdefault((point.validator, point.size), set()).add(point)
         self._check_points(point.validator, log)
 
-    def take(self, finding: Finding) -> None:
+    def take(self, finding: RecordFinding) -> None:
         """Take the next record, whole or as a stub."""
         self.records += 1
         for rule, detail in finding.faults:

@@ -28,7 +28,7 @@ Reference = tuple[str, int, Rule, str]  # validator, seq, rule, detail
 _SALT = re.compile("[0-9a-f]{64}")
 
 
-class _Race(msgspec.Struct):
+class _RaceReferences(msgspec.Struct):
     """What one log says of one race. `contexts`: the distinct ones of its records, each with its first record."""
 
     contexts: dict[Context, int]
@@ -45,7 +45,7 @@ class References:
         self._evaluated: set[tuple[str, str]] = set()  # validator, body
         self._verdicts: dict[tuple[str, str], int] = {}  # validator, body -> first seq
         self._counted: dict[tuple[str, ...], int] = {}
-        self._races: dict[tuple[str, str], _Race] = {}  # validator, race
+        self._races: dict[tuple[str, str], _RaceReferences] = {}  # validator, race
         self._gated: set[tuple[str, Subject]] = set()  # validator, submission
         self._persons: dict[tuple[str, Subject], int] = {}  # persons' words before any of the gate -> seq
 
@@ -100,8 +100,8 @@ class References:
             for seq, rule, detail in _race_defects(race):
                 yield validator, seq, rule, detail
 
-    def _race(self, validator: str, race_id: str) -> _Race:
-        return self._races.setdefault((validator, race_id), _Race({}))
+    def _race(self, validator: str, race_id: str) -> _RaceReferences:
+        return self._races.setdefault((validator, race_id), _RaceReferences({}))
 
     def _note_context(self, validator: str, seq: int, context: Context) -> None:
         if context.stage == "race":
@@ -114,7 +114,7 @@ class References:
         return ("double", f"record {first} already counts for this agent, problem and stage") if first != seq else None
 
 
-def _race_defects(race: _Race) -> Iterator[tuple[int, Rule, str]]:
+def _race_defects(race: _RaceReferences) -> Iterator[tuple[int, Rule, str]]:
     if race.settlement:
         yield from _settlement_defects(*race.settlement, race.contexts)
     if race.release:

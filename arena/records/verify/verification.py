@@ -21,12 +21,12 @@ from arena.records.log.anchors import note_sha256, require_anchor
 from arena.records.log.checkpoint import Checkpoint, read_checkpoint
 from arena.records.log.filing import filing_of
 from arena.records.model import EvaluationRecord, Head, SignedRecord
-from arena.records.verify.inspection import Entry, Finding, entry_of
+from arena.records.verify.inspection import Entry, RecordFinding, entry_of
 from arena.records.verify.log_check import LogCheck, LogStart
 from arena.records.verify.report import DEFECTS_KEPT, AnchorFacts, Defect, VerifyReport
 from arena.records.verify.workers import Inspector, open_inspector
 from arena.store.bodies import restore_bodies
-from arena.store.port import Frame, LogLeaf, Store, StoredBody, StoredCheckpoint
+from arena.store.port import BodyFrame, LogLeaf, Store, StoredBody, StoredCheckpoint
 from foundation.errors import ArenaError
 
 __all__ = [
@@ -45,7 +45,7 @@ T = TypeVar("T")
 BATCH = 128  # records that are loaded, inspected and taken together
 LEAVES = 5_000
 
-BodiesOf = Callable[[Sequence[str], str], Awaitable[Sequence[StoredBody | Frame]]]
+BodiesOf = Callable[[Sequence[str], str], Awaitable[Sequence[StoredBody | BodyFrame]]]
 Progress = Callable[[int], None]
 
 
@@ -191,7 +191,7 @@ async def _take(
     check: LogCheck, batches: AsyncIterator[list[Entry]], inspector: Inspector, progress: Progress | None
 ) -> None:
     """Let batches be inspected, `inspector.depth` at a time, and take the findings in order."""
-    running: deque[asyncio.Task[list[Finding]]] = deque()
+    running: deque[asyncio.Task[list[RecordFinding]]] = deque()
     try:
         async for batch in batches:
             running.append(asyncio.ensure_future(inspector.inspect(batch)))
@@ -205,7 +205,7 @@ async def _take(
         await asyncio.gather(*running, return_exceptions=True)
 
 
-def _take_all(check: LogCheck, findings: Sequence[Finding], progress: Progress | None) -> None:
+def _take_all(check: LogCheck, findings: Sequence[RecordFinding], progress: Progress | None) -> None:
     for finding in findings:
         check.take(finding)
     if progress:
@@ -222,7 +222,7 @@ async def _loaded(
         for record, name in zip(batch, named, strict=True):
             if name:
                 wanted.setdefault(record.validator, set()).add(name)
-        found: dict[tuple[str, str], StoredBody | Frame] = {}
+        found: dict[tuple[str, str], StoredBody | BodyFrame] = {}
         for validator, names in wanted.items():
             for body in await bodies_of(sorted(names), validator):
                 if found.setdefault((validator, body.body_sha256), body) is not body and not await _is_intact(body):
@@ -238,16 +238,16 @@ def _body_name(record: SignedRecord) -> str:
     return named.body_sha256
 
 
-async def _is_intact(body: StoredBody | Frame) -> bool:
-    content = (await restore_bodies([body]))[0].content if isinstance(body, Frame) else body.content
-    is_sized = not isinstance(body, Frame) or len(content) == body.size
+async def _is_intact(body: StoredBody | BodyFrame) -> bool:
+    content = (await restore_bodies([body]))[0].content if isinstance(body, BodyFrame) else body.content
+    is_sized = not isinstance(body, BodyFrame) or len(content) == body.size
     return is_sized and hashlib.sha256(content).hexdigest() == body.body_sha256
 
 
-def _entry(record: SignedRecord, body: StoredBody | Frame | None) -> Entry:
+def _entry(record: SignedRecord, body: StoredBody | BodyFrame | None) -> Entry:
     if body is None:
         return entry_of(record)
-    return entry_of(record, body.content, body.size if isinstance(body, Frame) else 0)
+    return entry_of(record, body.content, body.size if isinstance(body, BodyFrame) else 0)
 
 
 async def _batches(rows: AsyncIterable[T] | Iterable[T]) -> AsyncIterator[list[T]]:

@@ -22,12 +22,12 @@ from typing import Protocol
 import msgspec
 
 from arena.chain.port import Verifier
-from arena.records.verify.inspection import Entry, Finding, inspect
+from arena.records.verify.inspection import Entry, RecordFinding, inspect
 from foundation.errors import ArenaError
 
 _ENCODER = msgspec.msgpack.Encoder()
 _ENTRIES = msgspec.msgpack.Decoder(list[Entry])
-_FINDINGS = msgspec.msgpack.Decoder(list[Finding])
+_FINDINGS = msgspec.msgpack.Decoder(list[RecordFinding])
 
 
 class Inspector(Protocol):
@@ -36,7 +36,7 @@ class Inspector(Protocol):
     @property
     def depth(self) -> int: ...
 
-    async def inspect(self, entries: Sequence[Entry]) -> list[Finding]:
+    async def inspect(self, entries: Sequence[Entry]) -> list[RecordFinding]:
         """One finding per entry, in order. Raises ArenaError V2052 when a process died."""
         ...
 
@@ -49,7 +49,7 @@ class ThreadInspector:
     def __init__(self, verify_signature: Verifier) -> None:
         self._verify_signature = verify_signature
 
-    async def inspect(self, entries: Sequence[Entry]) -> list[Finding]:
+    async def inspect(self, entries: Sequence[Entry]) -> list[RecordFinding]:
         """One finding per entry, in order."""
         return await asyncio.to_thread(_inspect_all, self._verify_signature, entries)
 
@@ -62,7 +62,7 @@ class ProcessInspector:
         self._verify_signature = verify_signature
         self.depth = 2 * processes
 
-    async def inspect(self, entries: Sequence[Entry]) -> list[Finding]:
+    async def inspect(self, entries: Sequence[Entry]) -> list[RecordFinding]:
         """One finding per entry, in order. Raises ArenaError V2052 when a process died."""
         packed = _ENCODER.encode(entries)
         try:
@@ -95,7 +95,7 @@ def inspect_packed(verify_signature: Verifier, packed: bytes) -> bytes:
     return _ENCODER.encode(_inspect_all(verify_signature, _ENTRIES.decode(packed)))
 
 
-def _inspect_all(verify_signature: Verifier, entries: Sequence[Entry]) -> list[Finding]:
+def _inspect_all(verify_signature: Verifier, entries: Sequence[Entry]) -> list[RecordFinding]:
     return [inspect(entry, verify_signature) for entry in entries]
 
 

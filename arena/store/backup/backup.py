@@ -26,7 +26,7 @@ from arena.records.model import Head
 from arena.store.backup.inventory import SHARDS
 from arena.store.embedded.pgtools import PgTools
 from arena.store.objects import BodyObjects, folder_location, open_objects
-from arena.store.port import Frame
+from arena.store.port import BodyFrame
 from arena.store.postgres import statements as sql
 from arena.store.postgres.connect import coded_errors, open_engine
 from arena.store.postgres.schema import revision
@@ -58,7 +58,7 @@ class LogEnd(msgspec.Struct, frozen=True, kw_only=True):
     head: Head
 
 
-class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
+class BackupStoreFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a store held at one moment. `rows` counts each table's."""
 
     schema_revision: str
@@ -82,7 +82,7 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     taken_ms: int  # unix milliseconds, by the server's clock
     server_version: str
-    store: StoreFacts
+    store: BackupStoreFacts
     archive_bytes: int
     archive_sha256: str
     objects: ObjectsFacts
@@ -161,7 +161,7 @@ def read_manifest(backup: Path) -> BackupManifest:
     return manifest
 
 
-async def read_facts(connection: AsyncConnection) -> StoreFacts:
+async def read_facts(connection: AsyncConnection) -> BackupStoreFacts:
     """What the store of a connection holds. Raises ArenaError V2023 where there is none."""
     found = await revision(connection)
     if not found:
@@ -172,7 +172,7 @@ async def read_facts(connection: AsyncConnection) -> StoreFacts:
         for table in tables
     }
     heads = (await connection.execute(_HEADS)).all()
-    return StoreFacts(
+    return BackupStoreFacts(
         schema_revision=found,
         hotkeys=tuple((await connection.execute(_HOTKEYS)).scalars().all()),
         heads=tuple(LogEnd(validator=row.validator, head=Head(row.seq, row.hash.hex())) for row in heads),
@@ -235,7 +235,7 @@ async def carry(source: BodyObjects, target: BodyObjects | None, validator: str,
     copied = 0
     for first in range(0, len(names), FRAMES_AT_ONCE):
         found = await source.get(validator, names[first : first + FRAMES_AT_ONCE])
-        frames = [Frame(body_sha256=name, content=content, size=0) for name, content in found.items()]
+        frames = [BodyFrame(body_sha256=name, content=content, size=0) for name, content in found.items()]
         await target.put(validator, frames)
         copied += len(frames)
     return copied

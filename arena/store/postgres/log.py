@@ -17,7 +17,7 @@ from arena.records.log.filing import Filing
 from arena.records.log.hash_chain import first_head
 from arena.records.model import Head, SignedRecord
 from arena.store.bodies import compress_bodies, require_intact, restore_bodies
-from arena.store.port import RECORDS_PER_PAGE, FiledRecord, Frame, Lease, LogLeaf, StoredBody, StoredCheckpoint
+from arena.store.port import RECORDS_PER_PAGE, BodyFrame, FiledRecord, Lease, LogLeaf, StoredBody, StoredCheckpoint
 from arena.store.postgres import statements as sql
 from arena.store.postgres.session import Session
 from foundation.errors import ArenaError
@@ -173,18 +173,18 @@ class PostgresLog:
         """Those of the bodies that are stored in a validator's log (None: in our own), their bytes unchecked."""
         return await restore_bodies(await self.frames(body_sha256s, validator))
 
-    async def frames(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[Frame]:
+    async def frames(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[BodyFrame]:
         """The same bodies as they are stored; none for one whose object is missing.
 
         Raises ArenaError V2029 when they lie in an object store and this store was opened without one.
         """
         return await self._frames(sql.BODIES, body_sha256s, validator)
 
-    async def every_frame(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[Frame]:
+    async def every_frame(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[BodyFrame]:
         """The same, and every copy of a body that was stored on several days. Raises as `frames`."""
         return await self._frames(sql.EVERY_BODY, body_sha256s, validator)
 
-    async def _frames(self, query: TextClause, body_sha256s: Sequence[str], validator: str | None) -> list[Frame]:
+    async def _frames(self, query: TextClause, body_sha256s: Sequence[str], validator: str | None) -> list[BodyFrame]:
         name = self._validator if validator is None else validator
         rows = await self._session.rows(
             query, validator=name, body_sha256s=[bytes.fromhex(sha256) for sha256 in body_sha256s]
@@ -197,7 +197,7 @@ class PostgresLog:
         for row in rows:
             content = objects.get(row.sha256.hex()) if row.content is None else row.content
             if content is not None:
-                frames.append(Frame(body_sha256=row.sha256.hex(), content=content, size=row.size))
+                frames.append(BodyFrame(body_sha256=row.sha256.hex(), content=content, size=row.size))
         return frames
 
     async def bodies_elsewhere(self, validator: str, first_byte: int) -> set[str]:

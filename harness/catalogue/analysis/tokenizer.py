@@ -211,7 +211,7 @@ def _emoji() -> Node:
 # -- from grammar to automaton (Glushkov's construction, then sets of places)
 
 
-class _Part(msgspec.Struct, frozen=True):
+class _TokenPart(msgspec.Struct, frozen=True):
     can_be_empty: bool
     first: frozenset[int]
     last: frozenset[int]
@@ -237,22 +237,22 @@ def _automaton(grammar: Node) -> tuple[list[dict[str, int]], list[bool]]:
     return rows, [is_final for _, is_final in waiting]
 
 
-def _walk(node: Node, classes: list[str], follow: list[set[int]]) -> _Part:
+def _walk(node: Node, classes: list[str], follow: list[set[int]]) -> _TokenPart:
     kind, children, names = node
     if kind == "one":
         classes.append(names)
         follow.append(set())
         only = frozenset({len(classes) - 1})
-        return _Part(False, only, only)
+        return _TokenPart(False, only, only)
     parts = [_walk(child, classes, follow) for child in children]
     if kind == "any":
         first, last = _union(part.first for part in parts), _union(part.last for part in parts)
-        return _Part(any(part.can_be_empty for part in parts), first, last)
-    whole = _Part(True, frozenset(), frozenset())
+        return _TokenPart(any(part.can_be_empty for part in parts), first, last)
+    whole = _TokenPart(True, frozenset(), frozenset())
     for part in parts:
         for place in whole.last:
             follow[place] |= part.first
-        whole = _Part(
+        whole = _TokenPart(
             whole.can_be_empty and part.can_be_empty,
             whole.first | part.first if whole.can_be_empty else whole.first,
             whole.last | part.last if part.can_be_empty else part.last,
@@ -260,7 +260,7 @@ def _walk(node: Node, classes: list[str], follow: list[set[int]]) -> _Part:
     if kind == "many":
         for place in whole.last:
             follow[place] |= whole.first
-        return _Part(True, whole.first, whole.last)
+        return _TokenPart(True, whole.first, whole.last)
     return whole
 
 

@@ -63,7 +63,7 @@ class LuceneManifest(msgspec.Struct, frozen=True, kw_only=True):
     content: LuceneContent
     content_sha256: str
     files: tuple[layout.FileEntry, ...]
-    source: layout.Source
+    source: layout.IndexedSource
     blank_dropped: int
     malformed: int
 
@@ -75,7 +75,7 @@ class LuceneReport(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[LineFinding, ...]
 
 
-class _Hits(msgspec.Struct, frozen=True):
+class _LuceneHits(msgspec.Struct, frozen=True):
     """The best hits of a text in order, each once, and how many postings they came from."""
 
     product_ids: tuple[str, ...]
@@ -146,22 +146,22 @@ class LuceneCatalogue:
             raise ArenaError("U3010", f"document {product_id} is listed and not in the Lucene index")
         return product
 
-    def _hits(self, text: str, work: WorkMeter) -> _Hits:
+    def _hits(self, text: str, work: WorkMeter) -> _LuceneHits:
         """The best hits of a text. What they cost is counted from Lucene's own document frequencies."""
         terms = count_terms(text)
         work.spend(len(terms) * WORD)
         postings = self._java(_count_postings, self._reader, list(terms))
         work.spend(postings * POSTING)
-        return _Hits(tuple(dict.fromkeys(self._java(_hit_ids, self._searcher, text, self._hit_cap))), postings)
+        return _LuceneHits(tuple(dict.fromkeys(self._java(_hit_ids, self._searcher, text, self._hit_cap))), postings)
 
-    def _page(self, plan: SearchPlan, hits: _Hits, work: WorkMeter) -> tuple[Product, ...]:
+    def _page(self, plan: SearchPlan, hits: _LuceneHits, work: WorkMeter) -> tuple[Product, ...]:
         work.spend(min(hits.postings, self._hit_cap) * HIT)
         kept = _sorted(plan, self._java(self._kept, plan, hits))
         return tuple(kept[(plan.page - 1) * PAGE_SIZE : plan.page * PAGE_SIZE])
 
     # -- on the Java thread only
 
-    def _kept(self, plan: SearchPlan, hits: _Hits) -> list[Product]:
+    def _kept(self, plan: SearchPlan, hits: _LuceneHits) -> list[Product]:
         kept: list[Product] = []
         for product_id in hits.product_ids:
             product = self._stored(product_id)

@@ -47,7 +47,7 @@ class Engine:
     """A catalogue over one index folder. Make it with `open_catalogue`."""
 
     def __init__(
-        self, folder: Path, manifest: layout.Manifest, *, hit_cap: int = HIT_CAP, kernel: Kernel = "auto"
+        self, folder: Path, manifest: layout.IndexManifest, *, hit_cap: int = HIT_CAP, kernel: Kernel = "auto"
     ) -> None:
         self._manifest, self._hit_cap = manifest, hit_cap
         content = manifest.content
@@ -73,7 +73,7 @@ class Engine:
         return self._manifest.content_sha256
 
     @property
-    def manifest(self) -> layout.Manifest:
+    def manifest(self) -> layout.IndexManifest:
         """What the index says about itself."""
         return self._manifest
 

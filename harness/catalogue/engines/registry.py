@@ -17,7 +17,7 @@ from harness.catalogue.engines.lucene import LuceneManifest, build_lucene_index,
 from harness.catalogue.engines.native import open_catalogue
 from harness.catalogue.index.builder import build_index
 from harness.catalogue.index.first_pass import LineFinding, Progress
-from harness.catalogue.index.layout import FileEntry, Manifest
+from harness.catalogue.index.layout import FileEntry, IndexManifest
 from harness.catalogue.port import Catalogue
 
 ENGINES = ("auto", "numpy", "numba", "lucene")
@@ -70,7 +70,7 @@ def build_engine(
 
 
 def _summary(
-    manifest: Manifest | LuceneManifest, files: tuple[FileEntry, ...], findings: tuple[LineFinding, ...]
+    manifest: IndexManifest | LuceneManifest, files: tuple[FileEntry, ...], findings: tuple[LineFinding, ...]
 ) -> BuildSummary:
     return BuildSummary(
         content_sha256=manifest.content_sha256,

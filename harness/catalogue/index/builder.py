@@ -23,7 +23,7 @@ from harness.catalogue.index.columns import write_columns
 from harness.catalogue.index.external_sort import RunWriter, merge_runs
 from harness.catalogue.index.first_pass import (
     STRIDE,
-    Intake,
+    FirstPass,
     LineFinding,
     Progress,
     lines_in_order,
@@ -37,7 +37,7 @@ BLOCK_DOCUMENTS = 100_000  # documents analysed before a sorted run is written
 class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
     """What was built; `findings` holds the first hundred malformed lines."""
 
-    manifest: layout.Manifest
+    manifest: layout.IndexManifest
     findings: tuple[LineFinding, ...]
 
 
@@ -69,7 +69,7 @@ def build_index(
     return BuildReport(manifest=manifest, findings=tuple(intake.findings))
 
 
-class _Counts(msgspec.Struct, frozen=True, kw_only=True):
+class _TermCounts(msgspec.Struct, frozen=True, kw_only=True):
     scored_documents: int
     total_terms: int
     terms: int
@@ -79,7 +79,7 @@ class _Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 def _write_postings(
     lines: Iterator[bytes], total: int, folder: Path, block_documents: int, progress: Progress
-) -> _Counts:
+) -> _TermCounts:
     """Second pass, in document order: write the products and the runs, then merge the runs into postings."""
     writer = RunWriter(folder / "work")
     offsets = array("q", [0])
@@ -96,7 +96,7 @@ def _write_postings(
     progress("analyse", total, total)
     np.frombuffer(offsets, np.int64).astype("<i8").tofile(layout.array_path(folder, "offsets"))
     merged = merge_runs(writer, folder, progress)
-    return _Counts(
+    return _TermCounts(
         scored_documents=writer.scored_documents,
         total_terms=writer.total_terms,
         terms=merged.terms,
@@ -105,9 +105,11 @@ def _write_postings(
     )
 
 
-def _describe(folder: Path, source: Path, intake: Intake, counts: _Counts, id_bytes: int) -> layout.Manifest:
+def _describe(
+    folder: Path, source: Path, intake: FirstPass, counts: _TermCounts, id_bytes: int
+) -> layout.IndexManifest:
     files = tuple(layout.describe_file(path) for path in sorted(folder.iterdir()))
-    content = layout.Content(
+    content = layout.IndexContent(
         analyzer_sha256=analyzer_sha256(),
         documents=len(intake.ids),
         scored_documents=counts.scored_documents,
@@ -118,7 +120,7 @@ def _describe(folder: Path, source: Path, intake: Intake, counts: _Counts, id_by
         id_bytes=id_bytes,
         files=files,
     )
-    return layout.Manifest(
+    return layout.IndexManifest(
         content=content,
         content_sha256=content_hash(content),
         source=layout.describe_source(source),

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import orjson
 
 from harness.catalogue.index import layout
-from harness.catalogue.index.first_pass import Intake
+from harness.catalogue.index.first_pass import FirstPass
 from harness.work import SCANNED_PER_UNIT, SOLD, WorkMeter
 
 
@@ -60,7 +60,7 @@ class Columns:
         return numbers
 
 
-def write_columns(intake: Intake, order: npt.NDArray[np.int64], folder: Path) -> int:
+def write_columns(intake: FirstPass, order: npt.NDArray[np.int64], folder: Path) -> int:
     """Write the columns of the documents of `intake` in that order; returns the width of an id in bytes."""
 
     def write(name: str, values: npt.NDArray[np.generic]) -> None:

@@ -37,7 +37,7 @@ class LineFinding(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
-class Intake(msgspec.Struct, kw_only=True):
+class FirstPass(msgspec.Struct, kw_only=True):
     """What the first pass keeps of every usable document, in file order."""
 
     ids: list[str] = msgspec.field(default_factory=list)
@@ -103,12 +103,12 @@ def open_plain(source: Path, work: Path) -> Iterator[Path]:
         plain.unlink()
 
 
-def read_intake(plain: Path, *, is_strict: bool, progress: Progress) -> Intake:
+def read_intake(plain: Path, *, is_strict: bool, progress: Progress) -> FirstPass:
     """Type every line, keep what filters and sorting need.
 
     Raises ArenaError P4005 for an empty file, and naming the line when `is_strict`; V2013.
     """
-    intake, total, position = Intake(), plain.stat().st_size, 0
+    intake, total, position = FirstPass(), plain.stat().st_size, 0
     if total == 0:
         raise ArenaError("P4005", f"{plain}: the documents file is empty")
     try:
@@ -124,7 +124,7 @@ def read_intake(plain: Path, *, is_strict: bool, progress: Progress) -> Intake:
     return intake
 
 
-def _take_line(intake: Intake, line: bytes, number: int, position: int, is_strict: bool) -> None:
+def _take_line(intake: FirstPass, line: bytes, number: int, position: int, is_strict: bool) -> None:
     try:
         document = read_line(line)
     except ArenaError as error:
@@ -140,7 +140,7 @@ def _take_line(intake: Intake, line: bytes, number: int, position: int, is_stric
         intake.blank += 1
 
 
-def lines_in_order(plain: Path, intake: Intake, order: npt.NDArray[np.int64]) -> Iterator[bytes]:
+def lines_in_order(plain: Path, intake: FirstPass, order: npt.NDArray[np.int64]) -> Iterator[bytes]:
     """The usable lines by id. Read by place, not mapped: a mapping would keep the whole file resident."""
     with plain.open("rb") as stream:
         descriptor = stream.fileno()

@@ -53,7 +53,7 @@ class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class IndexedSource(msgspec.Struct, frozen=True, kw_only=True):
     """The documents file an index was built from. Not part of the index's identity."""
 
     name: str
@@ -61,7 +61,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-class Content(msgspec.Struct, frozen=True, kw_only=True):
+class IndexContent(msgspec.Struct, frozen=True, kw_only=True):
     """What an index holds; its canonical hash is the catalogue's identity."""
 
     format: str = FORMAT
@@ -76,12 +76,12 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[FileEntry, ...]
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class IndexManifest(msgspec.Struct, frozen=True, kw_only=True):
     """manifest.json: written last, so a folder without it is not an index."""
 
-    content: Content
+    content: IndexContent
     content_sha256: str
-    source: Source
+    source: IndexedSource
     blank_dropped: int  # documents with blank contents, which the reference drops too
     malformed: int  # lines left out
 
@@ -103,9 +103,9 @@ def describe_file(path: Path) -> FileEntry:
     return FileEntry(name=path.name, size=path.stat().st_size, sha256=file_sha256(path))
 
 
-def describe_source(path: Path) -> Source:
+def describe_source(path: Path) -> IndexedSource:
     """Name, size and hash of a documents file."""
-    return Source(name=path.name, size=path.stat().st_size, sha256=file_sha256(path))
+    return IndexedSource(name=path.name, size=path.stat().st_size, sha256=file_sha256(path))
 
 
 def file_sha256(path: Path) -> str:
@@ -114,12 +114,12 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
+def write_manifest(folder: Path, manifest: IndexManifest) -> None:
     """Write manifest.json, the last file of an index."""
     (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> IndexManifest:
     """The manifest.
 
     Raises ArenaError V2011 when there is none, V2010 when it is unreadable, edited or of another format.
@@ -130,7 +130,7 @@ def read_manifest(folder: Path) -> Manifest:
     except OSError as error:
         raise ArenaError("V2011", f"{path}: {error.strerror or error}") from error
     try:
-        manifest = msgspec.json.decode(raw, type=Manifest)
+        manifest = msgspec.json.decode(raw, type=IndexManifest)
     except msgspec.DecodeError as error:
         raise ArenaError("V2010", f"{path}: {error}") from error
     if manifest.content.format != FORMAT:
@@ -140,7 +140,7 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def check_files(folder: Path, manifest: Manifest, *, is_full: bool) -> None:
+def check_files(folder: Path, manifest: IndexManifest, *, is_full: bool) -> None:
     """Compare the files with the manifest, as `check_entries` does. Raises ArenaError V2010 naming the file."""
     check_entries(folder, manifest.content.files, is_full=is_full)
 

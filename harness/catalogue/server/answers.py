@@ -30,7 +30,7 @@ Parameters = Mapping[str, str]
 RawLookup = Callable[[str], Mapping[str, object] | None]
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Status and JSON body of one response."""
 
     status: int
@@ -52,7 +52,7 @@ class RefusedRequestError(Exception):
         self.status, self.parameter = status, parameter
 
 
-def answer(shelf: ServedCatalogue, method: str, path: str, query_string: bytes) -> Answer:
+def answer(shelf: ServedCatalogue, method: str, path: str, query_string: bytes) -> HttpAnswer:
     """The response to one request. Never raises for what a client sent.
 
     400, 404, 405 and 414 are the client's; 500 stands where the reference fails too, and for an index that cannot be
@@ -65,15 +65,15 @@ def answer(shelf: ServedCatalogue, method: str, path: str, query_string: bytes) 
         if method not in METHODS:
             raise RefusedRequestError(405, "only GET is answered here")
         if method == "OPTIONS":
-            return Answer(status=200, body=b"")
+            return HttpAnswer(status=200, body=b"")
         if len(query_string) > QUERY_STRING_MAX:
             raise RefusedRequestError(414, f"the query string is longer than {QUERY_STRING_MAX} bytes")
-        return Answer(status=200, body=to_json(endpoint(shelf, read_parameters(query_string))))
+        return HttpAnswer(status=200, body=to_json(endpoint(shelf, read_parameters(query_string))))
     except RefusedRequestError as refusal:
         about = {"parameter": refusal.parameter} if refusal.parameter else {}
-        return Answer(status=refusal.status, body=to_json({"error": str(refusal), **about}))
+        return HttpAnswer(status=refusal.status, body=to_json({"error": str(refusal), **about}))
     except ArenaError as error:
-        return Answer(status=500, body=to_json({"error": str(error), "code": error.failure.code}))
+        return HttpAnswer(status=500, body=to_json({"error": str(error), "code": error.failure.code}))
 
 
 def read_parameters(query_string: bytes) -> dict[str, str]:

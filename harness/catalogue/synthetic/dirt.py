@@ -6,13 +6,13 @@ lists, so everything here can be indexed, searched, viewed and scored.
 
 from __future__ import annotations
 
-from harness.catalogue.synthetic.words import Dice, Vocabulary
+from harness.catalogue.synthetic.words import Dice, MarketVocabulary
 
 Attributes = dict[str, tuple[str, ...]]
 Options = dict[str, dict[str, str]]
 
 
-def soil_title(title: str, dice: Dice, words: Vocabulary) -> str:
+def soil_title(title: str, dice: Dice, words: MarketVocabulary) -> str:
     """Foreign words, emoji, brackets, capitals, double spaces and broken encodings, each in a few percent."""
     if dice.chance(0.045):
         title = f"{title} {dice.pick(words.tagalog)}"
@@ -31,7 +31,7 @@ def soil_title(title: str, dice: Dice, words: Vocabulary) -> str:
     return title
 
 
-def soil_text(text: str, dice: Dice, words: Vocabulary) -> str:
+def soil_text(text: str, dice: Dice, words: MarketVocabulary) -> str:
     """A broken character or a literal escape somewhere in a longer text."""
     if text and dice.chance(0.12):
         place = dice.below(len(text))
@@ -40,7 +40,7 @@ def soil_text(text: str, dice: Dice, words: Vocabulary) -> str:
     return text
 
 
-def soil_attributes(attributes: Attributes, dice: Dice, words: Vocabulary) -> Attributes:
+def soil_attributes(attributes: Attributes, dice: Dice, words: MarketVocabulary) -> Attributes:
     """Placeholders, logistics, wrong keys, empty lists, near-duplicate keys and literal escapes."""
     soiled, dirt = dict(attributes), words.dirt
     if soiled and dice.chance(0.05):
@@ -65,7 +65,7 @@ def soil_attributes(attributes: Attributes, dice: Dice, words: Vocabulary) -> At
     return soiled
 
 
-def soil_options(options: Options, dice: Dice, words: Vocabulary) -> Options:
+def soil_options(options: Options, dice: Dice, words: MarketVocabulary) -> Options:
     """Now and then a literal escape in one option, or a key written with a blank for its underscore."""
     if not options or not dice.chance(0.04):
         return options

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from harness.catalogue.synthetic.dirt import soil_attributes, soil_options, soil_text, soil_title
-from harness.catalogue.synthetic.words import Department, Dice, Quantiles, Vocabulary, load_vocabulary
+from harness.catalogue.synthetic.words import Department, Dice, MarketVocabulary, Quantiles, load_vocabulary
 from problems.product import SERVICES, Product
 
 _SERVICE_SHARES = (0.22, 0.20, 0.27, 0.22)  # of SERVICES, independent of each other
@@ -107,7 +107,7 @@ class _Maker:
         return product
 
 
-def _original(department: Department, brand: str, dice: Dice, words: Vocabulary) -> Product:
+def _original(department: Department, brand: str, dice: Dice, words: MarketVocabulary) -> Product:
     noun = dice.pick(department.nouns)
     attributes = soil_attributes(_attributes(department, brand, dice, words), dice, words)
     return Product(
@@ -127,7 +127,7 @@ def _original(department: Department, brand: str, dice: Dice, words: Vocabulary)
     )
 
 
-def _rival(original: Product, department: Department, dice: Dice, words: Vocabulary) -> Product:
+def _rival(original: Product, department: Department, dice: Dice, words: MarketVocabulary) -> Product:
     """A near copy: the same thing from another shop, or the same thing but for a word, an option or an attribute."""
     changed = msgspec.structs.replace(
         original, price=_near_price(original.price, dice), service=_service(dice), sold_count=_sold_count(dice)
@@ -149,7 +149,7 @@ def _rival(original: Product, department: Department, dice: Dice, words: Vocabul
     return msgspec.structs.replace(changed, title=title.strip(), attributes=attributes)
 
 
-def _title(department: Department, noun: str, brand: str, dice: Dice, words: Vocabulary) -> str:
+def _title(department: Department, noun: str, brand: str, dice: Dice, words: MarketVocabulary) -> str:
     """Brand, describing words, noun, then whatever sellers add until the length is reached."""
     parts = [brand] if dice.chance(0.55) else []
     if dice.chance(0.5):
@@ -230,7 +230,7 @@ def _options(department: Department, dice: Dice) -> dict[str, dict[str, str]]:
     return options
 
 
-def _attributes(department: Department, brand: str, dice: Dice, words: Vocabulary) -> dict[str, tuple[str, ...]]:
+def _attributes(department: Department, brand: str, dice: Dice, words: MarketVocabulary) -> dict[str, tuple[str, ...]]:
     count = int(dice.quantile(_ATTRIBUTE_COUNTS))
     if count == 0:
         return {}
@@ -254,21 +254,21 @@ def _category(department: Department, noun: str, dice: Dice) -> str:
     return " > ".join(path[: dice.weighted(_DEPTHS)])
 
 
-def _fill(template: str, department: Department, noun: str, dice: Dice, words: Vocabulary) -> str:
+def _fill(template: str, department: Department, noun: str, dice: Dice, words: MarketVocabulary) -> str:
     material = dice.pick(department.attributes.get("material", ("good material",)))
     return template.format(
         noun=noun, word=dice.pick(department.words), material=material, purpose=dice.pick(words.purposes)
     )
 
 
-def _short_description(department: Department, noun: str, dice: Dice, words: Vocabulary) -> str:
+def _short_description(department: Department, noun: str, dice: Dice, words: MarketVocabulary) -> str:
     if dice.chance(0.63):
         return ""
     bullets = [_fill(line, department, noun, dice, words) for line in dice.some(words.bullets, dice.between(2, 6))]
     return soil_text(";".join(bullets) + ";", dice, words)
 
 
-def _description(department: Department, noun: str, dice: Dice, words: Vocabulary) -> str:
+def _description(department: Department, noun: str, dice: Dice, words: MarketVocabulary) -> str:
     if dice.chance(0.41):
         return ""
     length = int(dice.quantile(_DESCRIPTION_CHARS))

@@ -44,7 +44,7 @@ class DirtWords(msgspec.Struct, frozen=True):
     near_keys: dict[str, str]
 
 
-class Vocabulary(msgspec.Struct, frozen=True):
+class MarketVocabulary(msgspec.Struct, frozen=True):
     """Every word the generator knows."""
 
     departments: tuple[Department, ...]
@@ -63,10 +63,10 @@ class Vocabulary(msgspec.Struct, frozen=True):
 
 
 @functools.cache
-def load_vocabulary() -> Vocabulary:
+def load_vocabulary() -> MarketVocabulary:
     """The shipped vocabulary, read on first use."""
     raw = resources.files("harness.catalogue").joinpath("synthetic_vocabulary.json").read_bytes()
-    return msgspec.json.decode(raw, type=Vocabulary)
+    return msgspec.json.decode(raw, type=MarketVocabulary)
 
 
 class Dice:

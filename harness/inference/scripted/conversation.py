@@ -35,7 +35,7 @@ class WrittenCall(msgspec.Struct, frozen=True, kw_only=True):
     arguments: dict[str, Any]
 
 
-class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+class ScriptedConversation(msgspec.Struct, frozen=True, kw_only=True):
     """A request as the scripted model sees it. `results` maps a call's key to the decoded result text."""
 
     system: str
@@ -53,7 +53,7 @@ def call_key(name: str, arguments: Mapping[str, Any]) -> str:
     return f"{name} {foreign_text(dict(arguments))}"
 
 
-def read_conversation(request: Mapping[str, Any]) -> Conversation:
+def read_conversation(request: Mapping[str, Any]) -> ScriptedConversation:
     """The conversation in a chat completion request. Raises RequestError 400 when it has no messages."""
     messages = request.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(row, dict) for row in messages):
@@ -65,7 +65,7 @@ def read_conversation(request: Mapping[str, Any]) -> Conversation:
     if is_text_mode:
         texts = [turn for role, text in texts for turn in _unfolded(role, text)]
     users = [text for role, text in texts if role == "user"]
-    return Conversation(
+    return ScriptedConversation(
         system=system,
         question=users[0] if users else "",
         latest=users[-1] if users else "",

@@ -16,8 +16,8 @@ import orjson
 from foundation.canonical import foreign_text
 from harness.inference.scripted.conversation import (
     TEXT_CALL,
-    Conversation,
     RequestError,
+    ScriptedConversation,
     WrittenCall,
     call_key,
     read_conversation,
@@ -47,7 +47,7 @@ def complete(request: Mapping[str, Any]) -> dict[str, Any]:
     return _as_response(request, conversation, turn)
 
 
-def _reply(conversation: Conversation, model: str) -> ShopperTurn:
+def _reply(conversation: ScriptedConversation, model: str) -> ShopperTurn:
     dictated = _dictated_calls(conversation)
     if dictated:
         return ShopperTurn(think="", calls=dictated)
@@ -56,7 +56,7 @@ def _reply(conversation: Conversation, model: str) -> ShopperTurn:
     return _next_turn(conversation, model)
 
 
-def _next_turn(conversation: Conversation, model: str) -> ShopperTurn:
+def _next_turn(conversation: ScriptedConversation, model: str) -> ShopperTurn:
     """Run the shopping program against the results at hand, up to the first call that has none yet.
 
     The program is a generator that yields turns and is sent their results, so it reads as one straight story while
@@ -74,14 +74,14 @@ def _next_turn(conversation: Conversation, model: str) -> ShopperTurn:
             return ShopperTurn(think="Everything is done; there is nothing left to call.", calls=())
 
 
-def _dictated_calls(conversation: Conversation) -> tuple[WrittenCall, ...]:
+def _dictated_calls(conversation: ScriptedConversation) -> tuple[WrittenCall, ...]:
     """Calls that the latest user message asks to be repeated."""
     if "repeat" not in conversation.latest.lower() or not TEXT_CALL.search(conversation.latest):
         return ()
     return tuple(read_text_calls(conversation.latest))
 
 
-def _as_response(request: Mapping[str, Any], conversation: Conversation, turn: ShopperTurn) -> dict[str, Any]:
+def _as_response(request: Mapping[str, Any], conversation: ScriptedConversation, turn: ShopperTurn) -> dict[str, Any]:
     digest = hashlib.sha256(foreign_text(dict(request)).encode()).hexdigest()
     content, calls = turn.think, list(turn.calls)
     if calls and not conversation.offered:

@@ -15,7 +15,7 @@ import msgspec
 from foundation.canonical import foreign_text
 from harness.inference.scripted import words
 from harness.inference.scripted.brief import Brief, Wish, read_brief
-from harness.inference.scripted.conversation import Conversation, WrittenCall
+from harness.inference.scripted.conversation import ScriptedConversation, WrittenCall
 from harness.inference.scripted.offers import (
     FAR,
     Fit,
@@ -42,7 +42,7 @@ class ShopperTurn(msgspec.Struct, frozen=True, kw_only=True):
 Program = Generator[ShopperTurn, list[Any], None]
 
 
-def shop(conversation: Conversation, skill: Skill) -> Program:
+def shop(conversation: ScriptedConversation, skill: Skill) -> Program:
     """The shopping program for the request in `conversation` at one skill level."""
     return _Shopper(read_brief(conversation.question), skill, conversation).run()
 
@@ -50,7 +50,7 @@ def shop(conversation: Conversation, skill: Skill) -> Program:
 class _Shopper:
     """One shopping trip. `_pools` holds, per wish, every offer found so far."""
 
-    def __init__(self, brief: Brief, skill: Skill, conversation: Conversation) -> None:
+    def __init__(self, brief: Brief, skill: Skill, conversation: ScriptedConversation) -> None:
         self._brief = brief
         self._skill = skill
         self._conversation = conversation

@@ -17,7 +17,7 @@ Limit = Literal["memory", "cpu", "processes", "disk", "resources"]
 INTERVAL_S = 0.1
 
 
-class Watch:
+class JailWatch:
     """The limits of one guest. A context: on leaving, nothing is looked at any more."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Watch:
         self._broken: Limit | None = None
         self._fault: Exception | None = None
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> JailWatch:
         return self
 
     def __exit__(

@@ -32,12 +32,12 @@ from harness.limits import EpisodeLimits
 from harness.sandbox.confinement.cgroup import Cgroups, JailGroup, open_group
 from harness.sandbox.confinement.processes import TreeCpu, descendants, is_over_memory
 from harness.sandbox.confinement.uids import lease_uid
-from harness.sandbox.confinement.watch import Limit, Watch
+from harness.sandbox.confinement.watch import JailWatch, Limit
 from harness.sandbox.death import explain_death
 from harness.sandbox.guest_root.environment import guest_command, guest_environment
 from harness.sandbox.guest_root.rootfs import GuestRoot
 from harness.sandbox.guest_root.workdir import FILES_AT_MOST
-from harness.sandbox.host_loop import Conversation, Pipes, Supervision
+from harness.sandbox.host_loop import GuestConversation, Pipes, Supervision
 from harness.sandbox.init import build_init
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
 
@@ -114,9 +114,9 @@ class BubblewrapSandbox:
             identity = uid if self._bubblewrap.entry == "root" else None
             return build_init(job, identity=identity, is_alone_with_uid=True, is_host_watched=False)
 
-        with Watch(_limits_of(jail, limits, group), jail.kill, self._clock) as watch:
+        with JailWatch(_limits_of(jail, limits, group), jail.kill, self._clock) as watch:
             supervision = Supervision(on_ready=confine, is_over_memory=lambda: watch.broken() is not None)
-            ended = Conversation(jail.pipes, limits, host, supervision, self._clock).run()
+            ended = GuestConversation(jail.pipes, limits, host, supervision, self._clock).run()
             broken = watch.broken()
         if broken is not None and ended.end in ("memory", "died"):
             return msgspec.structs.replace(ended, end=broken)

@@ -27,7 +27,7 @@ from harness.sandbox.confinement.uids import FIRST_UID
 from harness.sandbox.death import explain_death
 from harness.sandbox.guest_root.environment import guest_command, guest_environment
 from harness.sandbox.guest_root.workdir import FILES_AT_MOST
-from harness.sandbox.host_loop import Conversation, Pipes, Supervision
+from harness.sandbox.host_loop import GuestConversation, Pipes, Supervision
 from harness.sandbox.init import build_init
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
 
@@ -160,7 +160,7 @@ class DockerSandbox:
                     ),
                     is_over_memory=lambda: False,  # the engine's cgroup ends it
                 )
-                ended = Conversation(pipes, job.limits, host, supervision, self._clock).run()
+                ended = GuestConversation(pipes, job.limits, host, supervision, self._clock).run()
                 if ended.end != "died":
                     return ended
                 return explain_death(ended, process.wait(timeout=_REAP_S), was_out_of_memory=False)

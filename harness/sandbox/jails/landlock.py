@@ -33,12 +33,12 @@ from harness.sandbox.confinement.cgroup import Cgroups, JailGroup, open_group
 from harness.sandbox.confinement.processes import TreeCpu, descendants, is_over_memory
 from harness.sandbox.confinement.seccomp import Exposure, build_filter, native_architecture
 from harness.sandbox.confinement.uids import lease_uid
-from harness.sandbox.confinement.watch import Limit, Watch
+from harness.sandbox.confinement.watch import JailWatch, Limit
 from harness.sandbox.death import explain_death
 from harness.sandbox.guest_root.environment import guest_command, guest_environment
 from harness.sandbox.guest_root.rootfs import GuestRoot, library_directories, loader
 from harness.sandbox.guest_root.workdir import WorkDirectory, make_work_directory, measure, reading_as, remove
-from harness.sandbox.host_loop import Conversation, Pipes, Supervision
+from harness.sandbox.host_loop import GuestConversation, Pipes, Supervision
 from harness.sandbox.init import build_init
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
 
@@ -175,9 +175,9 @@ class LandlockSandbox:
         is_over = _limits_of(guest, work, limits, group)
         if not is_uid_own:
             is_over["processes"] = lambda: len(guest.pids()) > limits.processes
-        with Watch(is_over, guest.release, self._clock) as watch:
+        with JailWatch(is_over, guest.release, self._clock) as watch:
             supervision = Supervision(on_ready=confine, is_over_memory=lambda: watch.broken() is not None)
-            ended = Conversation(guest.pipes, limits, host, supervision, self._clock).run()
+            ended = GuestConversation(guest.pipes, limits, host, supervision, self._clock).run()
             broken = watch.broken()
         if broken is not None and ended.end in ("memory", "died"):
             return msgspec.structs.replace(ended, end=broken)

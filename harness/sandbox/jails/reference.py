@@ -21,10 +21,10 @@ import msgspec
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from harness.sandbox.confinement.processes import TreeCpu, counted_bytes, descendants
-from harness.sandbox.confinement.watch import Limit, Watch
+from harness.sandbox.confinement.watch import JailWatch, Limit
 from harness.sandbox.guest_root.environment import guest_command, guest_environment
 from harness.sandbox.guest_root.rootfs import GuestRoot
-from harness.sandbox.host_loop import Conversation, Pipes, Supervision
+from harness.sandbox.host_loop import GuestConversation, Pipes, Supervision
 from harness.sandbox.init import build_init
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
 
@@ -69,9 +69,9 @@ class ReferenceSandbox:
                 watch.start()
                 return build_init(job, identity=None, is_alone_with_uid=False, is_host_watched=True)
 
-            with Watch(is_over, process.kill, self._clock) as watch:
+            with JailWatch(is_over, process.kill, self._clock) as watch:
                 supervision = Supervision(on_ready=admit, is_over_memory=lambda: watch.broken() is not None)
-                ended = Conversation(pipes, job.limits, host, supervision, self._clock).run()
+                ended = GuestConversation(pipes, job.limits, host, supervision, self._clock).run()
                 broken = watch.broken()
             if broken is not None and ended.end in ("memory", "died"):
                 return msgspec.structs.replace(ended, end=broken)

@@ -37,7 +37,7 @@ _SHARED_STATE = Path("/var/lib/agent-arena")  # where a guest with a uid of its 
 _LOG = structlog.get_logger(__name__)
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class LevelFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One line of `arena doctor`: what was looked at, whether it is well, and the fix when it is not."""
 
     subject: str
@@ -83,26 +83,28 @@ def open_sandbox(
     return ReferenceSandbox(root, level, reference_sha256s=reference_sha256s, slots=slots, clock=time.monotonic)
 
 
-def diagnose(state_dir: Path, wanted: str = "auto", choice: GuestChoice = NOTHING_CHOSEN) -> tuple[Finding, ...]:
+def diagnose(state_dir: Path, wanted: str = "auto", choice: GuestChoice = NOTHING_CHOSEN) -> tuple[LevelFinding, ...]:
     """What `arena doctor` prints about the sandbox, up to the first level that holds. Tries the real thing; writes only
     the guest root."""
     try:
         root = open_guest_root(state_dir, packages=choice.packages)
     except ArenaError as error:
-        return (Finding(subject="guest root", is_ok=False, detail=str(error.failure.detail), fix=error.entry.remedy),)
+        return (
+            LevelFinding(subject="guest root", is_ok=False, detail=str(error.failure.detail), fix=error.entry.remedy),
+        )
     detail = f"Python {root.python_version}, sha256 {root.content_sha256[:12]}, {root.path}"
-    findings = [Finding(subject="guest root", is_ok=True, detail=detail)]
+    findings = [LevelFinding(subject="guest root", is_ok=True, detail=detail)]
     has_tried_landlock = False
     for attempt in _attempts(root, 1, "auto" if wanted == "reference-agents-only" else wanted, choice):
         is_ok = attempt.sandbox is not None
         has_tried_landlock = has_tried_landlock or attempt.level == "landlock"
         detail = "self-test passed" if is_ok else attempt.reason
-        findings.append(Finding(subject=attempt.subject, is_ok=is_ok, detail=detail, fix=attempt.fix))
+        findings.append(LevelFinding(subject=attempt.subject, is_ok=is_ok, detail=detail, fix=attempt.fix))
         if is_ok:
             break
     if not has_tried_landlock:
         detail = f"kernel ABI {landlock_abi()}; next in line, not needed here"
-        findings.append(Finding(subject="landlock", is_ok=True, detail=detail))
+        findings.append(LevelFinding(subject="landlock", is_ok=True, detail=detail))
     findings.append(_diagnose_cgroups())
     return tuple(findings)
 
@@ -128,11 +130,11 @@ def _shared_root(packages: Sequence[str]) -> GuestRoot:
     return open_guest_root(_SHARED_STATE, packages=packages)
 
 
-def _diagnose_cgroups() -> Finding:
+def _diagnose_cgroups() -> LevelFinding:
     found = usable_cgroups()
     if isinstance(found, Cgroups):
-        return Finding(subject="cgroup", is_ok=True, detail=f"{found.version} at {found.memory}")
-    return Finding(
+        return LevelFinding(subject="cgroup", is_ok=True, detail=f"{found.version} at {found.memory}")
+    return LevelFinding(
         subject="cgroup",
         is_ok=True,
         detail=f"none ({found}); a watchdog bounds the memory of a jail instead",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from arena.bank.batches.disclosure import Disclosure
     from arena.bank.batches.notice import BatchNotice
     from arena.bank.batches.sealed_file import SealedFile
-    from arena.bank.partition_file import Assignment
+    from arena.bank.partition_file import PoolAssignment
     from arena.bank.stock.level import StockLevel
     from arena.chain.port import Signer, Timelock
     from arena.store.postgres.store import PostgresStore
@@ -217,7 +217,7 @@ def _publish_titles(found: Disclosure, folder: Path, out: Path) -> None:
 
 def _assigned(
     problems: list[Problem], partition: Path | None, signer: Signer, documents: Path | None, catalogue: Path | None
-) -> Assignment:
+) -> PoolAssignment:
     from arena.bank.partition_file import PartitionFile, unpartitioned
     from arena.chain.keys import verify
 
@@ -256,7 +256,7 @@ def _write_sealed(out: Path, locked: Iterable[SealedFile], total: int) -> list[B
     return made
 
 
-def _show_sealed(made: Collection[BatchNotice], assigned: Assignment, timelock: Timelock, as_json: bool) -> None:
+def _show_sealed(made: Collection[BatchNotice], assigned: PoolAssignment, timelock: Timelock, as_json: bool) -> None:
     from arena.bank.batches.sealed_file import opening_time
 
     for notice in made:

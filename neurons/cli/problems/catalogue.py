@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from harness.catalogue.engines.comparison import EngineFigures, Search
     from harness.catalogue.engines.lucene import LuceneManifest
-    from harness.catalogue.index.layout import FileEntry, Manifest
+    from harness.catalogue.index.layout import FileEntry, IndexManifest
     from harness.catalogue.port import Catalogue
     from problems.product import Product
 
@@ -199,7 +199,7 @@ def _digits(value: float) -> str:
     return f"{value:,.2f}" if value < 10 else f"{value:,.0f}"
 
 
-def _index_facts(folder: Path, manifest: Manifest | LuceneManifest, files: Sequence[FileEntry]) -> dict[str, Any]:
+def _index_facts(folder: Path, manifest: IndexManifest | LuceneManifest, files: Sequence[FileEntry]) -> dict[str, Any]:
     return {
         "path": str(folder),
         "content_sha256": manifest.content_sha256,

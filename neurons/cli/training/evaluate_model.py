@@ -26,7 +26,7 @@ from neurons.cli.training.run_options import (
 if TYPE_CHECKING:
     from problems.model import Problem
     from training.evaluation.report import EvalReport
-    from training.evaluation.run_eval import Plan, RunJobs
+    from training.evaluation.run_eval import EvaluationPlan, RunJobs
     from training.evaluation.statistics import Estimate
     from training.model import ChatCodec, Sampler
     from training.rollouts.episode_file import EpisodeFile
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Evaluate models.", no_args_is_help=True)
 
 
-class _Subject(NamedTuple):
+class _EvaluatedModel(NamedTuple):
     """Who is examined, as the flags name it."""
 
     target: str
@@ -131,16 +131,16 @@ def evaluate_model(
         return
     from neurons.cli.problems.reading import read_files
     from training.evaluation.report import name_set
-    from training.evaluation.run_eval import Plan
+    from training.evaluation.run_eval import EvaluationPlan
     from training.model import Decode
 
-    subject = _Subject(target, model, tokenizer, sample_rows, sampler, sampler_model)
+    subject = _EvaluatedModel(target, model, tokenizer, sample_rows, sampler, sampler_model)
     _require_subject(subject, is_greedy=is_greedy)
     if not problems:
         raise typer.BadParameter("name the set", param_hint="--problems")
     taken = read_files(problems)
     named = set_name or "+".join(path.stem for path in problems)
-    plan = Plan(
+    plan = EvaluationPlan(
         label=label or (f"{target} {model}" if model else target),
         set=name_set(named, taken, is_reported=not is_diagnostic),
         decode=Decode(
@@ -162,7 +162,7 @@ def _is_url(text: str) -> bool:
     return text.startswith(("http://", "https://"))
 
 
-def _require_subject(subject: _Subject, *, is_greedy: bool) -> None:
+def _require_subject(subject: _EvaluatedModel, *, is_greedy: bool) -> None:
     """The flags name one that can be examined: said at once, before anything is opened."""
     if bool(subject.sampler) != bool(subject.sampler_model):
         raise typer.BadParameter("name the server and its model", param_hint="--sampler and --sampler-model")
@@ -200,7 +200,9 @@ class _Opening(NamedTuple):
             )
 
 
-def _examine(subject: _Subject, plan: Plan, problems: list[Problem], opening: _Opening, out: Path | None) -> EvalReport:
+def _examine(
+    subject: _EvaluatedModel, plan: EvaluationPlan, problems: list[Problem], opening: _Opening, out: Path | None
+) -> EvalReport:
     import tempfile
 
     import msgspec
@@ -240,7 +242,9 @@ def _require_same_sampler(file: EpisodeFile, place: Path, version: str) -> None:
 
 
 @contextlib.contextmanager
-def _open_subject(subject: _Subject, plan: Plan, problems: list[Problem], bench: RunContext) -> Iterator[_Examined]:
+def _open_subject(
+    subject: _EvaluatedModel, plan: EvaluationPlan, problems: list[Problem], bench: RunContext
+) -> Iterator[_Examined]:
     """Who is examined. Raises GuardStopError for a run that learnt from the set, ArenaError U3001 for a server without
     the model that is named."""
     from training.evaluation.run_eval import by_endpoint, by_tokens
@@ -266,7 +270,7 @@ def _open_subject(subject: _Subject, plan: Plan, problems: list[Problem], bench:
 
 
 @contextlib.contextmanager
-def _open_server(subject: _Subject, codec: ChatCodec) -> Iterator[Sampler]:
+def _open_server(subject: _EvaluatedModel, codec: ChatCodec) -> Iterator[Sampler]:
     from training.samplers.vllm import VllmSampler
 
     with contextlib.closing(VllmSampler(subject.sampler, subject.sampler_model, codec)) as sampler:

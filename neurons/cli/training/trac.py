@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from harness.inference.port import Upstream
     from neurons.node.settings import Settings
     from training.corpus.model import Trace
-    from training.trac.estimate import Estimate
-    from training.trac.model import Judged, OracleReport, OracleRules, Price, Roles
+    from training.trac.estimate import CostEstimate
+    from training.trac.model import OracleReport, OracleRules, Price, Roles, TrialVerdict
 
 SCRIPTED = "scripted"
 _TIMEOUT_MS = 180_000
@@ -157,7 +157,7 @@ def _run(
     return found
 
 
-def _write(out: Path, judged: Sequence[Judged], found: OracleReport) -> None:
+def _write(out: Path, judged: Sequence[TrialVerdict], found: OracleReport) -> None:
     import msgspec
 
     from arena.export.writing.manifest import write_whole
@@ -202,7 +202,7 @@ def _price(text: str) -> tuple[str, Price]:
     return model, Price(prompt_micro_usd=prompt, completion_micro_usd=completion)
 
 
-def _show_estimate(found: Estimate, *, as_json: bool) -> None:
+def _show_estimate(found: CostEstimate, *, as_json: bool) -> None:
     import msgspec
 
     if as_json:

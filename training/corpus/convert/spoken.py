@@ -39,7 +39,7 @@ class Observed(NamedTuple):
     content: str
 
 
-class _Item(msgspec.Struct):
+class _SpokenItem(msgspec.Struct):
     """One result in a list of them, by the call it names."""
 
     tool_call_id: str
@@ -59,7 +59,7 @@ class _Written(msgspec.Struct):
 _ONE = msgspec.json.Decoder(_Written)
 _MANY = msgspec.json.Decoder(list[_Written])
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
-_ITEMS = msgspec.json.Decoder(list[_Item])
+_ITEMS = msgspec.json.Decoder(list[_SpokenItem])
 _TEXT = msgspec.json.Decoder(str)
 
 

@@ -1,7 +1,7 @@
 """Duplicates: traces that teach the same, found by what the model wrote.
 
-Promise: `read` reduces a trace to a fingerprint of a few hundred bytes, and `Kept` says of fingerprints offered best
-first which repeat one before; nothing depends on the order traces were read in.
+Promise: `read` reduces a trace to a fingerprint of a few hundred bytes, and `KeptTraces` says of fingerprints offered
+best first which repeat one before; nothing depends on the order traces were read in.
 
 A trace is normalised to what a model would learn from it: the query, and what the assistant wrote (thinking, text,
 calls). Tool results are left out: they follow from the calls, and are nine tenths of the bytes. Case, spacing and
@@ -51,7 +51,7 @@ _WORD_OR_SIGN = re.compile(rf"\w+|#|{_TURN}")
 _Words = NDArray[np.uint64]
 
 
-class Reading(msgspec.Struct, frozen=True, gc=False):
+class TextReading(msgspec.Struct, frozen=True, gc=False):
     """What is read off one trace before its MinHash: hash of its normal form, hashes of phrases and words, repeated
     ones too."""
 
@@ -89,7 +89,7 @@ def normal_words(trace: Trace) -> list[str]:
     return _WORD_OR_SIGN.findall(text)
 
 
-def read(trace: Trace) -> Reading:
+def read(trace: Trace) -> TextReading:
     """The reading of one trace."""
     words = normal_words(trace)
     queries = " ".join(
@@ -99,14 +99,14 @@ def read(trace: Trace) -> Reading:
     hashes = _hashes(words)
     if len(hashes) > 2:
         hashes = hashes[:-2] * _MIX[0] + hashes[1:-1] * _MIX[1] + hashes[2:] * _MIX[2]
-    return Reading(
+    return TextReading(
         normal_sha=hashlib.sha256(" ".join(words).encode("utf-8", "surrogatepass")).digest()[:16],
         phrases=hashes,
         searched=_hashes(searched),
     )
 
 
-def fingerprints(readings: Sequence[Reading]) -> list[Fingerprint]:
+def fingerprints(readings: Sequence[TextReading]) -> list[Fingerprint]:
     """Fingerprints of readings, in their order."""
     phrases = _digests([reading.phrases for reading in readings], _PHRASE_HASHES)
     searched = _digests([reading.searched for reading in readings], _SEARCH_HASHES)
@@ -116,7 +116,7 @@ def fingerprints(readings: Sequence[Reading]) -> list[Fingerprint]:
     ]
 
 
-class Kept:
+class KeptTraces:
     """The fingerprints kept so far. Offer them best first: the order of offers decides which of two alike stays."""
 
     def __init__(self, near_e4: int) -> None:

@@ -25,7 +25,7 @@ _REPEATS_FREE = 2  # asking twice is no loop
 _SHAPES_MAX = 64  # shapes compared pairwise when more tie; the first by name
 
 
-class Candidate(msgspec.Struct, frozen=True, gc=False):
+class RankedTrace(msgspec.Struct, frozen=True, gc=False):
     """A trace as the ranking sees it. `identity` breaks what nothing else breaks: trace id and place."""
 
     signals: Signals
@@ -53,12 +53,12 @@ def merit(signals: Signals) -> tuple[int, ...]:
     return (loops, -signals.has_verification, -signals.reformulations, -signals.depth)
 
 
-def sort_key(candidate: Candidate) -> tuple[tuple[int, ...], tuple[str, str]]:
+def sort_key(candidate: RankedTrace) -> tuple[tuple[int, ...], tuple[str, str]]:
     """A total order: by merit, then by identity."""
     return merit(candidate.signals), candidate.identity
 
 
-def choose(candidates: Sequence[Candidate], most: int) -> list[int]:
+def choose(candidates: Sequence[RankedTrace], most: int) -> list[int]:
     """Indexes of the taken candidates of one problem, best first, at most `most`.
 
     All of them, by merit and identity, where there is room. Else, of candidates that tie, the one whose shape differs
@@ -84,7 +84,7 @@ def shape_distance_e4(left: Shape, right: Shape) -> int:
     return 10_000 - 10_000 * shared // either
 
 
-def _most_different(candidates: Sequence[Candidate], tied: Sequence[int], taken: Sequence[int], most: int) -> int:
+def _most_different(candidates: Sequence[RankedTrace], tied: Sequence[int], taken: Sequence[int], most: int) -> int:
     """Of the tied, in order: the farthest from what is taken; with nothing taken and room for two, the first of the
     farthest pair."""
     first_of: dict[Shape, int] = {}

@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from foundation.errors import ArenaError
-from training.corpus.filter.duplicates import Kept
+from training.corpus.filter.duplicates import KeptTraces
 from training.corpus.filter.funnel import Funnel, TokenWork
-from training.corpus.filter.ranking import Candidate, choose, sort_key
+from training.corpus.filter.ranking import RankedTrace, choose, sort_key
 from training.corpus.filter.tallies import funnel_of
 from training.corpus.filter.tokens import add_counts, cache_path, open_counter
 from training.corpus.filter.trace_features import (
@@ -62,7 +62,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         return sum(rank > 0 for rank in self.ranks)
 
 
-class Selection(msgspec.Struct, frozen=True, kw_only=True):
+class CorpusSelection(msgspec.Struct, frozen=True, kw_only=True):
     """The filter's answer under one set of rules."""
 
     appraised: Appraised
@@ -72,11 +72,11 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 def select(
     shards: Sequence[Shard], task: Task, guard: Guard, *, workers: int = 1, clock_ns: Clock = time.perf_counter_ns
-) -> Selection:
+) -> CorpusSelection:
     """Read, decide by the task's first rules, and count. `kept_rows` then gives the rows."""
     appraised = appraise(shards, task, guard, workers=workers, clock_ns=clock_ns)
     decision = decide(appraised.traces, task.arms[0])
-    return Selection(appraised=appraised, decision=decision, funnel=funnel(appraised, decision))
+    return CorpusSelection(appraised=appraised, decision=decision, funnel=funnel(appraised, decision))
 
 
 def appraise(
@@ -195,8 +195,8 @@ def _read_packed(job: tuple[Shard, frozenset[int]]) -> bytes:
     return msgspec.msgpack.encode(list(with_trace(shard(), ordinals)))
 
 
-def _candidate(one: Appraisal) -> Candidate:
-    return Candidate(signals=one.signals, identity=one.identity)
+def _candidate(one: Appraisal) -> RankedTrace:
+    return RankedTrace(signals=one.signals, identity=one.identity)
 
 
 def _duplicates(traces: Sequence[Appraisal], best_first: Sequence[int], rules: Rules) -> dict[int, RejectCode]:
@@ -204,7 +204,7 @@ def _duplicates(traces: Sequence[Appraisal], best_first: Sequence[int], rules: R
     found: dict[int, RejectCode] = {}
     if {"duplicate", "near_duplicate"} <= set(rules.off):
         return found
-    kept = Kept(rules.near_duplicate_e4)
+    kept = KeptTraces(rules.near_duplicate_e4)
     for index in best_first:
         fingerprint = traces[index].fingerprint
         if fingerprint is None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from training.corpus.filter.duplicates import Fingerprint, Reading, fingerprints, read
+from training.corpus.filter.duplicates import Fingerprint, TextReading, fingerprints, read
 from training.corpus.filter.emitter_guess import query_of
 from training.corpus.filter.funnel import TokenWork
 from training.corpus.filter.gates import Gate, calls_of, check_rules, coefficient, coefficient_of, gates
@@ -107,7 +107,7 @@ def appraise_shard(
     every = tuple(gate for gate in gates(task.known_ids) if gate is not coefficient)
     quarantined: dict[str, int] = {}
     done: list[Appraisal] = []
-    waiting: list[tuple[int, Reading]] = []
+    waiting: list[tuple[int, TextReading]] = []
     ordinal = 0
     for row in rows:
         if isinstance(row, Quarantined):
@@ -177,7 +177,7 @@ def problem_key(trace: Trace) -> str:
     return "query " + hashlib.sha256(query.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _put_fingerprints(done: list[Appraisal], waiting: list[tuple[int, Reading]]) -> None:
+def _put_fingerprints(done: list[Appraisal], waiting: list[tuple[int, TextReading]]) -> None:
     found = fingerprints([reading for _, reading in waiting])
     for (index, _), fingerprint in zip(waiting, found, strict=True):
         done[index] = msgspec.structs.replace(done[index], fingerprint=fingerprint)

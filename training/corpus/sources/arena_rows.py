@@ -17,7 +17,7 @@ from foundation.errors import ArenaError
 from harness.trace import Emitter
 from problems.model import Bucket, Pool
 from training.corpus.convert.spoken import is_spoken, lift
-from training.corpus.model import Call, Message, Role, Source, Trace, TraceFacts
+from training.corpus.model import Call, Message, Role, Trace, TraceFacts, TraceSource
 from training.corpus.sources.assembly import assemble_trace
 
 _ROLES: dict[str, Role] = {role: role for role in get_args(Role)} | {"developer": "system"}
@@ -73,7 +73,7 @@ def trace_of_row(
     if any(message.role == "assistant" and is_spoken(message.content) for message in talk):
         talk = _lifted(talk, calls)
     return assemble_trace(
-        Source(kind="arena", place=row_place(facts), sha256=facts.content_sha256, is_verified=is_verified),
+        TraceSource(kind="arena", place=row_place(facts), sha256=facts.content_sha256, is_verified=is_verified),
         talk,
         tools=tools,
         query=facts.query,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from training.corpus.model import Message, Source, Trace, TraceFacts
+from training.corpus.model import Message, Trace, TraceFacts, TraceSource
 
 NO_TOOLS = "[]"
 EMITTERS, TOOLS, RESULTS, MESSAGES = "emitters", "tools", "results", "messages"  # in `missing` beside names of facts
@@ -21,7 +21,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def assemble_trace(
-    source: Source,
+    source: TraceSource,
     messages: Sequence[Message],
     *,
     tools: str = NO_TOOLS,

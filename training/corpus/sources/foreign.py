@@ -22,7 +22,7 @@ from training.corpus.convert.output_tools import read_rollout, rollout_facts
 from training.corpus.convert.react import is_folded, read_text
 from training.corpus.convert.sn15 import read_dialogue
 from training.corpus.convert.values import as_object, as_text, read_facts
-from training.corpus.model import Message, Quarantined, Source, SourceKind, Trace
+from training.corpus.model import Message, Quarantined, SourceKind, Trace, TraceSource
 from training.corpus.sources.assembly import NO_TOOLS, RESULTS, assemble_trace
 
 PROMPT = "prompt"  # in `missing`: the row is what a model answered, not what it was asked
@@ -69,7 +69,7 @@ def convert_row(row: object, place: str, sha256: str) -> Trace:
     query = query or next((message.content for message in messages if message.role == "user"), "")
     try:
         return assemble_trace(
-            Source(kind=kind, place=place, sha256=sha256, is_verified=False),
+            TraceSource(kind=kind, place=place, sha256=sha256, is_verified=False),
             messages,
             tools=tools,
             query=query,

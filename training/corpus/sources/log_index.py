@@ -39,22 +39,22 @@ class LogIndex(msgspec.Struct, frozen=True):
         return released
 
 
-class _Payload(msgspec.Struct):
+class _LoggedPayload(msgspec.Struct):
     kind: str
     body_sha256: str = ""  # of an evaluation
 
 
-class _Content(msgspec.Struct):
-    payload: _Payload
+class _LoggedContent(msgspec.Struct):
+    payload: _LoggedPayload
 
 
-class _Line(msgspec.Struct):
+class _LoggedLine(msgspec.Struct):
     seq: int
     content: msgspec.Raw = msgspec.Raw(_NULL)
 
 
-_LINE = msgspec.json.Decoder(_Line)
-_CONTENT = msgspec.json.Decoder(_Content)
+_LINE = msgspec.json.Decoder(_LoggedLine)
+_CONTENT = msgspec.json.Decoder(_LoggedContent)
 
 
 def index_shards(folder: Path, shards: int) -> tuple[LogIndex, ...]:
