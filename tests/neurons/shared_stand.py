@@ -20,8 +20,7 @@ from arena.chain.local.state import LocalRules
 from arena.chain.port import ChainResult, Signer
 from arena.exchange.local_peers import LocalPeers
 from arena.exchange.peer_logs import PeerLogStore
-from arena.exchange.peer_service import PeerService as ExchangeDesk
-from arena.exchange.peer_service import RaceTerms
+from arena.exchange.peer_service import PeerService, RaceTerms
 from arena.exchange.pull import Puller
 from arena.exchange.submission_cache import SubmissionCache
 from arena.policies import PAPER
@@ -34,7 +33,7 @@ from neurons.loops.anchoring import AnchorLoop
 from neurons.node.node import Permits, Sharing
 from problems.synthesis.generator import synthesize
 from tests.arena import log_stand
-from tests.neurons.clock_stand import CATALOGUE, POLICY, RULES, START_MS, SUITE, Outcome, PeerService, Time
+from tests.neurons.clock_stand import CATALOGUE, POLICY, RULES, START_MS, SUITE, Desk, Outcome, Time
 
 HOUR_MS = 3_600_000
 DAILY = replace(
@@ -67,7 +66,7 @@ class LyingChain(LocalSubtensor):
         return await super().commit(signer, "ab" * 32 if is_lie else sha256)
 
 
-class SharedDesk(PeerService):
+class SharedDesk(Desk):
     """One validator of several."""
 
     def __init__(self, store: Store, signer: Signer, folder: Path, time: Time, chain: LocalSubtensor) -> None:
@@ -100,7 +99,7 @@ class SharedDesk(PeerService):
         self.node = dataclasses.replace(self.node, sharing=sharing)
         self.begin()
         self.anchors = AnchorLoop(self.node, RULES.anchor_every_s, is_quiet=self.clock.is_quiet)
-        self.door = ExchangeDesk(
+        self.door = PeerService(
             self.store,
             self.held,
             sharing.shelf,

@@ -119,7 +119,7 @@ class Stages:
         python.write_text(f"#!/bin/sh\n{variables} exec '{home / 'bin' / 'python3'}' \"$@\"\n")
         python.chmod(0o755)
         packages = self._folder / "packages"
-        for room in ("problems", "harness", "tests/redteam", "tests/harness"):
+        for room in ("foundation", "problems", "harness", "tests/redteam", "tests/harness"):
             shutil.copytree(REPOSITORY / room, packages / room, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(REPOSITORY / "tests" / "__init__.py", packages / "tests")
         for name in _NEEDED:

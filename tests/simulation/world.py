@@ -19,8 +19,7 @@ from arena.bank.stock.own_stock import BatchStock
 from arena.chain.keys import keypair_signer
 from arena.chain.port import Commitment, Signer
 from arena.exchange.limits import ShareRules
-from arena.exchange.peer_service import PeerService as ExchangeDesk
-from arena.exchange.peer_service import RaceTerms
+from arena.exchange.peer_service import PeerService, RaceTerms
 from arena.exchange.port import Progress
 from arena.exchange.submission_cache import SubmissionCache
 from arena.policy import Policy
@@ -198,7 +197,7 @@ class World:
         return is_solved, miner.quality_e4 - dice.randrange(0, 1_000), dice.random() < 0.9
 
 
-class Door(ExchangeDesk):
+class Door(PeerService):
     """What a validator answers others; one that boasts says that it has done every pair there is."""
 
     def __init__(self, owner: SimulatedDesk, *ports, **options) -> None:
