@@ -110,7 +110,7 @@ def _completion(number: int, event: Completion, echo: Echo, caps: RenderCaps) ->
     return msgspec.structs.replace(
         span,
         step=event.step,
-        model=_model_name(event.model),
+        model=event.model if _MODEL_NAME.fullmatch(event.model) else "unnamed",
         tokens=event.completion_tokens,
         echo_e4=echo.share_e4,
         echoed=echo.runs,
@@ -139,11 +139,6 @@ def _result(number: int, event: ToolCall, caps: RenderCaps) -> Span:
 def _tool_name(name: str) -> str:
     """A tool's name as a header may show it. Any other name is the agent's text, and content."""
     return name if name in TOOL_NAMES else _UNKNOWN_TOOL
-
-
-def _model_name(name: str) -> str:
-    """The endpoint's own name for its model, or none where it is no name."""
-    return name if _MODEL_NAME.fullmatch(name) else "unnamed"
 
 
 def cut_span(number: int, kind: SpanKind, text: str, limit: int) -> Span:

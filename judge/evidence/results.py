@@ -141,10 +141,11 @@ class Evidence(msgspec.Struct, frozen=True):
         return (self.products[place] for place in {place for mark in marks for place in self.holders.get(mark, ())})
 
     def _said(self, marks: Mapping[str, tuple[int, int]], said: Marks) -> list[str]:
-        return [mark for mark, (_, number) in marks.items() if number < said.get(mark, 0) and self._is_rare(mark)]
-
-    def _is_rare(self, mark: str) -> bool:
-        return mark[0] == "=" or self.spread[mark] <= _HOLDERS_MAX
+        return [
+            mark
+            for mark, (_, number) in marks.items()
+            if number < said.get(mark, 0) and (mark[0] == "=" or self.spread[mark] <= _HOLDERS_MAX)
+        ]
 
     def _splits(self, mark: str, before: int) -> bool:
         """Some returned product has it and some other lacks it."""

@@ -159,11 +159,9 @@ class RaceClock:
 
     def _keep_logs(self, state: RaceState, earlier: list[RaceState]) -> None:
         current = {race.race_id: self._log_of(race.race_id) for race in (*earlier[-1:], state)}
-        owing = {name: log for name, log in self._logs.items() if name not in current and self._is_owing(log)}
+        validator = self._node.store.validator
+        owing = {name: log for name, log in self._logs.items() if name not in current and log.owed(validator)}
         self._logs = owing | current
-
-    def _is_owing(self, log: RaceLog) -> bool:
-        return bool(log.owed(self._node.store.validator))
 
     async def _append(self, state: RaceState, event: Event) -> RaceState:
         await self._node.store.put_event(stream_of(state.race_id), state.events, encode_event(event))

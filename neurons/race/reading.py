@@ -65,11 +65,7 @@ async def read_settled(store: Store, validator: str) -> list[Settled]:
         elif state.settlement is not None and own is not None:
             is_own = own.settlement == state.settlement
             found[state.race_id] = Settled(settlement=own.settlement, force="own" if is_own else "none")
-    return sorted(found.values(), key=lambda each: _closes_ms(each.settlement))
-
-
-def _closes_ms(settlement: SettlementRecord) -> int:
-    return settlement.inputs.closes_ms if settlement.inputs else 0
+    return sorted(found.values(), key=lambda each: each.settlement.inputs.closes_ms if each.settlement.inputs else 0)
 
 
 async def read_settlements(store: Store, validator: str) -> list[SettlementRecord]:
@@ -120,7 +116,7 @@ def replay_race(
     what was drawn, and how many raced each problem, stays as it was. Raises ArenaError V2102 where the record states no
     inputs, or something it names is missing or another.
     """
-    earlier = _before(given, settlements)
+    earlier = list(itertools.takewhile(lambda each: each.race_id != given.race_id, settlements))
     other = None if policy is None else as_raced(policy, policy_of(given))
     inputs = inputs_again(
         given, records.evaluations, records.verdicts, earlier, policy=other, attempts=records.attempts
@@ -162,7 +158,3 @@ def _checked(validator: str, seq: int, content_sha256: str, content: bytes) -> P
     if hashlib.sha256(content).hexdigest() != content_sha256:
         raise ArenaError("V2050", f"record {seq} of {validator}: its bytes are not those of its hash")
     return decode_content(content).payload
-
-
-def _before(given: SettlementRecord, settlements: Sequence[SettlementRecord]) -> list[SettlementRecord]:
-    return list(itertools.takewhile(lambda each: each.race_id != given.race_id, settlements))

@@ -150,7 +150,11 @@ class ClassUses:
         if not node.patterns or self._builtin(node.cls) in MATCHED_BUILTINS:
             return
         own = self._scopes.only_class(node.cls)
-        is_plain = own is not None and not own.keywords and all(map(self._is_plain_base, own.bases))
+        is_plain = (
+            own is not None
+            and not own.keywords
+            and all(self._meaning(base) == ("typing", "NamedTuple") for base in own.bases)
+        )
         if own is None or not is_plain or not all(map(self._is_dataclass, own.decorator_list)):
             yield finding("dynamic-attribute", node.lineno, "class pattern by position")
 
@@ -253,9 +257,6 @@ class ClassUses:
             return True
         inner = node.value if isinstance(node, ast.Subscript) else node
         return self._scopes.is_certain(inner) or self._scopes.only_class(inner) is not None
-
-    def _is_plain_base(self, base: ast.expr) -> bool:
-        return self._meaning(base) == ("typing", "NamedTuple")
 
     def _is_dataclass(self, decorator: ast.expr) -> bool:
         return DATACLASS in (self._meaning(decorator), self._part(decorator))

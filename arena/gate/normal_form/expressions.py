@@ -262,10 +262,6 @@ def _display(node: ast.List | ast.Tuple | ast.Set) -> ast.expr | None:
     return None
 
 
-def _dictionary(node: ast.Dict) -> ast.expr | None:
-    return node.values[0] if node.keys == [None] else None
-
-
 def _comprehension(node: ast.ListComp | ast.GeneratorExp | ast.SetComp) -> ast.expr | None:
     """`[a for a in x]` is `x`; over one element it is applied."""
     match node.generators:
@@ -299,7 +295,7 @@ _RULES: dict[type[ast.AST], Callable[..., ast.expr | None]] = {
     ast.List: _display,
     ast.Tuple: _display,
     ast.Set: _display,
-    ast.Dict: _dictionary,
+    ast.Dict: lambda node: node.values[0] if node.keys == [None] else None,
     ast.ListComp: _comprehension,
     ast.GeneratorExp: _comprehension,
     ast.SetComp: _comprehension,

@@ -22,7 +22,7 @@ def select_candidates(
     """
     best: dict[str, Candidate] = {}
     for candidate in candidates:
-        if not _is_committed(candidate, closing_block):
+        if not candidate.subject.commitment_sha256 or candidate.subject.commitment_block > closing_block:
             continue
         if candidate.subject.agent_version_id in eliminated and not candidate.is_incumbent:
             continue
@@ -30,10 +30,6 @@ def select_candidates(
         if rival is None or _preference(candidate) < _preference(rival):
             best[candidate.subject.miner_hotkey] = candidate
     return tuple(sorted(best.values(), key=lambda candidate: candidate.subject.agent_version_id))
-
-
-def _is_committed(candidate: Candidate, closing_block: int) -> bool:
-    return bool(candidate.subject.commitment_sha256) and candidate.subject.commitment_block <= closing_block
 
 
 def _preference(candidate: Candidate) -> tuple[bool, int, int, str]:

@@ -92,17 +92,14 @@ def charged_to(
         pair = ended.get((validator, (agent_version_id, problem_id)), Ended())
         seen = ended.get((validator, (witness.agent_version_id, problem_id)), Ended())
         could = ended.get((validator, (control.agent_version_id, problem_id)), Ended())
-        if not pair.faults or not could.is_clean or not _is_after(seen, pair.faults[0]):
+        is_after = seen.is_clean and seen.result_seq is not None and pair.faults and seen.result_seq > pair.faults[0]
+        if not could.is_clean or not is_after:
             continue
         if len(pair.faults) == 1 and pair.result_seq is not None and left:
             left -= 1
             continue
         charged.add(problem_id)
     return frozenset(charged)
-
-
-def _is_after(witness: Ended, fault_seq: int) -> bool:
-    return witness.is_clean and witness.result_seq is not None and witness.result_seq > fault_seq
 
 
 def _is_fault(row: CountedAttempt) -> bool:

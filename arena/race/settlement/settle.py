@@ -140,7 +140,9 @@ def _settled(inputs: SettlementInputs, blank: SettlementRecord, scores: FieldSco
                 is_eliminated=subject.agent_version_id in eliminated,
                 wins=wins,
                 losses=losses,
-                faulted=_faulted(agent) if inputs.policy.race.control_sha256 else msgspec.UNSET,
+                faulted=sum(problem.state == "faulted" for problem in agent.problems)
+                if inputs.policy.race.control_sha256
+                else msgspec.UNSET,
             )
         )
     vector = chain_vector(
@@ -214,10 +216,6 @@ def _incumbent_score(inputs: SettlementInputs, ranked: Sequence[AgentScore]) -> 
     if inputs.incumbent is None:
         return None
     return next((agent for agent in ranked if _id(agent) == inputs.incumbent.agent_version_id), None)
-
-
-def _faulted(agent: AgentScore) -> int:
-    return sum(problem.state == "faulted" for problem in agent.problems)
 
 
 def _id(agent: AgentScore) -> str:
