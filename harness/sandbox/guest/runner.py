@@ -3,7 +3,7 @@
 From the host's point of view everything in this process is untrusted once the agent is loaded: it can change this
 module, forge frames, or write to the descriptors itself. The host therefore executes, numbers and records every call,
 and what is sent at the end is a claim. The identity and the limits set here bind, because they are taken before the
-agent is loaded and cannot be given back (sandbox notes, sections 4 and 8).
+agent is loaded and cannot be given back.
 
 Frame     4-byte big-endian length, then one UTF-8 JSON object (JSON-RPC 2.0).
 guest ->  ready      {"python": "3.11.7"}                                  no id; the host may now confine the process
@@ -138,7 +138,7 @@ def _install(program: bytes) -> None:
 
 
 def _load(source: str) -> types.ModuleType:
-    """The agent as a module. `source` is compiled as text, so an encoding cookie means nothing (notes, gotcha 10)."""
+    """The agent as a module. `source` is compiled as text, so an encoding cookie means nothing."""
     module = types.ModuleType("agent")
     module.__file__ = "agent.py"
     sys.modules["agent"] = module  # before exec: dataclasses and pickle look their module up by name
