@@ -17,7 +17,7 @@ from arena.records.model import Payload, SignedRecord
 from arena.store.bodies import compress_bodies
 from arena.store.port import StoredBody
 from arena.store.postgres.connect import open_engine
-from arena.store.postgres.schema import run_script
+from arena.store.schema import run_script
 from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt, episode, settlement
 
 FROZEN = {

@@ -9,7 +9,7 @@ import hashlib
 
 import asyncpg
 
-from arena.store.postgres.schema import role_of
+from arena.store.schema import role_of
 
 ATTACKER, VICTIM = "5attacker", "5victim"
 OWN_TABLES = (

@@ -14,7 +14,7 @@ import pytest
 
 from arena.chain.keys import generate_signer
 from arena.store.embedded.server import EmbeddedServer
-from arena.store.postgres.schema import migrate, provision_validator, role_of
+from arena.store.schema import migrate, provision_validator, role_of
 from tests.arena.released_schemas import FROZEN, make_schema
 from tests.arena.test_store_roles import as_owner
 

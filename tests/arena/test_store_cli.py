@@ -23,8 +23,8 @@ from arena.store.embedded.server import EmbeddedServer, is_running, start_embedd
 from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.objects import BodyObjects, folder_location, open_objects, prefix_of
 from arena.store.port import StoredCheckpoint
-from arena.store.postgres.schema import SCHEMA_REVISION, provision_validator
 from arena.store.postgres.store import PostgresStore
+from arena.store.schema import SCHEMA_REVISION, provision_validator
 from foundation.errors import ArenaError
 from neurons.cli.app import run_guarded
 from neurons.cli.records.records import app as records_app

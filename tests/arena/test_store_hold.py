@@ -17,8 +17,8 @@ from arena.chain.port import Signer
 from arena.records.log.sequencer import Sequencer
 from arena.store.embedded.binaries import SOCKET_NAME
 from arena.store.embedded.server import EmbeddedServer
-from arena.store.postgres.schema import role_of
 from arena.store.postgres.store import PostgresStore
+from arena.store.schema import role_of
 from foundation.errors import ArenaError
 from tests.arena.conftest import OpenStore
 from tests.arena.log_stand import HOST, Clock, attempt, item

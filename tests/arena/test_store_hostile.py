@@ -23,7 +23,7 @@ from arena.store.embedded.server import EmbeddedServer
 from arena.store.objects import folder_location, open_objects
 from arena.store.port import BodyFrame
 from arena.store.postgres import schema
-from arena.store.postgres.schema import migrate, role_of
+from arena.store.schema import migrate, role_of
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, attempt, episode
 from tests.arena.released_schemas import make_schema

@@ -20,8 +20,8 @@ from arena.records.verify.verification import verify_store
 from arena.store.embedded.server import EmbeddedServer
 from arena.store.objects import folder_location, open_objects
 from arena.store.port import StoredBody, StoredCheckpoint
-from arena.store.postgres.schema import SCHEMA_REVISION, migrate, provision_validator
 from arena.store.postgres.store import PostgresStore
+from arena.store.schema import SCHEMA_REVISION, migrate, provision_validator
 from tests.arena.log_stand import HOST, Clock, attempt, episode
 from tests.arena.released_schemas import FROZEN, fill_0001, make_schema
 from tests.arena.store_attacks import ATTACKER, VICTIM, attacks, attacks_on, fingerprint, functions_of, is_refused

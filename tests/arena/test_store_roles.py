@@ -15,8 +15,8 @@ from arena.records.log.sequencer import Sequencer
 from arena.records.verify.verification import verify_store
 from arena.store.embedded.server import EmbeddedServer
 from arena.store.port import Lease, StoredCheckpoint, StoredSubmission, WeightsResult
-from arena.store.postgres.schema import SCHEMA_REVISION, migrate, role_of
 from arena.store.postgres.store import PostgresStore
+from arena.store.schema import SCHEMA_REVISION, migrate, role_of
 from foundation.errors import ArenaError
 from tests.arena.conftest import OpenStore
 from tests.arena.log_stand import HOST, SUBJECT, Clock, attempt, episode, item

@@ -29,7 +29,7 @@ from arena.store.objects import BodyObjects, folder_location, open_objects
 from arena.store.port import BodyFrame
 from arena.store.postgres import statements as sql
 from arena.store.postgres.connect import coded_errors, open_engine
-from arena.store.postgres.schema import revision
+from arena.store.schema import revision
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 

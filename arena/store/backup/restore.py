@@ -31,7 +31,7 @@ from arena.store.backup.backup import (
 from arena.store.embedded.pgtools import PgTools
 from arena.store.objects import BodyObjects, folder_location, open_objects
 from arena.store.postgres.connect import coded_errors, open_engine
-from arena.store.postgres.schema import migrate, revision, run_script
+from arena.store.schema import migrate, revision, run_script
 from foundation.errors import ArenaError
 
 _OWNER = "arena_owner"

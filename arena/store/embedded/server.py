@@ -30,7 +30,7 @@ import psutil
 from arena.store.embedded.binaries import ServerPaths, ServerUser, binaries, lay_out, server_user
 from arena.store.embedded.pgtools import PgTools
 from arena.store.postgres.connect import is_recovering
-from arena.store.postgres.schema import migrate, provision_validator, role_of
+from arena.store.schema import migrate, provision_validator, role_of
 from foundation.errors import ArenaError
 
 OWNER = "postgres"

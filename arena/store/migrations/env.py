@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the revisions on the connection that `arena.store.postgres.schema.migrate` hands over.
+"""Alembic's entry: runs the revisions on the connection that `arena.store.schema.migrate` hands over.
 
 It opens no connection and reads no settings of its own, so a migration is always inside the caller's transaction.
 """

@@ -19,8 +19,8 @@ from arena.store.postgres import statements as sql
 from arena.store.postgres.connect import coded_errors, open_engine
 from arena.store.postgres.hold import Hold
 from arena.store.postgres.log import PostgresLog
-from arena.store.postgres.schema import SCHEMA_REVISION, revision
 from arena.store.postgres.session import Session
+from arena.store.schema import SCHEMA_REVISION, revision
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 

@@ -48,7 +48,7 @@ def study(
     from training.study.plan import read_plan
     from training.study.study import Study
 
-    recipes = Path(wiring.__file__).parents[1] / "training" / "recipes"
+    recipes = Path(wiring.__file__).parents[2] / "training" / "recipes"
     file = plan or recipes / "study" / "study.toml"
     with contextlib.nullcontext() if as_json else show_progress() as progress:
         running = Study(

@@ -80,8 +80,8 @@ def migrate(owner_dsn: OwnerDsn) -> None:
 
     There is no way back to an earlier schema: make a backup first, and start the new code after it.
     """
-    from arena.store.postgres.schema import SCHEMA_REVISION
-    from arena.store.postgres.schema import migrate as migrate_schema
+    from arena.store.schema import SCHEMA_REVISION
+    from arena.store.schema import migrate as migrate_schema
 
     before = migrate_schema(owner_dsn)
     if before == SCHEMA_REVISION:
@@ -100,7 +100,7 @@ def provision(
     The role can append to and read its own hotkey's log and nothing else. Give the validator a DSN with this role and
     password in ARENA_DATABASE_DSN; the owner's DSN never belongs on a validator. Run again, it changes the password.
     """
-    from arena.store.postgres.schema import provision_validator, role_of
+    from arena.store.schema import provision_validator, role_of
 
     password = secrets.token_urlsafe(24)
     provision_validator(owner_dsn, hotkey, password)
@@ -113,7 +113,7 @@ def status(dsn: DsnOption = "", state_dir: StateDirOption = None, as_json: JsonO
 
     A validator's own login counts its own log; the owner's, given with --dsn, all of them.
     """
-    from arena.store.postgres.schema import SCHEMA_REVISION
+    from arena.store.schema import SCHEMA_REVISION
 
     logs = run_on_store(dsn, state_dir, _statuses)
     if as_json:
@@ -322,7 +322,7 @@ def _owned(
 def _provisioned(owner_dsn: str, hotkey: str, *, is_rekeying: bool) -> str:
     """The DSN of a login role that is made or re-keyed, or, without a password, that exists and keeps its own."""
     from arena.store.postgres.connect import login_dsn
-    from arena.store.postgres.schema import provision_validator, role_of
+    from arena.store.schema import provision_validator, role_of
 
     password = secrets.token_urlsafe(24)
     is_keyed = provision_validator(owner_dsn, hotkey, password, is_rekeying=is_rekeying)

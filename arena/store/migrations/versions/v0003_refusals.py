@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import op
 
-from arena.store.postgres.schema import run_script
+from arena.store.schema import run_script
 
 revision = "0003"
 down_revision = "0002"
