@@ -153,7 +153,7 @@ def verifier() -> None:
     """Print the stand-alone script that checks a proof: under 200 lines, standard library only, to be read first."""
     from importlib.resources import files
 
-    typer.echo(files("arena.records").joinpath("verify_proof.py").read_text("utf-8"), nl=False)
+    typer.echo(files("arena.records.verify").joinpath("verify_proof.py").read_text("utf-8"), nl=False)
 
 
 async def _verify(
