@@ -26,7 +26,7 @@ from judge.port import Judge
 from judge.render import RenderedTrace, render
 from judge.rubric import Rubric, coefficient_e4, quality_of
 from judge.twin import neutral_twin
-from judge.verdict import JudgeRefusal, Opinion, UnscoredVerdict, Verdict
+from judge.verdict import Opinion, Refusal, UnscoredVerdict, Verdict
 
 
 def judge_body(body: EvaluationBody, rubric: Rubric, judges: Sequence[Judge]) -> Verdict | UnscoredVerdict:
@@ -41,7 +41,7 @@ def judge_body(body: EvaluationBody, rubric: Rubric, judges: Sequence[Judge]) ->
         return _verdict(trace, rubric, (), ())
     by_model = {judge.model: judge for judge in judges}
     opinions: list[Opinion] = []
-    refused: list[JudgeRefusal] = []
+    refused: list[Refusal] = []
     abstained = 0
     for model in rubric.models:
         judge = by_model.get(model)
@@ -63,7 +63,7 @@ def judge_body(body: EvaluationBody, rubric: Rubric, judges: Sequence[Judge]) ->
     return _unscored(trace, rubric, Failure(code="U3021", detail=detail), tuple(refused))
 
 
-def consult(judge: Judge, trace: RenderedTrace, rubric: Rubric) -> Opinion | JudgeRefusal | Failure:
+def consult(judge: Judge, trace: RenderedTrace, rubric: Rubric) -> Opinion | Refusal | Failure:
     """What one model says of a trace; where it says nothing usable, whether that is the trace's doing.
 
     A model that gives the neutral twin (equal in spans and bytes) a usable reply, and after that fails on the trace
@@ -75,25 +75,23 @@ def consult(judge: Judge, trace: RenderedTrace, rubric: Rubric) -> Opinion | Jud
     control = _try(judge, neutral_twin(trace), rubric)
     if isinstance(control, Failure):
         return first if isinstance(first, Failure) else control
-    if isinstance(control, JudgeRefusal):
-        return first if isinstance(first, JudgeRefusal) else Failure(code="U3020", detail=first.detail)
+    if isinstance(control, Refusal):
+        return first if isinstance(first, Refusal) else Failure(code="U3020", detail=first.detail)
     again = _try(judge, trace, rubric)
     if isinstance(again, Opinion):
         return again
-    reason = again.reason if isinstance(again, JudgeRefusal) else again.detail
-    return JudgeRefusal(
-        model=judge.model, attempts=2 * rubric.attempts_per_model, reason=reason[:500], is_by_trace=True
-    )
+    reason = again.reason if isinstance(again, Refusal) else again.detail
+    return Refusal(model=judge.model, attempts=2 * rubric.attempts_per_model, reason=reason[:500], is_by_trace=True)
 
 
-def _try(judge: Judge, trace: RenderedTrace, rubric: Rubric) -> Opinion | JudgeRefusal | Failure:
+def _try(judge: Judge, trace: RenderedTrace, rubric: Rubric) -> Opinion | Refusal | Failure:
     try:
         return ask(judge, trace, rubric)
     except ArenaError as error:
         return error.failure
 
 
-def ask(judge: Judge, trace: RenderedTrace, rubric: Rubric) -> Opinion | JudgeRefusal:
+def ask(judge: Judge, trace: RenderedTrace, rubric: Rubric) -> Opinion | Refusal:
     """Ask one model until a reply is usable, at most `attempts_per_model` times. Raises ArenaError U3020."""
     reasons: list[str] = []
     for attempt in range(1, rubric.attempts_per_model + 1):
@@ -105,7 +103,7 @@ def ask(judge: Judge, trace: RenderedTrace, rubric: Rubric) -> Opinion | JudgeRe
             reasons.append(str(error))
             continue
         return _opinion(judge.model, parsed, attempt, reply.text)
-    return JudgeRefusal(model=judge.model, attempts=len(reasons), reason=reasons[-1][:500])
+    return Refusal(model=judge.model, attempts=len(reasons), reason=reasons[-1][:500])
 
 
 def lower_median(values: Sequence[int]) -> int:
@@ -130,7 +128,7 @@ def _verdict(
     trace: RenderedTrace,
     rubric: Rubric,
     opinions: tuple[Opinion, ...],
-    refused: tuple[JudgeRefusal, ...],
+    refused: tuple[Refusal, ...],
     lowest: int = 0,
 ) -> Verdict:
     """`lowest` models abstained by the trace and count as the lowest quality."""
@@ -149,7 +147,7 @@ def _verdict(
 
 
 def _unscored(
-    trace: RenderedTrace, rubric: Rubric, failure: Failure, refused: tuple[JudgeRefusal, ...] = ()
+    trace: RenderedTrace, rubric: Rubric, failure: Failure, refused: tuple[Refusal, ...] = ()
 ) -> UnscoredVerdict:
     trimmed = msgspec.structs.replace(failure, detail=failure.detail[:1_000])
     return UnscoredVerdict(body_sha256=trace.body_sha256, rubric_id=rubric.rubric_id, failure=trimmed, refused=refused)

@@ -29,7 +29,7 @@ class Opinion(msgspec.Struct, frozen=True, kw_only=True):
     reply_sha256: str
 
 
-class JudgeRefusal(msgspec.Struct, frozen=True, kw_only=True):
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """A judge model that gave no usable reply to this trace, and why the last reply was refused."""
 
     model: str
@@ -49,7 +49,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag="verdict"):
     coefficient_e4: int
     spread_e4: int  # highest minus lowest opinion
     opinions: tuple[Opinion, ...]
-    refused: tuple[JudgeRefusal, ...] = ()
+    refused: tuple[Refusal, ...] = ()
 
 
 class UnscoredVerdict(msgspec.Struct, frozen=True, kw_only=True, tag="unscored"):
@@ -59,4 +59,4 @@ class UnscoredVerdict(msgspec.Struct, frozen=True, kw_only=True, tag="unscored")
     body_sha256: str
     rubric_id: str
     failure: Failure
-    refused: tuple[JudgeRefusal, ...] = ()
+    refused: tuple[Refusal, ...] = ()

@@ -29,7 +29,7 @@ from arena.store.port import StoredBody
 from foundation.canonical import canonical_bytes
 from foundation.errors import Failure
 from harness.trace import EvaluationBody, FailedCompletion
-from judge.verdict import JudgeRefusal
+from judge.verdict import Refusal
 from neurons.cli.records.export import verify_folder
 from tests.arena.export_stand import ExportLog, export, released_race, replace
 from tests.arena.log_stand import HOST, START_MS, attempt, body, episode, release
@@ -266,7 +266,7 @@ def add_leaks(log: ExportLog) -> list[tuple[type, Place]]:
     """An episode for every text of attempt, evaluation, verdict and body, with a credential there; where each is."""
     attempted, evaluated, judged = episode(1)[0]
     fault = Failure(code="A1050", detail="no such tool")
-    refusal = JudgeRefusal(model="judge", attempts=1, reason="no citation")
+    refusal = Refusal(model="judge", attempts=1, reason="no citation")
     sound = (
         replace(attempted, failure=fault),
         replace(evaluated, failure=fault),

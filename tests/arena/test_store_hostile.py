@@ -19,10 +19,10 @@ from sqlalchemy import text
 from arena.chain.keys import generate_signer, verify
 from arena.records.log.sequencer import Sequencer
 from arena.records.verify.verification import verify_store
+from arena.store import schema
 from arena.store.embedded.server import EmbeddedServer
 from arena.store.objects import folder_location, open_objects
 from arena.store.port import BodyFrame
-from arena.store.postgres import schema
 from arena.store.schema import migrate, role_of
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, attempt, episode

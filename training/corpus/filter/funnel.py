@@ -60,7 +60,7 @@ class Distributions(msgspec.Struct, frozen=True, kw_only=True):
     coefficient_e4: Distribution
 
 
-class CorpusDiversity(msgspec.Struct, frozen=True, kw_only=True):
+class Diversity(msgspec.Struct, frozen=True, kw_only=True):
     """How varied a set is."""
 
     teams: int
@@ -129,8 +129,8 @@ class Funnel(msgspec.Struct, frozen=True, kw_only=True):
     agents: tuple[Slice, ...]
     before: Distributions
     after: Distributions
-    diversity_before: CorpusDiversity
-    diversity_after: CorpusDiversity
+    diversity_before: Diversity
+    diversity_after: Diversity
     queries: Coverage
     categories: Coverage | None  # None where products have no known category
     tools: Coverage

@@ -10,10 +10,10 @@ from typing import get_args
 from arena.export.writing.diversity import entropy_mbit
 from training.corpus.filter.funnel import (
     CodeCount,
-    CorpusDiversity,
     Coverage,
     Distribution,
     Distributions,
+    Diversity,
     Funnel,
     Slice,
 )
@@ -124,10 +124,10 @@ def _distribution(counts: Counter[int] | Counter[int | None]) -> Distribution:
     return Distribution(counts=known, missing=sum(counts.values()) - sum(count for _, count in known))
 
 
-def _diversity(traces: Sequence[Appraisal]) -> CorpusDiversity:
+def _diversity(traces: Sequence[Appraisal]) -> Diversity:
     agents = Counter(one.agent for one in traces)
     shapes = Counter(one.signals.shape for one in traces)
-    return CorpusDiversity(
+    return Diversity(
         teams=len({one.team for one in traces if one.team}),
         agents=len(agents.keys() - {""}),
         problems=len({one.problem for one in traces}),
