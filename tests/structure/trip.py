@@ -164,7 +164,7 @@ class Trip:
     def take(self) -> None:
         """The trip, step by step."""
         here = ("--state-dir", self.state)
-        agent, policy = HERE / "agent.py", ("--policy", self.policy)
+        agent, policy = HERE.parents[1] / "harness" / "agents" / "baseline.py", ("--policy", self.policy)
         self._step = "submit"
         self.arena("submit", agent, "--wallet.hotkey", MINER, "--register", *policy, *here)
         self._step = "validator"
