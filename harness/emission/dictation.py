@@ -211,6 +211,7 @@ class Dictation:
             if places is not None:
                 stood.append((places, len(leaf.text)))
         for start, end in self._windows(stood, PASSAGE + spoken.letters):
+            end = min(end, len(passage.text))  # a value that says a word twice may stand torn apart with it said once
             first, last = bisect_left(passage.offsets, start), bisect_left(passage.offsets, end)
             self._spend(_PLACE_COST + _WORD_COST * (last - first))
             yield first, last

@@ -129,3 +129,12 @@ def test_any_pile_of_pieces_is_read(text):
     emission.returned(NAME, text, text, "code")
     emission.attribute(text, text)
     emission.attribute(NAME, json.dumps({"q": text}))
+
+
+def test_a_value_that_says_its_words_twice_may_stand_torn_at_the_end_of_the_text():
+    text = f"{NAME}%ff({NAME}"
+    emission = Emission(READER, text)
+    emission.complete([json.dumps({"role": "user", "content": text})], (), text)
+    emission.returned(NAME, text, text, "code")
+    emission.attribute(text, text)
+    emission.attribute(NAME, json.dumps({"q": text}))

@@ -27,7 +27,7 @@ POLICY = {
     "race": {"problems": 6, "batch_problems": 9, "closes_after_ms": 20_000},
 }
 IDLER = '"""Gives up."""\n\n\ndef agent_main(problem: dict[str, str]) -> None:\n    """Do nothing."""\n'
-BASELINE = (HERE.parent / "structure" / "agent.py").read_text("utf-8")
+BASELINE = (HERE.parents[1] / "harness" / "agents" / "baseline.py").read_text("utf-8")
 COEFFICIENT = 0.3  # the scripted judge likes few traces: enough of them pass
 WAIT_S = 300.0
 

@@ -21,7 +21,7 @@ from tests.neurons.arena_stand import short_folder
 from tests.neurons.shared_nodes_stand import Network, SharedNode, stop_all, wait_for
 
 CLOSES_IN_MS = 24_000
-SETTLED_S = 200.0  # a machine too busy for the first race may settle the second
+SETTLED_S = 200.0  # a machine too busy for the first race, or to qualify both agents in time, may settle a later one
 AGENTS = (
     DemoAgent(name="expert", uri="//Ada", source=baseline_source("scripted-expert"), about=""),
     DemoAgent(name="subtask", uri="//Dov", source=reference_agent("subtask").source, about=""),
@@ -48,8 +48,14 @@ def settled_by(node: SharedNode) -> set[str]:
     return {event["race"] for event in events if event.get("stage") == "settled"} - lacking
 
 
-def settled_by_all(nodes: tuple[SharedNode, ...]) -> set[str]:
-    return set.intersection(*(settled_by(node) for node in nodes))
+def settled_of(agents: set[str], nodes: tuple[SharedNode, ...]) -> set[str]:
+    """The races of just these agents that every node settled."""
+    races = set.intersection(*(settled_by(node) for node in nodes))
+    return {race for race in races if {row["agent_version_id"] for row in standings(nodes[0], race)} == agents}
+
+
+def standings(node: SharedNode, race: str) -> list[dict[str, Any]]:
+    return [dict(row) for row in listed_race(node, race)["standings"]]
 
 
 def test_nodes_that_share_a_race_settle_alike_whoever_got_the_agents(base: Path, small_catalogue: Path) -> None:
@@ -60,8 +66,8 @@ def test_nodes_that_share_a_race_settle_alike_whoever_got_the_agents(base: Path,
     agents = {first.submit(agent) for agent in AGENTS}
     with contextlib.ExitStack() as stack:
         processes = [stack.enter_context(node.running()) for node in nodes]
-        wait_for("settled by all", lambda: bool(settled_by_all(nodes)), first, processes[0], SETTLED_S)
-        race = min(settled_by_all(nodes))
+        wait_for("settled by all", lambda: bool(settled_of(agents, nodes)), first, processes[0], SETTLED_S)
+        race = min(settled_of(agents, nodes))
         for node, running in zip(nodes[:2], processes, strict=False):
             wait_for("paid", lambda node=node: '"event":"weights"' in node.log(), node, running, 60)
         assert [node.shelved() for node in nodes] == [len(AGENTS)] * 3
