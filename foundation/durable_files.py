@@ -1,21 +1,44 @@
-"""Files that appear whole or not at all: written beside, synced, renamed, and the folder synced."""
+"""Files and folders that appear whole or not at all: written beside, synced, renamed, and the folder around synced."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 SCRATCH = ".part"  # how a file ends that a kill may leave
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write or replace a file. Raises OSError; then the old one still stands."""
-    scratch = path.with_name(path.name + SCRATCH)
-    with scratch.open("wb") as stream:
+def write_whole(path: Path, data: bytes, *, mode: int = 0o666) -> None:
+    """Write or replace a file; `mode` as for `os.open`. Raises OSError; then the old one still stands."""
+    with replacing(path, mode=mode) as stream:
         stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    scratch.replace(path)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """A stream whose bytes become the file when the block ends well; after an error the old one still stands.
+
+    One writer at a time: all write the same scratch file. Raises OSError.
+    """
+    scratch = path.with_name(path.name + SCRATCH)
+    scratch.unlink(missing_ok=True)  # of a killed writer, perhaps with another mode
+    try:
+        with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
+    move_into_place(scratch, path)
+
+
+def move_into_place(finished: Path, path: Path) -> None:
+    """Rename what is finished and synced (a file or a folder of the same file system), durably. Raises OSError."""
+    finished.rename(path)
     sync_folder(path.parent)
 
 

@@ -56,6 +56,7 @@ class _ReadText(msgspec.Struct, frozen=True):
     message begins, where it begins with a recorded run or soon comes to one."""
 
     own: Words
+    letters: int  # and digits of these
     seams: tuple[tuple[_Word, ...], ...] = ()
     opening: tuple[_Word, ...] = ()
 
@@ -98,7 +99,7 @@ class ProgramText:
 
     def wrote_in(self, message: str) -> int:
         """How many letters and digits of a message that was sent are the program's."""
-        return sum(len(word) for word in self._left[message].own if word != Passage.BREAK)
+        return self._left[message].letters
 
     def completed(self, content: str, reasoning: str, calls: Sequence[EmittedCall]) -> Passage:
         """Record a completion; its words."""
@@ -177,11 +178,13 @@ class ProgramText:
             else:
                 own += words
             read.append((words, runs, pieces[1::2], tuple(accumulate(map(len, parts)))))
+        letters = sum(len(word) for word in own if word != Passage.BREAK)
         if not any(any(runs) for _, runs, _, _ in read):
-            return _ReadText(tuple(own))
+            return _ReadText(tuple(own), letters)
         signed = tuple(chain.from_iterable(_signed(*text) for text in read))
         opening = signed[1 : bisect_left(list(accumulate(len(word) for word, _ in signed)), 2 * PASSAGE)]
-        return _ReadText(tuple(own), tuple(_seams(signed)), opening if any(run for _, run in opening) else ())
+        is_opened = any(run for _, run in opening)
+        return _ReadText(tuple(own), letters, tuple(_seams(signed)), opening if is_opened else ())
 
     def _runs(self, words: Words) -> list[int]:
         """For each word the number of the recorded run it is quoted from, 0 where it is the program's."""

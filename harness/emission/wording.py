@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from html.entities import html5
 from itertools import accumulate
 from urllib.parse import unquote
@@ -53,12 +53,15 @@ _ACCENT = re.compile("[\u0300-\u036f]")
 # Words set together by capitals; of two parts it is more often a brand.
 _HUMPS = re.compile(r"(?<![A-Za-z])[A-Z]?[a-z]++(?:[A-Z][a-z]++){2,}+")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_CASES = bytes(65 if 65 <= byte <= 90 else 97 if 97 <= byte <= 122 else 32 for byte in range(256))
 # Letters of a script other than Latin that touch Latin ones, such as a particle after a quoted word.
 _OTHER_SCRIPT = re.compile("(?<=[a-z0-9])[\u0370-\u1cff\uac00-\ud7ff]++|[\u0370-\u1cff\uac00-\ud7ff]++(?=[a-z0-9])")
+_ANY_OTHER_SCRIPT = re.compile("[\u0370-\u1cff\uac00-\ud7ff]")
 # Scripts that set no space between words: each character is a word of its own.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-_ZERO_DECIMALS = re.compile(r"(?<![0-9.])([0-9]++)\.(?:0++|([0-9]*[1-9])0++)(?![0-9]|\.[0-9])")
+_ZERO_DECIMALS = re.compile(r"\.(?:0++|([0-9]*[1-9])0++)(?![0-9]|\.[0-9])")
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+_ASCII_WORDS = bytes(byte if 48 <= byte <= 57 or 97 <= byte <= 122 else 32 for byte in range(256))
 # Small letters of other alphabets, small capitals, and letters in circles and squares, by the letter they look like.
 _ALIKE = {
     "a": "аαᴀɑ", "b": "вβʙьƅ", "c": "сϲᴄ", "d": "ԁᴅ", "e": "еεᴇ", "f": "ꜰƒ", "g": "ɡɢ", "h": "һнʜ", "i": "іιɪı",
@@ -70,11 +73,23 @@ _SMALL = re.compile(f"[{''.join(_LATIN)}]")
 _LATIN |= {chr(start + n): chr(97 + n) for start in (0x1F150, 0x1F170, 0x1F1E6) for n in range(26)}
 _FRAMED = re.compile("[\U0001f150-\U0001f169\U0001f170-\U0001f189\U0001f1e6-\U0001f1ff]")
 _LONG, _OVERLAP = 1_000, 1 << 20  # letters of a long needle; and those compared again at its places, at most
+_DIGITS = frozenset("0123456789")
+_SHORT = 64  # characters of a text whose words are kept for the next time
 _NOTHING = "none"  # Python's, where JSON has null
 
 
 def words_of(text: str) -> Words:
     """The words of `text`, in order."""
+    return _words_of_short(text) if len(text) <= _SHORT else _words_of(text)
+
+
+@lru_cache(maxsize=1 << 12)
+def _words_of_short(text: str) -> Words:
+    """Names of tools and parameters, ids and queries come again and again."""
+    return _words_of(text)
+
+
+def _words_of(text: str) -> Words:
     for _ in range(_LAYERS):
         before = text
         if "\\" in text:
@@ -89,11 +104,12 @@ def words_of(text: str) -> Words:
         text = _COLOUR.sub(" ", text)
     if "<" in text:
         text = _TAG.sub(_untagged, text)
-    text = _HUMPS.sub(_apart, text)
+    if b"aAa" in text.encode("utf-8", "surrogatepass").translate(_CASES):
+        text = _HUMPS.sub(_apart, text)
     text = text.lower() if text.isascii() else _plain(text)
     if "." in text:
         text = _ZERO_DECIMALS.sub(_shortened, text)
-    found = _WORD.findall(text)
+    found = text.encode().translate(_ASCII_WORDS).decode().split() if text.isascii() else _WORD.findall(text)
     return tuple("null" if word == _NOTHING else word for word in found) if _NOTHING in found else tuple(found)
 
 
@@ -191,7 +207,9 @@ def _plain(text: str) -> str:
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     text = compose("NFKC", _INVISIBLE.sub("", _HIDDEN.sub(_shown, _PHRASE.sub(" ", text)))).casefold()
     bare = unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFD", text)))
-    return _SMALL.sub(_as_latin, _FRAMED.sub(_as_latin, _OTHER_SCRIPT.sub(_set_off, bare)))
+    if _ANY_OTHER_SCRIPT.search(bare):
+        bare = _OTHER_SCRIPT.sub(_set_off, bare)
+    return _SMALL.sub(_as_latin, _FRAMED.sub(_as_latin, bare))
 
 
 def _apart(found: re.Match[str]) -> str:
@@ -211,5 +229,12 @@ def _as_latin(found: re.Match[str]) -> str:
     return _LATIN[found[0]]
 
 
-def _shortened(number: re.Match[str]) -> str:
-    return f"{number[1]}.{number[2]}" if number[2] else number[1]
+def _shortened(decimals: re.Match[str]) -> str:
+    """The end of a decimal fraction without its zeros; what follows no number, or a version's, stays."""
+    text, start = decimals.string, decimals.start()
+    before = start
+    while before and text[before - 1] in _DIGITS:
+        before -= 1
+    if before == start or (before and text[before - 1] == "."):
+        return decimals[0]
+    return f".{decimals[1]}" if decimals[1] else ""

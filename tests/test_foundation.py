@@ -1,0 +1,57 @@
+"""What every room stands on: files that appear whole, and pauses between attempts."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foundation.backoff import Backoff
+from foundation.durable_files import SCRATCH, move_into_place, replacing, write_whole
+
+
+def test_a_file_is_replaced_when_the_block_ends_well(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with replacing(path) as stream:
+        stream.write(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_an_error_leaves_the_old_file_and_nothing_beside_it(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with pytest.raises(ValueError, match="mid way"), replacing(path) as stream:
+        stream.write(b"half")
+        raise ValueError("mid way")
+    assert path.read_bytes() == b"old"
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_secret_is_never_readable_by_others_whatever_a_killed_writer_left(tmp_path):
+    path = tmp_path / "secret"
+    (tmp_path / f"secret{SCRATCH}").write_bytes(b"left open to all")
+    write_whole(path, b"hush", mode=0o600)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_bytes() == b"hush"
+
+
+def test_a_finished_folder_moves_into_place(tmp_path):
+    making = tmp_path / "making"
+    making.mkdir()
+    (making / "inside").write_bytes(b"1")
+    move_into_place(making, tmp_path / "made")
+    assert (tmp_path / "made" / "inside").read_bytes() == b"1"
+    assert not making.exists()
+
+
+@given(st.integers(1, 10_000), st.integers(1, 1_000_000), st.integers(0, 10_000))
+def test_pauses_double_up_to_the_bound(first_ms, longer_ms, failures):
+    backoff = Backoff(first_ms=first_ms, most_ms=first_ms + longer_ms)
+    pause, following = backoff.pause_ms(failures), backoff.pause_ms(failures + 1)
+    assert backoff.pause_ms(0) == 0 and backoff.pause_ms(1) == first_ms
+    assert following == (min(2 * pause, backoff.most_ms) if failures else first_ms)
