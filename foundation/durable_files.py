@@ -26,7 +26,7 @@ def replacing(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
     scratch = path.with_name(path.name + SCRATCH)
     scratch.unlink(missing_ok=True)  # of a killed writer, perhaps with another mode
     try:
-        with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
+        with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
