@@ -66,7 +66,8 @@ class Emission:
     def attribute(self, name: str, arguments: str) -> Attribution:
         """The emitter of one dispatched call. `arguments` is JSON text."""
         key = self._reader.key(name, arguments)
-        call_id = self._consume(key)
+        written = next((index for index, (candidate, _) in enumerate(self._unconsumed) if candidate == key), None)
+        call_id = None if written is None else self._unconsumed.pop(written)[1]
         if self._rule.is_echoed(key):
             return Attribution(emitter="echoed")
         if call_id is not None:
@@ -76,13 +77,6 @@ class Emission:
     def returned(self, name: str, arguments: str, result: str, emitter: Emitter) -> None:
         """Take what an attributed call returned."""
         self._rule.returned(name, arguments, result, emitter)
-
-    def _consume(self, key: CallKey) -> str | None:
-        for index, (candidate, call_id) in enumerate(self._unconsumed):
-            if candidate == key:
-                del self._unconsumed[index]
-                return call_id
-        return None
 
 
 def _rule(version: str, reader: CallReader, query: str) -> EchoRule:

@@ -22,7 +22,7 @@ EVERY_CALL = CallKey("*")  # stands for all keys: the text is too crowded with t
 _TAG_OPEN, _TAG_CLOSE = "<tool_call>", "</tool_call>"
 _THINK_OPEN, _THINK_CLOSE = "<think>", "</think>"
 _FENCE = "```"
-_FENCE_LANGUAGE = re.compile(r"```[a-z]*")
+_FENCE_OPEN = re.compile(r"```[a-z]*")
 _BRACKET = re.compile(r"[\\'\"()\[\]{}]")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|[\"\\/bfnrt])")
 _ESCAPED = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
@@ -81,7 +81,9 @@ class CallReader:
         }
         names = "|".join(re.escape(name) for name in sorted(properties, key=len, reverse=True))
         self._mention = re.compile(rf"(?<![A-Za-z0-9_])(?:{names})(?![A-Za-z0-9_])") if names else None
-        self._key = lru_cache(_KEYS_KEPT)(self._read_key)
+        self._key = lru_cache(_KEYS_KEPT)(
+            lambda name, arguments: call_key(name, arguments, self._defaults.get(name.strip(), {}))
+        )
 
     def key(self, name: str, arguments: str) -> CallKey:
         """The identity of a call. `arguments` is JSON text, well formed or not; none at all means no arguments."""
@@ -100,7 +102,11 @@ class CallReader:
         """The calls of a completion: the native ones, then those written as `<tool_call>` text outside its thinking."""
         written = []
         for tagged in _tagged(_without_thinking(content)):
-            for value in _values(_without_fence(tagged.strip())):
+            text = tagged.strip()
+            if (fence := _FENCE_OPEN.match(text)) is not None:
+                text = text[fence.end() :].lstrip()
+            text = text.removesuffix(_FENCE).rstrip()
+            for value in _values(text):
                 for item in value if isinstance(value, list) else [value]:
                     if (call := _as_call(item)) is not None and all(map(_is_unicode, call)):
                         written.append(call)
@@ -118,14 +124,15 @@ class CallReader:
             if (read := _as_call(call)) is not None:
                 keys.add(self.key(*read))
         try:
-            for text in _texts(message.get("content")):
+            content = message.get("content")
+            parts = content if isinstance(content, list) else [{"text": content}]
+            for text in (part.get("text") for part in parts if isinstance(part, dict)):
+                if not isinstance(text, str):
+                    continue
                 self._read_text(text, keys, menus, _Effort(_EFFORT_MIN + _EFFORT_PER_CHARACTER * len(text)))
         except _CrowdedError:
             keys.add(EVERY_CALL)
         return StandingCall(frozenset(keys), frozenset(menus))
-
-    def _read_key(self, name: str, arguments: str) -> CallKey:
-        return call_key(name, arguments, self._defaults.get(name.strip(), {}))
 
     def _read_text(self, text: str, keys: set[CallKey], menus: set[CallMenu], effort: _Effort) -> None:
         for _ in range(_UNESCAPES + 1):
@@ -137,7 +144,11 @@ class CallReader:
                 return
             tried: set[int] = set()
             for start, end in mentions:
-                for opening in _openings(text, start):
+                opening = start
+                for _ in range(_OPENINGS_MAX):  # an object that opens further away is not read to here
+                    opening = text.rfind("{", max(0, start - _WINDOW_CHARS), opening)
+                    if opening < 0:
+                        break
                     if opening not in tried:
                         tried.add(opening)
                         self._read_object(text, opening, keys, menus, effort)
@@ -251,12 +262,6 @@ def _tagged(content: str) -> Iterator[str]:
         position = closing + len(_TAG_CLOSE)
 
 
-def _without_fence(text: str) -> str:
-    if (opened := _FENCE_LANGUAGE.match(text)) is not None:
-        text = text[opened.end() :].lstrip()
-    return text.removesuffix(_FENCE).rstrip() if text.endswith(_FENCE) else text
-
-
 def _is_unicode(text: str) -> bool:
     """Whether the text can be written down: JSON can escape half a character."""
     try:
@@ -335,25 +340,6 @@ def _values(text: str) -> Iterator[object]:
         yield value
         while text[position : position + 1].isspace():
             position += 1
-
-
-def _texts(content: object) -> Iterator[str]:
-    if isinstance(content, str):
-        yield content
-    elif isinstance(content, list):
-        for part in content:
-            if isinstance(part, dict) and isinstance(part.get("text"), str):
-                yield part["text"]
-
-
-def _openings(text: str, position: int) -> Iterator[int]:
-    """The nearest braces before `position`, closest first: an object that opens further away is not read to here."""
-    earliest = max(0, position - _WINDOW_CHARS)
-    for _ in range(_OPENINGS_MAX):
-        position = text.rfind("{", earliest, position)
-        if position < 0:
-            return
-        yield position
 
 
 def _balanced(text: str, start: int, effort: _Effort) -> str | None:

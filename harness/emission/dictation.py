@@ -47,7 +47,7 @@ class Dictation:
     def __init__(self, reader: CallReader, query: str) -> None:
         self._reader = reader
         self._program = ProgramText(query)
-        self._schemas = _passage(reader.schemas)
+        self._schemas = _schemas_of(reader.schemas)
         self._query = Passage(words_of(query))
         self._wished = frozenset(map(_stem, self._query.words))
         self._requests: list[tuple[Passage, Seams]] = []
@@ -98,20 +98,22 @@ class Dictation:
         # the next page of a search that the model wrote is no other call
         weighty = tuple(leaf for leaf in spoken.leaves if leaf.may_be_new)
         original = msgspec.structs.replace(spoken, leaves=weighty or spoken.leaves)
+        said = {word for leaf in spoken.leaves for word in leaf.words}
         has_verbs = is_free or any(leaf.is_number and leaf.is_telling for leaf in spoken.leaves)
         return self._is_programs(
             lambda own, seams: (
                 self._spells(own, spoken, is_free=is_free)
                 or (
                     has_verbs
-                    and (is_free or not _offers_others(own, spoken))
+                    # a list of ids to choose from dictates none of them
+                    and (is_free or all(word in said or not _is_id(word) for word in own.vocabulary))
                     and any(self._spells_verb(own, spoken, verb) for verb in spoken.verbs)
                 )
                 or self._quotes(seams, spoken)
             ),
-            lambda said: (
-                self._spells(said, original, is_free=True)
-                or any(self._spells_verb(said, original, verb) for verb in spoken.verbs)
+            lambda completion: (
+                self._spells(completion, original, is_free=True)
+                or any(self._spells_verb(completion, original, verb) for verb in spoken.verbs)
             ),
         )
 
@@ -143,11 +145,17 @@ class Dictation:
 
     def _quotes(self, seams: Seams, spoken: Spoken) -> bool:
         """Whether the call is spelled with values that the program quoted, each right after what announces it: its
-        parameter's name, even in another paragraph than the tool's; else, in one paragraph, the tool's or a value."""
+        parameter's name, even in another paragraph than the tool's; else, in one paragraph, the tool's or a value.
+        A tool's name with another right before or after it stands in a list and announces nothing."""
+        others = tuple(name for tool in self._reader.names if (name := "".join(words_of(tool))) != spoken.name)
         for first, last in self._hulls(seams, spoken, spoken.name):
-            if not seams.is_joined(first, last) or self._is_listed(seams, spoken, first):
+            start = seams.offsets[first]
+            is_first = seams.text.startswith(spoken.name, start)
+            is_listed = is_first and (
+                seams.text.endswith(others, 0, start) or seams.text.startswith(others, start + len(spoken.name))
+            )
+            if is_listed or not seams.is_joined(first, last):
                 continue
-            is_first = seams.text.startswith(spoken.name, seams.offsets[first])
             words = seams.words[first:last]
             foreign = _foreign(words, spoken.expected | _COPULAS, spoken.letters + len(spoken.name))
             most = _TIGHT if is_first else _NONE
@@ -157,15 +165,6 @@ class Dictation:
             if foreign <= most and self._are_announced(seams, spoken, _announcing(spoken), (first, last)):
                 return True
         return False
-
-    def _is_listed(self, seams: Seams, spoken: Spoken, first: int) -> bool:
-        """Whether the hull begins with a tool's name in a list of them: another stands right before or after."""
-        others = tuple(name for tool in self._reader.names if (name := "".join(words_of(tool))) != spoken.name)
-        start = seams.offsets[first]
-        after = start + len(spoken.name)
-        return seams.text.startswith(spoken.name, start) and (
-            seams.text.endswith(others, 0, start) or seams.text.startswith(others, after)
-        )
 
     def _are_announced(
         self, passage: Passage, spoken: Spoken, announcing: tuple[str, ...], hull: tuple[int, int]
@@ -246,20 +245,18 @@ class Dictation:
         def holds(passage: Passage) -> bool:
             return self._places(passage, leaf) != ()
 
+        def is_joined(seams: Seams) -> bool:
+            """Put together from a recorded passage and other words."""
+            return any(seams.is_joined(*stretch) for stretch in self._stretches(seams, leaf, 0, len(seams.words)))
+
+        unwished = {word for word in leaf.words if _stem(word) not in self._wished}
         return (
-            self._is_programs(lambda own, seams: holds(own) or self._joins(seams, leaf), holds)
+            self._is_programs(lambda own, seams: holds(own) or is_joined(seams), holds)
             and not self._schemas.holds(leaf.text)
-            and not any(self._stems(leaf, result) for result in self._results)
+            and not any(
+                unwished <= result.vocabulary or self._find(result, leaf.text) != () for result in self._results
+            )
         )
-
-    def _joins(self, seams: Seams, leaf: Leaf) -> bool:
-        """Whether the program put the value together from a recorded passage and other words."""
-        return any(seams.is_joined(*stretch) for stretch in self._stretches(seams, leaf, 0, len(seams.words)))
-
-    def _stems(self, leaf: Leaf, result: Passage) -> bool:
-        if all(word in result.vocabulary or _stem(word) in self._wished for word in leaf.words):
-            return True
-        return self._find(result, leaf.text) != ()
 
     # -- searching
 
@@ -331,7 +328,7 @@ class Dictation:
 
 
 @lru_cache(maxsize=8)
-def _passage(text: str) -> Passage:
+def _schemas_of(text: str) -> Passage:
     """The words of a profile's schemas, which every episode asks for."""
     return Passage(words_of(text))
 
@@ -341,11 +338,8 @@ def _announcing(spoken: Spoken, *names: str) -> tuple[str, ...]:
     return (*names, *map("".join, spoken.parameters), *(leaf.text for leaf in spoken.leaves))
 
 
-def _offers_others(passage: Passage, spoken: Spoken) -> bool:
-    """Whether ids beside the call's own stand there: a list to choose from dictates none of them."""
-    own = {word for leaf in spoken.leaves for word in leaf.words}
-    ids = (word for word in passage.vocabulary if word.isdecimal() and len(word) >= TELLING_DIGITS)
-    return any(word not in own for word in ids)
+def _is_id(word: str) -> bool:
+    return word.isdecimal() and len(word) >= TELLING_DIGITS
 
 
 def _foreign(words: Words, expected: Collection[str], letters: int) -> int:

@@ -81,7 +81,10 @@ class StandingCalls:
         if self._messages[: len(before)] != before:
             before, self._keys, self._menus = (), set(), {}
         for message in self._messages[len(before) :]:
-            self._stand(self._standing_in(message))
+            standing = self._standing_in(message)
+            self._keys |= standing.keys
+            for menu in standing.menus:
+                self._menus.setdefault(menu.name, Menus()).add(menu)
         keys = {self._reader.key(call.name, call.arguments) for call in calls}
         self._originated |= {key for key in keys if not self.holds(key)}
 
@@ -98,27 +101,18 @@ class StandingCalls:
         is not a completion's own."""
         return key not in self._originated and not self._alone.get(key, set()).isdisjoint(messages)
 
-    def _stand(self, standing: StandingCall) -> None:
-        self._keys |= standing.keys
-        for menu in standing.menus:
-            self._menus.setdefault(menu.name, Menus()).add(menu)
-
     def _standing_in(self, message: str) -> StandingCall:
         if message not in self._read:
-            self._read[message] = standing = self._reader.standing_in(_decoded(message))
+            try:
+                decoded = orjson.loads(message)
+            except orjson.JSONDecodeError:
+                decoded = message
+            turn = decoded if isinstance(decoded, dict) else {"content": message}  # a text that is none says itself
+            self._read[message] = standing = self._reader.standing_in(turn)
             if not standing.menus and len({key.name for key in standing.keys}) == 1:
                 for key in standing.keys:
                     self._alone.setdefault(key, set()).add(message)
         return self._read[message]
-
-
-def _decoded(message: str) -> dict[str, object]:
-    """The message; a text that is none is what it says."""
-    try:
-        decoded = orjson.loads(message)
-    except orjson.JSONDecodeError:
-        decoded = message
-    return decoded if isinstance(decoded, dict) else {"content": message}
 
 
 class FirstRule:

@@ -9,6 +9,7 @@ quote a value right after a tool's name. The rule is published in `harness/EMISS
 
 from __future__ import annotations
 
+import contextlib
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
@@ -85,7 +86,9 @@ class ProgramText:
             same += 1
         self._sent = tuple(messages)
         unread = [place for place, message in enumerate(messages) if message not in self._left]
-        seams = [seam for place in unread for seam in self._seams_at(messages, place) if self._is_unseen(seam)]
+        new = dict.fromkeys(seam for place in unread for seam in self._seams_at(messages, place))
+        seams = [seam for seam in new if seam not in self._seen]
+        self._seen.update(seams)
         self._seams = Seams([word for seam in seams for word in (*seam, (Passage.BREAK, 0))])
         fresh = [word for message in messages[same:] for word in (*self._left_of(message).own, Passage.BREAK)]
         if all(word == Passage.BREAK for word in fresh):
@@ -114,8 +117,9 @@ class ProgramText:
         """Record a tool's result; its words, less what it repeats of its call: of a call by the program any value, of
         one by the model (which may have been told it) those so long that they would count as recorded."""
         whole = Passage(words_of(result))
-        values = (name, *leaves_of(arguments)) if is_programs else _long(leaves_of(arguments))
-        words = _without(whole, values) or ()
+        values = leaves_of(arguments)
+        long = tuple(value for value in values if len(value) >= RECORDED_MIN)[:_LEAVES_MAX]
+        words = _without(whole, (name, *values) if is_programs else long) or ()
         self._recorded.add(words)
         if not is_programs:
             self._said.add(result)
@@ -142,12 +146,6 @@ class ProgramText:
         if place and reading.opening:
             before = [(word, 0) for word in self._left_of(messages[place - 1]).own[-_WORDS_BEFORE:]]
             yield from _joined((*before, (Passage.BREAK, 0), *reading.opening))
-
-    def _is_unseen(self, seam: tuple[_Word, ...]) -> bool:
-        if seam in self._seen:
-            return False
-        self._seen.add(seam)
-        return True
 
     def _left_of(self, message: str) -> _ReadText:
         if message not in self._left:
@@ -207,13 +205,11 @@ class ProgramText:
                 yield value
             elif isinstance(value, list):
                 stack.extend(reversed(value))
-            elif isinstance(value, dict) and not self._is_recorded_call(value):
-                stack.extend(item for key, item in reversed(value.items()) if key not in _NO_TEXT)
-
-    def _is_recorded_call(self, value: dict[str, object]) -> bool:
-        name, arguments = value.get("name"), value.get("arguments")
-        is_call = len(value) == 2 and isinstance(name, str) and isinstance(arguments, str)
-        return is_call and (name, arguments) in self._calls
+            elif isinstance(value, dict):
+                name, arguments = value.get("name"), value.get("arguments")
+                is_call = len(value) == 2 and isinstance(name, str) and isinstance(arguments, str)
+                if not (is_call and (name, arguments) in self._calls):
+                    stack.extend(item for key, item in reversed(value.items()) if key not in _NO_TEXT)
 
 
 def _signed(words: Words, runs: Sequence[int], blanks: Sequence[str | None], ends: Sequence[int]) -> Iterator[_Word]:
@@ -259,27 +255,16 @@ def leaves_of(arguments: str) -> tuple[str, ...]:
     found: dict[str, None] = {}
     while stack:
         value = stack.pop()
+        if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+            with contextlib.suppress(orjson.JSONDecodeError):
+                value = orjson.loads(value)
         if isinstance(value, dict):
             stack.extend((*value.keys(), *value.values()))
         elif isinstance(value, list):
             stack.extend(value)
-        elif isinstance(value, str) and value.lstrip()[:1] in ("[", "{") and (inner := _decoded(value)) is not None:
-            stack.append(inner)
         elif value is not None:
             found["".join(words_of(str(value)))] = None
     return tuple(found)
-
-
-def _decoded(text: str) -> object:
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-
-
-def _long(values: Sequence[str]) -> tuple[str, ...]:
-    """Those that count as recorded wherever they stand."""
-    return tuple(value for value in values if len(value) >= RECORDED_MIN)[:_LEAVES_MAX]
 
 
 def _without(passage: Passage, values: Sequence[str]) -> Words | None:

@@ -37,7 +37,13 @@ class Recorded:
         text, offsets = passage.text, passage.offsets
         number = kept = 0  # words before `kept` belong to no later run
         while number < len(words):
-            start, end = self._match(text, offsets[number], offsets[kept])
+            at, floor = offsets[number], offsets[kept]
+            start, end = at, at  # of the longest recorded run around `at`
+            for place in self._places.get(text[at : at + _ANCHOR], ()):
+                ends = at + _run(text, at, self._text, place, 1)
+                begins = max(floor, at - _run(text, at, self._text, place, -1))
+                if ends - begins > end - start:
+                    start, end = begins, ends
             first, last = number, number
             while first > kept and offsets[first - 1] >= start:
                 first -= 1
@@ -48,16 +54,6 @@ class Recorded:
                 continue
             yield first, last
             number = kept = last
-
-    def _match(self, text: str, at: int, floor: int) -> tuple[int, int]:
-        """The longest recorded run around `at`, not before `floor`; empty when there is none."""
-        best = (at, at)
-        for place in self._places.get(text[at : at + _ANCHOR], ()):
-            end = at + _run(text, at, self._text, place, 1)
-            start = max(floor, at - _run(text, at, self._text, place, -1))
-            if end - start > best[1] - best[0]:
-                best = (start, end)
-        return best
 
     def _index(self) -> None:
         if not self._waiting:

@@ -6,7 +6,7 @@ Promise: pure. Which values may be new, and which tell whose a call is, is publi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import msgspec
 
@@ -77,7 +77,10 @@ def spoken_of(key: CallKey, parameters: Iterable[str]) -> Spoken:
         for part in _SEPARATOR.split(spelled):
             name, is_member, value = part.rpartition(_KEY)
             expected.update(words_of(name) if is_member else ())
-            leaves |= {leaf.text: leaf for leaf in _leaves(words_of(value))}
+            words = words_of(value)
+            # numbers in a row, such as a range, are values one by one
+            values = [(word,) for word in words] if all(map(str.isdecimal, words)) else [words]
+            leaves |= {"".join(value): Leaf(value, "".join(value)) for value in values if value}
     kept = sorted(leaves.values(), key=lambda leaf: (-len(leaf.text), leaf.text))[:_LEAVES_MAX]
     name = words_of(key.name)
     expected.update(name, *(leaf.words for leaf in kept), *map(words_of, parameters))
@@ -89,11 +92,3 @@ def spoken_of(key: CallKey, parameters: Iterable[str]) -> Spoken:
         parameters=tuple(words_of(parameter) for parameter, _ in key.arguments),
         expected=frozenset(expected),
     )
-
-
-def _leaves(words: Words) -> Iterator[Leaf]:
-    """A value as one leaf; numbers in a row, such as a range, one by one."""
-    if len(words) > 1 and all(word.isdecimal() for word in words):
-        yield from (Leaf((word,), word) for word in words)
-    elif words:
-        yield Leaf(words, "".join(words))

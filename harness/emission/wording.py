@@ -97,15 +97,16 @@ def _words_of(text: str) -> Words:
         if "&" in text:
             text = _ENTITY.sub(_character, text)
         if "%" in text:
-            text = _PERCENT.sub(_unquoted, _PERCENT_U.sub(_hexadecimal, text))
+            text = _PERCENT_U.sub(lambda found: _of_code(int(found[1], 16)), text)
+            text = _PERCENT.sub(lambda found: unquote(found[0], errors="replace"), text)
         if text == before:
             break
     if "\x1b" in text:
         text = _COLOUR.sub(" ", text)
     if "<" in text:
-        text = _TAG.sub(_untagged, text)
+        text = _TAG.sub(lambda found: " " if found[2] is None else _ANY_TAG.sub(" ", found[2]), text)
     if b"aAa" in text.encode("utf-8", "surrogatepass").translate(_CASES):
-        text = _HUMPS.sub(_apart, text)
+        text = _HUMPS.sub(lambda found: _HUMP.sub(" ", found[0]), text)
     text = text.lower() if text.isascii() else _plain(text)
     if "." in text:
         text = _ZERO_DECIMALS.sub(_shortened, text)
@@ -186,18 +187,6 @@ def _character(found: re.Match[str]) -> str:
     return _of_code(int(found[1]) if found[1] is not None else int(found[2], 16))
 
 
-def _hexadecimal(found: re.Match[str]) -> str:
-    return _of_code(int(found[1], 16))
-
-
-def _unquoted(found: re.Match[str]) -> str:
-    return unquote(found[0], errors="replace")
-
-
-def _untagged(found: re.Match[str]) -> str:
-    return " " if found[2] is None else _ANY_TAG.sub(" ", found[2])
-
-
 def _of_code(code: int) -> str:
     return chr(code) if code <= 0x10FFFF else " "
 
@@ -205,19 +194,12 @@ def _of_code(code: int) -> str:
 def _plain(text: str) -> str:
     if _SURROGATE.search(text):  # halves that JSON escapes wrote apart
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    text = compose("NFKC", _INVISIBLE.sub("", _HIDDEN.sub(_shown, _PHRASE.sub(" ", text)))).casefold()
+    text = _HIDDEN.sub(lambda found: chr(ord(found[0]) - 0xE0000), _PHRASE.sub(" ", text))
+    text = compose("NFKC", _INVISIBLE.sub("", text)).casefold()
     bare = unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFD", text)))
     if _ANY_OTHER_SCRIPT.search(bare):
         bare = _OTHER_SCRIPT.sub(_set_off, bare)
     return _SMALL.sub(_as_latin, _FRAMED.sub(_as_latin, bare))
-
-
-def _apart(found: re.Match[str]) -> str:
-    return _HUMP.sub(" ", found[0])
-
-
-def _shown(found: re.Match[str]) -> str:
-    return chr(ord(found[0]) - 0xE0000)
 
 
 def _set_off(found: re.Match[str]) -> str:
