@@ -21,8 +21,8 @@ import orjson
 from foundation.canonical import foreign_text
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
-from harness.sandbox.init import OPEN_FILES
 from harness.sandbox.port import GuestCallError, GuestJob, Sandbox
+from harness.sandbox.rpc import OPEN_FILES
 
 _LIMITS = EpisodeLimits(agent_time_ms=20_000)
 _NO_CAPABILITY = "0" * 16
