@@ -159,18 +159,15 @@ class GuestConversation:
                     frame = encode_result(message.request_id, self._host.call(message.method, message.params))
                 except GuestCallError as error:
                     frame = encode_error(message.request_id, error.code, error.message)
-            self._send(frame, selector)
+            if self._outgoing:
+                # Answers wait for the guest to read; one that asks on without reading is not speaking the protocol.
+                raise BreachError("protocol", "a request was sent before the last answer was read")
+            self._outgoing = memoryview(frame)
+            self._write()
+            if self._outgoing:
+                selector.register(self._pipes.to_guest, selectors.EVENT_WRITE)
             self._host_s += self._clock() - started
         return True
-
-    def _send(self, frame: bytes, selector: selectors.BaseSelector) -> None:
-        if self._outgoing:
-            # Answers wait for the guest to read; one that asks on without reading is not speaking the protocol.
-            raise BreachError("protocol", "a request was sent before the last answer was read")
-        self._outgoing = memoryview(frame)
-        self._write()
-        if self._outgoing:
-            selector.register(self._pipes.to_guest, selectors.EVENT_WRITE)
 
     def _write(self) -> None:
         try:

@@ -69,23 +69,9 @@ class ProfileTools:
     """A `Toolbox`. Holds no state of its own, so calls may come from any thread."""
 
     def __init__(self, profile: str, catalogue: Catalogue, problem: Problem) -> None:
-        self._profile, self._catalogue, self._problem = profile, catalogue, problem
-        self._tools = profile_tools(profile)
-
-    @property
-    def profile(self) -> str:
-        """Name of the profile."""
-        return self._profile
-
-    @property
-    def schemas(self) -> str:
-        """The OpenAI `tools` array as JSON text."""
-        return profile_schemas(self._profile)
-
-    @property
-    def schemas_sha256(self) -> str:
-        """sha256 hex of `schemas`."""
-        return text_hash(self.schemas)
+        self.profile, self._catalogue, self._problem = profile, catalogue, problem
+        self._tools, self.schemas = profile_tools(profile), profile_schemas(profile)
+        self.schemas_sha256 = text_hash(self.schemas)
 
     def dispatch(self, name: str, arguments: str, work: WorkMeter | None = None) -> ToolOutcome:
         """Execute one call; `arguments` is JSON text, an empty text meaning no arguments.
@@ -111,7 +97,7 @@ class ProfileTools:
             # The scorer reads the call as the agent wrote it, so a list of ids recommends nothing and still replaces
             # an earlier call (docs/benchmark.md#edge-cases, 3 and 4).
             return refuse(sentence, recommended_ids=parse_recommendation(given.get("product_ids"))[0])
-        is_strict = self._profile in STRICT_PROFILES
+        is_strict = self.profile in STRICT_PROFILES
         context = ToolContext(self._catalogue, self._problem, is_strict, work or WorkMeter())
         try:
             return tool.function(context, **read)

@@ -71,24 +71,14 @@ class BubblewrapSandbox:
         clock: Callable[[], float],
     ) -> None:
         """At most `slots` jails run at once; further runs wait. `clock` gives seconds, monotonic."""
-        self._bubblewrap, self._root, self._filter, self._level = bubblewrap, root, seccomp_filter, level
+        self.bubblewrap, self._root, self._filter, self.level = bubblewrap, root, seccomp_filter, level
         self._slots = threading.BoundedSemaphore(slots)
         self._serials = itertools.count(1)
         self._clock = clock
 
-    @property
-    def level(self) -> SandboxLevel:
-        """What was reached on this host."""
-        return self._level
-
-    @property
-    def bubblewrap(self) -> Bubblewrap:
-        """How this sandbox enters its jails."""
-        return self._bubblewrap
-
     def run(self, job: GuestJob, host: Host) -> GuestExit:
         """Run one agent in a fresh jail. Raises ArenaError V2002 when the jail cannot start."""
-        how, limits = self._bubblewrap, job.limits
+        how, limits = self.bubblewrap, job.limits
         with self._slots, contextlib.ExitStack() as stack:
             uid = None if how.entry == "user" else stack.enter_context(lease_uid())
             group = None
@@ -124,7 +114,7 @@ class BubblewrapSandbox:
         try:
             os.write(filter_write, self._filter)  # a filter is smaller than a pipe's buffer
             os.close(filter_write)
-            is_dropped = self._bubblewrap.entry == "root-userns"
+            is_dropped = self.bubblewrap.entry == "root-userns"
             process = subprocess.Popen(
                 self._command(limits, filter_fd=filter_read, info_fd=info_write),
                 stdin=subprocess.PIPE,
@@ -151,10 +141,10 @@ class BubblewrapSandbox:
             jail.close()
 
     def _command(self, limits: EpisodeLimits, *, filter_fd: int, info_fd: int) -> list[str]:
-        command = [str(self._bubblewrap.binary), "--die-with-parent", "--new-session", "--clearenv"]
+        command = [str(self.bubblewrap.binary), "--die-with-parent", "--new-session", "--clearenv"]
         command += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
         command += ["--hostname", "guest", "--cap-drop", "ALL"]
-        if self._bubblewrap.entry == "root":
+        if self.bubblewrap.entry == "root":
             command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]  # the runner gives them up with uid 0
         else:
             command += ["--unshare-user", "--disable-userns"]

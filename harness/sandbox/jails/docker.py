@@ -128,18 +128,13 @@ class DockerSandbox:
 
     def __init__(self, container: Container, level: SandboxLevel, *, slots: int, clock: Callable[[], float]) -> None:
         """At most `slots` containers run at once, each with a uid of its own. `clock` gives seconds, monotonic."""
-        self._container, self._level = container, level
+        self._container, self.level = container, level
         self._filter = build_filter(native_architecture())
         self._uids: queue.SimpleQueue[int] = queue.SimpleQueue()
         for slot in range(slots):
             self._uids.put(FIRST_UID + slot)
         self._serials = itertools.count(1)
         self._clock = clock
-
-    @property
-    def level(self) -> SandboxLevel:
-        """What was reached on this host."""
-        return self._level
 
     def run(self, job: GuestJob, host: Host) -> GuestExit:
         """Run one agent in a fresh container. Raises ArenaError V2002 when it cannot start or cannot be removed."""

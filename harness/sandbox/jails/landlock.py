@@ -129,26 +129,16 @@ class LandlockSandbox:
         self, landlock: Landlock, root: GuestRoot, level: SandboxLevel, *, slots: int, clock: Callable[[], float]
     ) -> None:
         """At most `slots` guests run at once; further runs wait. `clock` gives seconds, monotonic."""
-        self._landlock, self._root, self._level = landlock, root, level
+        self.landlock, self._root, self.level = landlock, root, level
         exposure: Exposure = landlock.uid_mode
         self._filter = build_filter(native_architecture(), exposure)
         self._slots = threading.BoundedSemaphore(slots)
         self._serials = itertools.count(1)
         self._clock = clock
 
-    @property
-    def level(self) -> SandboxLevel:
-        """What was reached on this host."""
-        return self._level
-
-    @property
-    def landlock(self) -> Landlock:
-        """How this sandbox confines."""
-        return self._landlock
-
     def run(self, job: GuestJob, host: Host) -> GuestExit:
         """Run one agent. Raises ArenaError V2002 when it cannot be confined, or its processes cannot be ended."""
-        how, limits = self._landlock, job.limits
+        how, limits = self.landlock, job.limits
         with self._slots, contextlib.ExitStack() as stack:
             uids = None
             if how.uid_mode == "own-uid":
@@ -201,9 +191,9 @@ class LandlockSandbox:
         order = {
             "control_fd": control_read,
             "uids": uids,
-            "scoped": scopes(self._landlock.abi),
-            "handled": handled_rights(self._landlock.abi),
-            "rules": [(str(r.path), r.rights) for r in rules(self._root.path, work.path, self._landlock.abi)],
+            "scoped": scopes(self.landlock.abi),
+            "handled": handled_rights(self.landlock.abi),
+            "rules": [(str(r.path), r.rights) for r in rules(self._root.path, work.path, self.landlock.abi)],
             "filter": self._filter.hex(),
             "processes_ceiling": None if uids else _tasks_of_this_user() + limits.processes + _THREAD_SLACK,
             "directory": str(work.path),

@@ -40,14 +40,9 @@ class ReferenceSandbox:
         clock: Callable[[], float],
     ) -> None:
         """`reference_sha256s` are sha256 of the UTF-8 sources that may run."""
-        self._root, self._level, self._admitted = root, level, reference_sha256s
+        self._root, self.level, self._admitted = root, level, reference_sha256s
         self._slots = threading.BoundedSemaphore(slots)
         self._clock = clock
-
-    @property
-    def level(self) -> SandboxLevel:
-        """`reference-agents-only`, which may not race."""
-        return self._level
 
     def run(self, job: GuestJob, host: Host) -> GuestExit:
         """Run one shipped agent. Raises ArenaError V2003 for any other source, V2002 when it cannot start."""
