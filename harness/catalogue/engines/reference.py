@@ -35,14 +35,14 @@ class ReferenceSearch:
         content = layout.read_manifest(folder).content
         self._hit_cap, self._scored = hit_cap, content.scored_documents
 
-        def load(name: str) -> Any:
-            return layout.map_array(folder, name, layout.ARRAYS[name])
-
-        self._documents, self._codes, self._starts = load("documents"), load("codes"), load("starts")
-        self._offsets, self._ids = load("offsets"), layout.map_array(folder, "ids", f"|S{content.id_bytes}")
+        names = ("documents", "codes", "starts", "offsets", "pairs")
+        self._documents, self._codes, self._starts, self._offsets, codes = (
+            layout.map_array(folder, name) for name in names
+        )
+        self._ids = layout.map_array(folder, "ids", f"|S{content.id_bytes}")
         self._terms = {term: number for number, term in enumerate(layout.read_vocabulary(folder))}
         average = np.float32(content.total_terms / max(1, content.scored_documents))
-        pairs = [(code >> 8, _length(code & 0xFF)) for code in load("pairs").tolist()]
+        pairs = [(code >> 8, _length(code & 0xFF)) for code in codes.tolist()]
         self._ratios = [
             np.float32(tf) * (_ONE / (_K1 * ((_ONE - _B) + _B * np.float32(n) / average))) for tf, n in pairs
         ]
