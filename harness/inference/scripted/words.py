@@ -22,7 +22,9 @@ def say_plan(brief: Brief, skill: Skill) -> str:
         return "Searching."
     lines = [f"The request asks for {len(brief.wishes)} product(s) ({brief.bucket} request)."]
     for number, wish in enumerate(brief.wishes, 1):
-        lines.append(f"{number}. {wish.text[:_WISH_CHARS]}{_say_bounds(wish)}")
+        bounds = [f"price filter {wish.price_filter}"] if wish.price_filter else []
+        bounds += [f"service {name}" for name in wish.services]
+        lines.append(f"{number}. {wish.text[:_WISH_CHARS]}" + (f" [{', '.join(bounds)}]" if bounds else ""))
     if brief.is_one_shop:
         lines.append("All of them must come from one shop, so the shop_id has to be the same for each.")
     if brief.voucher is not None:
@@ -57,7 +59,7 @@ def say_again(wish: Wish, best: Fit | None) -> str:
     )
 
 
-def say_choice(number: int, wish: Wish, fits: Sequence[Fit], chosen: Fit, skill: Skill) -> str:
+def say_choice(number: int, fits: Sequence[Fit], chosen: Fit, skill: Skill) -> str:
     """Why one candidate is taken for one wish."""
     if not skill.analyses:
         return ""
@@ -69,7 +71,7 @@ def say_choice(number: int, wish: Wish, fits: Sequence[Fit], chosen: Fit, skill:
     others = [fit for fit in fits if fit.offer.product_id != chosen.offer.product_id]
     if not others:
         return taken + met + lacking + " No other candidate came up for it."
-    return taken + met + lacking + " " + _compare(wish, chosen, others[0])
+    return taken + met + lacking + " " + _compare(chosen, others[0])
 
 
 def say_shop(shop_id: str, wanted: int, covered: int) -> str:
@@ -113,7 +115,7 @@ def say_recommendation(chosen: Sequence[Fit], skill: Skill) -> str:
     return f"The choice is settled: {ids}, in the order of the request."
 
 
-def _compare(wish: Wish, chosen: Fit, other: Fit) -> str:
+def _compare(chosen: Fit, other: Fit) -> str:
     head = f"Compared with {_cite(other.offer)}:"
     ahead = [term for term in other.missed if term in chosen.met]
     if ahead:
@@ -122,12 +124,6 @@ def _compare(wish: Wish, chosen: Fit, other: Fit) -> str:
     if chosen.offer.price_php <= other.offer.price_php:
         return f"{head} both fit equally well, and the chosen one is not dearer ({prices})."
     return f"{head} both fit equally well ({prices}), but the search ranks the chosen one higher."
-
-
-def _say_bounds(wish: Wish) -> str:
-    parts = [f"price filter {wish.price_filter}"] if wish.price_filter else []
-    parts += [f"service {name}" for name in wish.services]
-    return f" [{', '.join(parts)}]" if parts else ""
 
 
 def _cite(offer: Offer) -> str:
