@@ -19,9 +19,8 @@ import msgspec
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError, Failure
 from harness.trace import EvaluationBody
-from judge.ceiling import is_inference_present
-from judge.citations import check_citations
-from judge.parse import ParsedReply, RefusedReplyError, parse_reply
+from judge.citations import check_citations, is_inference_present
+from judge.parse import RefusedReplyError, parse_reply
 from judge.port import Judge
 from judge.render import RenderedTrace, render
 from judge.rubric import Rubric, coefficient_e4, quality_of
@@ -102,7 +101,14 @@ def ask(judge: Judge, trace: RenderedTrace, rubric: Rubric) -> Opinion | Refusal
         except RefusedReplyError as error:
             reasons.append(str(error))
             continue
-        return _opinion(judge.model, parsed, attempt, reply.text)
+        return Opinion(
+            model=judge.model,
+            quality_e4=parsed.quality_e4,
+            citations=parsed.citations,
+            explanation=parsed.explanation,
+            attempts=attempt,
+            reply_sha256=text_hash(reply.text),
+        )
     return Refusal(model=judge.model, attempts=len(reasons), reason=reasons[-1][:500])
 
 
@@ -111,17 +117,6 @@ def lower_median(values: Sequence[int]) -> int:
     if not values:
         raise ValueError("the median of nothing is not defined")
     return sorted(values)[(len(values) - 1) // 2]
-
-
-def _opinion(model: str, parsed: ParsedReply, attempts: int, text: str) -> Opinion:
-    return Opinion(
-        model=model,
-        quality_e4=parsed.quality_e4,
-        citations=parsed.citations,
-        explanation=parsed.explanation,
-        attempts=attempts,
-        reply_sha256=text_hash(text),
-    )
 
 
 def _verdict(

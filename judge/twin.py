@@ -30,25 +30,23 @@ _WIDE = {2: "\u00e9", 3: "\u4e00", 4: "\U00020000"}  # plain letters of each len
 
 def neutral_twin(trace: RenderedTrace) -> RenderedTrace:
     """The twin of `trace`. Deterministic; equal in bytes of content, span by span."""
-    spans = tuple(_neutral_span(span) for span in trace.spans)
+    spans: list[Span] = []
+    for span in trace.spans:
+        content = _fill(span.content, span.kind)
+        neutral = msgspec.structs.replace(
+            span,
+            content=content,
+            whole=content,
+            tool="find_product" if span.tool else "",
+            echo_e4=0,
+            echoed=frozenset(),
+            sent=(),
+            calls=(),
+            is_error=False,
+        )
+        spans.append(neutral)
     text = BETWEEN.join(map(span_text, spans))
-    return RenderedTrace(body_sha256=trace.body_sha256, spans=spans, text=text)
-
-
-def _neutral_span(span: Span) -> Span:
-    content = _fill(span.content, span.kind)
-    tool = "find_product" if span.tool else ""
-    return msgspec.structs.replace(
-        span,
-        content=content,
-        whole=content,
-        tool=tool,
-        echo_e4=0,
-        echoed=frozenset(),
-        sent=(),
-        calls=(),
-        is_error=False,
-    )
+    return RenderedTrace(body_sha256=trace.body_sha256, spans=tuple(spans), text=text)
 
 
 def _fill(content: str, kind: SpanKind) -> str:
