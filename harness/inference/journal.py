@@ -134,12 +134,19 @@ class FileJournal(MemoryJournal):
         """Close the file; the journal stays."""
         os.close(self._file)
 
-    def _read(self, content: bytes) -> int:
+    def _read(self, rows: bytes) -> int:
         """Fold every whole line; the length of what is whole."""
         whole = 0
-        for row in content.splitlines(keepends=True):
-            line = _unsealed(row)
-            if line is None or (isinstance(line, Taken) and not 0 <= line.place < len(self._answers)):
+        for row in rows.splitlines(keepends=True):
+            seal, _, content = row.rstrip(b"\n").partition(b" ")
+            try:
+                text = content.decode()
+                if not row.endswith(b"\n") or seal.decode() != text_hash(text)[:_SEAL_CHARS]:
+                    break
+                line = _LINES.decode(text)
+            except (UnicodeDecodeError, msgspec.DecodeError):
+                break
+            if isinstance(line, Taken) and not 0 <= line.place < len(self._answers):
                 break
             whole += len(row)
             if isinstance(line, Answered):
@@ -178,18 +185,6 @@ def open_journal(path: str) -> Iterator[FileJournal | None]:
 def _sealed(line: Line) -> bytes:
     text = msgspec.json.encode(line).decode()  # one row: JSON escapes line breaks
     return f"{text_hash(text)[:_SEAL_CHARS]} {text}\n".encode()
-
-
-def _unsealed(row: bytes) -> Line | None:
-    """The line of a whole row, or None."""
-    seal, _, content = row.rstrip(b"\n").partition(b" ")
-    try:
-        text = content.decode()
-        if not row.endswith(b"\n") or seal.decode() != text_hash(text)[:_SEAL_CHARS]:
-            return None
-        return _LINES.decode(text)
-    except (UnicodeDecodeError, msgspec.DecodeError):
-        return None
 
 
 def _unkept(error: OSError) -> ArenaError:

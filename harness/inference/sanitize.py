@@ -37,7 +37,14 @@ _BY_BYTES = {2: "é", 3: "的", 4: "🌳"}
 def neutral_request(text: str, *, at_most_bytes: int = 0) -> str:
     """The neutral request of the shape of `text`, a rebuilt request as JSON; at most so many bytes, unless 0."""
     fields: dict[str, Any] = orjson.loads(text)
-    roles, texts = [message["role"] for message in fields["messages"]], [*map(_all_text, fields["messages"])]
+    roles = [message["role"] for message in fields["messages"]]
+    texts: list[str] = []  # everything of each message that a template writes out
+    for message in fields["messages"]:
+        parts = [str(message.get("content") or "")]
+        for call in message.get("tool_calls") or ():
+            parts += (call["id"], call["function"]["name"], call["function"]["arguments"])
+        parts.append(str(message.get("tool_call_id") or ""))
+        texts.append("\n".join(filter(None, parts)))
     size = sum(len(words.encode()) for words in texts)
     room = max(0, at_most_bytes - (len(text.encode()) - size))
     if at_most_bytes and room < size:  # every message is shortened by the same share
@@ -92,12 +99,3 @@ def _words(run: str, count: int) -> str:
     if run.islower():
         return words
     return "".join(new.upper() if old.isupper() else new for old, new in zip(run, words, strict=True))
-
-
-def _all_text(message: dict[str, Any]) -> str:
-    """Everything of a message that a template writes out."""
-    parts = [str(message.get("content") or "")]
-    for call in message.get("tool_calls") or ():
-        parts += (call["id"], call["function"]["name"], call["function"]["arguments"])
-    parts.append(str(message.get("tool_call_id") or ""))
-    return "\n".join(part for part in parts if part)

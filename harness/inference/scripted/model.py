@@ -46,19 +46,13 @@ def complete(request: Mapping[str, Any]) -> dict[str, Any]:
         turn = ShopperTurn(think="", calls=tuple(dictated))
     elif conversation.offered or conversation.is_text_mode:
         turn = _next_turn(conversation, str(request["model"]))
-    else:
-        turn = ShopperTurn(think=_narrate(conversation.latest), calls=())
+    else:  # no tools are on offer: two sentences that quote the beginning of the prompt
+        words = conversation.latest.split()
+        more = " and so on" if len(words) > _NARRATED_WORDS else ""
+        told = f"Here is what was done: {' '.join(words[:_NARRATED_WORDS])}{more}."
+        think = f"{told} The choice follows from what was asked and what was found." if words else "OK."
+        turn = ShopperTurn(think=think, calls=())
     return _as_response(request, conversation, turn)
-
-
-def _narrate(prompt: str) -> str:
-    """What is said where no tools are on offer: two sentences that quote the beginning of the prompt."""
-    words = prompt.split()
-    if not words:
-        return "OK."
-    gist = " ".join(words[:_NARRATED_WORDS])
-    more = " and so on" if len(words) > _NARRATED_WORDS else ""
-    return f"Here is what was done: {gist}{more}. The choice follows from what was asked and what was found."
 
 
 def _next_turn(conversation: ScriptedConversation, model: str) -> ShopperTurn:

@@ -66,12 +66,20 @@ def say_choice(number: int, fits: Sequence[Fit], chosen: Fit, skill: Skill) -> s
     taken = f"Product {number}: I take {_cite(chosen.offer)}."
     met = f" It meets: {', '.join(chosen.met)}." if chosen.met else ""
     lacking = f" It does not show: {', '.join(chosen.missed)}." if chosen.missed else ""
+    said = taken + met + lacking
     if not skill.compares:
-        return taken + met + lacking
-    others = [fit for fit in fits if fit.offer.product_id != chosen.offer.product_id]
-    if not others:
-        return taken + met + lacking + " No other candidate came up for it."
-    return taken + met + lacking + " " + _compare(chosen, others[0])
+        return said
+    other = next((fit for fit in fits if fit.offer.product_id != chosen.offer.product_id), None)
+    if other is None:
+        return f"{said} No other candidate came up for it."
+    said += f" Compared with {_cite(other.offer)}:"
+    ahead = [term for term in other.missed if term in chosen.met]
+    if ahead:
+        return f"{said} that one lacks {', '.join(ahead)}, which the chosen one has, so the chosen one is better."
+    prices = f"{chosen.offer.price} PHP against {other.offer.price} PHP"
+    if chosen.offer.price_php <= other.offer.price_php:
+        return f"{said} both fit equally well, and the chosen one is not dearer ({prices})."
+    return f"{said} both fit equally well ({prices}), but the search ranks the chosen one higher."
 
 
 def say_shop(shop_id: str, wanted: int, covered: int) -> str:
@@ -113,17 +121,6 @@ def say_recommendation(chosen: Sequence[Fit], skill: Skill) -> str:
         return "Recommending."
     ids = ", ".join(fit.offer.product_id for fit in chosen)
     return f"The choice is settled: {ids}, in the order of the request."
-
-
-def _compare(chosen: Fit, other: Fit) -> str:
-    head = f"Compared with {_cite(other.offer)}:"
-    ahead = [term for term in other.missed if term in chosen.met]
-    if ahead:
-        return f"{head} that one lacks {', '.join(ahead)}, which the chosen one has, so the chosen one is better."
-    prices = f"{chosen.offer.price} PHP against {other.offer.price} PHP"
-    if chosen.offer.price_php <= other.offer.price_php:
-        return f"{head} both fit equally well, and the chosen one is not dearer ({prices})."
-    return f"{head} both fit equally well ({prices}), but the search ranks the chosen one higher."
 
 
 def _cite(offer: Offer) -> str:
