@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from harness.emission.attribution import EMISSION
 from harness.trace import EvaluationBody
-from judge.ceiling import ceiling_e4
-from judge.citations import QUOTE_LENGTH_MAX, check_citations
+from judge.citations import QUOTE_LENGTH_MAX, ceiling_e4, check_citations
 from judge.evidence import tokens
 from judge.evidence.tokens import fold
 from judge.panel import judge_body
