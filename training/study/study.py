@@ -36,7 +36,7 @@ from training.corpus.building import FULL
 from training.evaluation.report import EvalReport
 from training.guards import require_train_pool
 from training.model import RunLineage
-from training.recipe import Recipe, parse_recipe
+from training.recipe import Recipe, parse_recipe, read_whole_text
 from training.report.document import Document, controls_of, make_document
 from training.report.page import render_page
 from training.report.series import read_curves
@@ -204,7 +204,7 @@ class Study:
 
     def _train(self, part: Part) -> None:
         path = self._recipes / f"{part.recipe}.toml"
-        text = recipe_text(path.read_text("utf-8"), self.folder, part.arm, arm_start=self.plan.arm_recipes[0])
+        text = recipe_text(read_whole_text(path), self.folder, part.arm, arm_start=self.plan.arm_recipes[0])
         recipe = parse_recipe(text, str(path))
         target = run_folder(self.folder, run_name(part.recipe, part.arm))
         run_stage(recipe, text, target, self._bench_of(recipe), open_teacher=_scripted_teacher)
