@@ -9,9 +9,13 @@ said here is said by the stage.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
+import math
+import re
 import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,12 +24,15 @@ from msgspec import Meta
 
 from foundation.errors import ArenaError
 from training.model import Decode, Stage
-from training.recipe_errors import describe_invalid, non_finite
 
 Projection = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]  # of a Qwen3 layer
 
 ATTENTION: tuple[Projection, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
 ALL_LINEAR: tuple[Projection, ...] = (*ATTENTION, "gate_proj", "up_proj", "down_proj")
+
+_UNKNOWN = re.compile(r"unknown field `(\w+)`")
+_PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
+_STEP = re.compile(r"\w+")
 
 EXTENDS = "extends"  # the key of an overlay: the file that it changes
 
@@ -222,6 +229,58 @@ def _toml(value: Any) -> str:
             return f"{{{', '.join(f'{key} = {_toml(one)}' for key, one in value.items())}}}"
         case _:
             return str(value)
+
+
+def describe_invalid(message: str, told: Mapping[str, Any], rules: type) -> str:
+    """`key = value: bound` for a value that `rules` don't take, `; did you mean ...` for a key they don't know.
+
+    `message` is msgspec's own, `told` what it was asked to read.
+    """
+    unknown = _UNKNOWN.search(message)
+    if unknown:
+        return message + _nearest(unknown.group(1), set(_names(msgspec.inspect.type_info(rules))))
+    place = _PLACE.search(message)
+    if place is None:
+        return message
+    steps = _STEP.findall(place.group(1))
+    value: Any = told
+    found = msgspec.inspect.type_info(rules)
+    for step in steps:
+        value = value[int(step)] if isinstance(value, list) else value[step]
+        if isinstance(found, msgspec.inspect.StructType):
+            found = next(field.type for field in found.fields if field.name == step)
+        elif isinstance(found, msgspec.inspect.VarTupleType):
+            found = found.item_type
+    bound = message[: place.start()]
+    if isinstance(found, msgspec.inspect.LiteralType):
+        known = [str(one) for one in found.values]
+        bound = f"one of {', '.join(known)} is expected{_nearest(str(value), known)}"
+    return f"{place.group(1)} = {value!r}: {bound}"
+
+
+def non_finite(told: Any, place: str = "") -> str:
+    """`key = value` of the first number that is infinite or none, "" without one."""
+    if isinstance(told, float):
+        return "" if math.isfinite(told) else f"{place} = {told}"
+    pairs: Iterator[tuple[str, Any]] = iter(())
+    if isinstance(told, dict):
+        pairs = ((f"{place}.{key}" if place else str(key), value) for key, value in told.items())
+    elif isinstance(told, list):
+        pairs = ((f"{place}[{number}]", value) for number, value in enumerate(told))
+    return next((found for key, value in pairs if (found := non_finite(value, key))), "")
+
+
+def _nearest(given: str, known: Sequence[str] | set[str]) -> str:
+    close = difflib.get_close_matches(given, sorted(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _names(found: msgspec.inspect.Type) -> Iterator[str]:
+    """The keys of a struct and of the structs in it."""
+    if isinstance(found, msgspec.inspect.StructType):
+        for field in found.fields:
+            yield field.name
+            yield from _names(field.type)
 
 
 def contradictions(recipe: Recipe) -> list[str]:

@@ -212,7 +212,11 @@ def weights_sha256(folder: Path) -> str:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise ArenaError("V2124", f"{folder} holds no weights")
-    return content_hash([[file.name, _file_sha256(file)] for file in files])
+    named = []
+    for file in files:
+        with file.open("rb") as stream:
+            named.append([file.name, hashlib.file_digest(stream, "sha256").hexdigest()])
+    return content_hash(named)
 
 
 def installed() -> dict[str, str]:
@@ -233,8 +237,3 @@ def _read_lineage(path: Path) -> RunLineage:
         raise ArenaError("V2124", f"{path}: {error.strerror}") from error
     except msgspec.DecodeError as error:
         raise ArenaError("V2166", f"{path}: {error}") from error
-
-
-def _file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
