@@ -20,7 +20,7 @@ from problems.suites.formats import read_problems
 from training.corpus.corpus_files import read_lineage, read_rows
 from training.corpus.filter.leak_guard import answered
 from training.guards import GuardStopError
-from training.recipe import DataRules, parse_recipe
+from training.recipe import parse_recipe
 from training.rollouts.episode_file import EpisodeFile
 from training.stages.rejection import EPISODES
 from training.stages.run import lineage_chain
@@ -51,7 +51,9 @@ def learnt_by(run: Path) -> Learnt:
         data = parse_recipe(lineage.recipe, str(folder)).data
         # a study's base names its transcripts by a hash too, which are no corpus
         corpora = dict(zip(data.corpus, lineage.corpus_sha256s, strict=False))
-        for kind, name in _sources(data):
+        sources = [("problems", data.problems)] if data.problems else []
+        sources += [("corpus", name) for name in data.corpus] + [("episodes", name) for name in data.rollouts]
+        for kind, name in sources:
             try:
                 if kind == "corpus" and content_hash(read_lineage(Path(name))) != corpora.get(name):
                     unread.append(f"{name} (another corpus stands there now)")
@@ -81,15 +83,6 @@ def require_unseen(problems: Sequence[Problem], learnt: Learnt) -> None:
             raise GuardStopError(
                 "contamination", f"problem {problem.problem_id}: an answer was trained on, {min(shared)}"
             )
-
-
-def _sources(data: DataRules) -> list[tuple[str, str]]:
-    problems = [("problems", data.problems)] if data.problems else []
-    return [
-        *problems,
-        *(("corpus", name) for name in data.corpus),
-        *(("episodes", name) for name in data.rollouts),
-    ]
 
 
 def _of_problems(path: Path) -> tuple[set[str], set[str]]:

@@ -69,7 +69,12 @@ class TokenUpstream:
         sampled = self._sampler.sample(prompt, decode, self._seed * 1_000 + self._turn)
         parsed = self._codec.parse(sampled.token_ids)
         self._turn += 1
-        reply = _plain(parsed.message)
+        reply: dict[str, Any] = {"role": "assistant", "content": parsed.message.content}  # as it comes back next time
+        if parsed.message.calls:
+            reply["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in parsed.message.calls
+            ]
         self._sent, self._ids, self._sampled = (*messages, _message(reply)), prompt, sampled.token_ids
         return self._reply(parsed, sampled, added, reply, is_continued=is_continued, prompt_tokens=len(prompt))
 
@@ -116,17 +121,6 @@ class TokenUpstream:
             message=msgspec.json.encode(reply).decode(),
             logprobs=msgspec.json.encode(tokens).decode(),
         )
-
-
-def _plain(message: Message) -> dict[str, Any]:
-    """An assistant turn as the agent gets it, and as it comes back in the next request."""
-    plain: dict[str, Any] = {"role": "assistant", "content": message.content}
-    if message.calls:
-        plain["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.calls
-        ]
-    return plain
 
 
 def _message(plain: dict[str, Any]) -> Message:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from foundation.canonical import content_hash
-from training.model import Decode, RunLineage, TokenRow
+from training.model import Decode, RunLineage
 from training.models.opening import copy_tokenizer, device_name
 from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model
@@ -61,25 +61,22 @@ save_every_steps = 100
 def build_base(plan: StudyPlan, tokenizer: Path, folder: Path, market_dir: Path, bench: RunContext) -> RunLineage:
     """Build and pre-train the base in `folder`; a finished one is returned, a killed one goes on."""
     quiet_engine()
-    start = folder / START
+    base, start = plan.base, folder / START
     if not (start / "tokenizer_config.json").exists():  # copied last
-        rules = plan.base
         shape = TinyShape(
-            hidden=rules.hidden,
-            layers=rules.layers,
-            heads=rules.heads,
-            kv_heads=rules.kv_heads,
-            head_dim=rules.head_dim,
-            context=rules.context,
-            spread=rules.spread,
-            is_mimetic=rules.is_mimetic,
+            hidden=base.hidden,
+            layers=base.layers,
+            heads=base.heads,
+            kv_heads=base.kv_heads,
+            head_dim=base.head_dim,
+            context=base.context,
+            spread=base.spread,
+            is_mimetic=base.is_mimetic,
         )
         build_tiny_model(tokenizer, start, shape, plan.seed)
-    drilled = _drilled(plan, tokenizer, start, folder / DRILLS, bench)
-    base = plan.base
     text = _RECIPE.format(
         what="every token of the random tool-caller's transcripts",
-        model=drilled,
+        model=_drilled(plan, tokenizer, start, folder / DRILLS, bench),
         seed=plan.seed,
         problems=market_dir / PROBLEMS / TRAIN,
         tokens_max=base.tokens_max,
@@ -95,12 +92,15 @@ def build_base(plan: StudyPlan, tokenizer: Path, folder: Path, market_dir: Path,
     if done is not None:
         return done
     codec = Qwen3Codec(tokenizer)
-    lines = _transcripts(plan, folder / TRANSCRIPTS, bench)
-    every = plan.base.tools_every
-    shown = [line if not place % every else _without_tools(line) for place, line in enumerate(lines)]
+    shown = [
+        msgspec.structs.replace(line, tools="[]") if place % base.tools_every else line
+        for place, line in enumerate(_transcripts(plan, folder / TRANSCRIPTS, bench))
+    ]
     traces = {trace.trace_id: trace for trace in map(trace_of, shown)}
     rows = rows_of_traces(list(traces.values()), codec, recipe)
-    whole = [_learnt_whole(row) for row in rows.rows]
+    whole = [  # every token to learn but the first, which nothing predicts
+        msgspec.structs.replace(row, mask=(0, *(1,) * (len(row.token_ids) - 1))) for row in rows.rows
+    ]
     trained = train_sft(recipe, run, whole, (), codec.tokenizer.pad_token_id, save=_saver(tokenizer))
     return run.finish(
         parent_sha256=trained.parent_sha256,
@@ -166,15 +166,6 @@ def _transcripts(plan: StudyPlan, path: Path, bench: RunContext) -> tuple[Episod
         if bench.progress:
             bench.progress("transcripts", number, len(jobs))
     return file.lines()
-
-
-def _without_tools(line: EpisodeLine) -> EpisodeLine:
-    return msgspec.structs.replace(line, tools="[]")
-
-
-def _learnt_whole(row: TokenRow) -> TokenRow:
-    """The same row with every token to learn but the first, which nothing predicts."""
-    return msgspec.structs.replace(row, mask=(0, *(1,) * (len(row.token_ids) - 1)))
 
 
 def _saver(tokenizer: Path) -> Save:

@@ -41,6 +41,7 @@ from arena.store.embedded.server import start_embedded
 from arena.store.port import StoredBody
 from arena.store.postgres.store import PostgresStore
 from foundation.canonical import canonical_bytes, text_hash
+from foundation.progress import Progress
 from harness.agents.registry import reference_agents
 from harness.catalogue.engines.native import open_catalogue
 from judge.scripted import ScriptedJudge
@@ -59,8 +60,6 @@ RACE = "study"
 EXPORT = "export"
 POOLS: tuple[Pool, ...] = ("train", "dev")  # what the export is asked for
 _DISTILLED = "distilled:"  # training's own agent file with a scripted model behind it
-
-Progress = Callable[[str, int, int], None]  # phase, done, of
 
 
 def study_policy(plan: StudyPlan) -> Policy:
@@ -140,13 +139,26 @@ class _Recording:
         store = await PostgresStore.open(dsn, self._signer.hotkey, is_exclusive=True)
         try:
             sequencer = Sequencer(store, self._signer, now_ms, HostFacts(machine="study", cores=1))
-            done, is_released = await _recorded(store)
+            done: set[str] = set()  # attempts that are in the log
+            is_released = False
+            async for record in store.records(kinds=("attempt", "release")):
+                payload = decode_content(record.content).payload
+                if isinstance(payload, AttemptRecord):
+                    done.add(payload.attempt_id)
+                is_released |= isinstance(payload, ReleaseRecord)
             for number, problem in enumerate(self._problems, 1):
                 await self._record(problem, sequencer, done)
                 if self._progress:
                     self._progress("race", number, len(self._problems))
             if not is_released:
-                await sequencer.append([self._release()], [])
+                release = ReleaseRecord(
+                    race_id=RACE,
+                    batch_sha256=self._batch.batch_sha256,
+                    partition_sha256=self._batch.partition_sha256,
+                    problems=self._batch.released_problems,
+                    salt=self._batch.salt,
+                )
+                await sequencer.append([release], [])
             request = Request(validator=self._signer.hotkey, formats=("jsonl", "parquet"), pools=POOLS)
             await export_records(
                 store,
@@ -159,7 +171,7 @@ class _Recording:
         finally:
             await store.close()
 
-    async def _record(self, problem: Problem, sequencer: Sequencer, done: frozenset[str]) -> None:
+    async def _record(self, problem: Problem, sequencer: Sequencer, done: set[str]) -> None:
         payloads: list[Payload] = []
         bodies: list[StoredBody] = []
         for name, source in self._sources.items():
@@ -217,16 +229,6 @@ class _Recording:
         )
         return [attempt, record, *verdicts]
 
-    def _release(self) -> ReleaseRecord:
-        batch = self._batch
-        return ReleaseRecord(
-            race_id=RACE,
-            batch_sha256=batch.batch_sha256,
-            partition_sha256=batch.partition_sha256,
-            problems=batch.released_problems,
-            salt=batch.salt,
-        )
-
 
 def seal_study(plan: StudyPlan, problems: Sequence[Problem], partition: OpenPartition) -> SealedBatch:
     """All raced problems as one sealed batch, with their pools and clusters under the partition."""
@@ -246,15 +248,3 @@ def cluster_of(problem: Problem, partition: OpenPartition) -> str:
     if name is None:
         raise ValueError(f"problem {problem.problem_id} stands in no cluster of the partition")
     return name
-
-
-async def _recorded(store: PostgresStore) -> tuple[frozenset[str], bool]:
-    """Attempts that are in the log, and whether the release is there."""
-    attempts: set[str] = set()
-    is_released = False
-    async for record in store.records(kinds=("attempt", "release")):
-        payload = decode_content(record.content).payload
-        if isinstance(payload, AttemptRecord):
-            attempts.add(payload.attempt_id)
-        is_released |= isinstance(payload, ReleaseRecord)
-    return frozenset(attempts), is_released
