@@ -144,15 +144,12 @@ def guard_table(figures: GuardFigures) -> str:
 
 def _are_related(left: Problem, right: Problem) -> bool:
     """Whether an answer title of one resembles one of the other: word-set Jaccard of at least 7/10."""
-    for mine, theirs in itertools.product(*(_titles(problem) for problem in (left, right))):
+    titles = ([title_words(title) for item in one.rewards for title in item.title] for one in (left, right))
+    for mine, theirs in itertools.product(*titles):
         shared = len(mine & theirs)
         if 10 * shared >= 7 * (len(mine) + len(theirs) - shared):
             return True
     return False
-
-
-def _titles(problem: Problem) -> list[frozenset[str]]:
-    return [title_words(title) for item in problem.rewards for title in item.title]
 
 
 def _share_e4(part: int, whole: int) -> int:

@@ -147,7 +147,8 @@ def touched_pools(
     problem: Problem, partition: OpenPartition, classes: ProductClasses = NO_CATALOGUE
 ) -> tuple[Pool, ...]:
     """The pools that hold the problem or one of its answers' classes, in the order of `POOLS`."""
-    return _in_order(row.pool for row in _touched_rows(problem, partition, classes))
+    marks = {_problem_mark(problem.problem_id), *answer_marks(problem, classes)}
+    return _in_order(row.pool for mark in marks if (row := partition.row_of(partition.token(mark))))
 
 
 def extend(partition: OpenPartition, problems: Iterable[Problem], classes: ProductClasses = NO_CATALOGUE) -> Extension:
@@ -157,13 +158,17 @@ def extend(partition: OpenPartition, problems: Iterable[Problem], classes: Produ
     two pools is refused (P4020 names the case) and leaves no trace. Clusters of one pool may be joined; the joined one
     keeps a frozen name and lists the others. Raises ArenaError P4007 when two of the problems share an id.
     """
+    ordered = sorted(problems, key=lambda problem: problem.problem_id)
+    for left, right in itertools.pairwise(ordered):
+        if left.problem_id == right.problem_id:
+            raise ArenaError("P4007", left.problem_id)
     before = partition.manifest
     pool_of_row = {row.cluster: row.pool for row in before.rows}
     sets, placed = DisjointSets(), dict[str, str]()
     parts: dict[str, list[PoolRow]] = {row.cluster: [row] for row in before.rows}
     pools: dict[str, Pool] = {}
     refused = []
-    for problem in _in_id_order(problems):
+    for problem in ordered:
         row = _row(partition.key, cluster_id(problem), "train", [problem], classes)
         tokens = (*row.answers, *row.problems)
         touched = {name for token in tokens if (name := placed.get(token) or partition.row_name(token))}
@@ -182,11 +187,15 @@ def extend(partition: OpenPartition, problems: Iterable[Problem], classes: Produ
     for name in parts:
         groups[sets.name_of(name)].append(name)
     frozen = {row.cluster for row in before.rows}
-    rows = [
+    merged = (
         _merged(pool_of_row[name], frozen, [part for one in sorted(names) for part in parts[one]])
         for name, names in groups.items()
-    ]
-    return Extension(manifest=_successor(before, rows), pools=pools, refused=tuple(refused))
+    )
+    rows = tuple(sorted(merged, key=lambda row: row.cluster))
+    after = before
+    if rows != before.rows:
+        after = msgspec.structs.replace(before, serial=before.serial + 1, previous_sha256=before.sha256, rows=rows)
+    return Extension(manifest=after, pools=pools, refused=tuple(refused))
 
 
 def contaminated(
@@ -213,11 +222,6 @@ def contaminated(
         marks |= {f"id {product_id}", *(f"title {key}" for key in classes.keys_of(product_id))}
     pools.update(row.pool for mark in marks if (row := partition.row_of(partition.token(mark))))
     return _in_order(pools)
-
-
-def _touched_rows(problem: Problem, partition: OpenPartition, classes: ProductClasses) -> list[PoolRow]:
-    marks = {_problem_mark(problem.problem_id), *answer_marks(problem, classes)}
-    return [row for mark in sorted(marks) if (row := partition.row_of(partition.token(mark)))]
 
 
 def _drawn(
@@ -261,22 +265,6 @@ def _merged(pool: Pool, frozen: Collection[str], parts: Sequence[PoolRow]) -> Po
         queries=tuple(sorted({token for part in parts for token in part.queries})),
         absorbed=tuple(sorted({*known[1:], *(token for part in parts for token in part.absorbed)})),
     )
-
-
-def _successor(before: PartitionManifest, rows: Iterable[PoolRow]) -> PartitionManifest:
-    ordered = tuple(sorted(rows, key=lambda row: row.cluster))
-    if ordered == before.rows:
-        return before
-    return msgspec.structs.replace(before, serial=before.serial + 1, previous_sha256=before.sha256, rows=ordered)
-
-
-def _in_id_order(problems: Iterable[Problem]) -> list[Problem]:
-    """Raises ArenaError P4007 when two share an id."""
-    ordered = sorted(problems, key=lambda problem: problem.problem_id)
-    for left, right in itertools.pairwise(ordered):
-        if left.problem_id == right.problem_id:
-            raise ArenaError("P4007", left.problem_id)
-    return ordered
 
 
 def _tokens(key: bytes, marks: Iterable[str]) -> tuple[str, ...]:

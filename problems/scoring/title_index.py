@@ -144,7 +144,11 @@ class TitleIndex:
             return np.arange(len(self.products), dtype=np.int32)
         left = holders[0]
         for others in holders[1:]:
-            left = left[_found_in(left, others)]
+            if not len(others):
+                return _NOBODY
+            at = np.searchsorted(others, left)
+            at[at == len(others)] = 0
+            left = left[others[at] == left]
         return left
 
     def _title_candidates(self, item: RewardItem, matcher: TitleMatcher) -> Iterable[Product]:
@@ -175,10 +179,3 @@ class TitleIndex:
 def _is_met(item: RewardItem, product: Product, titles: TitleMatcher) -> bool:
     axes = match(item, product, titles)
     return axes.hits == axes.total
-
-
-def _found_in(few: Numbers, many: Numbers) -> npt.NDArray[np.bool_]:
-    """Which of `few` are in `many`; both ascending."""
-    at = np.searchsorted(many, few)
-    at[at == len(many)] = 0
-    return many[at] == few if len(many) else np.zeros(len(few), dtype=np.bool_)

@@ -60,7 +60,15 @@ def field_standings(
     slots = {commitment.hotkey: commitment for commitment in commitments}
     ruled = rulings(records.words, permitted, slots, closing_block, policy)
     speakers = len(speakers_of(records.words, permitted))
-    claims = _claims(records, permitted)
+    # who evaluated which submission in qualifying: what a validator says of an agent first is what it did
+    first: dict[tuple[str, str], Subject] = {}
+    for evaluation in records.evaluations:
+        subject = evaluation.record.subject
+        if evaluation.validator in permitted and evaluation.record.context.stage == "qualifying":
+            first.setdefault((evaluation.validator, subject.agent_version_id), subject)
+    claims: dict[Subject, set[str]] = {}
+    for (validator, _), subject in first.items():
+        claims.setdefault(subject, set()).add(validator)
     rows, raced = [], set()
     for subject in sorted(ruled, key=lambda each: (each.commitment_block, each.commitment_sha256)):
         row = _standing(ruled[subject], records, claims, speakers, len(permitted), suite, policy)
@@ -70,19 +78,6 @@ def field_standings(
             raced.add(subject.agent_version_id)
         rows.append(row)
     return tuple(rows)
-
-
-def _claims(records: RaceRecords, permitted: frozenset[str]) -> dict[Subject, set[str]]:
-    """Who evaluated which submission in qualifying: what a validator says of an agent first is what it did."""
-    first: dict[tuple[str, str], Subject] = {}
-    for row in records.evaluations:
-        if row.validator in permitted and row.record.context.stage == "qualifying":
-            subject = row.record.subject
-            first.setdefault((row.validator, subject.agent_version_id), subject)
-    found: dict[Subject, set[str]] = {}
-    for (validator, _), subject in first.items():
-        found.setdefault(subject, set()).add(validator)
-    return found
 
 
 def _standing(
@@ -167,3 +162,35 @@ def _candidate(
         if agreeing >= policy.qualifying.validators_required:
             return Candidate(subject=subject, qualifying_score_e4=found.score_e4)
     return None
+
+
+def select_candidates(
+    candidates: Iterable[Candidate], closing_block: int, eliminated: frozenset[str] = frozenset()
+) -> tuple[Candidate, ...]:
+    """The field of a race, by agent version id: one agent version per hotkey. Pass only agents that qualified, and the
+    incumbent, which races whatever else its hotkey has submitted.
+
+    A candidate needs a commitment in a block up to `closing_block` (the caller passes a finalized one). `eliminated`
+    holds version ids that left by an earlier settlement; the incumbent is never among the eliminated.
+    """
+    best: dict[str, Candidate] = {}
+    for candidate in candidates:
+        if not candidate.subject.commitment_sha256 or candidate.subject.commitment_block > closing_block:
+            continue
+        if candidate.subject.agent_version_id in eliminated and not candidate.is_incumbent:
+            continue
+        rival = best.get(candidate.subject.miner_hotkey)
+        if rival is None or _preference(candidate) < _preference(rival):
+            best[candidate.subject.miner_hotkey] = candidate
+    return tuple(sorted(best.values(), key=lambda candidate: candidate.subject.agent_version_id))
+
+
+def _preference(candidate: Candidate) -> tuple[bool, int, int, str]:
+    """Smaller is preferred."""
+    subject = candidate.subject
+    return (
+        not candidate.is_incumbent,
+        -candidate.qualifying_score_e4,
+        subject.commitment_block,
+        subject.agent_version_id,
+    )

@@ -10,7 +10,7 @@ times (1 - lambda + lambda x agentic share). Exact integers throughout. Source: 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -118,6 +118,21 @@ def race_score_e4(agent: AgentScore, lambda_e4: int) -> int:
     """The race score in ten-thousandths, rounded down; 0 when no problem counts."""
     count = len(agent.problems)
     return exact_score(agent, lambda_e4) // (count * count * _UNIT) if count else 0
+
+
+def rank(agents: Iterable[AgentScore], lambda_e4: int) -> tuple[AgentScore, ...]:
+    """The field, best first, in a total order, so that no two validators can list it differently.
+
+    By race score (compared exactly, not as rounded), then the earlier commitment block, then the smaller agent version
+    id: an earlier commitment wins a tie because a copy can only be later. All agents must have been scored on the same
+    problems.
+    """
+
+    def order(agent: AgentScore) -> tuple[int, int, str]:
+        subject = agent.candidate.subject
+        return (-exact_score(agent, lambda_e4), subject.commitment_block, subject.agent_version_id)
+
+    return tuple(sorted(agents, key=order))
 
 
 def success_e4(agent: AgentScore) -> int:

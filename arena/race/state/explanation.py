@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from arena.race.consensus.agreement import NO_QUORUM, counted_roll, stakes, validators_of
+from arena.race.consensus.agreement import NO_QUORUM, counted_roll, stakes, stakes_by_value, validators_of
 from arena.race.consensus.log_round import AnchoredLog, lacking
-from arena.race.consensus.quorum import stakes_by_value
 from arena.race.settlement.provenance import differences
 from arena.race.state.events import RaceSettled
 from arena.race.state.machine import RaceState

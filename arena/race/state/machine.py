@@ -143,7 +143,12 @@ def _moved(state: RaceState, event: Event) -> RaceState:
     match state.stage, event:
         case "new", RaceOpened() if event.race_id == state.race_id:
             return replace(state, stage="open", opened=event)
-        case "open", RaceOpened() if _is_opened_anew(state, event):
+        case "open", RaceOpened() if (  # under another policy, with the batch the race has
+            state.opened is not None
+            and event.race_id == state.race_id
+            and event.batch == state.opened.batch
+            and event.policy_sha256 != state.opened.policy_sha256
+        ):
             return replace(state, opened=event)
         case "open", RaceClosed():
             return replace(state, stage="closed", closed=event)
@@ -161,7 +166,10 @@ def _moved(state: RaceState, event: Event) -> RaceState:
             return replace(state, committed=(*state.committed, event))
         case "settling", SettlementProposed() if state.proposed is None and event.settlement.race_id == state.race_id:
             return replace(state, proposed=event.settlement, words=event.words)
-        case "closed" | "running" | "settling", RaceSettled() if _may_end(state, event):
+        # A race ends while it settles; cancelled for want of time to agree, at any time after its close.
+        case "closed" | "running" | "settling", RaceSettled() if event.settlement.race_id == state.race_id and (
+            state.stage == "settling" or event.settlement.state == "cancelled"
+        ):
             return replace(
                 state,
                 stage=event.settlement.state,
@@ -172,20 +180,6 @@ def _moved(state: RaceState, event: Event) -> RaceState:
         case "settled" | "cancelled", BatchReleased() if not state.is_released:
             return replace(state, is_released=True)
     raise IllegalEventError(f"{type(event).__name__} can't happen to {state.race_id} while it is {state.stage}")
-
-
-def _may_end(state: RaceState, event: RaceSettled) -> bool:
-    """A race ends while it settles; cancelled for want of time to agree, at any time after its close."""
-    is_settling = state.stage == "settling" or event.settlement.state == "cancelled"
-    return is_settling and event.settlement.race_id == state.race_id
-
-
-def _is_opened_anew(state: RaceState, event: RaceOpened) -> bool:
-    """Under another policy, with the batch the race has."""
-    before = state.opened
-    if before is None or event.race_id != state.race_id:
-        return False
-    return event.batch == before.batch and event.policy_sha256 != before.policy_sha256
 
 
 def top_after(state: RaceState) -> Top | None:

@@ -14,7 +14,7 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Literal
 
@@ -31,13 +31,13 @@ from arena.store.postgres import statements as sql
 from arena.store.postgres.connect import coded_errors, open_engine
 from arena.store.schema import revision
 from foundation.canonical import canonical_bytes
+from foundation.durable_files import move_into_place, write_whole
 from foundation.errors import ArenaError
+from foundation.progress import Progress
 
 FORMAT = 1
 MANIFEST, ARCHIVE, OBJECTS = "manifest.json", "arena.dump", "objects"
 FRAMES_AT_ONCE = 64
-
-Progress = Callable[[str, int, int], None]  # phase, done, total
 
 _SNAPSHOT = text("select pg_export_snapshot()")
 _SERVER = text("show server_version")
@@ -110,12 +110,10 @@ async def back_up(
     try:
         copies = open_objects(folder_location(making / OBJECTS)) if is_copying else None
         manifest = await _fill(making, owner_dsn, tools, objects, copies, progress)
-        making.rename(out)
+        move_into_place(making, out)
     except BaseException:
         shutil.rmtree(making, ignore_errors=True)
         raise
-    for folder in (out, out.absolute().parent):
-        _sync(folder)
     return manifest
 
 
@@ -132,6 +130,7 @@ async def _fill(
         taken_ms, server_version = [(await connection.execute(query)).scalar_one() for query in (_NOW_MS, _SERVER)]
         with (folder / ARCHIVE).open("xb") as archive:
             await asyncio.to_thread(tools.dump, owner_dsn, snapshot, archive)
+            await asyncio.to_thread(os.fsync, archive.fileno())
         kept = await _keep_objects(connection, objects, copies, progress)
     manifest = BackupManifest(
         taken_ms=taken_ms,
@@ -141,9 +140,7 @@ async def _fill(
         archive_sha256=await asyncio.to_thread(_file_sha256, folder / ARCHIVE),
         objects=kept,
     )
-    (folder / MANIFEST).write_bytes(canonical_bytes(manifest))
-    for name in (ARCHIVE, MANIFEST):
-        await asyncio.to_thread(_sync, folder / name)
+    write_whole(folder / MANIFEST, canonical_bytes(manifest))
     return manifest
 
 
@@ -244,11 +241,3 @@ async def carry(source: BodyObjects, target: BodyObjects | None, validator: str,
 def _file_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

