@@ -85,8 +85,16 @@ class PeerLogStore:
             for part in () if is_reader else (self._rows, self._entries, self._notes):
                 part.mkdir(parents=True, exist_ok=True)
             self._known = {entry.name: entry for entry in self._read_entries()}
-            if not is_reader:
-                self._sweep()
+            if is_reader:
+                return
+            named = self._named()  # what no entry names goes: only here, when no pull is under way
+            for path in self._rows.iterdir():
+                if path.name not in named:
+                    path.unlink()
+            for part in (self._entries, self._notes):
+                for path in part.iterdir():
+                    if path.name.endswith(SCRATCH) or (part == self._entries and path.name not in self._known):
+                        path.unlink()
         except OSError as error:
             raise _failed(folder, error) from error
 
@@ -236,17 +244,6 @@ class PeerLogStore:
 
     def _named(self) -> set[str]:
         return {file.name for entry in self._known.values() for file in entry.files}
-
-    def _sweep(self) -> None:
-        """Take away what no entry names: only here, when no pull is under way."""
-        named = self._named()
-        for path in self._rows.iterdir():
-            if path.name not in named:
-                path.unlink()
-        for part in (self._entries, self._notes):
-            for path in part.iterdir():
-                if path.name.endswith(SCRATCH) or (part == self._entries and path.name not in self._known):
-                    path.unlink()
 
 
 class RowsWriter:

@@ -155,8 +155,15 @@ class Puller:
         return _Claim(note, point, due)
 
     async def _pull(self, wanted: Wanted, claim: _Claim, peers: Sequence[Peer], complaints: list[Complaint]) -> Pulled:
-        starts = self._starts(claim)
-        if claim.due.start.after_seq == claim.point.size:  # nothing counts: no peer is needed
+        # Reading begins, for qualifying, behind the newest note held of it, whose rows go on counting, unless the log
+        # was rewritten; else where the tally does.
+        name, due = claim.point.validator, claim.due
+        held = [] if due.race_id else self._held.entries("", name)
+        fitting = [e for e in held if e.tally.start == due.start and e.log.size < claim.point.size]
+        later = max(fitting, key=lambda entry: entry.log.size, default=None)
+        starts = [_Start(later.end, later.tally.count, later)] if later else []
+        starts.append(_Start(due.start, Count()))
+        if due.start.after_seq == claim.point.size:  # nothing counts: no peer is needed
             log, _ = await self._read(None, claim, starts[-1])
             return Pulled(wanted=wanted, log=log, complaints=tuple(complaints))
         for peer in peers:
@@ -174,16 +181,6 @@ class Puller:
                     raise
                 complaints.append(Complaint(peer=peer.hotkey, failure=error.failure))
         return Pulled(wanted=wanted, log=None, complaints=tuple(complaints))
-
-    def _starts(self, claim: _Claim) -> list[_Start]:
-        """Where reading may begin: for qualifying behind the newest note held of it, whose rows go on counting, unless
-        the log was rewritten; else where the tally does."""
-        name, due = claim.point.validator, claim.due
-        held = [] if due.race_id else self._held.entries("", name)
-        fitting = [e for e in held if e.tally.start == due.start and e.log.size < claim.point.size]
-        later = max(fitting, key=lambda entry: entry.log.size, default=None)
-        whole = _Start(due.start, Count())
-        return [_Start(later.end, later.tally.count, later), whole] if later else [whole]
 
     async def _read(self, peer: Peer | None, claim: _Claim, start: _Start) -> tuple[HeldLog, Failure | None]:
         """Read the rows behind `start` from one peer, and hold the log; and what it contradicts that was held before.

@@ -28,7 +28,7 @@ async def compress_bodies(bodies: Sequence[StoredBody]) -> list[BodyFrame]:
         if len(body.content) > BODY_BYTES_MAX:
             raise ArenaError("V2025", f"body {body.body_sha256} has {len(body.content)} bytes")
     compressor = zstandard.ZstdCompressor(level=LEVEL)
-    contents = [body.content for body in bodies]
+    contents: list[bytes | bytearray | memoryview] = [body.content for body in bodies]
     if sum(map(len, contents)) <= INLINE_BYTES_MAX:
         frames = [compressor.compress(content) for content in contents]
     else:

@@ -20,7 +20,7 @@ import hmac
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -60,8 +60,33 @@ class PartitionManifest(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse what is not sound."""
-        for name, problem in self._faults():
-            raise ArenaError("P4021", f"{name}: {problem}")
+        if (self.format, self.rules) != (FORMAT, RULES):
+            raise ArenaError("P4021", f"format: {self.format} {self.rules} is not {FORMAT} {RULES}")
+        if self.serial < 1 or not 0 <= self.seed < _SEED_END or (self.serial == 1) != (self.previous_sha256 == ""):
+            raise ArenaError("P4021", "serial, seed or previous_sha256: out of range")
+        rows = self.rows
+        token_lists = [(row.cluster,) for row in rows]
+        for field in ("answers", "problems", "queries", "absorbed"):
+            token_lists += [getattr(row, field) for row in rows]
+        tokens = itertools.chain(*token_lists, self.headline, (self.key_commitment,))
+        if any(_TOKEN.fullmatch(token) is None for token in tokens):
+            raise ArenaError("P4021", "token: 64 lower-case hex digits are expected")
+        sorted_lists = [*token_lists, self.headline, [row.cluster for row in rows]]
+        if not all(left < right for tokens in sorted_lists for left, right in itertools.pairwise(tokens)):
+            raise ArenaError("P4021", "rows: not in ascending order, or one token stands twice")
+        if not all(row.answers and row.problems for row in rows):
+            raise ArenaError("P4021", "rows: a cluster without answers or problems")
+        for name, lists in (
+            ("answer", (row.answers for row in rows)),
+            ("problem", (row.problems for row in rows)),
+            ("cluster", ((row.cluster, *row.absorbed) for row in rows)),
+        ):
+            repeated = (token for token, times in Counter(itertools.chain.from_iterable(lists)).items() if times > 1)
+            if (twice := next(repeated, None)) is not None:
+                raise ArenaError("P4021", f"{name}: {twice[:12]}… stands in two rows")
+        evaluated = {token for row in rows if row.pool == "eval" for token in row.problems}
+        if not evaluated.issuperset(self.headline):
+            raise ArenaError("P4021", "headline: holds a problem that is not in the pool eval")
 
     @property
     def sha256(self) -> str:
@@ -75,35 +100,6 @@ class PartitionManifest(msgspec.Struct, frozen=True, kw_only=True):
         for row in self.rows:
             counts[row.pool] += len(row.problems)
         return {pool: counts[pool] for pool in POOLS}
-
-    def _faults(self) -> Iterator[tuple[str, str]]:
-        if (self.format, self.rules) != (FORMAT, RULES):
-            yield "format", f"{self.format} {self.rules} is not {FORMAT} {RULES}"
-        if self.serial < 1 or not 0 <= self.seed < _SEED_END or (self.serial == 1) != (self.previous_sha256 == ""):
-            yield "serial, seed or previous_sha256", "out of range"
-        rows = self.rows
-        token_lists = [(row.cluster,) for row in rows]
-        for field in ("answers", "problems", "queries", "absorbed"):
-            token_lists += [getattr(row, field) for row in rows]
-        tokens = itertools.chain(*token_lists, self.headline, (self.key_commitment,))
-        if any(_TOKEN.fullmatch(token) is None for token in tokens):
-            yield "token", "64 lower-case hex digits are expected"
-        sorted_lists = [*token_lists, self.headline, [row.cluster for row in rows]]
-        if not all(left < right for tokens in sorted_lists for left, right in itertools.pairwise(tokens)):
-            yield "rows", "not in ascending order, or one token stands twice"
-        if not all(row.answers and row.problems for row in rows):
-            yield "rows", "a cluster without answers or problems"
-        for name, lists in (
-            ("answer", (row.answers for row in rows)),
-            ("problem", (row.problems for row in rows)),
-            ("cluster", ((row.cluster, *row.absorbed) for row in rows)),
-        ):
-            repeated = (token for token, times in Counter(itertools.chain.from_iterable(lists)).items() if times > 1)
-            if (twice := next(repeated, None)) is not None:
-                yield name, f"{twice[:12]}… stands in two rows"
-        evaluated = {token for row in rows if row.pool == "eval" for token in row.problems}
-        if not evaluated.issuperset(self.headline):
-            yield "headline", "holds a problem that is not in the pool eval"
 
 
 class ManifestChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

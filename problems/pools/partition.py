@@ -117,7 +117,14 @@ def freeze(
     for pool, wanted in draws:
         ranked = sorted(clusters.keys() - pools.keys(), key=lambda name: token_of(key, f"draw {seed} {pool} {name}"))
         buckets = {name: Counter(bucket_of[one] for one in clusters[name]) for name in ranked}
-        pools.update(dict.fromkeys(_drawn(ranked, buckets, wanted, pool), pool))
+        left = Counter({bucket: wanted.get(bucket, 0) for bucket in BUCKETS})
+        for name in ranked:  # the first clusters that fit whole into what is still wanted
+            if all(count <= left[bucket] for bucket, count in buckets[name].items()):
+                left -= buckets[name]
+                pools[name] = pool
+        if left.total():
+            missing = ", ".join(f"{count} {bucket}" for bucket, count in left.items() if count)
+            raise ArenaError("P4022", f"{missing} missing for {pool}")
     by_id = {problem.problem_id: problem for problem in everything}
     rows = [
         _row(key, name, pools.get(name, "train"), [by_id[one] for one in ids], classes)
@@ -222,22 +229,6 @@ def contaminated(
         marks |= {f"id {product_id}", *(f"title {key}" for key in classes.keys_of(product_id))}
     pools.update(row.pool for mark in marks if (row := partition.row_of(partition.token(mark))))
     return _in_order(pools)
-
-
-def _drawn(
-    ranked: Sequence[str], buckets: Mapping[str, Counter[Bucket]], wanted: Mapping[Bucket, int], pool: str
-) -> list[str]:
-    """The first clusters that fit whole into what is still wanted. Raises ArenaError P4022 when something is left."""
-    left = Counter({bucket: wanted.get(bucket, 0) for bucket in BUCKETS})
-    drawn = []
-    for name in ranked:
-        if all(count <= left[bucket] for bucket, count in buckets[name].items()):
-            left -= buckets[name]
-            drawn.append(name)
-    if left.total():
-        missing = ", ".join(f"{count} {bucket}" for bucket, count in left.items() if count)
-        raise ArenaError("P4022", f"{missing} missing for {pool}")
-    return drawn
 
 
 def _row(key: bytes, name: str, pool: Pool, members: Sequence[Problem], classes: ProductClasses) -> PoolRow:

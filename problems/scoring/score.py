@@ -57,11 +57,25 @@ def score(
             _product_in_slot(item, chosen, product_of, unsurfaced)
             for item, chosen in zip(problem.rewards, ids, strict=True)
         ]
-        slots = tuple(
-            _score_slot(item, chosen, product, titles, unsurfaced)
-            for item, chosen, product in zip(problem.rewards, ids, products, strict=True)
-        )
-        return _sum_up(problem, slots, products, titles.name, recommended)
+        slots = []
+        for item, chosen, product in zip(problem.rewards, ids, products, strict=True):
+            is_answer = product is not None and product.product_id == item.product_id
+            axes = ask(item) if product is None else match(item, product, titles)
+            slot = SlotScore(
+                recommended_id=chosen,
+                is_found=product is not None,
+                is_answer=is_answer,
+                is_unsurfaced=chosen is not None and chosen in unsurfaced,
+                title=axes.title,
+                price=axes.price,
+                service=axes.service,
+                sku=axes.sku,
+                attribute=axes.attribute,
+                rule_hits=1 if is_answer else axes.hits,
+                rule_total=1 if is_answer else axes.total,
+            )
+            slots.append(slot)
+        return _sum_up(problem, tuple(slots), products, titles.name, recommended)
     except ArenaError as error:
         return UnscoredOutcome(failure=error.failure)
 
@@ -122,30 +136,6 @@ def _product_in_slot(
             raise ArenaError("P4006", chosen)  # the right answer must never count as a miss
         return None
     return read_product(product)
-
-
-def _score_slot(
-    item: RewardItem,
-    chosen: str | None,
-    product: Product | None,
-    titles: TitleMatcher,
-    unsurfaced: Collection[str],
-) -> SlotScore:
-    is_answer = product is not None and product.product_id == item.product_id
-    axes = ask(item) if product is None else match(item, product, titles)
-    return SlotScore(
-        recommended_id=chosen,
-        is_found=product is not None,
-        is_answer=is_answer,
-        is_unsurfaced=chosen is not None and chosen in unsurfaced,
-        title=axes.title,
-        price=axes.price,
-        service=axes.service,
-        sku=axes.sku,
-        attribute=axes.attribute,
-        rule_hits=1 if is_answer else axes.hits,
-        rule_total=1 if is_answer else axes.total,
-    )
 
 
 def _sum_up(

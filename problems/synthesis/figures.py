@@ -102,8 +102,11 @@ def read_money(text: str) -> Money:
     bounds: list[tuple[int, Bounds]] = []
     for pattern in (_BETWEEN, _DASHED, _BELOW, _ABOVE):
         for found in list(pattern.finditer(text)):
-            if not _is_money(text, found):
-                continue
+            # a sign of money beside it, or a word about money just before it
+            if not any(group for name, group in found.groupdict().items() if name.startswith(("before", "after"))):
+                clause = re.split(r"[,.;:!?\n]", text[max(0, found.start() - _MONEY_REACH) : found.end()])
+                if not _MONEY.search(clause[-1]):
+                    continue
             numbers = [_amount(number) for number in found.groups() if number and number[0].isdigit()]
             if len(numbers) == 2:
                 bound = Bounds(*numbers)
@@ -146,15 +149,6 @@ def read_voucher(text: str) -> VoucherWords:
         says_all_shops=_ALL_SHOPS.search(text) is not None,
         amounts=tuple(amounts),
     )
-
-
-def _is_money(text: str, found: re.Match[str]) -> bool:
-    """Whether a bound stands beside a sign of money, or a word about money just before it."""
-    signs = (group for name, group in found.groupdict().items() if name.startswith(("before", "after")))
-    if any(signs):
-        return True
-    clause = re.split(r"[,.;:!?\n]", text[max(0, found.start() - _MONEY_REACH) : found.end()])
-    return _MONEY.search(clause[-1]) is not None
 
 
 def _amount(digits: str) -> float:

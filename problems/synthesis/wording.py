@@ -71,7 +71,14 @@ def check_wording(problem: Problem, query: str | None = None) -> tuple[Flaw, ...
             Flaw(code="P4016", slot=slot, what=f"{what}: {problem.rewards[slot].title[0]!r}")
             for slot in lost or range(len(problem.rewards))
         )
-    flaws = list(_added(goods[: spans[0][0]])) if len(spans) > 1 else []
+    flaws = []
+    if len(spans) > 1:  # bounds and services in the stretch that belongs to no item
+        before = goods[: spans[0][0]]
+        money = read_money(before)
+        added = [f"service {name}" for name in sorted(read_services(before))]
+        added += [_price_words(bound) for bound in money.bounds]
+        added += [f"amount {amount:.10g}" for amount in money.stray]
+        flaws += [Flaw(code="P4017", what=what) for what in added]
     if problem.bucket == "shop" and not _A_SHOP.search(goods):
         flaws.append(Flaw(code="P4016", what="all from one shop"))
     for slot, (item, (start, end)) in enumerate(zip(problem.rewards, spans, strict=True)):
@@ -173,8 +180,19 @@ def _name_least(item: RewardItem) -> int:
 
 
 def _item_flaws(item: RewardItem, text: str, slot: int) -> Iterator[Flaw]:
-    for key, value in _unsaid_pairs(item, text):
-        yield Flaw(code="P4016", slot=slot, what=f"{key.replace('_', ' ')}: {value}")
+    # Each pair takes its own place in the text: first those that stand beside their key, the longest values first, then
+    # those that stand alone.
+    ink = _Ink(text, title_words(item.title[0]))
+    pairs = sorted(_pairs(item), key=lambda pair: (-len(pair[1]), pair))
+    for key, value in [pair for pair in pairs if not ink.take_beside_key(*pair)]:
+        # alone it could mean something else: short, a number, a common word, or words of the title
+        needs_key = (
+            sum(letter.isalpha() for letter in value) < _PLAIN_LETTERS_MIN
+            or value in _VAGUE_VALUES
+            or title_words(value) <= title_words(item.title[0])
+        )
+        if needs_key or not ink.take_alone(value):
+            yield Flaw(code="P4016", slot=slot, what=f"{key.replace('_', ' ')}: {value}")
     said = read_services(text)
     for name in item.service:
         if name not in said:
@@ -195,36 +213,6 @@ def _item_flaws(item: RewardItem, text: str, slot: int) -> Iterator[Flaw]:
         yield Flaw(code="P4017", slot=slot, what=_price_words(bound))
     for amount in money.stray:
         yield Flaw(code="P4017", slot=slot, what=f"amount {amount:.10g}")
-
-
-def _added(text: str) -> Iterator[Flaw]:
-    """Bounds and services in a stretch that belongs to no item."""
-    for name in sorted(read_services(text)):
-        yield Flaw(code="P4017", what=f"service {name}")
-    money = read_money(text)
-    for bound in money.bounds:
-        yield Flaw(code="P4017", what=_price_words(bound))
-    for amount in money.stray:
-        yield Flaw(code="P4017", what=f"amount {amount:.10g}")
-
-
-def _unsaid_pairs(item: RewardItem, text: str) -> list[Pair]:
-    """The pairs that the text does not say. Each takes its own place in the text: first those that stand beside their
-    key, the longest values first, then those that stand alone."""
-    ink = _Ink(text, title_words(item.title[0]))
-    pairs = sorted(_pairs(item), key=lambda pair: (-len(pair[1]), pair))
-    beside = [pair for pair in pairs if not ink.take_beside_key(*pair)]
-    unsaid = []
-    for key, value in beside:
-        # alone it could mean something else: short, a number, a common word, or words of the title
-        needs_key = (
-            sum(letter.isalpha() for letter in value) < _PLAIN_LETTERS_MIN
-            or value in _VAGUE_VALUES
-            or title_words(value) <= title_words(item.title[0])
-        )
-        if needs_key or not ink.take_alone(value):
-            unsaid.append((key, value))
-    return unsaid
 
 
 class _Ink:

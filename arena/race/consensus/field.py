@@ -125,8 +125,18 @@ def qualified_candidates(
         subject = row.record.subject
         if row.validator in permitted and row.record.context.stage == "qualifying" and is_possible(subject, slots):
             claims.setdefault(subject.agent_version_id, {}).setdefault(row.validator, subject)
-    found = (_candidate(agent, claims[agent], records, permitted, suite, policy) for agent in sorted(claims))
-    return tuple(candidate for candidate in found if candidate is not None)
+    candidates = []
+    for agent, said in sorted(claims.items()):
+        order = [validator for validator in qualifying_order(agent, permitted) if validator in said]
+        results = [row for row in records.qualifying_results(agent, policy.policy_sha256) if row.validator in said]
+        found, passed = qualify_across(results, order, suite, policy)
+        if found.state != "qualified" or found.score_e4 is None:
+            continue
+        for subject in dict.fromkeys(said[validator] for validator in passed):
+            if sum(said[validator] == subject for validator in passed) >= policy.qualifying.validators_required:
+                candidates.append(Candidate(subject=subject, qualifying_score_e4=found.score_e4))
+                break
+    return tuple(candidates)
 
 
 def qualify_across(
@@ -142,26 +152,6 @@ def qualify_across(
     deciding = finished[: policy.qualifying.validators_asked]
     whole = qualify((row for validator in deciding for row in by_validator[validator]), suite, policy)
     return whole, tuple(validator for validator in deciding if alone[validator].passes)
-
-
-def _candidate(
-    agent: str,
-    claims: Mapping[str, Subject],
-    records: RaceRecords,
-    permitted: frozenset[str],
-    suite: Sequence[str],
-    policy: Policy,
-) -> Candidate | None:
-    order = [validator for validator in qualifying_order(agent, permitted) if validator in claims]
-    results = [row for row in records.qualifying_results(agent, policy.policy_sha256) if row.validator in claims]
-    found, passed = qualify_across(results, order, suite, policy)
-    if found.state != "qualified" or found.score_e4 is None:
-        return None
-    for subject in dict.fromkeys(claims[validator] for validator in passed):
-        agreeing = sum(claims[validator] == subject for validator in passed)
-        if agreeing >= policy.qualifying.validators_required:
-            return Candidate(subject=subject, qualifying_score_e4=found.score_e4)
-    return None
 
 
 def select_candidates(

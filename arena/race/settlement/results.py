@@ -145,7 +145,17 @@ def _charged(inputs: SettlementInputs, drawn: tuple[str, ...]) -> dict[Pair, fro
 def _results_by_validator(
     inputs: SettlementInputs, drawn: frozenset[str], agents: frozenset[str]
 ) -> dict[Pair, dict[str, TrajectoryResult]]:
-    verdicts = _first_verdicts(inputs)
+    rubric = inputs.policy.rubric
+    verdicts: dict[tuple[str, str], Verdict] = {}  # the first of each validator on each body
+    for said in sorted(inputs.verdicts, key=lambda row: (row.validator, row.seq)):
+        given = said.record.verdict
+        if (
+            isinstance(given, Verdict)
+            and said.record.context.race_id == inputs.race_id
+            and given.rubric_id == rubric.rubric_id
+            and given.prompt_sha256 == rubric.prompt_sha256
+        ):
+            verdicts.setdefault((said.validator, given.body_sha256), given)
     permitted = frozenset(inputs.validators)
     policy_sha256 = inputs.recorded_under or inputs.policy.policy_sha256
     found: dict[Pair, dict[str, TrajectoryResult]] = {}
@@ -168,21 +178,6 @@ def _results_by_validator(
             quality_e4=verdict.quality_e4 if verdict is not None else None,
         )
     return found
-
-
-def _first_verdicts(inputs: SettlementInputs) -> dict[tuple[str, str], Verdict]:
-    rubric = inputs.policy.rubric
-    first: dict[tuple[str, str], Verdict] = {}
-    for row in sorted(inputs.verdicts, key=lambda row: (row.validator, row.seq)):
-        verdict = row.record.verdict
-        if (
-            isinstance(verdict, Verdict)
-            and row.record.context.race_id == inputs.race_id
-            and verdict.rubric_id == rubric.rubric_id
-            and verdict.prompt_sha256 == rubric.prompt_sha256
-        ):
-            first.setdefault((row.validator, verdict.body_sha256), verdict)
-    return first
 
 
 def _is_in_race(row: CountedEvaluation | CountedAttempt, inputs: SettlementInputs) -> bool:

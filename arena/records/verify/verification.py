@@ -220,7 +220,12 @@ async def _loaded(
         found: dict[tuple[str, str], StoredBody | BodyFrame] = {}
         for validator, names in wanted.items():
             for body in await bodies_of(sorted(names), validator):
-                if found.setdefault((validator, body.body_sha256), body) is not body and not await _is_intact(body):
+                if found.setdefault((validator, body.body_sha256), body) is body:
+                    continue
+                content, size = body.content, len(body.content)
+                if isinstance(body, BodyFrame):
+                    content, size = (await restore_bodies([body]))[0].content, body.size
+                if len(content) != size or hashlib.sha256(content).hexdigest() != body.body_sha256:
                     found[validator, body.body_sha256] = body  # of several copies a damaged one is to be seen
         entries = []
         for record, name in zip(batch, named, strict=True):
@@ -230,12 +235,6 @@ async def _loaded(
             else:
                 entries.append(entry_of(record, stored.content, stored.size if isinstance(stored, BodyFrame) else 0))
         yield entries
-
-
-async def _is_intact(body: StoredBody | BodyFrame) -> bool:
-    content = (await restore_bodies([body]))[0].content if isinstance(body, BodyFrame) else body.content
-    is_sized = not isinstance(body, BodyFrame) or len(content) == body.size
-    return is_sized and hashlib.sha256(content).hexdigest() == body.body_sha256
 
 
 async def _batches(rows: AsyncIterable[T] | Iterable[T], size: int = BATCH) -> AsyncIterator[list[T]]:

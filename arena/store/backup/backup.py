@@ -131,7 +131,16 @@ async def _fill(
         with (folder / ARCHIVE).open("xb") as archive:
             await asyncio.to_thread(tools.dump, owner_dsn, snapshot, archive)
             await asyncio.to_thread(os.fsync, archive.fileno())
-        kept = await _keep_objects(connection, objects, copies, progress)
+        named = there = 0
+        async for validator, names in names_elsewhere(connection, progress):
+            if objects is None:
+                raise ArenaError("V2029", f"bodies of {validator} lie in an object store, and none is named")
+            named += len(names)
+            there += await carry(objects, copies, validator, names)
+    kept = ObjectsFacts()
+    if objects is not None and named:
+        kind: Literal["copied", "referenced"] = "copied" if copies else "referenced"
+        kept = ObjectsFacts(kind=kind, location=objects.location, bodies=named, missing=named - there)
     manifest = BackupManifest(
         taken_ms=taken_ms,
         server_version=server_version,
@@ -188,26 +197,6 @@ async def _snapshot(owner_dsn: str) -> AsyncIterator[tuple[AsyncConnection, str]
                 yield connection, str((await connection.execute(_SNAPSHOT)).scalar_one())
     finally:
         await engine.dispose()
-
-
-async def _keep_objects(
-    connection: AsyncConnection,
-    objects: BodyObjects | None,
-    copies: BodyObjects | None,
-    progress: Progress | None,
-) -> ObjectsFacts:
-    """Copy (None: only look for) every body that the snapshot names outside of Postgres."""
-    named = there = 0
-    async for validator, names in names_elsewhere(connection, progress):
-        if objects is None:
-            raise ArenaError("V2029", f"bodies of {validator} lie in an object store, and none is named")
-        named += len(names)
-        there += await carry(objects, copies, validator, names)
-    if not named:
-        return ObjectsFacts()
-    location = objects.location if objects else ""
-    kind: Literal["copied", "referenced"] = "copied" if copies else "referenced"
-    return ObjectsFacts(kind=kind, location=location, bodies=named, missing=named - there)
 
 
 async def names_elsewhere(
