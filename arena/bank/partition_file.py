@@ -21,8 +21,7 @@ from arena.chain.port import Signer, Verifier
 from foundation.errors import ArenaError
 from problems.model import Pool, Problem
 from problems.pools.clusters import answer_marks, cluster_id
-from problems.pools.manifest import PartitionManifest, manifest_bytes
-from problems.pools.manifest_change import ManifestChange, apply_changes, change_between
+from problems.pools.manifest import ManifestChange, PartitionManifest, apply_changes, change_between, manifest_bytes
 from problems.pools.partition import OpenPartition, extend
 from problems.pools.product_classes import NO_CATALOGUE, ProductClasses
 

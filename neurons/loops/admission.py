@@ -19,8 +19,8 @@ from arena.gate.rules import RULES_VERSION
 from arena.gate.similarity.ownership import Neighbour
 from arena.gate.similarity.sketch import Sketch, make_sketch
 from arena.policy import AdmissionRules
-from arena.race.consensus.admission_votes import GateWord, hold_ends, next_word, outcome_at
 from arena.race.consensus.field import FieldStanding
+from arena.race.consensus.rulings import GateWord, hold_ends, next_word, outcome_at
 from arena.records.model import GateRecord, Hold, Subject
 from arena.store.port import StoredSubmission, SubmissionState
 from arena.submissions.inbox import AgreedStanding, Inbox

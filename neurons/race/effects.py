@@ -18,8 +18,7 @@ from arena.chain.port import BeaconRound
 from arena.policy import Policy
 from arena.race.consensus.agreement import validators_of
 from arena.race.consensus.assignment import permitted_validators
-from arena.race.consensus.candidates import select_candidates
-from arena.race.consensus.field import field_standings, qualified_candidates
+from arena.race.consensus.field import field_standings, qualified_candidates, select_candidates
 from arena.race.consensus.log_round import AnchoredLog
 from arena.race.consensus.peer_reputation import ProgressClaims, compare_words
 from arena.race.consensus.rulings import words_floor

@@ -13,8 +13,8 @@ import asyncio
 from collections.abc import Iterable
 
 from arena.policy import Policy
-from arena.race.consensus.admission_votes import GateWord
 from arena.race.consensus.reducer import REFUSALS_MAX, RaceRecords, is_success
+from arena.race.consensus.rulings import GateWord
 from arena.race.model import CountedEvaluation
 from arena.race.settlement.qualifying import Qualification, qualify
 from arena.records.body import decode_content

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Sequence
 from arena.exchange.log_digest import COUNTED_KINDS, counts
 from arena.exchange.port import Peer
 from arena.exchange.pull import Wanted
-from arena.race.consensus.agreement import validators_of
+from arena.race.consensus.agreement import countersign_value, validators_of
 from arena.race.consensus.log_round import AnchoredLog
 from arena.race.consensus.peer_reputation import Pair, believed
-from arena.race.consensus.quorum import countersign_value
 from arena.race.consensus.reducer import RaceRecords
 from arena.race.settlement.provenance import settlement_sha256
 from arena.race.state.champion_history import Succession, succession

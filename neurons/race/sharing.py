@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from arena.chain.auth import HttpAuth
-from arena.chain.endpoint_form import split_endpoint
+from arena.chain.extrinsic_form import split_endpoint
 from arena.chain.keys import verify
 from arena.chain.port import Metagraph, Signer
 from arena.exchange.http_peers import HttpPeers
