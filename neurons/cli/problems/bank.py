@@ -27,8 +27,7 @@ from neurons.cli.store_reading import DsnOption, StateDirOption, run_on_store
 
 if TYPE_CHECKING:
     from arena.bank.batches.disclosure import Disclosure
-    from arena.bank.batches.notice import BatchNotice
-    from arena.bank.batches.sealed_file import SealedFile
+    from arena.bank.batches.sealed_file import BatchNotice, SealedFile
     from arena.bank.partition_file import PoolAssignment
     from arena.bank.stock.level import StockLevel
     from arena.chain.port import Signer, Timelock
@@ -203,7 +202,7 @@ def release(
 
 def _publish_titles(found: Disclosure, folder: Path, out: Path) -> None:
     """Write the accepted titles of a batch that was released and is the one committed to."""
-    from arena.bank.batches.batch_file import read_batch
+    from arena.bank.batches.batch import read_batch
     from problems.scoring.title_matching import encode_accepted
 
     path = folder / f"{found.race_id}.batch.json"
@@ -278,7 +277,7 @@ def _stock_text(row: dict[str, object], level: StockLevel) -> str:
 
 async def _disclosure(store: PostgresStore, race: str, folder: Path) -> Disclosure | str:
     """The check, or the state of a race that released nothing."""
-    from arena.bank.batches.batch_file import read_batch
+    from arena.bank.batches.batch import read_batch
     from arena.bank.batches.disclosure import check_release
     from arena.records.body import decode_content
     from arena.records.model import ReleaseRecord

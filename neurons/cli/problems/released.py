@@ -108,7 +108,7 @@ def _state(given: Path | None) -> Path:
 def _batches(folder: Path) -> list[SealedBatch]:
     """Every open batch of a bank. Raises ArenaError P4001 and P4010 for one that can't be read or was edited,
     typer.BadParameter for a folder without any."""
-    from arena.bank.batches.batch_file import read_batch
+    from arena.bank.batches.batch import read_batch
 
     paths = sorted(folder.glob("*.batch.json"))
     if not paths:

@@ -53,7 +53,7 @@ def titles(
     stock of your own: STATE_DIR/bank/titles.json). Shows how pairs lie around the threshold of 0.70: the nearer, the
     less certain the verdict.
     """
-    from arena.bank.batches.private_file import write_private
+    from foundation.durable_files import write_whole
     from problems.scoring.title_matching import encode_accepted
 
     refuse_existing(out)
@@ -65,7 +65,7 @@ def titles(
         from problems.scoring.title_index import TitleIndex
 
         made = build_lexical(problems, TitleIndex(products), name)
-    write_private(out, encode_accepted(made.titles))
+    write_whole(out, encode_accepted(made.titles), mode=0o600)
     typer.echo(json_line({"path": str(out), "report": made.report}) if as_json else _text(out, made.report))
 
 
