@@ -95,7 +95,12 @@ def reword(problem: Problem, upstream: Upstream, sampling: Sampling, attempts: i
         if not flaws:
             worded = msgspec.structs.replace(problem, query=text + voucher)
             return Reworded(problem=worded, model=sampling.model, attempts=attempt)
-        messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": _complaint(flaws)}]
+        told = ["That changes the request:"]
+        for flaw in flaws:
+            place = "" if flaw.slot is None else f" (product {flaw.slot + 1})"
+            told.append(f"- {'missing' if flaw.code == 'P4016' else 'not asked for'}: {flaw.what}{place}")
+        told.append("Rewrite the original request again, and keep to the rules.")
+        messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": "\n".join(told)}]
     failure = Failure(code=flaws[0].code, detail="; ".join(flaw.detail for flaw in flaws))
     return Unworded(problem=problem, model=sampling.model, attempts=attempts, failure=failure)
 
@@ -106,14 +111,6 @@ def reword_all(
     """`reword` of each problem, one after the other, as each is done. Raises like it."""
     for problem in problems:
         yield reword(problem, upstream, sampling, attempts)
-
-
-def _complaint(flaws: Sequence[Flaw]) -> str:
-    told = ["That changes the request:"]
-    for flaw in flaws:
-        place = "" if flaw.slot is None else f" (product {flaw.slot + 1})"
-        told.append(f"- {'missing' if flaw.code == 'P4016' else 'not asked for'}: {flaw.what}{place}")
-    return "\n".join([*told, "Rewrite the original request again, and keep to the rules."])
 
 
 def _clean(reply: str) -> str:
