@@ -13,8 +13,7 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from arena.bank.batches.batch import seal
-from arena.bank.batches.batch_file import write_batch
+from arena.bank.batches.batch import seal, write_batch
 from arena.bank.batches.sealed_file import lock_batch, write_sealed
 from arena.bank.stock.sealed_stock import SealedStock
 from arena.chain.keys import keypair_signer, verify
