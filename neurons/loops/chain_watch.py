@@ -6,12 +6,10 @@ the metrics and in `facts`, which the heartbeat writes down. Nothing is decided 
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 
 from neurons.health.node_file import ChainFacts
-from neurons.loops.run_loop import run_loop
+from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node
 
 TURN_S = 12.0
@@ -35,7 +33,7 @@ class ChainWatch:
         """
         return bool(self.facts.seen_ms) and self._node.now_ms() - self.facts.grew_ms > STALE_MS
 
-    async def run(self, drain: asyncio.Event) -> None:
+    async def run(self, drain: StopSignal) -> None:
         """Turn until drained. Raises what no retry can mend."""
         await run_loop("chain", self.turn, drain, self._node.log, every_s=TURN_S)
 
@@ -53,8 +51,15 @@ class ChainWatch:
         await self._compare(block, finalized)
         if not self.facts.placed_block or block - self.facts.placed_block >= METAGRAPH_BLOCKS:
             await self._find_place()
-        self._show()
-        return self.facts
+        facts, metrics = self.facts, self._node.metrics
+        metrics.chain_block.set(facts.block)
+        metrics.chain_finalized_block.set(facts.finalized_block)
+        metrics.chain_grew_ms.set(facts.grew_ms)
+        metrics.chain_is_stale.set(facts.is_stale)
+        metrics.uid.set(-1 if facts.uid is None else facts.uid)
+        metrics.permit.set(facts.has_permit)
+        metrics.stake_rao.set(facts.stake_rao)
+        return facts
 
     async def _compare(self, block: int, finalized: int) -> None:
         """Whether a block seen before is another now."""
@@ -91,13 +96,3 @@ class ChainWatch:
         is_good = self.facts.has_permit
         log = self._node.log.info if is_good else self._node.log.error
         log("place on the subnet", uid=place[0], permit=place[1], code="" if is_good else "U3035")
-
-    def _show(self) -> None:
-        facts, metrics = self.facts, self._node.metrics
-        metrics.chain_block.set(facts.block)
-        metrics.chain_finalized_block.set(facts.finalized_block)
-        metrics.chain_grew_ms.set(facts.grew_ms)
-        metrics.chain_is_stale.set(facts.is_stale)
-        metrics.uid.set(-1 if facts.uid is None else facts.uid)
-        metrics.permit.set(facts.has_permit)
-        metrics.stake_rao.set(facts.stake_rao)

@@ -29,7 +29,6 @@ from arena.store.postgres.store import PostgresStore
 from arena.submissions.inbox import Inbox
 from foundation.errors import ArenaError
 from harness.catalogue.server.application import listen
-from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
 from neurons.node.bank_preparation import (
     catalogue_products,
@@ -87,7 +86,11 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         stack.push_async_callback(pool.stop)
         await pool.start()
         level = pool.sandbox
-        _refuse_wrong_level(policy, level)
+        if policy.guest.is_racing_level_required and not level.may_race:
+            raise ArenaError("V2062", f"level {level.name} may not race under policy {policy.name}")
+        if policy.guest.is_racing_level_required and level.python_version != policy.guest.python_version:
+            told = f"the guest runs Python {level.python_version}, not {policy.guest.python_version}"
+            raise ArenaError("V2062", told)
         await prepare_local_chain(chain, signer)
         permitted = permitted_validators(await chain.metagraph())
         if signer.hotkey not in permitted:
@@ -98,15 +101,20 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         store, location = await _open_store(settings, signer.hotkey, objects, stack)
 
         async def open_again() -> PostgresStore:
-            return await _reopen(location, objects, stack)
+            """The node's log over connections that only its readers from outside use."""
+            other = await PostgresStore.open(location.dsn, location.validator, objects=objects)
+            stack.push_async_callback(other.close)
+            return other
 
         sharing = await stack.enter_async_context(open_sharing(settings, signer, open_again))
         suite = prepare_suite(settings, policy, signer.hotkey)
         beacon = open_beacon(settings.network, unix_ms)
         metrics = Metrics()
         metrics.serve(settings.metrics_port)
-        tail = await _open_tail(settings, location, objects, stack)
-        if tail:
+        tail = None
+        if settings.serve_port:  # its clients take none of the node's own connections
+            listener = stack.enter_context(listen(settings.serve_host, settings.serve_port))
+            tail = TailServer(await open_again(), listener, clients=settings.serve_clients)
             metrics.tail_clients.set_function(lambda: tail.places.taken)
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
         yield Node(
@@ -156,6 +164,9 @@ def open_bodies(settings: Settings) -> BodyObjects | None:
 async def _open_store(
     settings: Settings, hotkey: str, objects: BodyObjects | None, stack: contextlib.AsyncExitStack
 ) -> tuple[PostgresStore, StoreLocation]:
+    """The node's store. Refused is a place of bodies that can't be written to, and one where none of the bodies is that
+    the log says lie elsewhere: another than the log was written with. Raises ArenaError V2020 to V2024, V2028, V2029.
+    """
     dsn = settings.database_dsn.get_secret_value()
     kind: Literal["embedded", "external"] = "external"
     if not dsn:
@@ -164,24 +175,19 @@ async def _open_store(
         kind = "embedded"
     store = await PostgresStore.open(dsn, hotkey, is_exclusive=True, objects=objects)
     stack.push_async_callback(store.close)
-    await _require_bodies(store, objects)
-    location = StoreLocation(kind=kind, validator=hotkey, dsn=dsn, objects=settings.bodies_url)
-    write_location(settings.state_dir, location)
-    return store, location
-
-
-async def _require_bodies(store: PostgresStore, objects: BodyObjects | None) -> None:
-    """Refuse a place that can't be written to, and one where none of the bodies is that the log says lie elsewhere:
-    another than the log was written with. Raises ArenaError V2028, V2029."""
     named = await store.some_bodies_elsewhere(BODIES_LOOKED_FOR)
     if objects is None:
         if named:
             raise ArenaError("V2029", "bodies_url is empty, and bodies of this log lie in an object store")
-        return
-    with _named_setting():
-        await objects.require_writable(store.validator)
-        if named and not await objects.get(store.validator, named):
-            raise ArenaError("V2029", f"{objects.location}: bodies of this log are not there; copy them there first")
+    else:
+        with _named_setting():
+            await objects.require_writable(store.validator)
+            if named and not await objects.get(store.validator, named):
+                told = f"{objects.location}: bodies of this log are not there; copy them there first"
+                raise ArenaError("V2029", told)
+    location = StoreLocation(kind=kind, validator=hotkey, dsn=dsn, objects=settings.bodies_url)
+    write_location(settings.state_dir, location)
+    return store, location
 
 
 @contextlib.contextmanager
@@ -191,31 +197,3 @@ def _named_setting() -> Iterator[None]:
         yield
     except ArenaError as error:
         raise ArenaError(error.failure.code, f"bodies_url: {error.failure.detail}") from error
-
-
-async def _open_tail(
-    settings: Settings, location: StoreLocation, objects: BodyObjects | None, stack: contextlib.AsyncExitStack
-) -> TailServer | None:
-    """The live tail over connections of its own, so that its clients take none of the node's. Raises V2014."""
-    if not settings.serve_port:
-        return None
-    listener = stack.enter_context(listen(settings.serve_host, settings.serve_port))
-    return TailServer(await _reopen(location, objects, stack), listener, clients=settings.serve_clients)
-
-
-async def _reopen(
-    location: StoreLocation, objects: BodyObjects | None, stack: contextlib.AsyncExitStack
-) -> PostgresStore:
-    """The node's log over connections that only its readers from outside use."""
-    store = await PostgresStore.open(location.dsn, location.validator, objects=objects)
-    stack.push_async_callback(store.close)
-    return store
-
-
-def _refuse_wrong_level(policy: Policy, level: SandboxLevel) -> None:
-    if not policy.guest.is_racing_level_required:
-        return
-    if not level.may_race:
-        raise ArenaError("V2062", f"level {level.name} may not race under policy {policy.name}")
-    if level.python_version != policy.guest.python_version:
-        raise ArenaError("V2062", f"the guest runs Python {level.python_version}, not {policy.guest.python_version}")

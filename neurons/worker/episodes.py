@@ -3,15 +3,19 @@
 Promise: every claim ends in exactly one attempt record: `evaluated` with its evaluation and verdict, `faulted` with
 whose fault it was, or `abandoned` when the lease was lost. Records, body and the end of the lease are one transaction.
 A fault of ours or of an upstream never becomes a score; what follows it is `arena.race.state.retry`'s decision. A
-restart gets what earlier attempts were answered, from a journal that lives as long as the work item.
+restart gets what earlier attempts were answered, from a journal that lives as long as the work item. If a journal
+cannot be written, a warning is logged and its item is restarted under the stricter rule.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Literal
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -19,26 +23,64 @@ from arena.evaluate.model import Evaluation
 from arena.race.state.items import witness_item
 from arena.race.state.retry import after_fault, is_last_attempt, may_diverge
 from arena.records.body import encode_body
-from arena.records.model import AttemptRecord, Context, EvaluationRecord, Payload, VerdictRecord
-from arena.store.port import Lease, LeaseLostError
+from arena.records.model import AttemptRecord, EvaluationRecord, Payload, Stage, VerdictRecord
+from arena.store.port import Lease, LeaseLostError, Store, WorkItem
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError, Failure, Owner
 from harness.agents.registry import shipped_source
-from neurons.loops.run_loop import drained_within, persist, run_loop
+from harness.inference.journal import open_journal
+from neurons.loops.run_loop import StopSignal, drained_within, persist, run_loop
 from neurons.node.node import Node
-from neurons.worker.journals import Journals
 from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted
-from problems.model import Problem
 from problems.scoring.outcome import UnscoredOutcome
 from problems.scoring.title_matching import AcceptedTitles, cut_titles
 
 IDLE_S = 0.25
+_SUFFIX = ".journal"
+_NAME_CHARS = 40
+
+
+class Journals:
+    """Where the completions of unfinished work items lie, below `folder`: one file each, in a folder for each race and
+    stage.
+
+    A file is there from an item's first completion until its end, and is removed with it; what is left of items that
+    were closed otherwise goes with the folder, once the store has no open item of that race and stage.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.resolve()  # workers have it too
+
+    def path(self, item: WorkItem) -> Path:
+        """The file of a work item, whether or not it exists."""
+        folder = f"{item.context.stage}.{quote(item.context.race_id, safe='')}"
+        return self._folder / folder / (text_hash(item.item_id)[:_NAME_CHARS] + _SUFFIX)
+
+    def forgive(self, item: WorkItem) -> None:
+        """The item's next attempt owes nothing of what earlier ones were answered. Raises ArenaError V2004, V2115."""
+        path = self.path(item)
+        if path.exists():
+            with open_journal(str(path)) as journal:
+                assert journal is not None
+                journal.forgive()
+
+    def remove(self, item: WorkItem) -> None:
+        """The item has ended. Raises OSError."""
+        self.path(item).unlink(missing_ok=True)
+
+    async def sweep(self, store: Store) -> None:
+        """Remove the folders of races and stages that have no open item. Raises ArenaError V2021."""
+        for folder in sorted(self._folder.glob("*.*")):
+            name, _, race = folder.name.partition(".")
+            stage: Stage = "race" if name == "race" else "qualifying"
+            if not await store.open_items(unquote(race), stage):
+                shutil.rmtree(folder, ignore_errors=True)  # what stays is tried again at the next turn
 
 
 class EpisodeLoop:
     """Claims and runs work until `drain` is set."""
 
-    def __init__(self, node: Node, drain: asyncio.Event) -> None:
+    def __init__(self, node: Node, drain: StopSignal) -> None:
         self._node = node
         self._drain = drain
         self._journals = journals_of(node)
@@ -66,7 +108,8 @@ class EpisodeLoop:
         try:
             reply = await work
         except asyncio.CancelledError:
-            if not work.cancelled() or _is_being_cancelled():
+            task = asyncio.current_task()
+            if not work.cancelled() or (task is not None and task.cancelling()):
                 raise
             self._node.log.warning("lease lost, jail stopped", attempt=lease.attempt_id)
             return  # the sweep writes its attempt record
@@ -84,7 +127,20 @@ class EpisodeLoop:
         was committed.
         """
         context, subject = lease.item.context, lease.item.subject
-        found, release = await self._problem(context)
+        release: AcceptedTitles | None = None
+        if context.stage == "race":
+            batch = await asyncio.to_thread(self._node.stock.batch, context.race_id)
+            found = {problem.problem_id: problem for problem in batch.problems}.get(context.problem_id)
+            release = batch.titles
+        elif context.variant_seed and self._node.variants is not None:
+            drawn = await asyncio.to_thread(self._node.variants.variant, context.problem_id, context.variant_seed)
+            found, release = drawn.problem, drawn.titles
+        elif self._node.policy.qualifying.variant_blocks:
+            raise ArenaError("P4033", context.problem_id)  # it was enqueued under a policy without variants
+        else:
+            found = self._node.suite_problems().get(context.problem_id)
+        if found is None:
+            raise ArenaError("P4006", f"{context.problem_id} is in neither suite nor batch")
         if subject.is_control:
             source = shipped_source(subject.agent_sha256)
         else:
@@ -102,26 +158,6 @@ class EpisodeLoop:
             journal=str(self._journals.path(lease.item)),
             is_last=is_last_attempt(lease.refused, self._node.policy.race),
         )
-
-    async def _problem(self, context: Context) -> tuple[Problem, AcceptedTitles | None]:
-        """The problem of a work item, and the accepted titles that come with it.
-
-        Raises ArenaError P4006, P4032, and P4033 for work that was enqueued under a policy without variants.
-        """
-        if context.stage == "race":
-            batch = await asyncio.to_thread(self._node.stock.batch, context.race_id)
-            found = {problem.problem_id: problem for problem in batch.problems}.get(context.problem_id)
-            release = batch.titles
-        elif context.variant_seed and self._node.variants is not None:
-            drawn = await asyncio.to_thread(self._node.variants.variant, context.problem_id, context.variant_seed)
-            found, release = drawn.problem, drawn.titles
-        elif self._node.policy.qualifying.variant_blocks:
-            raise ArenaError("P4033", context.problem_id)
-        else:
-            found, release = self._node.suite_problems().get(context.problem_id), None
-        if found is None:
-            raise ArenaError("P4006", f"{context.problem_id} is in neither suite nor batch")
-        return found, release
 
     async def _keep(self, lease: Lease, work: asyncio.Task[object]) -> None:
         """Renew the lease while the work runs; stop the jail at once when it is lost."""
@@ -276,8 +312,3 @@ def _forgive(node: Node, journals: Journals, lease: Lease) -> None:
         journals.forgive(lease.item)
     except ArenaError as error:
         node.log.warning("journal not written", attempt=lease.attempt_id, code=error.failure.code)
-
-
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

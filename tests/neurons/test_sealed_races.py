@@ -25,6 +25,7 @@ from arena.records.model import ReleaseRecord
 from arena.store.embedded.server import EmbeddedServer
 from foundation.errors import ArenaError, Failure
 from neurons.cli.problems.problems import app
+from neurons.loops.run_loop import StopSignal
 from neurons.worker.episodes import EpisodeLoop
 from neurons.worker.protocol import LENGTH_BYTES, EvaluateJob, Faulted, decode_request, encode_frame
 from problems.scoring.title_index import TitleIndex
@@ -93,7 +94,7 @@ class Recorder:
 async def jobs_of(desk: Desk, count: int) -> list[EvaluateJob]:
     """What the episode loop sends to its workers next."""
     recorder = Recorder()
-    loop = EpisodeLoop(dataclasses.replace(desk.node, pool=recorder), asyncio.Event())  # type: ignore[arg-type]
+    loop = EpisodeLoop(dataclasses.replace(desk.node, pool=recorder), StopSignal(desk.node.now_ms))  # type: ignore[arg-type]
     for _ in range(count):
         await loop.turn()
     return recorder.jobs
