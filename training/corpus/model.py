@@ -11,7 +11,9 @@ from typing import Literal
 
 import msgspec
 
-from harness.trace import Emitter
+from harness.chat import Call as Call
+from harness.chat import Message as Message
+from harness.chat import Role as Role
 from problems.model import Bucket, Pool
 
 TRACE_VERSION = 1
@@ -20,27 +22,6 @@ COEFFICIENT_E4_MIN = 9_000
 
 SourceKind = Literal["arena", "sn15", "react", "hermes", "openai", "output_tools"]
 CorpusPool = Literal["train", "dev"]
-Role = Literal["system", "user", "assistant", "tool"]
-
-
-class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One tool call of an assistant turn. `arguments` is JSON text as it was written; `emitter` None: not recorded."""
-
-    id: str
-    name: str
-    arguments: str
-    emitter: Emitter | None = None
-
-
-class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message. `is_model` False marks an assistant turn or a result the model and the host did not make."""
-
-    role: Role
-    content: str = ""
-    reasoning: str = ""
-    calls: tuple[Call, ...] = ()
-    call_id: str = ""  # of a tool message: the call it answers
-    is_model: bool = True
 
 
 class TraceSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +56,29 @@ class TraceFacts(msgspec.Struct, frozen=True, kw_only=True):
     stop: str | None = None
     recommended: tuple[str, ...] | None = None
     surfaced: tuple[str, ...] | None = None  # product ids the search server returned in this episode
+
+
+# Facts by the names that an export, an SN15 envelope and plain rows have for them. FORMATS.md says what they mean.
+EXPORTED_FACTS = {
+    "problem_id": "problem_id",
+    "cluster_id": "cluster_id",
+    "pool": "pool",
+    "bucket": "bucket",
+    "suite": "suite",
+    "race_id": "race_id",
+    "recorded_day": "day",
+    "agent_version_id": "agent",
+    "miner_hotkey": "team",
+    "policy_sha256": "policy_sha256",
+    "tool_profile": "tool_profile",
+    "coefficient_e4": "coefficient_e4",
+    "is_success": "is_success",
+    "reward_e4": "reward_e4",
+    "is_agentic": "is_agentic",
+    "is_linear": "is_linear",
+    "is_model_written": "is_model_written",
+    "stop": "stop",
+}
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):

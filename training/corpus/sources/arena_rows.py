@@ -7,112 +7,66 @@ that the agent's Python made are in no message, and so in no trace; `is_agentic`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
 
 import msgspec
 
-from arena.export.conversation import ChatCall, ChatMessage, ExecutedCall
+from arena.export.conversation import ExecutedCall
 from foundation.errors import ArenaError
+from harness.chat import ChatMessage, calls_of_chat
 from harness.trace import Emitter
-from problems.model import Bucket, Pool
 from training.corpus.convert.spoken import is_spoken, lift
-from training.corpus.model import Call, Message, Role, Trace, TraceFacts, TraceSource
+from training.corpus.model import EXPORTED_FACTS, Message, Role, Trace, TraceFacts, TraceSource
 from training.corpus.sources.assembly import assemble_trace
 
 _ROLES: dict[str, Role] = {role: role for role in get_args(Role)} | {"developer": "system"}
 _TEXT_CALL = "text-"  # ids the host gives to calls written as text
 
 
-class RowFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The columns of an export that a trace is made from; their meaning is FORMATS.md's."""
-
-    validator: str
-    seq: int
-    content_sha256: str
-    recorded_day: str
-    race_id: str
-    suite: str
-    problem_id: str
-    pool: Pool
-    cluster_id: str
-    bucket: Bucket
-    query: str
-    agent_version_id: str
-    miner_hotkey: str
-    policy_sha256: str
-    tool_profile: str
-    stop: str
-    recommended: str | None
-    is_agentic: bool
-    is_linear: bool
-    is_model_written: bool
-    is_success: bool | None
-    reward_e4: int | None
-    coefficient_e4: int | None
+ROW_FACTS = (*EXPORTED_FACTS, "recommended", "validator", "seq", "content_sha256", "query")  # read of an export's row
 
 
-ROW_FACTS = tuple(field.name for field in msgspec.structs.fields(RowFacts))
-
-
-def row_place(facts: RowFacts) -> str:
+def row_place(row: Mapping[str, Any]) -> str:
     """Where a row stands: log and number."""
-    return f"{facts.validator}:{facts.seq}"
+    return f"{row['validator']}:{row['seq']}"
 
 
 def trace_of_row(
-    facts: RowFacts,
+    row: Mapping[str, Any],
     messages: Sequence[ChatMessage],
     calls: Sequence[ExecutedCall],
     tools: str,
     *,
     is_verified: bool,
 ) -> Trace:
-    """The trace of a row. Raises ArenaError V2097 when its conversation holds what is no message."""
+    """The trace of a row, whose `ROW_FACTS` are given by name (FORMATS.md says what they mean).
+
+    Raises ArenaError V2097 when its conversation holds what is no message.
+    """
     talk = [_message(chat) for chat in messages]
     if any(message.role == "assistant" and is_spoken(message.content) for message in talk):
         talk = _lifted(talk, calls)
+    facts = {fact: row[name] for name, fact in EXPORTED_FACTS.items()}
+    for name in ("cluster_id", "suite"):
+        facts[name] = facts[name] or None
+    facts["recommended"] = row["recommended"].split(",") if row["recommended"] else ()
+    facts["surfaced"] = tuple(dict.fromkeys(found.product_id for call in calls for found in call.surfaced))
     return assemble_trace(
-        TraceSource(kind="arena", place=row_place(facts), sha256=facts.content_sha256, is_verified=is_verified),
+        TraceSource(kind="arena", place=row_place(row), sha256=row["content_sha256"], is_verified=is_verified),
         talk,
         tools=tools,
-        query=facts.query,
-        facts=_facts(facts, calls),
-    )
-
-
-def _facts(row: RowFacts, calls: Sequence[ExecutedCall]) -> TraceFacts:
-    surfaced = dict.fromkeys(found.product_id for call in calls for found in call.surfaced)
-    return TraceFacts(
-        problem_id=row.problem_id,
-        cluster_id=row.cluster_id or None,
-        pool=row.pool,
-        bucket=row.bucket,
-        suite=row.suite or None,
-        race_id=row.race_id or None,
-        day=row.recorded_day,
-        agent=row.agent_version_id,
-        team=row.miner_hotkey,
-        policy_sha256=row.policy_sha256,
-        tool_profile=row.tool_profile,
-        coefficient_e4=row.coefficient_e4,
-        is_success=row.is_success,
-        reward_e4=row.reward_e4,
-        is_agentic=row.is_agentic,
-        is_linear=row.is_linear,
-        is_model_written=row.is_model_written,
-        stop=row.stop,
-        recommended=tuple(row.recommended.split(",")) if row.recommended else (),
-        surfaced=tuple(surfaced),
+        query=row["query"],
+        facts=msgspec.convert(facts, TraceFacts),
     )
 
 
 def _message(chat: ChatMessage) -> Message:
     if chat.role == "assistant":
         calls = (
-            *_calls(chat.tool_calls, "llm"),
-            *_calls(chat.echoed_tool_calls, "echoed"),
-            *_calls(chat.agent_tool_calls, "code"),
+            *calls_of_chat(chat.tool_calls, "llm"),
+            *calls_of_chat(chat.echoed_tool_calls, "echoed"),
+            *calls_of_chat(chat.agent_tool_calls, "code"),
         )
         return Message(
             role="assistant",
@@ -125,12 +79,6 @@ def _message(chat: ChatMessage) -> Message:
     if role is None:
         raise ArenaError("V2097", f"a message of role {chat.role!r}")
     return Message(role=role, content=chat.content, call_id=chat.tool_call_id, is_model=chat.origin is None)
-
-
-def _calls(calls: Sequence[ChatCall], emitter: Emitter) -> list[Call]:
-    return [
-        Call(id=call.id, name=call.function.name, arguments=call.function.arguments, emitter=emitter) for call in calls
-    ]
 
 
 def _lifted(talk: Sequence[Message], calls: Sequence[ExecutedCall]) -> list[Message]:

@@ -8,20 +8,21 @@ is bounded by a row group of the view or a line of the log. Nothing here decides
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from arena.export.conversation import ChatMessage, ExecutedCall
+from arena.export.conversation import ExecutedCall
 from arena.export.reading import shard_trajectories
 from arena.export.row import row_of
 from arena.export.writing.shards import LOG, VIEWS, shard_name
 from foundation.errors import ArenaError
+from harness.chat import ChatMessage
 from judge.verdict import Verdict
 from training.corpus.model import Quarantined, Trace
-from training.corpus.sources.arena_rows import ROW_FACTS, RowFacts, row_place, trace_of_row
+from training.corpus.sources.arena_rows import ROW_FACTS, row_place, trace_of_row
 from training.corpus.sources.log_index import LogIndex, index_shards
 from training.corpus.sources.verified import Export, Progress
 
@@ -48,7 +49,7 @@ class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
         plain = [table.column(name).to_pylist() for name in ROW_FACTS]
         texts: list[Any] = [table.column(name) for name in ("messages", "calls", "tools")]
         for values, messages, calls, tools in zip(zip(*plain, strict=True), *texts, strict=True):
-            facts = msgspec.convert(dict(zip(ROW_FACTS, values, strict=True)), RowFacts)
+            facts = dict(zip(ROW_FACTS, values, strict=True))
             talk, executed = _MESSAGES.decode(messages.as_buffer()), _CALLS.decode(calls.as_buffer())
             yield _converted(facts, talk, executed, tools.as_py(), is_verified=self.is_verified)
 
@@ -73,7 +74,7 @@ class LogShard(msgspec.Struct, frozen=True, kw_only=True):
             )
             values = {name: getattr(row.facts, name) for name in ROW_FACTS} | {"coefficient_e4": coefficient_e4}
             talk = row.conversation
-            yield _converted(RowFacts(**values), talk.messages, talk.calls, row.tools, is_verified=self.is_verified)
+            yield _converted(values, talk.messages, talk.calls, row.tools, is_verified=self.is_verified)
 
 
 def export_shards(export: Export, *, use_log: bool = False) -> tuple[ViewShard | LogShard, ...]:
@@ -113,7 +114,7 @@ def read_traces(
 
 
 def _converted(
-    facts: RowFacts,
+    facts: Mapping[str, Any],
     messages: tuple[ChatMessage, ...],
     calls: tuple[ExecutedCall, ...],
     tools: str,
