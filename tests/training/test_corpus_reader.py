@@ -36,7 +36,7 @@ def as_trace(made: object) -> Trace:
     """The trace of a body, by way of its row."""
     row = row_of(trajectory(made=made))  # type: ignore[arg-type]
     facts = {name: getattr(row.facts, name) for name in ROW_FACTS}
-    return trace_of_row(facts, row.conversation.messages, row.conversation.calls, row.tools, is_verified=True)
+    return trace_of_row(facts, row.conversation, row.tools, is_verified=True)
 
 
 @pytest.fixture(scope="module")

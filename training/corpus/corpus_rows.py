@@ -15,7 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from harness.chat import ChatMessage, Message, chat_of, message_of
-from training.corpus.model import CorpusRow, Signals, Trace, TraceFacts, TraceSource
+from training.corpus.model import CorpusRow, Rebuilt, Signals, Trace, TraceFacts, TraceSource
 
 JSON = "json"
 
@@ -27,6 +27,7 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 _CHAT = msgspec.json.Decoder(tuple[ChatMessage, ...])
+_REBUILT = msgspec.json.Decoder(Rebuilt)
 _TEXTS = msgspec.json.Decoder(tuple[str, ...])
 
 
@@ -48,6 +49,8 @@ def columns() -> tuple[tuple[str, type | str, bool], ...]:
         ("longest_repeat", int, False),
         ("shape", JSON, False),
         ("missing", JSON, False),
+        ("provenance", str, False),
+        ("rebuilt", JSON, True),
         ("query", str, False),
         ("tools", JSON, False),
         ("messages", JSON, False),
@@ -72,6 +75,8 @@ def columns_of(row: CorpusRow) -> dict[str, Any]:
         **{name: getattr(row.signals, name) for name in _SIGNALS},
         "shape": _text(row.signals.shape),
         "missing": _text(trace.missing),
+        "provenance": trace.provenance,
+        "rebuilt": None if trace.rebuilt is msgspec.UNSET else _text(trace.rebuilt),
         "query": trace.query,
         "tools": trace.tools,
         "messages": chat_json(trace.messages),
@@ -96,6 +101,8 @@ def row_of(values: Mapping[str, Any]) -> CorpusRow:
         query=values["query"],
         facts=msgspec.convert(facts, TraceFacts),
         missing=_TEXTS.decode(values["missing"]),
+        # a corpus of an earlier release has no such column, and no rebuilt row
+        rebuilt=_REBUILT.decode(values["rebuilt"]) if values.get("rebuilt") else msgspec.UNSET,
     )
     signals = Signals(shape=_TEXTS.decode(values["shape"]), **{name: values[name] for name in _SIGNALS})
     return CorpusRow(trace=trace, signals=signals, tokens=values["tokens"], rank=values["rank"])

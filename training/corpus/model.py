@@ -81,6 +81,29 @@ EXPORTED_FACTS = {
 }
 
 
+Provenance = Literal["verbatim", "rebuilt"]
+How = Literal[
+    "text_calls",  # calls that the model wrote as text stand as calls
+    "events",  # turns, calls and results are put together from the record, not from a request
+    "query",  # what opened the dialogue was a transcript, sent anew each time: the recorded query stands in its place
+    "retries",  # turns with a call that nobody can read, none of which ran, are left out
+    "agent_calls",  # calls of the agent's Python stand as turns that the model did not write
+    "sub_dialogue",  # other dialogues of the episode, which made no call, are left out
+]
+Lack = Literal["prompt", "query", "words", "calls", "results"]
+
+
+class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
+    """How a conversation came about that is not, word for word, what the model was sent. Both sorted.
+
+    `lacks`: what the conversation shows before some turn, and that turn's request did not. Thoughts do not count: no
+    agent need send them back.
+    """
+
+    how: tuple[How, ...]
+    lacks: tuple[Lack, ...] = ()
+
+
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
     """One trajectory in canonical form. `tools` is an OpenAI `tools` array (wrapped), JSON text; "[]" for none known.
 
@@ -95,6 +118,12 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     query: str
     facts: TraceFacts
     missing: tuple[str, ...] = ()  # names of facts the source does not have, sorted
+    rebuilt: Rebuilt | msgspec.UnsetType = msgspec.UNSET  # without: verbatim
+
+    @property
+    def provenance(self) -> Provenance:
+        """Whether the conversation is what the model was sent and wrote, or was put together."""
+        return "verbatim" if self.rebuilt is msgspec.UNSET else "rebuilt"
 
 
 class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +146,7 @@ RejectCode = Literal[
     "subtask",  # not agentic by recorded emitters (paper section 5, axis-B)
     "subtask_guess",  # not agentic by the heuristic, where no emitters were recorded
     "not_one_path",  # several conversations in one episode: no single row holds it
+    "view_incomplete",  # rebuilt, and some turn was not shown all that the row shows before it
     "duplicate",  # equal after normalisation to a trace kept
     "near_duplicate",  # MinHash neighbour of a trace kept
     "ranked_out",  # A.3: better traces of the same problem were taken
