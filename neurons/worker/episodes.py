@@ -20,10 +20,11 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from arena.evaluate.model import Evaluation
+from arena.evaluate.records import records_of
 from arena.race.state.items import witness_item
 from arena.race.state.retry import after_fault, is_last_attempt, may_diverge
 from arena.records.body import encode_body
-from arena.records.model import AttemptRecord, EvaluationRecord, Payload, Stage, VerdictRecord
+from arena.records.model import AttemptRecord, Stage
 from arena.store.port import Lease, LeaseLostError, Store, WorkItem
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError, Failure, Owner
@@ -179,24 +180,14 @@ class EpisodeLoop:
             await self._fault(lease, outcome.failure)  # ours, such as a missing title release: tried again
             return
         body = encode_body(evaluation.body)
-        subject, context = lease.item.subject, lease.item.context
-        payloads: list[Payload] = [
-            _attempt(lease, "evaluated", body_sha256=body.body_sha256, failure=evaluation.body.failure),
-            EvaluationRecord(
-                attempt_id=lease.attempt_id,
-                subject=subject,
-                context=context,
-                conditions=msgspec.structs.replace(self._node.conditions, sandbox=evaluation.sandbox),
-                body_sha256=body.body_sha256,
-                stop=evaluation.body.stop,
-                failure=evaluation.body.failure,
-                is_agentic=evaluation.body.is_agentic,
-                totals=evaluation.body.totals,
-                outcome=evaluation.outcome,
-            ),
-        ]
-        if evaluation.verdict is not None:
-            payloads.append(VerdictRecord(subject=subject, context=context, verdict=evaluation.verdict))
+        payloads = records_of(
+            evaluation,
+            attempt_id=lease.attempt_id,
+            subject=lease.item.subject,
+            context=lease.item.context,
+            conditions=self._node.conditions,
+            body_sha256=body.body_sha256,
+        )
         cost = evaluation.cost
         host = msgspec.structs.replace(
             self._node.host, episode_ms=cost.episode_ms, agent_time_ms=cost.agent_time_ms, model_ms=cost.model_ms
@@ -205,7 +196,7 @@ class EpisodeLoop:
         async def append() -> None:
             await self._node.sequencer.append(payloads, (body,), lease, host=host)
 
-        self._node.metrics.episodes.labels(context.stage).inc()
+        self._node.metrics.episodes.labels(lease.item.context.stage).inc()
         try:
             await self._write(lease, append, is_end=True)
         except ArenaError as error:
@@ -270,10 +261,9 @@ class EpisodeLoop:
 
 def _attempt(
     lease: Lease,
-    ended: Literal["evaluated", "faulted", "abandoned"],
+    ended: Literal["faulted", "abandoned"],
     *,
-    body_sha256: str = "",
-    failure: Failure | None = None,
+    failure: Failure,
     is_closing: bool = False,
 ) -> AttemptRecord:
     return AttemptRecord(
@@ -281,7 +271,6 @@ def _attempt(
         subject=lease.item.subject,
         context=lease.item.context,
         ended=ended,
-        body_sha256=body_sha256,
         failure=failure,
         is_closing=is_closing,
     )

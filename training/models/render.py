@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from foundation.errors import ArenaError
+from harness.chat import chat_row
 from training.corpus.filter.qwen3_text import served_tools
 from training.corpus.model import Call, Message
 from training.model import ParsedTurn, TokenRow, UnfitRowError
@@ -82,7 +83,7 @@ class Qwen3Codec:
         """Ids up to and with the generation prompt."""
         return tuple(
             self._renderer.render_ids(
-                [_plain(message) for message in messages], tools=_tools(tools), add_generation_prompt=True
+                [chat_row(message) for message in messages], tools=_tools(tools), add_generation_prompt=True
             )
         )
 
@@ -96,7 +97,7 @@ class Qwen3Codec:
         is_learnt = [int(message.role == "assistant" and message.is_model) for message in messages]
         sample = build_training_sample(
             self._renderer,
-            [_plain(message) for message in messages],
+            [chat_row(message) for message in messages],
             tools=_tools(tools),
             message_loss_mask=is_learnt,
         )
@@ -132,7 +133,7 @@ class Qwen3Codec:
     ) -> tuple[int, ...] | None:
         """The next prompt, which begins with `prompt_ids` + `sampled`; None where the format can't be continued."""
         bridged = self._renderer.bridge_to_next_turn(
-            list(prompt_ids), list(sampled), [_plain(message) for message in messages], tools=_tools(tools)
+            list(prompt_ids), list(sampled), [chat_row(message) for message in messages], tools=_tools(tools)
         )
         if bridged is None:
             return None
@@ -152,7 +153,7 @@ class Qwen3Codec:
         return tuple(mask)
 
     def _require_parity(self, folder: Path) -> None:
-        messages = [_plain(message) for message in _PARITY]
+        messages = [chat_row(message) for message in _PARITY]
         tools = _tools(_PARITY_TOOLS)
         theirs = self.tokenizer.apply_chat_template(messages, tools=tools, return_dict=True)["input_ids"]
         ours = self._renderer.render_ids(messages, tools=tools)
@@ -161,19 +162,6 @@ class Qwen3Codec:
             raise ArenaError("V2121", f"{folder}: the chat template and the renderer differ from token {differing} on")
 
 
-def _plain(message: Message) -> dict[str, Any]:
-    """A message as renderer and template read it."""
-    plain: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.reasoning:
-        plain["reasoning_content"] = message.reasoning
-    if message.calls:
-        plain["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.calls
-        ]
-    if message.call_id:
-        plain["tool_call_id"] = message.call_id
-    return plain
 
 
 def _tools(tools: str) -> list[Any] | None:

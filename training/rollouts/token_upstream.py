@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from foundation.errors import Failure
+from harness.chat import chat_row
 from harness.inference.port import ModelReply
 from harness.sandbox.port import GuestCallError
 from harness.trace import EmittedCall
@@ -69,12 +70,7 @@ class TokenUpstream:
         sampled = self._sampler.sample(prompt, decode, self._seed * 1_000 + self._turn)
         parsed = self._codec.parse(sampled.token_ids)
         self._turn += 1
-        reply: dict[str, Any] = {"role": "assistant", "content": parsed.message.content}  # as it comes back next time
-        if parsed.message.calls:
-            reply["tool_calls"] = [
-                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-                for call in parsed.message.calls
-            ]
+        reply = chat_row(msgspec.structs.replace(parsed.message, reasoning=""))
         self._sent, self._ids, self._sampled = (*messages, _message(reply)), prompt, sampled.token_ids
         return self._reply(parsed, sampled, added, reply, is_continued=is_continued, prompt_tokens=len(prompt))
 

@@ -20,6 +20,7 @@ from arena.bank.batches.batch import SealedBatch, seal
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Signer
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
+from arena.evaluate.records import records_of
 from arena.export.model import Request
 from arena.export.writing.exporter import export_records
 from arena.policies import DEMO
@@ -30,12 +31,10 @@ from arena.records.model import (
     AttemptRecord,
     Conditions,
     Context,
-    EvaluationRecord,
     HostFacts,
     Payload,
     ReleaseRecord,
     Subject,
-    VerdictRecord,
 )
 from arena.store.embedded.server import start_embedded
 from arena.store.port import StoredBody
@@ -203,31 +202,20 @@ class _Recording:
             partition_sha256=self._batch.partition_sha256,
             cluster_commitment=self._batch.cluster_commitments[problem.problem_id],
         )
-        body = evaluation.body
-        record = EvaluationRecord(
+        conditions = Conditions(
+            policy_sha256=evaluation.body.policy_sha256,
+            scoring_pipeline=SCORING_PIPELINE,
+            code_commit=self._commit,
+            sandbox=evaluation.sandbox,
+        )
+        return records_of(
+            evaluation,
             attempt_id=attempt_id,
             subject=subject,
             context=context,
-            conditions=Conditions(
-                policy_sha256=body.policy_sha256,
-                scoring_pipeline=SCORING_PIPELINE,
-                code_commit=self._commit,
-                sandbox=evaluation.sandbox,
-            ),
+            conditions=conditions,
             body_sha256=body_sha256,
-            stop=body.stop,
-            failure=body.failure,
-            is_agentic=body.is_agentic,
-            totals=body.totals,
-            outcome=evaluation.outcome,
         )
-        attempt = AttemptRecord(
-            attempt_id=attempt_id, subject=subject, context=context, ended="evaluated", body_sha256=body_sha256
-        )
-        verdicts = (
-            [VerdictRecord(subject=subject, context=context, verdict=evaluation.verdict)] if evaluation.verdict else []
-        )
-        return [attempt, record, *verdicts]
 
 
 def seal_study(plan: StudyPlan, problems: Sequence[Problem], partition: OpenPartition) -> SealedBatch:
