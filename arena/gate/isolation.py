@@ -76,11 +76,9 @@ def inspect_isolated(
     data = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
     message = msgspec.msgpack.encode(_request(data, rules, knowledge, neighbours, author, cpu_limit_s))
     command = [sys.executable, "-P", "-m", "arena.gate.child"]
-    environment = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
-    environment |= {"PYTHONPATH": str(_ROOT), "OPENBLAS_NUM_THREADS": "1"}
     try:
         done = subprocess.run(
-            command, input=message, capture_output=True, timeout=wall_limit_s, env=environment, check=False
+            command, input=message, capture_output=True, timeout=wall_limit_s, env=_environment(), check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ArenaError("V2004", f"the gate's process: {error}") from error
@@ -155,6 +153,11 @@ def _fatal(data: bytes, inputs_sha256: str, detail: str) -> GateReport:
         source_sha256=hashlib.sha256(data).hexdigest(),
         inputs_sha256=inputs_sha256,
     )
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
+    return {**kept, "PYTHONPATH": str(_ROOT), "OPENBLAS_NUM_THREADS": "1"}
 
 
 def _bytes(values: Sorted64) -> bytes:
