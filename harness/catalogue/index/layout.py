@@ -85,7 +85,7 @@ class IndexManifest(msgspec.Struct, frozen=True, kw_only=True):
     malformed: int  # lines left out
 
 
-class Manifest(Protocol):
+class HashedManifest(Protocol):
     """What the manifests of all kinds of index have."""
 
     @property
@@ -95,7 +95,7 @@ class Manifest(Protocol):
     def content_sha256(self) -> str: ...
 
 
-ManifestT = TypeVar("ManifestT", bound=Manifest)
+ManifestT = TypeVar("ManifestT", bound=HashedManifest)
 
 
 def array_path(folder: Path, name: str) -> Path:
