@@ -124,6 +124,11 @@ def make_report(
         counts = [result.axes[axis] for result in scored if axis in result.axes]
         total = sum(all_ for _, all_ in counts)
         axes[axis] = sum(hits for hits, _ in counts) / total if total else None
+    pass_at, k = dict[str, Estimate](), 1  # powers of two up to all samples, over problems that have as many
+    while k <= conditions.samples * len(conditions.seeds):
+        if values := [pass_at_k(p.scored, p.successes, k) for p in counted if p.scored >= k]:
+            pass_at[str(k)] = mean_estimate(values, seed)
+        k *= 2
     return EvalReport(
         label=label,
         weights=results[0].version,
@@ -142,7 +147,7 @@ def make_report(
             if (values := [p.successes / p.scored for p in counted if p.bucket == bucket])
         },
         axes=axes,
-        pass_at=_pass_at(counted, conditions),
+        pass_at=pass_at,
         rule=_mean([result.rule or 0.0 for result in scored]),
         emission=_mean([float(result.is_recommending) for result in scored]),
         hallucinated=_mean([float(result.hallucinated) for result in scored]),
@@ -183,18 +188,6 @@ def _by_problem(results: Sequence[EpisodeResult]) -> list[ProblemResult]:
             )
         )
     return rows
-
-
-def _pass_at(problems: Sequence[ProblemResult], conditions: EvaluationConditions) -> dict[str, Estimate]:
-    """pass@k for powers of two up to the number of samples of all seeds, over problems that have as many."""
-    found = {}
-    k = 1
-    while k <= conditions.samples * len(conditions.seeds):
-        values = [pass_at_k(p.scored, p.successes, k) for p in problems if p.scored >= k]
-        if values:
-            found[str(k)] = mean_estimate(values, conditions.seeds[0])
-        k *= 2
-    return found
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -29,9 +29,7 @@ METHODS: Mapping[Method, tuple[str, str]] = {  # how an interval was taken -> it
 def render_page(document: Document) -> str:
     """The HTML of a document."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(
-        share=_share, interval=_interval, thousandths=_thousandths, p=p_text, points=_points, short=_short
-    )
+    environment.filters.update(share=_share, interval=_interval, thousandths=_thousandths, p=p_text, points=_points)
     groups: dict[str, list[Any]] = {}
     for row in document.published:
         groups.setdefault(row.group, []).append(row)
@@ -70,7 +68,3 @@ def _points(estimate: Estimate) -> str:
 
 def _thousandths(value: int | None) -> str:
     return "–" if value is None else f"{value / 10:.1f}%"
-
-
-def _short(text: str) -> str:
-    return text[:12]

@@ -57,8 +57,6 @@ def train_kto(
     Raises GuardStopError for rows of one class and for a parent that never recommends, ArenaError V2124 for a batch
     size below 2 (KL pairs rows of a batch).
     """
-    from datasets import Dataset
-
     require_two_classes(row.is_wanted for row in rows)
     if recipe.optim.batch_rows < 2:
         raise ArenaError("V2124", "KTO pairs the rows of a batch: batch_rows must be at least 2")
@@ -77,20 +75,11 @@ def train_kto(
         remove_unused_columns=False,
         train_sampling_strategy="sequential",  # rows were shuffled and paired already
     )
-    examples = [
-        {
-            "prompt_ids": list(one.row.token_ids[: one.row.prompt_length]),
-            "completion_ids": list(one.row.token_ids[one.row.prompt_length :]),
-            MASK: list(one.row.mask[one.row.prompt_length :]),
-            "label": one.is_wanted,
-        }
-        for one in pair_rows(rows, recipe.optim.batch_rows, recipe.seed)
-    ]
     trainer = _MaskedTrainer(
         model=model,
         ref_model=reference,
         args=config,
-        train_dataset=Dataset.from_list(examples),
+        train_dataset=_dataset(rows, recipe),
         processing_class=tokenizer,
         peft_config=lora_config(recipe.lora),
         data_collator=_MaskedCollator(pad_token_id=tokenizer.pad_token_id, max_length=None),
@@ -158,6 +147,22 @@ def pair_rows(rows: Sequence[LabelledRow], batch_rows: int, seed: int) -> list[L
     ordered = sorted(rows, key=lambda row: row.row.trace_id)
     random.Random(seed).shuffle(ordered)
     return ordered[:-1] if len(ordered) % batch_rows == 1 else ordered
+
+
+def _dataset(rows: Sequence[LabelledRow], recipe: Recipe) -> Any:
+    from datasets import Dataset
+
+    return Dataset.from_list(
+        [
+            {
+                "prompt_ids": list(one.row.token_ids[: one.row.prompt_length]),
+                "completion_ids": list(one.row.token_ids[one.row.prompt_length :]),
+                MASK: list(one.row.mask[one.row.prompt_length :]),
+                "label": one.is_wanted,
+            }
+            for one in pair_rows(rows, recipe.optim.batch_rows, recipe.seed)
+        ]
+    )
 
 
 @dataclass

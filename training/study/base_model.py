@@ -1,20 +1,21 @@
 """The study's base model: built from a seed, and taught the language of episodes before any stage.
 
 Promise: a model of a few million parameters with random weights knows no words, so it is pre-trained from scratch, and
-every table says so. It learns drills (random tokens that repeat themselves), then transcripts of the random tool-caller
+every table says so. It learns drills, then transcripts of the random tool-caller
 on the `train` problems, every token of them: the tools' form, product texts, quoting, and no policy. None of the corpus
 is in it. So what the stages add is policy.
 """
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from foundation.canonical import content_hash
-from training.model import Decode, RunLineage
+from training.model import Decode, RunLineage, TokenRow
 from training.models.opening import copy_tokenizer, device_name
 from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model
@@ -27,12 +28,12 @@ from training.stages.engine import quiet_engine
 from training.stages.run import CHECKPOINT, RunFolder
 from training.stages.sft import Save, train_sft
 from training.stages.teacher import trace_of
-from training.study.drills import drill_rows
 from training.study.market import PROBLEMS, TRAIN
 from training.study.plan import StudyPlan
 from training.study.policies import RANDOM, RandomCaller
 
 START, DRILLS, TRANSCRIPTS = "start", "drills", "transcripts.jsonl"
+PERIODS = (4, 24)  # tokens until a drill repeats itself, fewest and most
 _RECIPE = """# The base model of a study: {what}.
 name = "base"
 stage = "sft"
@@ -152,6 +153,24 @@ def _drilled(plan: StudyPlan, tokenizer: Path, start: Path, folder: Path, bench:
             stopped_by=trained.stopped_by,
         )
     return folder / CHECKPOINT
+
+
+def drill_rows(count: int, length: int, tokens: int, seed: int) -> list[TokenRow]:
+    """`count` rows of `length` random ids below `tokens`; what repeats is to be learnt, what is drawn is not.
+
+    No word, request or result follows another more often than chance has it, so nothing of a policy or of the market
+    is learnt from them. What can be learnt is that a sequence which was seen goes on as it did; a small model
+    otherwise spends most of its budget on finding that out.
+    """
+    dice = random.Random(f"drills {seed}")
+    rows = []
+    for number in range(count):
+        period = dice.randint(*PERIODS)
+        drawn = dice.choices(range(tokens), k=period)
+        ids = (drawn * (length // period + 1))[:length]
+        mask = tuple(int(place > period) for place in range(length))  # the first repeated token is still a surprise
+        rows.append(TokenRow(trace_id=f"drill-{number}", token_ids=tuple(ids), mask=mask, prompt_length=period + 1))
+    return rows
 
 
 def _transcripts(plan: StudyPlan, path: Path, bench: RunContext) -> tuple[EpisodeLine, ...]:

@@ -139,9 +139,13 @@ class Study:
             case "stage":
                 path = self._recipes / f"{part.recipe}.toml"
                 text = recipe_text(read_whole_text(path), self.folder, part.arm, arm_start=self.plan.arm_recipes[0])
-                recipe = parse_recipe(text, str(path))
+                recipe, bench = parse_recipe(text, str(path)), self._bench
+                if recipe.data.problems:  # those it names, never others than `train` has
+                    named = read_problems(Path(recipe.data.problems).read_bytes().splitlines())
+                    require_train_pool((problem.problem_id for problem in named), bench.train_ids)
+                    bench = dataclasses.replace(bench, problems=named)
                 target = run_folder(self.folder, run_name(part.recipe, part.arm))
-                run_stage(recipe, text, target, self._bench_of(recipe), open_teacher=_scripted_teacher)
+                run_stage(recipe, text, target, bench, open_teacher=_scripted_teacher)
             case "measure":
                 assert part.measurement is not None
                 problems = self._market.eval if part.measurement.set == "eval" else self._market.second
@@ -226,14 +230,6 @@ class Study:
             code_commit=self._commit,
             progress=self._progress,
         )
-
-    def _bench_of(self, recipe: Recipe) -> RunContext:
-        """With the problems that the recipe names, where it names some: never others than `train` has."""
-        if not recipe.data.problems:
-            return self._bench
-        named = read_problems(Path(recipe.data.problems).read_bytes().splitlines())
-        require_train_pool((problem.problem_id for problem in named), self._bench.train_ids)
-        return dataclasses.replace(self._bench, problems=named)
 
     def _require_plan(self) -> None:
         kept = self.folder / PLAN
