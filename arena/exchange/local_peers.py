@@ -1,4 +1,4 @@
-"""Peers within one process: the desks themselves, with faults that can be set. The twin of `http_peers`.
+"""Peers within one process: their services themselves, with faults that can be set. The twin of `http_peers`.
 
 Promise: the same answers and the same codes as over HTTP, signatures of requests left out. Simulations and tests run on
 it; a fault is a value, and waiting goes through the sleep passed in.
@@ -31,7 +31,7 @@ class PeerFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LocalPeers:
-    """The other desks as one validator sees them."""
+    """The other services as one validator sees them."""
 
     def __init__(self, caller: str, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self.desks: dict[str, PeerService] = {}
@@ -108,7 +108,7 @@ def as_stub(row: LogRow) -> LogRow:
 
 @contextmanager
 def _refusals(peer: Peer) -> Iterator[None]:
-    """A desk's own codes as its caller sees them: its server's troubles are an absence, the rest a refusal."""
+    """A service's own codes as its caller sees them: its server's troubles are an absence, the rest a refusal."""
     try:
         yield
     except ArenaError as error:

@@ -1,8 +1,8 @@
-"""Agents' sources between permit holders: a shelf of signed submissions by commitment, and the relay that fills it.
+"""Agents' sources between permit holders: a cache of signed submissions by commitment, and the relay that fills it.
 
 Promise: a submission is taken from a peer only when its hotkey and source have the hash that the chain holds for that
-hotkey, and the hotkey signed it; then it goes on the shelf and to whoever admits submissions, as if its miner had
-brought it. The shelf holds a bounded number, the oldest go first; files appear whole or not at all.
+hotkey, and the hotkey signed it; then it goes into the cache and to whoever admits submissions, as if its miner had
+brought it. The cache holds a bounded number, the oldest go first; files appear whole or not at all.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceRelay:
-    """Fetches what the chain knows and the shelf does not."""
+    """Fetches what the chain knows and the cache does not."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class SourceRelay:
         now_ms: Callable[[], int],
         concurrency: int = 4,
     ) -> None:
-        """`deliver` gets each submission once it is on the shelf: `Inbox.put` does."""
+        """`deliver` gets each submission once it is to be cached: `Inbox.put` does."""
         self._peers, self._shelf, self._verify, self._deliver = peers, shelf, verify_signature, deliver
         self._now_ms, self._places = now_ms, asyncio.Semaphore(concurrency)
         self._asked: dict[str, tuple[int, int]] = {}  # commitment -> not before, times asked in vain
@@ -113,7 +113,7 @@ class SourceRelay:
                 times = self._asked.get(commitment.sha256, (0, 0))[1] + 1
                 self._asked[commitment.sha256] = (now_ms + PAUSES.pause_ms(times), times)
                 continue
-            await asyncio.to_thread(self._deliver, submission)  # first: what is on the shelf is not asked for again
+            await asyncio.to_thread(self._deliver, submission)  # first: what is in the cache is not asked for again
             await asyncio.to_thread(self._shelf.put, submission)
             delivered.append(commitment.sha256)
         complaints = tuple(complaint for _, complaints in found for complaint in complaints)
