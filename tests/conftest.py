@@ -18,6 +18,15 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell starts what run
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# where a test may wait for a race or a training run: first, so that no process of several is left alone with it
+LONG = ("tests/neurons/", "tests/training/", "tests/kept/", "tests/redteam/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with long tests before the others; their order is as it was otherwise."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
 @pytest.fixture(autouse=True)
 def logs_as_they_were() -> Iterator[None]:
     """A command sends logs to the stderr of its test, which closes with it; the next test has another."""
