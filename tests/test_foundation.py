@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.backoff import Backoff, Retry
+from foundation.backoff import Backoff, NextTry
 from foundation.durable_files import SCRATCH, move_into_place, replacing, write_whole
 
 
@@ -59,7 +59,7 @@ def test_pauses_double_up_to_the_bound(first_ms, longer_ms, failures):
 
 @given(st.integers(1, 20), st.integers(0, 10**13))
 def test_each_failure_puts_the_next_try_off_by_its_pause(failures, now_ms):
-    backoff, retry = Backoff(first_ms=1_000, most_ms=60_000), Retry()
+    backoff, retry = Backoff(first_ms=1_000, most_ms=60_000), NextTry()
     for count in range(1, failures + 1):
         retry = backoff.after(retry, now_ms)
-        assert retry == Retry(count, backoff.pause_ms(count), now_ms + backoff.pause_ms(count))
+        assert retry == NextTry(count, backoff.pause_ms(count), now_ms + backoff.pause_ms(count))

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from arena.chain.opening import LOCAL_NETWORK, open_signer, open_subtensor
+from arena.chain.opening import LOCAL_NETWORK, open_subtensor
 from arena.chain.port import Subtensor
 from foundation.codes import lookup
 from foundation.errors import ArenaError
 from neurons.node.settings import Settings
-from neurons.node.wiring import unix_ms
+from neurons.node.wiring import signer_of, unix_ms
 
 if TYPE_CHECKING:
     from harness.sandbox.probing.probe import LevelFinding
@@ -253,9 +253,7 @@ def check_bodies(settings: Settings) -> DoctorCheck:
     assert objects is not None
     if objects.folder:
         return judge_folder(objects.folder)
-    signer = open_signer(
-        settings.network, name=settings.wallet_name, hotkey=settings.wallet_hotkey, path=settings.wallet_path
-    )
+    signer = signer_of(settings)
     asyncio.run(objects.require_there(signer.hotkey))
     return DoctorCheck(name="bodies", status="ok", found=f"{objects.location} answers")
 
@@ -320,9 +318,7 @@ def check_network(settings: Settings) -> DoctorCheck:
     """The network is ready for this validator: it is looked at through the port, and nothing is changed on it."""
     if settings.network == LOCAL_NETWORK:
         return DoctorCheck(name="network", status="ok", found="local twin, in the state folder")
-    signer = open_signer(
-        settings.network, name=settings.wallet_name, hotkey=settings.wallet_hotkey, path=settings.wallet_path
-    )
+    signer = signer_of(settings)
     chain = open_subtensor(settings.network, netuid=settings.netuid, state_dir=settings.state_dir, now_ms=unix_ms)
     return asyncio.run(examine_network(chain, signer.hotkey, unix_ms()))
 

@@ -40,7 +40,10 @@ def page(status: Status, local: tzinfo | None = None) -> str:
         if beat.bank_until_ms is not None:
             days = max(0, beat.bank_until_ms - status.now_ms) // DAY_MS
             bank = f"{days} days left, {beat.bank_days_min} wanted"
-        rows += [("peers", _peers(beat)), ("bank", bank)]
+        others = skewed(beat)
+        named = ", ".join(f"{peer.hotkey[:8]}… {peer.policy_sha256[:_SHORT]}" for peer in others[:4])
+        peers = f"{len(beat.peers)} heard, {len(others)} under other rules" + (f": {named}" if others else "")
+        rows += [("peers", peers if beat.peers else "none heard of"), ("bank", bank)]
     rows.append(("disk", f"{status.disk_free_bytes / (1 << 30):.1f} GiB free"))
     lines += [f"  {name:<8}{text}" for name, text in rows]
     for heading, is_urgent in (("needs a person", True), ("mends itself", False)):
@@ -113,11 +116,3 @@ def _weights(store: StoreFacts, beat: Heartbeat | None) -> str:
         return text
     last_ok = next((row.block for row in store.weights if row.status == "ok"), None)
     return f"{text}; last ok {'in block ' + str(last_ok) if last_ok is not None else 'not among the latest tries'}"
-
-
-def _peers(beat: Heartbeat) -> str:
-    if not beat.peers:
-        return "none heard of"
-    others = skewed(beat)
-    named = ", ".join(f"{peer.hotkey[:8]}… {peer.policy_sha256[:_SHORT]}" for peer in others[:4])
-    return f"{len(beat.peers)} heard, {len(others)} under other rules" + (f": {named}" if others else "")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from arena.records.log.anchors import committed_checkpoint, note_sha256
 from arena.store.port import StoredCheckpoint
-from foundation.backoff import Backoff, Retry
+from foundation.backoff import Backoff, NextTry
 from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node
 
@@ -30,7 +30,7 @@ class AnchorLoop:
         self._node = node
         self._every_ms = every_s * 1_000
         self._anchored: StoredCheckpoint | None = None
-        self._retry = Retry()
+        self._retry = NextTry()
 
     async def run(self, drain: StopSignal) -> None:
         """Turn until drained. Raises what no retry can mend."""
@@ -81,7 +81,7 @@ class AnchorLoop:
 
     def _keep(self, checkpoint: StoredCheckpoint, block: int) -> None:
         self._anchored = checkpoint
-        self._retry = Retry()
+        self._retry = NextTry()
         self._node.metrics.anchor_size.set(checkpoint.size)
         self._node.metrics.anchor_block.set(block)
         self._node.metrics.anchor_ms.set(checkpoint.signed_ms)

@@ -24,7 +24,7 @@ from arena.store.port import StoredSubmission, SubmissionState
 from arena.submissions.admission import Admission, PastSubmission, admit, cooldown_class, next_allowed_block
 from arena.submissions.inbox import InboxEntry, Place, Receipt
 from arena.submissions.model import SignedSubmission, is_authentic
-from foundation.backoff import Backoff, Retry
+from foundation.backoff import Backoff, NextTry
 from foundation.errors import ArenaError, Failure, Owner
 from neurons.loops.admission import GATE_FAULTS, Admissions, held_until, read_report, shown_report
 from neurons.loops.run_loop import StopSignal, run_loop
@@ -46,7 +46,7 @@ class Intake:
         self._node = node
         self._qualifying = qualifying
         self._after: Place | None = None  # where in the inbox the latest turn ended; the next goes on behind it
-        self._waiting: dict[Path, Retry] = {}  # entries on which the gate itself failed
+        self._waiting: dict[Path, NextTry] = {}  # entries on which the gate itself failed
         self._seeds = VariantSeeds(node.chain, node.policy)
         self._admissions = Admissions(node, qualifying)
 
@@ -60,7 +60,7 @@ class Intake:
         entries = islice(self._node.inbox.pending(self._after), ENTRIES_PER_TURN)
         self._after, met = None, 0
         while (entry := await asyncio.to_thread(next, entries, None)) is not None:
-            if self._node.now_ms() >= self._waiting.get(entry.path, Retry()).not_before_ms:
+            if self._node.now_ms() >= self._waiting.get(entry.path, NextTry()).not_before_ms:
                 try:
                     await self._answer(entry)
                     self._waiting.pop(entry.path, None)
@@ -82,11 +82,29 @@ class Intake:
             if seed is not None:
                 items = qualifying_items(submission.subject, suite, self._node.policy, variant_seed=seed)
                 await self._node.store.enqueue(items)
-        await self._decide_qualifying(suite)
+        waiting = await self._node.store.submissions(("accepted",))
+        if not waiting:
+            return
+        await self._qualifying.refresh()
+        for submission in waiting:
+            agent = submission.subject.agent_version_id
+            result = self._qualifying.qualification(agent, suite, self._node.policy)
+            state = result.state
+            if state == "pending" and self._node.sharing and result.finished:  # our word; the field roll decides
+                state = "qualified" if result.passes else "unqualified"
+            if state != "pending":
+                receipt = self._node.inbox.receipt(agent)
+                if receipt is not None:  # first: a decided agent is not looked at again
+                    decided = replace(receipt, state=state, qualifying_e4=result.score_e4)
+                    self._node.inbox.put_receipt(decided)
+                await self._node.store.set_submission_state(agent, state)
+                await self._node.store.close_items(QUALIFYING, "qualifying", agent)
+                self._seeds.forget(agent)
+                self._node.log.info("qualifying", agent=submission.name, state=state, score_e4=result.score_e4)
 
     def _put_off(self, entry: InboxEntry, reason: str) -> None:
         """The gate itself failed on an entry: it waits, longer each time, and the others go on."""
-        retry = ENTRY_PAUSES.after(self._waiting.get(entry.path, Retry()), self._node.now_ms())
+        retry = ENTRY_PAUSES.after(self._waiting.get(entry.path, NextTry()), self._node.now_ms())
         self._waiting[entry.path] = retry
         if len(self._waiting) > ENTRIES_PER_TURN:  # the one put off first is looked at again
             self._waiting.pop(next(iter(self._waiting)))
@@ -185,27 +203,6 @@ class Intake:
             (block - submission.submitted_block) * BLOCK_MS,
             rules.race.stand_in_ms,
         )
-
-    async def _decide_qualifying(self, suite: list[str]) -> None:
-        waiting = await self._node.store.submissions(("accepted",))
-        if not waiting:
-            return
-        await self._qualifying.refresh()
-        for submission in waiting:
-            agent = submission.subject.agent_version_id
-            result = self._qualifying.qualification(agent, suite, self._node.policy)
-            state = result.state
-            if state == "pending" and self._node.sharing and result.finished:  # our word; the field roll decides
-                state = "qualified" if result.passes else "unqualified"
-            if state != "pending":
-                receipt = self._node.inbox.receipt(agent)
-                if receipt is not None:  # first: a decided agent is not looked at again
-                    decided = replace(receipt, state=state, qualifying_e4=result.score_e4)
-                    self._node.inbox.put_receipt(decided)
-                await self._node.store.set_submission_state(agent, state)
-                await self._node.store.close_items(QUALIFYING, "qualifying", agent)
-                self._seeds.forget(agent)
-                self._node.log.info("qualifying", agent=submission.name, state=state, score_e4=result.score_e4)
 
 
 def _past(stored: list[StoredSubmission], hotkey: str) -> tuple[PastSubmission, ...]:

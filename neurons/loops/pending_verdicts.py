@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from arena.records.body import decode_body
 from arena.records.model import VerdictRecord
-from foundation.backoff import Backoff, Retry
+from foundation.backoff import Backoff, NextTry
 from foundation.errors import ArenaError
 from judge.verdict import Verdict
 from neurons.loops.run_loop import StopSignal, run_loop
@@ -25,7 +25,7 @@ class VerdictLoop:
     def __init__(self, node: Node, logs: Callable[[], list[RaceLog]]) -> None:
         self._node = node
         self._logs = logs
-        self._retry = Retry()
+        self._retry = NextTry()
 
     async def run(self, drain: StopSignal) -> None:
         """Judge until drained. Raises only what no retry can mend."""
@@ -53,4 +53,4 @@ class VerdictLoop:
                 if isinstance(verdict, Verdict) or (verdict is not None and verdict.failure.code == REFUSED):
                     record = VerdictRecord(subject=row.record.subject, context=row.record.context, verdict=verdict)
                     await self._node.sequencer.append([record])
-        self._retry = PAUSES.after(self._retry, self._node.now_ms()) if still_owed else Retry()
+        self._retry = PAUSES.after(self._retry, self._node.now_ms()) if still_owed else NextTry()

@@ -16,7 +16,7 @@ from typing import Literal
 import structlog
 
 from arena.api.server import TailServer
-from arena.chain.opening import open_beacon, open_signer, open_subtensor, open_timelock
+from arena.chain.opening import open_beacon, open_subtensor, open_timelock
 from arena.policy import Policy
 from arena.race.consensus.assignment import permitted_validators
 from arena.race.consensus.solo_check import lone_race_refusal
@@ -29,6 +29,7 @@ from arena.store.postgres.store import PostgresStore
 from arena.submissions.inbox import Inbox
 from foundation.errors import ArenaError
 from harness.catalogue.server.application import listen
+from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
 from neurons.node.bank_preparation import (
     catalogue_products,
@@ -46,6 +47,7 @@ from neurons.node.wiring import (
     missing_models,
     policy_of,
     prepare_catalogue,
+    signer_of,
     unix_ms,
     worker_setup,
 )
@@ -63,14 +65,12 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
 
     Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2014 (address of tail or exchange), V2020 to
     V2024, V2028 and V2029 (store), V2030, V2114 and V2119 (sharing), V2031 (wallet), U3001 or U3005 (model endpoint),
-    U3030 (chain), V2040 (accepted titles of the suite), P4001, P4006, P4015 or P4018 (the suite), V2062 to V2066 (the
-    policy or the chain does not let this host race).
+    U3030 (chain), V2040 (accepted titles of the suite), P4001, P4006, P4015 or P4018 (the suite), V2062 to V2066 (this
+    host may not race).
     """
     policy = policy_of(settings)
     objects = open_bodies(settings)
-    signer = open_signer(
-        settings.network, name=settings.wallet_name, hotkey=settings.wallet_hotkey, path=settings.wallet_path
-    )
+    signer = signer_of(settings)
     chain = open_subtensor(settings.network, netuid=settings.netuid, state_dir=settings.state_dir, now_ms=unix_ms)
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     await asyncio.to_thread(prepare_catalogue, settings)
@@ -86,22 +86,16 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         stack.push_async_callback(pool.stop)
         await pool.start()
         level = pool.sandbox
-        if policy.guest.is_racing_level_required and not level.may_race:
-            raise ArenaError("V2062", f"level {level.name} may not race under policy {policy.name}")
-        if policy.guest.is_racing_level_required and level.python_version != policy.guest.python_version:
-            told = f"the guest runs Python {level.python_version}, not {policy.guest.python_version}"
-            raise ArenaError("V2062", told)
+        _refuse_wrong_level(policy, level)
         await prepare_local_chain(chain, signer)
         permitted = permitted_validators(await chain.metagraph())
         if signer.hotkey not in permitted:
             raise ArenaError("V2065", f"{signer.hotkey} on netuid {chain.netuid}")
         if refusal := None if settings.share else lone_race_refusal(policy, permitted):
             raise ArenaError("V2066", refusal)
-        # whoever holds the hotkey owns the folders of the exchange
         store, location = await _open_store(settings, signer.hotkey, objects, stack)
 
-        async def open_again() -> PostgresStore:
-            """The node's log over connections that only its readers from outside use."""
+        async def open_again() -> PostgresStore:  # for readers from outside, who take none of the node's connections
             other = await PostgresStore.open(location.dsn, location.validator, objects=objects)
             stack.push_async_callback(other.close)
             return other
@@ -111,11 +105,12 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         beacon = open_beacon(settings.network, unix_ms)
         metrics = Metrics()
         metrics.serve(settings.metrics_port)
-        tail = None
-        if settings.serve_port:  # its clients take none of the node's own connections
+        tail: TailServer | None = None
+        if settings.serve_port:
             listener = stack.enter_context(listen(settings.serve_host, settings.serve_port))
             tail = TailServer(await open_again(), listener, clients=settings.serve_clients)
-            metrics.tail_clients.set_function(lambda: tail.places.taken)
+            places = tail.places
+            metrics.tail_clients.set_function(lambda: places.taken)
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
         yield Node(
             policy=policy,
@@ -164,8 +159,10 @@ def open_bodies(settings: Settings) -> BodyObjects | None:
 async def _open_store(
     settings: Settings, hotkey: str, objects: BodyObjects | None, stack: contextlib.AsyncExitStack
 ) -> tuple[PostgresStore, StoreLocation]:
-    """The node's store. Refused is a place of bodies that can't be written to, and one where none of the bodies is that
-    the log says lie elsewhere: another than the log was written with. Raises ArenaError V2020 to V2024, V2028, V2029.
+    """The node's store, to be had before the folders of the exchange: whoever holds the hotkey owns them.
+
+    Refused is a place of bodies that can't be written to, and one where none of the bodies is that the log says lie
+    elsewhere: another than the log was written with. Raises ArenaError V2020 to V2024, V2028, V2029.
     """
     dsn = settings.database_dsn.get_secret_value()
     kind: Literal["embedded", "external"] = "external"
@@ -197,3 +194,12 @@ def _named_setting() -> Iterator[None]:
         yield
     except ArenaError as error:
         raise ArenaError(error.failure.code, f"bodies_url: {error.failure.detail}") from error
+
+
+def _refuse_wrong_level(policy: Policy, level: SandboxLevel) -> None:
+    if not policy.guest.is_racing_level_required:
+        return
+    if not level.may_race:
+        raise ArenaError("V2062", f"level {level.name} may not race under policy {policy.name}")
+    if level.python_version != policy.guest.python_version:
+        raise ArenaError("V2062", f"the guest runs Python {level.python_version}, not {policy.guest.python_version}")

@@ -30,6 +30,7 @@ from neurons.worker.protocol import Endpoint, WorkerSetup
 from problems.model import BUCKETS, Bucket, Problem
 
 if TYPE_CHECKING:
+    from arena.chain.port import Signer
     from problems.scoring.title_matching import TitleMatcher
 
 SYNTHETIC_DOCUMENTS = 20_000
@@ -218,6 +219,15 @@ def open_judges(rubric: Rubric, endpoint: Endpoint | None) -> tuple[Judge, ...]:
 
             judges.append(OpenAIJudge(model=model, base_url=endpoint.base_url, api_key=endpoint.api_key))
     return tuple(judges)
+
+
+def signer_of(settings: Settings) -> Signer:
+    """The hotkey that the settings name. Raises ArenaError V2031 when it can't be read."""
+    from arena.chain.opening import open_signer
+
+    return open_signer(
+        settings.network, name=settings.wallet_name, hotkey=settings.wallet_hotkey, path=settings.wallet_path
+    )
 
 
 def code_commit() -> str:

@@ -29,7 +29,7 @@ from arena.race.state.machine import (
 from arena.race.state.schedule import closing_ms
 from arena.race.state.timeline import ROLLS, Timeline, timeline_refusal
 from arena.records.model import SettlementRecord
-from foundation.backoff import Backoff, Retry
+from foundation.backoff import Backoff, NextTry
 from foundation.errors import ArenaError, Owner
 from harness.agents.registry import shipped_source
 from neurons.loops.checkpoints import CheckpointLoop
@@ -59,7 +59,7 @@ class RaceClock:
         self._plan: Timeline | None = None  # of the current race, where it may be shared
         self._latest: tuple[RaceState, ...] = ()  # the current race and the one before, at the last turn
         self._logs: dict[str, RaceLog] = {}
-        self._waiting: dict[str, Retry] = {}  # by effect that could not be done
+        self._waiting: dict[str, NextTry] = {}  # by effect that could not be done
         self._drain = StopSignal(node.now_ms)  # where it is said what effects wait for; the node's, once the clock runs
         self._commitments: dict[tuple[Path, int], int | None] = {}  # by inbox entry and closing block: in which block
         self._has_adopted = False
@@ -174,7 +174,7 @@ class RaceClock:
     async def _try(self, effect: Effect, state: RaceState, earlier: list[RaceState]) -> Event | None:
         """Carry out one effect. A failure that may pass costs this effect a growing pause; any other is raised."""
         kind, now_ms = type(effect).__name__, self._node.now_ms()
-        before = self._waiting.get(kind, Retry())
+        before = self._waiting.get(kind, NextTry())
         if now_ms < before.not_before_ms:
             return None
         try:

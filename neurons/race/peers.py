@@ -23,7 +23,7 @@ from arena.race.state.machine import RaceState
 from arena.race.state.timeline import Roll, anchor_of
 from arena.records.body import decode_content
 from arena.records.model import CountedLog, SettlementRecord
-from foundation.backoff import Backoff, Retry
+from foundation.backoff import Backoff, NextTry
 from foundation.errors import ArenaError, Failure
 from neurons.node.node import Node, Sharing
 from neurons.race.log import QUALIFYING
@@ -39,7 +39,7 @@ class RacePeers:
         self._node = node
         self._pulling: asyncio.Task[None] | None = None
         self._asked: tuple[AnchoredLog, ...] = ()
-        self._retry = Retry()
+        self._retry = NextTry()
         self._unfit: set[AnchoredLog] = set()  # what no peer can mend is not asked for again
         self._said: tuple[str, dict[str, set[Pair]]] = ("", {})  # of one race, by validator
 
@@ -107,7 +107,7 @@ class RacePeers:
             pulled.result()
         logs, now_ms = tuple(log for log in effect.logs if log not in self._unfit), self._node.now_ms()
         if logs != self._asked:  # another roll, or some came: what is still lacking may come too
-            self._asked, self._retry = logs, Retry()
+            self._asked, self._retry = logs, NextTry()
         if not logs or now_ms < self._retry.not_before_ms:
             return
         self._retry = PULL_PAUSES.after(self._retry, now_ms)

@@ -79,7 +79,7 @@ class MostGullibleJudge:
             for line in span.content.split("\n")
             if len(" ".join(line.split())) >= 12
         ]
-        for one, two in itertools.product(lines, lines):
+        for one, two in itertools.combinations_with_replacement(lines, 2):
             yield [
                 {"span": number, "quote": quote, "gate": gate}
                 for gate in GATES[1:passed]

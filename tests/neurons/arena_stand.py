@@ -25,6 +25,7 @@ from harness.catalogue.synthetic.generator import generate
 from neurons.demo.demo import VALIDATOR, DemoAgent, DemoRun, demo_agents, register_and_submit
 from neurons.node.settings import Settings, resolve
 from neurons.race.log import RaceLog
+from tests.postgres_stand import lay_server
 
 SMALL = replace(
     DEMO,
@@ -72,6 +73,7 @@ def make_run(
     """A prepared run: chain, registered miners, submissions in the inbox. `names` picks agents of the demo."""
     folder = base / f"run{len(list(base.glob('run*')))}"
     folder.mkdir()
+    lay_server(folder)
     (base / "policy.json").write_bytes(msgspec.json.encode(policy))
     settings: Settings = resolve(
         {

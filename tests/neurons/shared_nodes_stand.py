@@ -39,6 +39,7 @@ from harness.catalogue.engines.native import open_catalogue
 from neurons.demo.demo import BLOCK_MS, DemoAgent, stop_process
 from neurons.node.wiring import unix_ms
 from problems.synthesis.generator import synthesize
+from tests.postgres_stand import lay_server
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATOR = keypair_signer("//Operator")
@@ -126,6 +127,7 @@ class SharedNode:
         self.network, self.signer, self.is_shadow = network, keypair_signer(uri), is_shadow
         self.folder = network.base / uri.strip("/").lower()
         (self.folder / "bank").mkdir(parents=True)
+        lay_server(self.folder)
         (self.folder / "chain").symlink_to(local_chain_path(network.base).parent)
         for path in (network.base / "sealed").iterdir():
             (self.folder / "bank" / path.name).write_bytes(path.read_bytes())
