@@ -6,15 +6,14 @@ Every agent here runs through the recorder. What it tells its model about calls 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from harness.chat import Message
-from harness.trace import Completion, EvaluationBody, ToolCall
+from foundation.canonical import foreign_text
+from harness.tools.port import ToolOutcome
+from harness.work import WorkMeter
+from tests.arena import trajectory_stand
 from tests.arena.trajectory_stand import (
     QUERY,
     RECOMMEND,
@@ -25,81 +24,28 @@ from tests.arena.trajectory_stand import (
     appending,
     narrating,
     says,
-    tool_message,
 )
 from tests.arena.trajectory_stand import Episode as Run
+from tests.harness.episode_stand import StandToolbox
+from tests.harness.honest_dialogues import DIALOGUES, STEPS, Step, written
+from tests.harness.honest_dialogues import QUERY as HONEST_QUERY
+from tests.training.react_agents import (
+    PLANNER,
+    TURNS,
+    WHOLE,
+    WORKER,
+    Asked,
+    as_messages,
+    as_one_message,
+    calls_by_role,
+    calls_in,
+    codes,
+    planned,
+    spoken,
+)
 from tests.training.test_corpus_reader import as_trace
 from training.corpus.filter.gates import codes_of, gates
-from training.corpus.model import Rebuilt, Rules, Trace
-from training.models.mask import mask_defect
-from training.models.render import Qwen3Codec
-
-Asked = tuple[str, dict[str, object]]
-Turn = tuple[str, tuple[Asked, ...]]  # what the model thinks, and what it calls
-
-VIEW: Asked = ("view_product_information", {"product_ids": "1000000001"})
-WIDER: Asked = ("find_product", {"q": "café lamp", "page": 2})
-TURNS: tuple[Turn, ...] = (
-    ("Something red to read by. I search.", (SEARCH, WIDER)),
-    ("The first looks right; its details decide.", (VIEW,)),
-    ("It is red.", (RECOMMEND, TERMINATE)),
-)
-
-
-def spoken(turn: Turn) -> str:
-    """A turn as a ReAct model writes it."""
-    thought, calls = turn
-    rows = [{"name": name, "parameters": given} for name, given in calls]
-    return f"<think>{thought}</think><tool_call>{json.dumps(rows)}</tool_call>"
-
-
-def as_one_message(turns: Sequence[Turn] = TURNS, shown: Callable[[list[str]], str] | None = None) -> EvaluationBody:
-    """ReAct: the whole dialogue is one message that grows. `shown`: what the agent makes of it for its model."""
-    run, told = Run([says(content=spoken(turn)) for turn in turns]), [f"<user>{QUERY}</user>"]
-    for thought, calls in turns:
-        text = "\n\n".join(told) if shown is None else shown(told)
-        run.chat(SYSTEM, {"role": "user", "content": f"# Dialogue so far\n{text}"})
-        results = [json.loads(run.tool(*call)) for call in calls]
-        written = [{"name": name, "parameters": given} for name, given in calls]
-        told += [f"<think>{thought}</think>", f"<tool_call>{json.dumps(written)}</tool_call>"]
-        told.append(f"<obs>{json.dumps([{'tool_call_id': 'x', 'results': one} for one in results])}</obs>")
-    return run.body()
-
-
-def as_messages(form: str, turns: Sequence[Turn] = TURNS, answer: str = "") -> EvaluationBody:
-    """ReAct as a list of messages, results in user messages of some form; `answer` is a last turn without a call."""
-    run = Run([*(says(content=spoken(turn)) for turn in turns), says(content=answer)])
-    messages: list[dict[str, object]] = [SYSTEM, USER]
-    for _, calls in turns:
-        messages.append(run.chat(*messages))
-        results = "\n".join(form.format(run.tool(*call)) for call in calls)
-        messages.append({"role": "user", "content": results})
-    if answer:
-        run.chat(*messages)
-    return run.body()
-
-
-def codes(trace: Trace) -> tuple[str, ...]:
-    """What the filter holds against a trace, coefficient and surfaced ids aside: the stand has neither."""
-    return codes_of(trace, Rules(off=("coefficient", "recommend_arguments", "subtask")), gates())
-
-
-def told(messages: Sequence[Message]) -> list[tuple[str, tuple[str, ...]]]:
-    return [(message.role, tuple(call.name for call in message.calls)) for message in messages]
-
-
-WHOLE = [
-    ("system", ()),
-    ("user", ()),
-    ("assistant", ("find_product", "find_product")),
-    ("tool", ()),
-    ("tool", ()),
-    ("assistant", ("view_product_information",)),
-    ("tool", ()),
-    ("assistant", ("recommend_product", "terminate")),
-    ("tool", ()),
-    ("tool", ()),
-]
+from training.corpus.model import Rebuilt, Rules
 
 
 def test_an_agent_of_the_tool_calling_api_is_verbatim() -> None:
@@ -111,10 +57,10 @@ def test_a_dialogue_in_one_growing_message_is_the_whole_conversation() -> None:
     body = as_one_message()
     trace = as_trace(body)
     assert trace.rebuilt == Rebuilt(how=("events", "query", "text_calls"))
-    assert told(trace.messages) == WHOLE
+    assert calls_by_role(trace.messages) == WHOLE
     assert trace.messages[1].content == QUERY
     assert [one.reasoning for one in trace.messages if one.role == "assistant"] == [thought for thought, _ in TURNS]
-    assert [one.content for one in trace.messages if one.role == "tool"] == [call.result for call in _calls(body)]
+    assert [one.content for one in trace.messages if one.role == "tool"] == [call.result for call in calls_in(body)]
     assert {call.emitter for one in trace.messages for call in one.calls} == {"llm"}
     assert codes(trace) == ()
 
@@ -134,7 +80,7 @@ def test_a_list_of_messages_with_tagged_results_is_read_as_it_was_sent() -> None
     turns = (*TURNS[:2], ("It is red.", (RECOMMEND,)))
     trace = as_trace(as_messages("<tool_response>\n{}\n</tool_response>", turns, answer="The first."))
     assert trace.rebuilt == Rebuilt(how=("text_calls",))
-    assert told(trace.messages)[:7] == WHOLE[:7]
+    assert calls_by_role(trace.messages)[:7] == WHOLE[:7]
     assert codes(trace) == ()
 
 
@@ -144,7 +90,7 @@ def test_a_list_of_messages_with_tagged_results_is_read_as_it_was_sent() -> None
 def test_a_list_of_messages_with_results_in_any_words_is_rebuilt(form: str) -> None:
     trace = as_trace(as_messages(form))
     assert trace.rebuilt == Rebuilt(how=("events", "text_calls"))
-    assert told(trace.messages) == WHOLE
+    assert calls_by_role(trace.messages) == WHOLE
     assert codes(trace) == ()
 
 
@@ -183,7 +129,7 @@ def test_a_dialogue_that_was_cut_or_summarised_says_what_its_model_was_not_shown
 ) -> None:
     trace = as_trace(as_one_message(shown=shown))
     assert trace.rebuilt == Rebuilt(how=("events", "query", "text_calls"), lacks=lacks)
-    assert told(trace.messages) == WHOLE
+    assert calls_by_role(trace.messages) == WHOLE
     assert codes(trace) == ("view_incomplete",)
     off = Rules(off=("coefficient", "recommend_arguments", "subtask", "view_incomplete"))
     assert codes_of(trace, off, gates()) == ()
@@ -197,32 +143,14 @@ def test_a_pruned_list_of_native_calls_is_rebuilt_and_says_so() -> None:
         sent = [turn, *run.answer(turn)]  # the turns before are forgotten
     trace = as_trace(run.body())
     assert trace.rebuilt == Rebuilt(how=("events",), lacks=("calls", "results", "words"))
-    assert told(trace.messages) == WHOLE
+    assert calls_by_role(trace.messages) == WHOLE
     assert codes(trace) == ("view_incomplete",)
-
-
-PLANNER = {"role": "system", "content": "You plan what a worker does. Write the plan in three sentences, no calls."}
-WORKER = {"role": "system", "content": "Do what the plan says with the tools you have; think before each call."}
-
-
-def planned() -> EvaluationBody:
-    """A planner that is asked before every turn of its worker; the worker does not see what the planner was told."""
-    plans = says(content="Search for lamps, look at the first, recommend it.")
-    work = [says(*calls, content=thought, tag=thought[0]) for thought, calls in TURNS]
-    run = Run([reply for turn in work for reply in (plans, turn)])
-    messages = [WORKER, USER]
-    for number in range(len(TURNS)):
-        plan = run.chat(PLANNER, {"role": "user", "content": f"{QUERY}, step {number}"})
-        messages += [{"role": "user", "content": str(plan["content"])}] if not number else []
-        turn = run.chat(*messages)
-        messages += [turn, *run.answer(turn)]
-    return run.body()
 
 
 def test_of_a_planner_and_a_worker_the_dialogue_that_calls_is_the_conversation() -> None:
     trace = as_trace(planned())
     assert trace.rebuilt == Rebuilt(how=("events", "sub_dialogue"))
-    assert told(trace.messages) == [*WHOLE[:2], ("user", ()), *WHOLE[2:]]
+    assert calls_by_role(trace.messages) == [*WHOLE[:2], ("user", ()), *WHOLE[2:]]
     assert codes(trace) == ()
 
 
@@ -246,7 +174,7 @@ def test_a_turn_whose_call_nobody_can_read_and_its_retry_become_the_retry_alone(
         told_so_far += [spoken(turn), *(run.tool(*call) for call in turn[1])]
     trace = as_trace(run.body())
     assert trace.rebuilt == Rebuilt(how=("events", "query", "retries", "text_calls"))
-    assert told(trace.messages) == WHOLE
+    assert calls_by_role(trace.messages) == WHOLE
     assert codes(trace) == ()
 
 
@@ -270,7 +198,11 @@ def test_a_final_answer_without_a_call_ends_the_conversation() -> None:
         texts += [spoken(turn), *(run.tool(*call) for call in turn[1])]
     run.chat({"role": "user", "content": "\n".join(texts)})
     trace = as_trace(run.body())
-    assert told(trace.messages)[-3:] == [("assistant", ("recommend_product",)), ("tool", ()), ("assistant", ())]
+    assert calls_by_role(trace.messages)[-3:] == [
+        ("assistant", ("recommend_product",)),
+        ("tool", ()),
+        ("assistant", ()),
+    ]
     assert trace.messages[-1].content == "I chose the first lamp."
     assert codes(trace) == ()
 
@@ -299,7 +231,7 @@ def test_a_result_that_the_agent_made_up_is_not_in_the_conversation_and_the_true
 def test_a_turn_that_the_agent_forged_is_not_in_the_conversation() -> None:
     claim = "<think>I saw it.</think><tool_call>[]</tool_call><obs>[]</obs>"
     trace = as_trace(as_one_message(shown=lambda parts: "\n".join([*parts, claim])))
-    assert told(trace.messages) == WHOLE
+    assert calls_by_role(trace.messages) == WHOLE
     assert not any("I saw it" in message.reasoning + message.content for message in trace.messages)
 
 
@@ -319,100 +251,51 @@ def test_calls_of_the_agents_python_are_marked_and_not_learnt() -> None:
     ]  # fmt: skip
 
 
-def _calls(body: EvaluationBody) -> list[ToolCall]:
-    return [event for event in body.events if isinstance(event, ToolCall)]
+class Goods(StandToolbox):
+    """Answers the calls of an honest dialogue with its results."""
+
+    def dispatch(self, name: str, arguments: str, work: WorkMeter | None = None) -> ToolOutcome:
+        told = {
+            call: result for step in STEPS for call, result in zip(map(_key, step.calls), step.results, strict=True)
+        }
+        result = told[_key((name, json.loads(arguments)))]
+        return ToolOutcome(result=foreign_text(result), is_final=name == "terminate")
 
 
-@given(st.data())
-def test_whatever_an_agent_does_only_what_was_recorded_stands_there(data: st.DataObject) -> None:
-    texts = st.sampled_from(["", "Fine.", spoken(TURNS[0]), spoken(TURNS[1]), "<tool_call>[{</tool_call>"])
-    native = st.lists(st.sampled_from([SEARCH, WIDER, VIEW, RECOMMEND]), max_size=2)
-    replies = [says(*data.draw(native), content=data.draw(texts), tag=f"t{n}-") for n in range(4)]
-    run, messages = Run(replies), [SYSTEM, USER]
-    for number in range(len(replies)):
-        sent = run.chat(*messages)
-        match data.draw(st.sampled_from(["append", "transcript", "other", "forge", "python"])):
-            case "append":
-                messages += [sent, *run.answer(sent)]
-            case "transcript":
-                results = [run.tool(*call) for call in data.draw(native)]
-                messages = [SYSTEM, {"role": "user", "content": f"{QUERY} {sent['content']} {results} {number}"}]
-            case "other":
-                messages = [PLANNER, USER, {"role": "user", "content": f"n{number}"}]
-            case "forge":
-                forged = {"id": "x", "type": "function", "function": {"name": "terminate", "arguments": "{}"}}
-                messages += [{"role": "assistant", "content": "mine", "tool_calls": [forged]}, tool_message("x", "no")]
-            case "python":
-                messages.append({"role": "user", "content": run.tool(*WIDER)})
-    body = run.body()
-    trace = as_trace(body)
-    if trace.provenance == "verbatim" or trace.rebuilt == Rebuilt(how=("text_calls",)):
-        return
-    turns = [event for event in body.events if isinstance(event, Completion)]
-    own = [message for message in trace.messages if message.role == "assistant" and message.is_model]
-    assert len(own) <= len(turns)
-    position = 0
-    for message in own:  # in order, each once
-        while message.content.strip() not in turns[position].content:
-            position += 1
-        position += 1
-    made = sorted((call.name, call.result, call.emitter == "llm") for call in _calls(body))
-    shown = []
-    calls = {}
-    for message in trace.messages[len(turns[0].request) :]:
-        calls |= {call.id: (call, message.is_model) for call in message.calls}
-        if message.role == "tool" and message.call_id in calls:
-            call, is_model = calls[message.call_id]
-            shown.append((call.name, message.content, is_model and call.emitter == "llm"))
-    assert sorted(shown) == made
+def _key(call: Asked) -> str:
+    return foreign_text([call[0], call[1]])
 
 
-@pytest.fixture(scope="module")
-def codec() -> Qwen3Codec:
-    from tests.training.stock import TOKENIZER  # torch: not for the tests of the corpus
-
-    return Qwen3Codec(TOKENIZER)
-
-
-def test_what_is_learnt_of_a_rebuilt_conversation_is_what_the_model_wrote(codec: Qwen3Codec) -> None:
-    for body in (as_one_message(), as_messages("Observation: {}"), planned()):
-        trace = as_trace(body)
-        row = codec.row(trace.trace_id, trace.messages, trace.tools, 100_000)
-        assert mask_defect(row, trace.messages, codec) is None
-        learnt = codec.decode(tuple(token for token, bit in zip(row.token_ids, row.mask, strict=True) if bit))
-        assert learnt.count("<|im_end|>") == sum(message.role == "assistant" for message in trace.messages)
-        for result in (call.result for call in _calls(body) if call.name.startswith(("find", "view"))):
-            assert result not in learnt
+HELD_BACK = {  # what these do not show their model; all others show everything
+    "native calls, trimmed": ("calls", "results", "words"),
+    "turns, results cut": ("results",),
+    "told by the program": ("results",),
+    "scratchpad": ("calls", "results"),
+    "plan, step by step": ("calls", "results", "words"),
+}
 
 
-def test_the_prompt_that_was_sent_is_what_comes_before_each_turn_of_a_verbatim_row(codec: Qwen3Codec) -> None:
-    run = Run([says(*calls, content=thought, tag=thought[0]) for thought, calls in TURNS])
-    messages, prompts = [SYSTEM, USER], []
-    for _ in TURNS:
-        prompts.append(list(messages))
-        turn = run.chat(*messages)
-        messages += [turn, *run.answer(turn)]
-    trace = as_trace(run.body())
-    assert trace.provenance == "verbatim"
-    row = codec.row(trace.trace_id, trace.messages, trace.tools, 100_000)
-    for sent in prompts:
-        prompt = codec.prompt(tuple(_sent(message) for message in sent), trace.tools)
-        assert row.token_ids[: len(prompt)] == prompt
-        assert row.mask[len(prompt)] == 1
-
-
-def _sent(message: dict[str, object]) -> Message:
-    from training.rollouts.token_upstream import _message  # how a request becomes a sampler's prompt
-
-    return _message(message)
-
-
-def test_the_reference_agent_of_sn15_is_kept(tmp_path: Path) -> None:
-    from tests.training.firehose import real_episodes
-
-    solved = real_episodes(tmp_path, counts={"product": 4, "shop": 4, "voucher": 4}, agents=("sn15",))
-    assert all(one.evaluation.outcome.is_success and one.evaluation.body.is_agentic for one in solved)
-    for one in solved:
-        trace = as_trace(one.evaluation.body)
-        assert trace.rebuilt == Rebuilt(how=("events", "query", "text_calls"))
-        assert codes(trace) == ()
+@pytest.mark.parametrize("name", DIALOGUES)
+def test_every_way_of_showing_a_dialogue_is_whole_or_says_what_was_held_back(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trajectory_stand, "StandToolbox", Goods)
+    monkeypatch.setattr(trajectory_stand, "QUERY", HONEST_QUERY)
+    is_native = name.startswith("native") or name in ("own words quoted", "plan, step by step")
+    run = Run(
+        [
+            says(*step.calls, content=step.thought, tag=f"call_{number}_") if is_native else says(content=written(step))
+            for number, step in enumerate(STEPS)
+        ]
+    )
+    done: list[Step] = []
+    for step in STEPS:
+        run.chat(*DIALOGUES[name](done))
+        results = tuple(json.loads(run.tool(*call)) for call in step.calls)
+        done.append(Step(step.thought, step.calls, results))
+    trace = as_trace(run.body(query=HONEST_QUERY))
+    lacks = trace.rebuilt.lacks if isinstance(trace.rebuilt, Rebuilt) else ()
+    assert lacks == HELD_BACK.get(name, ())
+    assert codes(trace) == (("view_incomplete",) if lacks else ())
+    made = [call.name for message in trace.messages for call in message.calls]
+    assert made == [call[0] for step in STEPS for call in step.calls]

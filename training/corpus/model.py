@@ -87,6 +87,7 @@ How = Literal[
     "events",  # turns, calls and results are put together from the record, not from a request
     "query",  # what opened the dialogue was a transcript, sent anew each time: the recorded query stands in its place
     "retries",  # turns with a call that nobody can read, none of which ran, are left out
+    "asides",  # what the agent told the model for one turn alone, or claims of turns and results, is left out
     "agent_calls",  # calls of the agent's Python stand as turns that the model did not write
     "sub_dialogue",  # other dialogues of the episode, which made no call, are left out
 ]

@@ -9,7 +9,6 @@ is made up: a call that the host never ran has no result here, and the filter's 
 from __future__ import annotations
 
 import bisect
-import itertools
 import json
 from collections.abc import Container, Iterator, Sequence
 from functools import cached_property, lru_cache
@@ -28,6 +27,7 @@ TEXT_CALL = "text-"  # ids the host gives to calls written as text
 ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "tool": "tool"}
 _ENDING = frozenset({"recommend_product", "terminate"})  # their results tell a model nothing it did not write
 _VALUES_MAX = 2_000  # of one result that are looked for one by one
+_LETTERS_MAX = 2_000_000_000  # of one episode; a second or so
 
 
 class _Said(msgspec.Struct, frozen=True):
@@ -76,6 +76,8 @@ class _Episode:
         self._lacks: set[Lack] = set()
         self._taken: set[str] = set()
         self._shown = [_Shown(message) for message in self._all]
+        self._where: dict[int, int] = {}  # an item that has to be shown -> the message where it was found last
+        self._effort = _LetterBudget(_LETTERS_MAX)
 
     def dialogue(self) -> list[Turn] | None:
         """The turns of the one dialogue that made the episode's calls. Dialogues are told apart by how they open: a
@@ -98,11 +100,9 @@ class _Episode:
         self._how.add("sub_dialogue")
         return calling[0]
 
-    def rebuilt(self, turns: Sequence[Turn]) -> tuple[tuple[Message, ...], Rebuilt] | None:
-        opening = self._opening(turns)
-        if opening is None:
-            return None
-        messages, items = opening
+    def rebuilt(self, turns: Sequence[Turn]) -> tuple[tuple[Message, ...], Rebuilt]:
+        """The messages of the chosen turns, in order, with every call and result of the episode."""
+        messages, items = self._opening(turns)
         messages += self._by_agent(self._calls_of.get(0, ()))
         steps = {turn.step: turn for turn in turns}
         for turn in self._turns:
@@ -120,33 +120,31 @@ class _Episode:
         if first.request[0] == later.request[0]:
             return True
         one, other = self._all[first.request[0]], self._all[later.request[0]]
-        shared = sum(1 for _ in itertools.takewhile(_is_pair, zip(one.content, other.content, strict=False)))
-        return one.role == other.role and 2 * shared >= min(len(one.content), len(other.content))
+        half = (min(len(one.content), len(other.content)) + 1) // 2
+        return one.role == other.role and one.content[:half] == other.content[:half]
 
-    def _opening(self, turns: Sequence[Turn]) -> tuple[list[Message], list[_Item]] | None:
+    def _opening(self, turns: Sequence[Turn]) -> tuple[list[Message], list[_Item]]:
         """The messages before the first turn, as they were sent; a transcript that is sent anew each time is the
-        recorded query instead. And what of these has to be in sight of every turn."""
+        recorded query instead. And what of these has to be in sight of every turn. What the agent claims there of turns
+        and results is left out, and so is what it told the model for one turn alone."""
         messages: list[Message] = []
         items: list[_Item] = []
+        asked = _Item("query", self._query)
         for index in turns[0].request:
             sent = self._all[index]
-            if sent.role == "assistant":
-                calls = calls_of_chat((*sent.tool_calls, *sent.echoed_tool_calls, *sent.agent_tool_calls), "code")
-                messages.append(Message(role="assistant", content=sent.content, calls=calls, is_model=False))
-                continue
-            if sent.role not in ROLES:
-                return None
-            content, role = sent.content, ROLES[sent.role]
+            role = ROLES.get(sent.role)
             is_kept = all(index in turn.request for turn in turns)
-            if not is_kept and role != "tool" and self._shown[index].holds(_Item("query", self._query)):
-                content, role = self._query, "user"
-                if any(one.role == "user" and one.content == content for one in messages):
-                    continue
+            if role in ("system", "user") and is_kept:
+                messages.append(Message(role=role, content=sent.content))
+            elif role in ("system", "user") and self._shown[index].holds(asked, self._effort):
                 self._how.add("query")
-            if not is_kept:
-                items.append(_Item("query" if content == self._query else "prompt", content))
-            call_id = sent.tool_call_id if role == "tool" else ""
-            messages.append(Message(role=role, content=content, call_id=call_id, is_model=role != "tool"))
+                messages.append(Message(role="user", content=self._query))
+                items.append(asked)
+            elif role == "system":
+                messages.append(Message(role=role, content=sent.content))
+                items.append(_Item("prompt", sent.content))
+            else:
+                self._how.add("asides")
         return messages, items
 
     def _turn(self, turn: Turn, items: list[_Item], *, is_last: bool) -> Iterator[Message]:
@@ -231,11 +229,34 @@ class _Episode:
         return Message(role="tool", content=self._results[call.index], call_id=call_id)
 
     def _look(self, turn: Turn, items: Sequence[_Item]) -> None:
-        """Note what a completion was not shown."""
-        views = [self._shown[index] for index in turn.request]
-        for item in items:
-            if item.lack not in self._lacks and not any(view.holds(item) for view in views):
+        """Note what a completion was not shown. What stood in a message stands in every one that begins with it."""
+        grown: dict[int, int | None] = {}  # a message of an earlier request -> one of this that goes on from it
+        for number, item in enumerate(items):
+            if item.lack in self._lacks:
+                continue
+            before = self._where.get(number)
+            if before is not None and before not in grown:
+                text = self._shown[before].text
+                grown[before] = next((at for at in turn.request if self._shown[at].text.startswith(text)), None)
+            place = grown[before] if before is not None else None
+            if place is None:
+                place = next((at for at in turn.request if self._shown[at].holds(item, self._effort)), None)
+            if place is None:
                 self._lacks.add(item.lack)
+            else:
+                self._where[number] = place
+
+
+class _LetterBudget:
+    """How many letters may still be looked through for one episode: a hostile one must not hold up a corpus."""
+
+    def __init__(self, letters: int) -> None:
+        self._left = letters
+
+    def spend(self, letters: int) -> bool:
+        """Whether there were so many left."""
+        self._left -= letters
+        return self._left >= 0
 
 
 class _Shown:
@@ -245,25 +266,27 @@ class _Shown:
         self._message = message
 
     @cached_property
-    def _texts(self) -> str:
+    def text(self) -> str:
+        """Content and native calls."""
         sent = self._message
         calls = (*sent.tool_calls, *sent.echoed_tool_calls, *sent.agent_tool_calls)
         return "\n".join((sent.content, *(f"{call.function.name} {call.function.arguments}" for call in calls)))
 
     @cached_property
     def _squeezed(self) -> str:
-        return _squeezed(self._texts)
+        return _squeezed(self.text)
 
     @cached_property
     def _words(self) -> str:
-        return f" {' '.join(words_of(self._texts))} "
+        return f" {' '.join(words_of(self.text))} "
 
-    def holds(self, item: _Item) -> bool:
+    def holds(self, item: _Item, effort: _LetterBudget) -> bool:
         """Whether the message holds a text, or of JSON every value: laid out anew, escaped or not, in any words around
-        it. A text that was shortened is not held."""
+        it. A text that was shortened is not held, nor is one that takes more than the effort that is left."""
         if any(form in self._squeezed for form in _forms(item.text)):
             return True
-        return all(one in self._words for one in _spelled(item.text, is_json=item.is_json))
+        values = _spelled(item.text, is_json=item.is_json)
+        return effort.spend(len(values) * len(self._words)) and all(one in self._words for one in values)
 
 
 def _squeezed(text: str) -> str:
@@ -311,10 +334,6 @@ def _values(value: object) -> Iterator[str]:
 @lru_cache(maxsize=16)
 def _reader(tools: str) -> CallReader:
     return CallReader(tools)
-
-
-def _is_pair(pair: tuple[str, str]) -> bool:
-    return pair[0] == pair[1]
 
 
 def _is_object(text: str) -> bool:
