@@ -1,12 +1,13 @@
 """What every room's tests share: hypothesis profiles, logs that end with the test that configured them, and a Ctrl-C
 that reaches the commands they start.
 
-How fast a shared machine draws examples says nothing about the code: there is no deadline. The profile `thorough`
-(`--hypothesis-profile thorough`) draws twenty times as many.
+Each process has one thread for sums. How fast a shared machine draws examples says nothing about the code: there is no
+deadline. The profile `thorough` (`--hypothesis-profile thorough`) draws twenty times as many.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -19,6 +20,10 @@ settings.register_profile(
 )
 settings.register_profile("thorough", settings.get_profile("shared-machine"), max_examples=1_000)
 settings.load_profile("shared-machine")
+
+# of torch and numpy, here and in the commands that are started: with as many processes as cores, threads of one would
+# spin while they wait for each other's turn
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell starts what runs in the background so
     signal.signal(signal.SIGINT, signal.default_int_handler)
