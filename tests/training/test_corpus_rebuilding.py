@@ -299,3 +299,14 @@ def test_every_way_of_showing_a_dialogue_is_whole_or_says_what_was_held_back(
     assert codes(trace) == (("view_incomplete",) if lacks else ())
     made = [call.name for message in trace.messages for call in message.calls]
     assert made == [call[0] for step in STEPS for call in step.calls]
+
+
+def test_a_query_in_two_transcripts_of_one_request_is_asked_once() -> None:
+    run, texts = Run([says(content=spoken(turn)) for turn in TURNS]), [QUERY]
+    for turn in TURNS:
+        text = "\n".join(texts)
+        run.chat({"role": "system", "content": f"You shop. {text}"}, {"role": "user", "content": f"Go on: {text}"})
+        texts += [spoken(turn), *(run.tool(*call) for call in turn[1])]
+    trace = as_trace(run.body())
+    assert calls_by_role(trace.messages) == WHOLE[1:]
+    assert codes(trace) == ()

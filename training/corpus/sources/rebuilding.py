@@ -138,8 +138,9 @@ class _Episode:
                 messages.append(Message(role=role, content=sent.content))
             elif role in ("system", "user") and self._shown[index].holds(asked, self._effort):
                 self._how.add("query")
-                messages.append(Message(role="user", content=self._query))
-                items.append(asked)
+                if asked not in items:
+                    messages.append(Message(role="user", content=self._query))
+                    items.append(asked)
             elif role == "system":
                 messages.append(Message(role=role, content=sent.content))
                 items.append(_Item("prompt", sent.content))
@@ -159,7 +160,9 @@ class _Episode:
         named = name_calls(
             [
                 msgspec.structs.replace(
-                    call, id="" if call.id.startswith(TEXT_CALL) else call.id, emitter=one.emitter if one else "llm"
+                    call,
+                    id="" if call.id.startswith(TEXT_CALL) else call.id,
+                    emitter=one.emitter if one else call.emitter or "llm",
                 )
                 for call, one in zip(said.calls, ran, strict=True)
             ],
