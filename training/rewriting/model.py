@@ -1,0 +1,68 @@
+"""What rewriting passes on: the steps of a run that code drove, the thoughts written for them, and what was left out.
+
+Promise: values only. A rewrite holds thoughts and nothing else of a row: calls, results and recommendation always come
+from the record, so no writer can change them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import msgspec
+
+REWRITE_VERSION = 1
+
+LeftOutCode = Literal[
+    "not_a_success",  # only successful runs show a way worth learning
+    "already_agentic",  # the model chose its calls: there is nothing to lift
+    "not_in_order",  # a call without a result, or two results of one call: no steps to think between
+    "no_answer",  # nothing was recommended
+    "too_long",  # more steps than the rules allow
+    "not_grounded",  # a thought was refused as often as the rules allow
+]
+LEFT_OUT_CODES: tuple[LeftOutCode, ...] = get_args(LeftOutCode)
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One call that code chose, with what came back. `arguments` is JSON text, both byte for byte as recorded."""
+
+    name: str
+    arguments: str
+    result: str
+
+
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as its calls in the order in which they were made."""
+
+    query: str
+    steps: tuple[Step, ...]
+
+
+class RewriteRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How thoughts are asked for."""
+
+    steps_max: int = 40
+    replies_max: int = 3  # to one step, the refused ones included
+    reply_tokens_max: int = 400
+    result_chars: int = 6_000  # of one result that the writer is shown; checks read all of it
+
+
+class Rewrite(msgspec.Struct, frozen=True, kw_only=True):
+    """The thoughts of one run, one before each call. `prompt_sha256` is of the writer's instructions."""
+
+    version: int = REWRITE_VERSION
+    trace_id: str
+    place: str
+    writer: str
+    prompt_sha256: str
+    thoughts: tuple[str, ...]
+    refused: int = 0  # replies that did not stand up to the checks on the way
+
+
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that was not rewritten, and why."""
+
+    trace_id: str
+    place: str
+    code: LeftOutCode
+    detail: str = ""

@@ -1,0 +1,86 @@
+"""Asking a writer for the thoughts of a run, one step at a time.
+
+Promise: the writer is shown what was known before a step and the call that follows, never a later result; what it
+answers is checked by code (`training.rewriting.grounding`), refused with the reason, asked for again, and given up
+after as many replies as the rules allow. Nothing is repaired.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from foundation.canonical import text_hash
+from judge.parse import RefusedReplyError
+from training.corpus.model import Trace
+from training.rewriting.grounding import refusal
+from training.rewriting.model import LeftOut, Rewrite, RewriteRules, Timeline
+from training.rewriting.prompts import prompt_text
+from training.rewriting.timeline import timeline_of, why_not
+from training.trac.annotation import refused_chat
+from training.trac.asking import Asker, Chat
+from training.trac.reading import read_json
+
+
+class _ThoughtReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    thought: str
+
+
+def rewrite(trace: Trace, writer: str, rules: RewriteRules, asker: Asker) -> Rewrite | LeftOut:
+    """The thoughts of a run, or why it has none. Raises what `Asker.ask` raises; what was answered is kept."""
+    if (code := why_not(trace, rules)) is not None:
+        return LeftOut(trace_id=trace.trace_id, place=trace.source.place, code=code)
+    timeline = timeline_of(trace)
+    assert timeline is not None
+    thoughts: list[str] = []
+    refused = 0
+    for number, step in enumerate(timeline.steps):
+        chat, reason = thought_chat(timeline, thoughts, rules), ""
+        for _ in range(rules.replies_max):
+            text = asker.ask(writer, chat, rules.reply_tokens_max)
+            try:
+                thought = read_json(text, _ThoughtReply).thought.strip()
+                reason = refusal(thought, timeline, number, thoughts) or ""
+            except RefusedReplyError as wrong:
+                reason = str(wrong)
+            if not reason:
+                thoughts.append(thought)
+                break
+            refused += 1
+            chat = refused_chat(chat, text, reason)
+        else:
+            detail = f"step {number + 1}, {step.name}: {reason}"
+            return LeftOut(trace_id=trace.trace_id, place=trace.source.place, code="not_grounded", detail=detail)
+    return Rewrite(
+        trace_id=trace.trace_id,
+        place=trace.source.place,
+        writer=writer,
+        prompt_sha256=text_hash(prompt_text("think")),
+        thoughts=tuple(thoughts),
+        refused=refused,
+    )
+
+
+def broken(made: Rewrite, timeline: Timeline) -> str | None:
+    """Why the thoughts of a file may not stand before these steps; None where they may."""
+    if len(made.thoughts) != len(timeline.steps):
+        return f"{len(made.thoughts)} thoughts for {len(timeline.steps)} steps"
+    for number, thought in enumerate(made.thoughts):
+        if (reason := refusal(thought, timeline, number, made.thoughts[:number])) is not None:
+            return f"step {number + 1}: {reason}"
+    return None
+
+
+def thought_chat(timeline: Timeline, thoughts: list[str], rules: RewriteRules) -> Chat:
+    """The conversation that asks for the thought before the step after those that have one."""
+    done = [
+        {
+            "thought": thought,
+            "tool": step.name,
+            "arguments": step.arguments,
+            "result": step.result[: rules.result_chars],
+        }
+        for thought, step in zip(thoughts, timeline.steps, strict=False)
+    ]
+    step = timeline.steps[len(thoughts)]
+    shown = {"request": timeline.query, "done": done, "next": {"tool": step.name, "arguments": step.arguments}}
+    return ("system", prompt_text("think")), ("user", msgspec.json.encode(shown).decode())
