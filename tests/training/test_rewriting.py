@@ -83,7 +83,7 @@ class Writer(ScriptedWriter):
 
 
 def written(folder: Path, writer: ScriptedWriter, trace: Trace) -> Rewrite | LeftOut:
-    return rewrite(trace, WRITER, RewriteRules(), Asker(writer, Answers(folder), {}))
+    return rewrite(trace, WRITER, RewriteRules(), Asker(writer, Answers(folder), {}), lambda _: ())
 
 
 def at(step: int, change: Callable[[str], str]) -> tuple[str, ...]:
@@ -189,6 +189,14 @@ def test_a_second_run_asks_nothing(tmp_path: Path) -> None:
 def test_other_runs_are_left_out(change: dict[str, object], code: str, tmp_path: Path) -> None:
     left = written(tmp_path, Writer(HONEST), trace_of(TIMELINE, **change))
     assert isinstance(left, LeftOut) and left.code == code
+
+
+def test_nothing_is_asked_about_a_run_that_the_corpus_would_not_take(tmp_path: Path) -> None:
+    writer = Writer(HONEST)
+    left = rewrite(
+        trace_of(TIMELINE), WRITER, RewriteRules(), Asker(writer, Answers(tmp_path), {}), lambda _: ("leak", "tokens")
+    )
+    assert isinstance(left, LeftOut) and (left.code, left.detail, writer.calls) == ("kept_out", "leak, tokens", 0)
 
 
 def test_a_call_without_its_result_is_no_timeline() -> None:

@@ -10,6 +10,8 @@ from typing import Literal, get_args
 
 import msgspec
 
+from training.trac.model import Usage
+
 REWRITE_VERSION = 1
 
 LeftOutCode = Literal[
@@ -18,6 +20,7 @@ LeftOutCode = Literal[
     "not_in_order",  # a call without a result, or two results of one call: no steps to think between
     "no_answer",  # nothing was recommended
     "too_long",  # more steps than the rules allow
+    "kept_out",  # the corpus would not take it, whatever is thought: its detail names the rules of the filter
     "not_grounded",  # a thought was refused as often as the rules allow
 ]
 LEFT_OUT_CODES: tuple[LeftOutCode, ...] = get_args(LeftOutCode)
@@ -66,3 +69,18 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     place: str
     code: LeftOutCode
     detail: str = ""
+
+
+class RewriteReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One run: how many traces were rewritten and left out, by code, and what was paid."""
+
+    rules: RewriteRules
+    writer: str
+    prompt_sha256: str
+    sources: tuple[str, ...]  # sha256 of each manifest
+    traces: int
+    rewritten: int
+    steps: int  # thoughts in all
+    refused: int  # replies
+    left_out: tuple[tuple[LeftOutCode, int], ...]
+    usage: tuple[Usage, ...]

@@ -13,13 +13,12 @@ from training.corpus.sources.assembly import assemble_trace
 from training.rewriting.model import LeftOutCode, RewriteRules, Step, Timeline
 
 
-def why_not(trace: Trace, rules: RewriteRules) -> LeftOutCode | None:
+def why_not(trace: Trace, timeline: Timeline | None, rules: RewriteRules) -> LeftOutCode | None:
     """Why a run cannot be rewritten; None where it can."""
     if trace.facts.is_success is not True:
         return "not_a_success"
     if trace.facts.is_agentic is not False:
         return "already_agentic"
-    timeline = timeline_of(trace)
     if timeline is None:
         return "not_in_order"
     if not any(step.name == "recommend_product" for step in timeline.steps):

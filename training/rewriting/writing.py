@@ -7,30 +7,83 @@ after as many replies as the rules allow. Nothing is repaired.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
 import msgspec
 
 from foundation.canonical import text_hash
+from foundation.progress import Progress, no_progress
 from judge.parse import RefusedReplyError
-from training.corpus.model import Trace
+from training.corpus.model import RejectCode, Trace
 from training.rewriting.grounding import refusal
-from training.rewriting.model import LeftOut, Rewrite, RewriteRules, Timeline
+from training.rewriting.model import LEFT_OUT_CODES, LeftOut, Rewrite, RewriteReport, RewriteRules, Timeline
 from training.rewriting.prompts import prompt_text
-from training.rewriting.timeline import timeline_of, why_not
+from training.rewriting.timeline import lifted, timeline_of, why_not
 from training.trac.annotation import refused_chat
 from training.trac.asking import Asker, Chat
 from training.trac.reading import read_json
+
+WouldReject = Callable[[Trace], Sequence[RejectCode]]  # what the filter would say of a lifted trace
 
 
 class _ThoughtReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     thought: str
 
 
-def rewrite(trace: Trace, writer: str, rules: RewriteRules, asker: Asker) -> Rewrite | LeftOut:
-    """The thoughts of a run, or why it has none. Raises what `Asker.ask` raises; what was answered is kept."""
-    if (code := why_not(trace, rules)) is not None:
-        return LeftOut(trace_id=trace.trace_id, place=trace.source.place, code=code)
+def rewrite_all(
+    traces: Sequence[Trace],
+    writer: str,
+    rules: RewriteRules,
+    asker: Asker,
+    would_reject: WouldReject,
+    *,
+    parallel: int = 1,
+    progress: Progress = no_progress,
+) -> Iterator[Rewrite | LeftOut]:
+    """What becomes of each trace, in their order. Raises ArenaError V2148, A1040, U3001 to U3004: answers are kept."""
+    with ThreadPoolExecutor(parallel) as pool:
+        running = [pool.submit(rewrite, trace, writer, rules, asker, would_reject) for trace in traces]
+        try:
+            for number, future in enumerate(running, start=1):
+                yield future.result()
+                progress("rewrite", number, len(running))
+        finally:
+            for future in running:  # after an error nothing more is begun
+                future.cancel()
+
+
+def report(
+    found: Sequence[Rewrite | LeftOut], writer: str, rules: RewriteRules, asker: Asker, sources: Sequence[str]
+) -> RewriteReport:
+    """The counts of a finished run. `sources` are the hashes of what was read."""
+    made = [one for one in found if isinstance(one, Rewrite)]
+    left = Counter(one.code for one in found if isinstance(one, LeftOut))
+    return RewriteReport(
+        rules=rules,
+        writer=writer,
+        prompt_sha256=text_hash(prompt_text("think")),
+        sources=tuple(sources),
+        traces=len(found),
+        rewritten=len(made),
+        steps=sum(len(one.thoughts) for one in made),
+        refused=sum(one.refused for one in made),
+        left_out=tuple((code, left[code]) for code in LEFT_OUT_CODES if left[code]),
+        usage=asker.usage(),
+    )
+
+
+def rewrite(
+    trace: Trace, writer: str, rules: RewriteRules, asker: Asker, would_reject: WouldReject
+) -> Rewrite | LeftOut:
+    """The thoughts of a run, or why it has none; nothing is asked about a run that the corpus would reject. Raises what `Asker.ask` raises; what was answered is kept."""
     timeline = timeline_of(trace)
-    assert timeline is not None
+    if (code := why_not(trace, timeline, rules)) is not None or timeline is None:
+        return LeftOut(trace_id=trace.trace_id, place=trace.source.place, code=code or "not_in_order")
+    if kept_out := would_reject(lifted(trace, timeline, ("",) * len(timeline.steps), "")):
+        detail = ", ".join(kept_out)
+        return LeftOut(trace_id=trace.trace_id, place=trace.source.place, code="kept_out", detail=detail)
     thoughts: list[str] = []
     refused = 0
     for number, step in enumerate(timeline.steps):
