@@ -18,17 +18,12 @@ _WITHOUT_MEANING = ("--logging.debug", "--logging.info", "--logging.trace")
 def in_order(argv: Sequence[str]) -> list[str]:
     """The arguments with the command first; `status` where there is none but flags."""
     kept = [argument for argument in argv if argument not in _WITHOUT_MEANING]
-    place = next((index for index, argument in enumerate(kept) if _is_command(kept, index)), None)
-    if place is not None:
-        return [kept[place], *kept[:place], *kept[place + 1 :]]
+    for place, (before, argument) in enumerate(zip(["", *kept], kept, strict=False)):
+        # a command's name may also be the value of the flag before it: --wallet.name submit
+        is_value = before.startswith("--") and "=" not in before and before not in ("--json", "--register")
+        if argument in COMMANDS and not is_value:
+            return [argument, *kept[:place], *kept[place + 1 :]]
     return kept if "--help" in kept else ["status", *kept]
-
-
-def _is_command(argv: Sequence[str], index: int) -> bool:
-    """True for a command's name that isn't the value of the flag before it (`--wallet.name submit`)."""
-    before = argv[index - 1] if index else ""
-    is_value = before.startswith("--") and "=" not in before and before not in ("--json", "--register")
-    return argv[index] in COMMANDS and not is_value
 
 
 if __name__ == "__main__":

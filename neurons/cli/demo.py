@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from neurons.cli.options import json_flag
+
 app = typer.Typer()
 
 EXIT_INTEGRITY = 4
@@ -19,7 +21,7 @@ def demo(
     sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, landlock, docker or reference-agents-only.")] = "",
     workers: Annotated[int, typer.Option(help="Episodes at once; 0: one per core.")] = 0,
     models: Annotated[str, typer.Option(help="Model ids for a model endpoint of yours, comma-separated.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: Annotated[bool, json_flag("Print the result as JSON.")] = False,
 ) -> None:
     """Run the whole arena once on this machine.
 

@@ -10,33 +10,29 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from foundation.progress import Progress, no_progress
 
-Progress = Callable[[str, int, int], None]  # phase, done, total
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 BYTE_PHASES = frozenset({"read"})
 _LINE_EVERY_S = 10.0
 
 
 @contextmanager
-def show_progress() -> Iterator[Progress]:
-    """The function to report to; what it shows goes away with the block on a terminal."""
+def show_progress(*, is_quiet: bool = False) -> Iterator[Progress]:
+    """The function to report to; what it shows goes away with the block on a terminal. Quiet, it shows nothing."""
+    if is_quiet:
+        yield no_progress
+        return
     from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
 
     console = Console(stderr=True)
     if not console.is_terminal:
         yield PhaseLines(lambda line: console.print(line, highlight=False), time.monotonic)
         return
-    with _bars(console) as progress:
-        yield progress
-
-
-@contextmanager
-def _bars(console: Console) -> Iterator[Progress]:
-    from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
     columns = (
         TextColumn("{task.description:<12}"),
         BarColumn(),

@@ -1,7 +1,8 @@
-"""The store a command reads: that of a DSN, or of a state folder, whose embedded server is started for the command.
+"""What a command reads from a store: its logs, and one record of them by its number or the beginning of an id.
 
-Promise: it stops a server again that nobody else uses, and never writes a record. Bodies that lie in an object store
-are read from the one that the state folder names or, with a DSN, ARENA_BODIES_URL.
+The store is that of a DSN, or of a state folder, whose embedded server is started for the command. Promise: a server
+that nobody else uses is stopped again, and no record is ever written. Bodies that lie in an object store are read from
+the one that the state folder names or, with a DSN, ARENA_BODIES_URL.
 """
 
 from __future__ import annotations
@@ -11,31 +12,20 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
+    from arena.records.body import Unread
+    from arena.records.model import RecordContent, SignedRecord
     from arena.store.location import StoreLocation
     from arena.store.postgres.store import PostgresStore
 
 T = TypeVar("T")
 
 BODIES_URL_VARIABLE = "ARENA_BODIES_URL"
-
-DsnOption = Annotated[
-    str,
-    typer.Option(
-        "--dsn",
-        help="Read this Postgres instead of the state folder's store. Bodies outside of it are read from the URL in"
-        " ARENA_BODIES_URL.",
-    ),
-]
-StateDirOption = Annotated[
-    Path | None, typer.Option("--state-dir", help="State folder of the node. Default: ARENA_STATE_DIR or the system's.")
-]
-ValidatorOption = Annotated[str, typer.Option("--validator", help="Whose log, where the store holds several.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+MESSAGE_NOT_FOUND = "no record matches {which!r}; give a number, or the beginning of a record, body or attempt id"
 
 
 def run_on_store(dsn: str, state_dir: Path | None, work: Callable[[PostgresStore], Coroutine[Any, Any, T]]) -> T:
@@ -54,11 +44,10 @@ def run_on_store(dsn: str, state_dir: Path | None, work: Callable[[PostgresStore
 @contextlib.asynccontextmanager
 async def open_store(dsn: str, state_dir: Path | None) -> AsyncIterator[PostgresStore]:
     """The store of a DSN or a state folder; an embedded server runs while the block does."""
-    from arena.store.location import default_state_dir
     from arena.store.objects import open_objects
     from arena.store.postgres.store import PostgresStore
 
-    folder = state_dir or default_state_dir()
+    folder = state_folder(state_dir)
     location = location_of(dsn, folder)
     objects = open_objects(location.objects) if location.objects else None
     with contextlib.ExitStack() as stack:
@@ -71,6 +60,13 @@ async def open_store(dsn: str, state_dir: Path | None) -> AsyncIterator[Postgres
             yield store
         finally:
             await store.close()
+
+
+def state_folder(given: Path | None) -> Path:
+    """The state folder that a flag names, else the one set or the system's."""
+    from arena.store.location import default_state_dir
+
+    return given or default_state_dir()
 
 
 def location_of(dsn: str, state_dir: Path) -> StoreLocation:
@@ -94,3 +90,36 @@ async def logs_of(store: PostgresStore, validator: str) -> list[str]:
     if validator and validator not in names:
         raise typer.BadParameter(f"there is no log of {validator} here")
     return [validator] if validator else names
+
+
+async def find_record(
+    store: PostgresStore, which: str, validator: str
+) -> tuple[SignedRecord, RecordContent | Unread | None] | None:
+    """The first record that `which` names, and its content (None: it can't be decoded); None when there is none."""
+    if which.isdecimal():
+        seq = int(which)
+        for name in await logs_of(store, validator):
+            async for record in store.records(name, after_seq=max(0, seq - 1)):
+                if record.seq == seq:
+                    return record, read_or_none(record)
+                break
+        return None
+    for name in await logs_of(store, validator):
+        async for record in store.records(name):
+            content = read_or_none(record)
+            payload = getattr(content, "payload", None)
+            ids = (record.content_sha256, *(str(getattr(payload, id_, "")) for id_ in ("body_sha256", "attempt_id")))
+            if which and any(one.startswith(which) for one in ids):
+                return record, content
+    return None
+
+
+def read_or_none(record: SignedRecord) -> RecordContent | Unread | None:
+    """A stored record's content, or None when it can't be decoded; `arena records verify` says what is wrong then."""
+    from arena.records.body import read_content
+    from foundation.errors import ArenaError
+
+    try:
+        return read_content(record.content)
+    except ArenaError:
+        return None

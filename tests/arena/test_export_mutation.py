@@ -24,7 +24,7 @@ from arena.export.verify.verification import verify_export
 from arena.export.writing.manifest import CHECKSUM, MANIFEST, SIGNATURE, read_manifest, write_manifest
 from arena.export.writing.shards import file_hash
 from foundation.canonical import canonical_bytes
-from neurons.cli.records.export import verify_folder
+from neurons.cli.records.verify import verify_folder
 from tests.arena.export_stand import ExportLog, export, released_race, replace
 from tests.arena.test_export_hygiene import leaky_episode
 

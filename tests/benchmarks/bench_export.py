@@ -31,7 +31,7 @@ from arena.records.log.sequencer import Sequencer
 from arena.records.model import ReleasedProblem, ReleaseRecord
 from arena.store.embedded.server import EmbeddedServer, start_embedded
 from arena.store.postgres.store import PostgresStore
-from neurons.cli.records.export import processes_for
+from neurons.cli.records.verify import processes_for
 from tests.arena.log_stand import HOST, episode
 from tests.benchmarks.apart import run_apart
 from tests.benchmarks.row import Row

@@ -14,6 +14,8 @@ import typer
 
 from foundation.codes import lookup
 from foundation.errors import ArenaError, render
+from neurons.cli.options import BuiltIndexOption, JsonOption
+from neurons.cli.presenter import badge, echo_json, make_table, share_text, show
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -46,19 +48,17 @@ _AXES = ("title", "price", "service", "sku", "attribute")
 _PRACTICE_SEED, _PRACTICE_PER_BUCKET = 1, 20  # the same practice problems at every desk with the same catalogue
 
 _AgentFile = Annotated[Path, typer.Argument(metavar="AGENT.py", help="The agent file.")]
-_Catalogue = Annotated[Path | None, typer.Option("--catalogue", help="Built index; else the synthetic one.")]
 _Policy = Annotated[str | None, typer.Option(help="Policy by name or JSON file; without a judge endpoint: demo.")]
 _StateDir = Annotated[Path | None, typer.Option(help="State folder instead of the one set.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
 def check(
     agent: _AgentFile,
-    catalogue: _Catalogue = None,
+    catalogue: BuiltIndexOption = None,
     policy: _Policy = None,
     state_dir: _StateDir = None,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Gate an agent file with the validator's own code.
 
@@ -74,7 +74,7 @@ def check(
     report = gate_report(source, _settings(policy, catalogue, state_dir).settings)
     if as_json:
         failure = report.failure.code if report.failure else ""
-        typer.echo(msgspec.json.encode({**msgspec.to_builtins(report), "code": failure}).decode())
+        echo_json({**msgspec.to_builtins(report), "code": failure})
     else:
         _show_report(agent, report)
     if report.outcome == "reject":
@@ -95,14 +95,14 @@ def run(
             "Any text will do; a qualifying record names the seed it ran under.",
         ),
     ] = None,
-    catalogue: _Catalogue = None,
+    catalogue: BuiltIndexOption = None,
     model_url: Annotated[str | None, typer.Option(help="OpenAI-compatible endpoint; else OPENAI_BASE_URL.")] = None,
     model: Annotated[str | None, typer.Option(help="Model id there, instead of the policy's list.")] = None,
     policy: _Policy = None,
     state_dir: _StateDir = None,
     bodies: Annotated[Path | None, typer.Option(help="Folder to keep each trace in, as JSON.")] = None,
     gate: Annotated[bool, typer.Option(help="Gate the file first, as a validator does.")] = True,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run an agent file on problems, as a validator would.
 
@@ -114,9 +114,13 @@ def run(
     a catalogue a synthetic one is made. Exit code 1 when an episode ended in a fault of the agent's own.
     """
     raw = _read(agent)
-    source = _decoded(raw)
+    try:
+        source = raw.decode("utf-8")  # as the gate decodes it: what runs is what was checked
+    except UnicodeDecodeError as error:
+        raise ArenaError("A1001", f"byte {raw[error.start]:#04x} at offset {error.start}") from error
 
     from arena.evaluate import evaluate
+    from foundation.canonical import canonical_bytes
     from neurons.node.wiring import open_local_ports
 
     resolved = _settings(policy, catalogue, state_dir, model_url, model)
@@ -129,22 +133,16 @@ def run(
             raise typer.Exit(_EXIT_FAILED)
     done: list[Evaluation] = []
     with open_local_ports(resolved.settings) as ports:
-        if problems is not None:
-            known = _from_file(problems)
-        else:
-            known = _practice(ports) if variant is None else _suite(resolved.settings)
-        chosen = _choose(known, problem or [], count, is_file=problems is not None)
-        asked = [(one, ports) for one in chosen] if variant is None else _variants(ports, known, chosen, variant)
-        with _watched(len(asked), is_quiet=as_json) as show:
+        asked = _asked(ports, resolved.settings, problems, problem or [], count, variant)
+        with _watched(len(asked), is_quiet=as_json) as watch:
             for one, its_ports in asked:
                 evaluation = evaluate(source, one, its_ports)
                 done.append(evaluation)
-                _keep(bodies, evaluation)
-                show(evaluation)
-    if as_json:
-        _print_json(done)
-    else:
-        _print_summary(done)
+                if bodies is not None:  # the bytes whose sha256 is the body hash
+                    bodies.mkdir(parents=True, exist_ok=True)
+                    (bodies / f"{evaluation.body.problem_id}.json").write_bytes(canonical_bytes(evaluation.body))
+                watch(evaluation)
+    show(list(map(_json_row, done)), _summary_lines(done), as_json=as_json)
     if any(evaluation.body.failure for evaluation in done):
         raise typer.Exit(_EXIT_FAILED)
 
@@ -154,14 +152,6 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise ArenaError("A1009", f"{path}: {error.strerror}") from error
-
-
-def _decoded(source: bytes) -> str:
-    """The gate's own decoding: what is run is what was checked."""
-    try:
-        return source.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ArenaError("A1001", f"byte {source[error.start]:#04x} at offset {error.start}") from error
 
 
 def _settings(
@@ -192,7 +182,7 @@ def _show_report(agent: Path, report: GateReport) -> None:
     from arena.gate.rules import RULES
 
     colour = {"accept": "green", "review": "yellow", "reject": "red"}[report.outcome]
-    typer.echo(f"{typer.style(report.outcome, fg=colour, bold=True)}  {agent}  sha256 {report.source_sha256}")
+    typer.echo(f"{badge(report.outcome, colour)}  {agent}  sha256 {report.source_sha256}")
     for finding in report.findings:
         where = f"{agent}:{finding.line}" if finding.line else f"{agent}"
         typer.echo(f"  {finding.outcome}  {where}  {finding.rule}: {finding.detail or RULES[finding.rule].meaning}")
@@ -203,61 +193,44 @@ def _show_report(agent: Path, report: GateReport) -> None:
     typer.echo(f"rules {report.rules_version}, inputs {report.inputs_sha256[:12]}")
 
 
-def _choose(known: Sequence[Problem], wanted: Sequence[str], count: int, *, is_file: bool) -> tuple[Problem, ...]:
-    """The problems to run on: the wanted ones, or the first.
+def _asked(
+    ports: EvaluatePorts, settings: Settings, file: Path | None, wanted: Sequence[str], count: int, seed: str | None
+) -> list[tuple[Problem, EvaluatePorts]]:
+    """The problems to run on, each with the ports that score it: the wanted ones, or the first `count`.
 
-    Raises typer.BadParameter for an id or a number that is not there.
+    They are those of a file, else with a seed for variants the policy's suite, as a validator opens it, else practice
+    problems, buckets in turn. Raises typer.BadParameter for an id or a number that is not there, ArenaError P4001 to
+    P4009 for a broken file, P4032 for a variant that can't be drawn.
     """
+    import dataclasses
+
+    from neurons.node.bank_preparation import prepare_suite
+    from neurons.node.wiring import local_problems, policy_of
+    from problems.suites.formats import read_problems
+    from problems.suites.variants import VariantMaker
+
+    if file is not None:
+        try:
+            with file.open("rb") as stream:
+                known: Sequence[Problem] = read_problems(stream)
+        except OSError as error:
+            raise ArenaError("P4001", f"{file}: {error.strerror}") from error
+    elif seed is not None:
+        known = prepare_suite(settings, policy_of(settings))
+    else:
+        made = local_problems(ports, _PRACTICE_SEED, _PRACTICE_PER_BUCKET)
+        known = [one for offset in range(_PRACTICE_PER_BUCKET) for one in made[offset::_PRACTICE_PER_BUCKET]]
     by_id = {problem.problem_id: problem for problem in known}
     if missing := [name for name in wanted if name not in by_id]:
         raise typer.BadParameter(f"no problem {missing[0]}; there are {', '.join(list(by_id)[:3])} and others")
-    if not is_file and count > len(known):
+    if file is None and count > len(known):
         raise typer.BadParameter(f"there are {len(known)} problems; give a file with --problems for more")
-    return tuple(by_id[name] for name in wanted) if wanted else tuple(known[:count])
-
-
-def _variants(
-    ports: EvaluatePorts, suite: Sequence[Problem], wanted: Sequence[Problem], seed: str
-) -> list[tuple[Problem, EvaluatePorts]]:
-    """The variants of the wanted problems, each with the ports that score it. Raises ArenaError P4032."""
-    import dataclasses
-
-    from problems.suites.variants import VariantMaker
-
-    maker = VariantMaker(suite, ports.catalogue.products())
-    drawn = [maker.variant(problem.problem_id, seed) for problem in wanted]
+    chosen = [by_id[name] for name in wanted] if wanted else list(known[:count])
+    if seed is None:
+        return [(one, ports) for one in chosen]
+    maker = VariantMaker(known, ports.catalogue.products())
+    drawn = [maker.variant(problem.problem_id, seed) for problem in chosen]
     return [(one.problem, dataclasses.replace(ports, titles=one.titles)) for one in drawn]
-
-
-def _suite(settings: Settings) -> Sequence[Problem]:
-    """The suite of the policy, as a validator opens it."""
-    from neurons.node.bank_preparation import prepare_suite
-    from neurons.node.wiring import policy_of
-
-    return prepare_suite(settings, policy_of(settings))
-
-
-def _practice(ports: EvaluatePorts) -> Sequence[Problem]:
-    """Practice problems for the open catalogue, buckets in turn."""
-    from neurons.node.wiring import local_problems
-
-    made = local_problems(ports, _PRACTICE_SEED, _PRACTICE_PER_BUCKET)
-    return [
-        made[start]
-        for offset in range(_PRACTICE_PER_BUCKET)
-        for start in range(offset, len(made), _PRACTICE_PER_BUCKET)
-    ]
-
-
-def _from_file(path: Path) -> Sequence[Problem]:
-    """The problems of a file. Raises ArenaError P4001..P4009 for a broken one."""
-    from problems.suites.formats import read_problems
-
-    try:
-        with path.open("rb") as stream:
-            return read_problems(stream)
-    except OSError as error:
-        raise ArenaError("P4001", f"{path}: {error.strerror}") from error
 
 
 @contextmanager
@@ -276,11 +249,11 @@ def _watched(total: int, is_quiet: bool) -> Iterator[Callable[[Evaluation], None
         done: list[Evaluation] = []
         with Live(_table(done, total), console=console, refresh_per_second=4) as live:
 
-            def show(evaluation: Evaluation) -> None:
+            def take(evaluation: Evaluation) -> None:
                 done.append(evaluation)
                 live.update(_table(done, total))
 
-            yield show
+            yield take
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -288,13 +261,10 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _table(done: Sequence[Evaluation], total: int) -> Table:
-    from rich.table import Table
-
-    table = Table(
-        title=f"{len(done)} of {total} problems", title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0)
-    )
-    for heading in _COLUMNS:
-        table.add_column(heading, overflow="fold", no_wrap=heading == "problem")  # ids are copied: never cut or wrapped
+    title = f"{len(done)} of {total} problems"
+    table = make_table(*_COLUMNS, title=title, box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for column in table.columns:
+        column.overflow, column.no_wrap = "fold", column.header == "problem"  # ids are copied: never cut or wrapped
     for evaluation in done:
         table.add_row(*_cells(evaluation))
     return table
@@ -311,51 +281,31 @@ def _cells(evaluation: Evaluation) -> tuple[str, ...]:
         success = "yes" if outcome.is_success else "no"
         totals = [[getattr(slot, axis) for slot in outcome.slots] for axis in _AXES]
         axes = [f"{sum(a.hits for a in axis)}/{sum(a.total for a in axis)}" for axis in totals]
-    coefficient = f"{verdict.coefficient_e4 / 10_000:.4f}" if isinstance(verdict, Verdict) else "-"
+    coefficient = share_text(verdict.coefficient_e4) if isinstance(verdict, Verdict) else "-"
     ended = f"{body.stop} {body.failure.code}" if body.failure else body.stop
     is_agentic = "yes" if body.is_agentic else "no"
     return (body.problem_id, body.bucket, success, *axes, coefficient, is_agentic, ended, body.body_hash()[:12])
 
 
-def _print_summary(done: Sequence[Evaluation]) -> None:
+def _summary_lines(done: Sequence[Evaluation]) -> Iterator[str]:
     solved = sum(1 for evaluation in done if (evaluation.score_e4 or 0) > 0)
     scores = [evaluation.score_e4 for evaluation in done if evaluation.score_e4 is not None]
     mean = sum(scores) / len(scores) / 10_000 if scores else 0.0
-    typer.echo(
-        f"\nsolved {solved} of {len(done)}; mean score {mean:.4f} over {len(scores)} scored (outcome x coefficient)"
-    )
+    yield f"\nsolved {solved} of {len(done)}; mean score {mean:.4f} over {len(scores)} scored (outcome x coefficient)"
     for evaluation in done:
-        if evaluation.body.failure is not None:
-            failure = evaluation.body.failure
-            typer.echo(f"{evaluation.body.problem_id}: {render(lookup(failure.code), failure.detail)}")
+        if failure := evaluation.body.failure:
+            yield f"{evaluation.body.problem_id}: {render(lookup(failure.code), failure.detail)}"
             if tail := evaluation.cost.output_tail[-_TAIL_CHARS:].strip():
-                typer.echo(tail)
+                yield tail
 
 
-def _print_json(done: Sequence[Evaluation]) -> None:
-    import msgspec
-
-    rows = [
-        {
-            "problem_id": evaluation.body.problem_id,
-            "body_sha256": evaluation.body.body_hash(),
-            "score_e4": evaluation.score_e4,
-            "stop": evaluation.body.stop,
-            "is_agentic": evaluation.body.is_agentic,
-            **{
-                name: getattr(evaluation, name)
-                for name in ("status", "failure", "outcome", "verdict", "sandbox", "cost")
-            },
-        }
-        for evaluation in done
-    ]
-    typer.echo(msgspec.json.encode(rows).decode())
-
-
-def _keep(folder: Path | None, evaluation: Evaluation) -> None:
-    """Write the body's canonical bytes, whose sha256 is the body hash."""
-    if folder is not None:
-        from foundation.canonical import canonical_bytes
-
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{evaluation.body.problem_id}.json").write_bytes(canonical_bytes(evaluation.body))
+def _json_row(evaluation: Evaluation) -> dict[str, object]:
+    names = ("status", "failure", "outcome", "verdict", "sandbox", "cost")
+    return {
+        "problem_id": evaluation.body.problem_id,
+        "body_sha256": evaluation.body.body_hash(),
+        "score_e4": evaluation.score_e4,
+        "stop": evaluation.body.stop,
+        "is_agentic": evaluation.body.is_agentic,
+        **{name: getattr(evaluation, name) for name in names},
+    }

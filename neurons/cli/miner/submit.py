@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from foundation.errors import ArenaError
+from neurons.cli.options import JsonOption, NetworkOption, WalletPathOption
+from neurons.cli.presenter import badge, show
 
 if TYPE_CHECKING:
     from arena.chain.port import Signer, Subtensor
-    from arena.gate.report import GateReport
-    from arena.policy import Policy
-    from arena.submissions.inbox import Inbox, Receipt
+    from arena.submissions.inbox import Inbox
     from neurons.node.settings import Settings
 
 app = typer.Typer()
@@ -34,13 +34,10 @@ _WalletName = Annotated[str, typer.Option("--wallet.name", help="Coldkey's name.
 _WalletHotkey = Annotated[
     str, typer.Option("--wallet.hotkey", help="Hotkey's name; on the local network also a development key: //Alice.")
 ]
-_WalletPath = Annotated[str, typer.Option("--wallet.path", help="Folder of the wallets.")]
 _Netuid = Annotated[str, typer.Option("--netuid", help="The subnet.", metavar="INTEGER")]
-_Network = Annotated[str, typer.Option("--subtensor.network", help="local, finney, or the chain's ws:// URL.")]
 _StateDir = Annotated[str, typer.Option("--state-dir", help="State folder; its inbox is where the agent goes.")]
 _Policy = Annotated[str, typer.Option("--policy", help="Policy by name or JSON file.")]
 _Config = Annotated[Path | None, typer.Option("--config", help="TOML file of settings.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
@@ -52,13 +49,13 @@ def submit(
     ] = False,
     wallet_name: _WalletName = "",
     wallet_hotkey: _WalletHotkey = "",
-    wallet_path: _WalletPath = "",
+    wallet_path: WalletPathOption = "",
     netuid: _Netuid = "",
-    network: _Network = "",
+    network: NetworkOption = "",
     state_dir: _StateDir = "",
     policy: _Policy = "",
     config: _Config = None,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Sign an agent file and submit it.
 
@@ -68,31 +65,42 @@ def submit(
     """
     settings = _settings(wallet_name, wallet_hotkey, wallet_path, netuid, network, state_dir, policy, config)
 
+    from arena.gate.isolation import inspect_isolated
+    from arena.gate.knowledge import make_knowledge
     from arena.submissions.model import read_source
     from neurons.node.wiring import policy_of
 
-    rules = policy_of(settings)
-    source = read_source(agent, rules.gate.source_bytes)
-    report = _check(source, rules)
+    rules = policy_of(settings).gate
+    source = read_source(agent, rules.source_bytes)
+    # without a catalogue: every rule but the tables, in a process of its own
+    report = inspect_isolated(source, rules, make_knowledge([], [], [], rules))
     if report.failure is not None:
         for found in report.rejections:
             typer.echo(f"{agent}:{found.line}: {found}", err=True)
         raise ArenaError(report.failure.code, report.failure.detail)
     answer = asyncio.run(_submit(settings, name or agent.stem, source, is_registering=register))
     answer["review"] = [str(found) for found in report.findings]
-    _print(answer, as_json, _submitted_lines)
+    lines = [
+        f"{_badge('waiting')}  {answer['name']}  version {answer['agent_version_id'][:16]}",
+        f"committed {answer['commitment_sha256'][:16]} in block {answer['commitment_block']} by {answer['hotkey']}",
+        f"handed in to {answer['inbox']}",
+        *(f"note: {found}; a person will look" for found in answer["review"]),
+    ]
+    if answer["network"] != LOCAL_NETWORK:
+        lines.append("note: only a validator that reads this folder sees it")
+    show(answer, [*lines, "next: arena status, with the same flags"], as_json=as_json)
 
 
 @app.command()
 def status(
     wallet_name: _WalletName = "",
     wallet_hotkey: _WalletHotkey = "",
-    wallet_path: _WalletPath = "",
+    wallet_path: WalletPathOption = "",
     netuid: _Netuid = "",
-    network: _Network = "",
+    network: NetworkOption = "",
     state_dir: _StateDir = "",
     config: _Config = None,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show where submissions stand.
 
@@ -100,7 +108,8 @@ def status(
     accepted, under review, rejected by the gate or refused at the door, why, and the block that may hold the next.
     """
     settings = _settings(wallet_name, wallet_hotkey, wallet_path, netuid, network, state_dir, "", config)
-    _print(asyncio.run(_status(settings)), as_json, _status_lines)
+    answer = asyncio.run(_status(settings))
+    show(answer, _status_lines(answer), as_json=as_json)
 
 
 def _settings(
@@ -125,14 +134,6 @@ def _settings(
         "policy": policy,
     }
     return resolve(flags, config).settings
-
-
-def _check(source: str, policy: Policy) -> GateReport:
-    """The gate without a catalogue: every rule but the tables, in a process of its own."""
-    from arena.gate.isolation import inspect_isolated
-    from arena.gate.knowledge import make_knowledge
-
-    return inspect_isolated(source, policy.gate, make_knowledge([], [], [], policy.gate))
 
 
 def _open(settings: Settings) -> tuple[Signer, Subtensor, Inbox]:
@@ -181,41 +182,12 @@ async def _status(settings: Settings) -> dict[str, Any]:
             for entry in inbox.pending()
             if entry.submission is not None and entry.submission.hotkey == signer.hotkey
         ],
-        "receipts": [_receipt(receipt) for receipt in inbox.receipts(signer.hotkey)],
+        "receipts": [to_builtins(receipt) for receipt in inbox.receipts(signer.hotkey)],
     }
 
 
-def _receipt(receipt: Receipt) -> dict[str, Any]:
-    from msgspec import to_builtins
-
-    plain: dict[str, Any] = to_builtins(receipt)
-    return plain
-
-
-# -- what a person reads
-def _print(answer: dict[str, Any], as_json: bool, lines: Any) -> None:
-    from msgspec import json
-
-    if as_json:
-        typer.echo(json.encode(answer).decode())
-        return
-    for line in lines(answer):
-        typer.echo(line)
-
-
-def _submitted_lines(answer: dict[str, Any]) -> list[str]:
-    lines = [
-        f"{_badge('waiting')}  {answer['name']}  version {answer['agent_version_id'][:16]}",
-        f"committed {answer['commitment_sha256'][:16]} in block {answer['commitment_block']} by {answer['hotkey']}",
-        f"handed in to {answer['inbox']}",
-    ]
-    lines += [f"note: {found}; a person will look" for found in answer["review"]]
-    if answer["network"] != LOCAL_NETWORK:
-        lines.append("note: only a validator that reads this folder sees it")
-    return [*lines, "next: arena status, with the same flags"]
-
-
 def _status_lines(answer: dict[str, Any]) -> list[str]:
+    """What `arena status` says to a person, given the answer that `--json` prints."""
     uid = "not registered" if answer["uid"] is None else f"uid {answer['uid']}"
     held = answer["commitment"]
     committed = "no commitment" if held is None else f"commitment {held['sha256'][:16]} of block {held['block']}"
@@ -225,20 +197,25 @@ def _status_lines(answer: dict[str, Any]) -> list[str]:
     ]
     lines += [f"{_badge('waiting')}  {row['name']}  {row['agent_version_id'][:16]}" for row in answer["waiting"]]
     for row in answer["receipts"]:
-        lines.append(f"{_badge(row['state'])}  {row['name']}  {row['agent_version_id'][:16]}{_reason(row)}")
+        failure, findings = row["failure"], (row["report"] or {}).get("findings", [])
+        reason = ""
+        if failure is not None:
+            reason = f"  {failure['code']} {failure['detail']}".rstrip()
+        elif findings:
+            reason = f"  {findings[0]['rule']}, line {findings[0]['line']}"
+        lines.append(f"{_badge(row['state'])}  {row['name']}  {row['agent_version_id'][:16]}{reason}")
         lines.append(f"    committed in block {row['submitted_block']}, next from block {row['next_allowed_block']}")
         if row["held_until"] and row["state"] == "review":
             lines.append(f"    undecided, it counts as accepted from block {row['held_until']}")
-        lines += [f"    {line}" for line in _agreed_lines(row["agreed"])]
+        if row["agreed"]:
+            lines += [f"    {line}" for line in _agreed_lines(row["agreed"])]
     if not answer["waiting"] and not answer["receipts"]:
         lines.append("nothing submitted from this folder; next: arena submit AGENT.py")
     return lines
 
 
-def _agreed_lines(agreed: dict[str, Any] | None) -> list[str]:
-    """Where an agent stood with all validators at the last close; nothing where this one decides alone."""
-    if agreed is None:
-        return []
+def _agreed_lines(agreed: dict[str, Any]) -> list[str]:
+    """Where an agent stood with all validators at the last close."""
     gate = f"gate passed by {agreed['accepts']} of {agreed['speakers']} validators"
     if agreed["rejects"]:
         gate += f", rejected by {agreed['rejects']}"
@@ -250,13 +227,5 @@ def _agreed_lines(agreed: dict[str, Any] | None) -> list[str]:
     return [f"at the last close: {ended}", f"{gate}; {suite} ({needed})"]
 
 
-def _reason(receipt: dict[str, Any]) -> str:
-    failure = receipt["failure"]
-    if failure is not None:
-        return f"  {failure['code']} {failure['detail']}".rstrip()
-    findings = (receipt["report"] or {}).get("findings", [])
-    return f"  {findings[0]['rule']}, line {findings[0]['line']}" if findings else ""
-
-
 def _badge(state: str) -> str:
-    return typer.style(f"{state:<8}", fg=_COLOURS[state], bold=True)
+    return badge(state, _COLOURS[state], 8)

@@ -9,34 +9,35 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neurons.cli.problems.reading import (
+from neurons.cli.options import (
     CatalogueOption,
+    ClosesPolicyOption,
     DocumentsOption,
-    JsonOption,
+    DsnOption,
+    JsonLinesOption,
+    NetworkOption,
     ProblemFiles,
-    has_catalogue,
-    json_line,
-    read_classes,
-    read_files,
-    read_release,
-    refuse_existing,
+    StateDirOption,
+    WalletHotkeyOption,
+    WalletNameOption,
+    WalletPathOption,
+    open_signing_key,
 )
+from neurons.cli.presenter import show
+from neurons.cli.problems.reading import has_catalogue, read_classes, read_files, read_release, refuse_existing
 from neurons.cli.progress import show_progress
-from neurons.cli.signing import NetworkOption, WalletHotkeyOption, WalletNameOption, WalletPathOption, open_signing_key
-from neurons.cli.store_reading import DsnOption, StateDirOption, run_on_store
+from neurons.cli.store_reading import run_on_store, state_folder
 
 if TYPE_CHECKING:
     from arena.bank.batches.disclosure import Disclosure
     from arena.bank.batches.notice import BatchNotice
     from arena.bank.batches.sealed_file import SealedFile
     from arena.bank.partition_file import PoolAssignment
-    from arena.bank.stock.level import StockLevel
     from arena.chain.port import Signer, Timelock
     from arena.store.postgres.store import PostgresStore
     from problems.model import Problem
     from problems.pools.product_classes import ProductClasses
 
-PolicyOption = Annotated[str, typer.Option("--policy", help="Policy by name or JSON file: it says when races close.")]
 _EXIT_FAILED, _EXIT_INTEGRITY = 1, 4
 
 
@@ -45,7 +46,7 @@ def seal(
     out: Annotated[Path, typer.Option(help="Folder for the sealed files; those that stand there are continued.")],
     races: Annotated[int, typer.Option(min=1, max=400, help="For how many races.")] = 30,
     size: Annotated[int, typer.Option(min=0, help="Problems a batch; 0: as many as the policy says.")] = 0,
-    policy: PolicyOption = "",
+    policy: ClosesPolicyOption = "",
     partition: Annotated[
         Path | None, typer.Option(help="The bank's private partition file; the problems are entered into it.")
     ] = None,
@@ -58,7 +59,7 @@ def seal(
     wallet_hotkey: WalletHotkeyOption = "",
     wallet_path: WalletPathOption = "",
     network: NetworkOption = "",
-    as_json: JsonOption = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """Seal batches for the coming races: signed, and encrypted to the beacon's round after each race's close.
 
@@ -85,8 +86,11 @@ def seal(
             f"races of policy {rules.name} close some time after they open: no round can be known ahead",
             param_hint="--policy",
         )
-    if settings.network != LOCAL_NETWORK:
-        _require_whole(partition, titles)
+    is_real = settings.network != LOCAL_NETWORK  # whose validators will ask both of every batch
+    if is_real and partition is None:
+        raise typer.BadParameter("a real network's batches name their pools", param_hint="--partition")
+    if is_real and titles is None:
+        raise typer.BadParameter("a real network's batches hold their accepted titles", param_hint="--titles")
     problems = read_files(paths)
     accepted = cut_titles(read_release(titles), problems) if titles else None
     signer = open_signing_key(wallet_name, wallet_hotkey, wallet_path, network)
@@ -117,12 +121,12 @@ def seal(
 
 def stock(
     state_dir: StateDirOption = None,
-    policy: PolicyOption = "",
+    policy: ClosesPolicyOption = "",
     network: NetworkOption = "",
     bank_hotkey: Annotated[
         str, typer.Option("--bank-hotkey", help="Whose sealed batches count; empty: the node's own stock.")
     ] = "",
-    as_json: JsonOption = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """Show for how long a node's bank lasts, and how old it is.
 
@@ -149,7 +153,13 @@ def stock(
         "is_made_here": level.is_made_here,
         "is_low": is_low,
     }
-    typer.echo(json_line(row) if as_json else _stock_text(row, level))
+    if level.is_made_here:
+        text = f"{row['folder']}: {level.races} races in stock, and more is made when it is empty (local network)"
+    else:
+        age = "nothing waits" if row["age_days"] is None else f"the oldest is {row['age_days']} days old"
+        text = f"{row['folder']} ({row['bank']}): {level.races} races, {row['days']} days; {age}"
+        text += f"\nLOW: {row['days_min']} days are to be kept" * is_low
+    show(row, [text], as_json=as_json)
     if settings.bank_hotkey and level.newest_made_ms is None and not as_json:
         files = len(list((settings.state_dir / "bank").glob(f"*{SUFFIX}")))
         if files:
@@ -164,7 +174,7 @@ def release(
     titles_out: Annotated[
         Path | None, typer.Option("--titles", help="Write the batch's accepted titles here, to publish them.")
     ] = None,
-    as_json: JsonOption = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """Check what a race's release opened against what the race committed to when it opened, and print it.
 
@@ -174,45 +184,32 @@ def release(
     broken. With --titles the titles that the batch accepted are written for everybody to score it again, or to train on
     it: put them as titles-RACE.json beside the index.
     """
-    from arena.store.location import default_state_dir
-
-    if titles_out is not None:
-        refuse_existing(titles_out)
-    folder = (state_dir or default_state_dir()) / "bank"
-    found = run_on_store(dsn, state_dir, lambda store: _disclosure(store, race, folder))
-    if isinstance(found, str):
-        text = f"{race} has not begun here" if found == "new" else f"{race} is {found}: nothing is open"
-        typer.echo(json_line({"race_id": race, "state": found}) if as_json else text)
-        raise typer.Exit(_EXIT_FAILED)
-    if as_json:
-        typer.echo(json_line(found))
-    else:
-        for row in found.problems:
-            typer.echo(f"{row.problem_id:<20} {row.pool:<6} {row.cluster_id[:16]}  {row.cluster}")
-        typer.echo(f"{race}: salt {found.salt}\nbatch {found.batch_sha256}: {found.batch}")
-        for fault in found.faults:
-            typer.echo(f"broken: {fault}")
-        typer.echo(
-            f"{len(found.problems)} problems, {'every commitment is kept' if found.is_ok else 'NOT as committed'}"
-        )
-    if not found.is_ok:
-        raise typer.Exit(_EXIT_INTEGRITY)
-    if titles_out is not None:
-        _publish_titles(found, folder, titles_out)
-
-
-def _publish_titles(found: Disclosure, folder: Path, out: Path) -> None:
-    """Write the accepted titles of a batch that was released and is the one committed to."""
     from arena.bank.batches.batch_file import read_batch
     from problems.scoring.title_matching import encode_accepted
 
-    path = folder / f"{found.race_id}.batch.json"
-    released = read_batch(path).titles if found.batch == "kept" else None
-    if released is None:
-        held = "holds no titles of its own" if found.batch == "kept" else "does not stand there"
-        raise typer.BadParameter(f"{path} {held}", param_hint="--titles")
-    out.write_bytes(encode_accepted(released))
-    typer.echo(f"{out}: {len(released.accepted)} titles of {released.name}", err=True)
+    if titles_out is not None:
+        refuse_existing(titles_out)
+    folder = state_folder(state_dir) / "bank"
+    found = run_on_store(dsn, state_dir, lambda store: _disclosure(store, race, folder))
+    if isinstance(found, str):
+        text = f"{race} has not begun here" if found == "new" else f"{race} is {found}: nothing is open"
+        show({"race_id": race, "state": found}, [text], as_json=as_json)
+        raise typer.Exit(_EXIT_FAILED)
+    lines = [f"{one.problem_id:<20} {one.pool:<6} {one.cluster_id[:16]}  {one.cluster}" for one in found.problems]
+    lines.append(f"{race}: salt {found.salt}\nbatch {found.batch_sha256}: {found.batch}")
+    lines += [f"broken: {fault}" for fault in found.faults]
+    lines.append(f"{len(found.problems)} problems, {'every commitment is kept' if found.is_ok else 'NOT as committed'}")
+    show(found, lines, as_json=as_json)
+    if not found.is_ok:
+        raise typer.Exit(_EXIT_INTEGRITY)
+    if titles_out is not None:
+        path = folder / f"{found.race_id}.batch.json"
+        released = read_batch(path).titles if found.batch == "kept" else None
+        if released is None:
+            held = "holds no titles of its own" if found.batch == "kept" else "does not stand there"
+            raise typer.BadParameter(f"{path} {held}", param_hint="--titles")
+        titles_out.write_bytes(encode_accepted(released))
+        typer.echo(f"{titles_out}: {len(released.accepted)} titles of {released.name}", err=True)
 
 
 def _assigned(
@@ -230,14 +227,6 @@ def _assigned(
         return read_classes(documents, catalogue)
 
     return PartitionFile(partition, signer, verify, classes).assign(problems)
-
-
-def _require_whole(partition: Path | None, titles: Path | None) -> None:
-    """What a validator of a real network will ask of every batch. Raises typer.BadParameter for what is missing."""
-    if partition is None:
-        raise typer.BadParameter("a real network's batches name their pools", param_hint="--partition")
-    if titles is None:
-        raise typer.BadParameter("a real network's batches hold their accepted titles", param_hint="--titles")
 
 
 def _write_sealed(out: Path, locked: Iterable[SealedFile], total: int) -> list[BatchNotice]:
@@ -263,17 +252,9 @@ def _show_sealed(made: Collection[BatchNotice], assigned: PoolAssignment, timelo
         opens = opening_time(notice, timelock)
         row = {"race_id": notice.race_id, "round": notice.round, "opens": opens, "problems": len(notice.problems)}
         text = f"{notice.race_id}  round {notice.round}  opens {opens}  {len(notice.problems)} problems"
-        typer.echo(json_line(row | {"batch_sha256": notice.batch_sha256}) if as_json else text)
+        show(row | {"batch_sha256": notice.batch_sha256}, [text], as_json=as_json)
     for problem_id in assigned.refused:
         typer.echo(f"left out: {problem_id} would join two pools, or shares a cluster with a suite", err=True)
-
-
-def _stock_text(row: dict[str, object], level: StockLevel) -> str:
-    if level.is_made_here:
-        return f"{row['folder']}: {level.races} races in stock, and more is made when it is empty (local network)"
-    age = "nothing waits" if row["age_days"] is None else f"the oldest is {row['age_days']} days old"
-    text = f"{row['folder']} ({row['bank']}): {level.races} races, {row['days']} days; {age}"
-    return f"{text}\nLOW: {row['days_min']} days are to be kept" if row["is_low"] else text
 
 
 async def _disclosure(store: PostgresStore, race: str, folder: Path) -> Disclosure | str:

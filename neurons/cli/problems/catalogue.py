@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from neurons.cli.progress import Progress, show_progress
+from foundation.durable_files import replacing
+from foundation.progress import Progress
+from neurons.cli.options import json_flag
+from neurons.cli.presenter import echo_json, field_lines, make_table, show
+from neurons.cli.progress import show_progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.catalogue.engines.comparison import EngineFigures, Search
+    from harness.catalogue.engines.comparison import Search
     from harness.catalogue.engines.lucene import LuceneManifest
     from harness.catalogue.index.layout import FileEntry, IndexManifest
     from harness.catalogue.port import Catalogue
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Make, build, serve and measure product catalogues.", no_args_is_help=True)
 
-_Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+_Json = Annotated[bool, json_flag("Print one JSON object.")]
 _Index = Annotated[Path, typer.Argument(help="Folder made by `arena catalogue build`.")]
 _ENGINES = "auto, numpy, numba (one kind of index) or lucene (its own index and extra packages)"
 
@@ -41,10 +45,9 @@ def synth(
     from harness.catalogue.synthetic.generator import generate
 
     out.mkdir(parents=True, exist_ok=True)
-    path, part = out / "documents.jsonl", out / "documents.jsonl.part"
-    with show_progress() as progress, part.open("wb") as stream:
+    path = out / "documents.jsonl"
+    with show_progress() as progress, replacing(path) as stream:
         write_documents(_counted(generate(count, seed), count, progress), stream)
-    part.replace(path)
     _show({"documents": count, "seed": seed, "path": str(path), "bytes": path.stat().st_size}, as_json)
     if not as_json:
         typer.echo(f"next: arena catalogue build {path} --out {out / 'index'}")
@@ -146,6 +149,9 @@ def bench(
     """
     import time
 
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+
     from harness.catalogue.engines.comparison import compare, sample_requests
     from harness.catalogue.engines.reference import ReferenceSearch
     from harness.catalogue.engines.registry import open_engine
@@ -162,37 +168,24 @@ def bench(
     with show_progress() as progress:
         figures = compare(searches, requests, clock=time.perf_counter, budget_s=budget, progress=progress)
     about = {"content_sha256": own.content_sha256, "documents": len(own), "seed": seed, "baseline": figures[0].engine}
-    _show_figures(about, figures, as_json)
+    if as_json:
+        echo_json({**about, "engines": figures})
+    else:
+        _show(about, as_json)
+        names = ("p50", "p99", "mean")
+        columns = [*(f"{name} ms" for name in names), *(f"{name} x" for name in names), "equal"]
+        table = make_table("engine", *columns, right=columns, box=SIMPLE_HEAD)
+        for one in figures:
+            times = (_digits(value) for value in (one.p50_ms, one.p99_ms, one.mean_ms))
+            ratios = (f"{_digits(value)}x" for value in (one.ratio_p50, one.ratio_p99, one.ratio_mean))
+            table.add_row(one.engine, *times, *ratios, f"{one.pages_equal}/{one.queries}")
+        Console().print(table)
     if any(figure.pages_equal < figure.queries for figure in figures):
         raise typer.Exit(1)
 
 
 def _ids_of(catalogue: Catalogue) -> Search:
     return lambda request: [product.product_id for product in catalogue.search(request)]
-
-
-def _show_figures(about: dict[str, Any], figures: Sequence[EngineFigures], as_json: bool) -> None:
-    if as_json:
-        import msgspec
-
-        typer.echo(msgspec.json.encode({**about, "engines": figures}).decode())
-        return
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    names = ("p50", "p99", "mean")
-    table = Table(
-        "engine", *(f"{name} ms" for name in names), *(f"{name} x" for name in names), "equal", box=SIMPLE_HEAD
-    )
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for one in figures:
-        times = (_digits(value) for value in (one.p50_ms, one.p99_ms, one.mean_ms))
-        ratios = (f"{_digits(value)}x" for value in (one.ratio_p50, one.ratio_p99, one.ratio_mean))
-        table.add_row(one.engine, *times, *ratios, f"{one.pages_equal}/{one.queries}")
-    _show(about, as_json)
-    Console().print(table)
 
 
 def _digits(value: float) -> str:
@@ -214,17 +207,13 @@ def _index_facts(folder: Path, manifest: IndexManifest | LuceneManifest, files: 
 
 
 def _show(facts: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        import msgspec
-
-        typer.echo(msgspec.json.encode(facts).decode())
-        return
+    rows: list[tuple[str, object]] = []
     for name, value in facts.items():
         if isinstance(value, list):
-            for line in value:
-                typer.echo(f"{name:<15} {line}")
+            rows += [(name, line) for line in value]
         else:
-            typer.echo(f"{name:<15} {f'{value:,}' if type(value) is int and name != 'seed' else value}")
+            rows.append((name, f"{value:,}" if type(value) is int and name != "seed" else value))
+    show(facts, field_lines(rows, 15), as_json=as_json)
 
 
 def _counted(items: Iterator[Product], total: int, progress: Progress) -> Iterator[Product]:

@@ -40,9 +40,22 @@ def draw(
     panels = figure.subplots(2, 3).flatten()
     items = [[item for problem in problems for item in problem.rewards] for problems in sets]
     _draw_difficulty(panels[0], names, difficulties)
-    _draw_shares(panels[1], names, items)
+    kinds: dict[str, Callable[[RewardItem], object]] = {
+        "sku": sku_pairs_of,
+        "attributes": attribute_pairs_of,
+        "service": lambda item: item.service,
+        "price": lambda item: item.price,
+        "title only": lambda item: count_constraints(item) == 0,
+    }
+    panels[1].set_title("constraint mix, % of items", loc="left", fontsize=10)
+    shares = [
+        [100 * sum(bool(asks(item)) for item in held) / max(1, len(held)) for asks in kinds.values()] for held in items
+    ]
+    _grouped(panels[1], names, tuple(kinds), shares)
     _bars(panels[2], "constraints per item", names, [list(map(count_constraints, held)) for held in items])
-    _steps(panels[3], "price bounds: % of bounds at or below", "PHP", names, [_bounds(held) for held in items])
+    prices = [[rule for item in held for rule in item.price] for held in items]
+    bounds = [[bound for rule in held for bound in (rule.low, rule.high) if bound is not None] for held in prices]
+    _steps(panels[3], "price bounds: % of bounds at or below", "PHP", names, bounds)
     vouchers = [[problem.voucher for problem in problems if problem.voucher] for problems in sets]
     budgets = [[one.budget for one in held] for held in vouchers]
     _steps(panels[4], "voucher budget: % of vouchers at or below", "PHP", names, budgets)
@@ -72,21 +85,6 @@ def _draw_difficulty(panel: Any, names: Sequence[str], difficulties: Sequence[Se
     if unmeasured:
         text = f"not in this catalogue:\n{chr(10).join(unmeasured)}"
         panel.text(0.98, 0.96, text, ha="right", va="top", fontsize=8, color="#777777", transform=panel.transAxes)
-
-
-def _draw_shares(panel: Any, names: Sequence[str], items: Sequence[Sequence[RewardItem]]) -> None:
-    kinds: dict[str, Callable[[RewardItem], object]] = {
-        "sku": sku_pairs_of,
-        "attributes": attribute_pairs_of,
-        "service": lambda item: item.service,
-        "price": lambda item: item.price,
-        "title only": lambda item: count_constraints(item) == 0,
-    }
-    panel.set_title("constraint mix, % of items", loc="left", fontsize=10)
-    shares = [
-        [100 * sum(bool(asks(item)) for item in held) / max(1, len(held)) for asks in kinds.values()] for held in items
-    ]
-    _grouped(panel, names, tuple(kinds), shares)
 
 
 def _bars(panel: Any, title: str, names: Sequence[str], values: Sequence[Sequence[int]]) -> None:
@@ -134,7 +132,3 @@ def _plain(panel: Any) -> None:
     panel.set_axisbelow(True)
     for side in ("top", "right"):
         panel.spines[side].set_visible(False)
-
-
-def _bounds(items: Sequence[RewardItem]) -> list[float]:
-    return [bound for item in items for rule in item.price for bound in (rule.low, rule.high) if bound is not None]

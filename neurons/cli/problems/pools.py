@@ -1,28 +1,44 @@
-"""`arena problems cluster` and `partition`: which problems share an answer, and which pool each serves."""
+"""`arena problems cluster`, `partition` and `pool`: problems that share an answer, and the pool that each serves.
+
+`pool` writes what races have released of a pool to a file that a recipe can name.
+"""
 
 from __future__ import annotations
 
+import functools
 import secrets
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neurons.cli.problems.reading import (
+from neurons.cli.options import (
     CatalogueOption,
     DocumentsOption,
-    JsonOption,
+    JsonLinesOption,
+    NetworkOption,
     ProblemFiles,
-    json_line,
-    read_classes,
-    read_files,
-    refuse_existing,
+    WalletHotkeyOption,
+    WalletNameOption,
+    WalletPathOption,
+    open_signing_key,
 )
-from neurons.cli.signing import NetworkOption, WalletHotkeyOption, WalletNameOption, WalletPathOption, open_signing_key
+from neurons.cli.presenter import echo_json, show
+from neurons.cli.problems.reading import read_classes, read_files, refuse_existing
+from neurons.cli.progress import show_progress
+from neurons.cli.store_reading import state_folder
 
 if TYPE_CHECKING:
-    from problems.model import Pool
+    from arena.bank.batches.released_problems import LearntPool, ReleasedPool
+    from arena.records.model import ReleaseRecord
+
+_EXIT_FAILED = 1
+_POOLS: tuple[LearntPool, ...] = ("train", "dev")
+_WHY = {
+    "held_out": "held out by name",
+    "cluster": "shares a leak cluster with another pool's problem",
+    "partition": "the partition gives it, or an answer of it, another pool",
+}
 
 
 def cluster(
@@ -32,7 +48,7 @@ def cluster(
     similarity_e4: Annotated[
         int, typer.Option(min=1, max=10_000, help="Share of content words in common from which a pair is listed.")
     ] = 6_000,
-    as_json: JsonOption = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """Show which problems share a leak cluster, and which look alike without sharing one.
 
@@ -51,11 +67,10 @@ def cluster(
     suspects = [pair for pair in similar_pairs(problems, similarity_e4) if name_of[pair.left] != name_of[pair.right]]
     if as_json:
         for name, ids in shared.items():
-            typer.echo(json_line({"cluster": name, "problems": ids}))
+            echo_json({"cluster": name, "problems": ids})
         for pair in suspects:
-            typer.echo(json_line({"left": pair.left, "right": pair.right, "similarity_e4": pair.similarity_e4}))
-        totals = {"problems": len(problems), "clusters": len(clusters.problems_of), "review": len(suspects)}
-        typer.echo(json_line(totals))
+            echo_json({"left": pair.left, "right": pair.right, "similarity_e4": pair.similarity_e4})
+        echo_json({"problems": len(problems), "clusters": len(clusters.problems_of), "review": len(suspects)})
         return
     for name, ids in shared.items():
         typer.echo(f"{name[:12]}  {len(ids):>3}  {' '.join(ids)}")
@@ -89,7 +104,7 @@ def partition(
     wallet_hotkey: WalletHotkeyOption = "",
     wallet_path: WalletPathOption = "",
     network: NetworkOption = "",
-    as_json: JsonOption = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """Deal the clusters of a bank to its pools, once, and sign the result.
 
@@ -111,11 +126,13 @@ def partition(
         from arena.chain.keys import verify
 
         assigned = PartitionFile(out, signer, verify, lambda: classes).assign(problems)
-        counts = {pool: assigned.pools.count(pool) for pool in dict.fromkeys(assigned.pools)}
+        counts = {name: assigned.pools.count(name) for name in dict.fromkeys(assigned.pools)}
         sha256, refused = assigned.partition_sha256, assigned.refused
         row = {"path": str(out), "sha256": sha256, "entered": counts, "refused": refused}
-        typer.echo(json_line(row) if as_json else _extended_text(sha256, counts, refused))
-        raise typer.Exit(1 if assigned.refused else 0)
+        lines = [f"refused: {problem_id} would join two pools, or is a suite's" for problem_id in refused]
+        entered = ", ".join(f"{number} {name}" for name, number in counts.items()) or "nothing"
+        show(row, [*lines, f"entered {entered}; manifest {sha256}"], as_json=as_json)
+        raise typer.Exit(_EXIT_FAILED if refused else 0)
     out.parent.mkdir(parents=True, exist_ok=True)
     refuse_existing(out, "add --extend to enter problems into it; a partition is frozen once")
     from arena.bank.partition_file import write_partition
@@ -135,13 +152,75 @@ def partition(
     public = write_partition(out, manifest, key, signer)
     counts = dict(manifest.problem_counts)
     row = {"path": str(out), "public": str(public), "sha256": manifest.sha256, "signer": signer.hotkey, "pools": counts}
-    if as_json:
-        typer.echo(json_line(row))
-        return
-    typer.echo(f"{', '.join(f'{number} {pool}' for pool, number in counts.items())}; signed by {signer.hotkey}")
-    typer.echo(f"manifest {manifest.sha256}")
-    typer.echo(f"private: {out} (keep it)\npublic:  {public} (publish it when its problems are released)")
-    typer.echo(f"next: arena problems seal PROBLEMS --partition {out} --out FOLDER")
+    lines = [
+        f"{', '.join(f'{number} {name}' for name, number in counts.items())}; signed by {signer.hotkey}",
+        f"manifest {manifest.sha256}",
+        f"private: {out} (keep it)\npublic:  {public} (publish it when its problems are released)",
+        f"next: arena problems seal PROBLEMS --partition {out} --out FOLDER",
+    ]
+    show(row, lines, as_json=as_json)
+
+
+def pool(
+    exports: Annotated[
+        list[Path], typer.Argument(metavar="EXPORT...", help="Signed exports: their releases say what is public.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="File to write; it must not exist.")],
+    wanted: Annotated[str, typer.Option("--pool", help="train or dev; no other pool comes out.")] = "train",
+    batches: Annotated[
+        Path | None, typer.Option("--batches", help="Folder of RACE.batch.json files. Default: STATE_DIR/bank.")
+    ] = None,
+    held_out: Annotated[
+        list[Path] | None, typer.Option("--held-out", help="Problems kept out, and their leak clusters. Repeatable.")
+    ] = None,
+    partition: Annotated[
+        Path | None, typer.Option("--partition", help="The bank's private file: it knows what is sealed, too.")
+    ] = None,
+    state_dir: Annotated[
+        Path | None, typer.Option("--state-dir", help="State folder of the validator. Default: ARENA_STATE_DIR.")
+    ] = None,
+    as_json: JsonLinesOption = False,
+) -> None:
+    """Write the released problems of a pool, to sample on and learn from.
+
+    An export says which problems its races released, of which pools; what they ask and what answers them stands in no
+    record, only in the batches that a validator keeps once a race has opened them. So whoever runs the validator runs
+    this, and hands the file on with the export. A batch counts when it is the one that was released, byte for byte
+    (exit code 4 otherwise). A held-out problem never comes out, nor does one that shares a leak cluster with a problem
+    of another pool: those are named on stderr. Exit code 1 when nothing is left.
+
+    arena problems pool export --pool train --out problems/train.jsonl
+    """
+    from arena.bank.batches.batch_file import read_batch
+    from arena.bank.batches.released_problems import released_pool
+    from arena.bank.partition_file import read_partition
+    from arena.chain.keys import verify
+    from arena.export.releases import read_releases
+    from problems.suites.formats import write_problems
+    from training.corpus.sources.verified import open_export
+
+    chosen = next((one for one in _POOLS if one == wanted), None)
+    if chosen is None:
+        raise typer.BadParameter(f"{wanted!r} is none of {', '.join(_POOLS)}", param_hint="--pool")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    refuse_existing(out)
+    state = state_folder(state_dir)
+    folder = batches or state / "bank"
+    held = [read_batch(path) for path in sorted(folder.glob("*.batch.json"))]
+    if not held:
+        raise typer.BadParameter(f"{folder} holds no *.batch.json", param_hint="--batches")
+    releases: list[ReleaseRecord] = []
+    with show_progress() as progress:
+        for export in exports:  # each is verified whole before its releases count
+            tell = functools.partial(progress, "verify")
+            open_export(export, verify, seals=state / "corpus" / "seals", progress=tell)
+            releases += read_releases(export)
+    entered = None if partition is None else read_partition(partition, verify)
+    taken = released_pool(chosen, releases, held, held_out=read_files(held_out or []), partition=entered)
+    if taken.problems:
+        out.write_text("".join(f"{line}\n" for line in write_problems(taken.problems)), encoding="utf-8")
+    _show(taken, chosen, out, folder, as_json=as_json)
+    raise typer.Exit(0 if taken.problems else _EXIT_FAILED)
 
 
 def _three(text: str, flag: str) -> list[int]:
@@ -151,7 +230,21 @@ def _three(text: str, flag: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def _extended_text(sha256: str, counts: Mapping[Pool, int], refused: Sequence[str]) -> str:
-    lines = [f"refused: {problem_id} would join two pools, or is a suite's" for problem_id in refused]
-    entered = ", ".join(f"{number} {pool}" for pool, number in counts.items()) or "nothing"
-    return "\n".join([*lines, f"entered {entered}; manifest {sha256}"])
+def _show(taken: ReleasedPool, chosen: LearntPool, out: Path, folder: Path, *, as_json: bool) -> None:
+    if as_json:
+        row = {"pool": chosen, "path": str(out) if taken.problems else None, "problems": len(taken.problems)}
+        rest = {"races": taken.races, "left_out": taken.left_out, "titles": taken.titles}
+        echo_json(row | rest | {"batches_missing": taken.batches_missing})
+        return
+    for one in taken.left_out:
+        typer.echo(f"left out: {one.problem_id}: {_WHY[one.reason]}", err=True)
+    if taken.batches_missing:
+        typer.echo(f"released, and not in {folder}: {', '.join(taken.batches_missing)}", err=True)
+    for race in taken.titles:
+        typer.echo(
+            f"{race} brought accepted titles: arena problems release {race} --titles titles-{race}.json", err=True
+        )
+    if not taken.problems:
+        typer.echo(f"no released problem of {chosen}: nothing was written", err=True)
+        return
+    typer.echo(f"{out}: {len(taken.problems)} problems of {chosen}, of {len(taken.races)} races")

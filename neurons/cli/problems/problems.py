@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neurons.cli.options import CatalogueOption, DocumentsOption, JsonLinesOption, ProblemFile, TitlesOption
+from neurons.cli.presenter import echo_json, show
 from neurons.cli.problems.bank import release, seal, stock
-from neurons.cli.problems.pools import cluster, partition
+from neurons.cli.problems.pools import cluster, partition, pool
 from neurons.cli.problems.reading import (
-    CatalogueOption,
-    DocumentsOption,
-    JsonOption,
-    ProblemFile,
-    TitlesOption,
     has_catalogue,
-    json_line,
     opened,
     read_file,
     read_files,
@@ -25,16 +21,12 @@ from neurons.cli.problems.reading import (
     read_shelf,
     refuse_existing,
 )
-from neurons.cli.problems.released import pool
 from neurons.cli.problems.stats import stats
-from neurons.cli.problems.suite import sign_suite
-from neurons.cli.problems.titles import titles
+from neurons.cli.problems.titles import sign_suite, titles
 from neurons.cli.progress import show_progress
 
 if TYPE_CHECKING:
     from problems.model import Bucket, Problem
-    from problems.scoring.self_check import SelfCheck
-    from problems.synthesis.ambiguity import Ambiguity
     from problems.synthesis.difficulty import Mix
 
 CHUNK = 50  # problems made between two reports of progress
@@ -47,22 +39,38 @@ def list_problems(
     path: Annotated[
         Path | None, typer.Argument(help="Problem file, or s1, s2, s3. Leave out to see the shipped suites.")
     ] = None,
-    as_json: JsonOption = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """List the shipped suites, or the problems of one file or suite: id, bucket, items, query.
 
     Answers are not shown. With a file, `--json` prints what an agent would be given. A malformed file names the line
     and the field; web problems are refused, since no rule can score them.
     """
-    if path is None:
-        _list_shipped(as_json)
+    if path is not None:
+        for problem in read_file(path):
+            first = problem.query.strip().splitlines()[0] if problem.query.strip() else ""
+            line = f"{problem.problem_id:<20} {problem.bucket:<8} {len(problem.rewards)}  {first[:80]}"
+            show(problem.view(), [line], as_json=as_json)
         return
-    for problem in read_file(path):
-        if as_json:
-            typer.echo(json_line(problem.view()))
-            continue
-        first = problem.query.strip().splitlines()[0] if problem.query.strip() else ""
-        typer.echo(f"{problem.problem_id:<20} {problem.bucket:<8} {len(problem.rewards)}  {first[:80]}")
+    from arena.bank.suite_signature import DEVELOPMENT_HOTKEY, open_shipped
+    from arena.chain.keys import verify
+    from problems.suites.shipped import SUITES
+
+    for name in SUITES:
+        suite = open_shipped(name, verify)
+        manifest, documents, counts = suite.manifest, suite.manifest.catalogue.documents, suite.manifest.counts
+        row = {
+            "suite": name,
+            "problems": len(suite.problems),
+            "counts": counts,
+            "documents": documents,
+            "titles": manifest.titles,
+            "problems_sha256": manifest.problems_sha256,
+            "signer": DEVELOPMENT_HOTKEY,
+        }
+        said = ", ".join(f"{value} {key}" for key, value in counts.items())
+        line = f"{name}  {said}  over {documents:,} documents  sha256 {manifest.problems_sha256[:16]}"
+        show(row, [line], as_json=as_json)
 
 
 @app.command()
@@ -74,7 +82,7 @@ def check(
     accepted_max: Annotated[
         int, typer.Option(min=1, help="Most products that may satisfy one item, the answer included.")
     ] = 3,
-    as_json: JsonOption = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """Check that every problem of a file is well formed, solvable, not free, and not ambiguous.
 
@@ -84,8 +92,10 @@ def check(
     """
     problems = read_file(path)
     if not has_catalogue(documents, catalogue):
-        typer.echo(json_line({"problems": len(problems)}) if as_json else f"{len(problems)} problems are well formed")
+        show({"problems": len(problems)}, [f"{len(problems)} problems are well formed"], as_json=as_json)
         return
+    import msgspec
+
     from problems.scoring.self_check import check_solvable
     from problems.synthesis.ambiguity import measure_ambiguity
 
@@ -95,9 +105,23 @@ def check(
         for done, problem in enumerate(problems, start=1):
             solvable = check_solvable(problem, shelf.product, matcher)
             ambiguity = measure_ambiguity(problem, shelf, matcher, accepted_max) if solvable.is_usable else None
-            crowded = _crowded(ambiguity, accepted_max)
+            # what merely fits the words of a query is shown, not judged: only the wordings of our own synthesis can be
+            # read back
+            accepted = enumerate(ambiguity.accepted if ambiguity else ())
+            too_many = [
+                f"reward[{slot}]: {count} products satisfy it" for slot, count in accepted if count > accepted_max
+            ]
+            crowded = "; ".join(too_many)
             bad += bool(crowded) or not solvable.is_usable
-            _show_check(solvable, ambiguity, crowded, as_json)
+            counts = {"accepted": ambiguity.accepted, "fitting": ambiguity.fitting} if ambiguity else {}
+            lines = []
+            if solvable.failure is not None:
+                lines.append(f"{solvable.problem_id}: {solvable.failure.code} {solvable.failure.detail}")
+            if crowded:
+                lines.append(f"{solvable.problem_id}: P4019 {crowded}")
+            if solvable.warnings:
+                lines.append(f"{solvable.problem_id}: warning: {'; '.join(solvable.warnings)}")
+            show(msgspec.structs.asdict(solvable) | counts | {"crowded": crowded}, lines, as_json=as_json)
             progress("check", done, len(problems))
     if not as_json:
         typer.echo(f"{len(problems) - bad} of {len(problems)} problems are solvable, not free and not ambiguous")
@@ -125,7 +149,7 @@ def score(
     with opened(cases) as stream:
         for result in score_cases(stream, held, matcher):
             unscored += result.failure is not None
-            typer.echo(json_line(result.plain()))
+            echo_json(result.plain())
     raise typer.Exit(1 if unscored else 0)
 
 
@@ -153,7 +177,7 @@ def synthesize(
     seed: Annotated[
         int | None, typer.Option(help="Makes the set reproducible, and guessable: for tests. Default: 256 random bits.")
     ] = None,
-    as_json: JsonOption = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """Make new problems over a catalogue, each solvable by construction.
 
@@ -163,12 +187,19 @@ def synthesize(
     OUT --catalogue ...`.
     """
     from arena.bank.batches.private_file import write_private
+    from problems.model import BUCKETS
     from problems.suites.formats import write_problems
     from problems.suites.shipped import shipped_answers
     from problems.synthesis.generator import ProblemMaker
 
     refuse_existing(out)
-    counts = _counts(count, bucket or [], {"product": product, "shop": shop, "voucher": voucher})
+    if unknown := sorted(set(bucket or ()) - set(BUCKETS)):
+        raise typer.BadParameter(f"{unknown[0]} is none of {', '.join(BUCKETS)}", param_hint="--bucket")
+    wanted = [name for name in BUCKETS if not bucket or name in bucket]
+    share, rest = divmod(count or 0, len(wanted))
+    spread = {name: share + (place < rest) for place, name in enumerate(wanted)}
+    each: dict[Bucket, int] = {"product": product, "shop": shop, "voucher": voucher}
+    counts = spread if count else {name: each[name] for name in wanted}
     mix = _mix(difficulty)
     maker = ProblemMaker(read_shelf(documents, catalogue))
     maker.exclude(shipped_answers())
@@ -181,70 +212,11 @@ def synthesize(
             if len(made) % CHUNK == 0 or len(made) == total:
                 progress("synthesize", len(made), total)
     write_private(out, "".join(f"{line}\n" for line in write_problems(made)).encode())
-    summary = {"problems": len(made), "path": str(out)}
-    typer.echo(json_line(summary) if as_json else f"{len(made)} problems written to {out}")
+    show({"problems": len(made), "path": str(out)}, [f"{len(made)} problems written to {out}"], as_json=as_json)
 
 
 for _command in (cluster, partition, titles, seal, stock, release, pool, sign_suite, stats):
     app.command()(_command)
-
-
-def _list_shipped(as_json: bool) -> None:
-    from arena.bank.suite_signature import DEVELOPMENT_HOTKEY, open_shipped
-    from arena.chain.keys import verify
-    from problems.suites.shipped import SUITES
-
-    for name in SUITES:
-        suite = open_shipped(name, verify)
-        row = {
-            "suite": name,
-            "problems": len(suite.problems),
-            "counts": suite.manifest.counts,
-            "documents": suite.manifest.catalogue.documents,
-            "titles": suite.manifest.titles,
-            "problems_sha256": suite.manifest.problems_sha256,
-            "signer": DEVELOPMENT_HOTKEY,
-        }
-        counts = ", ".join(f"{value} {key}" for key, value in suite.manifest.counts.items())
-        line = f"{name}  {counts}  over {suite.manifest.catalogue.documents:,} documents  "
-        typer.echo(json_line(row) if as_json else line + f"sha256 {suite.manifest.problems_sha256[:16]}")
-
-
-def _crowded(ambiguity: Ambiguity | None, accepted_max: int) -> str:
-    """The items that too many products satisfy, in words. What merely fits the words of a query is shown, not judged:
-    only the wordings of our own synthesis can be read back."""
-    accepted = ambiguity.accepted if ambiguity else ()
-    return "; ".join(
-        f"reward[{slot}]: {count} products satisfy it" for slot, count in enumerate(accepted) if count > accepted_max
-    )
-
-
-def _show_check(solvable: SelfCheck, ambiguity: Ambiguity | None, crowded: str, as_json: bool) -> None:
-    import msgspec
-
-    if as_json:
-        counts = {"accepted": ambiguity.accepted, "fitting": ambiguity.fitting} if ambiguity else {}
-        typer.echo(json_line(msgspec.structs.asdict(solvable) | counts | {"crowded": crowded}))
-        return
-    if solvable.failure is not None:
-        typer.echo(f"{solvable.problem_id}: {solvable.failure.code} {solvable.failure.detail}")
-    if crowded:
-        typer.echo(f"{solvable.problem_id}: P4019 {crowded}")
-    if solvable.warnings:
-        typer.echo(f"{solvable.problem_id}: warning: {'; '.join(solvable.warnings)}")
-
-
-def _counts(count: int | None, buckets: list[str], each: dict[Bucket, int]) -> dict[Bucket, int]:
-    """How many problems of each bucket."""
-    from problems.model import BUCKETS
-
-    if unknown := sorted(set(buckets) - set(BUCKETS)):
-        raise typer.BadParameter(f"{unknown[0]} is none of {', '.join(BUCKETS)}", param_hint="--bucket")
-    chosen = [bucket for bucket in BUCKETS if not buckets or bucket in buckets]
-    if count is None:
-        return {bucket: number for bucket, number in each.items() if bucket in chosen}
-    share, rest = divmod(count, len(chosen))
-    return {bucket: share + (place < rest) for place, bucket in enumerate(chosen)}
 
 
 def _mix(text: str) -> Mix | None:

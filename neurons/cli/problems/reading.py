@@ -1,11 +1,11 @@
-"""What the commands of `arena problems` read: problem files, suites, catalogues, title releases; and their options."""
+"""What the commands of `arena problems` read: problem files, suites, catalogues, title releases."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING
 
 import typer
 
@@ -15,21 +15,6 @@ if TYPE_CHECKING:
     from problems.product import Product
     from problems.scoring.title_index import TitleIndex
     from problems.scoring.title_matching import AcceptedTitles, TitleMatcher
-
-ProblemFile = Annotated[
-    Path, typer.Argument(help="Problem file (upstream test set, SN15 suite, or ours), or s1, s2, s3.")
-]
-ProblemFiles = Annotated[list[Path], typer.Argument(help="Problem files, or shipped suites by name: s1, s2, s3.")]
-DocumentsOption = Annotated[
-    Path | None, typer.Option("--documents", help="The catalogue as product documents, one JSON object a line.")
-]
-CatalogueOption = Annotated[
-    Path | None, typer.Option("--catalogue", help="The catalogue as an index folder of `arena catalogue build`.")
-]
-TitlesOption = Annotated[
-    str, typer.Option("--titles", help="Title matcher: lexical/1, or the file of a bank's title release.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 
 
 def read_file(path: Path) -> Sequence[Problem]:
@@ -129,10 +114,3 @@ def refuse_existing(path: Path, instead: str = "choose another path, or move it 
         raise typer.BadParameter(f"{path} exists: {instead}", param_hint="--out")
     if not path.absolute().parent.is_dir():
         raise typer.BadParameter(f"there is no folder {path.absolute().parent}", param_hint="--out")
-
-
-def json_line(value: object) -> str:
-    """One JSON line."""
-    import msgspec
-
-    return msgspec.json.encode(value).decode()

@@ -8,16 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neurons.cli.problems.reading import (
-    CatalogueOption,
-    DocumentsOption,
-    JsonOption,
-    ProblemFile,
-    has_catalogue,
-    json_line,
-    read_file,
-    read_shelf,
-)
+from neurons.cli.options import CatalogueOption, DocumentsOption, JsonLinesOption, ProblemFile
+from neurons.cli.presenter import echo_json, make_table
+from neurons.cli.problems.reading import has_catalogue, read_file, read_shelf
 from neurons.cli.progress import show_progress
 
 if TYPE_CHECKING:
@@ -27,6 +20,13 @@ if TYPE_CHECKING:
     from problems.synthesis.difficulty import Difficulty
 
 PICTURES = (".png", ".svg")
+_VOUCHER_FIELDS = (
+    ("threshold, PHP", "threshold_php"),
+    ("budget, PHP", "budget_php"),
+    ("face value, PHP", "face_value_php"),
+    ("discount, %", "discount_percent"),
+    ("cap, PHP", "cap_php"),
+)
 _WIDTH_MOST = 400  # characters: a row is one line, also where the output's width is unknown
 
 Row = tuple[str, list[str]]
@@ -40,7 +40,7 @@ def stats(
     documents: DocumentsOption = None,
     catalogue: CatalogueOption = None,
     plot: Annotated[Path | None, typer.Option(help="Draw a picture as well: a .png or .svg file.")] = None,
-    as_json: JsonOption = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """Show what a set of problems looks like: difficulty, constraint mix, prices, vouchers, query lengths.
 
@@ -51,6 +51,8 @@ def stats(
     """
     if plot is not None and plot.suffix not in PICTURES:
         raise typer.BadParameter(f"{plot} is neither {' nor '.join(PICTURES)}", param_hint="--plot")
+    from rich.console import Console
+
     from problems.suites.distributions import describe
 
     sets = {str(one): read_file(one) for one in (path, *(compare or []))}
@@ -59,9 +61,15 @@ def stats(
     difficulties = [_measure(problems, shelf) if shelf else [] for problems in sets.values()]
     if as_json:
         for name, shape, measured in zip(sets, shapes, difficulties, strict=True):
-            typer.echo(json_line({"set": name, "shape": shape, "difficulty": _levels(measured)}))
+            echo_json({"set": name, "shape": shape, "difficulty": _levels(measured)})
     else:
-        _show_table(names, table_rows(shapes, difficulties))
+        table = make_table("", *names, right=names, box=None, pad_edge=False, header_style="bold")
+        for column in table.columns:
+            column.no_wrap = True
+        for label, values in table_rows(shapes, difficulties):
+            table.add_row(label, *values)
+        Console(soft_wrap=True, width=_WIDTH_MOST).print(table)
+        typer.echo("ranges: median (5th to 95th percentile)")
         for name, measured in zip(names, difficulties, strict=True):
             if shelf and not measured:
                 typer.echo(f"{name}: no difficulty, since this catalogue does not hold its answers")
@@ -82,14 +90,22 @@ def table_rows(shapes: Sequence[SetShape], difficulties: Sequence[Sequence[Diffi
     if any(difficulties):
         rows.append(("  measured for difficulty", [f"{len(measured):,}" for measured in difficulties]))
         for level in LEVELS:
-            shares = [_share_of(_levels(measured).get(level, 0), len(measured)) for measured in difficulties]
+            shares = [
+                f"{100 * _levels(measured).get(level, 0) / len(measured):.0f} %" if measured else "-"
+                for measured in difficulties
+            ]
             rows.append((f"  {level}", shares))
     for bucket in BUCKETS:
         held = [shape.buckets.get(bucket) for shape in shapes]
         if any(held):
             rows.append((f"{bucket} problems", [f"{one.problems:,}" if one else "-" for one in held]))
-            rows += [(f"  {label}", values) for label, values in _bucket_rows(held) if _says_something(values)]
-    return rows + _voucher_rows(shapes)
+            rows += [(f"  {label}", values) for label, values in _bucket_rows(held) if {*values} - {"-", "0 %"}]
+    kinds = sorted({kind for shape in shapes for kind in shape.vouchers.kinds})
+    for kind in kinds:
+        rows.append((f"  {kind}", [f"{shape.vouchers.kinds.get(kind, 0):,}" for shape in shapes]))
+    for label, field in _VOUCHER_FIELDS if kinds else ():
+        rows.append((f"  {label}", [_range(getattr(shape.vouchers, field)) for shape in shapes]))
+    return rows
 
 
 def _bucket_rows(held: Sequence[BucketShape | None]) -> list[Row]:
@@ -113,44 +129,10 @@ def _bucket_rows(held: Sequence[BucketShape | None]) -> list[Row]:
     return rows
 
 
-def _voucher_rows(shapes: Sequence[SetShape]) -> list[Row]:
-    kinds = sorted({kind for shape in shapes for kind in shape.vouchers.kinds})
-    if not kinds:
-        return []
-    rows = [(f"  {kind}", [f"{shape.vouchers.kinds.get(kind, 0):,}" for shape in shapes]) for kind in kinds]
-    for label, field in (
-        ("threshold, PHP", "threshold_php"),
-        ("budget, PHP", "budget_php"),
-        ("face value, PHP", "face_value_php"),
-        ("discount, %", "discount_percent"),
-        ("cap, PHP", "cap_php"),
-    ):
-        rows.append((f"  {label}", [_range(getattr(shape.vouchers, field)) for shape in shapes]))
-    return rows
-
-
 def short_names(names: Sequence[str]) -> list[str]:
     """What to call the sets: their file names, or whole paths where two share one."""
     short = [Path(name).name for name in names]
     return short if len(set(short)) == len(short) else list(names)
-
-
-def _says_something(values: Sequence[str]) -> bool:
-    return bool({*values} - {"-", "0 %"})
-
-
-def _show_table(names: Sequence[str], rows: Sequence[Row]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("", no_wrap=True)
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
-    for label, values in rows:
-        table.add_row(label, *values)
-    Console(soft_wrap=True, width=_WIDTH_MOST).print(table)
-    typer.echo("ranges: median (5th to 95th percentile)")
 
 
 def _measure(problems: Sequence[Problem], shelf: TitleIndex) -> list[Difficulty]:
@@ -183,7 +165,3 @@ def _range(spread: Spread) -> str:
 
 def _share(share_e4: int) -> str:
     return f"{share_e4 / 100:.0f} %"
-
-
-def _share_of(count: int, total: int) -> str:
-    return f"{100 * count / total:.0f} %" if total else "-"

@@ -1,28 +1,37 @@
-"""`arena problems titles`: which products pass each reward title, built once for a bank's problems."""
+"""`arena problems titles` and `sign-suite`: the products that pass each reward title, and the suite signed with them.
+
+Titles are matched once, for a suite or for a bank's problems. The operator signs the suite that a network qualifies
+agents on.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neurons.cli.problems.reading import (
+from neurons.cli.options import (
     CatalogueOption,
     DocumentsOption,
-    JsonOption,
+    JsonLinesOption,
+    NetworkOption,
+    ProblemFile,
     ProblemFiles,
-    json_line,
-    read_files,
-    read_products,
-    refuse_existing,
+    WalletHotkeyOption,
+    WalletNameOption,
+    WalletPathOption,
+    open_signing_key,
 )
+from neurons.cli.presenter import show
+from neurons.cli.problems.reading import read_file, read_files, read_products, read_release, refuse_existing
 from neurons.cli.progress import show_progress
 
 if TYPE_CHECKING:
-    from arena.bank.title_release import ReleaseReport, TitleRelease
-    from problems.model import Problem
-    from problems.product import Product
+    from arena.bank.title_release import ReleaseReport
 
 _BAR_CHARS = 40
 
@@ -43,7 +52,7 @@ def titles(
     vectors: Annotated[
         Path | None, typer.Option(help="With --embeddings: folder that keeps vectors, to go on after a break.")
     ] = None,
-    as_json: JsonOption = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """Build a title release: per reward title, the products that pass it.
 
@@ -54,60 +63,88 @@ def titles(
     less certain the verdict.
     """
     from arena.bank.batches.private_file import write_private
+    from arena.bank.embeddings import EmbeddingsEndpoint
+    from arena.bank.title_release import VectorFolder, build_lexical, build_release
+    from problems.scoring.title_index import TitleIndex
     from problems.scoring.title_matching import encode_accepted
 
     refuse_existing(out)
     problems, products = read_files(paths), tuple(read_products(documents, catalogue))
     if embeddings:
-        made = _embedded(problems, products, name, embeddings, model, api_key, vectors or out.parent / "vectors")
-    else:
-        from arena.bank.title_release import build_lexical
-        from problems.scoring.title_index import TitleIndex
-
-        made = build_lexical(problems, TitleIndex(products), name)
-    write_private(out, encode_accepted(made.titles))
-    typer.echo(json_line({"path": str(out), "report": made.report}) if as_json else _text(out, made.report))
-
-
-def _embedded(
-    problems: list[Problem],
-    products: tuple[Product, ...],
-    name: str,
-    base_url: str,
-    model: str,
-    api_key: str,
-    folder: Path,
-) -> TitleRelease:
-    from arena.bank.embeddings import EmbeddingsEndpoint
-    from arena.bank.title_release import VectorFolder, build_release
-
-    endpoint = EmbeddingsEndpoint(base_url, model, api_key=api_key)
-    try:
-        with show_progress() as progress:
-            return build_release(
+        endpoint = EmbeddingsEndpoint(embeddings, model, api_key=api_key)
+        with contextlib.closing(endpoint), show_progress() as progress:
+            made = build_release(
                 problems,
                 products,
                 endpoint,
-                VectorFolder(folder),
+                VectorFolder(vectors or out.parent / "vectors"),
                 name=f"{model}@{name}",
-                on_progress=lambda done, total: progress("embed", done, total),
+                on_progress=functools.partial(progress, "embed"),
             )
-    finally:
-        endpoint.close()
+    else:
+        made = build_lexical(problems, TitleIndex(products), name)
+    write_private(out, encode_accepted(made.titles))
+    show({"path": str(out), "report": made.report}, _report_lines(out, made.report), as_json=as_json)
 
 
-def _text(out: Path, report: ReleaseReport) -> str:
+def sign_suite(
+    path: ProblemFile,
+    titles: Annotated[Path, typer.Option(help="Title release that lists every reward title of the suite.")],
+    out: Annotated[Path, typer.Option(help="Folder for the signed files, e.g. STATE_DIR/suites.")],
+    name: Annotated[str, typer.Option(help="The suite's name, as policies name it.")] = "s1",
+    documents: DocumentsOption = None,
+    catalogue: CatalogueOption = None,
+    wallet_name: WalletNameOption = "",
+    wallet_hotkey: WalletHotkeyOption = "",
+    wallet_path: WalletPathOption = "",
+    network: NetworkOption = "",
+    as_json: JsonLinesOption = False,
+) -> None:
+    """Sign a suite with the operator's key, so that validators qualify agents on it.
+
+    Writes NAME.jsonl, NAME.titles.json, NAME.manifest.json and NAME.signature.json. On a real network a validator reads
+    them from STATE_DIR/suites when it starts, and runs with no suite but the one that its setting bank_hotkey signed.
+    Every problem must be solvable in the catalogue under these titles; one that is not is named, nothing is written,
+    and the exit code is 1. The files are public. Make the titles with `arena problems titles`.
+    """
+    from arena.bank.suite_signature import write_suite
+    from problems.scoring.self_check import check_solvable
+    from problems.suites.shipped import CatalogueRecipe, products_sha256
+
+    if out.exists():
+        refuse_existing(out / f"{name}.manifest.json")
+    problems, release = read_file(path), read_release(titles)
+    products = {product.product_id: product for product in read_products(documents, catalogue)}
+    checks = [check_solvable(problem, products.get, release) for problem in problems]
+    if unusable := [check for check in checks if not check.is_usable]:
+        for check in unusable:
+            said = f"{check.failure.code} {check.failure.detail}" if check.failure else "not usable"
+            typer.echo(f"{check.problem_id}: {said}", err=True)
+        raise typer.Exit(1)
+    signer = open_signing_key(wallet_name, wallet_hotkey, wallet_path, network)
+    recipe = CatalogueRecipe(
+        generator="given", documents=len(products), seed=0, products_sha256=products_sha256(products.values())
+    )
+    manifest = write_suite(out, name, problems, release, recipe, signer)
+    counts = ", ".join(f"{count} {bucket}" for bucket, count in manifest.counts.items())
+    lines = [
+        f"{name}: {counts} over {len(products):,} products, titles {manifest.titles}; signed by {signer.hotkey}",
+        f"written to {out}: validators put the four files into STATE_DIR/suites and set bank_hotkey",
+    ]
+    show({"path": str(out), "signer": signer.hotkey, "manifest": manifest}, lines, as_json=as_json)
+
+
+def _report_lines(out: Path, report: ReleaseReport) -> Iterator[str]:
     """The figures, and a bar for each hundredth of similarity."""
     most = max((near.pairs for near in report.near), default=0)
-    lines = [
+    yield (
         f"{report.name}: {report.reward_titles:,} titles over {report.products:,} products,"
         f" {report.pairs_accepted:,} pairs pass; {report.accepted_alone:,} titles take one product, the widest"
-        f" {report.accepted_most:,}",
-        f"pairs by similarity; {report.threshold_e4 / 10_000:.2f} passes",
-    ]
+        f" {report.accepted_most:,}"
+    )
+    yield f"pairs by similarity; {report.threshold_e4 / 10_000:.2f} passes"
     for near in report.near:
         bar = "#" * -(-_BAR_CHARS * near.pairs // most) if most else ""
-        lines.append(f"  {near.from_e4 / 10_000:.2f}  {near.pairs:>9,}  {bar}".rstrip())
-    lines.append(f"{report.within_a_hundredth:,} pairs lie within 0.01 of the threshold")
-    lines.append(f"written to {out}: next: arena problems seal --titles {out}, or sign-suite --titles for a suite")
-    return "\n".join(lines)
+        yield f"  {near.from_e4 / 10_000:.2f}  {near.pairs:>9,}  {bar}".rstrip()
+    yield f"{report.within_a_hundredth:,} pairs lie within 0.01 of the threshold"
+    yield f"written to {out}: next: arena problems seal --titles {out}, or sign-suite --titles for a suite"

@@ -7,15 +7,16 @@ when nobody else uses it. It never writes a record.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import typer
 
+from neurons.cli.options import DsnOption, JsonOutOption, RecordArgument, StateDirOption, ValidatorOption
+from neurons.cli.presenter import echo_json, field_lines, show
 from neurons.cli.records.export import export
-from neurons.cli.records.finding import MESSAGE_NOT_FOUND, find_record, read_or_none
 from neurons.cli.records.tail import serve, tail
 from neurons.cli.records.verify import prove, schema, verifier, verify
-from neurons.cli.store_reading import DsnOption, JsonOption, StateDirOption, ValidatorOption, run_on_store
+from neurons.cli.store_reading import MESSAGE_NOT_FOUND, find_record, read_or_none, run_on_store
 
 if TYPE_CHECKING:
     from arena.records.body import Unread
@@ -43,15 +44,13 @@ app.command("schema")(schema)
 app.command("verifier")(verifier)
 
 
-@app.command()
-def show(
-    which: Annotated[
-        str, typer.Argument(metavar="SEQ|ID", help="Record number, or beginning of a record, body or attempt id.")
-    ],
+@app.command("show")
+def show_record(
+    which: RecordArgument,
     dsn: DsnOption = "",
     state_dir: StateDirOption = None,
     validator: ValidatorOption = "",
-    as_json: JsonOption = False,
+    as_json: JsonOutOption = False,
 ) -> None:
     """Show one record: what it says, and for an evaluation its outcome by slot and axis, its verdict and its turns."""
     from rich.console import Console
@@ -65,7 +64,7 @@ def show(
     record, content, body, verdicts = found
     if as_json:
         shown = {"content": view.plain_content(record, content), "body": body, "verdicts": verdicts}
-        view.echo_json({**view.envelope(record), **view.plain(shown)})
+        echo_json({**view.envelope(record), **view.plain(shown)})
         return
     console = Console()
     for part in view.render_record(record, content, body, verdicts):
@@ -73,17 +72,15 @@ def show(
 
 
 @app.command()
-def stats(dsn: DsnOption = "", state_dir: StateDirOption = None, as_json: JsonOption = False) -> None:
+def stats(dsn: DsnOption = "", state_dir: StateDirOption = None, as_json: JsonOutOption = False) -> None:
     """Count what the logs hold: records by kind, attempts by end, outcomes, faults by code, mean reasoning quality."""
-    from neurons.cli.records import view as view
-
     summary = run_on_store(dsn, state_dir, _summarise)
-    if as_json:
-        view.echo_json(summary)
-        return
-    for name, value in summary.items():
-        shown = "  ".join(f"{key}={item}" for key, item in value.items()) if isinstance(value, dict) else value
-        typer.echo(f"{name:<16} {shown if shown not in ('', None) else '-'}")
+    fields = {
+        name: "  ".join(f"{key}={item}" for key, item in value.items()) if isinstance(value, dict) else value
+        for name, value in summary.items()
+    }
+    lines = field_lines(((name, "-" if value in ("", None) else value) for name, value in fields.items()), 16)
+    show(summary, lines, as_json=as_json)
 
 
 async def _find(store: PostgresStore, which: str, validator: str) -> Found | None:

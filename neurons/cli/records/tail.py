@@ -7,21 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neurons.cli.store_reading import (
-    DsnOption,
-    JsonOption,
-    StateDirOption,
-    ValidatorOption,
-    logs_of,
-    open_store,
-    run_on_store,
-)
+from neurons.cli.options import DsnOption, JsonOutOption, StateDirOption, ValidatorOption
+from neurons.cli.presenter import echo_json
+from neurons.cli.store_reading import logs_of, open_store, read_or_none, run_on_store
 
 if TYPE_CHECKING:
     from arena.records.model import SignedRecord
@@ -47,7 +42,7 @@ def tail(
     dsn: DsnOption = "",
     state_dir: StateDirOption = None,
     validator: ValidatorOption = "",
-    as_json: JsonOption = False,
+    as_json: JsonOutOption = False,
 ) -> None:
     """List the last records, one line each: number, time, kind, problem, agent and result. JSON lines with --json.
 
@@ -57,7 +52,18 @@ def tail(
     """
     try:
         if url:
-            _tail_url(url, validator, after, count, follow, tuple(pool or ()))
+            from arena.api.client import TailClient
+            from arena.chain.keys import verify
+
+            client = TailClient(
+                url, verify_signature=verify, sleep=time.sleep, tell=lambda text: typer.echo(text, err=True)
+            )
+            if after is None:
+                heads = client.heads()
+                known = heads.get(validator, 0) if validator else max(heads.values(), default=0)
+                after = max(0, known - count)
+            for line in client.lines(validator, after=after, is_following=follow, pools=tuple(pool or ())):
+                typer.echo(line)
         else:
             run_on_store(dsn, state_dir, lambda store: _tail_store(store, validator, after, count, follow, as_json))
     except KeyboardInterrupt:
@@ -79,37 +85,16 @@ def serve(
     asyncio.run(_serve(host, port, clients, dsn, state_dir))
 
 
-def _tail_url(
-    url: str, validator: str, after: int | None, count: int, is_following: bool, pools: tuple[str, ...]
-) -> None:
-    import time
-
-    from arena.api.client import TailClient
-    from arena.chain.keys import verify
-
-    client = TailClient(url, verify_signature=verify, sleep=time.sleep, tell=lambda text: typer.echo(text, err=True))
-    if after is None:
-        heads = client.heads()
-        known = heads.get(validator, 0) if validator else max(heads.values(), default=0)
-        after = max(0, known - count)
-    for line in client.lines(validator, after=after, is_following=is_following, pools=pools):
-        typer.echo(line)
-
-
 async def _tail_store(
     store: PostgresStore, validator: str, after: int | None, count: int, is_following: bool, as_json: bool
 ) -> None:
-    import msgspec
-
     from arena.records.model import RecordContent
     from neurons.cli.records import view as view
-    from neurons.cli.records.finding import read_or_none
 
     async for record in _records(store, validator, after, count, is_following):
         content = read_or_none(record)
         if as_json:
-            row = {**view.envelope(record), "content": view.plain_content(record, content)}
-            typer.echo(msgspec.json.encode(row).decode())
+            echo_json({**view.envelope(record), "content": view.plain_content(record, content)})
         elif isinstance(content, RecordContent):
             typer.echo(view.record_line(record, content))
         else:

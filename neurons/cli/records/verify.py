@@ -1,21 +1,28 @@
 """`arena records verify`, `prove`, `schema` and `verifier`: what anybody can check, and what a stranger needs for it.
 
-It reads stores and exports and never writes a record.
+It reads stores and exports and never writes a record. An export carries its own checkpoints, and a forger with the
+validator's key could sign others; what was kept elsewhere or committed on chain he cannot change. So an export that
+verifies by itself is also held against those.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neurons.cli.records.export import processes_for, verify_folder
-from neurons.cli.records.finding import MESSAGE_NOT_FOUND, find_record
-from neurons.cli.store_reading import DsnOption, JsonOption, StateDirOption, ValidatorOption, run_on_store
+from neurons.cli.options import DsnOption, JsonOutOption, RecordArgument, StateDirOption, ValidatorOption
+from neurons.cli.presenter import echo_json, printable
+from neurons.cli.progress import show_progress
+from neurons.cli.store_reading import MESSAGE_NOT_FOUND, find_record, run_on_store, state_folder
 
 if TYPE_CHECKING:
     from arena.chain.port import Subtensor
+    from arena.export.verify.verification import Wrong
     from arena.records.log.checkpoint import Checkpoint
     from arena.records.model import SignedRecord
     from arena.records.verify.proof import Proof
@@ -25,6 +32,7 @@ if TYPE_CHECKING:
 
 EXIT_USAGE, EXIT_INTEGRITY = 2, 4
 NETUID = 15
+PARALLEL_FROM = 2_000  # records from which starting processes pays
 
 _Notes = Annotated[
     list[Path] | None, typer.Option("--checkpoint", help="A signed checkpoint the log must contain. Repeatable.")
@@ -49,7 +57,7 @@ def verify(
     processes: _Processes = None,
     dsn: DsnOption = "",
     state_dir: StateDirOption = None,
-    as_json: JsonOption = False,
+    as_json: JsonOutOption = False,
 ) -> None:
     """Check every signature, hash, link, body and reference of every log this login may read.
 
@@ -88,7 +96,7 @@ def verify(
     )
     is_ok = report.is_ok and not sources.defects
     if as_json:
-        view.echo_json({"ok": is_ok, **view.plain(report), "sources": view.plain(sources)})
+        echo_json({"ok": is_ok, **view.plain(report), "sources": view.plain(sources)})
     else:
         for line in (*view.source_lines(sources), *view.report_lines(report)):
             typer.echo(line)
@@ -97,9 +105,7 @@ def verify(
 
 
 def prove(
-    which: Annotated[
-        str, typer.Argument(metavar="SEQ|ID", help="Record number, or beginning of a record, body or attempt id.")
-    ],
+    which: RecordArgument,
     out: Annotated[Path, typer.Option("--out", help="File to write the proof to.")],
     checkpoint: Annotated[
         Path | None, typer.Option("--checkpoint", help="Signed checkpoint to prove under. Default: the newest stored.")
@@ -156,6 +162,113 @@ def verifier() -> None:
     typer.echo(files("arena.records.verify").joinpath("verify_proof.py").read_text("utf-8"), nl=False)
 
 
+def verify_folder(
+    folder: Path,
+    *,
+    as_json: bool,
+    processes: int | None = None,
+    points: Sequence[Checkpoint] = (),
+    subtensor: Subtensor | None = None,
+) -> None:
+    """What `arena records verify --export FOLDER` does: check an export on any machine, without a store.
+
+    `processes` None: one a core, for exports of many records. `points`, `subtensor`: what stands outside of the export
+    (`hold_against`), asked when it holds by itself. Ends the command with exit code 4 when anything is wrong;
+    the first wrong place is named first. Raises ArenaError V2052 or V2087 when a process died.
+    """
+    import msgspec
+
+    from arena.chain.keys import verify as verify_signature
+    from arena.export.verify.verification import verify_export
+    from arena.export.writing.manifest import read_manifest
+    from foundation.errors import ArenaError
+
+    if processes is None:
+        try:
+            log = read_manifest(folder).log
+            processes = processes_for(log.last_seq - log.first_seq + 1)
+        except ArenaError:  # verification will say so
+            processes = 0
+    with show_progress() as progress:
+        report = verify_export(
+            folder,
+            verify_signature,
+            processes=processes,
+            progress=lambda done, total: progress("verify", done, total),
+        )
+    if report.is_ok:
+        report = msgspec.structs.replace(report, wrong=hold_against(folder, points, subtensor))
+    if as_json:
+        echo_json({"ok": report.is_ok, **msgspec.to_builtins(report)})
+    else:
+        for wrong in report.wrong:
+            typer.echo(printable(f"WRONG {wrong.place}: {wrong.detail}"), err=True)
+        if report.is_ok:
+            signed = f"manifest signed by {report.signer}" if report.signer else "manifest not signed"
+            typer.echo(f"log of {report.validator}: records {report.first_seq} to {report.last_seq} are as signed")
+            if points:
+                typer.echo(f"compared with {len(points)} checkpoints that were kept elsewhere")
+            if subtensor:
+                typer.echo("its last checkpoint stands on chain, in the block it names")
+            typer.echo(f"ok: {report.trajectories:,} trajectories; {signed}")
+    if not report.is_ok:
+        raise typer.Exit(EXIT_INTEGRITY)
+
+
+def hold_against(folder: Path, points: Sequence[Checkpoint], subtensor: Subtensor | None) -> tuple[Wrong, ...]:
+    """What of an export contradicts these checkpoints of its log, and the chain, where that is given.
+
+    Raises typer.BadParameter for a checkpoint the export can't be compared with: of another log, or of a size outside
+    of its range; and for a chain where the export names no block. U3030 when the chain is away.
+    """
+    from arena.chain.keys import verify as verify_signature
+    from arena.export.reading import read_rows
+    from arena.export.verify.verification import Wrong
+    from arena.export.writing.manifest import MANIFEST, read_manifest
+    from arena.export.writing.shards import LOG
+    from arena.records.log.anchors import require_anchor
+    from arena.records.verify.log_check import LogCheck, LogStart
+    from arena.store.port import LogLeaf, StoredCheckpoint
+    from foundation.errors import ArenaError
+
+    manifest = read_manifest(folder)
+    log = manifest.log
+    for point in points:
+        if point.validator != log.validator or not log.start.after_seq <= point.size <= log.last_seq:
+            held = f"records {log.first_seq} to {log.last_seq} of {log.validator}"
+            raise typer.BadParameter(
+                f"the export holds {held}: it can't be compared with a checkpoint of {point.size} of {point.validator}"
+            )
+    if subtensor is not None and not log.anchor_block:
+        raise typer.BadParameter("--chain: the export's last checkpoint was not on chain when it was exported")
+    wrong: list[Wrong] = []
+    if points:
+        peaks = log.start.peaks
+        start = LogStart(validator=log.validator, after_seq=log.start.after_seq, head=log.start.head, peaks=peaks)
+        check = LogCheck(points, starts=[start])
+        for path in sorted(file.path for file in manifest.files if file.path.startswith(f"{LOG}/")):
+            rows = read_rows(folder / path)
+            leaves = [LogLeaf(seq=row.seq, prev=row.prev, content_sha256=row.content_sha256) for row in rows]
+            check.take_leaves(log.validator, leaves)
+        for defect in check.report().defects:
+            wrong.append(Wrong(place=f"record {defect.seq}", detail=f"{defect.rule}: {defect.detail}"))
+    if subtensor is not None:
+        last = StoredCheckpoint(
+            validator=log.validator, size=log.last_seq, note=log.end_note, signed_ms=0, anchor_block=log.anchor_block
+        )
+        committed = asyncio.run(subtensor.commitment(log.validator, log.anchor_block))
+        try:
+            require_anchor(last, committed, verify_signature)
+        except ArenaError as error:
+            wrong.append(Wrong(place=MANIFEST, detail=f"anchor: {error.failure.detail}"))
+    return tuple(wrong)
+
+
+def processes_for(records: int) -> int:
+    """One process a core where there are so many records that starting them pays, else 0."""
+    return len(os.sched_getaffinity(0)) if records >= PARALLEL_FROM else 0
+
+
 async def _verify(
     store: PostgresStore,
     checkpoints: list[Path],
@@ -165,18 +278,15 @@ async def _verify(
     *,
     is_quiet: bool,
 ) -> tuple[VerifyReport, SourcesReport]:
-    import contextlib
-
     from arena.chain.keys import verify as verify_signature
     from arena.records.verify.sources import verify_sources
     from arena.records.verify.verification import verify_store
-    from neurons.cli.progress import show_progress
 
     points, begins = _read_points(checkpoints), _read_points(since)
     total = sum([(await store.head(name)).seq for name in await store.validators()])
     if processes is None:
         processes = processes_for(total)
-    with contextlib.nullcontext() if is_quiet else show_progress() as progress:
+    with show_progress(is_quiet=is_quiet) as progress:
         report = await verify_store(
             store,
             verify_signature,
@@ -184,7 +294,7 @@ async def _verify(
             since=begins,
             subtensor=subtensor,
             processes=processes,
-            progress=(lambda done: progress("verify", done, max(total, done))) if progress else None,
+            progress=lambda done: progress("verify", done, max(total, done)),
         )
     return report, await verify_sources(store.sources())
 
@@ -209,12 +319,11 @@ def _read_note(path: Path) -> str:
 
 def _subtensor(chain: str, netuid: int, state_dir: Path | None) -> Subtensor | None:
     from arena.chain.opening import open_subtensor
-    from arena.store.location import default_state_dir
     from neurons.node.wiring import unix_ms
 
     if not chain:
         return None
-    return open_subtensor(chain, netuid=netuid, state_dir=state_dir or default_state_dir(), now_ms=unix_ms)
+    return open_subtensor(chain, netuid=netuid, state_dir=state_folder(state_dir), now_ms=unix_ms)
 
 
 async def _prove(

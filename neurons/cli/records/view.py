@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-import typer
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -31,20 +30,28 @@ from arena.records.verify.report import DEFECTS_KEPT, VerifyReport
 from arena.records.verify.sources import SourcesReport
 from harness.trace import Completion, EvaluationBody, ToolCall
 from judge.verdict import UnscoredVerdict, Verdict
+from neurons.cli.presenter import cut, printable, share_text
 from problems.scoring.outcome import OutcomeScore, UnscoredOutcome
 
 DEFECTS_SHOWN = 10
-TEXT_SHOWN = 400
 
 
 def report_lines(report: VerifyReport) -> Iterator[str]:
-    """The verification's result; the first bad record comes first."""
+    """The verification's result: how far it went, what it could not check, and the bad records, the first one first."""
     kinds = ", ".join(f"{count} {kind}" for kind, count in report.kinds.items())
     yield f"{report.records} records ({kinds or 'none'}), {report.bodies} bodies, {len(report.logs)} logs"
     for log in report.logs:
         point = log.checkpoint
         yield f"  {point.validator}  {log.head.seq} records  head {log.head.hash[:16]}  root {point.root[:16]}"
-    yield from _unchecked_lines(report)
+    checked = sum(anchor.is_checked for anchor in report.anchors)
+    if report.checkpoints:
+        yield f"  compared with {report.checkpoints} signed checkpoints, {checked} of them with the chain"
+    if checked < len(report.anchors):
+        yield f"  {len(report.anchors) - checked} anchors not checked against the chain: give --chain"
+    if report.leaves:
+        yield f"  {report.leaves} records before --since: chain and tree checked, contents not read"
+    for name, count in report.unread.items():
+        yield f"  {count} of {name}: a later format, its hashes and signatures hold, its content was not read"
     if report.is_ok:
         yield "ok: every signature, link, body and reference holds" + " after --since" * bool(report.leaves)
         return
@@ -62,19 +69,6 @@ def source_lines(report: SourcesReport) -> Iterator[str]:
         yield f"{report.checked} sources of agents, {len(report.defects)} of them wrong"
     for wrong in report.defects[:DEFECTS_SHOWN]:
         yield printable(f"V2050 agent {wrong.agent_version_id} in the store of {wrong.validator}: {wrong.detail}")
-
-
-def _unchecked_lines(report: VerifyReport) -> Iterator[str]:
-    """What a report says beside its defects: how far the check went, and what it could not check."""
-    checked = sum(anchor.is_checked for anchor in report.anchors)
-    if report.checkpoints:
-        yield f"  compared with {report.checkpoints} signed checkpoints, {checked} of them with the chain"
-    if checked < len(report.anchors):
-        yield f"  {len(report.anchors) - checked} anchors not checked against the chain: give --chain"
-    if report.leaves:
-        yield f"  {report.leaves} records before --since: chain and tree checked, contents not read"
-    for name, count in report.unread.items():
-        yield f"  {count} of {name}: a later format, its hashes and signatures hold, its content was not read"
 
 
 def record_line(record: SignedRecord, content: RecordContent) -> str:
@@ -99,7 +93,7 @@ def result_of(payload: Payload) -> str:
         return ("success" if payload.outcome.is_success else "failure") + ended
     if isinstance(payload, VerdictRecord):
         verdict = payload.verdict
-        return f"quality {_share(verdict.quality_e4)}" if isinstance(verdict, Verdict) else verdict.failure.code
+        return f"quality {share_text(verdict.quality_e4)}" if isinstance(verdict, Verdict) else verdict.failure.code
     if isinstance(payload, AttemptRecord):
         return payload.ended + (f" {payload.failure.code}" if payload.failure else "")
     if isinstance(payload, ReleaseRecord):
@@ -132,26 +126,21 @@ def render_record(
     parts.append(_fields(plain(payload.conditions) | {"stop": payload.stop, **plain(payload.totals)}))
     parts += _render_outcome(payload.outcome)
     for verdict in verdicts:
-        parts += _render_verdict(verdict)
+        if not isinstance(verdict, Verdict):
+            parts.append(_text(f"no verdict: {verdict.failure.code} {verdict.failure.detail}"))
+            continue
+        shares = f"quality {share_text(verdict.quality_e4)}, coefficient {share_text(verdict.coefficient_e4)}"
+        parts.append(_text(f"verdict {verdict.rubric_id}: {shares}, spread {share_text(verdict.spread_e4)}"))
+        for opinion in verdict.opinions:
+            about = f"{share_text(opinion.quality_e4)}: {cut(opinion.explanation)}"
+            parts.append(_text(f"  {opinion.model}: {about}"))
+            parts += [_text(f"    span {one.span} ({one.gate}): “{one.quote}”") for one in opinion.citations]
     if body is None:
         return [*parts, _text(f"body {payload.body_sha256} is not stored")]
     return [*parts, _text(f"body {payload.body_sha256}\nquery: {body.query}"), *_render_turns(body)]
 
 
-def _render_verdict(verdict: Verdict | UnscoredVerdict) -> list[RenderableType]:
-    if not isinstance(verdict, Verdict):
-        return [_text(f"no verdict: {verdict.failure.code} {verdict.failure.detail}")]
-    shares = f"quality {_share(verdict.quality_e4)}, coefficient {_share(verdict.coefficient_e4)}"
-    parts: list[RenderableType] = [_text(f"verdict {verdict.rubric_id}: {shares}, spread {_share(verdict.spread_e4)}")]
-    for opinion in verdict.opinions:
-        parts.append(_text(f"  {opinion.model}: {_share(opinion.quality_e4)}: {_cut(opinion.explanation)}"))
-        for cited in opinion.citations:
-            parts.append(_text(f"    span {cited.span} ({cited.gate}): “{cited.quote}”"))
-    return parts
-
-
 def _render_outcome(outcome: OutcomeScore | UnscoredOutcome) -> list[RenderableType]:
-
     if not isinstance(outcome, OutcomeScore):
         return [_text(f"unscored: {outcome.failure.code} {outcome.failure.detail}")]
     axes = ("title", "price", "service", "sku", "attribute")
@@ -160,49 +149,37 @@ def _render_outcome(outcome: OutcomeScore | UnscoredOutcome) -> list[RenderableT
         hits = [f"{getattr(slot, axis).hits}/{getattr(slot, axis).total}" for axis in axes]
         answer = "yes" if slot.is_answer else ("unsurfaced" if slot.is_unsurfaced else "no")
         table.add_row(str(place), slot.recommended_id or "-", answer, *hits, f"{slot.rule_hits}/{slot.rule_total}")
-    facts = {"success": outcome.is_success, "rule": _share(outcome.rule_e4), "reward": _share(outcome.reward_e4)}
+    facts = {
+        "success": outcome.is_success,
+        "rule": share_text(outcome.rule_e4),
+        "reward": share_text(outcome.reward_e4),
+    }
     return [table, _fields(facts | {"titles": outcome.titles, "findings": ", ".join(outcome.findings) or "-"})]
 
 
 def _render_turns(body: EvaluationBody) -> list[RenderableType]:
-
     turns: list[RenderableType] = []
     for event in body.events:
         if isinstance(event, Completion):
             tokens = f"{event.prompt_tokens}+{event.completion_tokens} tokens"
-            turns.append(_text(f"[{event.step}] {event.model} ({tokens}): {_cut(event.reasoning + event.content)}"))
+            turns.append(_text(f"[{event.step}] {event.model} ({tokens}): {cut(event.reasoning + event.content)}"))
         elif isinstance(event, ToolCall):
-            turns.append(
-                _text(f"    {event.name} by {event.emitter} {_cut(event.arguments)}\n    -> {_cut(event.result)}")
-            )
+            said = f"{event.name} by {event.emitter} {cut(event.arguments)}"
+            turns.append(_text(f"    {said}\n    -> {cut(event.result)}"))
         else:
             turns.append(_text(f"[{event.step}] refused: {event.failure.code} {event.failure.detail}"))
     return [*turns, _text(f"stop: {body.stop}; recommended: {', '.join(body.recommended or ()) or '-'}")]
 
 
 def _fields(values: dict[str, Any]) -> RenderableType:
-
     table = Table.grid(padding=(0, 2))
     for name, value in values.items():
-        table.add_row(_text(name), _text(_cut(str(value))))
+        table.add_row(_text(name), _text(cut(str(value))))
     return table
 
 
 def _text(text: str) -> Text:
     return Text(printable(text))
-
-
-def printable(text: str) -> str:
-    """The text with control characters replaced, so that a trace can't drive the reader's terminal."""
-    return "".join(mark if mark.isprintable() or mark == "\n" else "\N{REPLACEMENT CHARACTER}" for mark in text)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= TEXT_SHOWN else f"{text[:TEXT_SHOWN]}… ({len(text)} characters)"
-
-
-def _share(value_e4: int) -> str:
-    return f"{value_e4 / 10_000:.4f}"
 
 
 def utc_time(unix_ms: int) -> str:
@@ -226,11 +203,6 @@ def plain(value: object) -> Any:
 def plain_content(record: SignedRecord, content: RecordContent | Unread | None) -> Any:
     """A content's builtins; the text of one that was not decoded."""
     return plain(content) if isinstance(content, RecordContent) else record.content.decode(errors="replace")
-
-
-def echo_json(value: object) -> None:
-    """Print one value as JSON."""
-    typer.echo(msgspec.json.encode(value).decode())
 
 
 def envelope(record: SignedRecord) -> dict[str, Any]:

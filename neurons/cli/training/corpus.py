@@ -5,18 +5,21 @@ It opens the inputs and prints the results; the decisions are in `training.corpu
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neurons.cli.options import CorpusArgument, JsonOutOption
+from neurons.cli.presenter import echo_json, show
+from neurons.cli.progress import show_progress
+from neurons.cli.store_reading import state_folder
 from neurons.cli.training.trac import trac
 
 if TYPE_CHECKING:
     from problems.model import Pool, Problem
-    from training.corpus.building import Built, Filtered, Progress, Sources
+    from training.corpus.building import Built, Filtered
     from training.corpus.filter.funnel import Funnel, TokenWork
     from training.corpus.filter.leak_guard import Guard
     from training.corpus.filter.trace_features import Task
@@ -26,8 +29,6 @@ app = typer.Typer(help="Filter exports into a training corpus, and see what was 
 _E4 = 10_000
 _SEALS, _COUNTS = "seals", "token_counts"
 
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
-_Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A corpus.", exists=True, file_okay=False)]
 _StateDir = Annotated[
     Path | None,
     typer.Option("--state-dir", help="Keeps token counts and finished verifications. Default: ARENA_STATE_DIR."),
@@ -95,7 +96,7 @@ def build(
     bank: _Bank = "",
     workers: _Workers = None,
     state_dir: _StateDir = None,
-    as_json: _Json = False,
+    as_json: JsonOutOption = False,
 ) -> None:
     """Filter exports into a training corpus.
 
@@ -113,8 +114,10 @@ def build(
 
     arena corpus build day1 --out study --ablation no_structural_filter --ablation coefficient_7000
     """
-    from neurons.cli.records.export import processes_for
-    from training.corpus.building import Origin, arms_of, filter_sources, trajectories_in, write_filtered
+    from arena.chain.keys import verify
+    from neurons.cli.records.verify import processes_for
+    from neurons.node.wiring import code_commit
+    from training.corpus.building import Origin, arms_of, filter_sources, open_sources, trajectories_in, write_filtered
     from training.corpus.report.page import render_page
 
     if not exports and not foreign:
@@ -131,34 +134,40 @@ def build(
     plan = _rules(rules, flags)
     _refuse_existing(out)
     arms = arms_of(plan, ablation or ())
-    state = _state(state_dir)
+    state = state_folder(state_dir) / "corpus"
     guard = _guard(held_out or [], partition, bank, catalogue, plan.pool)
-    task = _task(plan, _tokenizer_file(tokenizer), state / _COUNTS, catalogue)
+    task = _task(plan, tokenizer, state / _COUNTS, catalogue)
     processes = workers or processes_for(trajectories_in(exports or [])) or 1
-    with _progress(is_quiet=as_json) as progress:
-        sources = _sources(exports, foreign, trust_unsigned, state / _SEALS, processes, progress)
+    with show_progress(is_quiet=as_json) as progress:
+        sources = open_sources(
+            exports or [],
+            foreign or [],
+            verify,
+            trust_unsigned=trust_unsigned,
+            seals=state / _SEALS,
+            workers=processes,
+            progress=progress,
+        )
         filtered = filter_sources(sources, task, arms, guard, workers=processes, progress=progress)
     if not all(one.kept for one in filtered.funnels):
         _show_nothing(filtered, as_json=as_json)
-    origin = Origin(partition_sha256=guard.partition_sha256, code_commit=_code_commit())
-    with _progress(is_quiet=as_json) as progress:
+    origin = Origin(partition_sha256=guard.partition_sha256, code_commit=code_commit())
+    with show_progress(is_quiet=as_json) as progress:
         built = write_filtered(filtered, out, guard, origin, draw=render_page, workers=processes, progress=progress)
     _show_built(built, filtered.work, as_json=as_json)
 
 
-@app.command()
-def show(
-    folder: _Folder,
+@app.command("show")
+def show_corpus(
+    folder: CorpusArgument,
     html: Annotated[Path | None, typer.Option("--html", help="Also write the report as a page here.")] = None,
-    as_json: _Json = False,
+    as_json: JsonOutOption = False,
 ) -> None:
     """Show what a corpus was made from and what was dropped on the way.
 
     Counts and example places per rule; per day, bucket and agent; lengths, turns, calls, queries and coefficients
     before and after; the long tail; who wrote the calls. The page is the same with plots, in one file.
     """
-    import msgspec
-
     from foundation.canonical import content_hash
     from training.corpus.corpus_files import read_funnel, read_lineage
 
@@ -168,8 +177,7 @@ def show(
 
         html.write_text(render_page(lineage, funnel), "utf-8")
     if as_json:
-        value = {"identity": content_hash(lineage), "lineage": lineage, "funnel": funnel}
-        typer.echo(msgspec.json.encode(value).decode())
+        echo_json({"identity": content_hash(lineage), "lineage": lineage, "funnel": funnel})
         return
     _show_funnel(funnel)
     typer.echo(f"\nidentity   {content_hash(lineage)}")
@@ -183,22 +191,20 @@ def show(
 
 @app.command()
 def sample(
-    folder: _Folder,
+    folder: CorpusArgument,
     out: Annotated[Path, typer.Option("--out", help="Folder of the sheet; it must not exist.")],
     rows: Annotated[int, typer.Option("--rows", min=1, help="Traces on the sheet.")] = 50,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draw.")] = 0,
     key: Annotated[
         Path | None, typer.Option("--key", help="What each item is, for afterwards. Default: OUT.key.jsonl beside OUT.")
     ] = None,
-    as_json: _Json = False,
+    as_json: JsonOutOption = False,
 ) -> None:
     """Draw a blind sheet of traces for people to read.
 
     sheet.html is for reading, sheet.csv takes the answers: who decided, the model or a program? Neither says which
     agent wrote a trace or how it was judged. The key does; whoever reads must not have it.
     """
-    import msgspec
-
     from training.corpus.corpus_files import read_rows
     from training.corpus.report.sampling import draw_sample, key_json, sheet_csv, sheet_html
 
@@ -211,36 +217,11 @@ def sample(
         file.write(sheet_csv(items))
     (out / "sheet.html").write_text(sheet_html(items), "utf-8")
     key.write_bytes(key_json(keys))
-    if as_json:
-        typer.echo(msgspec.json.encode({"rows": len(items), "sheet": str(out), "key": str(key)}).decode())
-        return
-    typer.echo(f"{out}: {len(items)} traces; read sheet.html, answer in sheet.csv\n{key}: keep it from the readers")
+    lines = [f"{out}: {len(items)} traces; read sheet.html, answer in sheet.csv", f"{key}: keep it from the readers"]
+    show({"rows": len(items), "sheet": str(out), "key": str(key)}, lines, as_json=as_json)
 
 
 app.command()(trac)
-
-
-def _sources(
-    exports: list[Path] | None,
-    foreign: list[Path] | None,
-    trusts: bool,
-    seals: Path,
-    workers: int,
-    progress: Progress | None,
-) -> Sources:
-    """Every source, verified. Raises ArenaError V2027, V2074, V2095, V2096."""
-    from arena.chain.keys import verify
-    from training.corpus.building import open_sources
-
-    return open_sources(
-        exports or [],
-        foreign or [],
-        verify,
-        trust_unsigned=trusts,
-        seals=seals,
-        workers=workers,
-        progress=progress,
-    )
 
 
 def _rules(path: Path | None, flags: Mapping[str, object]) -> Rules:
@@ -257,6 +238,8 @@ def _task(rules: Rules, tokenizer: Path | None, cache: Path, catalogue: Path | N
     """How traces are appraised; a catalogue says which ids there are, and of which category."""
     from training.corpus.filter.trace_features import Task
 
+    if tokenizer is not None and tokenizer.is_dir():
+        tokenizer /= "tokenizer.json"
     known: frozenset[str] | None = None
     categories: dict[str, str] | None = None
     if catalogue is not None:
@@ -288,22 +271,6 @@ def _guard(
     return Guard(None, problems, partition=read_partition(partition, verify), classes=classes, admits=admits)
 
 
-def _tokenizer_file(path: Path | None) -> Path | None:
-    return path / "tokenizer.json" if path is not None and path.is_dir() else path
-
-
-def _state(given: Path | None) -> Path:
-    from arena.store.location import default_state_dir
-
-    return (given or default_state_dir()) / "corpus"
-
-
-def _code_commit() -> str:
-    from neurons.node.wiring import code_commit
-
-    return code_commit()
-
-
 def _refuse_existing(path: Path) -> None:
     """Raises ArenaError V2144: found before hours of reading, not after them."""
     if path.exists():
@@ -312,26 +279,13 @@ def _refuse_existing(path: Path) -> None:
         raise ArenaError("V2144", str(path))
 
 
-@contextlib.contextmanager
-def _progress(*, is_quiet: bool) -> Iterator[Progress | None]:
-    if is_quiet:
-        yield None
-        return
-    from neurons.cli.progress import show_progress
-
-    with show_progress() as progress:
-        yield progress
-
-
 def _show_nothing(filtered: Filtered, *, as_json: bool) -> None:
     """The funnel of every arm that kept nothing, then exit code 1 by way of V2147."""
-    import msgspec
-
     from foundation.errors import ArenaError
 
     empty = [(arm.name, one) for arm, one in zip(filtered.arms, filtered.funnels, strict=True) if not one.kept]
     if as_json:
-        typer.echo(msgspec.json.encode({"built": [], "funnels": dict(empty), "tokens": filtered.work}).decode())
+        echo_json({"built": [], "funnels": dict(empty), "tokens": filtered.work})
     else:
         for _, one in empty[:1]:
             _show_funnel(one, filtered.work)
@@ -339,10 +293,8 @@ def _show_nothing(filtered: Filtered, *, as_json: bool) -> None:
 
 
 def _show_built(built: tuple[Built, ...], work: TokenWork, *, as_json: bool) -> None:
-    import msgspec
-
     if as_json:
-        typer.echo(msgspec.json.encode({"built": built, "tokens": work}).decode())
+        echo_json({"built": built, "tokens": work})
         return
     _show_funnel(built[0].funnel, work)
     typer.echo("")

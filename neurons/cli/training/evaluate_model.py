@@ -12,16 +12,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from neurons.cli.training.run_options import (
-    SCRIPTED,
-    CatalogueOption,
-    PolicyOption,
-    StateDirOption,
-    open_bench,
-    open_endpoint,
-    open_settings,
-    say_device,
-)
+from neurons.cli.options import BuiltIndexOption, PolicyOption, RunStateDirOption, json_flag
+from neurons.cli.presenter import echo_json, make_table
+from neurons.cli.progress import show_progress
+from neurons.cli.training.run_inputs import SCRIPTED, open_bench, open_endpoint, open_settings, say_device
 
 if TYPE_CHECKING:
     from problems.model import Problem
@@ -29,7 +23,6 @@ if TYPE_CHECKING:
     from training.evaluation.run_eval import EvaluationPlan, RunJobs
     from training.evaluation.statistics import Estimate
     from training.model import ChatCodec, Sampler
-    from training.rollouts.episode_file import EpisodeFile
     from training.run_context import RunContext
 
 app = typer.Typer(help="Evaluate models.", no_args_is_help=True)
@@ -107,10 +100,10 @@ def evaluate_model(
     sample_rows: _Rows = 1,
     sampler: _Sampler = "",
     sampler_model: _SamplerModel = "",
-    catalogue: CatalogueOption = None,
+    catalogue: BuiltIndexOption = None,
     policy: PolicyOption = None,
-    state_dir: StateDirOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    state_dir: RunStateDirOption = None,
+    as_json: Annotated[bool, json_flag("Print the report as JSON.")] = False,
 ) -> None:
     """Evaluate a model on a frozen set of problems.
 
@@ -189,9 +182,7 @@ class _Opening(NamedTuple):
 
     @contextlib.contextmanager
     def open(self) -> Iterator[RunContext]:
-        from neurons.cli.progress import show_progress
-
-        with contextlib.nullcontext() if self.is_quiet else show_progress() as progress:
+        with show_progress(is_quiet=self.is_quiet) as progress:
             yield open_bench(
                 open_settings(self.catalogue, self.policy, self.state_dir),
                 tool_profile=self.profile,
@@ -207,6 +198,7 @@ def _examine(
 
     import msgspec
 
+    from foundation.errors import ArenaError
     from training.evaluation.run_eval import episodes_path, examine
     from training.rollouts.episode_file import EpisodeFile
 
@@ -217,7 +209,10 @@ def _examine(
         file = EpisodeFile(place)
         bench = stack.enter_context(opening.open())
         policy = stack.enter_context(_open_subject(subject, plan, problems, bench))
-        _require_same_sampler(file, place, policy.version)
+        for line in file.lines():  # two samplers would be one report under one's name
+            if policy.version and line.result.version != policy.version:
+                detail = f"{place} holds episodes of {line.result.version}, not of {policy.version}"
+                raise ArenaError("V2124", detail)
         report = examine(
             plan,
             problems,
@@ -230,15 +225,6 @@ def _examine(
     if out:
         out.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2))
     return report
-
-
-def _require_same_sampler(file: EpisodeFile, place: Path, version: str) -> None:
-    """An evaluation goes on with the sampler it began with: two of them would be one report under one's name."""
-    from foundation.errors import ArenaError
-
-    for line in file.lines():
-        if version and line.result.version != version:
-            raise ArenaError("V2124", f"{place} holds episodes of {line.result.version}, not of {version}")
 
 
 @contextlib.contextmanager
@@ -254,6 +240,13 @@ def _open_subject(
             yield _Examined(by_endpoint(plan, upstream, subject.model, bench), "", "nothing is known of its training")
         return
     from training.evaluation.model_loader import open_candidate
+    from training.samplers.vllm import VllmSampler
+
+    def open_server(codec: ChatCodec) -> Sampler:
+        sampler = VllmSampler(subject.sampler, subject.sampler_model, codec)
+        stack.callback(sampler.close)
+        sampler.require_served()
+        return sampler
 
     with contextlib.ExitStack() as stack:
         if not subject.sampler:
@@ -263,19 +256,10 @@ def _open_subject(
             problems,
             tokenizer=subject.tokenizer,
             sample_rows=subject.sample_rows,
-            open_sampler=(lambda codec: stack.enter_context(_open_server(subject, codec))) if subject.sampler else None,
+            open_sampler=open_server if subject.sampler else None,
         )
         run = by_tokens(plan, found.sampler, found.codec, bench)
         yield _Examined(run, found.version, found.contamination, found.sampler.version)
-
-
-@contextlib.contextmanager
-def _open_server(subject: _EvaluatedModel, codec: ChatCodec) -> Iterator[Sampler]:
-    from training.samplers.vllm import VllmSampler
-
-    with contextlib.closing(VllmSampler(subject.sampler, subject.sampler_model, codec)) as sampler:
-        sampler.require_served()
-        yield sampler
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -297,7 +281,7 @@ def _read_report(path: Path) -> EvalReport:
 
 
 def _show(report: EvalReport, against: Path | None, *, as_json: bool) -> None:
-    import msgspec
+    from rich.console import Console
 
     from training.evaluation.report import compare
 
@@ -307,30 +291,21 @@ def _show(report: EvalReport, against: Path | None, *, as_json: bool) -> None:
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--against") from error
     if as_json:
-        typer.echo(msgspec.json.encode({"report": report, "paired": paired}).decode())
+        echo_json({"report": report, "paired": paired})
         return
-    _print_table([report, other] if other else [report])
+    shown, measured = [report, other] if other else [report], report.conditions.set
+    labels = [one.label for one in shown]
+    table = make_table("", *labels, title=f"{measured.name}: {measured.problems} problems", right=labels)
+    rows = [_lines(one) for one in shown]
+    for name in dict.fromkeys(name for row in rows for name in row):
+        table.add_row(name, *(row.get(name, "") for row in rows))
+    Console().print(table)
     typer.echo(f"{report.label}: weights {report.weights}; {report.contamination}")
     if paired and other:
         typer.echo(
             f"{report.label} alone solves {paired.first_only}, {other.label} alone {paired.second_only} of {paired.n}; "
             f"p = {paired.p_value:.4f} (exact McNemar)"
         )
-
-
-def _print_table(shown: list[EvalReport]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    measured = shown[0].conditions.set
-    table = Table(title=f"{measured.name}: {measured.problems} problems", title_justify="left")
-    table.add_column("")
-    for one in shown:
-        table.add_column(one.label, justify="right")
-    rows = [_lines(one) for one in shown]
-    for name in dict.fromkeys(name for row in rows for name in row):
-        table.add_row(name, *(row.get(name, "") for row in rows))
-    Console().print(table)
 
 
 def _lines(report: EvalReport) -> dict[str, str]:

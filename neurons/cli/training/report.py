@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from neurons.cli.options import json_flag
+from neurons.cli.presenter import echo_json, make_table
 
-    from training.evaluation.report import EvalReport
+if TYPE_CHECKING:
+    from rich.table import Table
+
     from training.report.document import Document
 
 app = typer.Typer(help="Lay evaluations beside the paper's Table 1.", no_args_is_help=True)
@@ -30,7 +32,7 @@ def report(
     out: Annotated[Path | None, typer.Option("--out", help="HTML file to write.")] = None,
     title: Annotated[str, typer.Option(help="Title of the page.")] = "Post-training report",
     note: Annotated[list[str] | None, typer.Option("--note", help="A line to stand on top; repeatable.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON on stdout.")] = False,
+    as_json: Annotated[bool, json_flag("Print the report as JSON on stdout.")] = False,
 ) -> None:
     """Lay evaluations beside the paper's Table 1.
 
@@ -38,11 +40,22 @@ def report(
     of the runs named by --run. Each number names its conditions; only equal conditions are tested against each other,
     and ablations (labels NAME@ARM) against NAME@full alone, in a family of their own for Holm's correction.
     """
+    import msgspec
+    from rich.console import Console
+
+    from training.evaluation.report import EvalReport
     from training.report.document import make_document
     from training.report.page import render_page
     from training.report.series import read_curves
 
-    found = [_read(path) for path in reports or ()]
+    found: list[EvalReport] = []
+    for path in reports or ():
+        try:
+            found.append(msgspec.json.decode(path.read_bytes(), type=EvalReport))
+        except OSError as error:
+            raise typer.BadParameter(f"{path}: {error.strerror}") from error
+        except msgspec.DecodeError as error:
+            raise typer.BadParameter(f"{path} is no evaluation report: {error}") from error
     curves = [one for folder in run or () for one in read_curves(folder)]
     if not found and not curves:
         raise typer.BadParameter("nothing to report: give a REPORT.json or a --run")
@@ -54,46 +67,22 @@ def report(
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(render_page(document), encoding="utf-8")
     if as_json:
-        import msgspec
-
-        typer.echo(msgspec.json.encode(document).decode())
+        echo_json(document)
         return
-    _show(document)
-    if out is not None:
-        typer.echo(f"{out}: {len(document.rows)} rows, {len(document.curves)} runs")
-
-
-def _read(path: Path) -> EvalReport:
-    import msgspec
-
-    from training.evaluation.report import EvalReport
-
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=EvalReport)
-    except OSError as error:
-        raise typer.BadParameter(f"{path}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
-        raise typer.BadParameter(f"{path} is no evaluation report: {error}") from error
-
-
-def _show(document: Document) -> None:
-    from rich.console import Console
-
     console = Console()
     if not console.is_terminal:
         console = Console(width=160)
     for table in _tables(document):
         console.print(table)
+    if out is not None:
+        typer.echo(f"{out}: {len(document.rows)} rows, {len(document.curves)} runs")
 
 
-def _tables(document: Document) -> list[RenderableType]:
-    from rich.table import Table
-
+def _tables(document: Document) -> list[Table]:
     from training.report.page import p_text
 
-    rows = Table(title=document.title, title_justify="left")
-    for name in ("row", "source", "ASR", "pass@8", "n", "unscored", "set and conditions"):
-        rows.add_column(name, justify="right" if name in ("ASR", "pass@8", "n", "unscored") else "left")
+    figures = ("ASR", "pass@8", "n", "unscored")
+    rows = make_table("row", "source", *figures, "set and conditions", title=document.title, right=figures)
     for one in document.published:
         asr = "-" if one.asr_e3 is None else f"{one.asr_e3 / 10:.1f}%"
         eight = "-" if one.pass_at_8_e3 is None else f"{one.pass_at_8_e3 / 10:.1f}%"
@@ -104,9 +93,7 @@ def _tables(document: Document) -> list[RenderableType]:
         unscored = f"{row.unscored} of {row.episodes}"
         label = f"{row.label} ({row.ending})" if row.ending else row.label
         rows.add_row(label, "ours", ours, eighth, str(row.asr.n), unscored, f"{row.conditions}: {row.set}")
-    conditions = Table(
-        "", "set", "decoding", "samples", "seeds", "tools", "prompt", title="Conditions", title_justify="left"
-    )
+    conditions = make_table("", "set", "decoding", "samples", "seeds", "tools", "prompt", title="Conditions")
     for named in document.conditions:
         one_of, decode = named.conditions, named.conditions.decode
         decoding = f"T {decode.temperature}, top_p {decode.top_p}, {decode.turns_max} turns"
@@ -119,9 +106,7 @@ def _tables(document: Document) -> list[RenderableType]:
             one_of.tool_profile,
             one_of.prompt_sha256[:12],
         )
-    tests = Table(
-        "second against first", "cond.", "family", "difference", "p", "p, Holm", title="Tests", title_justify="left"
-    )
+    tests = make_table("second against first", "cond.", "family", "difference", "p", "p, Holm", title="Tests")
     for test in document.tests:
         gap = test.difference
         difference = f"{100 * gap.value:+.1f} [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}] pp"

@@ -10,6 +10,10 @@ from typing import Annotated
 
 import typer
 
+from foundation.durable_files import write_whole
+from neurons.cli.options import json_flag
+from neurons.cli.presenter import field_lines, show
+
 app = typer.Typer(help="Write a run's rollouts in prime-rl's sample form.", no_args_is_help=True)
 
 
@@ -17,7 +21,7 @@ app = typer.Typer(help="Write a run's rollouts in prime-rl's sample form.", no_a
 def rollouts(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that sampled: a rejection stage's.")],
     out: Annotated[Path, typer.Option("--out", help="File to write, JSON Lines; it must not exist.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
+    as_json: Annotated[bool, json_flag("Print the counts as JSON.")] = False,
 ) -> None:
     """Write a run's rollouts in prime-rl's sample form.
 
@@ -30,8 +34,6 @@ def rollouts(
 
     arena rollouts runs/rejection --out samples.jsonl
     """
-    import msgspec
-
     from foundation.errors import ArenaError
     from training.recipe import read_recipe
     from training.rollouts.episode_file import EpisodeFile
@@ -48,21 +50,18 @@ def rollouts(
     found = export_episodes(EpisodeFile(run / EPISODES).lines(), temperature)
     if found.lines:
         out.parent.mkdir(parents=True, exist_ok=True)
-        draft = out.with_name(f"{out.name}.draft")
-        draft.write_bytes(b"".join(found.lines))
-        draft.replace(out)
+        write_whole(out, b"".join(found.lines))
     counts = {
         "samples": len(found.lines),
         "groups": found.groups,
         "level_groups": found.level_groups,
         "left_out": found.left_out,
     }
-    if as_json:
-        typer.echo(msgspec.json.encode(counts).decode())
-    else:
-        typer.echo(f"{out}: {len(found.lines)} samples of {found.groups} problems")
-        typer.echo(f"  {'problems without spread':<24} {found.level_groups}")
-        for reason, count in found.left_out.items():
-            typer.echo(f"  {'left out, ' + reason:<24} {count}")
+    fields = {
+        "  problems without spread": found.level_groups,
+        **{f"  left out, {reason}": count for reason, count in found.left_out.items()},
+    }
+    lines = [f"{out}: {len(found.lines)} samples of {found.groups} problems", *field_lines(fields.items(), 26)]
+    show(counts, lines, as_json=as_json)
     if not found.lines:
         raise typer.Exit(1)

@@ -5,7 +5,6 @@ It opens plan and recipes and shows what runs; the decisions are in `training.st
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import time
 from collections.abc import Sequence
@@ -13,6 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from neurons.cli.options import json_flag
+from neurons.cli.presenter import echo_json, show
+from neurons.cli.progress import show_progress
 
 if TYPE_CHECKING:
     from training.study.parts import Part
@@ -31,7 +34,7 @@ def study(
     ablations: Annotated[bool, typer.Option("--ablations", help="Also train and measure the ablations.")] = False,
     only: Annotated[str, typer.Option("--only", help="Run the unfinished parts whose name begins so.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the parts, what they take, what is done.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report, or the parts, as JSON on stdout.")] = False,
+    as_json: Annotated[bool, json_flag("Print the report, or the parts, as JSON on stdout.")] = False,
 ) -> None:
     """Run the small study from nothing to its report.
 
@@ -41,16 +44,13 @@ def study(
     (training/recipes/README.md); `--dry-run` lists the parts with an estimate of each, and writes nothing. Parts that
     need one another's results apart, several commands with `--only` may run side by side.
     """
-    import msgspec
-
-    from neurons.cli.progress import show_progress
     from neurons.node import wiring
     from training.study.plan import read_plan
     from training.study.study import Study
 
     recipes = Path(wiring.__file__).parents[2] / "training" / "recipes"
     file = plan or recipes / "study" / "study.toml"
-    with contextlib.nullcontext() if as_json else show_progress() as progress:
+    with show_progress(is_quiet=as_json) as progress:
         running = Study(
             read_plan(file),
             file.read_text("utf-8"),
@@ -66,7 +66,7 @@ def study(
     if dry_run:
         _show(running, parts, file.parent, as_json=as_json)
     elif as_json:
-        typer.echo(msgspec.json.encode(running.document()).decode())
+        echo_json(running.document())
     elif not only:
         typer.echo(f"{out / 'report.html'}")
     if failed:
@@ -87,23 +87,17 @@ def _chosen(running: Study, only: str, *, with_ablations: bool) -> list[Part]:
 
 def _show(running: Study, parts: Sequence[Part], recipes: Path, *, as_json: bool) -> None:
     """The parts with what each would take, and what is left in all."""
-    import msgspec
-
     from training.study.costs import estimate_minutes, read_recipes
 
     known = read_recipes(running.plan, recipes)
     rows = [(part, estimate_minutes(part, running.plan, known), running.is_done(part)) for part in parts]
-    if as_json:
-        shown = [
-            {"name": part.name, "kind": part.kind, "minutes": round(minutes, 1), "is_done": is_done}
-            for part, minutes, is_done in rows
-        ]
-        typer.echo(msgspec.json.encode(shown).decode())
-        return
-    for part, minutes, is_done in rows:
-        typer.echo(f"{'done' if is_done else 'open':<6}{minutes:7.1f} min  {part.name}")
+    listed = [
+        {"name": part.name, "kind": part.kind, "minutes": round(minutes, 1), "is_done": is_done}
+        for part, minutes, is_done in rows
+    ]
     left_min = sum(minutes for _, minutes, is_done in rows if not is_done)
-    typer.echo(f"left: about {left_min / 60:.1f} hours of one core")
+    lines = [f"{'done' if is_done else 'open':<6}{minutes:7.1f} min  {part.name}" for part, minutes, is_done in rows]
+    show(listed, [*lines, f"left: about {left_min / 60:.1f} hours of one core"], as_json=as_json)
 
 
 def _run(running: Study, parts: Sequence[Part], *, is_quiet: bool) -> dict[str, str]:

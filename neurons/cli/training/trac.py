@@ -5,13 +5,20 @@ It opens the inputs and prints the results; the decisions are in `training.trac`
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from foundation.durable_files import write_whole
+from neurons.cli.options import CorpusArgument, JsonOutOption, RunStateDirOption
+from neurons.cli.presenter import show
+from neurons.cli.progress import show_progress
+from neurons.cli.training.run_inputs import SCRIPTED, open_settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,15 +27,14 @@ if TYPE_CHECKING:
     from neurons.node.settings import Settings
     from training.corpus.model import Trace
     from training.trac.estimate import CostEstimate
-    from training.trac.model import OracleReport, OracleRules, Price, Roles, TrialVerdict
+    from training.trac.model import OracleReport, OracleRules, Price, Roles
 
-SCRIPTED = "scripted"
 _TIMEOUT_MS = 180_000
 _MICRO = 1_000_000
 
 
 def trac(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A corpus.", exists=True, file_okay=False)],
+    folder: CorpusArgument,
     out: Annotated[Path, typer.Option("--out", help="Folder of answers and results; an unfinished one goes on.")],
     base_url: Annotated[
         str, typer.Option("--base-url", help="Endpoint with its version path, or `scripted`.", envvar="OPENAI_BASE_URL")
@@ -58,10 +64,8 @@ def trac(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print calls, tokens and price at most; ask nothing.")
     ] = False,
-    state_dir: Annotated[
-        Path | None, typer.Option("--state-dir", help="State folder. Default: ARENA_STATE_DIR.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    state_dir: RunStateDirOption = None,
+    as_json: JsonOutOption = False,
 ) -> None:
     """Ask models about every trace of a corpus: the paper's quality oracle, which it did not run at scale for its cost.
 
@@ -74,6 +78,8 @@ def trac(
     """
     import itertools
 
+    from msgspec import to_builtins
+
     from neurons.node.wiring import policy_of
     from training.corpus.corpus_files import read_rows
     from training.trac.estimate import estimate
@@ -82,10 +88,12 @@ def trac(
     prices = dict(map(_price, price or []))
     roles = Roles(annotator=annotator, author=author or annotator, teacher=teacher, student=student)
     rules = OracleRules(admits_failed=allow_failed, trials=trials)
-    settings = _settings(catalogue, policy, state_dir)
+    settings = open_settings(catalogue, policy, state_dir)
     traces = [row.trace for row in itertools.islice(read_rows(folder), rows)]
     if dry_run:
-        _show_estimate(estimate(traces, rules, roles, prices, policy_of(settings)), as_json=as_json)
+        cost = estimate(traces, rules, roles, prices, policy_of(settings))
+        sums = {"likely_micro_usd": cost.likely_micro_usd, "most_micro_usd": cost.most_micro_usd}
+        show({**to_builtins(cost), **sums}, _estimate_lines(cost), as_json=as_json)
         return
     if price_max is not None and (unpriced := sorted({annotator, teacher, student, roles.author} - prices.keys())):
         raise typer.BadParameter(f"a limit needs the price of {unpriced[0]}: --price {unpriced[0]}=IN,OUT")
@@ -94,7 +102,7 @@ def trac(
         rules,
         roles,
         _Ports(
-            upstream=_upstream(base_url),
+            base_url=base_url,
             prices=prices,
             micro_usd_max=None if price_max is None else round(price_max * _MICRO),
             settings=settings,
@@ -103,14 +111,14 @@ def trac(
         out,
         is_quiet=as_json,
     )
-    _show_report(report, out, as_json=as_json)
+    show({**to_builtins(report), "micro_usd": report.micro_usd}, _report_lines(report, out), as_json=as_json)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Ports:
     """What a run stands on."""
 
-    upstream: Upstream
+    base_url: str
     prices: dict[str, Price]
     micro_usd_max: int | None
     settings: Settings
@@ -120,71 +128,45 @@ class _Ports:
 def _run(
     traces: Sequence[Trace], rules: OracleRules, roles: Roles, ports: _Ports, out: Path, *, is_quiet: bool
 ) -> OracleReport:
-    """Judge the traces and write what came of them."""
+    """Judge the traces, by the endpoint or the scripted models in this process, and write what came of them."""
+    import msgspec
+
     from harness.catalogue.engines.native import open_catalogue
-    from neurons.cli.progress import show_progress
+    from harness.inference.client import OpenAIUpstream
     from neurons.node import wiring
     from training.trac.answers import Answers
     from training.trac.asking import Asker
     from training.trac.oracle import judge_traces, report
+    from training.trac.scripted import ScriptedOracle
     from training.trac.trials import Episodes, Stage
 
-    asker = Asker(ports.upstream, Answers(out / "answers"), ports.prices, micro_usd_max=ports.micro_usd_max)
+    upstream: Upstream = ScriptedOracle()
+    if ports.base_url != SCRIPTED:
+        upstream = OpenAIUpstream("trac", ports.base_url, os.environ.get("OPENAI_API_KEY", ""), _TIMEOUT_MS)
+    asker = Asker(upstream, Answers(out / "answers"), ports.prices, micro_usd_max=ports.micro_usd_max)
     wiring.prepare_catalogue(ports.settings)
     catalogue = open_catalogue(wiring.catalogue_path(ports.settings))
     stage = Stage(
         policy=wiring.policy_of(ports.settings),
         catalogue=catalogue,
         titles=wiring.open_released_titles(ports.settings),
-        upstream=ports.upstream,
+        upstream=upstream,
     )
     attempt = Episodes(stage=stage, rules=rules, asker=asker)
-    with contextlib.nullcontext() if is_quiet else show_progress() as shown:
+    with show_progress(is_quiet=is_quiet) as progress:
+        tell = functools.partial(progress, "trac")
         judged = list(
-            judge_traces(
-                traces,
-                rules,
-                roles,
-                asker,
-                catalogue,
-                attempt,
-                parallel=ports.parallel,
-                progress=(lambda done, total: shown("trac", done, total)) if shown else None,
-            )
+            judge_traces(traces, rules, roles, asker, catalogue, attempt, parallel=ports.parallel, progress=tell)
         )
     found = report(judged, rules, roles, asker)
-    _write(out, judged, found)
-    return found
-
-
-def _write(out: Path, judged: Sequence[TrialVerdict], found: OracleReport) -> None:
-    import msgspec
-
-    from arena.export.writing.manifest import write_whole
-
     accepted = [
         {"trace_id": one.trace_id, **msgspec.to_builtins(one.tasklet)} for one in judged if one.fate == "accepted"
     ]
+    out.mkdir(parents=True, exist_ok=True)
     write_whole(out / "judged.jsonl", b"".join(msgspec.json.encode(one) + b"\n" for one in judged))
     write_whole(out / "tasklets.jsonl", b"".join(msgspec.json.encode(one) + b"\n" for one in accepted))
     write_whole(out / "oracle.json", msgspec.json.encode(found) + b"\n")
-
-
-def _upstream(base_url: str) -> Upstream:
-    """The endpoint, or the scripted models in this process."""
-    if base_url == SCRIPTED:
-        from training.trac.scripted import ScriptedOracle
-
-        return ScriptedOracle()
-    from harness.inference.client import OpenAIUpstream
-
-    return OpenAIUpstream("trac", base_url, os.environ.get("OPENAI_API_KEY", ""), _TIMEOUT_MS)
-
-
-def _settings(catalogue: Path | None, policy: str | None, state_dir: Path | None) -> Settings:
-    from neurons.node.settings import resolve
-
-    return resolve({"catalogue_dir": catalogue, "policy": policy, "state_dir": state_dir}).settings
+    return found
 
 
 def _price(text: str) -> tuple[str, Price]:
@@ -202,38 +184,25 @@ def _price(text: str) -> tuple[str, Price]:
     return model, Price(prompt_micro_usd=prompt, completion_micro_usd=completion)
 
 
-def _show_estimate(found: CostEstimate, *, as_json: bool) -> None:
-    import msgspec
-
-    if as_json:
-        sums = {"likely_micro_usd": found.likely_micro_usd, "most_micro_usd": found.most_micro_usd}
-        typer.echo(msgspec.json.encode({**msgspec.to_builtins(found), **sums}).decode())
-        return
-    typer.echo(f"{found.admitted:,} of {found.traces:,} traces are admitted; where each of them passes every stage:")
-    typer.echo(
-        f"  {'stage':<10}{'model':<28}{'asked':>14}  {'likely tokens, million':<24}{'likely':>12}{'at most':>14}"
-    )
+def _estimate_lines(found: CostEstimate) -> Iterator[str]:
+    yield f"{found.admitted:,} of {found.traces:,} traces are admitted; where each of them passes every stage:"
+    yield f"  {'stage':<10}{'model':<28}{'asked':>14}  {'likely tokens, million':<24}{'likely':>12}{'at most':>14}"
     for one in found.stages:
         what = "trials" if one.stage in ("student", "teacher") else "calls"
         tokens = f"{one.likely.prompt_tokens / _MICRO:,.2f} in, {one.likely.completion_tokens / _MICRO:,.2f} out"
         prices = [f"${amount.micro_usd / _MICRO:,.2f}" if one.is_priced else "?" for amount in (one.likely, one.most)]
         asked = f"{one.calls:,} {what}"
-        typer.echo(f"  {one.stage:<10}{one.model:<28}{asked:>14}  {tokens:<24}{prices[0]:>12}{prices[1]:>14}")
+        yield f"  {one.stage:<10}{one.model:<28}{asked:>14}  {tokens:<24}{prices[0]:>12}{prices[1]:>14}"
     together = [f"${one / _MICRO:,.2f}" for one in (found.likely_micro_usd, found.most_micro_usd)]
-    typer.echo(f"  {'together':<78}{together[0]:>12}{together[1]:>14}")
-    typer.echo("Answers that OUT holds already cost nothing again. A ? has no --price.")
+    yield f"  {'together':<78}{together[0]:>12}{together[1]:>14}"
+    yield "Answers that OUT holds already cost nothing again. A ? has no --price."
 
 
-def _show_report(found: OracleReport, out: Path, *, as_json: bool) -> None:
-    import msgspec
-
-    if as_json:
-        typer.echo(msgspec.json.encode({**msgspec.to_builtins(found), "micro_usd": found.micro_usd}).decode())
-        return
-    typer.echo(f"{found.traces:,} traces; a teacher has to be better by {found.margin} of {found.rules.trials} trials")
+def _report_lines(found: OracleReport, out: Path) -> Iterator[str]:
+    yield f"{found.traces:,} traces; a teacher has to be better by {found.margin} of {found.rules.trials} trials"
     for fate, count in found.fates:
-        typer.echo(f"  {fate:<16}{count:>8,}")
+        yield f"  {fate:<16}{count:>8,}"
     for one in found.usage:
         tokens = f"{one.prompt_tokens:,} + {one.completion_tokens:,} tokens"
-        typer.echo(f"  {one.model:<28}{one.calls:,} calls, {one.kept:,} kept; {tokens}; ${one.micro_usd / _MICRO:,.2f}")
-    typer.echo(f"{out / 'tasklets.jsonl'}: accepted; {out / 'judged.jsonl'}: every trace with its annotations")
+        yield f"  {one.model:<28}{one.calls:,} calls, {one.kept:,} kept; {tokens}; ${one.micro_usd / _MICRO:,.2f}"
+    yield f"{out / 'tasklets.jsonl'}: accepted; {out / 'judged.jsonl'}: every trace with its annotations"

@@ -1,31 +1,30 @@
 """`arena train`, `lineage`, `reenter`: stages of post-training, where checkpoints come from, their way back to races.
 
-It opens what a recipe names and prints the results; the decisions are in `training`.
+It opens what a recipe names and prints the results; the decisions are in `training`. A dry run counts what the recipe
+names where that is there, says what it assumed where it is not, and names the device that would compute here.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neurons.cli.training.plan import show_plan
-from neurons.cli.training.run_options import (
-    CatalogueOption,
-    PolicyOption,
-    StateDirOption,
-    open_bench,
-    open_settings,
-    open_teacher,
-    say_device,
-)
+from neurons.cli.options import BuiltIndexOption, JsonOutOption, PolicyOption, RunStateDirOption
+from neurons.cli.presenter import field_lines, show
+from neurons.cli.progress import show_progress
+from neurons.cli.training.run_inputs import open_bench, open_settings, open_teacher, say_device
 
 if TYPE_CHECKING:
     from training.model import RunLineage
+    from training.models.estimate import Work
     from training.recipe import Recipe
+
+# of a corpus, and of the problem files, that are not there; a partition deals 60 problems to `dev`
+ASSUMED_TOKENS, ASSUMED_PROBLEMS, ASSUMED_DEV = 10_000_000, 1_000, 60
 
 app = typer.Typer(help="Post-train a model, stage by stage.", no_args_is_help=True)
 
@@ -34,7 +33,6 @@ _Out = Annotated[
     Path | None, typer.Option("--out", help="Folder of the run; an unfinished one goes on. Not for --dry-run.")
 ]
 _Run = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a finished run.", exists=True)]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
 
 @app.command()
@@ -42,9 +40,9 @@ def train(
     stage: Annotated[str, typer.Argument(metavar="STAGE", help="sft, rejection, teacher, kto or grpo.")],
     recipe: _RecipeFile,
     out: _Out = None,
-    catalogue: CatalogueOption = None,
+    catalogue: BuiltIndexOption = None,
     policy: PolicyOption = None,
-    state_dir: StateDirOption = None,
+    state_dir: RunStateDirOption = None,
     partition: Annotated[
         Path | None, typer.Option(help="Partition: the bank's private file, or with --bank the public one.")
     ] = None,
@@ -56,7 +54,7 @@ def train(
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, its memory and time.")] = False,
-    as_json: _Json = False,
+    as_json: JsonOutOption = False,
 ) -> None:
     """Train one stage of a model from a recipe.
 
@@ -85,15 +83,18 @@ def train(
         return
     if out is None:
         raise typer.BadParameter("name the folder of the run", param_hint="--out")
-    _require_base(plan, out)
-    say_device(f"{plan.name}: {stage}")
     from neurons.cli.problems.reading import read_file, read_files
-    from neurons.cli.progress import show_progress
+    from training.models.model_folder import require_model
+    from training.stages.run import LINEAGE
+
+    if not (out / LINEAGE).exists():  # a finished run is only returned
+        require_model(plan.model)
+    say_device(f"{plan.name}: {stage}")
     from training.stages.pipeline import run_stage
     from training.stages.processes import launched
 
     pools = [read_file(Path(name)) if name else () for name in (plan.data.problems, plan.data.dev_problems)]
-    with contextlib.nullcontext() if as_json else show_progress() as progress:
+    with show_progress(is_quiet=as_json) as progress:
         bench = open_bench(
             open_settings(catalogue, policy, state_dir),
             problems=pools[0],
@@ -105,29 +106,27 @@ def train(
         )
         done = run_stage(plan, recipe.read_text("utf-8"), out, bench, open_teacher=open_teacher)
     if launched(os.environ).is_first:
-        _show_run(out, done, as_json=as_json)
+        show(done, _run_lines(out, done), as_json=as_json)
     if done.stopped_by:
         raise typer.Exit(1)
 
 
 @app.command()
-def lineage(run: _Run, as_json: _Json = False) -> None:
+def lineage(run: _Run, as_json: JsonOutOption = False) -> None:
     """Show where a checkpoint comes from.
 
     Stage by stage, down to the base model. Weights are hashed again and each parent is compared with what its child
     names: exit code 4 names what differs.
     """
-    import msgspec
-
     from training.stages.run import lineage_chain
 
     chain = lineage_chain(run)
-    if as_json:
-        typer.echo(msgspec.json.encode([found for _, _, found in chain]).decode())
-        return
-    for place, checkpoint, found in chain:
-        typer.echo(f"{found.stage:<10} {checkpoint.lineage_sha256[:16]}  weights {found.weights_sha256[:16]}  {place}")
-    typer.echo(f"base       {chain[-1][2].parent_sha256[:16]}")
+    lines = [
+        f"{found.stage:<10} {checkpoint.lineage_sha256[:16]}  weights {found.weights_sha256[:16]}  {place}"
+        for place, checkpoint, found in chain
+    ]
+    base = f"base       {chain[-1][2].parent_sha256[:16]}"
+    show([found for _, _, found in chain], [*lines, base], as_json=as_json)
 
 
 @app.command()
@@ -169,23 +168,78 @@ def reenter(
     typer.echo(f"  {out / 'policy.json'}: policy {entry.policy.policy_sha256[:16]}, for `arena validator --policy`")
 
 
-def _require_base(plan: Recipe, out: Path) -> None:
-    """The base model is there, unless the run is finished and is only returned. Raises ArenaError V2124."""
-    from training.models.model_folder import require_model
-    from training.stages.run import LINEAGE
+def _run_lines(out: Path, done: RunLineage) -> Iterator[str]:
+    yield f"{out}: {done.stage}, {done.steps} steps, weights {done.weights_sha256[:16]}"
+    for name, value in (done.metrics | {f"dropped {reason}": float(n) for reason, n in done.dropped.items()}).items():
+        yield f"  {name:<20} {value:g}"
+    if done.stopped_by:
+        yield f"  stopped by {done.stopped_by}"
 
-    if not (out / LINEAGE).exists():
-        require_model(plan.model)
 
+def show_plan(plan: Recipe, *, as_json: bool) -> None:
+    """Print the recipe, what it works on, and the estimate.
 
-def _show_run(out: Path, done: RunLineage, *, as_json: bool) -> None:
+    Raises ArenaError V2124 for a model of unknown shape, V2027 for a corpus that can't be read.
+    """
     import msgspec
 
-    if as_json:
-        typer.echo(msgspec.json.encode(done).decode())
-        return
-    typer.echo(f"{out}: {done.stage}, {done.steps} steps, weights {done.weights_sha256[:16]}")
-    for name, value in (done.metrics | {f"dropped {reason}": float(n) for reason, n in done.dropped.items()}).items():
-        typer.echo(f"  {name:<20} {value:g}")
-    if done.stopped_by:
-        typer.echo(f"  stopped by {done.stopped_by}")
+    from training.models.device import find_device
+    from training.models.estimate import estimate_run
+
+    rows, work, assumed = count_work(plan)
+    estimate, device = estimate_run(plan, work), find_device()
+    fields: list[tuple[str, object]] = [
+        ("rows in the corpus", f"{rows}, {work.corpus_tokens:,} tokens"),
+        ("problems", f"{work.problems}, for guards {work.dev}; episodes taken over {work.taken}"),
+        *(("assumed", line) for line in assumed),
+        ("parameters", f"{estimate.parameters:,}, trained {estimate.trained_parameters:,}"),
+        ("memory", f"{estimate.memory_gb:.1f} GB"),
+        ("trained on", f"{estimate.tokens:,} tokens an epoch, {estimate.episodes:,} episodes sampled"),
+    ]
+    for name, hours in estimate.hours.items():
+        sampling = estimate.sampling_hours[name]
+        fields.append((f"time on {name}", f"{hours:.2f} h of training, {sampling:.2f} h of sampling"))
+    fields.append(("device here", device.describe()))
+    if device.warning:
+        fields.append(("warning", device.warning))
+    recipe = msgspec.json.format(msgspec.json.encode(plan), indent=2).decode()
+    shown = {"recipe": plan, "rows": rows, "work": work, "assumed": assumed, "estimate": estimate, "device": device}
+    show(shown, [recipe, *field_lines(fields, 22)], as_json=as_json)
+
+
+def count_work(plan: Recipe) -> tuple[int, Work, list[str]]:
+    """(rows in the corpora, what the run works on, what was assumed of things that are not there)."""
+    from training.corpus.corpus_files import read_rows
+    from training.models.estimate import Work
+    from training.rollouts.episode_file import EpisodeFile
+    from training.stages.rejection import EPISODES
+
+    assumed: list[str] = []
+    rows = tokens = taken = 0
+    for folder in map(Path, plan.data.corpus):
+        if folder.exists():
+            counts = [row.tokens or 0 for row in read_rows(folder)]
+            rows, tokens = rows + len(counts), tokens + sum(counts)
+        else:
+            assumed.append(f"{folder}: {ASSUMED_TOKENS:,} tokens")
+            tokens += ASSUMED_TOKENS
+    problems = _problems(plan.data.problems, ASSUMED_PROBLEMS, assumed)
+    for run in map(Path, plan.data.rollouts):
+        if (run / EPISODES).exists():
+            taken += len(EpisodeFile(run / EPISODES).lines())
+        else:
+            assumed.append(f"{run}: {ASSUMED_PROBLEMS:,} episodes")
+            taken += ASSUMED_PROBLEMS
+    dev = _problems(plan.data.dev_problems, ASSUMED_DEV, assumed)
+    return rows, Work(corpus_tokens=tokens, problems=problems, taken=taken, dev=dev), assumed
+
+
+def _problems(name: str, otherwise: int, assumed: list[str]) -> int:
+    from neurons.cli.problems.reading import read_file, shipped_named
+
+    if not name:
+        return 0
+    if not Path(name).exists() and not shipped_named(name):
+        assumed.append(f"{name}: {otherwise:,} problems")
+        return otherwise
+    return len(read_file(Path(name)))

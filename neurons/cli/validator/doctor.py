@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from neurons.cli.options import JsonOption
+from neurons.cli.presenter import echo_json
+
 app = typer.Typer()
 
 _EXIT_NOT_READY = 3
@@ -18,7 +21,7 @@ _COLOUR = {"ok": "green", "warn": "yellow", "fail": "red"}
 def doctor(
     state_dir: Annotated[Path | None, typer.Option(help="State folder to examine instead of the one set.")] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with settings instead of arena.toml here.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Check this host and print the fix for whatever is missing.
 
@@ -26,8 +29,6 @@ def doctor(
     engine, the chain's keys, and on a real network this hotkey's place there. Changes no setting. `warn` means it runs
     with less; exit code 3 that something failed.
     """
-    import msgspec
-
     from neurons.health.doctor import CHECKS, examine, is_ready
     from neurons.node.settings import resolve
 
@@ -41,7 +42,7 @@ def doctor(
                 typer.echo(f"      fix: {row.fix}")
     is_all_well = is_ready(rows)
     if as_json:
-        typer.echo(msgspec.json.encode({"is_ready": is_all_well, "rows": rows}).decode())
+        echo_json({"is_ready": is_all_well, "rows": rows})
     elif is_all_well:
         typer.echo("\nThis host is ready. Next: arena demo")
     if not is_all_well:

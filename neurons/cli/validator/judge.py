@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from neurons.cli.options import json_flag
+from neurons.cli.presenter import echo_json
+
 app = typer.Typer(help="Judge stored bodies again.", no_args_is_help=True)
 
 _EXIT_FAILED, _EXIT_USAGE = 1, 2
@@ -24,7 +27,7 @@ def replay(
     base_url: Annotated[str, typer.Option(help="An OpenAI-compatible endpoint for the rubric's models.")] = "",
     api_key: Annotated[str, typer.Option(envvar="OPENAI_API_KEY", help="Its key.")] = "",
     show_trace: Annotated[bool, typer.Option("--show-trace", help="Print the text a judge reads, and stop.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
+    as_json: Annotated[bool, json_flag("Print the verdict as JSON.")] = False,
 ) -> None:
     """Judge one stored evaluation body and print the verdict with its citations.
 
@@ -57,7 +60,7 @@ def replay(
     ]
     verdict = judge_body(trace, rubric, judges)
     if as_json:
-        typer.echo(msgspec.json.encode(verdict).decode())
+        echo_json(verdict)
     elif isinstance(verdict, Verdict):
         typer.echo(
             f"quality {verdict.quality_e4 / 10_000}  coefficient {verdict.coefficient_e4 / 10_000}  "

@@ -1,20 +1,130 @@
-"""`arena race`: races, policies and weight vectors at the terminal. The rules are in `arena/race`."""
+"""`arena race`: settled races from records, and settled again; policies and weight vectors.
+
+It presents what `neurons.race.reading` finds; a race that is not settled yet shows nothing. The rules are in
+`arena/race`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from neurons.cli.validator.race_replay import list_races, replay, show_race
+from neurons.cli.options import DsnOption, JsonOption, JsonOutOption, StateDirOption, ValidatorOption
+from neurons.cli.presenter import echo_json, field_lines, share_text, show
+from neurons.cli.store_reading import logs_of, run_on_store, state_folder
+
+if TYPE_CHECKING:
+    from arena.race.consensus.reducer import RaceRecords
+    from arena.records.model import SettlementRecord
+    from arena.store.postgres.store import PostgresStore
+    from neurons.race.reading import Settled
 
 app = typer.Typer(help="Look at races.", no_args_is_help=True)
-app.command("list")(list_races)
-app.command("show")(show_race)
-app.command("replay")(replay)
 
-_EXIT_USAGE = 2
+_EXIT_USAGE, _EXIT_INTEGRITY = 2, 4
+
+_Race = Annotated[str, typer.Argument(metavar="RACE", help="Id of a settled race, as `arena race list` shows it.")]
+
+
+@app.command("list")
+def list_races(
+    dsn: DsnOption = "",
+    state_dir: StateDirOption = None,
+    validator: ValidatorOption = "",
+    as_json: JsonOutOption = False,
+) -> None:
+    """List settled races, oldest first: who raced, who is at the top, what was void, and whose settlement is in force.
+
+    Validators that share races need a quorum: `own` means that this one settled as the quorum did, `adopted` that it
+    took over what others settled, `none` that there was no quorum, or none for what this one settled.
+    """
+    import msgspec
+
+    settled = run_on_store(dsn, state_dir, lambda store: _settled(store, validator))
+    if as_json:
+        echo_json([msgspec.to_builtins(each.settlement) | {"force": each.force} for each in settled])
+        return
+    if not settled:
+        typer.echo("no race is settled yet; `arena validator status` shows the one that runs")
+        return
+    typer.echo(f"{'race':<14} {'state':<10} {'force':<8} {'agents':>6} {'void':>5}  {'top':<14} why")
+    for each in settled:
+        row = each.settlement
+        top = row.top_agent_version_id[:12] + ("*" if row.is_promotion else "")
+        typer.echo(
+            f"{row.race_id:<14} {row.state:<10} {each.force:<8} {len(row.standings):>6} {len(row.void):>5}  {top:<14}"
+            f" {row.reason}"
+        )
+    typer.echo("* promoted by this race")
+
+
+@app.command("show")
+def show_race(
+    race: _Race,
+    dsn: DsnOption = "",
+    state_dir: StateDirOption = None,
+    validator: ValidatorOption = "",
+    as_json: JsonOutOption = False,
+) -> None:
+    """Show one settled race: standings with their intervals, what counted, and its weights."""
+    settled = run_on_store(dsn, state_dir, lambda store: _settled(store, validator))
+    found = _of_race([each.settlement for each in settled], race)
+    lines = [
+        f"{found.race_id}  {found.state}  {found.reason}".rstrip(),
+        f"policy {found.policy_sha256[:16]}  blocks {found.closing_block} to {found.settling_block}",
+        f"{len(found.drawn)} problems drawn with round {found.beacon_round}, {len(found.void)} void",
+    ]
+    for log in found.inputs.logs if found.inputs else ():
+        lines.append(f"counted: {log.validator} up to record {log.size}, root {log.root[:16]}")
+    show(found, [*lines, *_standing_lines(found)], as_json=as_json)
+
+
+@app.command()
+def replay(
+    race: _Race,
+    policy: Annotated[
+        list[str] | None, typer.Option("--policy", help="Also settle under this policy; a name or a JSON file.")
+    ] = None,
+    lambdas: Annotated[
+        str, typer.Option("--lambda-e4", help="Also settle with these weights on the agentic share: 0,1000,3000.")
+    ] = "",
+    dsn: DsnOption = "",
+    state_dir: StateDirOption = None,
+    validator: ValidatorOption = "",
+    as_json: JsonOutOption = False,
+) -> None:
+    """Settle a race again from records alone: draw, scores, ranking and weights.
+
+    Ends with 0 when every byte is the same, with 4 when something is not, and names it. Under another policy nothing
+    is compared: the table shows how the race would have ended.
+    """
+    from neurons.node.settings import resolve
+    from neurons.node.wiring import policy_of
+    from neurons.race.reading import replay_race, with_lambda
+
+    try:
+        grid = [int(part) for part in lambdas.split(",") if part]
+    except ValueError as error:
+        raise typer.BadParameter(f"{lambdas!r}: ten-thousandths, joined by commas") from error
+    settlements, records = run_on_store(dsn, state_dir, lambda store: _read(store, state_dir, validator, race))
+    found = _of_race(settlements, race)
+    again = replay_race(found, records, settlements)
+    policies = [policy_of(resolve({"policy": name}).settings) for name in policy or ()]
+    policies += [with_lambda(found, lambda_e4) for lambda_e4 in grid]
+    others = [(other.name, replay_race(found, records, settlements, other).made) for other in policies]
+    lines = [
+        f"{race}: settled again from {again.evaluations} evaluations and {again.verdicts} verdicts",
+        f"DIFFERENT: {', '.join(again.differing)}" if again.differing else "equal, byte for byte",
+    ]
+    for name, made in others:
+        lines += [f"\nunder {name}:", *_standing_lines(made)]
+    shown = {"race": race, "differing": again.differing, "made": again.made, "others": dict(others)}
+    show(shown, lines, as_json=as_json)
+    if again.differing:
+        raise typer.Exit(_EXIT_INTEGRITY)
 
 
 @app.command()
@@ -33,73 +143,107 @@ def weights(
     Prints one JSON line per case: its case_id with uids and weights, or with the name of the error that impossible
     shares raise. Exit code 2 for a line that is no case.
     """
-    import orjson
+    import msgspec
+
+    from arena.race.settlement.weights import WeightCase, reference_vector
 
     with cases.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
-            if line.strip():
-                typer.echo(orjson.dumps(_weights_of_case(line, number)).decode())
+            if not line.strip():
+                continue
+            try:
+                case = msgspec.json.decode(line, type=WeightCase)
+            except msgspec.DecodeError as error:
+                typer.echo(f"line {number} is no case: {error}", err=True)
+                raise typer.Exit(_EXIT_USAGE) from error
+            try:
+                vector = reference_vector(case.metagraph_hotkeys, case.finishers, case.t_top, case.t_burn)
+            except ValueError as error:
+                echo_json({"case_id": case.case_id, "error": type(error).__name__})
+            else:
+                echo_json({"case_id": case.case_id, "uids": vector.uids, "weights": vector.weights})
 
 
 @app.command()
 def policy(
     name: Annotated[str, typer.Argument(help="A shipped policy; leave out to list them.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show a shipped policy and its hash, or list them all.
 
     The hash names the policy in every record: two validators race under the same rules when it is equal.
     """
-    import orjson
     from msgspec import to_builtins
 
     from arena.policies import POLICIES, policy_by_name
 
     if not name:
         listed = {known.name: known.policy_sha256 for known in POLICIES.values()}
-        if as_json:
-            typer.echo(orjson.dumps(listed).decode())
-        else:
-            for known, digest in listed.items():
-                typer.echo(f"{known:<14} {digest}")
+        show(listed, field_lines(listed.items(), 14), as_json=as_json)
         return
     try:
         chosen = policy_by_name(name)
     except KeyError as error:
         typer.echo(error.args[0], err=True)
         raise typer.Exit(_EXIT_USAGE) from error
-    fields = to_builtins(chosen)
-    if as_json:
-        typer.echo(orjson.dumps({"policy_sha256": chosen.policy_sha256, "policy": fields}).decode())
-        return
-    typer.echo(f"policy_sha256  {chosen.policy_sha256}")
-    for path, value in _leaves(fields):
-        typer.echo(f"{path:<38} {value}")
+    fields, sha256 = to_builtins(chosen), chosen.policy_sha256
+    lines = [f"policy_sha256  {sha256}", *field_lines(_leaves(fields), 38)]
+    show({"policy_sha256": sha256, "policy": fields}, lines, as_json=as_json)
 
 
-def _weights_of_case(line: bytes, number: int) -> dict[str, Any]:
-    import msgspec
-
-    from arena.race.settlement.weights import WeightCase, reference_vector
-
-    try:
-        case = msgspec.json.decode(line, type=WeightCase)
-    except msgspec.DecodeError as error:
-        typer.echo(f"line {number} is no case: {error}", err=True)
-        raise typer.Exit(_EXIT_USAGE) from error
-    try:
-        vector = reference_vector(case.metagraph_hotkeys, case.finishers, case.t_top, case.t_burn)
-    except ValueError as error:
-        return {"case_id": case.case_id, "error": type(error).__name__}
-    return {"case_id": case.case_id, "uids": vector.uids, "weights": vector.weights}
-
-
-def _leaves(fields: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+def _leaves(fields: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     """Dotted paths and values of a nested mapping, in its own order."""
-    rows: list[tuple[str, str]] = []
     for key, value in fields.items():
         if isinstance(value, dict):
-            rows += _leaves(value, f"{prefix}{key}.")
+            yield from _leaves(value, f"{prefix}{key}.")
         else:
-            rows.append((f"{prefix}{key}", ", ".join(map(str, value)) if isinstance(value, list) else str(value)))
-    return rows
+            yield f"{prefix}{key}", ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+async def _settled(store: PostgresStore, validator: str) -> list[Settled]:
+    from neurons.race.reading import read_settled
+
+    return [row for name in await logs_of(store, validator) for row in await read_settled(store, name)]
+
+
+async def _read(
+    store: PostgresStore, state_dir: Path | None, validator: str, race: str
+) -> tuple[list[SettlementRecord], RaceRecords]:
+    """The settlements before and after a race, and what its own was made from; with the logs pulled from others."""
+    from arena.exchange.peer_logs import PeerLogStore
+    from neurons.node.wiring import held_path
+    from neurons.race.reading import read_race
+
+    settled = await _settled(store, validator)
+    given = _of_race([each.settlement for each in settled], race)
+    history = [each.settlement for each in settled if each.force != "none" or each.settlement == given]
+    folder = held_path(state_folder(state_dir))
+    held = PeerLogStore(folder, is_reader=True) if folder.exists() else None
+    return history, await read_race(store, held, given)
+
+
+def _of_race(settlements: list[SettlementRecord], race: str) -> SettlementRecord:
+    for settlement in settlements:
+        if settlement.race_id == race:
+            return settlement
+    known = ", ".join(settlement.race_id for settlement in settlements[-5:]) or "none yet"
+    raise typer.BadParameter(f"{race} is not settled; the latest settled: {known}")
+
+
+def _standing_lines(settlement: SettlementRecord) -> Iterator[str]:
+    if not settlement.standings:
+        yield f"no standings: {settlement.reason or 'nobody raced'}"
+        return
+    weights = dict(zip(settlement.uids, settlement.weights_u16, strict=True))
+    yield (
+        f"{'#':>3} {'agent':<14} {'score':>7} {'95 %':>17} {'solved':>7} {'quality':>8} {'agentic':>8} missing faulted"
+    )
+    for row in settlement.standings:
+        mark = "*" if row.agent_version_id == settlement.top_agent_version_id else " "
+        yield (
+            f"{row.rank:>3} {row.agent_version_id[:12]}{mark:<2} {share_text(row.race_score_e4):>7} "
+            f"{share_text(row.low_e4):>8}-{share_text(row.high_e4)} {share_text(row.success_e4):>7} "
+            f"{share_text(row.mean_quality_e4):>8} {share_text(row.agentic_share_e4):>8} "
+            f"{row.missing:>7} {row.faulted or 0:>7}"
+        )
+    yield f"* top. weights: {', '.join(f'{uid}: {weight}' for uid, weight in sorted(weights.items()))}"

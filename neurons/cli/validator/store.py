@@ -12,27 +12,19 @@ import functools
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from neurons.cli.options import DsnOption, JsonOutOption, StateDirOption, ValidatorOption
+from neurons.cli.presenter import echo_json
 from neurons.cli.progress import show_progress
-from neurons.cli.store_reading import (
-    DsnOption,
-    JsonOption,
-    StateDirOption,
-    ValidatorOption,
-    location_of,
-    logs_of,
-    run_on_store,
-)
+from neurons.cli.store_reading import location_of, logs_of, run_on_store, state_folder
 
 if TYPE_CHECKING:
-    from arena.store.backup.backup import BackupManifest
     from arena.store.backup.inventory import ObjectsReport
     from arena.store.embedded.pgtools import PgTools
     from arena.store.objects import BodyObjects
-    from arena.store.postgres.log import LogStatus
     from arena.store.postgres.store import PostgresStore
 
 EXIT_INTEGRITY = 4
@@ -108,16 +100,16 @@ def provision(
 
 
 @app.command()
-def status(dsn: DsnOption = "", state_dir: StateDirOption = None, as_json: JsonOption = False) -> None:
+def status(dsn: DsnOption = "", state_dir: StateDirOption = None, as_json: JsonOutOption = False) -> None:
     """Count what each log of a store holds: records, bodies and where they lie, checkpoints, open work.
 
     A validator's own login counts its own log; the owner's, given with --dsn, all of them.
     """
     from arena.store.schema import SCHEMA_REVISION
 
-    logs = run_on_store(dsn, state_dir, _statuses)
+    logs = run_on_store(dsn, state_dir, lambda store: store.statuses())
     if as_json:
-        _echo_json({"schema": SCHEMA_REVISION, "logs": logs})
+        echo_json({"schema": SCHEMA_REVISION, "logs": logs}, is_indented=True)
         return
     typer.echo(f"schema {SCHEMA_REVISION}, {len(logs)} logs")
     for log in logs:
@@ -140,7 +132,7 @@ def check_objects(
     orphans: Annotated[
         bool, typer.Option("--orphans", help="Name the first 100 objects that no record names.")
     ] = False,
-    as_json: JsonOption = False,
+    as_json: JsonOutOption = False,
 ) -> None:
     """Compare the object store with the log: which bodies are missing, and what nobody names.
 
@@ -149,15 +141,21 @@ def check_objects(
     """
     from arena.store.objects import open_objects
 
-    location = objects or location_of(dsn, _folder(state_dir)).objects
+    location = objects or location_of(dsn, state_folder(state_dir)).objects
     if not location:
         raise typer.BadParameter("this store keeps its bodies in Postgres; name another place with --objects")
     reports = run_on_store(dsn, state_dir, lambda store: _compare(store, open_objects(location), validator))
     if as_json:
-        _echo_json(reports)
-    else:
-        for report in reports:
-            _echo_report(report, with_orphans=orphans)
+        echo_json(reports, is_indented=True)
+    for report in () if as_json else reports:
+        typer.echo(
+            f"{report.validator}  objects {report.objects} ({report.size / 1e6:.1f} MB)  named {report.named}"
+            f"  missing {report.missing_count}  orphans {report.orphan_count} ({report.orphan_size / 1e6:.1f} MB)"
+        )
+        for name in report.missing:
+            typer.echo(f"  missing {name}")
+        for name in report.orphans if orphans else ():
+            typer.echo(f"  orphan  {name}")
     if any(report.missing_count for report in reports):
         raise typer.Exit(EXIT_INTEGRITY)
 
@@ -172,7 +170,7 @@ def backup(
     copy: Annotated[
         bool, typer.Option("--copy/--refer", help="Copy bodies from the object store, or only say where they are.")
     ] = True,
-    as_json: JsonOption = False,
+    as_json: JsonOutOption = False,
 ) -> None:
     """Back up the whole store to a folder, as of one moment, while validators write.
 
@@ -183,7 +181,7 @@ def backup(
     from arena.store.backup.backup import back_up
     from arena.store.objects import open_objects
 
-    of_node = location_of(owner_dsn, _folder(state_dir))
+    of_node = location_of(owner_dsn, state_folder(state_dir))
     if of_node.kind == "external" and not owner_dsn:
         raise typer.BadParameter("this node's store is on a server of its own: give its --owner-dsn")
     location = objects or of_node.objects
@@ -199,9 +197,12 @@ def backup(
             )
         )
     if as_json:
-        _echo_json(manifest)
+        echo_json(manifest, is_indented=True)
     else:
-        _echo_backup(out, manifest)
+        kept, rows = manifest.objects, manifest.store.rows
+        typer.echo(f"{out}: {rows['record']} records and {rows['body']} bodies of {len(manifest.store.heads)} logs")
+        if kept.kind != "none":
+            typer.echo(f"{kept.bodies} bodies {kept.kind} from {kept.location}, {kept.missing} missing there")
     if manifest.objects.missing:
         raise typer.Exit(EXIT_INTEGRITY)
 
@@ -225,7 +226,7 @@ def restore(
             help="With --owner-dsn: also for logins that this server has already, which locks out whoever uses them.",
         ),
     ] = False,
-    as_json: JsonOption = False,
+    as_json: JsonOutOption = False,
 ) -> None:
     """Restore a backup into an empty database or a new state folder, migrate it, and make the login roles again.
 
@@ -236,9 +237,10 @@ def restore(
     from it: its log would deny them.
     """
     from arena.store.backup.restore import restore as restore_store
+    from arena.store.location import StoreLocation, write_location
     from arena.store.objects import folder_location, open_objects
 
-    place = None if owner_dsn else open_objects(folder_location(_folder(state_dir) / "bodies"))
+    place = None if owner_dsn else open_objects(folder_location(state_folder(state_dir) / "bodies"))
     with (
         _owned(owner_dsn, state_dir, tools, is_rekeying=new_passwords) as server,
         show_progress() as progress,
@@ -256,19 +258,16 @@ def restore(
         )
         mine = [role for role in restored.roles if role.hotkey == hotkey or len(restored.roles) == 1]
         for role in () if owner_dsn else mine:
-            _remember(_folder(state_dir), role.hotkey, role.dsn, restored.objects)
+            node = StoreLocation(kind="embedded", validator=role.hotkey, dsn=role.dsn, objects=restored.objects)
+            write_location(state_folder(state_dir), node)
     shown = restored.roles if owner_dsn else [role.hotkey for role in restored.roles]
     if as_json:
-        _echo_json({"manifest": restored.manifest, "objects": restored.objects, "roles": shown})
+        echo_json({"manifest": restored.manifest, "objects": restored.objects, "roles": shown}, is_indented=True)
         return
     rows, heads = restored.manifest.store.rows, restored.manifest.store.heads
     typer.echo(f"{rows['record']} records of {len(heads)} logs are back")
     for role in restored.roles:
         typer.echo(f"{role.hotkey}  {role.dsn}" if owner_dsn else role.hotkey)
-
-
-async def _statuses(store: PostgresStore) -> list[LogStatus]:
-    return await store.statuses()
 
 
 async def _compare(store: PostgresStore, objects: BodyObjects, validator: str) -> list[ObjectsReport]:
@@ -279,24 +278,6 @@ async def _compare(store: PostgresStore, objects: BodyObjects, validator: str) -
             await compare_objects(store, objects, name, lambda done: progress("objects", done, SHARDS))
             for name in await logs_of(store, validator)
         ]
-
-
-def _echo_backup(out: Path, manifest: BackupManifest) -> None:
-    kept, rows = manifest.objects, manifest.store.rows
-    typer.echo(f"{out}: {rows['record']} records and {rows['body']} bodies of {len(manifest.store.heads)} logs")
-    if kept.kind != "none":
-        typer.echo(f"{kept.bodies} bodies {kept.kind} from {kept.location}, {kept.missing} missing there")
-
-
-def _echo_report(report: ObjectsReport, *, with_orphans: bool) -> None:
-    typer.echo(
-        f"{report.validator}  objects {report.objects} ({report.size / 1e6:.1f} MB)  named {report.named}"
-        f"  missing {report.missing_count}  orphans {report.orphan_count} ({report.orphan_size / 1e6:.1f} MB)"
-    )
-    for name in report.missing:
-        typer.echo(f"  missing {name}")
-    for name in report.orphans if with_orphans else ():
-        typer.echo(f"  orphan  {name}")
 
 
 @contextlib.contextmanager
@@ -312,7 +293,7 @@ def _owned(
         return
     from arena.store.embedded.server import start_embedded
 
-    server = start_embedded(_folder(state_dir))
+    server = start_embedded(state_folder(state_dir))
     try:
         yield OwnedServer(server.owner_dsn, server.tools, server.dsn_for)
     finally:
@@ -327,21 +308,3 @@ def _provisioned(owner_dsn: str, hotkey: str, *, is_rekeying: bool) -> str:
     password = secrets.token_urlsafe(24)
     is_keyed = provision_validator(owner_dsn, hotkey, password, is_rekeying=is_rekeying)
     return login_dsn(owner_dsn, role_of(hotkey), password if is_keyed else None)
-
-
-def _folder(state_dir: Path | None) -> Path:
-    from arena.store.location import default_state_dir
-
-    return state_dir or default_state_dir()
-
-
-def _remember(state_dir: Path, hotkey: str, dsn: str, objects: str) -> None:
-    from arena.store.location import StoreLocation, write_location
-
-    write_location(state_dir, StoreLocation(kind="embedded", validator=hotkey, dsn=dsn, objects=objects))
-
-
-def _echo_json(value: Any) -> None:
-    import msgspec
-
-    typer.echo(msgspec.json.format(msgspec.json.encode(value)).decode())

@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from neurons.cli.options import JsonOption
+from neurons.cli.presenter import echo_json
+from neurons.cli.store_reading import location_of, state_folder
+
 if TYPE_CHECKING:
     from arena.store.port import StoredSubmission
     from arena.store.postgres.store import PostgresStore
@@ -27,19 +31,22 @@ def list_submissions(
         str, typer.Option(help="Only this state; `review` waits for you, `all` shows everything.")
     ] = "review",
     state_dir: StateDirOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List submissions with the findings that put them where they are."""
+    import msgspec
+
+    from arena.gate.report import GateReport
+
     found = asyncio.run(_list(state_dir, state))
     if as_json:
-        import msgspec
-
-        typer.echo(msgspec.json.encode(found).decode())
+        echo_json(found)
         return
     for submission in found:
         typer.echo(f"{submission.subject.agent_version_id[:16]}  {submission.state:<11}  {submission.name}")
-        for line in _findings(submission):
-            typer.echo(f"    {line}")
+        if submission.report:
+            for finding in msgspec.json.decode(submission.report, type=GateReport).findings:
+                typer.echo(f"    {finding}")
     if not found:
         typer.echo(f"no submission is in state {state}")
 
@@ -93,27 +100,13 @@ async def _decide(state_dir: Path | None, agent: str, state: Literal["accepted",
 async def _store(state_dir: Path | None) -> AsyncIterator[tuple[PostgresStore, Path]]:
     """The validator's store, through its own role; the server is started when the validator is not running."""
     from arena.store.embedded.lifetime import embedded_server
-    from arena.store.location import default_state_dir, read_location
     from arena.store.postgres.store import PostgresStore
-    from foundation.errors import ArenaError
 
-    folder = state_dir or default_state_dir()
-    location = read_location(folder)
-    if location is None:
-        raise ArenaError("V2026", str(folder))
+    folder = state_folder(state_dir)
+    location = location_of("", folder)
     async with AsyncExitStack() as stack:
         if location.kind == "embedded":
             await stack.enter_async_context(embedded_server(folder))
         store = await PostgresStore.open(location.dsn, location.validator)
         stack.push_async_callback(store.close)
         yield store, folder
-
-
-def _findings(submission: StoredSubmission) -> list[str]:
-    import msgspec
-
-    from arena.gate.report import GateReport
-
-    if not submission.report:
-        return []
-    return [str(found) for found in msgspec.json.decode(submission.report, type=GateReport).findings]

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from neurons.cli.store_reading import JsonOption, StateDirOption
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from neurons.health.status import Status
+from neurons.cli.options import JsonOutOption, StateDirOption, json_flag
 
 _RUN, _STATUS = "run", "status"
 _EXIT_NEEDS_PERSON = 1
@@ -34,7 +29,7 @@ app = typer.Typer(cls=_ValidatorGroup, help="Run a validator.")
 def validator(
     context: typer.Context,
     dry_run: Annotated[bool, typer.Option(help="Print every setting with its source, start nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON.")] = False,
+    as_json: Annotated[bool, json_flag("With --dry-run: print JSON.")] = False,
 ) -> None:
     """Run a validator.
 
@@ -56,33 +51,28 @@ def validator(
 
 
 @app.command(_STATUS)
-def status(state_dir: StateDirOption = None, as_json: JsonOption = False) -> None:
+def status(state_dir: StateDirOption = None, as_json: JsonOutOption = False) -> None:
     """Show how the validator of a state folder is doing, whether or not it runs.
 
     One line per thing: node, rules, chain, log, race with its next deadline, work, weights, peers, bank, disk. Below
     them what needs a person, each with its fix, and what mends itself. Exit code 1 when something needs a person.
     """
-    import msgspec
-
-    from arena.store.location import default_state_dir
-    from neurons.health.status_page import page
-
-    found = _read(state_dir or default_state_dir())
-    typer.echo(msgspec.json.encode(found).decode() if as_json else page(found))
-    if found.needs_person:
-        raise typer.Exit(_EXIT_NEEDS_PERSON)
-
-
-def _read(state_dir: Path) -> Status:
-    """The status; a store that can't be read is part of it."""
     from foundation.errors import ArenaError
-    from neurons.cli.store_reading import run_on_store
+    from neurons.cli.presenter import show
+    from neurons.cli.store_reading import run_on_store, state_folder
+    from neurons.health.status import StoreFacts
+    from neurons.health.status_page import page
     from neurons.health.status_reading import look, read_store
     from neurons.node.wiring import unix_ms
 
-    now_ms = unix_ms()
+    folder, now_ms = state_folder(state_dir), unix_ms()
+    facts: StoreFacts | None = None
+    failure = None
     try:
-        facts = run_on_store("", state_dir, lambda store: read_store(store, now_ms))
-    except ArenaError as error:
-        return look(state_dir, None, now_ms, error.failure)
-    return look(state_dir, facts, now_ms)
+        facts = run_on_store("", folder, lambda store: read_store(store, now_ms))
+    except ArenaError as error:  # a store that can't be read is part of the status
+        failure = error.failure
+    found = look(folder, facts, now_ms, failure)
+    show(found, [page(found)], as_json=as_json)
+    if found.needs_person:
+        raise typer.Exit(_EXIT_NEEDS_PERSON)

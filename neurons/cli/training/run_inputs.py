@@ -1,28 +1,25 @@
-"""What the training commands open: settings, the workbench of a run, and the teacher a recipe names."""
+"""What the training commands open: settings, the context of a run, endpoints, and the teacher a recipe names."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+
+from foundation.progress import Progress, no_progress
 
 if TYPE_CHECKING:
     from harness.inference.port import Upstream
     from neurons.node.settings import Settings
     from problems.model import Problem
-    from problems.pools.partition import OpenPartition
     from training.recipe import Recipe
     from training.run_context import RunContext
 
 SCRIPTED = "scripted"
 TIMEOUT_MS = 120_000
-
-CatalogueOption = Annotated[Path | None, typer.Option("--catalogue", help="Built index; else the synthetic one.")]
-PolicyOption = Annotated[str | None, typer.Option("--policy", help="Shipped policy or a JSON file.")]
-StateDirOption = Annotated[Path | None, typer.Option("--state-dir", help="State folder. Default: ARENA_STATE_DIR.")]
 
 
 def open_settings(catalogue: Path | None, policy: str | None, state_dir: Path | None) -> Settings:
@@ -42,9 +39,9 @@ def open_bench(
     bank: str = "",
     tool_profile: str = "",
     prompt: str | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress = no_progress,
 ) -> RunContext:
-    """The workbench over the settings' catalogue, titles and policy.
+    """The context over the settings' catalogue, titles and policy.
 
     `partition` is the bank's private file, or with `bank` (its hotkey) the public one, which tells no problem's pool.
     `tool_profile` and `prompt` take the place of the policy's profile and the agent's system prompt. Raises ArenaError
@@ -53,6 +50,8 @@ def open_bench(
     """
     import msgspec
 
+    from arena.bank.partition_file import read_partition, read_public_manifest
+    from arena.chain.keys import verify
     from arena.policy import Policy
     from harness.catalogue.engines.native import open_catalogue
     from neurons.node import wiring
@@ -67,7 +66,12 @@ def open_bench(
         source = distilled_source() if prompt is None else distilled_source(prompt)
     except (msgspec.ValidationError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
-    opened, partition_sha256 = _open_partition(partition, bank)
+    opened, partition_sha256 = None, ""
+    if partition is not None and bank:
+        partition_sha256 = read_public_manifest(partition, bank, verify).sha256
+    elif partition is not None:
+        opened = read_partition(partition, verify)
+        partition_sha256 = opened.manifest.sha256
     return RunContext(
         policy=policy,
         catalogue=open_catalogue(wiring.catalogue_path(settings)),
@@ -81,19 +85,6 @@ def open_bench(
         source=source,
         progress=progress,
     )
-
-
-def _open_partition(path: Path | None, bank: str) -> tuple[OpenPartition | None, str]:
-    """(the partition where its key is there, its hash)."""
-    from arena.bank.partition_file import read_partition, read_public_manifest
-    from arena.chain.keys import verify
-
-    if path is None:
-        return None, ""
-    if bank:
-        return None, read_public_manifest(path, bank, verify).sha256
-    opened = read_partition(path, verify)
-    return opened, opened.manifest.sha256
 
 
 def say_device(work: str) -> None:

@@ -1,0 +1,83 @@
+"""Options and arguments that several commands take, and the hotkey that the wallet's options name.
+
+An option whose meaning is one command's own stands with that command.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from arena.chain.port import Signer
+
+
+def json_flag(about: str) -> Any:
+    """The option `--json`, whose help is `about`."""
+    return typer.Option("--json", help=about)
+
+
+JsonOption = Annotated[bool, json_flag("Print JSON.")]
+JsonOutOption = Annotated[bool, json_flag("Print JSON on stdout.")]
+JsonLinesOption = Annotated[bool, json_flag("Print JSON, one object a line.")]
+
+# -- a node: its folder, its store, its policy
+StateDirOption = Annotated[
+    Path | None, typer.Option("--state-dir", help="State folder of the node. Default: ARENA_STATE_DIR or the system's.")
+]
+RunStateDirOption = Annotated[Path | None, typer.Option("--state-dir", help="State folder. Default: ARENA_STATE_DIR.")]
+DsnOption = Annotated[
+    str,
+    typer.Option(
+        "--dsn",
+        help="Read this Postgres instead of the state folder's store. Bodies outside of it are read from the URL in"
+        " ARENA_BODIES_URL.",
+    ),
+]
+ValidatorOption = Annotated[str, typer.Option("--validator", help="Whose log, where the store holds several.")]
+RecordArgument = Annotated[
+    str, typer.Argument(metavar="SEQ|ID", help="Record number, or beginning of a record, body or attempt id.")
+]
+PolicyOption = Annotated[str | None, typer.Option("--policy", help="Shipped policy or a JSON file.")]
+ClosesPolicyOption = Annotated[
+    str, typer.Option("--policy", help="Policy by name or JSON file: it says when races close.")
+]
+BuiltIndexOption = Annotated[Path | None, typer.Option("--catalogue", help="Built index; else the synthetic one.")]
+
+# -- problems, and the catalogue they are asked of
+ProblemFile = Annotated[
+    Path, typer.Argument(help="Problem file (upstream test set, SN15 suite, or ours), or s1, s2, s3.")
+]
+ProblemFiles = Annotated[list[Path], typer.Argument(help="Problem files, or shipped suites by name: s1, s2, s3.")]
+DocumentsOption = Annotated[
+    Path | None, typer.Option("--documents", help="The catalogue as product documents, one JSON object a line.")
+]
+CatalogueOption = Annotated[
+    Path | None, typer.Option("--catalogue", help="The catalogue as an index folder of `arena catalogue build`.")
+]
+TitlesOption = Annotated[
+    str, typer.Option("--titles", help="Title matcher: lexical/1, or the file of a bank's title release.")
+]
+CorpusArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A corpus.", exists=True, file_okay=False)]
+
+# -- a wallet: the hotkey that a command signs with; settings fill in what no flag says
+WalletNameOption = Annotated[str, typer.Option("--wallet.name", help="Coldkey's name of the wallet that signs.")]
+WalletHotkeyOption = Annotated[
+    str, typer.Option("--wallet.hotkey", help="The hotkey that signs; on the local network also //NAME.")
+]
+WalletPathOption = Annotated[str, typer.Option("--wallet.path", help="Folder of the wallets.")]
+NetworkOption = Annotated[str, typer.Option("--subtensor.network", help="local, finney, or the chain's ws:// URL.")]
+
+
+def open_signing_key(wallet_name: str, wallet_hotkey: str, wallet_path: str, network: str) -> Signer:
+    """The signer of that hotkey. Raises ArenaError V2031 for a key that can't be read, V2030 for a setting."""
+    from arena.chain.opening import open_signer
+    from neurons.node.settings import resolve
+
+    flags = {"wallet_name": wallet_name, "wallet_hotkey": wallet_hotkey, "wallet_path": wallet_path, "network": network}
+    settings = resolve(flags).settings
+    return open_signer(
+        settings.network, name=settings.wallet_name, hotkey=settings.wallet_hotkey, path=settings.wallet_path
+    )
