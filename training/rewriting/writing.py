@@ -7,14 +7,13 @@ after as many replies as the rules allow. Nothing is repaired.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 
 from foundation.canonical import text_hash
-from foundation.progress import Progress, no_progress
 from judge.parse import RefusedReplyError
 from training.corpus.model import RejectCode, Trace
 from training.rewriting.grounding import refusal
@@ -33,22 +32,27 @@ class _ThoughtReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def rewrite_all(
-    traces: Sequence[Trace],
+    traces: Iterable[Trace],
     writer: str,
     rules: RewriteRules,
     asker: Asker,
     would_reject: WouldReject,
     *,
     parallel: int = 1,
-    progress: Progress = no_progress,
 ) -> Iterator[Rewrite | LeftOut]:
-    """What becomes of each trace, in their order. Raises ArenaError V2148, A1040, U3001 to U3004: answers are kept."""
+    """What becomes of each trace, in their order; memory holds a few traces at a time.
+
+    Raises ArenaError V2148, A1040, U3001 to U3004: whatever was answered is kept.
+    """
+    running: deque[Future[Rewrite | LeftOut]] = deque()
     with ThreadPoolExecutor(parallel) as pool:
-        running = [pool.submit(rewrite, trace, writer, rules, asker, would_reject) for trace in traces]
         try:
-            for number, future in enumerate(running, start=1):
-                yield future.result()
-                progress("rewrite", number, len(running))
+            for trace in traces:
+                running.append(pool.submit(rewrite, trace, writer, rules, asker, would_reject))
+                if len(running) > 2 * parallel:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
         finally:
             for future in running:  # after an error nothing more is begun
                 future.cancel()

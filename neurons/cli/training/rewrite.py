@@ -20,7 +20,7 @@ from neurons.cli.training.run_inputs import SCRIPTED, TIMEOUT_MS, parse_price
 
 if TYPE_CHECKING:
     from harness.inference.port import Upstream
-    from training.rewriting.model import RewriteReport
+    from training.rewriting.model import LeftOut, Rewrite, RewriteReport
 
 _MICRO = 1_000_000
 
@@ -78,7 +78,7 @@ def rewrite(
     from arena.chain.keys import verify
     from harness.inference.client import OpenAIUpstream
     from neurons.cli.training.corpus import SEALS, open_guard, read_plan
-    from training.corpus.building import open_sources
+    from training.corpus.building import open_sources, trajectories_in
     from training.corpus.filter.gates import codes_of, gates
     from training.corpus.model import Trace
     from training.rewriting.model import RewriteRules
@@ -90,7 +90,9 @@ def rewrite(
 
     if price_max is not None and price is None:
         raise typer.BadParameter("a limit needs the writer's price: --price IN,OUT")
-    plan = read_plan(None, {"pool": pool, "coefficient_e4_min": None if coefficient is None else round(coefficient * 1e4)})
+    plan = read_plan(
+        None, {"pool": pool, "coefficient_e4_min": None if coefficient is None else round(coefficient * 1e4)}
+    )
     guard, every, rules = open_guard(held_out or [], partition, bank, None, plan.pool), gates(), RewriteRules()
     upstream: Upstream = ScriptedWriter()
     if base_url != SCRIPTED:
@@ -102,13 +104,15 @@ def rewrite(
     def would_reject(trace: Trace) -> list[str]:
         return sorted({*codes_of(trace, plan, every), *guard(trace)})
 
+    made: list[Rewrite | LeftOut] = []
     with show_progress(is_quiet=as_json) as progress:
         seals = state_folder(state_dir) / "corpus" / SEALS
-        sources = open_sources(
-            exports, (), verify, trust_unsigned=trust_unsigned, seals=seals, progress=progress
-        )
-        traces = [row for shard in sources.shards for row in shard() if isinstance(row, Trace)]
-        made = list(rewrite_all(traces, writer, rules, asker, would_reject, parallel=parallel, progress=progress))
+        sources = open_sources(exports, (), verify, trust_unsigned=trust_unsigned, seals=seals, progress=progress)
+        total = trajectories_in(exports)
+        traces = (row for shard in sources.shards for row in shard() if isinstance(row, Trace))
+        for one in rewrite_all(traces, writer, rules, asker, would_reject, parallel=parallel):
+            made.append(one)
+            progress("rewrite", len(made), total)
     found = report(made, writer, rules, asker, sources.hashes)
     write_results(out, made, found)
     show(to_builtins(found), _lines(found, out), as_json=as_json)
