@@ -34,9 +34,10 @@ install: $(DEV_STAMP)
 demo: $(RUN_STAMP)
 	@$(PY) -m neurons.cli.app demo $(ARGS)
 
-# loadfile: a test file's fixtures (a Postgres, an index) are made once, in one worker
+# loadfile: a test file's fixtures (a Postgres, an index) are made once, in one worker; no reorder: tests/conftest.py
+# puts the long files first, which xdist would put last, since they hold few tests
 test: lint
-	$(PY) -m pytest -m "not prove" --numprocesses 2 --dist loadfile --durations 15 $(ARGS)
+	$(PY) -m pytest -m "not prove" --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 15 $(ARGS)
 
 lint: $(DEV_STAMP)
 	$(PY) -m ruff check .

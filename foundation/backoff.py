@@ -5,6 +5,14 @@ from __future__ import annotations
 import msgspec
 
 
+class NextTry(msgspec.Struct, frozen=True):
+    """Something that failed: how often in a row, the pause that follows, and when it is over (unix milliseconds)."""
+
+    failures: int = 0
+    pause_ms: int = 0
+    not_before_ms: int = 0
+
+
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     """Pauses that double from `first_ms` up to `most_ms`."""
 
@@ -16,3 +24,8 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         if failures < 1:
             return 0
         return min(self.most_ms, self.first_ms << min(failures - 1, 62))
+
+    def after(self, before: NextTry, now_ms: int) -> NextTry:
+        """The next try after one more failure, at `now_ms` (unix milliseconds)."""
+        pause_ms = self.pause_ms(before.failures + 1)
+        return NextTry(failures=before.failures + 1, pause_ms=pause_ms, not_before_ms=now_ms + pause_ms)

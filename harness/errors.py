@@ -93,10 +93,14 @@ def classify_guest(ended: GuestExit, limits: EpisodeLimits) -> tuple[StopReason,
         code = classify_refusal(ended.error)
         if code is not None:
             return _STOP_BY_REFUSAL[code], Failure(code=code)
-        code = classify_exception(_exception_name(ended.error), ended.error_kind)
+        code = classify_exception(ended.error.partition(":")[0], ended.error_kind)
         return _STOP_BY_PHASE[ended.error_kind], Failure(code=code, detail=stable_text(ended.error))
     stop, code = _BY_END[ended.end]
-    return stop, Failure(code=code, detail=_detail(ended, limits))
+    if ended.end == "wall_clock":
+        detail = f"{limits.agent_time_ms} ms"
+    else:
+        detail = "" if ended.end in _LAYERED_ENDS else stable_text(ended.error)
+    return stop, Failure(code=code, detail=detail)
 
 
 def classify_refusal(error: str) -> str | None:
@@ -120,16 +124,3 @@ def classify_host(error: Exception, phase: HostPhase) -> Failure:
 def stable_text(text: str) -> str:
     """`text` without what differs from run to run: object addresses and names under /tmp."""
     return _TEMPORARY.sub("/tmp/…", _ADDRESS.sub("0x…", text))
-
-
-def _exception_name(error: str) -> str:
-    return error.partition(":")[0]
-
-
-def _detail(ended: GuestExit, limits: EpisodeLimits) -> str:
-    """What a record may say of an end without a last word."""
-    if ended.end == "wall_clock":
-        return f"{limits.agent_time_ms} ms"
-    if ended.end in _LAYERED_ENDS:
-        return ""
-    return stable_text(ended.error)

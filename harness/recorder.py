@@ -23,7 +23,7 @@ from harness.inference.port import EndingRefusalError, GatewayAnswer, ModelGatew
 from harness.limits import EpisodeLimits, completion_cost
 from harness.sandbox.port import EpisodeOver, GuestCallError
 from harness.surfacing import Surfacing
-from harness.tools.port import Toolbox, ToolOutcome
+from harness.tools.port import Toolbox
 from harness.trace import Completion, EmittedCall, Event, FailedCompletion, StopReason, ToolCall, Totals
 from harness.work import CALL, CALL_BYTE, REQUEST, REQUEST_BYTE, RESULT_BYTE, WorkExceededError, WorkMeter
 
@@ -107,7 +107,13 @@ class Recorder:
         with reading_guest_bytes():
             name, arguments = _read_tool_call(params, self._limits.argument_bytes)
             attribution = self._emission.attribute(name, arguments)
-        outcome = self._dispatch(name, arguments)
+        try:
+            outcome = self._toolbox.dispatch(name, arguments, self.work)
+        except (UnreadableError, WorkExceededError):
+            raise
+        except Exception as error:
+            fault = classify_host(error, "tool")
+            raise ArenaError(fault.code, fault.detail) from error
         with reading_guest_bytes():
             surfaced = self._surfacing.observe(name, arguments, outcome.found_ids)
             self._emission.returned(name, arguments, outcome.result, attribution.emitter)
@@ -129,7 +135,12 @@ class Recorder:
             outcome.result,
         )
         self._tool_calls += 1
-        self._admit_result(outcome.result)
+        # A result that passes a limit is in the record, whole, and the agent never sees it.
+        size, limit = len(outcome.result.encode()), self._limits.result_bytes
+        self._result_bytes += size
+        if limit and self._result_bytes > limit:
+            self._stop("results", "A1036", f"{limit} bytes of tool results")
+        self.work.spend(RESULT_BYTE * size)
         if outcome.recommended_ids is not None:
             self.recommended = outcome.recommended_ids
             self.unsurfaced = self._surfacing.missing(outcome.recommended_ids)
@@ -138,21 +149,21 @@ class Recorder:
         shown = None if failure is None else {"code": failure.code, "message": failure.detail}
         return {"result": outcome.result, "failure": shown}
 
-    def _dispatch(self, name: str, arguments: str) -> ToolOutcome:
-        try:
-            return self._toolbox.dispatch(name, arguments, self.work)
-        except (UnreadableError, WorkExceededError):
-            raise
-        except Exception as error:
-            failure = classify_host(error, "tool")
-            raise ArenaError(failure.code, failure.detail) from error
-
     # -- completions
 
     def _complete(self, params: dict[str, object]) -> object:
-        self._admit_completion()
+        limits = self._limits
+        # Refused requests cost no model time, but an agent that sends nothing else must end as well.
+        if self._steps >= limits.steps or self._refused >= limits.steps:
+            self._stop("steps", "A1021", f"{limits.steps} steps")
+        if self._prompt_tokens >= limits.prompt_tokens:
+            self._stop("tokens", "A1023", f"{limits.prompt_tokens} prompt tokens")
+        if self._completion_tokens >= limits.completion_tokens:
+            self._stop("tokens", "A1023", f"{limits.completion_tokens} completion tokens")
+        if limits.cost_micro_usd and self._cost_micro_usd >= limits.cost_micro_usd:
+            self._stop("cost", "A1034", f"{limits.cost_micro_usd} micro-USD")
         self.work.spend(REQUEST + REQUEST_BYTE * _size(params))
-        left = self._limits.completion_tokens - self._completion_tokens
+        left = limits.completion_tokens - self._completion_tokens
         try:
             answer = self._gateway.chat(params, completion_tokens_left=left)
         except GuestCallError as error:
@@ -169,21 +180,16 @@ class Recorder:
             raise ArenaError(failure.code, failure.detail) from error
         return self._record_completion(answer)
 
-    def _admit_completion(self) -> None:
-        limits = self._limits
-        # Refused requests cost no model time, but an agent that sends nothing else must end as well.
-        if self._steps >= limits.steps or self._refused >= limits.steps:
-            self._stop("steps", "A1021", f"{limits.steps} steps")
-        if self._prompt_tokens >= limits.prompt_tokens:
-            self._stop("tokens", "A1023", f"{limits.prompt_tokens} prompt tokens")
-        if self._completion_tokens >= limits.completion_tokens:
-            self._stop("tokens", "A1023", f"{limits.completion_tokens} completion tokens")
-        if limits.cost_micro_usd and self._cost_micro_usd >= limits.cost_micro_usd:
-            self._stop("cost", "A1034", f"{limits.cost_micro_usd} micro-USD")
-
     def _record_completion(self, answer: GatewayAnswer) -> object:
         reply = answer.reply
-        calls, unreadable = self._read_completion(answer)
+        calls: tuple[EmittedCall, ...] = ()
+        unreadable: UnreadableError | None = None
+        try:
+            with reading_guest_bytes():  # a model can be told what to write
+                calls = self._reader.emitted(reply.content, reply.calls)
+                self._emission.complete(answer.messages, calls, reply.content, reply.reasoning)
+        except UnreadableError as error:  # it was paid for and is recorded all the same
+            calls, unreadable = (), error
         self._steps += 1
         self._prompt_tokens += reply.prompt_tokens
         self._completion_tokens += reply.completion_tokens
@@ -218,32 +224,15 @@ class Recorder:
         return {
             "content": reply.content,
             "reasoning": reply.reasoning,
-            "tool_calls": [_shown(call) for call in reply.calls],
+            "tool_calls": [
+                {"id": call.call_id, "name": call.name, "arguments": call.arguments} for call in reply.calls
+            ],
             "message": msgspec.json.decode(reply.message),
             "finish_reason": reply.finish_reason,
             "usage": {"prompt_tokens": reply.prompt_tokens, "completion_tokens": reply.completion_tokens},
         }
 
-    def _read_completion(self, answer: GatewayAnswer) -> tuple[tuple[EmittedCall, ...], UnreadableError | None]:
-        """The calls that the completion wrote; or none, and why: it was paid for and is recorded all the same."""
-        try:
-            with reading_guest_bytes():  # a model can be told what to write
-                reply = answer.reply
-                calls = self._reader.emitted(reply.content, reply.calls)
-                self._emission.complete(answer.messages, calls, reply.content, reply.reasoning)
-        except UnreadableError as error:
-            return (), error
-        return calls, None
-
     # -- what an episode may leave behind
-
-    def _admit_result(self, result: str) -> None:
-        """Stop at a result that passes a limit: it is in the record, whole, and the agent never sees it."""
-        size, limit = len(result.encode()), self._limits.result_bytes
-        self._result_bytes += size
-        if limit and self._result_bytes > limit:
-            self._stop("results", "A1036", f"{limit} bytes of tool results")
-        self.work.spend(RESULT_BYTE * size)
 
     def _record(self, event: Event, *texts: str) -> None:
         """Append an event, then stop when shown trace or record is full. `texts` is what the event adds to the body."""
@@ -285,7 +274,3 @@ def _read_tool_call(params: dict[str, object], limit: int) -> tuple[str, str]:
 def _size(params: dict[str, object]) -> int:
     """Bytes of what a guest sent, as we would write it."""
     return len(foreign_text(params).encode())
-
-
-def _shown(call: EmittedCall) -> dict[str, str]:
-    return {"id": call.call_id, "name": call.name, "arguments": call.arguments}

@@ -69,7 +69,12 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
     Raises ArenaError: A1001 or A1004 for a source that no guest takes, V2002..V2004 and U3xxx for faults of ours, after
     which nothing of the episode counts.
     """
-    agent_sha256 = _identify(source, rules.limits)
+    try:
+        size = len(source.encode())
+    except UnicodeEncodeError as error:
+        raise ArenaError("A1001", "the source holds lone surrogates") from error
+    if size > rules.limits.source_bytes:
+        raise ArenaError("A1004", f"{size} bytes; the limit is {rules.limits.source_bytes}")
     started_s = ports.clock()
     reader = CallReader(ports.toolbox.schemas)
     recorder = Recorder(ports.toolbox, ports.gateway, rules.limits, reader, ports.shown_bytes, problem.query)
@@ -90,7 +95,7 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
         problem_id=problem.problem_id,
         bucket=problem.bucket,
         query=problem.query,
-        agent_sha256=agent_sha256,
+        agent_sha256=text_hash(source),
         tool_profile=ports.toolbox.profile,
         tools_sha256=ports.toolbox.schemas_sha256,
         catalogue_sha256=rules.catalogue_sha256,
@@ -98,7 +103,7 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
         events=recorder.events(),
         stop=stop,
         failure=failure,
-        claim=_cut(ended.claim, rules.limits.claim_bytes),
+        claim=ended.claim.encode()[: rules.limits.claim_bytes].decode(errors="ignore"),
         recommended=recorder.recommended,
         unsurfaced=recorder.unsurfaced if rules.is_surfaced_rule_on else (),
         is_agentic=is_agentic(calls, recorder.recommended, minimum_e4=rules.agentic_min_e4),
@@ -108,16 +113,6 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
     )
     episode_ms = int((ports.clock() - started_s) * 1000)
     return Episode(body=body, exit=ended, model_ms=recorder.model_ms, episode_ms=episode_ms)
-
-
-def _identify(source: str, limits: EpisodeLimits) -> str:
-    try:
-        size = len(source.encode())
-    except UnicodeEncodeError as error:
-        raise ArenaError("A1001", "the source holds lone surrogates") from error
-    if size > limits.source_bytes:
-        raise ArenaError("A1004", f"{size} bytes; the limit is {limits.source_bytes}")
-    return text_hash(source)
 
 
 def _explain(ended: GuestExit, recorder: Recorder, limits: EpisodeLimits) -> tuple[StopReason, Failure | None]:
@@ -134,8 +129,3 @@ def _explain(ended: GuestExit, recorder: Recorder, limits: EpisodeLimits) -> tup
 
 def _without_answer(recorder: Recorder) -> Failure | None:
     return Failure(code="A1060") if recorder.recommended is None else None
-
-
-def _cut(text: str, size: int) -> str:
-    """The longest beginning of `text` within `size` bytes of UTF-8."""
-    return text.encode()[:size].decode(errors="ignore")

@@ -32,9 +32,12 @@ class Surfacing:
         text = compose("NFKC", "\n".join(_words_of(arguments)))
         new = []
         for rank, product_id in enumerate(found_ids, start=1):
-            if product_id not in self._ids and not _holds(text, product_id):
-                self._ids.add(product_id)
-                new.append(Surfaced(product_id=product_id, rank=rank))
+            # As a word of its own, so that "7" is not found in "700".
+            word = rf"(?<![0-9A-Za-z]){re.escape(product_id)}(?![0-9A-Za-z])"
+            if product_id in self._ids or (product_id in text and re.search(word, text)):
+                continue
+            self._ids.add(product_id)
+            new.append(Surfaced(product_id=product_id, rank=rank))
         return tuple(new)
 
     def missing(self, product_ids: tuple[str, ...]) -> tuple[str, ...]:
@@ -57,9 +60,3 @@ def _words_of(arguments: str) -> Iterator[str]:
             if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
                 with contextlib.suppress(orjson.JSONDecodeError):
                     stack.append(orjson.loads(value))
-
-
-def _holds(text: str, product_id: str) -> bool:
-    """True when the id is in `text` as a word of its own, so that "7" is not found in "700"."""
-    word = rf"(?<![0-9A-Za-z]){re.escape(product_id)}(?![0-9A-Za-z])"
-    return product_id in text and re.search(word, text) is not None

@@ -3,19 +3,21 @@
 Whitespace runs count as one space; nothing else is forgiven. What a quote says is read in the whole sentences that it
 stands in, so nobody makes a datum by cutting one. Every gate a judge lets pass needs the model's own words
 in support: said after a tool had answered, not repeated from its request, and of a content that code can check
-(`supports`). So no judge, however gullible, can pass a gate that the trace's words do not carry.
+(`supports`). So no judge, however gullible, can pass a gate that the trace's words do not carry, and how far a trace
+can get (`ceiling_e4`) is known without asking one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from harness.trace import EvaluationBody
 from judge.echo import own_words
 from judge.evidence.mentions import whole_sentences
 from judge.evidence.results import Evidence, Passage, evidence_of
 from judge.parse import ParsedReply, RefusedReplyError
-from judge.render import RenderedTrace, Span
-from judge.rubric import Gate
+from judge.render import RenderedTrace, Span, render
+from judge.rubric import Gate, Rubric, quality_of
 from judge.verdict import Citation
 
 QUOTE_LENGTH_MIN = 12
@@ -43,7 +45,15 @@ def check_citations(reply: ParsedReply, trace: RenderedTrace) -> None:
         raise RefusedReplyError(f"{len(reply.citations)} citations are more than {CITATIONS_MAX}")
     spans = {span.number: span for span in trace.spans}
     for citation in reply.citations:
-        _check_verbatim(citation, spans)
+        length = len(_squeeze(citation.quote))
+        if not QUOTE_LENGTH_MIN <= length <= QUOTE_LENGTH_MAX:
+            limits = f"{QUOTE_LENGTH_MIN} to {QUOTE_LENGTH_MAX}"
+            raise RefusedReplyError(f"a quote for span {citation.span} has {length} characters, not {limits}")
+        span = spans.get(citation.span)
+        if span is None:
+            raise RefusedReplyError(f"there is no span {citation.span}")
+        if not is_verbatim(citation.quote, span.content):
+            raise RefusedReplyError(f"the quote {citation.quote[:60]!r} does not stand in span {citation.span}")
     passed = reply.gates.passed()
     evidence = evidence_of(trace)
     for gate in _GATES_WITH_CITATION:
@@ -54,19 +64,6 @@ def check_citations(reply: ParsedReply, trace: RenderedTrace) -> None:
 def is_verbatim(quote: str, content: str) -> bool:
     """True when `quote` stands in `content`, whitespace runs counted as one space."""
     return _squeeze(quote) in _squeeze(content)
-
-
-def _check_verbatim(citation: Citation, spans: dict[int, Span]) -> None:
-    length = len(_squeeze(citation.quote))
-    if not QUOTE_LENGTH_MIN <= length <= QUOTE_LENGTH_MAX:
-        raise RefusedReplyError(
-            f"a quote for span {citation.span} has {length} characters, not {QUOTE_LENGTH_MIN} to {QUOTE_LENGTH_MAX}"
-        )
-    span = spans.get(citation.span)
-    if span is None:
-        raise RefusedReplyError(f"there is no span {citation.span}")
-    if not is_verbatim(citation.quote, span.content):
-        raise RefusedReplyError(f"the quote {citation.quote[:60]!r} does not stand in span {citation.span}")
 
 
 def own_text(span: Span) -> str:
@@ -113,3 +110,33 @@ def _check_support(gate: Gate, citations: tuple[Citation, ...], spans: dict[int,
 
 def _squeeze(text: str) -> str:
     return " ".join(text.split())
+
+
+def ceiling_e4(body: EvaluationBody, rubric: Rubric) -> int:
+    """The highest quality, in ten-thousandths, that any usable reply can give this body, whoever judges it.
+
+    It asks of whole completions what `check_citations` asks of quotes, so no reply that passes there lies above it, and
+    text that the agent's program plants in arguments, tool names, prompts or results raises neither.
+    """
+    trace = render(body)
+    if not is_inference_present(trace, rubric):
+        return quality_of(0)
+    evidence = evidence_of(trace)
+    completions = [span.number for span in trace.spans if span.kind == "completion"]
+    own = [(text, span.number) for span in trace.spans if (text := own_text(span))]
+    if not supports("results_analysed", own, evidence):
+        return quality_of(1)
+    if not supports("data_cited", own, evidence):
+        return quality_of(2)
+    compared = (supports("candidates_compared", passages, evidence) for passages in neighbours(own, completions))
+    return quality_of(4 if any(compared) else 3)
+
+
+def is_inference_present(trace: RenderedTrace, rubric: Rubric) -> bool:
+    """The first gate: some completion of at least `inference_tokens_min` tokens is not mostly its own request."""
+    return any(is_reasoning(span, rubric) for span in trace.spans)
+
+
+def is_reasoning(span: Span, rubric: Rubric) -> bool:
+    """A completion long enough to reason that is not mostly its own request."""
+    return span.kind == "completion" and span.tokens >= rubric.inference_tokens_min and span.echo_e4 < ECHO_LIMIT_E4

@@ -1,4 +1,4 @@
-"""A judge behind an OpenAI-compatible endpoint, through the real `openai` client, at temperature 0.
+"""A judge behind an OpenAI-compatible endpoint, through the client that agents' requests take, at temperature 0.
 
 Promise: one reply per `opine`; transport faults are retried here and end as U3020; what a reply says is never looked at
 here. The prompt sent is the one the rubric pins by hash, or nothing is sent. Source: docs/architecture.md#the-judge.
@@ -6,25 +6,23 @@ here. The prompt sent is the one the rubric pins by hash, or nothing is sent. So
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from foundation.backoff import Backoff
+from foundation.canonical import foreign_text
 from foundation.errors import ArenaError
+from harness.inference.client import OpenAIUpstream
 from judge.port import JudgeReply
 from judge.prompts import prompt_sha256, prompt_text
 from judge.render import RenderedTrace
 from judge.rubric import Rubric
 
-if TYPE_CHECKING:
-    from openai import OpenAI
-    from openai.types.chat import ChatCompletionMessageParam
-
 _DETAIL_CHARS = 300
-_REFUSED_AT_ONCE = frozenset({400, 401, 402, 403, 404, 405, 413, 422})
+_BACKOFF_MAX_MS = 30_000
+_REFUSED_AT_ONCE = frozenset({"A1040", "U3001"})  # the endpoint refuses the request, the key or the model
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,13 +49,11 @@ class OpenAIJudge:
         patience: RetryPolicy = DEFAULT_PATIENCE,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        """`base_url` has its version path, e.g. https://host/v1. `sleep` takes seconds."""
         self._model = model
-        self._base_url = base_url  # with its version path, e.g. https://host/v1
-        self._api_key = api_key
+        self._upstream = OpenAIUpstream(model, base_url, api_key, patience.timeout_ms)
         self._patience = patience
         self._sleep = sleep
-        self._client: OpenAI | None = None
-        self._lock = threading.Lock()
 
     @property
     def model(self) -> str:
@@ -66,65 +62,33 @@ class OpenAIJudge:
 
     def opine(self, trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str] = ()) -> JudgeReply:
         """One reply to one trace. Raises ArenaError U3020 when no attempt succeeded, V2030 for another prompt."""
-        messages = judge_messages(trace, rubric, refusals)
-        last = "no attempt was made"
+        request = foreign_text(
+            {
+                "model": self._model,
+                "messages": judge_messages(trace, rubric, refusals),
+                "temperature": 0,
+                "max_tokens": self._patience.completion_tokens,
+            }
+        )
+        backoff = Backoff(first_ms=self._patience.backoff_ms, most_ms=_BACKOFF_MAX_MS)
+        detail = "no attempt was made"
         for attempt in range(self._patience.attempts):
             if attempt:
-                self._sleep(min(self._patience.backoff_ms << (attempt - 1), 30_000) / 1000)
-            reply = self._ask_once(messages)
-            if isinstance(reply, JudgeReply):
-                return reply
-            last = reply
-        raise ArenaError("U3020", f"{self.model}: {last}"[:_DETAIL_CHARS])
-
-    def _ask_once(self, messages: list[ChatCompletionMessageParam]) -> JudgeReply | str:
-        """One request: the reply, or why it may be tried again. Raises ArenaError U3020 when it may not."""
-        import openai
-
-        try:
-            answer = self._connected().chat.completions.create(
-                model=self._model,
-                messages=messages,
-                temperature=0,
-                max_tokens=self._patience.completion_tokens,
+                self._sleep(backoff.pause_ms(attempt) / 1000)
+            try:
+                reply = self._upstream.complete(request)
+            except ArenaError as error:
+                detail = f"{self.model}: {error.failure.detail}"[:_DETAIL_CHARS]
+                if error.failure.code in _REFUSED_AT_ONCE:
+                    raise ArenaError("U3020", detail) from error
+                continue
+            return JudgeReply(
+                text=reply.content, prompt_tokens=reply.prompt_tokens, completion_tokens=reply.completion_tokens
             )
-        except openai.APIStatusError as error:
-            detail = f"{self.model}: HTTP {error.status_code}: {error.message}"[:_DETAIL_CHARS]
-            if error.status_code in _REFUSED_AT_ONCE:
-                raise ArenaError("U3020", detail) from error
-            return detail
-        except openai.APIError as error:  # timeouts, lost connections, unreadable answers
-            return f"{type(error).__name__}: {error.message}"
-        except ValueError as error:
-            return f"the answer is not JSON: {error}"
-        choices = getattr(answer, "choices", None)
-        if not choices or choices[0].message is None:
-            return "the answer holds no choice"
-        usage = answer.usage
-        return JudgeReply(
-            text=choices[0].message.content or "",
-            prompt_tokens=usage.prompt_tokens if usage else 0,
-            completion_tokens=usage.completion_tokens if usage else 0,
-        )
-
-    def _connected(self) -> OpenAI:
-        with self._lock:
-            if self._client is None:
-                from openai import OpenAI
-
-                # An empty key would make the client look for one in the environment of this process.
-                self._client = OpenAI(
-                    base_url=self._base_url,
-                    api_key=self._api_key or "none",
-                    max_retries=0,
-                    timeout=self._patience.timeout_ms / 1000,
-                )
-            return self._client
+        raise ArenaError("U3020", detail)
 
 
-def judge_messages(
-    trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str] = ()
-) -> list[ChatCompletionMessageParam]:
+def judge_messages(trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str] = ()) -> list[dict[str, str]]:
     """The messages of one request: the pinned prompt, the trace, and why earlier replies were refused.
 
     Raises ArenaError V2030 when this package's prompt is not the one the rubric pins.
@@ -133,7 +97,7 @@ def judge_messages(
         raise ArenaError("V2030", f"rubric {rubric.rubric_id} pins another prompt than this release ships")
     opening = f"The trace has {len(trace.spans)} spans. It follows."
     question = f"{opening}\n\n{trace.text}\n\nEnd of the trace. Reply with the JSON object."
-    messages: list[ChatCompletionMessageParam] = [
+    messages: list[dict[str, str]] = [
         {"role": "system", "content": prompt_text(rubric.rubric_id)},
         {"role": "user", "content": question},
     ]

@@ -21,8 +21,8 @@ import msgspec
 
 from harness.emission.attribution import FIRST_EMISSION, version_of
 from harness.emission.call_reader import CallReader
-from harness.emission.program_text import ProgramText, Seams
-from harness.emission.wording import Passage, Words, words_of
+from harness.emission.program_text import ProgramText
+from harness.emission.wording import Words, words_of
 from harness.tools.registry import profile_schemas
 from harness.trace import Completion, Emitter, EvaluationBody, ToolCall
 
@@ -82,7 +82,7 @@ def _echoes(body: EvaluationBody) -> dict[int, Echo]:
     query = words_of(body.query)
     data = {*_runs_of(query), *(run for run, _, _ in _bare_runs(query))}
     rows = _ShownRows()
-    said = {event.step: _said(event) for event in body.events if isinstance(event, Completion)}
+    said = {event.step: words_of(_said(event)) for event in body.events if isinstance(event, Completion)}
     bare = {step: tuple(_bare_runs(words)) for step, words in said.items()}
     wanted = {run for words in said.values() for run in _runs_of(words)}
     bare_wanted = {run for runs in bare.values() for run, _, _ in runs}
@@ -99,7 +99,14 @@ def _echoes(body: EvaluationBody) -> dict[int, Echo]:
             rows.add(event.result, result.vocabulary)
         elif isinstance(event, Completion):
             own = program.request([body.messages[index] for index in event.request if index < len(body.messages)])
-            fresh = {run for size in sizes for run in _sent_runs(own, program.seams(), size) if run in wanted}
+            seams = program.seams()
+            fresh = {run for size in sizes for run in _runs(own.words, size) if run in wanted}
+            fresh |= {  # quotations, with what the program joined to them
+                run
+                for size in sizes
+                for first, run in enumerate(_runs(seams.words, size))
+                if run in wanted and seams.is_joined(first, first + size)
+            }
             fresh |= {run for run, _, _ in _bare_runs(own.words) if run in bare_wanted}
             by_program |= fresh - by_model
             known = {*rows.vocabulary, *query, *_tool_words()}
@@ -138,14 +145,6 @@ def _bare_runs(words: Words) -> Iterator[tuple[Words, int, int]]:
     for run, first, last in zip(runs, places, places[_RUN - 1 :], strict=False):
         if last - first < _SPAN:
             yield run, first, last + 1
-
-
-def _sent_runs(own: Passage, seams: Seams, size: int) -> Iterator[Words]:
-    """Runs of a request that are the program's: its own words, and quotations with what it joined to them."""
-    yield from _runs(own.words, size)
-    for first, run in enumerate(_runs(seams.words, size)):
-        if seams.is_joined(first, first + size):
-            yield run
 
 
 class _ShownRows:
@@ -200,9 +199,9 @@ def _objects(result: str) -> Iterator[str]:
                 yield msgspec.json.encode(value).decode()
 
 
-def _said(completion: Completion) -> Words:
+def _said(completion: Completion) -> str:
     calls = " ".join(f"{call.name} {call.arguments}" for call in completion.calls)
-    return words_of(f"{completion.reasoning} {completion.content} {calls}")
+    return f"{completion.reasoning} {completion.content} {calls}"
 
 
 def _sizes(runs: Iterable[Words]) -> tuple[int, ...]:
@@ -229,22 +228,14 @@ def _first_shares(body: EvaluationBody) -> dict[int, Echo]:
         if isinstance(event, ToolCall):
             data.append(_first_words(event.result))
         elif isinstance(event, Completion):
+            runs = _runs_of(_first_words(_said(event)))
+            size, wanted = len(runs[0]) if runs else 0, set(runs)
             sent = [program[index] for index in event.request if index < len(program)]
-            calls = " ".join(f"{call.name} {call.arguments}" for call in event.calls)
-            said = _first_words(f"{event.reasoning} {event.content} {calls}")
-            shares[event.step] = Echo(_first_share(said, sent, data))
+            echoed = {run for text in sent for run in _runs(text, size) if run in wanted} if runs else set()
+            if echoed:
+                echoed -= {run for text in data for run in _runs(text, size) if run in echoed}
+            shares[event.step] = Echo(10_000 * sum(run in echoed for run in runs) // max(1, len(runs)))
     return shares
-
-
-def _first_share(words: Words, sent: Iterable[Words], data: Iterable[Words]) -> int:
-    runs = _runs_of(words)
-    if not runs:
-        return 0
-    size, wanted = len(runs[0]), set(runs)
-    echoed = {run for text in sent for run in _runs(text, size) if run in wanted}
-    if echoed:
-        echoed -= {run for text in data for run in _runs(text, size) if run in echoed}
-    return 10_000 * sum(run in echoed for run in runs) // len(runs)
 
 
 def _first_program_words(message: str) -> Words:

@@ -12,21 +12,34 @@ abstention counts as the lowest quality. So a trace that no model will read cost
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError, Failure
 from harness.trace import EvaluationBody
-from judge.ceiling import is_inference_present
-from judge.citations import check_citations
-from judge.parse import ParsedReply, RefusedReplyError, parse_reply
+from judge.citations import check_citations, is_inference_present
+from judge.parse import RefusedReplyError, parse_reply
 from judge.port import Judge
-from judge.render import RenderedTrace, render
+from judge.render import BETWEEN, RenderedTrace, Span, SpanKind, render, span_text
 from judge.rubric import Rubric, coefficient_e4, quality_of
-from judge.twin import neutral_twin
 from judge.verdict import Opinion, Refusal, UnscoredVerdict, Verdict
+
+_TEXTS: Mapping[SpanKind, str] = {
+    "query": "I need a desk lamp, please. ",
+    "completion": "The lamp 1000000001 costs 120.5 and the lamp 1000000002 costs 150.5, so 1000000001 is better, "
+    "because it is cheaper and both have the same shade. ",
+    "call": '{"q": "desk lamp"} ',
+    "result": "plain words of a shop about its lamps, ",
+    "refused": "",
+}
+_OPENING = (
+    '[{"product_id": "1000000001", "title": "Plain Desk Lamp", "price": 120.5}, '
+    '{"product_id": "1000000002", "title": "Brass Reading Lamp", "price": 150.5, "description": "'
+)
+_CLOSING = '"}]'
+_WIDE = {2: "\u00e9", 3: "\u4e00", 4: "\U00020000"}  # plain letters of each length in UTF-8
 
 
 def judge_body(body: EvaluationBody, rubric: Rubric, judges: Sequence[Judge]) -> Verdict | UnscoredVerdict:
@@ -102,7 +115,14 @@ def ask(judge: Judge, trace: RenderedTrace, rubric: Rubric) -> Opinion | Refusal
         except RefusedReplyError as error:
             reasons.append(str(error))
             continue
-        return _opinion(judge.model, parsed, attempt, reply.text)
+        return Opinion(
+            model=judge.model,
+            quality_e4=parsed.quality_e4,
+            citations=parsed.citations,
+            explanation=parsed.explanation,
+            attempts=attempt,
+            reply_sha256=text_hash(reply.text),
+        )
     return Refusal(model=judge.model, attempts=len(reasons), reason=reasons[-1][:500])
 
 
@@ -111,17 +131,6 @@ def lower_median(values: Sequence[int]) -> int:
     if not values:
         raise ValueError("the median of nothing is not defined")
     return sorted(values)[(len(values) - 1) // 2]
-
-
-def _opinion(model: str, parsed: ParsedReply, attempts: int, text: str) -> Opinion:
-    return Opinion(
-        model=model,
-        quality_e4=parsed.quality_e4,
-        citations=parsed.citations,
-        explanation=parsed.explanation,
-        attempts=attempts,
-        reply_sha256=text_hash(text),
-    )
 
 
 def _verdict(
@@ -151,3 +160,40 @@ def _unscored(
 ) -> UnscoredVerdict:
     trimmed = msgspec.structs.replace(failure, detail=failure.detail[:1_000])
     return UnscoredVerdict(body_sha256=trace.body_sha256, rubric_id=rubric.rubric_id, failure=trimmed, refused=refused)
+
+
+# -- the neutral twin: as many spans, of the same kinds and sizes, about two lamps that nobody objects to. A judge that
+# cannot answer it either is away or unfit; one that can was put off by what stands in the trace.
+
+
+def neutral_twin(trace: RenderedTrace) -> RenderedTrace:
+    """The twin of `trace`. Deterministic; equal in bytes of content, span by span."""
+    spans: list[Span] = []
+    for span in trace.spans:
+        # neutral words for ASCII, then as many plain letters as there were wider ones
+        wide = "".join(_WIDE[len(c.encode())] for c in span.content if not c.isascii())
+        size = len(span.content) - len(wide)
+        filled = size - len(_OPENING) - len(_CLOSING)
+        if span.kind == "result" and filled >= 0:
+            content = f"{_OPENING}{_repeat(span.kind, filled)}{wide}{_CLOSING}"
+        else:
+            content = _repeat(span.kind, size) + wide
+        neutral = msgspec.structs.replace(
+            span,
+            content=content,
+            whole=content,
+            tool="find_product" if span.tool else "",
+            echo_e4=0,
+            echoed=frozenset(),
+            sent=(),
+            calls=(),
+            is_error=False,
+        )
+        spans.append(neutral)
+    text = BETWEEN.join(map(span_text, spans))
+    return RenderedTrace(body_sha256=trace.body_sha256, spans=tuple(spans), text=text)
+
+
+def _repeat(kind: SpanKind, size: int) -> str:
+    text = _TEXTS[kind]
+    return (text * (size // len(text) + 1))[:size] if text else ""

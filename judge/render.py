@@ -15,7 +15,7 @@ import msgspec
 
 from harness.emission.wording import Words
 from harness.tools.registry import TOOL_NAMES
-from harness.trace import Completion, Emitter, EvaluationBody, Event, FailedCompletion, ToolCall
+from harness.trace import Completion, Emitter, EvaluationBody, Event, FailedCompletion
 from judge.echo import NO_ECHO, Echo, echoes_of
 from judge.neutral import neutral_name, neutral_text
 
@@ -97,48 +97,35 @@ def shown_bytes(event: Event, caps: RenderCaps = DEFAULT_CAPS) -> int:
 
 
 def _spans_of(event: Event, number: int, echo: Echo, caps: RenderCaps) -> tuple[Span, ...]:
-    if isinstance(event, Completion):
-        return (_completion(number, event, echo, caps),)
+    """A span for a completion or a failed one, two for a tool call: what was asked and what came back."""
     if isinstance(event, FailedCompletion):
         return (Span(number=number, kind="refused", step=event.step, tool=neutral_name(event.failure.code)),)
-    return _call(number, event, caps), _result(number + 1, event, caps)
-
-
-def _completion(number: int, event: Completion, echo: Echo, caps: RenderCaps) -> Span:
-    prose = "\n".join(part for part in (event.reasoning, event.content) if part.strip())
-    span = cut_span(number, "completion", prose, caps.completion)
-    return msgspec.structs.replace(
-        span,
-        step=event.step,
-        model=event.model if _MODEL_NAME.fullmatch(event.model) else "unnamed",
-        tokens=event.completion_tokens,
-        echo_e4=echo.share_e4,
-        echoed=echo.runs,
-        calls=tuple(call.arguments for call in event.calls),
+    if isinstance(event, Completion):
+        prose = "\n".join(part for part in (event.reasoning, event.content) if part.strip())
+        said = msgspec.structs.replace(
+            cut_span(number, "completion", prose, caps.completion),
+            step=event.step,
+            model=event.model if _MODEL_NAME.fullmatch(event.model) else "unnamed",
+            tokens=event.completion_tokens,
+            echo_e4=echo.share_e4,
+            echoed=echo.runs,
+            calls=tuple(call.arguments for call in event.calls),
+        )
+        return (said,)
+    tool, arguments = event.name, event.arguments
+    if tool not in TOOL_NAMES:  # then the name is the agent's text, and content
+        tool, arguments = _UNKNOWN_TOOL, f"{event.name}\n{event.arguments}"
+    asked = msgspec.structs.replace(
+        cut_span(number, "call", arguments, caps.arguments), step=event.step, tool=tool, emitter=event.emitter
     )
-
-
-def _call(number: int, event: ToolCall, caps: RenderCaps) -> Span:
-    tool = _tool_name(event.name)
-    arguments = event.arguments if tool != _UNKNOWN_TOOL else f"{event.name}\n{event.arguments}"
-    span = cut_span(number, "call", arguments, caps.arguments)
-    return msgspec.structs.replace(span, step=event.step, tool=tool, emitter=event.emitter)
-
-
-def _result(number: int, event: ToolCall, caps: RenderCaps) -> Span:
-    span = cut_span(number, "result", event.result, caps.result)
-    return msgspec.structs.replace(
-        span,
+    answered = msgspec.structs.replace(
+        cut_span(number + 1, "result", event.result, caps.result),
         step=event.step,
-        tool=_tool_name(event.name),
+        tool=tool,
         surfaced=tuple(neutral_name(found.product_id) for found in event.surfaced),
         is_error=event.failure is not None,
     )
-
-
-def _tool_name(name: str) -> str:
-    """A tool's name as a header may show it. Any other name is the agent's text, and content."""
-    return name if name in TOOL_NAMES else _UNKNOWN_TOOL
+    return asked, answered
 
 
 def cut_span(number: int, kind: SpanKind, text: str, limit: int) -> Span:

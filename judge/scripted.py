@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from judge.citations import ECHO_LIMIT_E4, QUOTE_LENGTH_MAX, QUOTE_LENGTH_MIN, supports
+from judge.citations import QUOTE_LENGTH_MAX, QUOTE_LENGTH_MIN, is_reasoning, supports
 from judge.evidence.results import Evidence, evidence_of
 from judge.parse import GateAnswers
 from judge.port import JudgeReply
@@ -31,6 +31,12 @@ _ANALYSIS = re.compile(
     re.IGNORECASE,
 )
 _GROUNDED_WORDS_MIN = 2
+_EXPLANATIONS = (  # by how many gates have a citation
+    "The model does not say what the results mean.",
+    "Results are read, but no datum from them is named.",
+    "Data are named, but no two candidates are weighed against each other.",
+    "Candidates are compared on returned data and a reason is given.",
+)
 
 
 class ScriptedJudge:
@@ -64,7 +70,7 @@ class ScriptedJudge:
             "gates": msgspec.to_builtins(answers),
             "quality": quality_of(1 + held) / 10_000,
             "citations": msgspec.to_builtins(citations),
-            "explanation": _explanation(held),
+            "explanation": _EXPLANATIONS[held],
         }
         return JudgeReply(text=msgspec.json.encode(reply).decode())
 
@@ -72,14 +78,12 @@ class ScriptedJudge:
 def _supports(gate: Gate, trace: RenderedTrace, rubric: Rubric, evidence: Evidence) -> Iterator[Citation]:
     """Citations that would carry a gate, in trace order."""
     for span in trace.spans:
-        if _is_reasoning(span, rubric):
-            for passage in _passages(span.content):
-                if _carries(gate, passage, span, evidence):
+        if is_reasoning(span, rubric):
+            prose = re.sub(r"<tool_call>.*?(?:</tool_call>|\Z)", "\n", span.content, flags=re.DOTALL)
+            for line in prose.split("\n"):
+                passage = line.strip()[:QUOTE_LENGTH_MAX].strip()
+                if len(" ".join(passage.split())) >= QUOTE_LENGTH_MIN and _carries(gate, passage, span, evidence):
                     yield Citation(span=span.number, quote=passage, gate=gate)
-
-
-def _is_reasoning(span: Span, rubric: Rubric) -> bool:
-    return span.kind == "completion" and span.tokens >= rubric.inference_tokens_min and span.echo_e4 < ECHO_LIMIT_E4
 
 
 def _carries(gate: Gate, passage: str, span: Span, evidence: Evidence) -> bool:
@@ -90,21 +94,3 @@ def _carries(gate: Gate, passage: str, span: Span, evidence: Evidence) -> bool:
         return supports(gate, [(passage, span.number)], evidence)
     is_choice = supports(gate, [(passage, span.number)], evidence)
     return is_grounded and is_choice and _REASON.search(passage) is not None
-
-
-def _passages(content: str) -> Iterator[str]:
-    """Lines of prose long enough to quote; `<tool_call>` blocks are no prose."""
-    prose = re.sub(r"<tool_call>.*?(?:</tool_call>|\Z)", "\n", content, flags=re.DOTALL)
-    for line in prose.split("\n"):
-        quote = line.strip()[:QUOTE_LENGTH_MAX].strip()
-        if len(" ".join(quote.split())) >= QUOTE_LENGTH_MIN:
-            yield quote
-
-
-def _explanation(held: int) -> str:
-    return (
-        "The model does not say what the results mean.",
-        "Results are read, but no datum from them is named.",
-        "Data are named, but no two candidates are weighed against each other.",
-        "Candidates are compared on returned data and a reason is given.",
-    )[held]

@@ -1,5 +1,8 @@
-"""What every room's tests share: one hypothesis profile (how fast a shared machine draws examples says nothing about
-the code), logs that end with the test that configured them, and a Ctrl-C that reaches the commands they start.
+"""What every room's tests share: hypothesis profiles, logs that end with the test that configured them, and a Ctrl-C
+that reaches the commands they start.
+
+How fast a shared machine draws examples says nothing about the code: there is no deadline. The profile `thorough`
+(`--hypothesis-profile thorough`) draws twenty times as many.
 """
 
 from __future__ import annotations
@@ -11,11 +14,23 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "shared-machine", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("thorough", settings.get_profile("shared-machine"), max_examples=1_000)
 settings.load_profile("shared-machine")
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell starts what runs in the background so
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# where a test may wait for a race or a training run: first, so that no process of several is left alone with it
+LONG = ("tests/neurons/", "tests/training/", "tests/kept/", "tests/redteam/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with long tests before the others; their order is as it was otherwise."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
 @pytest.fixture(autouse=True)

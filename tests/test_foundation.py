@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.backoff import Backoff
+from foundation.backoff import Backoff, NextTry
 from foundation.durable_files import SCRATCH, move_into_place, replacing, write_whole
 
 
@@ -55,3 +55,11 @@ def test_pauses_double_up_to_the_bound(first_ms, longer_ms, failures):
     pause, following = backoff.pause_ms(failures), backoff.pause_ms(failures + 1)
     assert backoff.pause_ms(0) == 0 and backoff.pause_ms(1) == first_ms
     assert following == (min(2 * pause, backoff.most_ms) if failures else first_ms)
+
+
+@given(st.integers(1, 20), st.integers(0, 10**13))
+def test_each_failure_puts_the_next_try_off_by_its_pause(failures, now_ms):
+    backoff, retry = Backoff(first_ms=1_000, most_ms=60_000), NextTry()
+    for count in range(1, failures + 1):
+        retry = backoff.after(retry, now_ms)
+        assert retry == NextTry(count, backoff.pause_ms(count), now_ms + backoff.pause_ms(count))

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Protocol
 import msgspec
 from msgspec import Meta
 
+from foundation.errors import ArenaError
 from problems.model import Bucket
 from training.corpus.model import Message
 
@@ -25,6 +26,13 @@ class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: tuple[int, ...]
     mask: tuple[int, ...]
     prompt_length: int  # tokens before the first assistant turn
+
+
+class UnfitRowError(ArenaError):
+    """V2122: a trace that can't be a row, since it is too long or holds nothing to learn."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("V2122", detail)
 
 
 class Decode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,7 +96,7 @@ class ChatCodec(Protocol):
         ...
 
     def row(self, trace_id: str, messages: tuple[Message, ...], tools: str, tokens_max: int) -> TokenRow:
-        """A whole trace with its mask. Raises ArenaError for one over `tokens_max`: nothing is ever cut."""
+        """A whole trace with its mask. Raises UnfitRowError for one over `tokens_max`: nothing is ever cut."""
         ...
 
     def parse(self, token_ids: tuple[int, ...]) -> ParsedTurn:

@@ -1,29 +1,40 @@
-"""A recipe: one TOML file that says everything a stage's run depends on.
+"""A recipe: one TOML file, or one that extends another, that says everything a stage's run depends on.
 
 Promise: every value has a name, a unit, its bounds and its source; an unknown or misspelt key is an error that names
 its nearest, a value out of bounds one that names key, value and bound, and keys that contradict each other are named
-when the recipe is read, before anything is opened or sampled. Its hash is in the lineage. Defaults are the paper's
-(sections 6, B.1-B.6). A library's own defaults are never relied on: what is not said here is said by the stage.
+when the recipe is read, before anything is opened or sampled. Its hash is in the lineage, and so is its text, written
+out whole. Defaults are the paper's (sections 6, B.1-B.6). A library's own defaults are never relied on: what is not
+said here is said by the stage.
 """
 
 from __future__ import annotations
 
+import difflib
 import hashlib
+import json
+import math
+import re
 import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from foundation.errors import ArenaError
 from training.model import Decode, Stage
-from training.recipe_errors import describe_invalid, non_finite
 
 Projection = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]  # of a Qwen3 layer
 
 ATTENTION: tuple[Projection, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
 ALL_LINEAR: tuple[Projection, ...] = (*ATTENTION, "gate_proj", "up_proj", "down_proj")
+
+_UNKNOWN = re.compile(r"unknown field `(\w+)`")
+_PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
+_STEP = re.compile(r"\w+")
+
+EXTENDS = "extends"  # the key of an overlay: the file that it changes
 
 Count = Annotated[int, Meta(ge=1)]
 CountOrNone = Annotated[int, Meta(ge=0)]
@@ -140,24 +151,53 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def read_recipe(path: Path) -> Recipe:
-    """The recipe in a TOML file. Raises ArenaError V2120, as `parse_recipe` does."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ArenaError("V2120", f"{path}: {error}") from error
-    return parse_recipe(text, str(path))
+    """The recipe in a TOML file, with what it extends. Raises ArenaError V2120, as `parse_recipe` does."""
+    return parse_recipe(read_whole_text(path), str(path))
+
+
+def read_whole_text(path: Path) -> str:
+    """The TOML text of a recipe's file that needs no other file.
+
+    A file that extends another (`extends = "NAME.toml"`, of the same folder) is written out with it, value over value;
+    one that extends none is returned as it is. Raises ArenaError V2120 for a file that is no TOML, or absent, and for
+    files that extend each other in a circle.
+    """
+    layers: dict[Path, dict[str, Any]] = {}  # an overlay first, what it extends behind it
+    place: Path | None = path
+    while place is not None:
+        if place in layers:
+            raise ArenaError("V2120", f"{path}: {EXTENDS} leads back to {place.name}")
+        try:
+            text = place.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ArenaError("V2120", f"{place}: {error}") from error
+        layers[place] = _load(text, str(place))
+        base = layers[place].pop(EXTENDS, None)
+        if base is not None and (not isinstance(base, str) or Path(base).name != base):
+            raise ArenaError("V2120", f"{place}: {EXTENDS} = {base!r}: the name of a file beside it is expected")
+        place = None if base is None else place.parent / base
+    if len(layers) == 1:
+        return text
+    whole: dict[str, Any] = {}
+    for told in reversed(layers.values()):
+        for key, value in told.items():
+            kept = whole.get(key)
+            whole[key] = kept | value if isinstance(kept, dict) and isinstance(value, dict) else value
+    lines = [f"# {' over '.join(layer.name for layer in layers)}, written out"]
+    lines += [f"{key} = {_toml(value)}" for key, value in whole.items() if not isinstance(value, dict)]
+    for key, table in whole.items():
+        if isinstance(table, dict):
+            lines += ["", f"[{key}]", *(f"{name} = {_toml(value)}" for name, value in table.items())]
+    return "\n".join(lines) + "\n"
 
 
 def parse_recipe(text: str, place: str = "recipe") -> Recipe:
-    """The recipe in a TOML text from `place`.
+    """The recipe in a whole TOML text from `place`.
 
     Raises ArenaError V2120: for an unknown key with its nearest, for a value out of bounds with key, value and bound,
     for keys that contradict each other with all of them.
     """
-    try:
-        told = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ArenaError("V2120", f"{place}: {error}") from error
+    told = _load(text, place)
     unbounded = non_finite(told)
     if unbounded:
         raise ArenaError("V2120", f"{place}: {unbounded}: a finite number is expected")
@@ -169,6 +209,78 @@ def parse_recipe(text: str, place: str = "recipe") -> Recipe:
     if wrong:
         raise ArenaError("V2120", f"{place}: {'; '.join(wrong)}")
     return recipe
+
+
+def _load(text: str, place: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ArenaError("V2120", f"{place}: {error}") from error
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML writes it."""
+    match value:
+        case bool() | str():
+            return json.dumps(value, ensure_ascii=False)
+        case list():
+            return f"[{', '.join(map(_toml, value))}]"
+        case dict():
+            return f"{{{', '.join(f'{key} = {_toml(one)}' for key, one in value.items())}}}"
+        case _:
+            return str(value)
+
+
+def describe_invalid(message: str, told: Mapping[str, Any], rules: type) -> str:
+    """`key = value: bound` for a value that `rules` don't take, `; did you mean ...` for a key they don't know.
+
+    `message` is msgspec's own, `told` what it was asked to read.
+    """
+    unknown = _UNKNOWN.search(message)
+    if unknown:
+        return message + _nearest(unknown.group(1), set(_names(msgspec.inspect.type_info(rules))))
+    place = _PLACE.search(message)
+    if place is None:
+        return message
+    steps = _STEP.findall(place.group(1))
+    value: Any = told
+    found = msgspec.inspect.type_info(rules)
+    for step in steps:
+        value = value[int(step)] if isinstance(value, list) else value[step]
+        if isinstance(found, msgspec.inspect.StructType):
+            found = next(field.type for field in found.fields if field.name == step)
+        elif isinstance(found, msgspec.inspect.VarTupleType):
+            found = found.item_type
+    bound = message[: place.start()]
+    if isinstance(found, msgspec.inspect.LiteralType):
+        known = [str(one) for one in found.values]
+        bound = f"one of {', '.join(known)} is expected{_nearest(str(value), known)}"
+    return f"{place.group(1)} = {value!r}: {bound}"
+
+
+def non_finite(told: Any, place: str = "") -> str:
+    """`key = value` of the first number that is infinite or none, "" without one."""
+    if isinstance(told, float):
+        return "" if math.isfinite(told) else f"{place} = {told}"
+    pairs: Iterator[tuple[str, Any]] = iter(())
+    if isinstance(told, dict):
+        pairs = ((f"{place}.{key}" if place else str(key), value) for key, value in told.items())
+    elif isinstance(told, list):
+        pairs = ((f"{place}[{number}]", value) for number, value in enumerate(told))
+    return next((found for key, value in pairs if (found := non_finite(value, key))), "")
+
+
+def _nearest(given: str, known: Sequence[str] | set[str]) -> str:
+    close = difflib.get_close_matches(given, sorted(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _names(found: msgspec.inspect.Type) -> Iterator[str]:
+    """The keys of a struct and of the structs in it."""
+    if isinstance(found, msgspec.inspect.StructType):
+        for field in found.fields:
+            yield field.name
+            yield from _names(field.type)
 
 
 def contradictions(recipe: Recipe) -> list[str]:

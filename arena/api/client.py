@@ -20,13 +20,16 @@ from arena.export.reading import read_row
 from arena.records.log.hash_chain import first_head, record_hash
 from arena.records.model import Head
 from arena.records.verify.inspection import Entry, inspect
+from foundation.backoff import Backoff
 from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import ArenaError
 
 LINE_BYTES_MAX = 32 << 20
 SILENCE_S = 60.0  # heartbeats come every 15
-PAUSE_S_MAX = 30.0
+PAUSES = Backoff(first_ms=500, most_ms=30_000)
 TRIES_MAX = 5  # connections in a row without a row, of a client that does not follow
+
+_BAD_REQUEST, _NOT_THERE = "V2081", "V2082"  # as `arena.api.app` answers
 
 
 class _ServedRefusal(msgspec.Struct):
@@ -61,7 +64,10 @@ class RowCheck:
             raise ArenaError("V2050", f"{about} does not follow the record before it")
         if (row.content is None) != (row.withheld is not None):
             raise ArenaError("V2050", f"{about} is neither whole nor a stub with its reason")
-        finding = inspect(_entry(row), self._verify)
+        content = None if row.content is None else bytes(row.content)
+        body = None if row.body is None else bytes(row.body)
+        entry = Entry(row.validator, row.seq, row.prev, row.content_sha256, row.signature, content, body)
+        finding = inspect(entry, self._verify)
         if finding.faults:
             raise ArenaError("V2050", f"{about}: {finding.faults[0][1]}")
         self.after, self.head = row.seq, Head(row.seq, record_hash(row.prev, row.content_sha256))
@@ -130,14 +136,27 @@ class TailClient:
                 reason = str(away)
                 if not is_following and failures >= TRIES_MAX:
                     raise ArenaError("V2084", f"{self._url}: {reason}") from away
-            self._pause(failures, checked.after, reason)
+            seconds = PAUSES.pause_ms(failures + 1) / 1000 * random.uniform(0.5, 1.0)
+            self._tell(f"waiting {seconds:.1f} s to go on after record {checked.after}: {reason}")
+            self._sleep(seconds)
 
     def _connection(self, parameters: dict[str, str | int | tuple[str, ...]], checked: RowCheck) -> Iterator[bytes]:
         """The checked lines of one connection. Raises _AwayError when it ends early or can't be had."""
         try:
             with httpx.stream("GET", f"{self._url}/v1/tail", params=parameters, timeout=self._timeout) as answer:
                 if answer.status_code != httpx.codes.OK:
-                    self._refused(answer, checked)
+                    try:
+                        refusal = msgspec.json.decode(answer.read()[:LINE_BYTES_MAX], type=_ServedRefusal)
+                    except UNREADABLE_JSON:
+                        refusal = _ServedRefusal(code="", detail=f"status {answer.status_code}")
+                    if refusal.code == _NOT_THERE and checked.head and checked.head.seq:
+                        read = f"record {checked.head.seq} of {checked.validator} was read"
+                        raise ArenaError("V2050", f"{read}, and now {refusal.detail}")
+                    if refusal.code in (_BAD_REQUEST, _NOT_THERE):
+                        raise ArenaError(refusal.code, refusal.detail)
+                    if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
+                        raise _AwayError(f"{refusal.code} {refusal.detail}".strip())
+                    raise ArenaError("V2084", f"{self._url} answers {answer.status_code}: {refusal.detail}")
                 for line in _lines(answer.iter_bytes()):
                     checked.check(line)
                     yield line
@@ -146,42 +165,9 @@ class TailClient:
         except httpx.InvalidURL as error:
             raise ArenaError("V2084", f"{self._url}: {error}") from error
 
-    def _refused(self, answer: httpx.Response, checked: RowCheck) -> None:
-        """Raise what an answer other than 200 means."""
-        try:
-            refusal = msgspec.json.decode(answer.read()[:LINE_BYTES_MAX], type=_ServedRefusal)
-        except UNREADABLE_JSON:
-            refusal = _ServedRefusal(code="", detail=f"status {answer.status_code}")
-        if refusal.code == "V2082" and checked.head and checked.head.seq:
-            raise ArenaError(
-                "V2050", f"record {checked.head.seq} of {checked.validator} was read, and now {refusal.detail}"
-            )
-        if refusal.code in ("V2081", "V2082"):
-            raise ArenaError(refusal.code, refusal.detail)
-        if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
-            raise _AwayError(f"{refusal.code} {refusal.detail}".strip())
-        raise ArenaError("V2084", f"{self._url} answers {answer.status_code}: {refusal.detail}")
-
-    def _pause(self, failures: int, after: int, reason: str) -> None:
-        seconds = min(PAUSE_S_MAX, 2.0 ** min(failures, 8) / 2) * random.uniform(0.5, 1.0)
-        self._tell(f"waiting {seconds:.1f} s to go on after record {after}: {reason}")
-        self._sleep(seconds)
-
 
 class _AwayError(Exception):
     """The connection ended, or there was none: try again."""
-
-
-def _entry(row: LogRow) -> Entry:
-    return Entry(
-        row.validator,
-        row.seq,
-        row.prev,
-        row.content_sha256,
-        row.signature,
-        None if row.content is None else bytes(row.content),
-        None if row.body is None else bytes(row.body),
-    )
 
 
 def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:

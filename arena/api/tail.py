@@ -104,7 +104,10 @@ class Tail:
         spoke_at = self._monotonic()
         await self.end(request.validator, is_fresh=True)
         while not self.closing.is_set():
-            rows = await self._page(request, after, min(PAGE_ROWS, left) if request.limit else PAGE_ROWS)
+            rows: list[Assembled] = []
+            if (await self.end(request.validator)).seq > after:
+                wanted = min(PAGE_ROWS, left) if request.limit else PAGE_ROWS
+                rows = await self._assemble(request, await self._read(request.validator, after, wanted))
             if rows:
                 after = rows[-1].seq
                 for piece in _pieces([row.line for row in rows]):
@@ -145,11 +148,6 @@ class Tail:
     async def _names(self) -> list[str]:
         names = await self.store.validators()
         return names or [name for name in [self.store.validator] if name]  # a log without a record yet
-
-    async def _page(self, request: TailRequest, after: int, count: int) -> list[Assembled]:
-        if (await self.end(request.validator)).seq <= after:
-            return []
-        return await self._assemble(request, await self._read(request.validator, after, count))
 
     async def _read(self, validator: str, after: int, count: int, race_id: str | None = None) -> list[SignedRecord]:
         records: list[SignedRecord] = []

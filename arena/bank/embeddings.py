@@ -19,13 +19,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from foundation.backoff import Backoff
 from foundation.errors import ArenaError
 
 Vectors = npt.NDArray[np.float32]  # one row per text
 
 _PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _DETAIL_CHARS = 200
-_PAUSE_S = 0.5
+_PAUSES = Backoff(first_ms=500, most_ms=60_000)
 _DIMENSIONS = 256
 _WORD = re.compile(r"[a-z0-9]+")
 
@@ -95,7 +96,7 @@ class EmbeddingsEndpoint:
         failure = ArenaError("U3002", "no attempt was allowed")
         for attempt in range(self._attempts):
             if attempt:
-                self._sleep(_PAUSE_S * 2 ** (attempt - 1))
+                self._sleep(_PAUSES.pause_ms(attempt) / 1_000)
             try:
                 return _unit_rows(self._post(texts), len(texts))
             except ArenaError as error:
@@ -123,17 +124,12 @@ class HashedWords:
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """A row of length 1 per text; a text without words points the way of an empty word."""
-        rows = [
-            sum((_direction(word) for word in sorted(set(_WORD.findall(text.lower())) or {""})), 0) for text in texts
-        ]
-        return _normalised(np.array(rows, dtype=np.float64).reshape(len(texts), _DIMENSIONS))
-
-
-def _direction(word: str) -> npt.NDArray[np.float64]:
-    """A direction of `_DIMENSIONS` signs; two words are nearly at right angles."""
-    bits = np.frombuffer(hashlib.shake_256(word.encode()).digest(_DIMENSIONS // 8), dtype=np.uint8)
-    signs: npt.NDArray[np.float64] = np.unpackbits(bits).astype(np.float64) * 2 - 1
-    return signs
+        rows = np.zeros((len(texts), _DIMENSIONS))
+        for row, text in zip(rows, texts, strict=True):
+            for word in set(_WORD.findall(text.lower())) or {""}:
+                bits = np.frombuffer(hashlib.shake_256(word.encode()).digest(_DIMENSIONS // 8), dtype=np.uint8)
+                row += np.unpackbits(bits).astype(np.float64) * 2 - 1  # two words are nearly at right angles
+        return _normalised(rows)
 
 
 def _unit_rows(content: bytes, count: int) -> Vectors:

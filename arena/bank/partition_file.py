@@ -16,13 +16,12 @@ from typing import TypeVar
 
 import msgspec
 
-from arena.bank.batches.private_file import write_private
 from arena.chain.port import Signer, Verifier
+from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from problems.model import Pool, Problem
 from problems.pools.clusters import answer_marks, cluster_id
-from problems.pools.manifest import PartitionManifest, manifest_bytes
-from problems.pools.manifest_change import ManifestChange, apply_changes, change_between
+from problems.pools.manifest import ManifestChange, PartitionManifest, apply_changes, change_between, manifest_bytes
 from problems.pools.partition import OpenPartition, extend
 from problems.pools.product_classes import NO_CATALOGUE, ProductClasses
 
@@ -97,8 +96,8 @@ def write_partition(
     if before is not None and any(form(folder, before.sha256).exists() for form in (_whole, _changed)):
         change = SignedChange(change=change_between(before, manifest), signer=signed.signer, signature=signed.signature)
         public, content = _changed(folder, manifest.sha256), msgspec.json.encode(change)
-    write_private(public, content)
-    write_private(path, msgspec.json.encode(_PrivateFile(signed=signed, key=key.hex())))
+    write_whole(public, content, mode=0o600)
+    write_whole(path, msgspec.json.encode(_PrivateFile(signed=signed, key=key.hex())), mode=0o600)
     return public
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from arena.bank.batches.batch import SealedBatch
-from arena.bank.batches.notice import BatchNotice
+from arena.bank.batches.sealed_file import BatchNotice
 from arena.bank.stock.level import StockLevel
 from arena.chain.port import BeaconRound
 

@@ -73,17 +73,34 @@ def reword(problem: Problem, upstream: Upstream, sampling: Sampling, attempts: i
     own = check_rewording(problem, problem.query)
     if own:
         raise ArenaError(own[0].code, f"{problem.problem_id}: {own[0].detail}")
-    messages = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": _request(problem)}]
+    voucher = say_voucher(problem.voucher) if problem.voucher else ""
+    names = "\n".join(f"{number}. {' '.join(words)}" for number, words in enumerate(said_names(problem), start=1))
+    request = f"Request:\n{problem.query.removesuffix(voucher)}\n\nName words to keep, product by product:\n{names}"
+    messages = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": request}]
     flaws: Sequence[Flaw] = ()
     for attempt in range(1, attempts + 1):
-        reply = upstream.complete(_body(messages, sampling, attempt)).content
+        body = {
+            "model": sampling.model,
+            "messages": messages,
+            "temperature": sampling.temperature_e4 / 10_000,
+            "max_tokens": sampling.tokens_max,
+            "seed": sampling.seed + attempt,
+        }
+        reply = upstream.complete(orjson.dumps(body).decode()).content
         text = _clean(reply)
-        query = text + (say_voucher(problem.voucher) if problem.voucher else "")
-        flaws = _flaws(problem, text, query)
+        if 0 < len(text) <= _QUERY_CHARS:
+            flaws = check_rewording(problem, text + voucher)
+        else:
+            flaws = [Flaw(code="P4016", what="a request of sensible length")]
         if not flaws:
-            worded = msgspec.structs.replace(problem, query=query)
+            worded = msgspec.structs.replace(problem, query=text + voucher)
             return Reworded(problem=worded, model=sampling.model, attempts=attempt)
-        messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": _complaint(flaws)}]
+        told = ["That changes the request:"]
+        for flaw in flaws:
+            place = "" if flaw.slot is None else f" (product {flaw.slot + 1})"
+            told.append(f"- {'missing' if flaw.code == 'P4016' else 'not asked for'}: {flaw.what}{place}")
+        told.append("Rewrite the original request again, and keep to the rules.")
+        messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": "\n".join(told)}]
     failure = Failure(code=flaws[0].code, detail="; ".join(flaw.detail for flaw in flaws))
     return Unworded(problem=problem, model=sampling.model, attempts=attempts, failure=failure)
 
@@ -94,43 +111,6 @@ def reword_all(
     """`reword` of each problem, one after the other, as each is done. Raises like it."""
     for problem in problems:
         yield reword(problem, upstream, sampling, attempts)
-
-
-def _request(problem: Problem) -> str:
-    """What the model sees: the goods in their own words, and the words that have to stay."""
-    goods = problem.query
-    if problem.voucher is not None:
-        goods = goods.removesuffix(say_voucher(problem.voucher))
-    names = "\n".join(f"{number}. {' '.join(words)}" for number, words in enumerate(said_names(problem), start=1))
-    return f"Request:\n{goods}\n\nName words to keep, product by product:\n{names}"
-
-
-def _complaint(flaws: Sequence[Flaw]) -> str:
-    told = "\n".join(f"- {_asked(flaw)}" for flaw in flaws)
-    return f"That changes the request:\n{told}\nRewrite the original request again, and keep to the rules."
-
-
-def _asked(flaw: Flaw) -> str:
-    place = "" if flaw.slot is None else f" (product {flaw.slot + 1})"
-    return f"{'missing' if flaw.code == 'P4016' else 'not asked for'}: {flaw.what}{place}"
-
-
-def _flaws(problem: Problem, text: str, query: str) -> Sequence[Flaw]:
-    if not text or len(text) > _QUERY_CHARS:
-        return [Flaw(code="P4016", what="a request of sensible length")]
-    return check_rewording(problem, query)
-
-
-def _body(messages: Sequence[dict[str, str]], sampling: Sampling, attempt: int) -> str:
-    return orjson.dumps(
-        {
-            "model": sampling.model,
-            "messages": list(messages),
-            "temperature": sampling.temperature_e4 / 10_000,
-            "max_tokens": sampling.tokens_max,
-            "seed": sampling.seed + attempt,
-        }
-    ).decode()
 
 
 def _clean(reply: str) -> str:

@@ -117,21 +117,19 @@ def read_suite(folder: Path, name: str, verify: Verifier, operator: str) -> Ship
 
     Raises ArenaError P4001 naming a file that is not there, P4018 for files that are not the ones `operator` signed.
     """
-    manifest_file, signature, problem_file, title_file = (
-        _content(folder / f"{name}{kind}") for kind in (_MANIFEST, _SIGNATURE, _PROBLEMS, TITLES)
-    )
+    contents = []
+    for kind in (_MANIFEST, _SIGNATURE, _PROBLEMS, TITLES):
+        path = folder / f"{name}{kind}"
+        try:
+            contents.append(path.read_bytes())
+        except OSError as error:
+            raise ArenaError("P4001", f"{path}: {error.strerror or error}") from error
+    manifest_file, signature, problem_file, title_file = contents
     manifest = decode_manifest(manifest_file)
     if manifest.name != name:
         raise ArenaError("P4018", f"{folder / name}{_MANIFEST}: it is of {manifest.name!r}")
     check_suite(manifest, decode_signature(signature), verify, operator)
     return open_suite(manifest, problem_file, title_file)
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ArenaError("P4001", f"{path}: {error.strerror or error}") from error
 
 
 def decode_signature(content: bytes) -> SuiteSignature:

@@ -11,8 +11,8 @@ runs in a validator.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arena.bank.embeddings import Embedder, Vectors
+from foundation.durable_files import replacing
 from foundation.errors import ArenaError
 from problems.model import Problem
 from problems.product import Product
@@ -82,19 +83,16 @@ class VectorFolder:
         """The vectors of a piece, from its file or else from the embedder. Raises ArenaError V2064, U3001 to U3004."""
         digest = hashlib.sha256("\0".join((embedder.name, *texts)).encode(errors="surrogatepass")).hexdigest()
         path = self._folder / f"{digest}.npy"
-        kept = _kept(path, len(texts))
-        if kept is not None:
-            return kept
+        with contextlib.suppress(OSError, ValueError, EOFError):
+            kept: Vectors = np.load(path, allow_pickle=False)
+            if kept.ndim == 2 and len(kept) == len(texts) and kept.dtype == np.float32:
+                return kept
         made = embedder.embed(texts)
-        draft = path.with_suffix(f".{os.getpid()}")
         try:
-            with draft.open("wb") as stream:
+            with replacing(path) as stream:
                 np.save(stream, made, allow_pickle=False)
-            draft.replace(path)
         except OSError as error:
             raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
-        finally:
-            draft.unlink(missing_ok=True)
         return made
 
 
@@ -116,8 +114,12 @@ def build_release(
     """
     if embedder.name not in name:
         raise ArenaError("P4012", f"{name!r} does not name its model {embedder.name!r}")
-    answers_of = _answers_of(problems)
-    rewards = sorted(answers_of)
+    accepted: dict[str, set[str]] = {}  # an answer passes its own title
+    for problem in problems:
+        for item in problem.rewards:
+            for title in item.title:
+                accepted.setdefault(title, set()).add(item.product_id)
+    rewards = sorted(accepted)
     ids_of: dict[str, list[str]] = {}
     for product in products:
         ids_of.setdefault(product.title, []).append(product.product_id)
@@ -125,7 +127,6 @@ def build_release(
     reward_vectors = [
         folder.vectors(rewards[start : start + _PIECE], embedder) for start in range(0, len(rewards), _PIECE)
     ]
-    accepted: dict[str, set[str]] = {reward: set(answers) for reward, answers in answers_of.items()}
     near = np.zeros((NEAR_TO_E4 - NEAR_FROM_E4) // NEAR_STEP_E4, dtype=np.int64)
     for start in range(0, len(titles), _PIECE):
         piece = titles[start : start + _PIECE]
@@ -152,16 +153,6 @@ def build_lexical(problems: Iterable[Problem], shelf: TitleIndex, catalogue: str
             if place < len(near):
                 near[place] += 1
     return TitleRelease(titles=release, report=_report(release, THRESHOLD_E4, len(shelf.products), near))
-
-
-def _answers_of(problems: Iterable[Problem]) -> dict[str, set[str]]:
-    """Per reward title, the ids that answer with it."""
-    answers: dict[str, set[str]] = {}
-    for problem in problems:
-        for item in problem.rewards:
-            for title in item.title:
-                answers.setdefault(title, set()).add(item.product_id)
-    return answers
 
 
 def _cosines(rewards: Iterable[Vectors], vectors: Vectors) -> Iterable[tuple[int, npt.NDArray[np.float32]]]:
@@ -200,12 +191,3 @@ def _report(release: AcceptedTitles, threshold_e4: int, products: int, near: Seq
             NearThreshold(from_e4=NEAR_FROM_E4 + place * NEAR_STEP_E4, pairs=pairs) for place, pairs in enumerate(near)
         ),
     )
-
-
-def _kept(path: Path, count: int) -> Vectors | None:
-    """The vectors in a file, or None when there is no such file or it does not hold `count` rows."""
-    try:
-        kept = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        return None
-    return kept if kept.ndim == 2 and len(kept) == count and kept.dtype == np.float32 else None

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from arena.chain.keys import canonical_hotkey, public_key
+from arena.chain.keys import SR25519, SdkSigner, canonical_hotkey, public_key
 from arena.chain.port import Signer
-from arena.chain.sdk_signer import SR25519, SdkSigner
 from foundation.errors import ArenaError
 
 MAX_AGE_S, SKEW_S = 10.0, 2.0  # a request's age, and how far ahead its sender's clock may be

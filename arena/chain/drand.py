@@ -8,6 +8,7 @@ A signature has exactly one accepted spelling (48 bytes, lower-case hex), so nob
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import bittensor_core as core
 import httpx
@@ -77,9 +78,12 @@ class DrandBeacon:
                     continue
                 if response.status_code in _NOT_YET:
                     return None
-                made = _read(response, round_number)
-                if made is not None and verify_quicknet_round(made):
-                    return made
+                with suppress(*UNREADABLE_JSON):
+                    answer = msgspec.json.decode(response.content, type=_BeaconAnswer)
+                    made = BeaconRound(network=QUICKNET, round=answer.round, signature=answer.signature)
+                    is_ours = response.status_code == httpx.codes.OK and answer.round == round_number
+                    if is_ours and verify_quicknet_round(made):
+                        return made
                 complaints.append(f"{endpoint}: status {response.status_code}, no good signature")
         raise ArenaError("U3032", f"round {round_number}: {'; '.join(complaints)}")
 
@@ -96,15 +100,3 @@ def verify_quicknet_round(beacon_round: BeaconRound) -> bool:
         return bytes(core.decrypt_with_signature(sealed, signature)) == _PROBE
     except ValueError:
         return False
-
-
-def _read(response: httpx.Response, round_number: int) -> BeaconRound | None:
-    if response.status_code != httpx.codes.OK:
-        return None
-    try:
-        answer = msgspec.json.decode(response.content, type=_BeaconAnswer)
-    except UNREADABLE_JSON:
-        return None
-    if answer.round != round_number:
-        return None
-    return BeaconRound(network=QUICKNET, round=round_number, signature=answer.signature)

@@ -15,6 +15,7 @@ from arena.chain.port import Signer
 from foundation.errors import ArenaError
 
 SS58_FORMAT = 42
+SR25519 = int(core.CRYPTO_SR25519)  # the SDK's number for the only kind of key hotkeys have here
 SIGNATURE_BYTES = 64
 DEFAULT_WALLET_PATH = Path("~/.bittensor/wallets")
 
@@ -37,6 +38,23 @@ class KeypairSigner:
 
     def __repr__(self) -> str:
         return f"KeypairSigner({self._hotkey})"
+
+
+class SdkSigner:
+    """A `Signer` in the shape the SDK signs with, extrinsics and signed requests alike; it holds no key of its own.
+
+    Named by its address under prefix 42.
+    """
+
+    def __init__(self, signer: Signer) -> None:
+        self.ss58_address = canonical_hotkey(signer.hotkey) or signer.hotkey
+        self.public_key = public_key(signer.hotkey) or b""
+        self.crypto_type = SR25519
+        self._signer = signer
+
+    def sign(self, payload: bytes) -> bytes:
+        """64 bytes over `payload`."""
+        return self._signer.sign(payload)
 
 
 def keypair_signer(uri: str) -> Signer:
@@ -65,23 +83,19 @@ def wallet_signer(name: str, hotkey: str, path: str | Path = DEFAULT_WALLET_PATH
     try:
         data = keyfile.read_bytes()
         if core.keyfile_data_is_encrypted(data):
-            data = _decrypt(data, keyfile)
+            variable = "BT_PW_" + str(keyfile).replace("/", "_").replace(".", "_").upper()
+            password = core.get_password_from_environment(variable)
+            if not password:
+                raise ArenaError("V2031", f"{keyfile} is encrypted; set {variable}")
+            data = bytes(core.decrypt_keyfile_data(data, password))
         keypair = core.deserialize_keypair_from_keyfile_data(data)
-        if keypair.crypto_type != core.CRYPTO_SR25519:
+        if keypair.crypto_type != SR25519:
             raise ArenaError("V2031", f"{keyfile}: only sr25519 hotkeys are supported")
         signer = KeypairSigner(keypair)
         signer.sign(b"agent-arena/probe/1")  # a public-only keyfile deserialises, but cannot sign
     except (OSError, ValueError, core.KeyfileError, core.WrongPasswordError) as error:
         raise ArenaError("V2031", f"{keyfile}: {error}") from error
     return signer
-
-
-def _decrypt(data: bytes, keyfile: Path) -> bytes:
-    variable = "BT_PW_" + str(keyfile).replace("/", "_").replace(".", "_").upper()
-    password = core.get_password_from_environment(variable)
-    if not password:
-        raise ArenaError("V2031", f"{keyfile} is encrypted; set {variable}")
-    return bytes(core.decrypt_keyfile_data(data, password))
 
 
 def public_key(hotkey: str) -> bytes | None:
@@ -104,6 +118,6 @@ def verify(hotkey: str, message: bytes, signature: bytes) -> bool:
     if canonical is None or len(signature) != SIGNATURE_BYTES:
         return False
     try:
-        return bool(core.verify(message, signature, canonical, core.CRYPTO_SR25519))
+        return bool(core.verify(message, signature, canonical, SR25519))
     except (ValueError, TypeError):
         return False

@@ -16,10 +16,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from arena.chain.block_times import BlockTimes
-from arena.chain.endpoint_form import format_endpoint, split_endpoint
+from arena.chain.extrinsic_form import U16_MAX, format_endpoint, hash_refusal, split_endpoint, weights_refusal
+from arena.chain.keys import SdkSigner
 from arena.chain.port import ChainResult, Commitment, Metagraph, Neuron, Signer
-from arena.chain.sdk_signer import SdkSigner
-from arena.chain.weight_form import U16_MAX, hash_refusal, weights_refusal
 from foundation.errors import ArenaError
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class BittensorSubtensor:
         """`make_client` replaces the SDK's default client (endpoints, backends); `timeout_s` bounds every call."""
         self._network = network
         self._netuid = netuid
-        self._make_client = make_client or _default_client
+        self._make_client = make_client
         self._timeout_s = timeout_s
         self._client: bittensor.Client | None = None
         self._connecting = asyncio.Lock()
@@ -60,8 +59,14 @@ class BittensorSubtensor:
     async def close(self) -> None:
         """Close the connection; the next call opens another."""
         client, self._client = self._client, None
-        if client is not None:
-            await _close(client)
+        if client is None:
+            return
+        from bittensor.result import BittensorError
+
+        # The state it is in is unknown. Where the node hung up politely, the SDK's reader dies of an assertion of
+        # websockets, and closing raises it again.
+        with suppress(BittensorError, OSError, TimeoutError, AssertionError):
+            await client.close()
 
     # -- reads
     async def block(self) -> int:
@@ -180,11 +185,18 @@ class BittensorSubtensor:
     @asynccontextmanager
     async def _connected(self, *, timeout_s: float = READ_TIMEOUT_S) -> AsyncIterator[bittensor.Client]:
         """The open client, within the time limit. Turns every failure to reach the chain into U3030."""
+        from bittensor import Client
         from bittensor.result import BittensorError
 
         try:
             async with asyncio.timeout(min(timeout_s, self._timeout_s)):
-                yield await self._open()
+                async with self._connecting:
+                    if self._client is None:
+                        client = self._make_client(self._network) if self._make_client else Client(self._network)
+                        await client.connect()
+                        self._client = client
+                    client = self._client
+                yield client
         except (BittensorError, OSError, TimeoutError) as error:
             if any(words in str(error).lower() for words in _PRUNED):
                 raise ArenaError("U3033", f"{self._network}: {error}") from error
@@ -195,14 +207,6 @@ class BittensorSubtensor:
         async with self._connected() as client:
             return int(await client.query(("Timestamp", "Now"), block=block))
 
-    async def _open(self) -> bittensor.Client:
-        async with self._connecting:
-            if self._client is None:
-                client = self._make_client(self._network)
-                await client.connect()
-                self._client = client
-            return self._client
-
     async def _send(self, send: Callable[[bittensor.Client], Awaitable[bittensor.ExtrinsicResult]]) -> ChainResult:
         from bittensor.result import ChainError
 
@@ -211,7 +215,8 @@ class BittensorSubtensor:
                 result = await send(client)
             except ChainError as error:
                 return ChainResult(status=_status(error), block=int(await client.block()), detail=str(error))
-            block = _included_block(result) or int(await client.block())
+            included = result.extrinsic_id  # "block-index"
+            block = int(included.partition("-")[0]) if included else int(await client.block())
         if result.success:
             sealed = result.data.get("reveal_round")
             return ChainResult(status="ok", block=block, detail=f"sealed until round {sealed}" if sealed else "")
@@ -248,15 +253,6 @@ class BittensorSubtensor:
         return Metagraph(netuid=self._netuid, block=block, tempo=int(tempo or 0), neurons=neurons)
 
 
-async def _close(client: bittensor.Client) -> None:
-    """Close a connection that is given up, whatever state it is in."""
-    from bittensor.result import BittensorError
-
-    # Where the node hung up politely, the SDK's reader dies of an assertion of websockets, and closing raises it again.
-    with suppress(BittensorError, OSError, TimeoutError, AssertionError):
-        await client.close()
-
-
 async def _hash_of(client: bittensor.Client, block: int) -> str:
     # The SDK has no public way to a hash that does not decode the whole block.
     return str(await client._block_hash(block))
@@ -269,23 +265,12 @@ def _endpoint(axon: Any) -> str:
     return format_endpoint(int(axon.get("ip") or 0), int(axon.get("port") or 0), int(axon.get("ip_type") or 0))
 
 
-def _default_client(network: str) -> bittensor.Client:
-    from bittensor import Client
-
-    return Client(network)
-
-
 def _status(error: bittensor.ChainError) -> Literal["rate_limited", "not_registered", "failed"]:
     from bittensor import ErrorCode
 
     if error.code is ErrorCode.RATE_LIMITED or error.name == "SpaceLimitExceeded":  # commitments: bytes per tempo
         return "rate_limited"
     return "not_registered" if error.code is ErrorCode.NOT_REGISTERED else "failed"
-
-
-def _included_block(result: bittensor.ExtrinsicResult) -> int | None:
-    """The block of an extrinsic, from its "block-index" id."""
-    return int(result.extrinsic_id.partition("-")[0]) if result.extrinsic_id else None
 
 
 def _at(values: Sequence[Any] | None, uid: int) -> Any:

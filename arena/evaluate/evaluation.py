@@ -10,7 +10,6 @@ from __future__ import annotations
 from arena.evaluate.model import EpisodeCost, Evaluation, EvaluationStatus
 from arena.evaluate.ports import EvaluatePorts
 from arena.policy import Policy
-from foundation.errors import Failure
 from harness.inference.gateway import Gateway
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
@@ -50,12 +49,18 @@ def evaluate(source: str, problem: Problem, ports: EvaluatePorts) -> Evaluation:
     )
     outcome = score_body(episode.body, problem, ports)
     verdict = judge_body(episode.body, policy.rubric, ports.judges) if isinstance(outcome, OutcomeScore) else None
+    status: EvaluationStatus = "scored" if isinstance(verdict, Verdict) else "unjudged"
+    failure = verdict.failure if isinstance(verdict, UnscoredVerdict) else None
+    if episode.body.failure is not None:
+        failure = episode.body.failure
+    if isinstance(outcome, UnscoredOutcome):
+        status, failure = "unscored", outcome.failure
     return Evaluation(
         body=episode.body,
         outcome=outcome,
         verdict=verdict,
-        status=_status(outcome, verdict),
-        failure=_failure(episode.body, outcome, verdict),
+        status=status,
+        failure=failure,
         sandbox=ports.sandbox.level,
         cost=EpisodeCost(
             episode_ms=episode.episode_ms,
@@ -82,19 +87,3 @@ def episode_rules(policy: Policy, catalogue_sha256: str) -> EpisodeRules:
         is_surfaced_rule_on=policy.is_surfaced_rule_on,
         agentic_min_e4=policy.agentic_min_e4,
     )
-
-
-def _status(outcome: OutcomeScore | UnscoredOutcome, verdict: Verdict | UnscoredVerdict | None) -> EvaluationStatus:
-    if isinstance(outcome, UnscoredOutcome):
-        return "unscored"
-    return "scored" if isinstance(verdict, Verdict) else "unjudged"
-
-
-def _failure(
-    body: EvaluationBody, outcome: OutcomeScore | UnscoredOutcome, verdict: Verdict | UnscoredVerdict | None
-) -> Failure | None:
-    if isinstance(outcome, UnscoredOutcome):
-        return outcome.failure
-    if body.failure is not None:
-        return body.failure
-    return verdict.failure if isinstance(verdict, UnscoredVerdict) else None

@@ -1,4 +1,4 @@
-"""What one evaluation returns, wherever it ran: miner's desk, validator, demo or training."""
+"""What one evaluation returns, wherever it ran: miner's computer, validator, demo or training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ports of one evaluation, bundled: what a miner's desk, a validator, the demo and training all pass in."""
+"""The ports of one evaluation, bundled: what a miner's computer, a validator, the demo and training all pass in."""
 
 from __future__ import annotations
 

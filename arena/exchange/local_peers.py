@@ -1,4 +1,4 @@
-"""Peers within one process: the desks themselves, with faults that can be set. The twin of `http_peers`.
+"""Peers within one process: their services themselves, with faults that can be set. The twin of `http_peers`.
 
 Promise: the same answers and the same codes as over HTTP, signatures of requests left out. Simulations and tests run on
 it; a fault is a value, and waiting goes through the sleep passed in.
@@ -14,7 +14,6 @@ import msgspec
 
 from arena.exchange.peer_service import PeerService
 from arena.exchange.port import PEER_AWAY, PEER_REFUSED, Peer, Progress
-from arena.exchange.rows import as_stub
 from arena.export.model import LogRow
 from arena.records.model import SettlementRecord
 from arena.submissions.model import SignedSubmission
@@ -32,7 +31,7 @@ class PeerFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LocalPeers:
-    """The other desks as one validator sees them."""
+    """The other services as one validator sees them."""
 
     def __init__(self, caller: str, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self.desks: dict[str, PeerService] = {}
@@ -58,7 +57,12 @@ class LocalPeers:
                 async for row in rows:
                     if sent == fault.rows_max:
                         raise ArenaError(PEER_AWAY, f"{peer.hotkey} broke off")
-                    yield _distorted(row, fault)
+                    if row.content is not None and fault.is_withholding:
+                        row = as_stub(row)
+                    elif row.content is not None and fault.is_lying:
+                        other = bytes(row.content).replace(b"true", b"null")
+                        row = msgspec.structs.replace(row, content=msgspec.Raw(other))
+                    yield row
                     sent += 1
 
     async def submission(self, peer: Peer, commitment_sha256: str) -> SignedSubmission | None:
@@ -90,19 +94,21 @@ class LocalPeers:
         return desk, fault
 
 
-def _distorted(row: LogRow, fault: PeerFault) -> LogRow:
-    if row.content is None:
-        return row
-    if fault.is_withholding:
-        return as_stub(row)
-    if fault.is_lying:
-        return msgspec.structs.replace(row, content=msgspec.Raw(bytes(row.content).replace(b"true", b"null")))
-    return row
+def as_stub(row: LogRow) -> LogRow:
+    """The stub of a row."""
+    return LogRow(
+        validator=row.validator,
+        seq=row.seq,
+        prev=row.prev,
+        content_sha256=row.content_sha256,
+        signature=row.signature,
+        withheld="unreleased",
+    )
 
 
 @contextmanager
 def _refusals(peer: Peer) -> Iterator[None]:
-    """A desk's own codes as its caller sees them: its server's troubles are an absence, the rest a refusal."""
+    """A service's own codes as its caller sees them: its server's troubles are an absence, the rest a refusal."""
     try:
         yield
     except ArenaError as error:

@@ -18,7 +18,6 @@ from pathlib import Path
 import msgspec
 import zstandard
 
-from arena.exchange.peer_log_model import ENTRY_VERSION, HeldEntry, RowsFile, entry_name
 from arena.exchange.port import HeldLog, LogDigest
 from arena.export.model import LogRow
 from arena.export.reading import read_rows
@@ -26,12 +25,47 @@ from arena.records.log.anchors import note_sha256 as sha256_of
 from arena.records.log.checkpoint import ORIGIN_PREFIX, Checkpoint
 from arena.records.verify.log_check import LogStart
 from foundation.canonical import UNREADABLE_JSON
-from foundation.durable_files import SCRATCH, sync_folder, write_whole
+from foundation.durable_files import SCRATCH, move_into_place, write_whole
 from foundation.errors import ArenaError
 
+ENTRY_VERSION = 1
 RACES_KEPT = 8
 _ZSTD_LEVEL = 3
 _HASHED_AT_ONCE = 1 << 20
+
+
+class RowsFile(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows first_seq..last_seq of a log, one `LogRow` a line, zstd-compressed. `sha256` is of the file."""
+
+    name: str
+    sha256: str
+    first_seq: int
+    last_seq: int
+
+
+class HeldEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One held log: its note, where it ends, and the files that hold its rows from the tally's start on, in order.
+
+    `serial` grows with each entry of a folder. Qualifying entries of one validator share files: each adds one.
+    """
+
+    version: int = ENTRY_VERSION
+    serial: int
+    log: HeldLog
+    note: str
+    tally: LogDigest
+    end: LogStart
+    files: tuple[RowsFile, ...]
+
+    @property
+    def name(self) -> str:
+        """Its file name, derived from what it is about."""
+        return entry_name(self.log.validator, self.log.race_id, self.log.note_sha256)
+
+
+def entry_name(validator: str, race_id: str, note_sha256: str) -> str:
+    """The file name of an entry: no name that came from elsewhere is in it."""
+    return hashlib.sha256(f"{validator}\n{race_id}\n{note_sha256}".encode()).hexdigest()[:32] + ".json"
 
 
 class PeerLogStore:
@@ -51,8 +85,16 @@ class PeerLogStore:
             for part in () if is_reader else (self._rows, self._entries, self._notes):
                 part.mkdir(parents=True, exist_ok=True)
             self._known = {entry.name: entry for entry in self._read_entries()}
-            if not is_reader:
-                self._sweep()
+            if is_reader:
+                return
+            named = self._named()  # what no entry names goes: only here, when no pull is under way
+            for path in self._rows.iterdir():
+                if path.name not in named:
+                    path.unlink()
+            for part in (self._entries, self._notes):
+                for path in part.iterdir():
+                    if path.name.endswith(SCRATCH) or (part == self._entries and path.name not in self._known):
+                        path.unlink()
         except OSError as error:
             raise _failed(folder, error) from error
 
@@ -85,8 +127,17 @@ class PeerLogStore:
         for file in entry.files:
             if file.last_seq <= after_seq:
                 continue
-            self._require_sound(file)
-            yield from (row for row in read_rows(self._rows / file.name) if row.seq > after_seq)
+            path = self._rows / file.name
+            try:
+                found = _file_sha256(path)
+            except OSError as error:
+                found = str(error.strerror)
+            if found != file.sha256:
+                for other in list(self._known.values()):
+                    if file in other.files:
+                        self.forget(other, f"{file.name} was changed")
+                raise ArenaError("V2114", f"{path} was changed; its log is asked for again")
+            yield from (row for row in read_rows(path) if row.seq > after_seq)
 
     def writer(self) -> RowsWriter:
         """Where the rows of one pull go. Raises ArenaError V2114."""
@@ -158,19 +209,6 @@ class PeerLogStore:
         with self._changing:
             self._remove_entries([entry])
 
-    def _require_sound(self, file: RowsFile) -> None:
-        path = self._rows / file.name
-        try:
-            found = _file_sha256(path)
-        except OSError as error:
-            found = str(error.strerror)
-        if found == file.sha256:
-            return
-        for entry in list(self._known.values()):
-            if file in entry.files:
-                self.forget(entry, f"{file.name} was changed")
-        raise ArenaError("V2114", f"{path} was changed; its log is asked for again")
-
     def _read_entries(self) -> Iterator[HeldEntry]:
         for path in sorted(self._entries.glob("*.json")):
             try:
@@ -207,23 +245,11 @@ class PeerLogStore:
     def _named(self) -> set[str]:
         return {file.name for entry in self._known.values() for file in entry.files}
 
-    def _sweep(self) -> None:
-        """Take away what no entry names: only here, when no pull is under way."""
-        named = self._named()
-        for path in self._rows.iterdir():
-            if path.name not in named:
-                path.unlink()
-        for part in (self._entries, self._notes):
-            for path in part.iterdir():
-                if path.name.endswith(SCRATCH) or (part == self._entries and path.name not in self._known):
-                    path.unlink()
-
 
 class RowsWriter:
     """Rows of one pull on their way to disk. Nothing reads them before `PeerLogStore.put`."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
         self._first = self._last = 0
         try:
             handle, name = tempfile.mkstemp(suffix=SCRATCH, prefix="", dir=folder)
@@ -254,8 +280,7 @@ class RowsWriter:
         os.fsync(self._file.fileno())
         self._file.close()
         path = self._scratch.with_suffix(".jsonl.zst")
-        self._scratch.replace(path)
-        sync_folder(self._folder)
+        move_into_place(self._scratch, path)
         return RowsFile(name=path.name, sha256=_file_sha256(path), first_seq=self._first, last_seq=self._last)
 
     def abandon(self) -> None:

@@ -1,4 +1,4 @@
-"""The desk: what this validator answers others, from its own log and from the logs it holds. No transport in it.
+"""What this validator answers others, from its own log and from the logs it holds. No transport in it.
 
 Promise: only a caller that holds a validator permit gets an answer, and no more than its share. A record counts as
 secret until the roll that reveals it is final (`RevealGate`): before, not one row of that race leaves, and after, only
@@ -10,29 +10,31 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from itertools import islice
 
 import msgspec
 
 from arena.exchange.limits import ShareRules, Shares
-from arena.exchange.peer_log_model import HeldEntry
-from arena.exchange.peer_logs import PeerLogStore
+from arena.exchange.log_digest import counts
+from arena.exchange.peer_logs import HeldEntry, PeerLogStore
 from arena.exchange.port import Progress, RevealGate
-from arena.exchange.progress import DonePairs
-from arena.exchange.rows import shown_rows
 from arena.exchange.submission_cache import SubmissionCache
 from arena.export.model import LogRow
+from arena.export.writing.assembly import log_row, signed_content
 from arena.records.log.anchors import note_sha256 as sha256_of
-from arena.records.model import SettlementRecord, SignedRecord
+from arena.records.model import EvaluationRecord, SettlementRecord, SignedRecord, VerdictRecord
 from arena.store.port import Store
 from arena.submissions.model import SignedSubmission
 from foundation.errors import ArenaError
+from judge.verdict import Verdict
+from problems.scoring.outcome import OutcomeScore
 
 PAGE_ROWS = 128
 ANSWER_ROWS = 20_000  # of one answer; the reader asks again behind the last
 ANSWERS_AT_ONCE = 8  # of rows, to one caller
+RACES_KEPT = 4  # whose progress is kept
 _STUB_BYTES = 512
 
 
@@ -71,7 +73,7 @@ class PeerService:
 
     @property
     def hotkey(self) -> str:
-        """Whose desk it is."""
+        """Whose service it is."""
         return self._store.validator
 
     async def note(self, caller: str, validator: str, note_sha256: str) -> str | None:
@@ -102,9 +104,15 @@ class PeerService:
                 raise ArenaError("V2113", f"{about}: shown up to {gate.to_seq(race_id)}")
             pages = self._own_pages(after_seq, to_seq, race_id)
         else:
-            pages = self._held_pages(
-                self._require_held(validator, race_id, after_seq, to_seq, about), after_seq, to_seq
+            covering = (
+                entry
+                for entry in reversed(self._held.entries(race_id, validator))
+                if entry.tally.start.after_seq <= after_seq and to_seq <= entry.log.size
             )
+            held = next(covering, None)
+            if held is None:
+                raise ArenaError("V2113", f"{about} are not held here")
+            pages = self._held_pages(held, after_seq, to_seq)
         return self._paced(caller, pages)
 
     async def submission(self, caller: str, commitment_sha256: str) -> SignedSubmission | None:
@@ -135,12 +143,6 @@ class PeerService:
         if not self.has_permit(caller):
             raise ArenaError("V2111", caller)
         self._shares.spend_request(caller)
-
-    def _require_held(self, validator: str, race_id: str, after_seq: int, to_seq: int, about: str) -> HeldEntry:
-        for entry in reversed(self._held.entries(race_id, validator)):
-            if entry.tally.start.after_seq <= after_seq and to_seq <= entry.log.size:
-                return entry
-        raise ArenaError("V2113", f"{about} are not held here")
 
     async def _paced(self, caller: str, pages: AsyncGenerator[list[LogRow]]) -> AsyncGenerator[LogRow]:
         left = ANSWER_ROWS
@@ -176,3 +178,61 @@ class PeerService:
             yield [row for row in page if row.seq <= to_seq]
             if page[-1].seq >= to_seq:
                 return
+
+
+def shown_rows(records: Iterable[SignedRecord], race_id: str, to_seq: int) -> list[LogRow]:
+    """The rows of own records up to `to_seq`, without bodies: those that count for a race ("": qualifying) whole, the
+    others as stubs, which keep what chain, tree and signature need and nothing of the content."""
+    rows = []
+    for record in records:
+        if record.seq > to_seq:
+            continue
+        content = signed_content(record.content, record.content_sha256)
+        if content and counts(content, len(record.content), race_id):
+            rows.append(log_row(record, content=record.content))
+        else:
+            rows.append(log_row(record, withheld="unreleased"))
+    return rows
+
+
+class _RaceProgress:
+    def __init__(self) -> None:
+        self.read_to = 0
+        self.pairs: dict[str, set[tuple[str, str]]] = {}  # body -> pairs whose evaluation names it
+        self.judged: set[str] = set()
+        self.done: set[tuple[str, str]] = set()
+        self.lock = asyncio.Lock()
+
+
+class DonePairs:
+    """The pairs done in the newest races of one store, counted from our own log; never how they ended.
+
+    A pair is done once its evaluation has an outcome and its body a verdict, whatever the outcome: asking for the
+    verdict of successes alone would tell them from failures while a judge is away. Only new records are read each time.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._races: dict[str, _RaceProgress] = {}
+
+    async def of(self, race_id: str) -> tuple[tuple[str, str], ...]:
+        """(agent version id, problem id) of every pair that is done, sorted. Raises ArenaError V2021."""
+        race = self._races.pop(race_id, None) or _RaceProgress()
+        self._races[race_id] = race
+        for old in list(self._races)[:-RACES_KEPT]:
+            del self._races[old]
+        async with race.lock:
+            own, kinds = self._store.validator, ("evaluation", "verdict")
+            async for record in self._store.records(own, after_seq=race.read_to, kinds=kinds, race_id=race_id):
+                content = signed_content(record.content, record.content_sha256)
+                payload = content.payload if content else None
+                if isinstance(payload, EvaluationRecord) and isinstance(payload.outcome, OutcomeScore):
+                    if payload.context.stage == "race":
+                        pair = (payload.subject.agent_version_id, payload.context.problem_id)
+                        race.pairs.setdefault(payload.body_sha256, set()).add(pair)
+                elif isinstance(payload, VerdictRecord) and isinstance(payload.verdict, Verdict):
+                    race.judged.add(payload.verdict.body_sha256)
+                race.read_to = record.seq
+            for body in race.judged & race.pairs.keys():
+                race.done |= race.pairs.pop(body)
+            return tuple(sorted(race.done))

@@ -11,7 +11,7 @@ last row.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -19,8 +19,7 @@ import msgspec
 from arena.chain.port import Verifier
 from arena.exchange.check import RowsCheck, SeamError
 from arena.exchange.log_digest import read_tally
-from arena.exchange.peer_log_model import HeldEntry
-from arena.exchange.peer_logs import PeerLogStore, RowsWriter
+from arena.exchange.peer_logs import HeldEntry, PeerLogStore, RowsWriter
 from arena.exchange.port import (
     LOG_REWRITTEN,
     LOG_UNFIT,
@@ -156,39 +155,32 @@ class Puller:
         return _Claim(note, point, due)
 
     async def _pull(self, wanted: Wanted, claim: _Claim, peers: Sequence[Peer], complaints: list[Complaint]) -> Pulled:
-        starts = self._starts(claim)
-        if claim.due.start.after_seq == claim.point.size:  # nothing counts: no peer is needed
-            log, _ = await self._read(None, claim, starts[-1])
-            return Pulled(wanted=wanted, log=log, complaints=tuple(complaints))
-        for peer in peers:
-            try:
-                log, rewritten = await self._read_from(peer, claim, starts)
-            except ArenaError as error:
-                if error.failure.code not in _PEER_CODES:
-                    raise
-                complaints.append(Complaint(peer=peer.hotkey, failure=error.failure))
-                continue
-            return Pulled(wanted=wanted, log=log, complaints=tuple(complaints), rewritten=rewritten)
-        return Pulled(wanted=wanted, log=None, complaints=tuple(complaints))
-
-    def _starts(self, claim: _Claim) -> list[_Start]:
-        """Where reading may begin: for qualifying behind the newest note held of it, whose rows go on counting, unless
-        the log was rewritten; else where the tally does."""
+        # Reading begins, for qualifying, behind the newest note held of it, whose rows go on counting, unless the log
+        # was rewritten; else where the tally does.
         name, due = claim.point.validator, claim.due
         held = [] if due.race_id else self._held.entries("", name)
         fitting = [e for e in held if e.tally.start == due.start and e.log.size < claim.point.size]
         later = max(fitting, key=lambda entry: entry.log.size, default=None)
-        whole = _Start(due.start, Count())
-        return [_Start(later.end, later.tally.count, later), whole] if later else [whole]
-
-    async def _read_from(self, peer: Peer, claim: _Claim, starts: list[_Start]) -> tuple[HeldLog, Failure | None]:
-        """As `_read`, from the first of `starts` that the peer's rows follow."""
-        for start in starts[:-1]:
+        starts = [_Start(later.end, later.tally.count, later)] if later else []
+        starts.append(_Start(due.start, Count()))
+        if due.start.after_seq == claim.point.size:  # nothing counts: no peer is needed
+            log, _ = await self._read(None, claim, starts[-1])
+            return Pulled(wanted=wanted, log=log, complaints=tuple(complaints))
+        for peer in peers:
             try:
-                return await self._read(peer, claim, start)
-            except SeamError:
-                continue
-        return await self._read(peer, claim, starts[-1])
+                for start in starts:
+                    try:
+                        log, rewritten = await self._read(peer, claim, start)
+                    except SeamError:  # the peer's rows do not follow this start
+                        if start is starts[-1]:
+                            raise
+                        continue
+                    return Pulled(wanted=wanted, log=log, complaints=tuple(complaints), rewritten=rewritten)
+            except ArenaError as error:
+                if error.failure.code not in _PEER_CODES:
+                    raise
+                complaints.append(Complaint(peer=peer.hotkey, failure=error.failure))
+        return Pulled(wanted=wanted, log=None, complaints=tuple(complaints))
 
     async def _read(self, peer: Peer | None, claim: _Claim, start: _Start) -> tuple[HeldLog, Failure | None]:
         """Read the rows behind `start` from one peer, and hold the log; and what it contradicts that was held before.
@@ -199,7 +191,12 @@ class Puller:
         writer = self._held.writer()
         try:
             if peer is not None:
-                await self._take_in_time(peer, claim, check, writer)
+                budget_s = self._pace.budget_s(claim.point.size - check.at)
+                try:
+                    async with asyncio.timeout(budget_s):
+                        await self._take_all(peer, claim, check, writer)
+                except TimeoutError as error:
+                    raise ArenaError(PEER_AWAY, f"{peer.hotkey}: not done within {budget_s:.0f} s") from error
             try:
                 end = check.finish()
             except ArenaError as error:
@@ -215,17 +212,13 @@ class Puller:
                 end=end,
                 before=start.before,
             )
-            return log, _contradiction(claim, check.contradicted)
+            mark = check.contradicted
+            if mark is None:
+                return log, None
+            other = f"the {mark.after_seq} records held before are not the first of its {claim.point.size}"
+            return log, Failure(code=LOG_REWRITTEN, detail=f"{mark.validator}: {other}")
         finally:
             writer.abandon()
-
-    async def _take_in_time(self, peer: Peer, claim: _Claim, check: RowsCheck, writer: RowsWriter) -> None:
-        budget_s = self._pace.budget_s(claim.point.size - check.at)
-        try:
-            async with asyncio.timeout(budget_s):
-                await self._take_all(peer, claim, check, writer)
-        except TimeoutError as error:
-            raise ArenaError(PEER_AWAY, f"{peer.hotkey}: not done within {budget_s:.0f} s") from error
 
     async def _take_all(self, peer: Peer, claim: _Claim, check: RowsCheck, writer: RowsWriter) -> None:
         """Take rows until the log's size, over as many answers as it takes."""
@@ -247,31 +240,19 @@ class Puller:
         is_open = True
         async with aclosing(rows):
             while is_open:
-                waiting, broken = await _next_rows(rows)
+                waiting: list[LogRow] = []
+                broken: ArenaError | None = None
+                try:
+                    async for row in rows:
+                        waiting.append(row)
+                        if len(waiting) == BATCH_ROWS:
+                            break
+                except ArenaError as error:
+                    broken = error
                 await asyncio.to_thread(_take, check, writer, waiting)  # what came before a break stands
                 if broken is not None:
                     raise broken
                 is_open = len(waiting) == BATCH_ROWS
-
-
-async def _next_rows(rows: AsyncGenerator[LogRow]) -> tuple[list[LogRow], ArenaError | None]:
-    """The next rows of an answer, fewer than BATCH_ROWS at its end, and what broke it."""
-    waiting: list[LogRow] = []
-    try:
-        async for row in rows:
-            waiting.append(row)
-            if len(waiting) == BATCH_ROWS:
-                break
-    except ArenaError as error:
-        return waiting, error
-    return waiting, None
-
-
-def _contradiction(claim: _Claim, mark: LogStart | None) -> Failure | None:
-    if mark is None:
-        return None
-    detail = f"{mark.validator}: the {mark.after_seq} records held before are not the first of its {claim.point.size}"
-    return Failure(code=LOG_REWRITTEN, detail=detail)
 
 
 def _take(check: RowsCheck, writer: RowsWriter, rows: list[LogRow]) -> None:

@@ -1,4 +1,4 @@
-"""The exchange over HTTP: five signed requests on an application and a socket of their own. The desk answers.
+"""The exchange over HTTP: five signed requests on an application and a socket of their own. `PeerService` answers.
 
 Promise: a request is looked at in this order: does the hotkey it names hold a permit, did that hotkey sign it for us
 just now, has it a share left. Only then is anything read. Requests carry no body. A streamed answer that failed
@@ -33,7 +33,7 @@ _Seq = Annotated[int, Query(ge=0, le=SEQ_MAX)]
 
 
 class Exchange:
-    """A desk, and how its callers are told apart."""
+    """A peer service, and how its callers are told apart."""
 
     def __init__(self, desk: PeerService, auth: RequestAuth, *, streams: int = STREAMS) -> None:
         """`streams` answers of rows run at once."""

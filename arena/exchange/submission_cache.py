@@ -1,8 +1,8 @@
-"""Agents' sources between permit holders: a shelf of signed submissions by commitment, and the relay that fills it.
+"""Agents' sources between permit holders: a cache of signed submissions by commitment, and the relay that fills it.
 
 Promise: a submission is taken from a peer only when its hotkey and source have the hash that the chain holds for that
-hotkey, and the hotkey signed it; then it goes on the shelf and to whoever admits submissions, as if its miner had
-brought it. The shelf holds a bounded number, the oldest go first; files appear whole or not at all.
+hotkey, and the hotkey signed it; then it goes into the cache and to whoever admits submissions, as if its miner had
+brought it. The cache holds a bounded number, the oldest go first; files appear whole or not at all.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from arena.chain.port import Commitment, Verifier
 from arena.exchange.port import PEER_LIED, Complaint, Peer, Peers
 from arena.submissions.inbox import ENTRY_BYTES_MAX
 from arena.submissions.model import SignedSubmission, is_agent_name, is_authentic
+from foundation.backoff import Backoff
 from foundation.canonical import UNREADABLE_JSON
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 
 SHELF_MAX = 4_096
-PAUSE_MS, PAUSE_MS_MAX = 30_000, 1_800_000  # before asking again for a commitment that no peer knew
+PAUSES = Backoff(first_ms=30_000, most_ms=1_800_000)  # before asking again for a commitment that no peer knew
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -43,7 +44,11 @@ class SubmissionCache:
         """Keep a submission whose commitment stands on chain. Raises ArenaError V2114."""
         try:
             write_whole(self._path(submission.commitment_sha256), msgspec.json.encode(submission))
-            self._drop_old()
+            paths = list(self._folder.glob("*.json"))
+            if len(paths) > self._most:  # the oldest go
+                paths.sort(key=lambda path: path.stat().st_mtime_ns)
+                for path in paths[: len(paths) - self._most]:
+                    path.unlink(missing_ok=True)
         except OSError as error:
             raise ArenaError("V2114", f"{self._folder}: {error.strerror}") from error
 
@@ -66,13 +71,6 @@ class SubmissionCache:
     def _path(self, commitment_sha256: str) -> Path:
         return self._folder / f"{commitment_sha256}.json"
 
-    def _drop_old(self) -> None:
-        paths = list(self._folder.glob("*.json"))
-        if len(paths) > self._most:
-            paths.sort(key=lambda path: path.stat().st_mtime_ns)
-            for path in paths[: len(paths) - self._most]:
-                path.unlink(missing_ok=True)
-
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     """One turn of the relay: what was delivered, and who answered wrongly."""
@@ -82,7 +80,7 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceRelay:
-    """Fetches what the chain knows and the shelf does not."""
+    """Fetches what the chain knows and the cache does not."""
 
     def __init__(
         self,
@@ -94,10 +92,10 @@ class SourceRelay:
         now_ms: Callable[[], int],
         concurrency: int = 4,
     ) -> None:
-        """`deliver` gets each submission once it is on the shelf: `Inbox.put` does."""
+        """`deliver` gets each submission once it is to be cached: `Inbox.put` does."""
         self._peers, self._shelf, self._verify, self._deliver = peers, shelf, verify_signature, deliver
         self._now_ms, self._places = now_ms, asyncio.Semaphore(concurrency)
-        self._asked: dict[str, tuple[int, int]] = {}  # commitment -> not before, pause
+        self._asked: dict[str, tuple[int, int]] = {}  # commitment -> not before, times asked in vain
 
     async def fetch(self, commitments: Sequence[Commitment], peers: Sequence[Peer]) -> Fetched:
         """Ask for those of these commitments that are unknown and due; validators' own are no sources: leave them out.
@@ -112,10 +110,10 @@ class SourceRelay:
         delivered = []
         for commitment, (submission, _) in zip(due, found, strict=True):
             if submission is None:
-                pause_ms = min(PAUSE_MS_MAX, max(PAUSE_MS, 2 * self._asked.get(commitment.sha256, (0, 0))[1]))
-                self._asked[commitment.sha256] = (now_ms + pause_ms, pause_ms)
+                times = self._asked.get(commitment.sha256, (0, 0))[1] + 1
+                self._asked[commitment.sha256] = (now_ms + PAUSES.pause_ms(times), times)
                 continue
-            await asyncio.to_thread(self._deliver, submission)  # first: what is on the shelf is not asked for again
+            await asyncio.to_thread(self._deliver, submission)  # first: what is in the cache is not asked for again
             await asyncio.to_thread(self._shelf.put, submission)
             delivered.append(commitment.sha256)
         complaints = tuple(complaint for _, complaints in found for complaint in complaints)

@@ -10,49 +10,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
 import msgspec
 import orjson
 
+from harness.chat import ChatCall, ChatMessage, Function, Origin
 from harness.emission.call_reader import CallReader
 from harness.tools.registry import PROFILES, profile_schemas
 from harness.trace import Completion, EmittedCall, Emitter, EvaluationBody, Surfaced, ToolCall
 
-Origin = Literal["agent", "code", "echoed"]
 _AGENT: Origin = "agent"
 
 _THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
 _TEXT_CALL = "text-"  # ids that the host gives to calls written as text: they are in the content
-
-
-class Function(msgspec.Struct, frozen=True, kw_only=True):
-    """Name and arguments of a call. `arguments` is the text as it was written, JSON or not."""
-
-    name: str
-    arguments: str
-
-
-class ChatCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A native tool call of an assistant turn."""
-
-    id: str
-    type: Literal["function"] = "function"
-    function: Function
-
-
-class ChatMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message. The fields after `tool_call_id` are ours and stand only where something departs from plain chat."""
-
-    role: str  # system, user, assistant or tool; "unknown" where the record holds no message
-    content: str
-    reasoning_content: str = ""
-    tool_calls: tuple[ChatCall, ...] = ()
-    tool_call_id: str = ""
-    origin: Origin | None = None
-    weight: int | None = None  # 0: not to be trained on, as in OpenAI's fine-tuning format
-    echoed_tool_calls: tuple[ChatCall, ...] = ()
-    agent_tool_calls: tuple[ChatCall, ...] = ()
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):

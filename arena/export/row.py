@@ -9,10 +9,11 @@ import functools
 
 import msgspec
 
-from arena.export.conversation import ChatMessage, Conversation, converse
+from arena.export.conversation import Conversation, converse
 from arena.export.facts import TrajectoryFacts, facts_of, opinions_of
 from arena.export.model import Trajectory
 from foundation.canonical import text_hash
+from harness.chat import ChatMessage
 from harness.tools.registry import PROFILES, profile_schemas
 from judge.verdict import Opinion
 

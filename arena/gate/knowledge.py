@@ -8,7 +8,6 @@ is known, so sealed texts would turn the gate into an oracle.
 from __future__ import annotations
 
 import hashlib
-import os
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy.typing as npt
 from arena.gate.similarity.sketch import make_sketch
 from arena.gate.tables.grams import text_grams
 from arena.policy import GateRules
+from foundation.durable_files import replacing
 from foundation.errors import ArenaError
 
 Sorted64 = npt.NDArray[np.uint64]
@@ -85,8 +85,7 @@ def is_searchable(product_id: str) -> bool:
 def save_knowledge(knowledge: GateKnowledge, path: Path) -> None:
     """Write the knowledge to a file, whole or not at all. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with scratch.open("wb") as stream:
+    with replacing(path) as stream:
         np.savez(
             stream,
             ids=knowledge.product_ids,
@@ -94,7 +93,6 @@ def save_knowledge(knowledge: GateKnowledge, path: Path) -> None:
             baseline=knowledge.baseline,
             skipped=np.array([knowledge.skipped_ids], dtype=np.uint64),
         )
-    scratch.replace(path)
 
 
 def load_knowledge(path: Path) -> GateKnowledge:
@@ -115,21 +113,17 @@ def _assemble(ids: Sorted64, grams: Sorted64, baseline: Sorted64, skipped: int) 
     for values in (ids, grams, baseline):
         digest.update(len(values).to_bytes(8, "little"))
         digest.update(np.ascontiguousarray(values, dtype="<u8").data)
+    # ids are sorted, so those of one length are one slice
+    bounds = np.array([10 ** (length - 1) for length in range(ID_DIGITS_MIN, ID_DIGITS_MAX + 2)], dtype=np.uint64)
+    counts = np.diff(np.searchsorted(ids, bounds))
     return GateKnowledge(
         product_ids=ids,
-        id_lengths=_lengths(ids),
+        id_lengths=tuple(ID_DIGITS_MIN + index for index, count in enumerate(counts) if count),
         text_grams=grams,
         baseline=baseline,
         skipped_ids=skipped,
         inputs_sha256=digest.hexdigest(),
     )
-
-
-def _lengths(ids: Sorted64) -> tuple[int, ...]:
-    """The numbers of digits that occur. Ids are sorted, so each length is one slice."""
-    bounds = np.array([10 ** (length - 1) for length in range(ID_DIGITS_MIN, ID_DIGITS_MAX + 2)], dtype=np.uint64)
-    places = np.searchsorted(ids, bounds)
-    return tuple(ID_DIGITS_MIN + index for index, count in enumerate(np.diff(places)) if count)
 
 
 def _joined(parts: list[Sorted64]) -> Sorted64:

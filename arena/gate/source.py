@@ -59,7 +59,16 @@ def parse(text: str, rules: GateRules) -> tuple[list[ast.AST], list[Finding]]:
     nodes, depth = preorder(tree)
     if depth > rules.ast_depth:
         return [], [*found, finding("depth", 0, f"{depth} of {rules.ast_depth}")]
-    return nodes, [*found, *_entry(tree)]
+    defined = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == ENTRY]
+    if not defined:
+        return nodes, [*found, finding("entry", 0, ENTRY)]
+    arguments = defined[-1].args
+    positional = arguments.posonlyargs + arguments.args
+    required = len(positional) - len(arguments.defaults)
+    keywords = sum(default is None for default in arguments.kw_defaults)
+    if required > 1 or keywords or not (positional or arguments.vararg):
+        found.append(finding("entry", defined[-1].lineno, f"{ENTRY} does not take exactly one argument"))
+    return nodes, found
 
 
 def preorder(tree: ast.AST) -> tuple[list[ast.AST], int]:
@@ -108,16 +117,3 @@ def _comment_columns(text: str) -> dict[int, int]:
     except (tokenize.TokenError, SyntaxError, ValueError):
         return columns  # up to where the text can be read; what follows counts as code
     return columns
-
-
-def _entry(tree: ast.Module) -> list[Finding]:
-    defined = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == ENTRY]
-    if not defined:
-        return [finding("entry", 0, ENTRY)]
-    arguments = defined[-1].args
-    positional = arguments.posonlyargs + arguments.args
-    required = len(positional) - len(arguments.defaults)
-    keywords = sum(default is None for default in arguments.kw_defaults)
-    if required > 1 or keywords or not (positional or arguments.vararg):
-        return [finding("entry", defined[-1].lineno, f"{ENTRY} does not take exactly one argument")]
-    return []

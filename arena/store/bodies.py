@@ -8,6 +8,7 @@ over.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import Sequence
 
@@ -26,20 +27,17 @@ async def compress_bodies(bodies: Sequence[StoredBody]) -> list[BodyFrame]:
     for body in bodies:
         if len(body.content) > BODY_BYTES_MAX:
             raise ArenaError("V2025", f"body {body.body_sha256} has {len(body.content)} bytes")
-    if sum(len(body.content) for body in bodies) <= INLINE_BYTES_MAX:
-        compressor = zstandard.ZstdCompressor(level=LEVEL)
-        return [_frame(body, compressor.compress(body.content)) for body in bodies]
-    return await asyncio.to_thread(_compress_many, bodies)
-
-
-def _compress_many(bodies: Sequence[StoredBody]) -> list[BodyFrame]:
     compressor = zstandard.ZstdCompressor(level=LEVEL)
-    contents = compressor.multi_compress_to_buffer([body.content for body in bodies], threads=-1)
-    return [_frame(body, contents[place].tobytes()) for place, body in enumerate(bodies)]
-
-
-def _frame(body: StoredBody, content: bytes) -> BodyFrame:
-    return BodyFrame(body_sha256=body.body_sha256, content=content, size=len(body.content))
+    contents: list[bytes | bytearray | memoryview] = [body.content for body in bodies]
+    if sum(map(len, contents)) <= INLINE_BYTES_MAX:
+        frames = [compressor.compress(content) for content in contents]
+    else:
+        many = await asyncio.to_thread(compressor.multi_compress_to_buffer, contents, threads=-1)
+        frames = [many[place].tobytes() for place in range(len(bodies))]
+    return [
+        BodyFrame(body_sha256=body.body_sha256, content=frame, size=len(body.content))
+        for body, frame in zip(bodies, frames, strict=True)
+    ]
 
 
 async def restore_bodies(frames: Sequence[BodyFrame]) -> list[StoredBody]:
@@ -51,16 +49,14 @@ async def restore_bodies(frames: Sequence[BodyFrame]) -> list[StoredBody]:
 
 def _restore(frames: Sequence[BodyFrame]) -> list[StoredBody]:
     decompressor = zstandard.ZstdDecompressor()
-    return [StoredBody(body_sha256=frame.body_sha256, content=_content(decompressor, frame)) for frame in frames]
-
-
-def _content(decompressor: zstandard.ZstdDecompressor, frame: BodyFrame) -> bytes:
-    try:
-        if not 0 < frame.size <= BODY_BYTES_MAX or zstandard.frame_content_size(frame.content) > BODY_BYTES_MAX:
-            return b""
-        return decompressor.decompress(frame.content, max_output_size=frame.size)
-    except zstandard.ZstdError:
-        return b""
+    bodies = []
+    for frame in frames:
+        content = b""
+        with contextlib.suppress(zstandard.ZstdError):
+            if 0 < frame.size <= BODY_BYTES_MAX and zstandard.frame_content_size(frame.content) <= BODY_BYTES_MAX:
+                content = decompressor.decompress(frame.content, max_output_size=frame.size)
+        bodies.append(StoredBody(body_sha256=frame.body_sha256, content=content))
+    return bodies
 
 
 def require_intact(body: StoredBody) -> StoredBody:

@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from foundation.canonical import canonical_bytes
+from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 
 FILE_NAME = "store.json"
@@ -50,7 +51,7 @@ def write_location(state_dir: Path, location: StoreLocation) -> None:
         file.write(canonical_bytes(location))
         file.flush()
         os.fsync(file.fileno())
-    Path(name).rename(state_dir / FILE_NAME)
+    move_into_place(Path(name), state_dir / FILE_NAME)
 
 
 def read_location(state_dir: Path) -> StoreLocation | None:

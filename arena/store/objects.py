@@ -181,10 +181,15 @@ def open_objects(location: str) -> BodyObjects:
 
     Opening asks nothing of the store. Raises ArenaError V2029 for a location that can't be read or holds a secret.
     """
-    with _coded(_without_secret(location)):
+    # what may be shown of a location before it is known to hold no secret
+    scheme, _, rest = location.partition("?")[0].partition("://")
+    with _coded(f"{scheme}://{rest.rpartition('@')[2]}" if scheme == "s3" else location):
         url = urlsplit(location)
         if url.scheme == "file":
-            return _open_folder(url, location)
+            folder = Path(unquote(url.path))
+            if url.netloc or url.query or url.fragment or not folder.is_absolute():
+                raise ValueError("a folder is file:///an/absolute/path")
+            return BodyObjects(location, folder)
         if url.scheme == "s3":
             return _open_bucket(url, location)
         raise ValueError("not a file:// or s3:// URL")
@@ -198,13 +203,6 @@ def prefix_of(validator: str) -> str:
 def folder_location(folder: Path) -> str:
     """The location of a folder."""
     return "file://" + quote(str(folder.absolute()))
-
-
-def _open_folder(url: SplitResult, location: str) -> BodyObjects:
-    folder = Path(unquote(url.path))
-    if url.netloc or url.query or url.fragment or not folder.is_absolute():
-        raise ValueError("a folder is file:///an/absolute/path")
-    return BodyObjects(location, folder)
 
 
 def _open_bucket(url: SplitResult, location: str) -> BodyObjects:
@@ -225,12 +223,6 @@ def _open_bucket(url: SplitResult, location: str) -> BodyObjects:
         retry_config={"max_retries": RETRIES, "retry_timeout": REQUEST_TIMEOUT},
     )
     return BodyObjects(location, bucket)
-
-
-def _without_secret(location: str) -> str:
-    """What may be shown of a location before it is known to hold no secret."""
-    scheme, _, rest = location.partition("?")[0].partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}" if scheme == "s3" else location
 
 
 def _key(prefix: str, body_sha256: str) -> str:

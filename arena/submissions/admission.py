@@ -13,9 +13,8 @@ import msgspec
 
 from arena.chain.port import Commitment, Metagraph, Verifier
 from arena.gate.report import GateReport
-from arena.ids import AgentVersionId
 from arena.policy import CooldownRules
-from arena.submissions.model import SignedSubmission, is_agent_name, is_authentic
+from arena.submissions.model import AgentVersionId, SignedSubmission, is_agent_name, is_authentic
 from foundation.errors import Failure
 
 CooldownClass = Literal["accepted", "integrity", "security", "form"]

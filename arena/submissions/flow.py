@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from arena.chain.port import ChainResult, Signer, Subtensor
-from arena.ids import AgentVersionId
+from arena.chain.port import Signer, Subtensor
 from arena.submissions.inbox import Inbox
-from arena.submissions.model import make_submission
+from arena.submissions.model import AgentVersionId, make_submission
 from foundation.errors import ArenaError
 
 
@@ -36,7 +35,9 @@ async def submit(
     submission = make_submission(signer, name, source, now_ms)
     result = await subtensor.commit(signer, submission.commitment_sha256)
     if result.status != "ok":
-        raise _refusal(result, submission.hotkey)
+        if result.status == "not_registered":
+            raise ArenaError("A1008", submission.hotkey)
+        raise ArenaError("U3031", f"{result.status}: {result.detail}" if result.detail else result.status)
     inbox.put(submission)
     return SubmissionResult(
         agent_version_id=submission.agent_version_id,
@@ -45,9 +46,3 @@ async def submit(
         commitment_block=result.block,
         hotkey=submission.hotkey,
     )
-
-
-def _refusal(result: ChainResult, hotkey: str) -> ArenaError:
-    if result.status == "not_registered":
-        return ArenaError("A1008", hotkey)
-    return ArenaError("U3031", f"{result.status}: {result.detail}" if result.detail else result.status)

@@ -22,6 +22,7 @@ from arena.chain.keys import canonical_hotkey
 from arena.gate.report import GateReport
 from arena.submissions.model import SignedSubmission
 from foundation.canonical import UNREADABLE_JSON
+from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError, Failure
 
 ENTRY_BYTES_MAX = 8 << 20  # a 1 MB source, escaped in JSON, with room
@@ -211,7 +212,7 @@ def _write_whole(path: Path, data: bytes, *, time_ns: int | None = None) -> Path
             if time_ns is not None:
                 os.utime(stream.fileno(), ns=(time_ns, time_ns))
             os.fsync(stream.fileno())
-        Path(scratch).replace(path)
+        move_into_place(Path(scratch), path)
     except OSError as error:
         raise ArenaError("V2060", f"{path}: {error.strerror}") from error
     return path

@@ -9,14 +9,18 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
+from typing import NewType
 
 import msgspec
 
 from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Signer, Verifier
-from arena.ids import AgentVersionId, Hotkey, Sha256
 from foundation.canonical import canonical_bytes, text_hash
 from foundation.errors import ArenaError
+
+Hotkey = NewType("Hotkey", str)  # ss58, prefix 42
+AgentVersionId = NewType("AgentVersionId", str)  # sha256(hotkey, newline, source sha256), hex
+Sha256 = NewType("Sha256", str)  # lower-case hex
 
 SUBMISSION_DOMAIN = b"agent-arena/submission/1\n"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")

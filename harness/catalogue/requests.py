@@ -109,19 +109,14 @@ def ignored_parameters(request: SearchRequest) -> tuple[str, ...]:
     The empty string and `default` are ways of saying "no filter", so they are not named.
     """
     ignored = []
-    if request.price and _is_price_ignored(request.price):
+    price = request.price
+    if price and (price.count("-") != 1 or any(side.strip() and _number(side) is None for side in price.split("-"))):
         ignored.append("price")
     if request.sort and request.sort != "default" and request.sort not in _SORTS:
         ignored.append("sort")
     if any(name not in SERVICES and name not in ("", "default") for name in (request.service or "").split(",")):
         ignored.append("service")
     return tuple(ignored)
-
-
-def _is_price_ignored(price: str) -> bool:
-    if price.count("-") != 1:
-        return True
-    return any(side.strip() and _number(side) is None for side in price.split("-"))
 
 
 def _number(text: str) -> float | None:

@@ -86,8 +86,8 @@ class ProgramText:
             same += 1
         self._sent = tuple(messages)
         unread = [place for place, message in enumerate(messages) if message not in self._left]
-        new = dict.fromkeys(seam for place in unread for seam in self._seams_at(messages, place))
-        seams = [seam for seam in new if seam not in self._seen]
+        met = dict.fromkeys(seam for place in unread for seam in self._seams_at(messages, place))
+        seams = [seam for seam in met if seam not in self._seen]
         self._seen.update(seams)
         self._seams = Seams([word for seam in seams for word in (*seam, (Passage.BREAK, 0))])
         fresh = [word for message in messages[same:] for word in (*self._left_of(message).own, Passage.BREAK)]

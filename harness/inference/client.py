@@ -13,7 +13,7 @@ import functools
 import threading
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -55,7 +55,35 @@ class OpenAIUpstream:
         Raises ArenaError A1040 (the endpoint says the request is at fault), U3001 (missing endpoint, refused key or
         request, unknown model), U3002 (timeout, no connection, 5xx), U3003 (unreadable reply), U3004 (rate limit).
         """
-        return read_reply(self._post(orjson.loads(request)))
+        import httpx
+        import openai
+
+        with self._lock:
+            if self._client is None:
+                # An empty key would make the client look for one in the environment of this process.
+                self._client = openai.OpenAI(base_url=self._base_url, api_key=self._api_key or "none", max_retries=0)
+        try:
+            response = self._client.post(
+                "/chat/completions",
+                cast_to=httpx.Response,
+                body=orjson.loads(request),
+                options={"timeout": self._timeout_ms / 1000},
+            )
+        except openai.APIStatusError as error:
+            status = error.status_code
+            detail = f"HTTP {status}: {error.message}"[:_DETAIL_CHARS].encode("utf-8", "replace").decode()
+            if status in _REQUEST_AT_FAULT:
+                raise ArenaError("A1040", detail) from error
+            if status in _ENDPOINT_MISSING:
+                raise ArenaError("U3001", detail) from error
+            code = "U3004" if status == 429 else "U3002"
+            pause_ms = read_retry_after(error.response.headers)
+            if pause_ms is None:
+                raise ArenaError(code, detail) from error
+            raise RetryLaterError(code, detail, retry_after_ms=pause_ms) from error
+        except (openai.OpenAIError, httpx.HTTPError) as error:  # timeouts, connection errors, what is no HTTP
+            raise ArenaError("U3002", f"{type(error).__name__}: {error}"[:_DETAIL_CHARS]) from error
+        return read_reply(response.content)
 
     def probe(self, request: str) -> Failure | None:
         """As `Upstream.probe`: one attempt."""
@@ -64,40 +92,6 @@ class OpenAIUpstream:
         except ArenaError as error:
             return error.failure
         return None
-
-    def _post(self, fields: dict[str, Any]) -> bytes:
-        import httpx
-        import openai
-
-        try:
-            response = self._connected().post(
-                "/chat/completions", cast_to=httpx.Response, body=fields, options={"timeout": self._timeout_ms / 1000}
-            )
-        except openai.APIStatusError as error:
-            raise _status_error(error.status_code, error.message, error.response.headers) from error
-        except (openai.OpenAIError, httpx.HTTPError) as error:  # timeouts, connection errors, what is no HTTP
-            raise ArenaError("U3002", f"{type(error).__name__}: {error}"[:_DETAIL_CHARS]) from error
-        return response.content
-
-    def _connected(self) -> OpenAI:
-        with self._lock:
-            if self._client is None:
-                from openai import OpenAI
-
-                # An empty key would make the client look for one in the environment of this process.
-                self._client = OpenAI(base_url=self._base_url, api_key=self._api_key or "none", max_retries=0)
-            return self._client
-
-
-def _status_error(status: int, message: str, headers: Mapping[str, str]) -> ArenaError:
-    detail = f"HTTP {status}: {message}"[:_DETAIL_CHARS].encode("utf-8", "replace").decode()
-    if status in _REQUEST_AT_FAULT:
-        return ArenaError("A1040", detail)
-    if status in _ENDPOINT_MISSING:
-        return ArenaError("U3001", detail)
-    code = "U3004" if status == 429 else "U3002"
-    pause_ms = read_retry_after(headers)
-    return ArenaError(code, detail) if pause_ms is None else RetryLaterError(code, detail, retry_after_ms=pause_ms)
 
 
 def read_retry_after(headers: Mapping[str, str]) -> int | None:
@@ -133,31 +127,36 @@ def read_reply(raw: bytes) -> ModelReply:
         message = choice["message"]
         content = _text(message.get("content"))
         reasoning = _text(message.get("reasoning_content") or message.get("reasoning"))
-        calls = tuple(_call(index, call) for index, call in enumerate(message.get("tool_calls") or ()))
+        calls: list[EmittedCall] = []
+        for index, call in enumerate(message.get("tool_calls") or ()):
+            name, arguments = call["function"]["name"], call["function"].get("arguments")
+            if not isinstance(name, str):
+                raise TypeError("the name of a call is not text")
+            written = arguments if isinstance(arguments, str) else foreign_text(arguments or {})
+            calls.append(EmittedCall(call_id=_name(call.get("id")) or f"call_{index}", name=name, arguments=written))
         if not (message.keys() & {"content", "tool_calls"} or reasoning):
             raise TypeError("a message without text and calls")
         usage = body.get("usage") or {}
-        written = sum(len(text.encode()) for text in (content, reasoning, *(call.arguments for call in calls)))
+        size = sum(len(text.encode()) for text in (content, reasoning, *(call.arguments for call in calls)))
+        given = {"logprobs": choice.get("logprobs"), "token_ids": choice.get("token_ids")}
+        given["prompt_token_ids"] = body.get("prompt_token_ids") or choice.get("prompt_token_ids")
+        told = {name: value for name, value in given.items() if value}
+        # a message too deep for an answer to the agent to hold is none
+        foreign_text(functools.reduce(lambda inner, _: [inner], range(_ANSWER_LEVELS), message))
         return ModelReply(
             model=_name(body.get("model")),
             content=content,
             reasoning=reasoning,
-            calls=calls,
+            calls=tuple(calls),
             finish_reason=_name(choice.get("finish_reason")),
             prompt_tokens=_count(usage.get("prompt_tokens")),
-            completion_tokens=_count(usage.get("completion_tokens")) or -(-written // 4),
-            message=_plain_depth(message),
-            logprobs=_logprobs(body, choice),
+            completion_tokens=_count(usage.get("completion_tokens")) or -(-size // 4),
+            message=foreign_text(message),
+            logprobs=foreign_text(told) if told else "",
         )
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
         excerpt = raw[:120].decode(errors="replace")
         raise ArenaError("U3003", f"{type(error).__name__} in {excerpt!r}") from error
-
-
-def _plain_depth(message: object) -> str:
-    """The message as JSON text. Raises ValueError for one that an answer to the agent could not hold."""
-    foreign_text(functools.reduce(lambda inner, _: [inner], range(_ANSWER_LEVELS), message))
-    return foreign_text(message)
 
 
 def _text(value: object) -> str:
@@ -181,23 +180,3 @@ def _count(value: object) -> int:
     if not 0 <= count <= _TOKENS_MAX:
         raise ValueError("no number of tokens")
     return int(count)
-
-
-def _call(index: int, call: dict[str, Any]) -> EmittedCall:
-    function = call["function"]
-    name, arguments = function["name"], function.get("arguments")
-    if not isinstance(name, str):
-        raise TypeError("the name of a call is not text")
-    return EmittedCall(
-        call_id=_name(call.get("id")) or f"call_{index}",
-        name=name,
-        arguments=arguments if isinstance(arguments, str) else foreign_text(arguments or {}),
-    )
-
-
-def _logprobs(body: dict[str, Any], choice: dict[str, Any]) -> str:
-    """Token ids and logprobs under the names the endpoint used; empty when it gave none."""
-    given = {"logprobs": choice.get("logprobs"), "token_ids": choice.get("token_ids")}
-    given["prompt_token_ids"] = body.get("prompt_token_ids") or choice.get("prompt_token_ids")
-    kept = {name: value for name, value in given.items() if value}
-    return foreign_text(kept) if kept else ""

@@ -1,7 +1,7 @@
 """One request on its way through the upstreams, and whose fault it is when none answers: decided here and nowhere else.
 
 Promise: one rule for every kind of failure, whatever status or reply it came as. A request that failed everywhere is
-the agent's only when an endpoint answers the *neutral* request of equal shape (`neutral.py`), and another opinion
+the agent's only when an endpoint answers the *neutral* request of equal shape (`sanitize.py`), and another opinion
 agrees: a second endpoint's at once, else that of the attempts which the policy allows, and of other validators. While
 no endpoint answers the neutral request nobody is charged. A one-token request proves nothing of the agent's: credit,
 size and rate limits refuse long requests. It only tells whether the outage is one that a request's shape can choose.
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from foundation.backoff import Backoff
 from foundation.errors import ArenaError, Failure, Owner
 from harness.inference.port import EndingRefusalError, InferenceRules, ModelReply, RetryLaterError, Upstream
 from harness.inference.request import MALFORMED, RebuiltRequest
@@ -32,6 +33,7 @@ _FAILED = "U3002"
 _PROVOKED = "U3006"
 _SHAPE_NOT_SERVED = "U3007"
 _AT_ONCE = frozenset({_NO_ENDPOINT, MALFORMED})  # what another attempt within one call does not heal
+_BACKOFF_MAX_MS = 600_000
 _ROUNDS = 2  # the second one is for a request that failed in an outage that has just ended
 
 
@@ -74,14 +76,25 @@ class Failover:
             candidates = tuple(place for place in candidates if self._answers_neutral(place, failures[place]))
             if not candidates:
                 raise self._outage(tuple(failures.values()), models)
-        raise self._refusal(tuple(failures[place] for place in candidates))
+        detail, codes = failures[candidates[0]].detail, {failures[place].code for place in candidates}
+        if len(candidates) > 1:
+            code = MALFORMED if codes == {MALFORMED} else REFUSED
+            raise GuestCallError(code, f"the model endpoint refused the request: {detail}")
+        if self._is_last:
+            raise EndingRefusalError(REFUSED, "refused at every attempt that the policy allows", "model_refused")
+        raise ArenaError(_PROVOKED, detail)
 
     def _try(self, upstream: Upstream) -> ModelReply | Failure:
-        """All attempts on one upstream. Raises ArenaError for a fault that is no upstream's."""
+        """All attempts on one upstream, with pauses that double, or what the endpoint asked for when that is longer (up
+        to the policy's cap), and up to a half more. Raises ArenaError for a fault that is no upstream's."""
+        rules = self._rules
+        backoff = Backoff(first_ms=rules.backoff_ms, most_ms=max(rules.backoff_ms, _BACKOFF_MAX_MS))
+        spread = 1 + int(self._request.sha256[:4], 16) / 0x2_0000  # workers that fail together part ways
         last, asked_pause_ms = Failure(code=_FAILED), 0
-        for attempt in range(self._rules.attempts):
+        for attempt in range(rules.attempts):
             if attempt:
-                self._sleep(self._pause_s(attempt, asked_pause_ms))
+                pause_ms = max(backoff.pause_ms(attempt), min(asked_pause_ms, rules.retry_after_max_ms))
+                self._sleep(pause_ms / 1000 * spread)
             self.attempts += 1
             try:
                 return upstream.complete(self._request.text)
@@ -93,13 +106,6 @@ class Failover:
                 if last.code in _AT_ONCE:
                     break
         return last
-
-    def _pause_s(self, attempt: int, asked_pause_ms: int) -> float:
-        """Exponential, or what the endpoint asked for when that is longer, up to the policy's cap; with up to a half
-        more, taken from the request's hash: workers that fail together part ways."""
-        spread = int(self._request.sha256[:4], 16) / 0x1_0000
-        backoff_ms = self._rules.backoff_ms << (attempt - 1)
-        return max(backoff_ms, min(asked_pause_ms, self._rules.retry_after_max_ms)) / 1000 * (1 + spread / 2)
 
     def _answers_neutral(self, place: int, failure: Failure) -> bool:
         refused = self._probe(place, neutral_request(self._request.text))
@@ -117,14 +123,6 @@ class Failover:
             self.probes += 1
             self._probed[place, request] = self._upstreams[place].probe(request)
         return self._probed[place, request]
-
-    def _refusal(self, failures: tuple[Failure, ...]) -> GuestCallError | ArenaError:
-        if len(failures) > 1:
-            code = MALFORMED if {failure.code for failure in failures} == {MALFORMED} else REFUSED
-            return GuestCallError(code, f"the model endpoint refused the request: {failures[0].detail}")
-        if self._is_last:
-            return EndingRefusalError(REFUSED, "refused at every attempt that the policy allows", "model_refused")
-        return ArenaError(_PROVOKED, failures[0].detail)
 
     def _outage(self, failures: tuple[Failure, ...], models: Iterable[str]) -> ArenaError:
         """The code of a real outage is the common one when all upstreams failed alike, else U3002; the detail names

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from foundation.canonical import text_hash
+from foundation.durable_files import replacing
 from foundation.errors import ArenaError
 from harness.inference.port import RecordedAnswer
 
@@ -110,15 +111,21 @@ class FileJournal(MemoryJournal):
     def __init__(self, path: Path) -> None:
         """Raises ArenaError V2004, V2115 for a file that cannot be read or made."""
         super().__init__()
-        self._path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._file = os.open(path, _FLAGS | os.O_CREAT, 0o600)
-            with open(self._file, "rb", closefd=False) as stream:
-                whole = self._read(stream.read())
+            with open(self._file, "rb", closefd=False) as old:
+                whole = self._read(old.read())
             os.ftruncate(self._file, whole)
             if whole > _LONG_BYTES and len(self._kept) < len(self._answers):
-                self._shorten()
+                owed = [self._answers[place] for place in sorted(self._kept)]
+                with replacing(path, mode=0o600) as stream:
+                    stream.writelines(_sealed(Answered(answer=answer)) for answer in owed)
+                os.close(self._file)
+                self._file = os.open(path, _FLAGS)
+                self._answers, self._places, self._kept = [], {}, set()
+                for answer in owed:
+                    self._keep(answer)
         except OSError as error:
             raise _unkept(error) from error
         self.next_attempt()
@@ -127,25 +134,19 @@ class FileJournal(MemoryJournal):
         """Close the file; the journal stays."""
         os.close(self._file)
 
-    def _shorten(self) -> None:
-        """Replace the file by one that holds what is owed, in its order. Raises OSError."""
-        owed = [self._answers[place] for place in sorted(self._kept)]
-        shorter = self._path.with_suffix(".shorter")
-        with open(shorter, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as stream:
-            stream.writelines(_sealed(Answered(answer=answer)) for answer in owed)
-        shorter.replace(self._path)
-        os.close(self._file)
-        self._file = os.open(self._path, _FLAGS)
-        self._answers, self._places, self._kept = [], {}, set()
-        for answer in owed:
-            self._keep(answer)
-
-    def _read(self, content: bytes) -> int:
+    def _read(self, rows: bytes) -> int:
         """Fold every whole line; the length of what is whole."""
         whole = 0
-        for row in content.splitlines(keepends=True):
-            line = _unsealed(row)
-            if line is None or (isinstance(line, Taken) and not 0 <= line.place < len(self._answers)):
+        for row in rows.splitlines(keepends=True):
+            seal, _, content = row.rstrip(b"\n").partition(b" ")
+            try:
+                text = content.decode()
+                if not row.endswith(b"\n") or seal.decode() != text_hash(text)[:_SEAL_CHARS]:
+                    break
+                line = _LINES.decode(text)
+            except (UnicodeDecodeError, msgspec.DecodeError):
+                break
+            if isinstance(line, Taken) and not 0 <= line.place < len(self._answers):
                 break
             whole += len(row)
             if isinstance(line, Answered):
@@ -184,18 +185,6 @@ def open_journal(path: str) -> Iterator[FileJournal | None]:
 def _sealed(line: Line) -> bytes:
     text = msgspec.json.encode(line).decode()  # one row: JSON escapes line breaks
     return f"{text_hash(text)[:_SEAL_CHARS]} {text}\n".encode()
-
-
-def _unsealed(row: bytes) -> Line | None:
-    """The line of a whole row, or None."""
-    seal, _, content = row.rstrip(b"\n").partition(b" ")
-    try:
-        text = content.decode()
-        if not row.endswith(b"\n") or seal.decode() != text_hash(text)[:_SEAL_CHARS]:
-            return None
-        return _LINES.decode(text)
-    except (UnicodeDecodeError, msgspec.DecodeError):
-        return None
 
 
 def _unkept(error: OSError) -> ArenaError:

@@ -8,7 +8,6 @@ believes it asked for. It spends no budget and sends nothing.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from collections.abc import Mapping
 import msgspec
 import orjson
 
-from foundation.canonical import foreign_text
+from foundation.canonical import foreign_text, text_hash
 from harness.inference.port import InferenceRules
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestCallError
@@ -26,7 +25,7 @@ UNLISTED_MODEL = "A1041"
 FORCED = "A1042"
 
 # Control tokens of chat templates: in a message they would close the turn and open a prefilled assistant turn.
-_CONTROL_TOKEN = re.compile(r"<\|[A-Za-z_]{2,40}\|>|<｜[^<>]{1,40}｜>|<(?:start|end)_of_turn>")
+_CONTROL_TOKEN = re.compile(r"<(\|[A-Za-z_]{2,40}\||｜[^<>]{1,40}｜|(?:start|end)_of_turn)>")
 _SEED_MAX = 2**53 - 1
 
 
@@ -52,113 +51,81 @@ def rebuild(
     Raises GuestCallError: A1041 for a model outside `rules.models`; A1042 for a prefilled assistant turn, a forced
     tool choice or a chat-template control token; A1040 for everything else that is not well formed.
     """
-    _refuse_several_answers(params)
+    if params.get("stream"):
+        raise GuestCallError(MALFORMED, "stream is not available: leave it out, the reply comes in one piece")
+    if params.get("n") not in (None, 1):
+        raise GuestCallError(MALFORMED, "n must be 1: one request gives one completion")
     messages = _messages(params.get("messages"), rules)
-    request: dict[str, object] = {
-        "model": _model(params.get("model"), rules),
-        "messages": messages,
-        "max_tokens": _max_tokens(params, limits, completion_tokens_left),
-    }
-    if params.get("temperature") is not None:
-        request["temperature"] = _temperature(params["temperature"], rules)
-    if params.get("seed") is not None:
-        request["seed"] = _seed(params["seed"])
-    choice = _tool_choice(params)
-    tools = _tools(params.get("tools"), schemas)
-    if tools:
-        request["tools"] = tools
-        if choice == "none":
-            request["tool_choice"] = "none"
-    return _seal(request, messages, rules)
-
-
-def _seal(request: dict[str, object], messages: list[dict[str, object]], rules: InferenceRules) -> RebuiltRequest:
+    fields: dict[str, object] = {"messages": messages}
+    fields |= _sampling(params, rules, min(limits.completion_tokens_per_call, completion_tokens_left))
+    fields |= _tools(params, schemas)
     try:
-        text = foreign_text(request)
+        text = foreign_text(fields)
         texts = tuple(foreign_text(message) for message in messages)
     except orjson.JSONEncodeError as error:
         raise GuestCallError(MALFORMED, f"the request is not valid Unicode: {error}") from error
     size = len(text.encode())
     if size > rules.request_bytes:
         raise GuestCallError(MALFORMED, f"the request has {size} bytes; at most {rules.request_bytes} are allowed")
-    return RebuiltRequest(
-        model=str(request["model"]), text=text, messages=texts, sha256=hashlib.sha256(text.encode()).hexdigest()
-    )
+    return RebuiltRequest(model=str(fields["model"]), text=text, messages=texts, sha256=text_hash(text))
 
 
-def _refuse_several_answers(params: Mapping[str, object]) -> None:
-    if params.get("stream"):
-        raise GuestCallError(MALFORMED, "stream is not available: leave it out, the reply comes in one piece")
-    if params.get("n") not in (None, 1):
-        raise GuestCallError(MALFORMED, "n must be 1: one request gives one completion")
-
-
-def _model(value: object, rules: InferenceRules) -> str:
-    if value is None:
-        return rules.models[0]
-    if not isinstance(value, str) or value not in rules.models:
-        raise GuestCallError(UNLISTED_MODEL, f"model {value!r} is not one of {', '.join(rules.models)}")
-    return value
-
-
-def _max_tokens(params: Mapping[str, object], limits: EpisodeLimits, completion_tokens_left: int) -> int:
-    asked = params.get("max_tokens")
+def _sampling(params: Mapping[str, object], rules: InferenceRules, tokens_max: int) -> dict[str, object]:
+    """Model, max_tokens, temperature and seed; the last two only where they are given."""
+    model = params.get("model")
+    if model is None:
+        model = rules.models[0]
+    elif not isinstance(model, str) or model not in rules.models:
+        raise GuestCallError(UNLISTED_MODEL, f"model {model!r} is not one of {', '.join(rules.models)}")
+    asked, ceiling = params.get("max_tokens"), max(1, tokens_max)
     if asked is None:
         asked = params.get("max_completion_tokens")
-    ceiling = max(1, min(limits.completion_tokens_per_call, completion_tokens_left))
     if asked is None:
-        return ceiling
-    if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
+        asked = ceiling
+    elif isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
         raise GuestCallError(MALFORMED, f"max_tokens must be a positive integer, not {asked!r}")
-    return min(asked, ceiling)
+    fields: dict[str, object] = {"model": model, "max_tokens": min(asked, ceiling)}
+    heat = params.get("temperature")
+    if heat is not None:
+        highest = rules.temperature_max_e4 / 10_000
+        is_number = isinstance(heat, int | float) and not isinstance(heat, bool)
+        if not is_number or not math.isfinite(heat) or not 0 <= heat <= highest:  # type: ignore[arg-type,operator]
+            raise GuestCallError(MALFORMED, f"temperature must be a number from 0 to {highest:g}, not {heat!r}")
+        fields["temperature"] = float(heat)  # type: ignore[arg-type]
+    seed = params.get("seed")
+    if seed is not None:
+        if isinstance(seed, bool) or not isinstance(seed, int) or abs(seed) > _SEED_MAX:
+            raise GuestCallError(MALFORMED, f"seed must be an integer below 2^53, not {seed!r}")
+        fields["seed"] = seed
+    return fields
 
 
-def _temperature(value: object, rules: InferenceRules) -> float:
-    highest = rules.temperature_max_e4 / 10_000
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or not 0 <= value <= highest:  # type: ignore[arg-type,operator]
-        raise GuestCallError(MALFORMED, f"temperature must be a number from 0 to {highest:g}, not {value!r}")
-    return float(value)  # type: ignore[arg-type]
-
-
-def _seed(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _SEED_MAX:
-        raise GuestCallError(MALFORMED, f"seed must be an integer below 2^53, not {value!r}")
-    return value
-
-
-def _tool_choice(params: Mapping[str, object]) -> str:
-    choice = params.get("tool_choice")
+def _tools(params: Mapping[str, object], schemas: Mapping[str, dict[str, object]]) -> dict[str, object]:
+    """Canonical schemas of the tools the agent named, in the profile's order (its own schemas are never sent), and the
+    choice of none of them; nothing where it named none."""
+    choice, given = params.get("tool_choice"), params.get("tools")
     if params.get("function_call") not in (None, "auto", "none"):
         raise GuestCallError(FORCED, "function_call may not force a call")
-    if choice is None:
-        return "auto"
-    if choice not in ("auto", "none"):
+    if choice not in (None, "auto", "none"):
         raise GuestCallError(FORCED, f'tool_choice must be "auto" or "none", not {choice!r}: the model chooses')
-    return str(choice)
-
-
-def _tools(value: object, schemas: Mapping[str, dict[str, object]]) -> list[dict[str, object]]:
-    """Canonical schemas of the tools the agent named, in the profile's order; its own schemas are never sent."""
-    if value is None:
-        return []
-    if not isinstance(value, list):
+    if given is None:
+        return {}
+    if not isinstance(given, list):
         raise GuestCallError(MALFORMED, "tools must be a list")
-    named = {_tool_name(tool) for tool in value}
+    named: set[str] = set()
+    for tool in given:
+        function = tool.get("function", tool) if isinstance(tool, dict) else None  # nested as in the protocol, or flat
+        name = function.get("name") if isinstance(function, dict) else tool
+        if not isinstance(name, str):
+            raise GuestCallError(MALFORMED, "each tool must be an OpenAI function schema with a name")
+        named.add(name)
     unknown = sorted(named - set(schemas))
     if unknown:
         raise GuestCallError(MALFORMED, f"tools not in this profile: {', '.join(unknown)}; known: {', '.join(schemas)}")
-    return [schema for name, schema in schemas.items() if name in named]
-
-
-def _tool_name(tool: object) -> str:
-    if isinstance(tool, str):
-        return tool
-    if isinstance(tool, dict):
-        function = tool.get("function", tool)  # nested as in the OpenAI protocol, or flat
-        if isinstance(function, dict) and isinstance(function.get("name"), str):
-            return str(function["name"])
-    raise GuestCallError(MALFORMED, "each tool must be an OpenAI function schema with a name")
+    tools = [schema for name, schema in schemas.items() if name in named]
+    if not tools:
+        return {}
+    return {"tools": tools, "tool_choice": "none"} if choice == "none" else {"tools": tools}
 
 
 def _messages(value: object, rules: InferenceRules) -> list[dict[str, object]]:
@@ -180,7 +147,7 @@ def _message(index: int, value: object) -> dict[str, object]:
         raise GuestCallError(MALFORMED, f"message {index}: role must be system, user, assistant or tool, not {role!r}")
     text = _content(index, value.get("content"), role)
     # A tool result may carry a control token from the catalogue's text, no fault of the agent's: it is broken apart.
-    text = _CONTROL_TOKEN.sub(_broken_apart, text) if role == "tool" else _free_of_control(index, text)
+    text = _CONTROL_TOKEN.sub(r"< \1>", text) if role == "tool" else _free_of_control(index, text)
     message: dict[str, object] = {"role": role, "content": text}
     if role == "tool":
         call_id = value.get("tool_call_id")
@@ -231,7 +198,3 @@ def _free_of_control(index: int, text: str) -> str:
     if found:
         raise GuestCallError(FORCED, f"message {index}: chat-template control token {found.group()!r} refused")
     return text
-
-
-def _broken_apart(token: re.Match[str]) -> str:
-    return token.group()[0] + " " + token.group()[1:]

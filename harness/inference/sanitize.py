@@ -37,12 +37,31 @@ _BY_BYTES = {2: "é", 3: "的", 4: "🌳"}
 def neutral_request(text: str, *, at_most_bytes: int = 0) -> str:
     """The neutral request of the shape of `text`, a rebuilt request as JSON; at most so many bytes, unless 0."""
     fields: dict[str, Any] = orjson.loads(text)
-    shown = [(str(message["role"]), _all_text(message)) for message in fields["messages"]]
-    if at_most_bytes:
-        shown = _cut(shown, at_most_bytes - (len(text.encode()) - sum(len(words.encode()) for _, words in shown)))
-    neutral = {name: fields[name] for name in _KEPT if name in fields}
-    neutral["messages"] = _messages(shown)
-    return foreign_text(neutral)
+    roles = [message["role"] for message in fields["messages"]]
+    texts: list[str] = []  # everything of each message that a template writes out
+    for message in fields["messages"]:
+        parts = [str(message.get("content") or "")]
+        for call in message.get("tool_calls") or ():
+            parts += (call["id"], call["function"]["name"], call["function"]["arguments"])
+        parts.append(str(message.get("tool_call_id") or ""))
+        texts.append("\n".join(filter(None, parts)))
+    size = sum(len(words.encode()) for words in texts)
+    room = max(0, at_most_bytes - (len(text.encode()) - size))
+    if at_most_bytes and room < size:  # every message is shortened by the same share
+        shown = [words.encode() for words in texts]
+        texts = [words[: len(words) * room // size].decode(errors="ignore") for words in shown]
+    # A leading system turn stays one; the rest takes turns from user to user. Where their number does not allow that,
+    # the first two are one turn.
+    system = 1 if roles[0] == "system" and len(roles) > 1 else 0
+    if (len(texts) - system) % 2 == 0:
+        texts[system : system + 2] = ["\n".join(texts[system : system + 2])]
+    turns = [("system", words) for words in texts[:system]]
+    turns += [("assistant" if index % 2 else "user", words) for index, words in enumerate(texts[system:])]
+    messages = [{"role": role, "content": neutral_text(words) or "."} for role, words in turns]
+    last = messages[-1]["content"]
+    if len(last) >= 2 * len(_OPENING):
+        messages[-1]["content"] = _OPENING + last[len(_OPENING) :]
+    return foreign_text({name: fields[name] for name in _KEPT if name in fields} | {"messages": messages})
 
 
 def plain_request(model: str) -> str:
@@ -80,36 +99,3 @@ def _words(run: str, count: int) -> str:
     if run.islower():
         return words
     return "".join(new.upper() if old.isupper() else new for old, new in zip(run, words, strict=True))
-
-
-def _all_text(message: dict[str, Any]) -> str:
-    """Everything of a message that a template writes out."""
-    parts = [str(message.get("content") or "")]
-    for call in message.get("tool_calls") or ():
-        parts += (call["id"], call["function"]["name"], call["function"]["arguments"])
-    parts.append(str(message.get("tool_call_id") or ""))
-    return "\n".join(part for part in parts if part)
-
-
-def _cut(shown: list[tuple[str, str]], size: int) -> list[tuple[str, str]]:
-    """The same messages with about `size` bytes of text in all, each shortened by the same share."""
-    total, size = sum(len(words.encode()) for _, words in shown), max(0, size)
-    if total <= size:
-        return shown
-    bytewise = [(role, words.encode()) for role, words in shown]
-    return [(role, words[: len(words) * size // total].decode(errors="ignore")) for role, words in bytewise]
-
-
-def _messages(shown: list[tuple[str, str]]) -> list[dict[str, str]]:
-    """A leading system turn stays one; the rest takes turns from user to user. Where their number does not allow that,
-    the first two are one turn."""
-    system = [("system", shown[0][1])] if shown[0][0] == "system" and len(shown) > 1 else []
-    texts = [words for _, words in shown[len(system) :]]
-    if len(texts) % 2 == 0:
-        texts[:2] = ["\n".join(texts[:2])]
-    turns = system + [("assistant" if index % 2 else "user", words) for index, words in enumerate(texts)]
-    made = [(role, neutral_text(words) or ".") for role, words in turns]
-    role, words = made[-1]
-    if len(words) >= 2 * len(_OPENING):
-        made[-1] = (role, _OPENING + words[len(_OPENING) :])
-    return [{"role": role, "content": words} for role, words in made]

@@ -8,10 +8,12 @@ the host busy for nothing. It starts no process and kills none: the adapter does
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
+import subprocess
 from collections.abc import Callable
-from typing import IO, Literal
+from typing import IO
 
 import msgspec
 
@@ -19,12 +21,13 @@ from foundation.canonical import foreign_text
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import EpisodeOver, GuestCallError, GuestEnd, GuestExit, Host
-from harness.sandbox.rpc import BreachError, Final, FrameInbox, GuestReady, GuestRequest, encode_error, encode_result
+from harness.sandbox.rpc import BreachError, Final, FrameInbox, GuestReady, encode_error, encode_result
 
 _CHUNK_BYTES = 1 << 16
 _TAIL_BYTES = 4_000
 _ERROR_CHARS = 500  # of what a guest says of its own error: the runner keeps to it, a forger need not
 _START_MS = 20_000  # host backstop for a jail that never becomes ready; a fault of ours, not agent time
+_TICK_S = 0.1  # the longest wait before the limits are asked about again
 
 
 class Pipes(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,17 +37,17 @@ class Pipes(msgspec.Struct, frozen=True, kw_only=True):
     from_guest: IO[bytes]
     output: IO[bytes]
 
+    @staticmethod
+    def of(process: subprocess.Popen[bytes]) -> Pipes:
+        """Those of a process that was started with a pipe for each."""
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        return Pipes(to_guest=process.stdin, from_guest=process.stdout, output=process.stderr)
 
-class Supervision(msgspec.Struct, frozen=True, kw_only=True):
-    """What the adapter adds to the loop: `on_ready` confines the runner and gives the init frame.
-
-    At least every `tick_ms`, `is_over_memory` is asked, and `cpu_time_s`: the CPU seconds of all the guest's processes.
-    """
-
-    on_ready: Callable[[], bytes]
-    is_over_memory: Callable[[], bool]
-    cpu_time_s: Callable[[], float] | None = None
-    tick_ms: int = 100
+    def close(self) -> None:
+        """Close the host's ends; what could not be written any more is dropped."""
+        for pipe in (self.to_guest, self.from_guest, self.output):
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
 
 
 class GuestConversation:
@@ -55,15 +58,18 @@ class GuestConversation:
         pipes: Pipes,
         limits: EpisodeLimits,
         host: Host,
-        supervision: Supervision,
         clock: Callable[[], float],
+        *,
+        on_ready: Callable[[], bytes],
+        broken_limit: Callable[[], GuestEnd | None] = lambda: None,
     ) -> None:
-        """`clock` gives seconds, monotonic."""
-        self._pipes, self._limits, self._host, self._supervision, self._clock = pipes, limits, host, supervision, clock
+        """`clock` gives seconds, monotonic; `on_ready` confines the runner and gives the init frame; `broken_limit` is
+        asked ten times a second for a limit that the guest has passed."""
+        self._pipes, self._limits, self._host, self._clock = pipes, limits, host, clock
+        self._on_ready, self._broken_limit = on_ready, broken_limit
         self._inbox = FrameInbox(limits)
         self._outgoing = memoryview(b"")
         self._is_started = False
-        self._waited_s = 0.0
         self._agent_s = 0.0
         self._host_s = 0.0  # spent on calls since time was last accounted
         self._output_bytes = 0
@@ -86,7 +92,10 @@ class GuestConversation:
                 return self._exit(breach.end, error=breach.detail)
             except EpisodeOver:
                 return self._exit("stopped")
-            self._drain_output()
+            # What is already in the pipe: the traceback of an agent that ended a moment ago.
+            with contextlib.suppress(BlockingIOError):
+                while self._output_bytes <= self._limits.output_bytes and self._keep_output():
+                    continue
         if not self._is_started and end == "died":
             last_line = self.output_tail().strip().rpartition("\n")[2]
             raise ArenaError("V2002", last_line or "the guest ended before it was ready")
@@ -98,44 +107,38 @@ class GuestConversation:
 
     def _serve(self, selector: selectors.BaseSelector) -> GuestEnd:
         before = self._clock()
+        start_s = 0.0  # until the guest was ready
         while True:
-            ready = selector.select(self._patience_s())
+            if self._is_started:
+                patience_s = min(max(0.0, self._limits.agent_time_ms / 1000 - self._agent_s), _TICK_S)
+            else:
+                patience_s = max(0.0, _START_MS / 1000 - start_s)
+            ready = selector.select(patience_s)
             now = self._clock()
-            self._account(now - before - self._host_s)
+            elapsed_s = now - before - self._host_s
             before, self._host_s = now, 0.0
-            if self._agent_s * 1000 >= self._limits.agent_time_ms:
-                return "wall_clock"
-            if self._is_started and (breached := self._breached()):
-                return breached
+            if self._is_started:
+                self._agent_s += elapsed_s
+                if self._agent_s * 1000 >= self._limits.agent_time_ms:
+                    return "wall_clock"
+                if limit := self._broken_limit():
+                    return limit
+            else:
+                start_s += elapsed_s
+                if start_s * 1000 >= _START_MS:
+                    raise ArenaError("V2002", f"the guest was not ready after {_START_MS} ms")
             for key, _ in ready:
                 if key.fileobj is self._pipes.output:
-                    self._read_output(selector)
+                    if not self._keep_output():
+                        selector.unregister(self._pipes.output)
+                    elif self._output_bytes > self._limits.output_bytes:
+                        raise BreachError("output", f"more than {self._limits.output_bytes} bytes printed")
                 elif key.fileobj is self._pipes.to_guest:
                     self._write()
                     if not self._outgoing:
                         selector.unregister(self._pipes.to_guest)
                 elif not self._read_messages(selector):
                     return "final" if self._final is not None else "died"
-
-    def _breached(self) -> Literal["memory", "cpu"] | None:
-        if self._supervision.is_over_memory():
-            return "memory"
-        meter = self._supervision.cpu_time_s
-        return "cpu" if meter is not None and meter() >= self._limits.cpu_time_s else None
-
-    def _patience_s(self) -> float:
-        if not self._is_started:
-            return max(0.0, _START_MS / 1000 - self._waited_s)
-        left_s = max(0.0, self._limits.agent_time_ms / 1000 - self._agent_s)
-        return min(left_s, self._supervision.tick_ms / 1000)
-
-    def _account(self, elapsed_s: float) -> None:
-        if self._is_started:
-            self._agent_s += elapsed_s
-            return
-        self._waited_s += elapsed_s
-        if self._waited_s * 1000 >= _START_MS:
-            raise ArenaError("V2002", f"the guest was not ready after {_START_MS} ms")
 
     def _read_messages(self, selector: selectors.BaseSelector) -> bool:
         """Take what the guest sent. False when it has said its last word or closed its end."""
@@ -149,28 +152,22 @@ class GuestConversation:
                 return False
             started = self._clock()
             if isinstance(message, GuestReady):
-                self._send(self._supervision.on_ready(), selector)
+                frame = self._on_ready()
                 self._is_started = True
             else:
-                self._send(self._answer(message), selector)
+                try:
+                    frame = encode_result(message.request_id, self._host.call(message.method, message.params))
+                except GuestCallError as error:
+                    frame = encode_error(message.request_id, error.code, error.message)
+            if self._outgoing:
+                # Answers wait for the guest to read; one that asks on without reading is not speaking the protocol.
+                raise BreachError("protocol", "a request was sent before the last answer was read")
+            self._outgoing = memoryview(frame)
+            self._write()
+            if self._outgoing:
+                selector.register(self._pipes.to_guest, selectors.EVENT_WRITE)
             self._host_s += self._clock() - started
         return True
-
-    def _answer(self, request: GuestRequest) -> bytes:
-        try:
-            result = self._host.call(request.method, request.params)
-        except GuestCallError as error:
-            return encode_error(request.request_id, error.code, error.message)
-        return encode_result(request.request_id, result)
-
-    def _send(self, frame: bytes, selector: selectors.BaseSelector) -> None:
-        if self._outgoing:
-            # Answers wait for the guest to read; one that asks on without reading is not speaking the protocol.
-            raise BreachError("protocol", "a request was sent before the last answer was read")
-        self._outgoing = memoryview(frame)
-        self._write()
-        if self._outgoing:
-            selector.register(self._pipes.to_guest, selectors.EVENT_WRITE)
 
     def _write(self) -> None:
         try:
@@ -181,28 +178,12 @@ class GuestConversation:
         except BrokenPipeError:
             self._outgoing = memoryview(b"")  # the guest closed its end; reading on tells how it ended
 
-    def _read_output(self, selector: selectors.BaseSelector) -> None:
+    def _keep_output(self) -> bool:
+        """Take what the guest printed. False when it has closed its end."""
         chunk = os.read(self._pipes.output.fileno(), _CHUNK_BYTES)
-        if not chunk:
-            selector.unregister(self._pipes.output)
-            return
-        self._keep_output(chunk)
-        if self._output_bytes > self._limits.output_bytes:
-            raise BreachError("output", f"more than {self._limits.output_bytes} bytes printed")
-
-    def _drain_output(self) -> None:
-        """Keep what is already in the pipe: the traceback of an agent that ended a moment ago."""
-        try:
-            while chunk := os.read(self._pipes.output.fileno(), _CHUNK_BYTES):
-                self._keep_output(chunk)
-                if self._output_bytes > self._limits.output_bytes:
-                    return
-        except BlockingIOError:
-            return
-
-    def _keep_output(self, chunk: bytes) -> None:
         self._output_bytes += len(chunk)
         self._tail = (self._tail + chunk)[-_TAIL_BYTES:]
+        return bool(chunk)
 
     def _exit(self, end: GuestEnd, error: str = "") -> GuestExit:
         final = self._final if end == "final" else None

@@ -3,7 +3,8 @@
 Promise: what `FrameInbox` yields is well formed: one JSON object per frame, a known method, ids that grow, no reply
 that was never asked for. Everything else is a `BreachError` that names the cap or rule. JSON is read by orjson, which
 refuses NaN, infinities, lone surrogates and deep nesting; of duplicate keys the last wins, so parsed values are always
-serialised again before they go anywhere. Nothing is executed here.
+serialised again before they go anywhere. Nothing is executed here. The first message to a guest is built here for all
+adapters, so that a limit of the policy means the same at every level.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import msgspec
 import orjson
 
 from harness.limits import EpisodeLimits
+from harness.sandbox.port import GuestJob
 
 _HEADER = struct.Struct(">I")
 _REQUEST_KEYS = {"jsonrpc", "id", "method", "params"}
@@ -24,6 +26,7 @@ _ID_MAX = 2**53 - 1
 _ERROR_NUMBER = -32000  # JSON-RPC's range for errors of the implementation; the registry's code travels as `data`
 
 REQUESTS = ("tool.call", "llm.chat")
+OPEN_FILES = 256
 
 
 class BreachError(Exception):
@@ -78,21 +81,16 @@ class FrameInbox:
 
     def messages(self) -> Iterator[Message]:
         """The complete messages so far. Raises BreachError at the first bad one."""
-        while (frame := self._cut()) is not None:
+        while len(self._buffer) >= _HEADER.size:
+            (length,) = _HEADER.unpack_from(self._buffer)
+            if length > self._limits.frame_bytes:
+                raise BreachError("frame", f"a frame of {length} bytes; the limit is {self._limits.frame_bytes}")
+            end = _HEADER.size + length
+            if len(self._buffer) < end:
+                return
+            frame = bytes(self._buffer[_HEADER.size : end])
+            del self._buffer[:end]
             yield self._read(frame)
-
-    def _cut(self) -> bytes | None:
-        if len(self._buffer) < _HEADER.size:
-            return None
-        (length,) = _HEADER.unpack_from(self._buffer)
-        if length > self._limits.frame_bytes:
-            raise BreachError("frame", f"a frame of {length} bytes; the limit is {self._limits.frame_bytes}")
-        end = _HEADER.size + length
-        if len(self._buffer) < end:
-            return None
-        frame = bytes(self._buffer[_HEADER.size : end])
-        del self._buffer[:end]
-        return frame
 
     def _read(self, frame: bytes) -> Message:
         try:
@@ -108,22 +106,17 @@ class FrameInbox:
             orjson.dumps(params)  # reading allows deeper nesting than writing: refuse here what cannot be recorded
         except orjson.JSONEncodeError as error:
             raise BreachError("protocol", "a frame that is nested too deeply") from error
+        method = message.get("method")
         if message.keys() == _REQUEST_KEYS:
-            return self._request(message, params)
-        if message.keys() == _NOTICE_KEYS:
-            return self._notice(message["method"], params)
-        raise BreachError("protocol", "a frame with missing or unknown keys")
-
-    def _request(self, message: dict[str, object], params: dict[str, object]) -> GuestRequest:
-        request_id, method = message["id"], message["method"]
-        if not self._is_ready or not isinstance(method, str) or method not in REQUESTS:
-            raise BreachError("protocol", "a request with an unknown method")
-        if type(request_id) is not int or not self._last_id < request_id <= _ID_MAX:
-            raise BreachError("protocol", "a request whose id does not grow")
-        self._last_id = request_id
-        return GuestRequest(request_id=request_id, method=method, params=params)
-
-    def _notice(self, method: object, params: dict[str, object]) -> GuestReady | Final:
+            request_id = message["id"]
+            if not self._is_ready or not isinstance(method, str) or method not in REQUESTS:
+                raise BreachError("protocol", "a request with an unknown method")
+            if type(request_id) is not int or not self._last_id < request_id <= _ID_MAX:
+                raise BreachError("protocol", "a request whose id does not grow")
+            self._last_id = request_id
+            return GuestRequest(request_id=request_id, method=method, params=params)
+        if message.keys() != _NOTICE_KEYS:
+            raise BreachError("protocol", "a frame with missing or unknown keys")
         try:
             if method == "ready" and not self._is_ready:
                 self._is_ready = True
@@ -135,8 +128,44 @@ class FrameInbox:
         raise BreachError("protocol", "a notice with an unknown method")
 
 
-def encode_init(params: dict[str, object]) -> bytes:
-    """The frame of the host's first message."""
+def build_init(
+    job: GuestJob,
+    *,
+    identity: int | None,
+    is_alone_with_uid: bool,
+    is_host_watched: bool,
+    seccomp_filter: bytes = b"",
+) -> bytes:
+    """The frame of the host's first message: the job, and what the runner sets on itself before the agent is loaded.
+
+    `identity` is the uid the runner takes; `is_alone_with_uid` says that counting the uid's processes counts the jail's
+    alone; `is_host_watched` makes the runner end itself when the host's pipe closes; `seccomp_filter` is what it puts
+    on itself, where the level did not do so before.
+    """
+    limits = job.limits
+    rlimits = {  # by name, soft and hard
+        "CORE": [0, 0],
+        "FSIZE": [limits.disk_bytes, limits.disk_bytes],
+        "NOFILE": [OPEN_FILES, OPEN_FILES],
+        # One second between the soft limit, which tells the process, and the hard one, which ends it.
+        "CPU": [limits.cpu_time_s, limits.cpu_time_s + 1],
+        "AS": [limits.memory_bytes, limits.memory_bytes],
+        # Counted by user, who may have several guests: one could read off it what another takes.
+        "SIGPENDING": [0, 0],
+    }
+    if is_alone_with_uid:
+        rlimits["NPROC"] = [limits.processes, limits.processes]
+    params = {
+        "source": job.source,
+        "problem": job.problem,
+        "schemas": job.tools,
+        "models": list(job.models),
+        "identity": identity,
+        "rlimits": rlimits,
+        "frame_bytes": limits.frame_bytes,
+        "filter": seccomp_filter.hex(),
+        "watch_host": is_host_watched,
+    }
     return _frame({"jsonrpc": "2.0", "method": "init", "params": params})
 
 

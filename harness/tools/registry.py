@@ -14,18 +14,13 @@ from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue, ShopDirectory
 from harness.errors import reading_guest_bytes
-from harness.tools.calculate_voucher import calculate_voucher
+from harness.tools.answer import recommend_product, terminate
 from harness.tools.call import RefusedCallError, ToolContext, quoted, refuse, result_text
-from harness.tools.check_product_match import check_product_match
-from harness.tools.find_product import find_product
-from harness.tools.find_products_in_same_shop import find_products_in_same_shop
 from harness.tools.port import Toolbox, ToolOutcome
-from harness.tools.recommend_product import recommend_product
 from harness.tools.schema import Tool, ToolFunction, describe_tool
-from harness.tools.terminate import terminate
-from harness.tools.view_product_information import view_product_information
-from harness.tools.view_shop_information import view_shop_information
-from harness.tools.view_voucher_information import view_voucher_information
+from harness.tools.search import find_product, find_products_in_same_shop
+from harness.tools.verification import calculate_voucher, check_product_match
+from harness.tools.views import view_product_information, view_shop_information, view_voucher_information
 from harness.work import WorkMeter
 from problems.model import Problem
 from problems.scoring.score import parse_recommendation
@@ -74,23 +69,9 @@ class ProfileTools:
     """A `Toolbox`. Holds no state of its own, so calls may come from any thread."""
 
     def __init__(self, profile: str, catalogue: Catalogue, problem: Problem) -> None:
-        self._profile, self._catalogue, self._problem = profile, catalogue, problem
-        self._tools = profile_tools(profile)
-
-    @property
-    def profile(self) -> str:
-        """Name of the profile."""
-        return self._profile
-
-    @property
-    def schemas(self) -> str:
-        """The OpenAI `tools` array as JSON text."""
-        return profile_schemas(self._profile)
-
-    @property
-    def schemas_sha256(self) -> str:
-        """sha256 hex of `schemas`."""
-        return text_hash(self.schemas)
+        self.profile, self._catalogue, self._problem = profile, catalogue, problem
+        self._tools, self.schemas = profile_tools(profile), profile_schemas(profile)
+        self.schemas_sha256 = text_hash(self.schemas)
 
     def dispatch(self, name: str, arguments: str, work: WorkMeter | None = None) -> ToolOutcome:
         """Execute one call; `arguments` is JSON text, an empty text meaning no arguments.
@@ -111,19 +92,14 @@ class ProfileTools:
             read, complaints = tool.read_arguments(given)
         if complaints:
             sentence = f"{tool.name}: {'; '.join(complaints[:_COMPLAINTS_MAX])}; expected {tool.usage()}"
-            return refuse(sentence, recommended_ids=_as_written(tool.name, given))
-        is_strict = self._profile in STRICT_PROFILES
+            if tool.name != recommend_product.__name__:
+                return refuse(sentence)
+            # The scorer reads the call as the agent wrote it, so a list of ids recommends nothing and still replaces
+            # an earlier call (docs/benchmark.md#edge-cases, 3 and 4).
+            return refuse(sentence, recommended_ids=parse_recommendation(given.get("product_ids"))[0])
+        is_strict = self.profile in STRICT_PROFILES
         context = ToolContext(self._catalogue, self._problem, is_strict, work or WorkMeter())
         try:
             return tool.function(context, **read)
         except RefusedCallError as refusal:
             return refuse(f"{tool.name}: {refusal}")
-
-
-def _as_written(name: str, given: dict[str, object]) -> tuple[str, ...] | None:
-    """What a refused recommend_product call recommends: the scorer reads the call as the agent wrote it, so a list of
-    ids recommends nothing and still replaces an earlier call (docs/benchmark.md#edge-cases, 3 and 4)."""
-    if name != recommend_product.__name__:
-        return None
-    ids, _ = parse_recommendation(given.get("product_ids"))
-    return ids

@@ -122,27 +122,22 @@ def describe_tool(function: ToolFunction) -> Tool:
     for parameter in list(inspect.signature(function).parameters.values())[1:]:
         if parameter.name not in lines:
             raise TypeError(f"{function.__name__}.{parameter.name} has no line in the docstring")
-        kind, choices = _json_type(hints[parameter.name])
+        hint, choices = hints[parameter.name], ()
+        if get_origin(hint) is Literal:
+            hint, choices = str, get_args(hint)
+        if hint not in _JSON_TYPES:
+            raise TypeError(f"no schema can be made of {hint!r}")
         has_default = parameter.default is not inspect.Parameter.empty
         parameters.append(
             Parameter(
                 name=parameter.name,
-                type=kind,
+                type=_JSON_TYPES[hint],
                 description=lines[parameter.name],
                 choices=choices,
                 default=parameter.default if has_default else msgspec.UNSET,
             )
         )
     return Tool(name=function.__name__, description=description, parameters=tuple(parameters), function=function)
-
-
-def _json_type(hint: object) -> tuple[JsonType, tuple[str, ...]]:
-    """JSON type of an annotation, and its choices when it is a Literal of strings."""
-    if get_origin(hint) is Literal:
-        return "string", get_args(hint)
-    if hint not in _JSON_TYPES:
-        raise TypeError(f"no schema can be made of {hint!r}")
-    return _JSON_TYPES[hint], ()
 
 
 def _read_docstring(text: str) -> tuple[str, dict[str, str]]:

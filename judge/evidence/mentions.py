@@ -72,7 +72,20 @@ class Sentence(msgspec.Struct, frozen=True):
 @functools.lru_cache(512)
 def sentences(text: str) -> tuple[Sentence, ...]:
     """The sentences of `text`, in order; lines are sentences too."""
-    return tuple(_sentence(fold(part)) for part in _END.split(text) if part and not part.isspace())
+    found: list[Sentence] = []
+    for part in _END.split(text):
+        if not part or part.isspace():
+            continue
+        folded = fold(part)
+        tokens, numbers = tokenise(folded), numbers_in(folded)
+        marks = {*tokens, *numbers, *(f"{one} {two}" for one, two in itertools.pairwise(tokens))}
+        if _PRICE.search(folded):
+            marks |= {f"~{number}" for number in numbers}
+        marks |= {f"~{plain_number(number)}" for number in _WITH_CENTS.findall(folded)}
+        marks |= {f"={service.lastgroup}".lower() for service in _SERVICE.finditer(folded) if service.lastgroup}
+        is_first, is_other = _ONE.search(folded) is not None, _OTHER.search(folded) is not None
+        found.append(Sentence(tokens, frozenset(marks), is_first, is_other))
+    return tuple(found)
 
 
 def whole_sentences(quote: str, text: str) -> str:
@@ -103,14 +116,3 @@ def price_marks(price: float, exact: str) -> frozenset[str]:
         rounded |= {round(price, keep - digits) for keep in (2, 3) if digits > keep}
         marks |= {f"~{int(number)}" for number in rounded}
     return frozenset(marks)
-
-
-def _sentence(folded: str) -> Sentence:
-    tokens = tokenise(folded)
-    numbers = numbers_in(folded)
-    marks = {*tokens, *numbers, *(f"{one} {two}" for one, two in itertools.pairwise(tokens))}
-    if _PRICE.search(folded):
-        marks |= {f"~{number}" for number in numbers}
-    marks |= {f"~{plain_number(number)}" for number in _WITH_CENTS.findall(folded)}
-    marks |= {f"={found.lastgroup}".lower() for found in _SERVICE.finditer(folded) if found.lastgroup}
-    return Sentence(tokens, frozenset(marks), _ONE.search(folded) is not None, _OTHER.search(folded) is not None)

@@ -55,7 +55,11 @@ class Evidence(msgspec.Struct, frozen=True):
         """The data in `quote` that spans before `before` returned, as text. Empty when it cites nothing."""
         data: set[str] = set()
         for sentence in sentences(quote):
-            data |= {mark for mark in sentence.marks if self._is_number(mark, before)}
+            data |= {
+                mark
+                for mark in sentence.marks
+                if mark[0].isdecimal() and mark not in self.known and self.tokens.get(mark, before) < before
+            }
             data |= {" ".join(pair) for pair in itertools.pairwise(sentence.tokens) if self._is_datum(pair, before)}
         marks = dict.fromkeys((mark for sentence in sentences(quote) for mark in sentence.marks), before)
         for product in self._told(marks):
@@ -88,10 +92,12 @@ class Evidence(msgspec.Struct, frozen=True):
             said = sentences(text)
             told.update((mark, max(before, told.get(mark, 0))) for sentence in said for mark in sentence.marks)
             is_about = [not self.holders.keys().isdisjoint(sentence.marks) for sentence in said]
+            # adjacent words that stand so in no result, one of them in no product's fields
             own += sum(
-                self._own_pairs(sentence)
+                pair not in self.pairs and any(token not in self.fields and not token[0].isdecimal() for token in pair)
                 for place, sentence in enumerate(said)
                 if any(is_about[max(0, place - 1) : place + 2])
+                for pair in itertools.pairwise(sentence.tokens)
             )
             is_contrast = is_contrast or self._contrasts(said, before)
         return own >= _OWN_PAIRS_MIN and (is_contrast or self._names_two(told))
@@ -150,16 +156,6 @@ class Evidence(msgspec.Struct, frozen=True):
     def _splits(self, mark: str, before: int) -> bool:
         """Some returned product has it and some other lacks it."""
         return self.spread[mark] < bisect_left(self.returned, before)
-
-    def _own_pairs(self, sentence: Sentence) -> int:
-        """Adjacent words that stand so in no result, one of them in no product's fields."""
-        return sum(
-            pair not in self.pairs and any(token not in self.fields and not token[0].isdecimal() for token in pair)
-            for pair in itertools.pairwise(sentence.tokens)
-        )
-
-    def _is_number(self, token: str, before: int) -> bool:
-        return token[0].isdecimal() and token not in self.known and self.tokens.get(token, before) < before
 
     def _is_datum(self, pair: Pair, before: int) -> bool:
         if self.pairs.get(pair, before) >= before or any(map(says_nothing, pair)) or self.known.issuperset(pair):
@@ -228,10 +224,16 @@ class _EvidenceReading:
             self._owned |= self._spoken((span.whole,))
             return
         for part in _parts(span):
-            if isinstance(part, dict):
-                self._found(part, span.number)
-            else:
+            if not isinstance(part, dict):
                 self._note(part, span.number, self._asked)
+                continue
+            found = read_product(part, span.number, self._unfit, self._wanted, is_models=self._is_models)
+            before = self._products.get(found.product_id)
+            if before is None:
+                self._spans.append(span.number)
+            self._products[found.product_id] = before.joined(found) if before else found
+            self._fields.update(self._wanted.intersection(fields_of(part)))
+            self._note("\n".join(values_of(part, are_keys_said=True)), span.number, frozenset())
 
     def _plant(self, said: Iterable[str]) -> None:
         new = self._spoken(text for message in said for text in _texts(message)) - self._owned
@@ -246,15 +248,6 @@ class _EvidenceReading:
             for tokens in spoken_in(text):
                 said |= self._wanted.intersection(tokens)
         return frozenset(said)
-
-    def _found(self, record: dict[str, object], number: int) -> None:
-        found = read_product(record, number, self._unfit, self._wanted, is_models=self._is_models)
-        before = self._products.get(found.product_id)
-        if before is None:
-            self._spans.append(number)
-        self._products[found.product_id] = before.joined(found) if before else found
-        self._fields.update(self._wanted.intersection(fields_of(record)))
-        self._note("\n".join(values_of(record, are_keys_said=True)), number, frozenset())
 
     def evidence(self) -> Evidence:
         """What was noted."""

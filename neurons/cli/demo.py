@@ -41,7 +41,7 @@ async def _run(settings: object, as_json: bool) -> bool:
     import time
 
     from neurons.demo.demo import conclude, prepare_run, running_validator
-    from neurons.demo.screen import DemoScreen
+    from neurons.demo.view import DemoScreen
     from neurons.node.settings import Settings
     from neurons.node.wiring import policy_of
 

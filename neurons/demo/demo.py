@@ -27,7 +27,7 @@ from arena.chain.port import Signer
 from arena.records.verify.verification import VerifyReport, verify_store
 from arena.store.embedded.lifetime import embedded_server
 from arena.store.location import read_location
-from arena.store.port import Store, StoredSubmission, WeightsResult
+from arena.store.port import StoredSubmission, WeightsResult
 from arena.store.postgres.store import PostgresStore
 from arena.submissions.flow import submit
 from arena.submissions.inbox import Inbox
@@ -213,7 +213,18 @@ async def watch(run: DemoRun, process: subprocess.Popen[bytes], problems: tuple[
         qualifying, race = RaceLog(store, QUALIFYING), RaceLog(store, RACE)
         while True:
             _raise_if_ended(run, process)
-            view = await _look(store, qualifying, race, problems)
+            await qualifying.refresh()
+            await race.refresh()
+            results = await store.weights_results(1)
+            view = DemoView(
+                submissions=tuple(await store.submissions()),
+                qualifying=qualifying,
+                race=race,
+                weights=results[0] if results else None,
+                qualifying_problems=problems[0],
+                race_problems=problems[1],
+                records=(await store.head()).seq,
+            )
             yield view
             if view.is_over:
                 return
@@ -234,21 +245,6 @@ async def _connect(run: DemoRun, process: subprocess.Popen[bytes]) -> PostgresSt
                 if error.failure.code != "V2021":
                     raise
         await asyncio.sleep(WATCH_S)
-
-
-async def _look(store: Store, qualifying: RaceLog, race: RaceLog, problems: tuple[int, int]) -> DemoView:
-    await qualifying.refresh()
-    await race.refresh()
-    results = await store.weights_results(1)
-    return DemoView(
-        submissions=tuple(await store.submissions()),
-        qualifying=qualifying,
-        race=race,
-        weights=results[0] if results else None,
-        qualifying_problems=problems[0],
-        race_problems=problems[1],
-        records=(await store.head()).seq,
-    )
 
 
 def _raise_if_ended(run: DemoRun, process: subprocess.Popen[bytes]) -> None:

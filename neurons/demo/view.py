@@ -1,18 +1,23 @@
-"""How the demo looks: the live table, and the end. Pure presentation of `DemoView` and `DemoResult`."""
+"""How the demo looks: a live table on a terminal, plain lines elsewhere, one JSON object when asked for."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import time
 from collections import defaultdict
 from pathlib import Path
 
 import msgspec
+from rich.console import Console
+from rich.live import Live
 from rich.table import Table
 
 from arena.gate.report import GateReport
 from arena.records.model import EvaluationRecord, SettlementRecord
 from arena.store.port import StoredSubmission
-from neurons.demo.demo import VALIDATOR, DemoResult, DemoRun, DemoView
+from foundation.errors import ArenaError
+from neurons.demo.demo import VALIDATOR, DemoResult, DemoRun, DemoView, watch
 from neurons.race.log import RaceLog
 from problems.model import BUCKETS
 from problems.scoring.outcome import OutcomeScore
@@ -28,7 +33,12 @@ _STATE_STYLE = {
 
 def progress_table(run: DemoRun, view: DemoView | None) -> Table:
     """One row per submitted agent: where it stands right now."""
-    table = Table(title=_title(view), title_justify="left", expand=False)
+    title = "starting Postgres, the jails and the race clock ..."
+    if view is not None:
+        phase = "racing" if view.race.evaluations else "gate and qualifying"
+        phase = "settled" if view.race.settlement is not None else phase
+        title = f"{phase} · {view.records} signed records"
+    table = Table(title=title, title_justify="left", expand=False)
     for column, justify in (("agent", "left"), ("what it does", "left"), ("state", "left"), ("qualifying", "right")):
         table.add_column(column, justify=justify)  # type: ignore[arg-type]
     table.add_column("race", justify="right")
@@ -52,15 +62,6 @@ def progress_line(view: DemoView) -> str:
     )
 
 
-def _title(view: DemoView | None) -> str:
-    if view is None:
-        return "starting Postgres, the jails and the race clock ..."
-    if view.race.settlement is not None:
-        return f"settled · {view.records} signed records"
-    phase = "racing" if view.race.evaluations else "gate and qualifying"
-    return f"{phase} · {view.records} signed records"
-
-
 def _progress(submission: StoredSubmission | None, view: DemoView | None) -> tuple[str, str, str, str]:
     if submission is None or view is None:
         return "[dim]submitted[/dim]", "", "", ""
@@ -71,16 +72,12 @@ def _progress(submission: StoredSubmission | None, view: DemoView | None) -> tup
         f"[{style}]{submission.state}[/{style}]",
         f"{len(qualified)}/{view.qualifying_problems}" if qualified else "",
         f"{len(raced)}/{view.race_problems}" if raced else "",
-        str(sum(_is_success(record) for record in raced)) if raced else "",
+        str(sum(isinstance(r.outcome, OutcomeScore) and r.outcome.is_success for r in raced)) if raced else "",
     )
 
 
 def _records_of(log: RaceLog, agent_version_id: str) -> list[EvaluationRecord]:
     return [row.record for row in log.evaluations if row.record.subject.agent_version_id == agent_version_id]
-
-
-def _is_success(record: EvaluationRecord) -> bool:
-    return isinstance(record.outcome, OutcomeScore) and record.outcome.is_success
 
 
 def leaderboard(view: DemoView) -> Table:
@@ -93,24 +90,19 @@ def leaderboard(view: DemoView) -> Table:
     settlement = view.race.settlement
     names = {submission.subject.agent_version_id: submission.name for submission in view.submissions}
     for row in settlement.standings if settlement else ():
+        outcomes = [record.outcome for record in _records_of(view.race, row.agent_version_id)]
+        scored = [outcome for outcome in outcomes if isinstance(outcome, OutcomeScore)]
+        of_bucket = [[outcome.is_success for outcome in scored if outcome.bucket == bucket] for bucket in BUCKETS]
         table.add_row(
             str(row.rank),
             names.get(row.agent_version_id, row.agent_version_id[:12]),
             f"{row.race_score_e4 / 10_000:.3f}",
             f"{row.low_e4 / 10_000:.2f}-{row.high_e4 / 10_000:.2f}",
             f"{row.agentic_share_e4 / 100:.0f} %",
-            *_by_bucket(_records_of(view.race, row.agent_version_id)),
+            *(f"{sum(solved)}/{len(solved)}" for solved in of_bucket),
             f"{row.mean_quality_e4 / 10_000:.2f}",
         )
     return table
-
-
-def _by_bucket(records: list[EvaluationRecord]) -> list[str]:
-    cells = []
-    for bucket in BUCKETS:
-        outcomes = [r.outcome for r in records if isinstance(r.outcome, OutcomeScore) and r.outcome.bucket == bucket]
-        cells.append(f"{sum(o.is_success for o in outcomes)}/{len(outcomes)}")
-    return cells
 
 
 def rejections(view: DemoView) -> list[str]:
@@ -155,19 +147,15 @@ def jail_line(view: DemoView) -> str:
     )
 
 
-def _command() -> str:
-    """How `arena` is called from here: beside this Python, relative to the current folder where that is shorter."""
-    script = Path(sys.executable).with_name("arena")
-    return str(script.relative_to(Path.cwd())) if script.is_relative_to(Path.cwd()) else str(script)
-
-
 def summary(run: DemoRun, result: DemoResult) -> list[str]:
     """What was verified, what it took, where everything lies and what to try next."""
     report = result.report
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(report.kinds.items()))
     verdict = "ok" if report.is_ok else f"{report.defect_count} defects, first: {report.defects[0]}"
     settlement: SettlementRecord | None = result.view.race.settlement
-    arena = _command()
+    # How `arena` is called from here: beside this Python, relative to the current folder where that is shorter.
+    script = Path(sys.executable).with_name("arena")
+    arena = script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script
     return [
         f"records verify: {verdict} · {report.records} signed records ({kinds}), {report.bodies} bodies",
         f"race: {settlement.race_id} {settlement.state}, seed {settlement.seed[:16]}" if settlement else "race: none",
@@ -185,3 +173,62 @@ def summary(run: DemoRun, result: DemoResult) -> list[str]:
         f"      {arena} corpus build day1 --out corpus",
         f"      {arena} run harness/agents/baseline.py",
     ]
+
+
+LINE_S = 3.0  # between two progress lines of a stream that is no terminal
+
+
+class DemoScreen:
+    """Where the demo is shown. `is_quiet` keeps stdout free for the JSON result."""
+
+    def __init__(self, *, is_quiet: bool) -> None:
+        self._console = Console(stderr=is_quiet, highlight=False)
+
+    def tell(self, sentence: str) -> None:
+        """One line about what is happening."""
+        self._console.print(f"[bold]·[/bold] {sentence}", soft_wrap=True)
+
+    async def follow(self, run: DemoRun, process: subprocess.Popen[bytes], problems: tuple[int, int]) -> DemoView:
+        """Show the run until the race is over, and return the last view. Raises what `watch` raises."""
+        last: DemoView | None = None
+        if self._console.is_terminal:
+            with Live(progress_table(run, None), console=self._console, refresh_per_second=4) as live:
+                async for view in watch(run, process, problems):
+                    live.update(progress_table(run, view))
+                    last = view
+        else:
+            shown, shown_s = "", 0.0
+            async for view in watch(run, process, problems):
+                line, now_s = progress_line(view), time.monotonic()
+                if line != shown and (now_s - shown_s >= LINE_S or view.is_over):
+                    self.tell(line)
+                    shown, shown_s = line, now_s
+                last = view
+        if last is None:
+            raise ArenaError("V2061", "nothing was seen")
+        return last
+
+    def show(self, run: DemoRun, result: DemoResult, *, as_json: bool) -> None:
+        """The end: leaderboard, rejections, verification, weights, places, next command."""
+        if as_json:
+            print_json(run, result)
+            return
+        self._console.print(leaderboard(result.view))
+        for line in rejections(result.view):
+            self._console.print(f"[red]rejected[/red] {line}", markup=True)
+        self._console.print(weights_table(result))
+        for line in summary(run, result):
+            self._console.print(line, markup=False, soft_wrap=True)
+
+
+def print_json(run: DemoRun, result: DemoResult) -> None:
+    """The result as one JSON object on stdout."""
+    answer = {
+        "folder": str(run.folder),
+        "settlement": result.view.race.settlement,
+        "rejections": rejections(result.view),
+        "verify": result.report,
+        "weights": result.chain_weights,
+        "elapsed_s": round(result.elapsed_s, 1),
+    }
+    Console(highlight=False, soft_wrap=True).print(msgspec.json.encode(answer).decode(), markup=False)

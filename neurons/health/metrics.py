@@ -35,11 +35,6 @@ class Metrics:
             "arena_weights_status", "1 for how the last try to set weights ended.", "status"
         )
         self.weights_block = self._gauge("arena_weights_block", "Block of the last try to set weights.")
-        self._add_chain()
-        self._add_checkpoints()
-        self.tail_clients = self._gauge("arena_tail_clients", "Streams of the live tail.")
-
-    def _add_chain(self) -> None:
         self.chain_block = self._gauge("arena_chain_block", "Newest block that this node saw.")
         self.chain_finalized_block = self._gauge("arena_chain_finalized_block", "Newest final block.")
         self.chain_grew_ms = self._gauge("arena_chain_grew_ms", "Unix time at which the newest block was first seen.")
@@ -51,8 +46,6 @@ class Metrics:
         self.uid = self._gauge("arena_uid", "Uid on the subnet; -1: not registered.")
         self.permit = self._gauge("arena_validator_permit", "1 with a validator permit.")
         self.stake_rao = self._gauge("arena_stake_rao", "Stake on this subnet.")
-
-    def _add_checkpoints(self) -> None:
         self.checkpoint_size = self._gauge("arena_checkpoint_size", "Records under the last signed checkpoint.")
         self.checkpoint_ms = self._gauge("arena_checkpoint_ms", "Unix time of the last signed checkpoint.")
         self.checkpoint_folders_behind = self._gauge(
@@ -61,6 +54,7 @@ class Metrics:
         self.anchor_size = self._gauge("arena_anchor_size", "Records under the last checkpoint anchored on chain.")
         self.anchor_ms = self._gauge("arena_anchor_ms", "Unix time at which that checkpoint was signed.")
         self.anchor_block = self._gauge("arena_anchor_block", "Block that holds that checkpoint's hash.")
+        self.tail_clients = self._gauge("arena_tail_clients", "Streams of the live tail.")
 
     def _gauge(self, name: str, about: str, *labels: str) -> Gauge:
         return Gauge(name, about, labels, registry=self.registry)

@@ -7,12 +7,12 @@ node nor a database. It is for operators and proves nothing. It holds no secret.
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 import msgspec
 
 from foundation.canonical import UNREADABLE_JSON
+from foundation.durable_files import replacing
 from foundation.errors import Failure
 from neurons.loops.run_loop import Wait
 
@@ -90,15 +90,9 @@ def skewed(beat: Heartbeat) -> tuple[PeerSeen, ...]:
 
 def write_node_file(state_dir: Path, content: NodeFile) -> None:
     """Replace the file in one step. Raises OSError when the folder can't be written."""
-    handle, draft = tempfile.mkstemp(prefix=".node", suffix=".draft", dir=state_dir)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(msgspec.json.encode(content))
-            os.fchmod(handle, _MODE)
-        Path(draft).replace(state_dir / FILE_NAME)
-    except OSError:
-        Path(draft).unlink(missing_ok=True)
-        raise
+    with replacing(state_dir / FILE_NAME) as stream:
+        os.fchmod(stream.fileno(), _MODE)  # whatever the umask says
+        stream.write(msgspec.json.encode(content))
 
 
 def read_node_file(state_dir: Path) -> NodeFile:

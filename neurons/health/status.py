@@ -12,7 +12,7 @@ import msgspec
 from arena.store.port import WeightsResult
 from foundation.codes import lookup
 from foundation.errors import Failure
-from neurons.health.node_file import NodeFile, skewed
+from neurons.health.node_file import Heartbeat, NodeFile, skewed
 
 SILENT_MS = 180_000  # six heartbeats
 OVERDUE_MS = 3_600_000
@@ -82,15 +82,15 @@ def assess(
 ) -> Status:
     """The status. `store` is None where it could not be read, for the reason `store_failure`."""
     is_running = node.beat is not None and node.ending is None and abs(now_ms - node.beat.beat_ms) <= SILENT_MS
-    points = [*_of_life(now_ms, node, is_running), *_of_disk(disk_free_bytes)]
+    points = _of_life(now_ms, node, is_running)
+    if disk_free_bytes < DISK_LEAST_BYTES:
+        points.append(_point("V2115", f"{disk_free_bytes / (1 << 30):.1f} GiB free"))
     if store_failure is not None:
         points.append(_point(store_failure.code, store_failure.detail))
-    if is_running:
-        points += [*_of_chain(node), *_of_waits(now_ms, node)]
     if node.beat is not None:
-        points += [*_of_peers(node), *_of_bank(now_ms, node)]
+        points += _of_beat(now_ms, node.beat, is_running)
     if store is not None:
-        points += [*_of_log(now_ms, node, store), *_of_race(now_ms, store), *_of_weights(store)]
+        points += _of_store(now_ms, node, store)
     return Status(
         now_ms=now_ms,
         needs_person=any(point.is_urgent for point in points),
@@ -124,83 +124,47 @@ def _of_life(now_ms: int, node: NodeFile, is_running: bool) -> list[Point]:
     return [_point("V2116", f"its last heartbeat is {age}")]
 
 
-def _of_disk(free_bytes: int) -> list[Point]:
-    return [_point("V2115", f"{free_bytes / (1 << 30):.1f} GiB free")] if free_bytes < DISK_LEAST_BYTES else []
-
-
-def _of_chain(node: NodeFile) -> list[Point]:
-    assert node.beat is not None
-    chain = node.beat.chain
-    points = []
-    if chain.is_stale:
-        points.append(_point("U3034", f"block {chain.block}"))
-    if chain.placed_block and not chain.has_permit:
-        where = f"uid {chain.uid} without a permit" if chain.uid is not None else "not registered"
-        points.append(_point("U3035", f"{where} at block {chain.placed_block}"))
+def _of_beat(now_ms: int, beat: Heartbeat, is_running: bool) -> list[Point]:
+    """What the node's last heartbeat says; of chain and waits only while it runs."""
+    points: list[Point] = []
+    if is_running and beat.chain.is_stale:
+        points.append(_point("U3034", f"block {beat.chain.block}"))
+    if is_running and beat.chain.placed_block and not beat.chain.has_permit:
+        where = f"uid {beat.chain.uid} without a permit" if beat.chain.uid is not None else "not registered"
+        points.append(_point("U3035", f"{where} at block {beat.chain.placed_block}"))
+    for wait in beat.waits if is_running else ():  # it mends itself, unless it has gone on for long
+        about = f"{wait.loop} waits for {(now_ms - wait.since_ms) // 60_000} min ({wait.detail})"
+        points.append(_point(wait.code, about, is_urgent=now_ms - wait.since_ms > WAITING_LONG_MS))
+    if others := skewed(beat):  # urgent when it is most of them, since then it is us
+        about = f"{len(others)} of {len(beat.peers)} others"
+        points.append(_point("U3036", about, is_urgent=2 * len(others) > len(beat.peers)))
+    if beat.bank_until_ms is not None and beat.bank_until_ms - now_ms < beat.bank_days_min * DAY_MS:
+        days = max(0, beat.bank_until_ms - now_ms) // DAY_MS
+        about = f"the bank's stock lasts {days} days; {beat.bank_days_min} are wanted"
+        points.append(Point(code=_NO_BATCH, about=about, fix=lookup(_NO_BATCH).remedy))
     return points
 
 
-def _of_waits(now_ms: int, node: NodeFile) -> list[Point]:
-    """What loops wait for: it mends itself, unless it has gone on for long."""
-    assert node.beat is not None
-    return [
-        _point(
-            wait.code,
-            f"{wait.loop} waits for {(now_ms - wait.since_ms) // 60_000} min ({wait.detail})",
-            is_urgent=now_ms - wait.since_ms > WAITING_LONG_MS,
-        )
-        for wait in node.beat.waits
-    ]
-
-
-def _of_peers(node: NodeFile) -> list[Point]:
-    """Others under other rules: news, and urgent when it is most of them, since then it is us."""
-    assert node.beat is not None
-    others = skewed(node.beat)
-    if not others:
-        return []
-    about = f"{len(others)} of {len(node.beat.peers)} others"
-    return [_point("U3036", about, is_urgent=2 * len(others) > len(node.beat.peers))]
-
-
-def _of_bank(now_ms: int, node: NodeFile) -> list[Point]:
-    beat = node.beat
-    if beat is None or beat.bank_until_ms is None or beat.bank_until_ms - now_ms >= beat.bank_days_min * DAY_MS:
-        return []
-    days = max(0, beat.bank_until_ms - now_ms) // DAY_MS
-    about = f"the bank's stock lasts {days} days; {beat.bank_days_min} are wanted"
-    return [Point(code=_NO_BATCH, about=about, fix=lookup(_NO_BATCH).remedy)]
-
-
-def _of_log(now_ms: int, node: NodeFile, store: StoreFacts) -> list[Point]:
-    """Signatures and anchors that are late although there is something to sign or anchor."""
+def _of_store(now_ms: int, node: NodeFile, store: StoreFacts) -> list[Point]:
+    """What is late although there is something to do, and refusals of weights that no wait mends."""
     beat, points = node.beat, []
-    if beat is None or node.ending is not None:
-        return []
-    signed_ms = max(store.checkpoint_ms, beat.started_ms)
-    if store.records > store.checkpoint_size and now_ms - signed_ms > CHECKPOINT_LATE * beat.checkpoint_every_s * 1_000:
-        points.append(_point("V2117", f"records after {store.checkpoint_size} are not signed"))
-    anchored_ms = max(store.anchor_ms, beat.started_ms)
-    if store.checkpoint_size > store.anchor_size and now_ms - anchored_ms > ANCHOR_LATE * beat.anchor_every_s * 1_000:
-        points.append(_point("V2117", f"records after {store.anchor_size} are not anchored on chain"))
-    return points
-
-
-def _of_race(now_ms: int, store: StoreFacts) -> list[Point]:
+    if beat is not None and node.ending is None:
+        signed_ms, anchored_ms = max(store.checkpoint_ms, beat.started_ms), max(store.anchor_ms, beat.started_ms)
+        signing_s, anchoring_s = CHECKPOINT_LATE * beat.checkpoint_every_s, ANCHOR_LATE * beat.anchor_every_s
+        if store.records > store.checkpoint_size and now_ms - signed_ms > 1_000 * signing_s:
+            points.append(_point("V2117", f"records after {store.checkpoint_size} are not signed"))
+        if store.checkpoint_size > store.anchor_size and now_ms - anchored_ms > 1_000 * anchoring_s:
+            points.append(_point("V2117", f"records after {store.anchor_size} are not anchored on chain"))
     race = store.race
-    if race is None or race.deadline is None or now_ms - race.deadline.at_ms <= OVERDUE_MS:
-        return []
-    hours = (now_ms - race.deadline.at_ms) // 3_600_000
-    return [_point("V2118", f"{race.race_id} is {race.stage}; {race.deadline.what} {hours} h ago")]
-
-
-def _of_weights(store: StoreFacts) -> list[Point]:
-    """A refusal that no wait mends, at once; a rate limit, when it never ends."""
-    if not store.weights or store.weights[0].status == "ok":
-        return []
-    latest = store.weights[0]
-    refused = next((n for n, row in enumerate(store.weights) if row.status == "ok"), len(store.weights))
-    about = f"weights of {latest.race_id} are {latest.status} since {refused} tries ({latest.detail})"
-    if latest.status == "not_registered":
-        return [_point("U3035", about)]
-    return [_point("U3031", about, is_urgent=latest.status == "failed" or refused >= REFUSED_IN_A_ROW)]
+    if race is not None and race.deadline is not None and now_ms - race.deadline.at_ms > OVERDUE_MS:
+        hours = (now_ms - race.deadline.at_ms) // 3_600_000
+        points.append(_point("V2118", f"{race.race_id} is {race.stage}; {race.deadline.what} {hours} h ago"))
+    if store.weights and store.weights[0].status != "ok":
+        latest = store.weights[0]
+        refused = next((n for n, row in enumerate(store.weights) if row.status == "ok"), len(store.weights))
+        about = f"weights of {latest.race_id} are {latest.status} since {refused} tries ({latest.detail})"
+        if latest.status == "not_registered":
+            points.append(_point("U3035", about))
+        else:  # a rate limit waits for a person only when it never ends
+            points.append(_point("U3031", about, is_urgent=latest.status == "failed" or refused >= REFUSED_IN_A_ROW))
+    return points

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
 
 from neurons.health.node_file import Heartbeat, skewed
-from neurons.health.status import DAY_MS, RaceFacts, Status, StoreFacts
+from neurons.health.status import DAY_MS, Status, StoreFacts
 
 _SHORT = 12  # digits of a hash
 _PACIFIC = "America/Los_Angeles"
@@ -18,15 +18,32 @@ _PACIFIC = "America/Los_Angeles"
 def page(status: Status, local: tzinfo | None = None) -> str:
     """The page. `local` is the reader's time zone; None: this host's."""
     beat, store = status.node.beat, status.store
-    lines = [_title(status)]
+    hotkey = beat.hotkey if beat else store.hotkey if store else "no hotkey known"
+    verdict = "NEEDS A PERSON" if status.needs_person else "all is well"
+    lines = [f"{verdict} · validator {hotkey}" + (f" on netuid {beat.netuid}" if beat else "")]
     rows = [("node", _life(status, local))]
     if beat is not None:
-        rows += [("rules", _rules(beat)), ("chain", _chain(beat, status.now_ms))]
+        guest = beat.guest_sha256[:_SHORT] or "none"
+        rules = f"policy {beat.policy} {beat.policy_sha256[:_SHORT]}, guest {guest}, sandbox {beat.sandbox}"
+        rows += [("rules", rules), ("chain", _chain(beat, status.now_ms))]
     if store is not None:
-        rows += [("log", _log(store, status.now_ms)), ("race", _race(store.race, local))]
-        rows += [("work", _work(store, beat)), ("weights", _weights(store, beat))]
+        race = store.race
+        text = f"{race.race_id} {race.stage}" if race else "none opened yet"
+        if race and race.deadline:
+            text += f"; {race.deadline.what}: {moment(race.deadline.at_ms, race.timezone, local)}"
+        rows += [("log", _log(store, status.now_ms)), ("race", text)]
+        work = f"{race.open_items if race else 0} of the race open, {store.open_qualifying} of qualifying open"
+        rows += [("work", work + (f", {beat.owed_verdicts} verdicts owed" if beat else ""))]
+        rows += [("weights", _weights(store, beat))]
     if beat is not None:
-        rows += [("peers", _peers(beat)), ("bank", _bank(beat, status.now_ms))]
+        bank = "made here when it is empty, or not measured"
+        if beat.bank_until_ms is not None:
+            days = max(0, beat.bank_until_ms - status.now_ms) // DAY_MS
+            bank = f"{days} days left, {beat.bank_days_min} wanted"
+        others = skewed(beat)
+        named = ", ".join(f"{peer.hotkey[:8]}… {peer.policy_sha256[:_SHORT]}" for peer in others[:4])
+        peers = f"{len(beat.peers)} heard, {len(others)} under other rules" + (f": {named}" if others else "")
+        rows += [("peers", peers if beat.peers else "none heard of"), ("bank", bank)]
     rows.append(("disk", f"{status.disk_free_bytes / (1 << 30):.1f} GiB free"))
     lines += [f"  {name:<8}{text}" for name, text in rows]
     for heading, is_urgent in (("needs a person", True), ("mends itself", False)):
@@ -55,13 +72,6 @@ def duration(milliseconds: int) -> str:
     return f"{seconds} s"
 
 
-def _title(status: Status) -> str:
-    beat = status.node.beat
-    hotkey = beat.hotkey if beat else status.store.hotkey if status.store else "no hotkey known"
-    verdict = "NEEDS A PERSON" if status.needs_person else "all is well"
-    return f"{verdict} · validator {hotkey}" + (f" on netuid {beat.netuid}" if beat else "")
-
-
 def _life(status: Status, local: tzinfo | None) -> str:
     beat, ending = status.node.beat, status.node.ending
     if ending is not None:
@@ -72,11 +82,6 @@ def _life(status: Status, local: tzinfo | None) -> str:
     age, up = duration(status.now_ms - beat.beat_ms), duration(beat.beat_ms - beat.started_ms)
     state = "running" if status.is_running else "SILENT"
     return f"{state}, process {beat.process_id}, last heartbeat {age} ago, then up for {up}"
-
-
-def _rules(beat: Heartbeat) -> str:
-    guest = beat.guest_sha256[:_SHORT] or "none"
-    return f"policy {beat.policy} {beat.policy_sha256[:_SHORT]}, guest {guest}, sandbox {beat.sandbox}"
 
 
 def _chain(beat: Heartbeat, now_ms: int) -> str:
@@ -101,24 +106,6 @@ def _log(store: StoreFacts, now_ms: int) -> str:
     )
 
 
-def _race(race: RaceFacts | None, local: tzinfo | None) -> str:
-    if race is None:
-        return "none opened yet"
-    if race.deadline is None:
-        return f"{race.race_id} {race.stage}"
-    return f"{race.race_id} {race.stage}; {race.deadline.what}: {moment(race.deadline.at_ms, race.timezone, local)}"
-
-
-def _work(store: StoreFacts, beat: Heartbeat | None) -> str:
-    parts = [
-        f"{store.race.open_items if store.race else 0} of the race open",
-        f"{store.open_qualifying} of qualifying open",
-    ]
-    if beat is not None:
-        parts.append(f"{beat.owed_verdicts} verdicts owed")
-    return ", ".join(parts)
-
-
 def _weights(store: StoreFacts, beat: Heartbeat | None) -> str:
     if not store.weights:
         return "never tried"
@@ -129,17 +116,3 @@ def _weights(store: StoreFacts, beat: Heartbeat | None) -> str:
         return text
     last_ok = next((row.block for row in store.weights if row.status == "ok"), None)
     return f"{text}; last ok {'in block ' + str(last_ok) if last_ok is not None else 'not among the latest tries'}"
-
-
-def _peers(beat: Heartbeat) -> str:
-    if not beat.peers:
-        return "none heard of"
-    others = skewed(beat)
-    named = ", ".join(f"{peer.hotkey[:8]}… {peer.policy_sha256[:_SHORT]}" for peer in others[:4])
-    return f"{len(beat.peers)} heard, {len(others)} under other rules" + (f": {named}" if others else "")
-
-
-def _bank(beat: Heartbeat, now_ms: int) -> str:
-    if beat.bank_until_ms is None:
-        return "made here when it is empty, or not measured"
-    return f"{max(0, beat.bank_until_ms - now_ms) // DAY_MS} days left, {beat.bank_days_min} wanted"

@@ -37,7 +37,13 @@ _MOMENTS = {
 async def read_store(store: Store, now_ms: int) -> StoreFacts:
     """What the store says of its hotkey. Raises ArenaError V2021 when it goes away, V2023 for another schema."""
     head = await store.head()
-    newest, anchored = await _checkpoints(store, head.seq)
+    found: list[StoredCheckpoint] = []
+    for after in (max(0, head.seq - _RECENT), 0):
+        found = await store.checkpoints(after_size=after)
+        if after == 0 or any(checkpoint.anchor_block for checkpoint in found):
+            break
+    newest = found[-1] if found else None
+    anchored = next((checkpoint for checkpoint in reversed(found) if checkpoint.anchor_block), None)
     return StoreFacts(
         hotkey=store.validator,
         records=head.seq,
@@ -86,30 +92,13 @@ def next_deadline(state: RaceState, validator: str, now_ms: int) -> Deadline | N
     rules, closes_ms = state.opened.policy.race, state.opened.closes_ms
     if state.stage == "open":
         return Deadline(what="submissions close", at_ms=closes_ms)
-    return _shared(closes_ms, rules, now_ms) if is_shared(state, validator) else _alone(state, closes_ms, rules)
-
-
-def _shared(closes_ms: int, rules: RaceRules, now_ms: int) -> Deadline:
-    moments = timeline(closes_ms, rules)
-    coming = [Deadline(what=what, at_ms=getattr(moments, name)) for name, what in _MOMENTS.items()]
-    return next((deadline for deadline in coming if deadline.at_ms > now_ms), coming[-1])
-
-
-def _alone(state: RaceState, closes_ms: int, rules: RaceRules) -> Deadline:
+    if is_shared(state, validator):
+        moments = timeline(closes_ms, rules)
+        coming = [Deadline(what=what, at_ms=getattr(moments, name)) for name, what in _MOMENTS.items()]
+        return next((deadline for deadline in coming if deadline.at_ms > now_ms), coming[-1])
     if state.stage == "closed" and state.field is None:
         return Deadline(what="the field is fixed", at_ms=closes_ms + rules.qualifying_grace_ms)
     if state.stage == "closed":
         return Deadline(what="the beacon is waited for no longer", at_ms=closes_ms + rules.beacon_grace_ms)
     drawn_ms = state.draw.drawn_ms if state.draw else closes_ms
     return Deadline(what="results are waited for no longer", at_ms=max(closes_ms, drawn_ms) + rules.run_ms)
-
-
-async def _checkpoints(store: Store, records: int) -> tuple[StoredCheckpoint | None, StoredCheckpoint | None]:
-    """The newest checkpoint, and the newest that is anchored."""
-    found: list[StoredCheckpoint] = []
-    for after in (max(0, records - _RECENT), 0):
-        found = await store.checkpoints(after_size=after)
-        if after == 0 or any(checkpoint.anchor_block for checkpoint in found):
-            break
-    anchored = [checkpoint for checkpoint in found if checkpoint.anchor_block]
-    return (found[-1] if found else None), (anchored[-1] if anchored else None)

@@ -3,6 +3,10 @@
 Promise: what is said follows from sources, rules and the order of commitments, never from that of arrival: a source
 that comes late is put in its place, and what was committed after it is inspected again. A person's decision on what the
 gate held is found in the store and said, too. A process that was killed says what is missing at its next start.
+
+Whose code a submission is follows from what every validator reads alike: its coldkey is the one that held the hotkey in
+the block of its own commitment, so a later swap changes no verdict; a promoted agent is a revealed winner for what was
+committed in the block at which its embargo had ended, or later.
 """
 
 from __future__ import annotations
@@ -16,17 +20,18 @@ from msgspec.structs import replace
 from arena.gate.isolation import inspect_isolated
 from arena.gate.report import GateReport
 from arena.gate.rules import RULES_VERSION
-from arena.gate.similarity.ownership import Neighbour
+from arena.gate.similarity.ownership import Author, Neighbour
 from arena.gate.similarity.sketch import Sketch, make_sketch
 from arena.policy import AdmissionRules
-from arena.race.consensus.admission_votes import GateWord, hold_ends, next_word, outcome_at
 from arena.race.consensus.field import FieldStanding
-from arena.records.model import GateRecord, Hold, Subject
+from arena.race.consensus.rulings import GateWord, hold_ends, next_word, outcome_at
+from arena.race.state.schedule import embargo_ends_ms
+from arena.records.body import decode_content
+from arena.records.model import GateRecord, Hold, SettlementRecord, Subject
 from arena.store.port import StoredSubmission, SubmissionState
 from arena.submissions.inbox import AgreedStanding, Inbox
 from arena.submissions.neighbours import Neighbourhood, commitment_order, hashes_before, neighbourhood
 from foundation.errors import ArenaError
-from neurons.loops.ownership import Ownership
 from neurons.node.node import Node
 from neurons.race.log import QUALIFYING, RaceLog
 
@@ -36,6 +41,69 @@ FAULT_PAUSE_MS = 60_000
 LIKENESS = frozenset({"similarity"})  # rules that hold an agent for likeness to another's; all others are heuristics
 _PASSED: frozenset[SubmissionState] = frozenset({"accepted", "qualified", "unqualified"})
 _STATES: dict[str, SubmissionState] = {"accept": "accepted", "review": "review", "reject": "rejected"}
+FORGOTTEN = "U3033"
+
+
+class Ownership:
+    """What this node knows of owners and winners. What the chain said once is kept for the life of the process."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._coldkeys: dict[tuple[str, int], str] = {}
+        self._last_seq = 0
+        self._ends_ms: dict[str, int] = {}  # by promoted agent version: the end of its first embargo
+        self._reveals: dict[str, int] = {}
+
+    async def author(self, subject: Subject) -> Author:
+        """Who committed a submission, with the coldkey of its hotkey in the block of the commitment; where the chain
+        forgot that block, the one of today; "" where the hotkey is not registered. Raises ArenaError U3030."""
+        place = (subject.miner_hotkey, subject.commitment_block)
+        if place not in self._coldkeys:
+            try:
+                metagraph = await self._node.chain.metagraph(subject.commitment_block)
+            except ArenaError as error:
+                if error.failure.code != FORGOTTEN:
+                    raise
+                self._node.log.warning("the chain forgot a commitment's block", block=subject.commitment_block)
+                metagraph = await self._node.chain.metagraph(await self._node.chain.finalized_block())
+            found = (each.coldkey for each in metagraph.neurons if each.hotkey == subject.miner_hotkey)
+            self._coldkeys[place] = next(found, "")
+        return Author(
+            agent_version_id=subject.agent_version_id,
+            miner_hotkey=subject.miner_hotkey,
+            commitment_block=subject.commitment_block,
+            miner_coldkey=self._coldkeys[place],
+            is_public=subject.agent_version_id in self._reveals,
+        )
+
+    async def reveals(self) -> dict[str, int]:
+        """By agent version of a revealed winner: the block at which its source opened. Raises ArenaError U3030.
+
+        Winners are promotions that this validator settled; settlements that don't state their inputs name no time.
+        """
+        own = self._node.store.validator
+        async for record in self._node.store.records(own, after_seq=self._last_seq, kinds=("settlement",)):
+            self._last_seq = record.seq
+            settled = decode_content(record.content).payload
+            if not isinstance(settled, SettlementRecord) or settled.state != "settled" or not settled.is_promotion:
+                continue
+            if settled.inputs is not None:
+                ends_ms = embargo_ends_ms(settled.inputs.closes_ms, self._node.policy.embargo)
+                self._ends_ms.setdefault(settled.top_agent_version_id, ends_ms)
+        now_ms = self._node.now_ms()
+        for agent, ends_ms in self._ends_ms.items():
+            if agent in self._reveals or ends_ms > now_ms:
+                continue
+            try:
+                block = await self._node.chain.block_at(ends_ms)
+            except ArenaError as error:
+                if error.failure.code != FORGOTTEN:
+                    raise
+                self._node.log.warning("the chain forgot when a winner was revealed", agent=agent, ends_ms=ends_ms)
+                continue
+            if block is not None:
+                self._reveals[agent] = block
+        return dict(self._reveals)
 
 
 class Admissions:
@@ -58,10 +126,17 @@ class Admissions:
         """The gate's report on a source, beside what was committed before it. Raises ArenaError V2004."""
         reveals = await self._ownership.reveals()
         around = neighbourhood(subject, _comparable(stored), reveals)
-        neighbours = tuple([await self._neighbour(other, other in around.winners) for other in around.others])
+        neighbours = []
+        for other in around.others:
+            agent = other.agent_version_id
+            if agent not in self._sketches:  # it was parsed in the gate's own process before
+                text = await self._node.store.source(agent) or ""
+                self._sketches[agent] = await asyncio.to_thread(make_sketch, text)
+            owner, is_winner = await self._ownership.author(other), other in around.winners
+            neighbours.append(Neighbour(author=owner, sketch=self._sketches[agent], is_winner=is_winner))
         author = await self._ownership.author(subject)
         report = await asyncio.to_thread(
-            inspect_isolated, source, self._node.policy.gate, self._node.knowledge, neighbours, author
+            inspect_isolated, source, self._node.policy.gate, self._node.knowledge, tuple(neighbours), author
         )
         return report, around
 
@@ -79,7 +154,10 @@ class Admissions:
         held = await self._node.store.submissions(("review",))
         block = await self._node.chain.finalized_block() if held or self._held != frozenset() else 0
         names = frozenset(each.subject.agent_version_id for each in held)
-        if names == self._held and not any(self._runs_out(each, block) for each in held):
+        rules = self._node.policy.admission
+        if names == self._held and not any(
+            _hold(read_report(each)) == "heuristic" and block >= hold_ends(each.subject, rules) for each in held
+        ):
             return
         self._held = None  # unless all is done
         try:
@@ -137,22 +215,16 @@ class Admissions:
         record = self._verdict(each.subject, report, around)
         now = next_word(word, record)
         assert now is not None, "the gate's own verdict is a word"
-        state = self._state_after(each, word, now, block)
+        outcome = outcome_at(now, block, self._node.policy.admission)
+        state = each.state if outcome == "accept" and each.state in _PASSED else _STATES[outcome]
+        if outcome == "review" and each.state != "review":
+            # what a person decided of the same hold, and this validator has not said yet, stays
+            held_for = word.said.hold if word is not None else _hold(read_report(each))
+            state = each.state if held_for == now.said.hold else "review"
         await self._move(each, state, report)  # first: a state without its word is looked at again
         await self._node.sequencer.append([record])
         self._node.log.info("gate again", agent=each.name, outcome=report.outcome, state=state)
         return True
-
-    def _state_after(
-        self, each: StoredSubmission, before: GateWord | None, now: GateWord, block: int
-    ) -> SubmissionState:
-        """Where a submission stands after another verdict. What a person decided of the same hold, and this validator
-        has not said yet, stays."""
-        outcome = outcome_at(now, block, self._node.policy.admission)
-        if outcome == "review" and each.state != "review":
-            held_for = before.said.hold if before is not None else _hold(read_report(each))
-            return each.state if held_for == now.said.hold else "review"
-        return each.state if outcome == "accept" and each.state in _PASSED else _STATES[outcome]
 
     async def _follow(self, each: StoredSubmission, word: GateWord, block: int) -> bool:
         """Say what a person decided of a hold, or let it run out; whether either happened."""
@@ -189,10 +261,6 @@ class Admissions:
             until = held_until(report, each.subject, self._node.policy.admission) if state == "review" else 0
             self._node.inbox.put_receipt(replace(receipt, state=state, report=shown, failure=failure, held_until=until))
 
-    def _runs_out(self, each: StoredSubmission, block: int) -> bool:
-        is_heuristic = _hold(read_report(each)) == "heuristic"
-        return is_heuristic and block >= hold_ends(each.subject, self._node.policy.admission)
-
     def _verdict(self, subject: Subject, report: GateReport, around: Neighbourhood) -> GateRecord:
         """What is said of a submission by the gate's report: its outcome and inputs, and nothing that was found."""
         return GateRecord(
@@ -206,15 +274,6 @@ class Admissions:
             knowledge_sha256=self._node.knowledge.inputs_sha256,
             neighbours_sha256=around.sha256,
         )
-
-    async def _neighbour(self, subject: Subject, is_winner: bool) -> Neighbour:
-        """An agent as the similarity rule sees it; it was parsed in the gate's own process before."""
-        agent = subject.agent_version_id
-        if agent not in self._sketches:
-            source = await self._node.store.source(agent) or ""
-            self._sketches[agent] = await asyncio.to_thread(make_sketch, source)
-        author = await self._ownership.author(subject)
-        return Neighbour(author=author, sketch=self._sketches[agent], is_winner=is_winner)
 
 
 def read_report(submission: StoredSubmission) -> GateReport | None:

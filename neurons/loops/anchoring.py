@@ -9,16 +9,16 @@ ordinary anchor is put there.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from arena.records.log.anchors import committed_checkpoint, note_sha256
 from arena.store.port import StoredCheckpoint
-from neurons.loops.run_loop import run_loop
+from foundation.backoff import Backoff, NextTry
+from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node
 
 TURN_S = 6.0
-PAUSE_MS, PAUSE_MS_MAX = 60_000, 1_200_000  # up to a hundred blocks of the real chain, its limit of commitments
+PAUSES = Backoff(first_ms=60_000, most_ms=1_200_000)  # up to a hundred blocks of the real chain, its limit
 
 
 class AnchorLoop:
@@ -30,17 +30,20 @@ class AnchorLoop:
         self._node = node
         self._every_ms = every_s * 1_000
         self._anchored: StoredCheckpoint | None = None
-        self._pause_ms = 0
-        self._not_before_ms = 0
+        self._retry = NextTry()
 
-    async def run(self, drain: asyncio.Event) -> None:
+    async def run(self, drain: StopSignal) -> None:
         """Turn until drained. Raises what no retry can mend."""
         await run_loop("anchors", self.turn, drain, self._node.log, every_s=TURN_S)
 
     async def turn(self) -> StoredCheckpoint | None:
         """Take the anchor one step further; the checkpoint once its anchor is final, else None."""
         node = self._node
-        waiting = await self._waiting()
+        found = await node.store.checkpoints(after_size=self._anchored.size if self._anchored else 0)
+        for checkpoint in found:
+            if checkpoint.anchor_block:
+                self._keep(checkpoint, checkpoint.anchor_block)
+        waiting = [each for each in found if each.size > (self._anchored.size if self._anchored else 0)]
         if not waiting:
             return None
         held = await node.chain.commitment(node.signer.hotkey)
@@ -58,23 +61,12 @@ class AnchorLoop:
         node.log.info("checkpoint anchored", size=committed.size, block=final.block)
         return committed
 
-    async def _waiting(self) -> list[StoredCheckpoint]:
-        """Checkpoints after the last anchored one, by size."""
-        after = self._anchored.size if self._anchored else 0
-        found = await self._node.store.checkpoints(after_size=after)
-        for checkpoint in found:
-            if checkpoint.anchor_block:
-                self._keep(checkpoint, checkpoint.anchor_block)
-        after = self._anchored.size if self._anchored else 0
-        return [checkpoint for checkpoint in found if checkpoint.size > after]
-
     async def _commit_if_due(self, newest: StoredCheckpoint) -> None:
         node, now_ms = self._node, self._node.now_ms()
         since_ms = newest.signed_ms - (self._anchored.signed_ms if self._anchored else 0)
-        if since_ms < self._every_ms or now_ms < self._not_before_ms or self._is_quiet(now_ms):
+        if since_ms < self._every_ms or now_ms < self._retry.not_before_ms or self._is_quiet(now_ms):
             return
-        self._pause_ms = min(PAUSE_MS_MAX, max(PAUSE_MS, self._pause_ms * 2))
-        self._not_before_ms = now_ms + self._pause_ms  # also when no answer comes: it may stand on chain all the same
+        self._retry = PAUSES.after(self._retry, now_ms)  # also when no answer comes: it may stand on chain all the same
         result = await node.chain.commit(node.signer, note_sha256(newest.note))
         if result.status == "ok":
             node.log.info("checkpoint committed", size=newest.size, block=result.block)
@@ -84,12 +76,12 @@ class AnchorLoop:
             size=newest.size,
             status=result.status,
             detail=result.detail,
-            seconds=self._pause_ms // 1_000,
+            seconds=self._retry.pause_ms // 1_000,
         )
 
     def _keep(self, checkpoint: StoredCheckpoint, block: int) -> None:
         self._anchored = checkpoint
-        self._pause_ms = self._not_before_ms = 0
+        self._retry = NextTry()
         self._node.metrics.anchor_size.set(checkpoint.size)
         self._node.metrics.anchor_block.set(block)
         self._node.metrics.anchor_ms.set(checkpoint.signed_ms)

@@ -6,12 +6,10 @@ the metrics and in `facts`, which the heartbeat writes down. Nothing is decided 
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 
 from neurons.health.node_file import ChainFacts
-from neurons.loops.run_loop import run_loop
+from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node
 
 TURN_S = 12.0
@@ -35,7 +33,7 @@ class ChainWatch:
         """
         return bool(self.facts.seen_ms) and self._node.now_ms() - self.facts.grew_ms > STALE_MS
 
-    async def run(self, drain: asyncio.Event) -> None:
+    async def run(self, drain: StopSignal) -> None:
         """Turn until drained. Raises what no retry can mend."""
         await run_loop("chain", self.turn, drain, self._node.log, every_s=TURN_S)
 
@@ -52,9 +50,28 @@ class ChainWatch:
         )
         await self._compare(block, finalized)
         if not self.facts.placed_block or block - self.facts.placed_block >= METAGRAPH_BLOCKS:
-            await self._find_place()
-        self._show()
-        return self.facts
+            metagraph, before = await chain.metagraph(), self.facts
+            own = next((neuron for neuron in metagraph.neurons if neuron.hotkey == self._node.signer.hotkey), None)
+            self.facts = msgspec.structs.replace(
+                before,
+                uid=own.uid if own else None,
+                has_permit=bool(own and own.has_validator_permit),
+                stake_rao=own.stake_rao if own else 0,
+                placed_block=max(1, before.block),
+            )
+            uid, is_good = self.facts.uid, self.facts.has_permit
+            if not before.placed_block or (uid, is_good) != (before.uid, before.has_permit):
+                log = self._node.log.info if is_good else self._node.log.error
+                log("place on the subnet", uid=uid, permit=is_good, code="" if is_good else "U3035")
+        facts, metrics = self.facts, self._node.metrics
+        metrics.chain_block.set(facts.block)
+        metrics.chain_finalized_block.set(facts.finalized_block)
+        metrics.chain_grew_ms.set(facts.grew_ms)
+        metrics.chain_is_stale.set(facts.is_stale)
+        metrics.uid.set(-1 if facts.uid is None else facts.uid)
+        metrics.permit.set(facts.has_permit)
+        metrics.stake_rao.set(facts.stake_rao)
+        return facts
 
     async def _compare(self, block: int, finalized: int) -> None:
         """Whether a block seen before is another now."""
@@ -72,32 +89,3 @@ class ChainWatch:
         old = [number for number in sorted(self._hashes) if number < finalized]
         for number in old + sorted(self._hashes)[len(old) : -REMEMBERED]:
             del self._hashes[number]
-
-    async def _find_place(self) -> None:
-        """Our uid, permit and stake at the head."""
-        metagraph = await self._node.chain.metagraph()
-        own = next((neuron for neuron in metagraph.neurons if neuron.hotkey == self._node.signer.hotkey), None)
-        before = self.facts
-        self.facts = msgspec.structs.replace(
-            before,
-            uid=own.uid if own else None,
-            has_permit=bool(own and own.has_validator_permit),
-            stake_rao=own.stake_rao if own else 0,
-            placed_block=max(1, self.facts.block),
-        )
-        place = (self.facts.uid, self.facts.has_permit)
-        if before.placed_block and place == (before.uid, before.has_permit):
-            return
-        is_good = self.facts.has_permit
-        log = self._node.log.info if is_good else self._node.log.error
-        log("place on the subnet", uid=place[0], permit=place[1], code="" if is_good else "U3035")
-
-    def _show(self) -> None:
-        facts, metrics = self.facts, self._node.metrics
-        metrics.chain_block.set(facts.block)
-        metrics.chain_finalized_block.set(facts.finalized_block)
-        metrics.chain_grew_ms.set(facts.grew_ms)
-        metrics.chain_is_stale.set(facts.is_stale)
-        metrics.uid.set(-1 if facts.uid is None else facts.uid)
-        metrics.permit.set(facts.has_permit)
-        metrics.stake_rao.set(facts.stake_rao)

@@ -8,7 +8,6 @@ first record. It proves nothing by itself: its root must be the signed one.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import msgspec
 
 from arena.store.port import StoredCheckpoint
 from foundation.canonical import UNREADABLE_JSON
+from foundation.durable_files import replacing
 
 PUBLIC_MODE = 0o644
 FRONTIER = "frontier.json"
@@ -52,7 +52,7 @@ def write_all(folder: Path, checkpoints: Iterable[StoredCheckpoint]) -> int:
     for checkpoint in checkpoints:
         path = folder / f"{checkpoint.size}{_SUFFIX}"
         if not path.exists():
-            _write(path, checkpoint.note.encode())
+            _replace(path, checkpoint.note.encode())
             written += 1
     return written
 
@@ -60,7 +60,7 @@ def write_all(folder: Path, checkpoints: Iterable[StoredCheckpoint]) -> int:
 def write_frontier(folder: Path, frontier: Frontier) -> None:
     """Replace the frontier in `folder`. Raises OSError when the folder can't be written."""
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / FRONTIER, msgspec.json.encode(frontier))
+    _replace(folder / FRONTIER, msgspec.json.encode(frontier))
 
 
 def read_frontier(folder: Path) -> Frontier | None:
@@ -71,15 +71,7 @@ def read_frontier(folder: Path) -> Frontier | None:
         return None
 
 
-def _write(path: Path, content: bytes) -> None:
-    handle, draft = tempfile.mkstemp(prefix=".", suffix=".draft", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-            os.fchmod(handle, PUBLIC_MODE)
-        Path(draft).replace(path)
-    except OSError:
-        Path(draft).unlink(missing_ok=True)
-        raise
+def _replace(path: Path, content: bytes) -> None:
+    with replacing(path) as stream:
+        os.fchmod(stream.fileno(), PUBLIC_MODE)  # whatever the umask says
+        stream.write(content)

@@ -19,11 +19,11 @@ from arena.records.log.checkpoint import Checkpoint, checkpoint_of, read_checkpo
 from arena.records.log.hash_chain import first_head, record_hash, signing_message
 from arena.records.log.merkle import MerkleFrontier
 from arena.records.model import Head
-from arena.store.port import LogLeaf, StoredCheckpoint
+from arena.store.port import StoredCheckpoint
 from foundation.errors import ArenaError
 from neurons.loops import checkpoint_files
 from neurons.loops.checkpoint_files import Frontier
-from neurons.loops.run_loop import run_loop
+from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node
 
 TURN_S = 1.0
@@ -72,7 +72,7 @@ class CheckpointLoop:
         self._show()
         self._node.log.info("log stands", records=self._head.seq, checkpoints=len(stored), read_after=begun)
 
-    async def run(self, drain: asyncio.Event) -> None:
+    async def run(self, drain: StopSignal) -> None:
         """Turn until drained. Raises what no retry can mend."""
         await run_loop("checkpoints", self.turn, drain, self._node.log, every_s=TURN_S)
 
@@ -98,30 +98,32 @@ class CheckpointLoop:
 
         Raises ArenaError V2080 when the log is not the one that was signed before, V2021 when the store is away.
         """
+        node = self._node
         async with self._signing:
-            return await self._sign()
+            if self._unanswered is None:
+                await self._catch_up()
+                if self._tree.size == (self._last.size if self._last else 0):
+                    return None
+                note = sign_checkpoint(checkpoint_of(node.signer.hotkey, self._tree), node.signer)
+                self._unanswered = StoredCheckpoint(
+                    validator=node.signer.hotkey, size=self._tree.size, note=note, signed_ms=node.now_ms()
+                )
+            made = await self._put(self._unanswered)
+            self._last, self._unanswered = made, None
+            peaks = tuple(peak.hex() for peak in self._tree.peaks)
+            frontier = Frontier(validator=node.signer.hotkey, size=self._tree.size, head=self._head.hash, peaks=peaks)
+            try:  # without it the next start reads the whole log
+                await asyncio.to_thread(checkpoint_files.write_frontier, self._folders[0], frontier)
+            except OSError as error:
+                node.log.warning("frontier not written", folder=str(self._folders[0]), reason=str(error))
+            self._show()
+            node.log.info("checkpoint", size=made.size, root=read_checkpoint(made.note, verify).root[:16])
+            return made
 
     async def newest(self) -> StoredCheckpoint | None:
         """A checkpoint of the log as it is, signed now where records were appended since the last; None for an empty
         log. Raises as `sign`."""
         return await self.sign() or self._last
-
-    async def _sign(self) -> StoredCheckpoint | None:
-        node = self._node
-        if self._unanswered is None:
-            await self._catch_up()
-            if self._tree.size == (self._last.size if self._last else 0):
-                return None
-            note = sign_checkpoint(checkpoint_of(node.signer.hotkey, self._tree), node.signer)
-            self._unanswered = StoredCheckpoint(
-                validator=node.signer.hotkey, size=self._tree.size, note=note, signed_ms=node.now_ms()
-            )
-        made = await self._put(self._unanswered)
-        self._last, self._unanswered = made, None
-        await self._keep_frontier()
-        self._show()
-        node.log.info("checkpoint", size=made.size, root=read_checkpoint(made.note, verify).root[:16])
-        return made
 
     async def _put(self, checkpoint: StoredCheckpoint) -> StoredCheckpoint:
         """Store it; where an earlier process's note of the same size and root arrived late, that one stands."""
@@ -174,18 +176,15 @@ class CheckpointLoop:
             signed = max([self._tree.size, *roots])
             raise ArenaError("V2080", f"the log ends at record {end.seq}; record {signed} was there: its tail was cut")
         async for leaf in node.store.leaves(node.signer.hotkey, after_seq=self._tree.size, to_seq=end.seq):
-            self._take(leaf)
+            if (leaf.seq, leaf.prev) != (self._head.seq + 1, self._head.hash):
+                raise ArenaError("V2080", f"record {leaf.seq} does not follow record {self._head.seq}")
+            self._tree.append(signing_message(node.signer.hotkey, leaf.seq, leaf.prev, leaf.content_sha256))
+            self._head = Head(leaf.seq, record_hash(leaf.prev, leaf.content_sha256))
             root = roots.get(self._tree.size)
             if root is not None and root != self._tree.root().hex():
                 raise ArenaError("V2080", f"the first {self._tree.size} records do not have the root {root}")
         if self._head != end:
             raise ArenaError("V2080", f"the records end at {self._head.seq}, which is not the head at {end.seq}")
-
-    def _take(self, leaf: LogLeaf) -> None:
-        if (leaf.seq, leaf.prev) != (self._head.seq + 1, self._head.hash):
-            raise ArenaError("V2080", f"record {leaf.seq} does not follow record {self._head.seq}")
-        self._tree.append(signing_message(self._node.signer.hotkey, leaf.seq, leaf.prev, leaf.content_sha256))
-        self._head = Head(leaf.seq, record_hash(leaf.prev, leaf.content_sha256))
 
     def _published(self) -> list[Checkpoint]:
         """The last checkpoint in each folder. Files that can't be read, or are not ours, prove nothing and are said."""
@@ -218,16 +217,6 @@ class CheckpointLoop:
                 behind += 1
                 self._node.log.warning("checkpoint not written", folder=str(folder), reason=str(error))
         self._node.metrics.checkpoint_folders_behind.set(behind)
-
-    async def _keep_frontier(self) -> None:
-        """For the next start. Without it that start reads the whole log."""
-        peaks = tuple(peak.hex() for peak in self._tree.peaks)
-        hotkey, folder = self._node.signer.hotkey, self._folders[0]
-        frontier = Frontier(validator=hotkey, size=self._tree.size, head=self._head.hash, peaks=peaks)
-        try:
-            await asyncio.to_thread(checkpoint_files.write_frontier, folder, frontier)
-        except OSError as error:
-            self._node.log.warning("frontier not written", folder=str(folder), reason=str(error))
 
     def _show(self) -> None:
         if self._last:

@@ -12,7 +12,7 @@ import asyncio
 from arena.store.embedded.server import EmbeddedServer, is_running, start_embedded
 from arena.store.location import read_location
 from foundation.errors import ArenaError
-from neurons.loops.run_loop import run_loop
+from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node
 
 TURN_S = 2.0
@@ -25,7 +25,7 @@ class DatabaseWatch:
         self._node = node
         self._started: list[EmbeddedServer] = []  # our further shares in it
 
-    async def run(self, drain: asyncio.Event) -> None:
+    async def run(self, drain: StopSignal) -> None:
         """Turn until drained, then give back what was started. Only waits where the server is another's."""
         location = read_location(self._node.state_dir)
         if location is None or location.kind != "embedded":

@@ -24,15 +24,16 @@ from arena.store.port import StoredSubmission, SubmissionState
 from arena.submissions.admission import Admission, PastSubmission, admit, cooldown_class, next_allowed_block
 from arena.submissions.inbox import InboxEntry, Place, Receipt
 from arena.submissions.model import SignedSubmission, is_authentic
+from foundation.backoff import Backoff, NextTry
 from foundation.errors import ArenaError, Failure, Owner
 from neurons.loops.admission import GATE_FAULTS, Admissions, held_until, read_report, shown_report
-from neurons.loops.run_loop import run_loop
+from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node
 from neurons.node.variants import VariantSeeds
 from neurons.race.log import QUALIFYING, RaceLog
 
 TURN_S = 0.5
-ENTRY_WAIT_MS_MAX = 600_000
+ENTRY_PAUSES = Backoff(first_ms=1_000, most_ms=600_000)
 ENTRIES_PER_TURN = 1_000  # however many wait, agents that are through with qualifying wait for no more than these
 ENTRY_FAULTS = GATE_FAULTS | {"V2185"}
 _STATE_OF_OUTCOME: dict[str, SubmissionState] = {"accept": "accepted", "review": "review", "reject": "rejected"}
@@ -45,11 +46,11 @@ class Intake:
         self._node = node
         self._qualifying = qualifying
         self._after: Place | None = None  # where in the inbox the latest turn ended; the next goes on behind it
-        self._waiting: dict[Path, tuple[int, int]] = {}  # tries so far, and when to try again (unix ms)
+        self._waiting: dict[Path, NextTry] = {}  # entries on which the gate itself failed
         self._seeds = VariantSeeds(node.chain, node.policy)
         self._admissions = Admissions(node, qualifying)
 
-    async def run(self, drain: asyncio.Event) -> None:
+    async def run(self, drain: StopSignal) -> None:
         """Turn until drained. Raises only what no retry can mend."""
         await run_loop("intake", self.turn, drain, self._node.log, every_s=TURN_S)
 
@@ -59,35 +60,55 @@ class Intake:
         entries = islice(self._node.inbox.pending(self._after), ENTRIES_PER_TURN)
         self._after, met = None, 0
         while (entry := await asyncio.to_thread(next, entries, None)) is not None:
-            await self._try_to_answer(entry)
+            if self._node.now_ms() >= self._waiting.get(entry.path, NextTry()).not_before_ms:
+                try:
+                    await self._answer(entry)
+                    self._waiting.pop(entry.path, None)
+                except ArenaError as error:
+                    if error.failure.code not in ENTRY_FAULTS:
+                        raise
+                    self._put_off(entry, error.failure.detail)
+                except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+                    # a bug of ours that one file brings out must not end the node at each of its starts
+                    self._put_off(entry, ascii(f"{type(error).__name__}: {error}")[:500])
             met += 1
             self._after = entry.place if met == ENTRIES_PER_TURN else None
         await self._admissions.turn()
-        await self._enqueue_accepted()
-        await self._decide_qualifying()
-
-    async def _try_to_answer(self, entry: InboxEntry) -> None:
-        """Answer one entry; if the gate itself fails on it, it waits, longer each time, and the others go on."""
-        tries, not_before_ms = self._waiting.get(entry.path, (0, 0))
-        if self._node.now_ms() < not_before_ms:
+        suite = [problem.problem_id for problem in self._node.suite]
+        accepted = await self._node.store.submissions(("accepted",))
+        block = await self._node.chain.block() if self._node.sharing and accepted else 0
+        for submission in accepted:
+            seed = await self._seeds.of(submission.subject) if self._is_asked(submission, block) else None
+            if seed is not None:
+                items = qualifying_items(submission.subject, suite, self._node.policy, variant_seed=seed)
+                await self._node.store.enqueue(items)
+        waiting = await self._node.store.submissions(("accepted",))
+        if not waiting:
             return
-        try:
-            await self._answer(entry)
-            self._waiting.pop(entry.path, None)
-        except ArenaError as error:
-            if error.failure.code not in ENTRY_FAULTS:
-                raise
-            self._put_off(entry, tries, error.failure.detail)
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-            # a bug of ours that one file brings out must not end the node at each of its starts
-            self._put_off(entry, tries, ascii(f"{type(error).__name__}: {error}")[:500])
+        await self._qualifying.refresh()
+        for submission in waiting:
+            agent = submission.subject.agent_version_id
+            result = self._qualifying.qualification(agent, suite, self._node.policy)
+            state = result.state
+            if state == "pending" and self._node.sharing and result.finished:  # our word; the field roll decides
+                state = "qualified" if result.passes else "unqualified"
+            if state != "pending":
+                receipt = self._node.inbox.receipt(agent)
+                if receipt is not None:  # first: a decided agent is not looked at again
+                    decided = replace(receipt, state=state, qualifying_e4=result.score_e4)
+                    self._node.inbox.put_receipt(decided)
+                await self._node.store.set_submission_state(agent, state)
+                await self._node.store.close_items(QUALIFYING, "qualifying", agent)
+                self._seeds.forget(agent)
+                self._node.log.info("qualifying", agent=submission.name, state=state, score_e4=result.score_e4)
 
-    def _put_off(self, entry: InboxEntry, tries: int, reason: str) -> None:
-        wait_ms = min(ENTRY_WAIT_MS_MAX, 1_000 << min(tries, 20))
-        self._waiting[entry.path] = (tries + 1, self._node.now_ms() + wait_ms)
+    def _put_off(self, entry: InboxEntry, reason: str) -> None:
+        """The gate itself failed on an entry: it waits, longer each time, and the others go on."""
+        retry = ENTRY_PAUSES.after(self._waiting.get(entry.path, NextTry()), self._node.now_ms())
+        self._waiting[entry.path] = retry
         if len(self._waiting) > ENTRIES_PER_TURN:  # the one put off first is looked at again
             self._waiting.pop(next(iter(self._waiting)))
-        self._node.log.warning("entry waits", path=ascii(str(entry.path)), wait_ms=wait_ms, error=reason)
+        self._node.log.warning("entry waits", path=ascii(str(entry.path)), wait_ms=retry.pause_ms, error=reason)
 
     async def _answer(self, entry: InboxEntry) -> None:
         if entry.submission is None:
@@ -150,7 +171,8 @@ class Intake:
         await self._admissions.say(subject, report, around)
         until = held_until(report, subject, self._node.policy.admission)
         self._node.inbox.answer(entry, replace(_receipt(submission, admission, state, report), held_until=until))
-        self._node.log.info("gate", agent=submission.name, outcome=report.outcome, rules=_rules(report))
+        rules = [f"{finding.rule}:{finding.line}" for finding in report.findings]
+        self._node.log.info("gate", agent=submission.name, outcome=report.outcome, rules=rules)
 
     async def _receipt_again(self, known: StoredSubmission, stored: list[StoredSubmission]) -> Receipt:
         others = [s for s in stored if s.subject.agent_version_id != known.subject.agent_version_id]
@@ -164,16 +186,6 @@ class Intake:
             next_allowed_block=next_allowed_block(past, self._node.policy.cooldown),
             report=shown_report(report) if report else None,
         )
-
-    async def _enqueue_accepted(self) -> None:
-        suite = [problem.problem_id for problem in self._node.suite]
-        accepted = await self._node.store.submissions(("accepted",))
-        block = await self._node.chain.block() if self._node.sharing and accepted else 0
-        for submission in accepted:
-            seed = await self._seeds.of(submission.subject) if self._is_asked(submission, block) else None
-            if seed is not None:
-                items = qualifying_items(submission.subject, suite, self._node.policy, variant_seed=seed)
-                await self._node.store.enqueue(items)
 
     def _is_asked(self, submission: StoredSubmission, block: int) -> bool:
         """Whether this validator qualifies the agent now. A validator that races alone always does. Of several, the
@@ -191,28 +203,6 @@ class Intake:
             (block - submission.submitted_block) * BLOCK_MS,
             rules.race.stand_in_ms,
         )
-
-    async def _decide_qualifying(self) -> None:
-        waiting = await self._node.store.submissions(("accepted",))
-        if not waiting:
-            return
-        await self._qualifying.refresh()
-        suite = [problem.problem_id for problem in self._node.suite]
-        for submission in waiting:
-            agent = submission.subject.agent_version_id
-            result = self._qualifying.qualification(agent, suite, self._node.policy)
-            state = result.state
-            if state == "pending" and self._node.sharing and result.finished:  # our word; the field roll decides
-                state = "qualified" if result.passes else "unqualified"
-            if state != "pending":
-                receipt = self._node.inbox.receipt(agent)
-                if receipt is not None:  # first: a decided agent is not looked at again
-                    decided = replace(receipt, state=state, qualifying_e4=result.score_e4)
-                    self._node.inbox.put_receipt(decided)
-                await self._node.store.set_submission_state(agent, state)
-                await self._node.store.close_items(QUALIFYING, "qualifying", agent)
-                self._seeds.forget(agent)
-                self._node.log.info("qualifying", agent=submission.name, state=state, score_e4=result.score_e4)
 
 
 def _past(stored: list[StoredSubmission], hotkey: str) -> tuple[PastSubmission, ...]:
@@ -239,7 +229,3 @@ def _receipt(
         },
         Receipt,
     )
-
-
-def _rules(report: GateReport) -> list[str]:
-    return [f"{finding.rule}:{finding.line}" for finding in report.findings]

@@ -1,9 +1,8 @@
-"""Turns: how every loop of the node repeats itself until it is drained.
+"""How every loop of the node repeats itself until it is drained.
 
 Promise: after a failure that a retry can mend the loop logs a line, pauses (longer each time) and goes on; any other
-failure is raised and ends the node. A full disk is a failure that mends itself: the loop waits for space. Pauses are
-spread, so that loops and nodes that failed together don't come back together. Waiting ends at once when the drain is
-set.
+failure is raised and ends the node. After a full disk the loop waits for space. Pauses are spread, so that loops and
+nodes that failed together don't come back together. Waiting ends at once when the drain is set.
 """
 
 from __future__ import annotations
@@ -18,9 +17,10 @@ import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from arena.store.port import LeaseLostError
+from foundation.backoff import Backoff
 from foundation.errors import ArenaError
 
-PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 60.0
+PAUSES = Backoff(first_ms=1_000, most_ms=60_000)
 SPREAD = (0.8, 1.2)
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -49,7 +49,7 @@ class StopSignal(asyncio.Event):
         super().__init__()
         self._now_ms = now_ms
         self._on_failure = on_failure
-        self.spread = spread
+        self._spread = spread
         self.waits: dict[str, Wait] = {}
 
     def failed(self, loop: str, error: ArenaError) -> None:
@@ -68,32 +68,37 @@ class StopSignal(asyncio.Event):
         """A loop waits for nothing any more."""
         self.waits.pop(loop, None)
 
+    def pause_s(self, failures: int) -> float:
+        """How long a loop pauses after so many failures in a row, in seconds, spread."""
+        return PAUSES.pause_ms(failures) / 1_000 * self._spread(*SPREAD)
+
 
 async def run_loop(
     name: str,
     turn: Callable[[], Awaitable[object]],
-    drain: asyncio.Event,
+    drain: StopSignal,
     log: FilteringBoundLogger,
     *,
     every_s: float,
 ) -> None:
     """Call `turn` every `every_s` seconds until drained. Raises the first ArenaError that is not retryable."""
-    pause_s = 0.0
+    failures = 0
     while not drain.is_set():
         try:
             await _coded(turn)
-            pause_s = 0.0
-            note_wait(drain, name, None)
+            failures = 0
+            drain.went_on(name)
         except ArenaError as error:
             if not error.entry.is_retryable:
                 raise
-            pause_s = longer_pause_s(pause_s)
-            log.warning("waiting", loop=name, seconds=pause_s, code=error.failure.code, detail=error.failure.detail)
-            note_wait(drain, name, error)
-        await drained_within(drain, max(every_s, pause_s * _spread(drain)))
+            failures += 1
+            seconds = PAUSES.pause_ms(failures) / 1_000
+            log.warning("waiting", loop=name, seconds=seconds, code=error.failure.code, detail=error.failure.detail)
+            drain.failed(name, error)
+        await drained_within(drain, max(every_s, drain.pause_s(failures)))
 
 
-async def drained_within(drain: asyncio.Event, seconds: float) -> bool:
+async def drained_within(drain: StopSignal, seconds: float) -> bool:
     """Wait; True as soon as the drain is set."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(drain.wait(), seconds)
@@ -101,32 +106,28 @@ async def drained_within(drain: asyncio.Event, seconds: float) -> bool:
 
 
 async def persist(
-    name: str, action: Callable[[], Awaitable[object]], drain: asyncio.Event, log: FilteringBoundLogger
+    name: str, action: Callable[[], Awaitable[object]], drain: StopSignal, log: FilteringBoundLogger
 ) -> None:
     """Repeat `action` until it succeeds, with growing pauses. Raises what no retry can mend (a lost lease
     among it), and the last failure once drained."""
-    pause_s = 0.0
+    failures = 0
     loop = name.partition(" ")[0]  # what is written may be of many attempts; the wait is one
     while True:
         try:
             await _coded(action)
-            note_wait(drain, loop, None)
+            drain.went_on(loop)
             return
         except LeaseLostError:
-            note_wait(drain, loop, None)
+            drain.went_on(loop)
             raise
         except ArenaError as error:
             if not error.entry.is_retryable or drain.is_set():
                 raise
-            pause_s = longer_pause_s(pause_s)
-            log.warning("trying again", action=name, seconds=pause_s, code=error.failure.code)
-            note_wait(drain, loop, error)
-        await drained_within(drain, pause_s * _spread(drain))
-
-
-def longer_pause_s(pause_s: float) -> float:
-    """The pause after a failure that follows one after which `pause_s` were waited; 0: the first one."""
-    return min(PAUSE_S_MAX, max(PAUSE_S_MIN, pause_s * 2))
+            failures += 1
+            seconds = PAUSES.pause_ms(failures) / 1_000
+            log.warning("trying again", action=name, seconds=seconds, code=error.failure.code)
+            drain.failed(loop, error)
+        await drained_within(drain, drain.pause_s(failures))
 
 
 async def _coded(action: Callable[[], Awaitable[object]]) -> None:
@@ -138,17 +139,3 @@ async def _coded(action: Callable[[], Awaitable[object]]) -> None:
         if not isinstance(cause, OSError) or cause.errno not in _DISK_FULL:
             raise
         raise ArenaError("V2115", str(cause.filename or cause.strerror)) from error
-
-
-def _spread(drain: asyncio.Event) -> float:
-    return drain.spread(*SPREAD) if isinstance(drain, StopSignal) else random.uniform(*SPREAD)
-
-
-def note_wait(drain: asyncio.Event | None, loop: str, error: ArenaError | None) -> None:
-    """Say what a loop, or a part of one, waits for; None: nothing any more. Without a `StopSignal` it does nothing."""
-    if not isinstance(drain, StopSignal):
-        return
-    if error is None:
-        drain.went_on(loop)
-    else:
-        drain.failed(loop, error)

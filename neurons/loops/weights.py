@@ -8,13 +8,12 @@ unknown.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from arena.race.settlement.weights_source import next_try_block, paid_race, vector_at
 from arena.store.port import WeightsResult
 from foundation.errors import ArenaError
-from neurons.loops.run_loop import run_loop
+from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node
 from neurons.race.clock import RaceClock
 
@@ -40,7 +39,7 @@ class WeightsLoop:
         self._clock = clock
         self._tempo: int | None = None
 
-    async def run(self, drain: asyncio.Event) -> None:
+    async def run(self, drain: StopSignal) -> None:
         """Turn until drained. Raises what no retry can mend."""
         await run_loop("weights", self.turn, drain, self._node.log, every_s=TURN_S)
 
@@ -57,7 +56,9 @@ class WeightsLoop:
             return None
         results = await node.store.weights_results(_RESULTS)
         block = await node.chain.block()
-        if block < next_try_block(results, state.race_id, await self._tempo_blocks()):
+        if self._tempo is None:
+            self._tempo = (await node.chain.metagraph()).tempo
+        if block < next_try_block(results, state.race_id, self._tempo):
             return None
         if self._is_stale():
             raise ArenaError("U3034", f"weights of {state.race_id} wait for a block after {block}")
@@ -77,8 +78,3 @@ class WeightsLoop:
         log = node.log.info if result.status == "ok" else node.log.error
         log("weights", race=state.race_id, status=result.status, block=result.block, detail=result.detail)
         return result
-
-    async def _tempo_blocks(self) -> int:
-        if self._tempo is None:
-            self._tempo = (await self._node.chain.metagraph()).tempo
-        return self._tempo

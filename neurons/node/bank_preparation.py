@@ -27,6 +27,7 @@ from arena.gate.report import GateReport
 from arena.policy import Policy
 from arena.race.state.schedule import coming_closes_ms
 from foundation.canonical import text_hash
+from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from harness.agents.registry import published_sources
 from harness.catalogue.engines.native import open_catalogue
@@ -65,15 +66,15 @@ def prepare_suite(settings: Settings, policy: Policy, own_hotkey: str = "") -> t
         if len(found) < count:
             raise ArenaError("P4015", f"{path} holds {len(found)} problems of {count}")
         return found
-    shipped = _shipped_suite(settings, name)
-    if shipped is not None:
-        return _first_of_each(shipped, count)
+    if name in SUITES:
+        shipped, catalogue = open_shipped(name, verify), open_catalogue(catalogue_path(settings))
+        recipe = shipped.manifest.catalogue
+        if len(catalogue) == recipe.documents and products_sha256(catalogue.products()) == recipe.products_sha256:
+            return _first_of_each(shipped.problems, count)
     problems = practice_problems(settings, name, count)
-    draft = path.with_suffix(".draft")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text("".join(f"{line}\n" for line in write_problems(problems)), encoding="utf-8")
-        draft.replace(path)
+        write_whole(path, "".join(f"{line}\n" for line in write_problems(problems)).encode())
     except OSError as error:
         raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
     return problems
@@ -207,19 +208,6 @@ def _signed_suite(settings: Settings, name: str, operator: str) -> tuple[Problem
             if catalogue.product(item.product_id) is None:
                 raise ArenaError("P4006", f"{problem.problem_id} of suite {name}: {item.product_id}")
     return suite.problems
-
-
-def _shipped_suite(settings: Settings, name: str) -> tuple[Problem, ...] | None:
-    """The shipped suite of that name, signature checked; None where there is none, or it is asked of another catalogue.
-
-    Raises ArenaError P4018 when its files are not what the development key signed.
-    """
-    if name not in SUITES:
-        return None
-    suite = open_shipped(name, verify)
-    recipe, catalogue = suite.manifest.catalogue, open_catalogue(catalogue_path(settings))
-    is_its_own = len(catalogue) == recipe.documents and products_sha256(catalogue.products()) == recipe.products_sha256
-    return suite.problems if is_its_own else None
 
 
 def _first_of_each(problems: Sequence[Problem], count: int) -> tuple[Problem, ...]:

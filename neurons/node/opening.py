@@ -16,7 +16,7 @@ from typing import Literal
 import structlog
 
 from arena.api.server import TailServer
-from arena.chain.opening import open_beacon, open_signer, open_subtensor, open_timelock
+from arena.chain.opening import open_beacon, open_subtensor, open_timelock
 from arena.policy import Policy
 from arena.race.consensus.assignment import permitted_validators
 from arena.race.consensus.solo_check import lone_race_refusal
@@ -47,6 +47,7 @@ from neurons.node.wiring import (
     missing_models,
     policy_of,
     prepare_catalogue,
+    signer_of,
     unix_ms,
     worker_setup,
 )
@@ -64,14 +65,12 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
 
     Raises ArenaError: V2001 or V2003 (jail), V2010 or V2011 (index), V2014 (address of tail or exchange), V2020 to
     V2024, V2028 and V2029 (store), V2030, V2114 and V2119 (sharing), V2031 (wallet), U3001 or U3005 (model endpoint),
-    U3030 (chain), V2040 (accepted titles of the suite), P4001, P4006, P4015 or P4018 (the suite), V2062 to V2066 (the
-    policy or the chain does not let this host race).
+    U3030 (chain), V2040 (accepted titles of the suite), P4001, P4006, P4015 or P4018 (the suite), V2062 to V2066 (this
+    host may not race).
     """
     policy = policy_of(settings)
     objects = open_bodies(settings)
-    signer = open_signer(
-        settings.network, name=settings.wallet_name, hotkey=settings.wallet_hotkey, path=settings.wallet_path
-    )
+    signer = signer_of(settings)
     chain = open_subtensor(settings.network, netuid=settings.netuid, state_dir=settings.state_dir, now_ms=unix_ms)
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     await asyncio.to_thread(prepare_catalogue, settings)
@@ -94,20 +93,24 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             raise ArenaError("V2065", f"{signer.hotkey} on netuid {chain.netuid}")
         if refusal := None if settings.share else lone_race_refusal(policy, permitted):
             raise ArenaError("V2066", refusal)
-        # whoever holds the hotkey owns the folders of the exchange
         store, location = await _open_store(settings, signer.hotkey, objects, stack)
 
-        async def open_again() -> PostgresStore:
-            return await _reopen(location, objects, stack)
+        async def open_again() -> PostgresStore:  # for readers from outside, who take none of the node's connections
+            other = await PostgresStore.open(location.dsn, location.validator, objects=objects)
+            stack.push_async_callback(other.close)
+            return other
 
         sharing = await stack.enter_async_context(open_sharing(settings, signer, open_again))
         suite = prepare_suite(settings, policy, signer.hotkey)
         beacon = open_beacon(settings.network, unix_ms)
         metrics = Metrics()
         metrics.serve(settings.metrics_port)
-        tail = await _open_tail(settings, location, objects, stack)
-        if tail:
-            metrics.tail_clients.set_function(lambda: tail.places.taken)
+        tail: TailServer | None = None
+        if settings.serve_port:
+            listener = stack.enter_context(listen(settings.serve_host, settings.serve_port))
+            tail = TailServer(await open_again(), listener, clients=settings.serve_clients)
+            places = tail.places
+            metrics.tail_clients.set_function(lambda: places.taken)
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
         yield Node(
             policy=policy,
@@ -156,6 +159,11 @@ def open_bodies(settings: Settings) -> BodyObjects | None:
 async def _open_store(
     settings: Settings, hotkey: str, objects: BodyObjects | None, stack: contextlib.AsyncExitStack
 ) -> tuple[PostgresStore, StoreLocation]:
+    """The node's store, to be had before the folders of the exchange: whoever holds the hotkey owns them.
+
+    Refused is a place of bodies that can't be written to, and one where none of the bodies is that the log says lie
+    elsewhere: another than the log was written with. Raises ArenaError V2020 to V2024, V2028, V2029.
+    """
     dsn = settings.database_dsn.get_secret_value()
     kind: Literal["embedded", "external"] = "external"
     if not dsn:
@@ -164,24 +172,19 @@ async def _open_store(
         kind = "embedded"
     store = await PostgresStore.open(dsn, hotkey, is_exclusive=True, objects=objects)
     stack.push_async_callback(store.close)
-    await _require_bodies(store, objects)
-    location = StoreLocation(kind=kind, validator=hotkey, dsn=dsn, objects=settings.bodies_url)
-    write_location(settings.state_dir, location)
-    return store, location
-
-
-async def _require_bodies(store: PostgresStore, objects: BodyObjects | None) -> None:
-    """Refuse a place that can't be written to, and one where none of the bodies is that the log says lie elsewhere:
-    another than the log was written with. Raises ArenaError V2028, V2029."""
     named = await store.some_bodies_elsewhere(BODIES_LOOKED_FOR)
     if objects is None:
         if named:
             raise ArenaError("V2029", "bodies_url is empty, and bodies of this log lie in an object store")
-        return
-    with _named_setting():
-        await objects.require_writable(store.validator)
-        if named and not await objects.get(store.validator, named):
-            raise ArenaError("V2029", f"{objects.location}: bodies of this log are not there; copy them there first")
+    else:
+        with _named_setting():
+            await objects.require_writable(store.validator)
+            if named and not await objects.get(store.validator, named):
+                told = f"{objects.location}: bodies of this log are not there; copy them there first"
+                raise ArenaError("V2029", told)
+    location = StoreLocation(kind=kind, validator=hotkey, dsn=dsn, objects=settings.bodies_url)
+    write_location(settings.state_dir, location)
+    return store, location
 
 
 @contextlib.contextmanager
@@ -191,25 +194,6 @@ def _named_setting() -> Iterator[None]:
         yield
     except ArenaError as error:
         raise ArenaError(error.failure.code, f"bodies_url: {error.failure.detail}") from error
-
-
-async def _open_tail(
-    settings: Settings, location: StoreLocation, objects: BodyObjects | None, stack: contextlib.AsyncExitStack
-) -> TailServer | None:
-    """The live tail over connections of its own, so that its clients take none of the node's. Raises V2014."""
-    if not settings.serve_port:
-        return None
-    listener = stack.enter_context(listen(settings.serve_host, settings.serve_port))
-    return TailServer(await _reopen(location, objects, stack), listener, clients=settings.serve_clients)
-
-
-async def _reopen(
-    location: StoreLocation, objects: BodyObjects | None, stack: contextlib.AsyncExitStack
-) -> PostgresStore:
-    """The node's log over connections that only its readers from outside use."""
-    store = await PostgresStore.open(location.dsn, location.validator, objects=objects)
-    stack.push_async_callback(store.close)
-    return store
 
 
 def _refuse_wrong_level(policy: Policy, level: SandboxLevel) -> None:

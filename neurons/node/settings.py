@@ -165,7 +165,11 @@ def resolve_arguments(argv: Sequence[str]) -> ResolvedSettings:
 
 def resolve(flags: Mapping[str, object], config: Path | None = None) -> ResolvedSettings:
     """Merge the layers, `flags` (by field name) first. None and "" mean not given. Raises ArenaError V2030."""
-    chosen = _config_path(config)
+    if config is None and os.environ.get("ARENA_CONFIG"):
+        config = Path(os.environ["ARENA_CONFIG"])
+    if config is not None and not config.is_file():
+        raise ArenaError("V2030", f"--config {config} is not a file")
+    chosen = DEFAULT_CONFIG if config is None and DEFAULT_CONFIG.is_file() else config
     layers: list[tuple[str, Mapping[str, Any]]] = [
         ("flag", flags),
         ("environment", _from_environment()),
@@ -182,8 +186,19 @@ def resolve(flags: Mapping[str, object], config: Path | None = None) -> Resolved
     try:
         settings = Settings(**merged)
     except ValidationError as error:
-        raise ArenaError("V2030", _first_fault(error, origin)) from error
-    return ResolvedSettings(settings=settings, rows=_rows(settings, origin))
+        fault = error.errors(include_input=False, include_url=False)[0]
+        name = str(fault["loc"][0]) if fault["loc"] else "?"
+        raise ArenaError("V2030", f"{name} from {origin.get(name, 'default')}: {fault['msg']}") from error
+    rows = tuple(
+        SettingRow(
+            name=name,
+            value=_shown(getattr(settings, name)),
+            source=origin.get(name, "default"),
+            about=field.description or "",
+        )
+        for name, field in Settings.model_fields.items()
+    )
+    return ResolvedSettings(settings=settings, rows=rows)
 
 
 def split_flags(argv: Sequence[str]) -> tuple[dict[str, str], Path | None, list[str]]:
@@ -250,16 +265,6 @@ def _spellings() -> dict[str, str]:
     return {**{f"--{name.replace('_', '-')}": name for name in Settings.model_fields}, **_FLAG_ALIASES}
 
 
-def _config_path(config: Path | None) -> Path | None:
-    if config is None and os.environ.get("ARENA_CONFIG"):
-        config = Path(os.environ["ARENA_CONFIG"])
-    if config is not None and not config.is_file():
-        raise ArenaError("V2030", f"--config {config} is not a file")
-    if config is None and DEFAULT_CONFIG.is_file():
-        return DEFAULT_CONFIG
-    return config
-
-
 def _from_environment() -> dict[str, Any]:
     names = {f"{ENVIRONMENT_PREFIX}{name.upper()}" for name in Settings.model_fields} | {"ARENA_CONFIG"}
     for variable in os.environ:
@@ -283,34 +288,11 @@ def _nearest(name: str, known: Sequence[str] | Mapping[str, object] | set[str]) 
     return f" is not a setting; did you mean {matches[0]}?" if matches else " is not a setting"
 
 
-def _first_fault(error: ValidationError, origin: Mapping[str, str]) -> str:
-    fault = error.errors(include_input=False, include_url=False)[0]
-    name = str(fault["loc"][0]) if fault["loc"] else "?"
-    return f"{name} from {origin.get(name, 'default')}: {fault['msg']}"
-
-
-def _rows(settings: Settings, origin: Mapping[str, str]) -> tuple[SettingRow, ...]:
-    return tuple(
-        SettingRow(
-            name=name,
-            value=_shown(getattr(settings, name)),
-            source=origin.get(name, "default"),
-            about=field.description or "",
-        )
-        for name, field in Settings.model_fields.items()
-    )
-
-
 def _shown(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, SecretStr):
-        return _masked(value.get_secret_value())
-    return str(value)
-
-
-def _masked(secret: str) -> str:
-    """Of a DSN, what follows the last `@` and is no query stays readable; of anything else, nothing."""
+    """Of a secret DSN, what follows the last `@` and is no query stays readable; of any other secret, nothing."""
+    if not isinstance(value, SecretStr):
+        return "" if value is None else str(value)
+    secret = value.get_secret_value()
     scheme, is_address, rest = secret.partition("://")
     if not is_address or "@" not in rest:
         return "(hidden)" if secret else ""

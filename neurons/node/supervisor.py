@@ -76,14 +76,10 @@ async def _run(settings: Settings) -> None:
         raise
     finally:
         if settings.state_dir.is_dir() and (failure is None or failure.code != _HELD):
-            _note_ending(settings, failure)
-
-
-def _note_ending(settings: Settings, failure: Failure | None) -> None:
-    try:
-        note_ending(settings.state_dir, failure, unix_ms())
-    except OSError as error:
-        structlog.get_logger().warning("ending not written", reason=str(error))
+            try:
+                note_ending(settings.state_dir, failure, unix_ms())
+            except OSError as error:
+                structlog.get_logger().warning("ending not written", reason=str(error))
 
 
 class Supervisor:
@@ -134,7 +130,25 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self.stop)
-        tasks = [asyncio.create_task(coroutine) for coroutine in self._loops()]
+        node, drain = self._node, self._drain
+        loops: list[Coroutine[None, None, None]] = [
+            self._intake.run(drain),
+            self._clock.run(drain),
+            self._weights.run(drain),
+            self._verdicts.run(drain),
+            self._checkpoints.run(drain),
+            self._anchors.run(drain),
+            run_loop("sweep", lambda: sweep(node), drain, node.log, every_s=SWEEP_S),
+            self._watch.run(drain),
+            self._database.run(drain),
+            run_loop("heartbeat", lambda: self._heart.beat(drain), drain, node.log, every_s=EVERY_S),
+            run_loop("parent", self._look_for_parent, drain, node.log, every_s=1.0),
+            *([node.tail.run(drain)] if node.tail else []),
+            *([self._door.run(drain)] if self._door else []),
+            *([self._sharing.run(drain)] if self._sharing else []),
+            *(each.run() for each in self._episodes),
+        ]
+        tasks = [asyncio.create_task(each) for each in loops]
         drained = asyncio.create_task(self._drain.wait())
         try:
             await asyncio.wait([*tasks, drained], return_when=asyncio.FIRST_COMPLETED)
@@ -187,26 +201,6 @@ class Supervisor:
                 return error
             self._node.log.warning("last checkpoint not signed", code=error.failure.code, detail=error.failure.detail)
         return None
-
-    def _loops(self) -> list[Coroutine[None, None, None]]:
-        node, drain = self._node, self._drain
-        return [
-            self._intake.run(drain),
-            self._clock.run(drain),
-            self._weights.run(drain),
-            self._verdicts.run(drain),
-            self._checkpoints.run(drain),
-            self._anchors.run(drain),
-            run_loop("sweep", lambda: sweep(node), drain, node.log, every_s=SWEEP_S),
-            self._watch.run(drain),
-            self._database.run(drain),
-            run_loop("heartbeat", lambda: self._heart.beat(drain), drain, node.log, every_s=EVERY_S),
-            run_loop("parent", self._look_for_parent, drain, node.log, every_s=1.0),
-            *([node.tail.run(drain)] if node.tail else []),
-            *([self._door.run(drain)] if self._door else []),
-            *([self._sharing.run(drain)] if self._sharing else []),
-            *(loop.run() for loop in self._episodes),
-        ]
 
     async def _look_for_parent(self) -> None:
         if self._parent_pid and os.getppid() != self._parent_pid:

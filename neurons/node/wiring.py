@@ -22,7 +22,6 @@ from arena.policies import policy_by_name
 from arena.policy import Policy
 from foundation.canonical import content_hash
 from foundation.errors import ArenaError
-from harness.inference.port import Upstream
 from harness.sandbox.port import GuestChoice
 from judge.port import Judge
 from judge.rubric import Rubric
@@ -31,6 +30,7 @@ from neurons.worker.protocol import Endpoint, WorkerSetup
 from problems.model import BUCKETS, Bucket, Problem
 
 if TYPE_CHECKING:
+    from arena.chain.port import Signer
     from problems.scoring.title_matching import TitleMatcher
 
 SYNTHETIC_DOCUMENTS = 20_000
@@ -47,8 +47,10 @@ def open_evaluate_ports(setup: WorkerSetup) -> Iterator[EvaluatePorts]:
     """
     from harness.agents.registry import reference_sha256s
     from harness.catalogue.engines.native import open_catalogue
+    from harness.inference.client import OpenAIUpstream
     from harness.sandbox.probing.probe import open_sandbox
 
+    timeout_ms = setup.policy.inference.attempt_timeout_ms
     sandbox = open_sandbox(
         Path(setup.guest_dir),
         reference_sha256s=reference_sha256s(),
@@ -56,15 +58,17 @@ def open_evaluate_ports(setup: WorkerSetup) -> Iterator[EvaluatePorts]:
         wanted=setup.sandbox,
         choice=setup.guest,
     )
-    with contextlib.ExitStack() as stack:
-        yield EvaluatePorts(
-            policy=setup.policy,
-            catalogue=open_catalogue(Path(setup.catalogue_dir)),
-            titles=open_titles(setup.titles_file),
-            sandbox=sandbox,
-            upstreams=_open_upstreams(setup, stack),
-            judges=open_judges(setup.policy.rubric, setup.judge),
-        )
+    yield EvaluatePorts(
+        policy=setup.policy,
+        catalogue=open_catalogue(Path(setup.catalogue_dir)),
+        titles=open_titles(setup.titles_file),
+        sandbox=sandbox,
+        upstreams=tuple(
+            OpenAIUpstream(name=each.name, base_url=each.base_url, api_key=each.api_key, timeout_ms=timeout_ms)
+            for each in setup.upstreams
+        ),
+        judges=open_judges(setup.policy.rubric, setup.judge),
+    )
 
 
 @contextlib.contextmanager
@@ -217,6 +221,15 @@ def open_judges(rubric: Rubric, endpoint: Endpoint | None) -> tuple[Judge, ...]:
     return tuple(judges)
 
 
+def signer_of(settings: Settings) -> Signer:
+    """The hotkey that the settings name. Raises ArenaError V2031 when it can't be read."""
+    from arena.chain.opening import open_signer
+
+    return open_signer(
+        settings.network, name=settings.wallet_name, hotkey=settings.wallet_hotkey, path=settings.wallet_path
+    )
+
+
 def code_commit() -> str:
     """The commit of this checkout, or the installed distribution's version where there is none."""
     root = Path(__file__).resolve().parents[2]
@@ -259,16 +272,6 @@ def missing_models(upstreams: Sequence[Endpoint], models: Sequence[str]) -> tupl
 def unix_ms() -> int:
     """The wall clock, passed in wherever a decision needs one."""
     return time.time_ns() // 1_000_000
-
-
-def _open_upstreams(setup: WorkerSetup, stack: contextlib.ExitStack) -> tuple[Upstream, ...]:
-    from harness.inference.client import OpenAIUpstream
-
-    timeout_ms = setup.policy.inference.attempt_timeout_ms
-    return tuple(
-        OpenAIUpstream(name=e.name, base_url=e.base_url, api_key=e.api_key, timeout_ms=timeout_ms)
-        for e in setup.upstreams
-    )
 
 
 def local_problems(ports: EvaluatePorts, seed: int, per_bucket: int) -> tuple[Problem, ...]:

@@ -29,19 +29,18 @@ from arena.race.state.machine import (
 from arena.race.state.schedule import closing_ms
 from arena.race.state.timeline import ROLLS, Timeline, timeline_refusal
 from arena.records.model import SettlementRecord
-from arena.submissions.inbox import InboxEntry
+from foundation.backoff import Backoff, NextTry
 from foundation.errors import ArenaError, Owner
 from harness.agents.registry import shipped_source
 from neurons.loops.checkpoints import CheckpointLoop
-from neurons.loops.run_loop import note_wait, run_loop
+from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node
 from neurons.race.effects import RaceEffects
 from neurons.race.listing import RaceList
 from neurons.race.log import RaceLog
 
 TURN_S = 0.5
-PAUSE_MS = 1_000
-PAUSE_MS_MAX = 60_000
+PAUSES = Backoff(first_ms=1_000, most_ms=60_000)  # of an effect that can't be done yet
 ASK_MS = 60_000  # between two times of asking the others how far they are
 _DAMAGED_BATCH = "P4010"
 _FORGOTTEN = "U3033"
@@ -60,12 +59,12 @@ class RaceClock:
         self._plan: Timeline | None = None  # of the current race, where it may be shared
         self._latest: tuple[RaceState, ...] = ()  # the current race and the one before, at the last turn
         self._logs: dict[str, RaceLog] = {}
-        self._pauses: dict[str, tuple[int, int]] = {}  # by effect: how long it waits, and until when (unix ms)
-        self._drain: asyncio.Event | None = None  # where it is said what effects wait for, once the clock runs
+        self._waiting: dict[str, NextTry] = {}  # by effect that could not be done
+        self._drain = StopSignal(node.now_ms)  # where it is said what effects wait for; the node's, once the clock runs
         self._commitments: dict[tuple[Path, int], int | None] = {}  # by inbox entry and closing block: in which block
         self._has_adopted = False
 
-    async def run(self, drain: asyncio.Event) -> None:
+    async def run(self, drain: StopSignal) -> None:
         """Turn until drained. Raises what no retry can mend."""
         self._drain = drain
         try:
@@ -132,11 +131,14 @@ class RaceClock:
         """One turn of the oldest race that is not finished; opens the next when all are."""
         await self.adopt_policy()
         *earlier, state = await self.states()
-        self._keep_logs(state, earlier)
+        current = {race.race_id: self._log_of(race.race_id) for race in (*earlier[-1:], state)}
+        validator = self._node.store.validator
+        owing = {name: log for name, log in self._logs.items() if name not in current and log.owed(validator)}
+        self._logs = owing | current
         self._plan = self._plan_of(state)
         self._latest = (*earlier[-1:], state)
         decided = decide(state, await self._facts(state, earlier))
-        self._forget_pauses({type(due).__name__ for due in decided})
+        self._went_on(self._waiting.keys() - {type(due).__name__ for due in decided})  # not due any more
         for due in decided:
             event = due if isinstance(due, Event) else await self._try(due, state, earlier)
             if event is not None:
@@ -157,12 +159,6 @@ class RaceClock:
             self._logs[race_id] = RaceLog(self._node.store, race_id)
         return self._logs[race_id]
 
-    def _keep_logs(self, state: RaceState, earlier: list[RaceState]) -> None:
-        current = {race.race_id: self._log_of(race.race_id) for race in (*earlier[-1:], state)}
-        validator = self._node.store.validator
-        owing = {name: log for name, log in self._logs.items() if name not in current and log.owed(validator)}
-        self._logs = owing | current
-
     async def _append(self, state: RaceState, event: Event) -> RaceState:
         await self._node.store.put_event(stream_of(state.race_id), state.events, encode_event(event))
         if isinstance(event, RaceSettled):
@@ -178,28 +174,27 @@ class RaceClock:
     async def _try(self, effect: Effect, state: RaceState, earlier: list[RaceState]) -> Event | None:
         """Carry out one effect. A failure that may pass costs this effect a growing pause; any other is raised."""
         kind, now_ms = type(effect).__name__, self._node.now_ms()
-        pause_ms, not_before_ms = self._pauses.get(kind, (0, 0))
-        if now_ms < not_before_ms:
+        before = self._waiting.get(kind, NextTry())
+        if now_ms < before.not_before_ms:
             return None
         try:
             event = await self._effects.carry_out(effect, state, earlier)
         except ArenaError as error:
             if not (error.entry.is_retryable or _is_of_the_bank(effect, error)):
                 raise
-            pause_ms = min(PAUSE_MS_MAX, max(PAUSE_MS, pause_ms * 2))
-            self._pauses[kind] = (pause_ms, now_ms + pause_ms)
+            self._waiting[kind] = PAUSES.after(before, now_ms)
             code, detail = error.failure.code, error.failure.detail
             self._node.log.warning("race waits", race=state.race_id, effect=kind, code=code, detail=detail)
-            note_wait(self._drain, f"race {kind}", error)
+            self._drain.failed(f"race {kind}", error)
             return None
-        self._forget_pauses(self._pauses.keys() - {kind})
+        self._went_on({kind} & self._waiting.keys())
         return event
 
-    def _forget_pauses(self, due: Set[str]) -> None:
-        """Effects that were done, or are not due any more, wait for nothing."""
-        for kind in self._pauses.keys() - due:
-            del self._pauses[kind]
-            note_wait(self._drain, f"race {kind}", None)
+    def _went_on(self, kinds: Set[str]) -> None:
+        """These effects wait for nothing any more."""
+        for kind in kinds:
+            del self._waiting[kind]
+            self._drain.went_on(f"race {kind}")
 
     # -- facts
     async def _facts(self, state: RaceState, earlier: list[RaceState]) -> RaceObservation:
@@ -217,7 +212,12 @@ class RaceClock:
         is_alone = node.sharing is None
         closing_block: int | None = None
         if now_ms >= closes_ms and state.closed is None:
-            closing_block = block if is_alone else await self._block_at_close(closes_ms, finalized)
+            try:
+                closing_block = block if is_alone else await node.chain.block_at(closes_ms)
+            except ArenaError as error:
+                if error.failure.code != _FORGOTTEN:
+                    raise
+                closing_block = finalized  # such a race can only be adopted or given up
         return RaceObservation(
             now_ms=now_ms,
             validator=node.store.validator,
@@ -242,15 +242,6 @@ class RaceClock:
     def _plan_of(self, state: RaceState) -> Timeline | None:
         return plan_of(state, self._node.signer.hotkey) if self._node.sharing else None
 
-    async def _block_at_close(self, closes_ms: int, finalized: int) -> int | None:
-        """The closing block once it is final. Where the chain forgot it, the race can only be adopted or given up."""
-        try:
-            return await self._node.chain.block_at(closes_ms)
-        except ArenaError as error:
-            if error.failure.code != _FORGOTTEN:
-                raise
-            return finalized
-
     async def _done(self, state: RaceState, earlier: list[RaceState], now_ms: int) -> dict[str, frozenset[Pair]] | None:
         """What the others say they did, asked for now and then, from when stand-ins may be due until logs are anchored:
         what is done later need not stand in them."""
@@ -264,8 +255,8 @@ class RaceClock:
         return await self._effects.peers.done(state, earlier)
 
     async def _pending_qualifying(self, state: RaceState, earlier: list[RaceState]) -> int:
-        """Undecided agents that a closed race waits for: committed by its close, and since the last race's close,
-        so that no agent is waited for twice."""
+        """Undecided agents that a closed race waits for: committed by its close as the chain stood then, and since the
+        last race's close, so that no agent is waited for twice."""
         if state.closed is None or state.field is not None:
             self._commitments.clear()
             return 0
@@ -277,21 +268,17 @@ class RaceClock:
         ]
         entries = self._node.inbox.pending()
         while (entry := await asyncio.to_thread(next, entries, None)) is not None:
-            block = await self._commitment_block(entry, closing)
+            submission, key = entry.submission, (entry.path, closing)
+            if submission is None:
+                continue
+            if key not in self._commitments:
+                slot = await self._node.chain.commitment(submission.hotkey, closing)
+                is_its = slot is not None and slot.sha256 == submission.commitment_sha256
+                self._commitments[key] = slot.block if slot is not None and is_its else None
+            block = self._commitments[key]
             if block is not None:
                 blocks.append(block)
         return sum(since < block <= closing for block in blocks)
-
-    async def _commitment_block(self, entry: InboxEntry, closing_block: int) -> int | None:
-        """In which block a submission that waits in the inbox was committed, as the chain stood at the close."""
-        submission, key = entry.submission, (entry.path, closing_block)
-        if submission is None:
-            return None
-        if key not in self._commitments:
-            found = await self._node.chain.commitment(submission.hotkey, closing_block)
-            is_its = found is not None and found.sha256 == submission.commitment_sha256
-            self._commitments[key] = found.block if found is not None and is_its else None
-        return self._commitments[key]
 
 
 def _is_of_the_bank(effect: Effect, error: ArenaError) -> bool:

@@ -3,34 +3,38 @@
 Promise: every effect may be carried out twice; a settlement, a release, a batch or a set of items that exists already
 is found, not made again. Each answers with the event that says it is done, or None where nothing follows yet. Field and
 settlement follow from the logs that count; a validator alone has its own, and that is the only difference made here.
+What is read from the chain is read at final blocks.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from arena.bank.stock.level import DAY_MS, HORIZON_RACES
+from arena.chain.keys import verify
 from arena.chain.port import BeaconRound
+from arena.exchange.log_digest import add_tally, read_tally, take_tally
 from arena.policy import Policy
 from arena.race.consensus.agreement import validators_of
 from arena.race.consensus.assignment import permitted_validators
-from arena.race.consensus.candidates import select_candidates
-from arena.race.consensus.field import field_standings, qualified_candidates
+from arena.race.consensus.field import field_standings, qualified_candidates, select_candidates
 from arena.race.consensus.log_round import AnchoredLog
 from arena.race.consensus.peer_reputation import ProgressClaims, compare_words
 from arena.race.consensus.rulings import words_floor
-from arena.race.model import Batch, Candidate, SettlementInputs, Top, describe_batch
+from arena.race.model import Batch, Candidate, Top, describe_batch
 from arena.race.settlement.settle import settle
 from arena.race.state.champion_history import Succession, settlement_inputs, succession
 from arena.race.state.events import (
     AdoptSettlement,
     AnchorLog,
     BatchReleased,
+    ChainRead,
     Commit,
+    Committed,
     Effect,
     EnqueueItems,
     EnqueueStandIns,
@@ -50,17 +54,19 @@ from arena.race.state.events import (
 )
 from arena.race.state.machine import RaceState, open_race
 from arena.race.state.schedule import coming_closes_ms
+from arena.race.state.timeline import Moment
+from arena.records.log.anchors import note_sha256
+from arena.records.log.checkpoint import read_checkpoint
 from arena.records.model import CountedLog, ReleaseRecord
-from arena.store.port import StoredSubmission
 from foundation.canonical import canonical_bytes
+from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from neurons.loops.admission import tell_miners
 from neurons.loops.checkpoints import CheckpointLoop
-from neurons.node.node import Node
-from neurons.race.chain import anchor_log, commit, read_chain
+from neurons.node.node import Node, Sharing
 from neurons.race.listing import RaceList
 from neurons.race.log import RaceLog
-from neurons.race.peers import RacePeers
+from neurons.race.peers import RacePeers, race_of
 
 STAND_INS_PAGE = 32
 
@@ -120,7 +126,13 @@ class RaceEffects:
                 await self._node.store.enqueue(effect.items)
                 return ItemsEnqueued(items=len(effect.items))
             case EnqueueStandIns():
-                await self._enqueue_stand_ins(effect, state)
+                added = 0  # the room is filled with pairs that are not in the queue, nor ever were
+                for begin in range(0, len(effect.items), STAND_INS_PAGE):
+                    if added >= effect.room:
+                        break
+                    added += await self._node.store.enqueue(effect.items[begin : begin + STAND_INS_PAGE])
+                if added:
+                    self._node.log.info("stands in", race=state.race_id, items=added)
             case Settle():
                 return await self._settle(effect, state, earlier)
             case AdoptSettlement():
@@ -161,15 +173,12 @@ class RaceEffects:
         event = await self.open(state, describe_batch(sealed), earlier, closes_ms if self._node.sharing else None)
         if not await self.is_served(event.batch, event.closes_ms):  # the close moved on in between
             raise ArenaError("P4027", f"the batch of round {opens_with} came too late for {state.race_id}")
-        await self._warn_of_low_stock(undrawn)
-        return event
-
-    async def _warn_of_low_stock(self, undrawn: frozenset[str]) -> None:
         now_ms = self._node.now_ms()
-        closes_ms = coming_closes_ms(now_ms, self._node.policy.race, HORIZON_RACES)
-        level = await asyncio.to_thread(self._node.stock.level, closes_ms, now_ms, undrawn)
+        coming_ms = coming_closes_ms(now_ms, rules, HORIZON_RACES)
+        level = await asyncio.to_thread(self._node.stock.level, coming_ms, now_ms, undrawn)
         if level.is_low(self._node.bank_days_min):
             self._node.log.warning("bank runs low", races=level.races, days=level.lasts_ms // DAY_MS)
+        return event
 
     async def _fetch(self, effect: FetchBeacon, state: RaceState) -> None:
         """Fetch the round and open the batch with it: a race whose batch does not open is never drawn."""
@@ -191,7 +200,7 @@ class RaceEffects:
 
     async def _requalify(self, top: Top | None) -> None:
         """Send agents that were decided under another policy back to qualifying: those that passed (the top agent races
-        anyway), and of those that failed the ones their miners still stand for."""
+        anyway), and of those that failed the ones that their miners' slots on chain still hold."""
         await self._qualifying.refresh()
         again, failed = [], []
         for submission in await self._node.store.submissions(("qualified", "unqualified")):
@@ -202,18 +211,15 @@ class RaceEffects:
                 failed += [] if found.finished else [submission]
             elif not is_passed and (top is None or agent != top.agent_version_id):
                 again.append(submission)
-        for submission in again + await self._committed(failed):
+        slots = {}
+        if failed:
+            miners = {each.subject.miner_hotkey for each in failed}
+            slots = await self._node.chain.commitments(sorted(miners), await self._node.chain.block())
+        held = {(slot.hotkey, slot.sha256) for slot in slots.values()}
+        again += [each for each in failed if (each.subject.miner_hotkey, each.subject.commitment_sha256) in held]
+        for submission in again:
             await self._node.store.set_submission_state(submission.subject.agent_version_id, "accepted")
             self._node.log.warning("qualifies again under another policy", agent=submission.name)
-
-    async def _committed(self, submissions: list[StoredSubmission]) -> list[StoredSubmission]:
-        """Those that their miners' slots on chain still hold: nothing was handed in since."""
-        if not submissions:
-            return []
-        chain, subjects = self._node.chain, [submission.subject for submission in submissions]
-        slots = await chain.commitments(sorted({each.miner_hotkey for each in subjects}), await chain.block())
-        held = {(slot.hotkey, slot.sha256) for slot in slots.values()}
-        return [each for each in submissions if (each.subject.miner_hotkey, each.subject.commitment_sha256) in held]
 
     async def _fix_field(self, effect: FixField, state: RaceState, earlier: list[RaceState]) -> FieldFixed:
         before = succession(earlier)
@@ -222,7 +228,12 @@ class RaceEffects:
             found = await self._found_here(state, before, permits=len(validators))
         else:
             validators = validators_of(state)
-            found = _with_incumbent(await self._agreed(effect, effect.logs, state), before)
+            found = [*await self._agreed(effect, effect.logs, state)]
+            if before.incumbent is not None:  # the agent at the top races whether it qualified or not
+                agent = before.incumbent.subject.agent_version_id
+                scores = (each.qualifying_score_e4 for each in found if each.subject.agent_version_id == agent)
+                incumbent = replace(before.incumbent, qualifying_score_e4=next(scores, 0))
+                found = [*(each for each in found if each.subject.agent_version_id != agent), incumbent]
         field = select_candidates(found, effect.closing_block, frozenset(before.eliminated))
         return FieldFixed(field=field, validators=validators, incumbent=before.top)
 
@@ -255,16 +266,6 @@ class RaceEffects:
         await asyncio.to_thread(tell_miners, self._node.inbox, rows)
         return tuple(row.candidate for row in rows if row.candidate is not None)
 
-    async def _enqueue_stand_ins(self, effect: EnqueueStandIns, state: RaceState) -> None:
-        """Fill the room with pairs that are not in the queue, nor ever were."""
-        added = 0
-        for begin in range(0, len(effect.items), STAND_INS_PAGE):
-            if added >= effect.room:
-                break
-            added += await self._node.store.enqueue(effect.items[begin : begin + STAND_INS_PAGE])
-        if added:
-            self._node.log.info("stands in", race=state.race_id, items=added)
-
     async def _settle(
         self, effect: Settle, state: RaceState, earlier: list[RaceState]
     ) -> RaceSettled | SettlementProposed:
@@ -274,7 +275,14 @@ class RaceEffects:
         await log.refresh()
         record = log.settlement
         if record is None:
-            inputs = await self._inputs(effect, state, log, succession(earlier))
+            logs: tuple[CountedLog, ...] = ()
+            if effect.logs is None:
+                metagraph, records = await self._node.chain.metagraph(effect.settling_block), log.records
+            else:
+                read = state.read("settling")
+                assert read is not None and read.metagraph is not None, "a race settles after its settling block"
+                metagraph, (logs, records) = read.metagraph, await self.peers.counted(effect.logs, "results", state)
+            inputs = settlement_inputs(state, metagraph, records, succession(earlier), logs)
             record, words = settle(inputs), compare_words(self.peers.said_of(state.race_id), inputs)
             if words.broken:
                 self._node.log.warning("said it was done and did not show it", race=state.race_id, peers=words.broken)
@@ -282,16 +290,6 @@ class RaceEffects:
         if effect.logs is None:
             return RaceSettled(settlement=record)
         return SettlementProposed(settlement=record, words=words)
-
-    async def _inputs(self, effect: Settle, state: RaceState, log: RaceLog, before: Succession) -> SettlementInputs:
-        logs: tuple[CountedLog, ...] = ()
-        if effect.logs is None:
-            metagraph, records = await self._node.chain.metagraph(effect.settling_block), log.records
-        else:
-            read = state.read("settling")
-            assert read is not None and read.metagraph is not None, "a race settles after its settling block"
-            metagraph, (logs, records) = read.metagraph, await self.peers.counted(effect.logs, "results", state)
-        return settlement_inputs(state, metagraph, records, before, logs)
 
     async def _release(self, effect: ReleaseBatch, state: RaceState) -> BatchReleased:
         log = self._log_of(state.race_id)
@@ -312,11 +310,9 @@ class RaceEffects:
 def write_policy(state_dir: Path, policy: Policy, policy_sha256: str) -> Path:
     """Keep a policy as `policies/<hash>.json` under `state_dir`, for `--policy`. Raises ArenaError V2064."""
     path = state_dir / "policies" / f"{policy_sha256}.json"
-    draft = path.with_suffix(".draft")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(canonical_bytes(policy))
-        draft.replace(path)
+        write_whole(path, canonical_bytes(policy))
     except OSError as error:
         raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
     return path
@@ -327,12 +323,58 @@ def _opened(state: RaceState) -> RaceOpened:
     return state.opened
 
 
-def _with_incumbent(found: tuple[Candidate, ...], before: Succession) -> list[Candidate]:
-    """Who qualified, and the agent at the top whether it did or not."""
-    incumbent = before.incumbent
-    if incumbent is None:
-        return list(found)
-    agent = incumbent.subject.agent_version_id
-    score_e4 = next((each.qualifying_score_e4 for each in found if each.subject.agent_version_id == agent), 0)
-    others = [each for each in found if each.subject.agent_version_id != agent]
-    return [*others, replace(incumbent, qualifying_score_e4=score_e4)]
+async def read_chain(node: Node, effect: ReadChain) -> ChainRead | None:
+    """What the block of that moment holds, once it is final. Raises ArenaError U3033 where it was forgotten."""
+    block = await node.chain.block_at(effect.at_ms)
+    if block is None:
+        return None
+    is_whole = effect.moment in ("closing", "settling")
+    metagraph = await node.chain.metagraph(block) if is_whole else None
+    hotkeys: Sequence[str] = effect.hotkeys or ()
+    if effect.hotkeys is None and metagraph is not None:
+        hotkeys = [neuron.hotkey for neuron in metagraph.neurons]
+    found = await node.chain.commitments(hotkeys, block)
+    commitments = tuple(found[hotkey] for hotkey in sorted(found))
+    return ChainRead(moment=effect.moment, block=block, commitments=commitments, metagraph=metagraph)
+
+
+async def anchor_log(
+    node: Node, sharing: Sharing, checkpoints: CheckpointLoop, effect: AnchorLog, state: RaceState
+) -> Committed | None:
+    """Commit a note with this roll's tally; after a crash in between, the note that already stands. None for an empty
+    log: there is nothing to say. Raises ArenaError U3031 where the chain refuses."""
+    held, race_id = sharing.held, race_of(effect.roll, state)
+    slot, before = await node.chain.commitment(node.signer.hotkey), state.read("closing")
+    note = held.note(node.signer.hotkey, slot.sha256) if slot else None
+    is_of_roll = slot is not None and before is not None and slot.block > before.block
+    if note is None or not is_of_roll or not _is_tallied(note, node.signer.hotkey, race_id):
+        point = await checkpoints.newest()
+        if point is None:
+            return None
+        note = add_tally(point.note, await take_tally(node.store, race_id, point.size), node.signer)
+        held.keep_note(note)  # first: what the chain holds must be served
+        await _put(node, note_sha256(note), effect.moment)
+    checkpoint = read_checkpoint(note, verify)
+    return Committed(moment=effect.moment, sha256=note_sha256(note), size=checkpoint.size, root=checkpoint.root)
+
+
+async def commit(node: Node, effect: Commit) -> Committed:
+    """Fill this validator's slot unless it holds the value. Raises ArenaError U3031 where the chain refuses."""
+    slot = await node.chain.commitment(node.signer.hotkey)
+    if slot is None or slot.sha256 != effect.sha256:
+        await _put(node, effect.sha256, effect.moment)
+    return Committed(moment=effect.moment, sha256=effect.sha256)
+
+
+async def _put(node: Node, sha256: str, moment: Moment) -> None:
+    answer = await node.chain.commit(node.signer, sha256)
+    if answer.status != "ok":
+        raise ArenaError("U3031", f"{moment}: {answer.status} {answer.detail}")
+
+
+def _is_tallied(note: str, validator: str, race_id: str) -> bool:
+    try:
+        read_tally(note, validator, race_id, verify)
+    except ArenaError:
+        return False
+    return True

@@ -13,12 +13,12 @@ import asyncio
 from collections.abc import Iterable
 
 from arena.policy import Policy
-from arena.race.consensus.admission_votes import GateWord
 from arena.race.consensus.reducer import REFUSALS_MAX, RaceRecords, is_success
+from arena.race.consensus.rulings import GateWord
 from arena.race.model import CountedEvaluation
 from arena.race.settlement.qualifying import Qualification, qualify
 from arena.records.body import decode_content
-from arena.records.model import ReleaseRecord, SettlementRecord, SignedRecord, Subject
+from arena.records.model import ReleaseRecord, SettlementRecord, Subject
 from arena.store.port import Store
 
 __all__ = ["QUALIFYING", "REFUSALS_MAX", "RaceLog"]
@@ -54,12 +54,18 @@ class RaceLog:
             for validator in await self._store.validators():
                 last = self._last_seq.get(validator, 0)
                 async for record in self._store.records(validator, after_seq=last, race_id=self._race_id):
-                    if record.seq > self._last_seq.get(validator, 0):
-                        self._read(record)
-                        self._last_seq[validator] = record.seq
-                        self._fresh += 1
-                        if self._fresh >= COMPACT_EVERY:
-                            self._compact()
+                    if record.seq <= self._last_seq.get(validator, 0):
+                        continue
+                    payload = decode_content(record.content).payload
+                    self.records.take(validator, record.seq, record.content_sha256, payload)
+                    if validator == self._store.validator and isinstance(payload, SettlementRecord):
+                        self.settlement = self.settlement or payload
+                    if validator == self._store.validator and isinstance(payload, ReleaseRecord):
+                        self.release = self.release or payload
+                    self._last_seq[validator] = record.seq
+                    self._fresh += 1
+                    if self._fresh >= COMPACT_EVERY:
+                        self._compact()
             self._compact()
 
     def own_word(self, subject: Subject) -> GateWord | None:
@@ -94,13 +100,3 @@ class RaceLog:
         if self._is_lasting and self._fresh:
             self._fresh = 0
             self.records.compact()
-
-    def _read(self, record: SignedRecord) -> None:
-        payload = decode_content(record.content).payload
-        self.records.take(record.validator, record.seq, record.content_sha256, payload)
-        if record.validator != self._store.validator:
-            return
-        if isinstance(payload, SettlementRecord):
-            self.settlement = self.settlement or payload
-        elif isinstance(payload, ReleaseRecord):
-            self.release = self.release or payload

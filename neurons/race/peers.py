@@ -12,10 +12,9 @@ from collections.abc import Iterable, Sequence
 from arena.exchange.log_digest import COUNTED_KINDS, counts
 from arena.exchange.port import Peer
 from arena.exchange.pull import Wanted
-from arena.race.consensus.agreement import validators_of
+from arena.race.consensus.agreement import countersign_value, validators_of
 from arena.race.consensus.log_round import AnchoredLog
 from arena.race.consensus.peer_reputation import Pair, believed
-from arena.race.consensus.quorum import countersign_value
 from arena.race.consensus.reducer import RaceRecords
 from arena.race.settlement.provenance import settlement_sha256
 from arena.race.state.champion_history import Succession, succession
@@ -24,11 +23,12 @@ from arena.race.state.machine import RaceState
 from arena.race.state.timeline import Roll, anchor_of
 from arena.records.body import decode_content
 from arena.records.model import CountedLog, SettlementRecord
+from foundation.backoff import Backoff, NextTry
 from foundation.errors import ArenaError, Failure
 from neurons.node.node import Node, Sharing
 from neurons.race.log import QUALIFYING
 
-PULL_PAUSE_MS, PULL_PAUSE_MS_MAX = 2_000, 120_000
+PULL_PAUSES = Backoff(first_ms=2_000, most_ms=120_000)
 _AWAY = "U3040"
 
 
@@ -39,7 +39,7 @@ class RacePeers:
         self._node = node
         self._pulling: asyncio.Task[None] | None = None
         self._asked: tuple[AnchoredLog, ...] = ()
-        self._pause_ms = self._not_before_ms = 0
+        self._retry = NextTry()
         self._unfit: set[AnchoredLog] = set()  # what no peer can mend is not asked for again
         self._said: tuple[str, dict[str, set[Pair]]] = ("", {})  # of one race, by validator
 
@@ -84,7 +84,13 @@ class RacePeers:
                 CountedLog(validator=log.validator, note_sha256=log.note_sha256, size=found.size, root=found.root)
             )
             if mine is not None:
-                await self._take_own(records, race_id, mine.size)
+                store = self._node.store  # our own log as the others see it: under the anchored root
+                async for record in store.records(store.validator, kinds=COUNTED_KINDS, race_id=race_id):
+                    if record.seq > mine.size:
+                        break
+                    content = decode_content(record.content)
+                    if counts(content, len(record.content), race_id):
+                        records.take(record.validator, record.seq, record.content_sha256, content.payload)
                 continue
             for row in self.sharing.held.rows(race_id, log.validator, note_sha256=log.note_sha256):
                 if row.content is not None:
@@ -101,11 +107,10 @@ class RacePeers:
             pulled.result()
         logs, now_ms = tuple(log for log in effect.logs if log not in self._unfit), self._node.now_ms()
         if logs != self._asked:  # another roll, or some came: what is still lacking may come too
-            self._asked, self._pause_ms, self._not_before_ms = logs, 0, now_ms
-        if not logs or now_ms < self._not_before_ms:
+            self._asked, self._retry = logs, NextTry()
+        if not logs or now_ms < self._retry.not_before_ms:
             return
-        self._pause_ms = min(PULL_PAUSE_MS_MAX, max(PULL_PAUSE_MS, 2 * self._pause_ms))
-        self._not_before_ms = now_ms + self._pause_ms
+        self._retry = PULL_PAUSES.after(self._retry, now_ms)
         race_id, peers = race_of(effect.roll, state), await self._peers(state)
         wanted = [Wanted(validator=log.validator, note_sha256=log.note_sha256, race_id=race_id) for log in logs]
         self._pulling = asyncio.create_task(self._pull_all(wanted, peers))
@@ -113,7 +118,9 @@ class RacePeers:
     async def done(self, state: RaceState, earlier: list[RaceState]) -> dict[str, frozenset[Pair]]:
         """The pairs that each of the others that are believed says it has done; one that does not answer, or runs the
         race under another policy, has done none. What anybody says is kept, to be compared with its log."""
-        trusted, raced = believed(past.words for past in earlier), _pairs_of(state)
+        trusted = believed(past.words for past in earlier)
+        field, drawn = state.field.field if state.field else (), state.draw.drawn if state.draw else ()
+        raced = frozenset((each.subject.agent_version_id, problem_id) for each in field for problem_id in drawn)
         said: dict[str, frozenset[Pair]] = {}
         for peer in await self._peers(state):
             try:
@@ -150,16 +157,6 @@ class RacePeers:
             if history is not None:
                 return RaceSettled(settlement=found, is_adopted=True, history=history)
         raise ArenaError(_AWAY, f"nobody shows the settlement of {state.race_id} that has the quorum, with its history")
-
-    async def _take_own(self, records: RaceRecords, race_id: str, size: int) -> None:
-        """Our own log as the others see it: the records under the anchored root that count."""
-        store = self._node.store
-        async for record in store.records(store.validator, kinds=COUNTED_KINDS, race_id=race_id):
-            if record.seq > size:
-                break
-            content = decode_content(record.content)
-            if counts(content, len(record.content), race_id):
-                records.take(record.validator, record.seq, record.content_sha256, content.payload)
 
     async def _peers(self, state: RaceState) -> tuple[Peer, ...]:
         """The race's other validators, where they answer now."""
@@ -213,9 +210,3 @@ class RacePeers:
 def race_of(roll: Roll, state: RaceState) -> str:
     """Under which race id the records lie that a roll counts."""
     return QUALIFYING if roll == "field" else state.race_id
-
-
-def _pairs_of(state: RaceState) -> frozenset[Pair]:
-    """The (agent, problem) pairs of a race that runs."""
-    field, drawn = state.field.field if state.field else (), state.draw.drawn if state.draw else ()
-    return frozenset((each.subject.agent_version_id, problem_id) for each in field for problem_id in drawn)

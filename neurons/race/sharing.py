@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from arena.chain.auth import HttpAuth
-from arena.chain.endpoint_form import split_endpoint
+from arena.chain.extrinsic_form import split_endpoint
 from arena.chain.keys import verify
 from arena.chain.port import Metagraph, Signer
 from arena.exchange.http_peers import HttpPeers
@@ -115,7 +115,16 @@ class SharingLoop:
             return
         self._metagraph = await chain.metagraph(finalized)
         self._permitted = self._ports.permits.hotkeys = frozenset(permitted_validators(self._metagraph))
-        await self._publish(now_ms)
+        own, endpoint = self._node.signer.hotkey, self._ports.endpoint
+        published = next((each.endpoint for each in self._metagraph.neurons if each.hotkey == own), None)
+        if published not in (None, endpoint) and now_ms >= self._publish_not_before_ms:
+            self._publish_not_before_ms = now_ms + PUBLISH_PAUSE_MS
+            result = await chain.publish(self._node.signer, endpoint)
+            log, told = self._node.log, {"endpoint": endpoint, "status": result.status, "detail": result.detail}
+            if result.status == "ok":
+                log.info("address published", **told)
+            else:
+                log.warning("address not published", **told)
         self._block = finalized
 
     async def bring_sources(self) -> None:
@@ -149,19 +158,6 @@ class SharingLoop:
             for neuron in neurons
             if neuron.hotkey in self._permitted and neuron.hotkey != own and neuron.endpoint
         ]
-
-    async def _publish(self, now_ms: int) -> None:
-        own, neurons = self._node.signer.hotkey, self._metagraph.neurons if self._metagraph else ()
-        published = next((neuron.endpoint for neuron in neurons if neuron.hotkey == own), None)
-        if published in (None, self._ports.endpoint) or now_ms < self._publish_not_before_ms:
-            return
-        self._publish_not_before_ms = now_ms + PUBLISH_PAUSE_MS
-        result = await self._node.chain.publish(self._node.signer, self._ports.endpoint)
-        told = {"endpoint": self._ports.endpoint, "status": result.status, "detail": result.detail}
-        if result.status == "ok":
-            self._node.log.info("address published", **told)
-        else:
-            self._node.log.warning("address not published", **told)
 
     async def _hear(self, peer: Peer, now_ms: int) -> None:
         try:

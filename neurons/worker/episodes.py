@@ -3,42 +3,85 @@
 Promise: every claim ends in exactly one attempt record: `evaluated` with its evaluation and verdict, `faulted` with
 whose fault it was, or `abandoned` when the lease was lost. Records, body and the end of the lease are one transaction.
 A fault of ours or of an upstream never becomes a score; what follows it is `arena.race.state.retry`'s decision. A
-restart gets what earlier attempts were answered, from a journal that lives as long as the work item.
+restart gets what earlier attempts were answered, from a journal that lives as long as the work item. If a journal
+cannot be written, a warning is logged and its item is restarted under the stricter rule.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Literal
+from urllib.parse import quote, unquote
 
 import msgspec
 
 from arena.evaluate.model import Evaluation
+from arena.evaluate.records import records_of
 from arena.race.state.items import witness_item
 from arena.race.state.retry import after_fault, is_last_attempt, may_diverge
 from arena.records.body import encode_body
-from arena.records.model import AttemptRecord, Context, EvaluationRecord, Payload, VerdictRecord
-from arena.store.port import Lease, LeaseLostError
+from arena.records.model import AttemptRecord, Stage
+from arena.store.port import Lease, LeaseLostError, Store, WorkItem
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError, Failure, Owner
 from harness.agents.registry import shipped_source
-from neurons.loops.run_loop import drained_within, persist, run_loop
+from harness.inference.journal import open_journal
+from neurons.loops.run_loop import StopSignal, drained_within, persist, run_loop
 from neurons.node.node import Node
-from neurons.worker.journals import Journals
 from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted
-from problems.model import Problem
 from problems.scoring.outcome import UnscoredOutcome
 from problems.scoring.title_matching import AcceptedTitles, cut_titles
 
 IDLE_S = 0.25
+_SUFFIX = ".journal"
+_NAME_CHARS = 40
+
+
+class Journals:
+    """Where the completions of unfinished work items lie, below `folder`: one file each, in a folder for each race and
+    stage.
+
+    A file is there from an item's first completion until its end, and is removed with it; what is left of items that
+    were closed otherwise goes with the folder, once the store has no open item of that race and stage.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.resolve()  # workers have it too
+
+    def path(self, item: WorkItem) -> Path:
+        """The file of a work item, whether or not it exists."""
+        folder = f"{item.context.stage}.{quote(item.context.race_id, safe='')}"
+        return self._folder / folder / (text_hash(item.item_id)[:_NAME_CHARS] + _SUFFIX)
+
+    def forgive(self, item: WorkItem) -> None:
+        """The item's next attempt owes nothing of what earlier ones were answered. Raises ArenaError V2004, V2115."""
+        path = self.path(item)
+        if path.exists():
+            with open_journal(str(path)) as journal:
+                assert journal is not None
+                journal.forgive()
+
+    def remove(self, item: WorkItem) -> None:
+        """The item has ended. Raises OSError."""
+        self.path(item).unlink(missing_ok=True)
+
+    async def sweep(self, store: Store) -> None:
+        """Remove the folders of races and stages that have no open item. Raises ArenaError V2021."""
+        for folder in sorted(self._folder.glob("*.*")):
+            name, _, race = folder.name.partition(".")
+            stage: Stage = "race" if name == "race" else "qualifying"
+            if not await store.open_items(unquote(race), stage):
+                shutil.rmtree(folder, ignore_errors=True)  # what stays is tried again at the next turn
 
 
 class EpisodeLoop:
     """Claims and runs work until `drain` is set."""
 
-    def __init__(self, node: Node, drain: asyncio.Event) -> None:
+    def __init__(self, node: Node, drain: StopSignal) -> None:
         self._node = node
         self._drain = drain
         self._journals = journals_of(node)
@@ -66,7 +109,8 @@ class EpisodeLoop:
         try:
             reply = await work
         except asyncio.CancelledError:
-            if not work.cancelled() or _is_being_cancelled():
+            task = asyncio.current_task()
+            if not work.cancelled() or (task is not None and task.cancelling()):
                 raise
             self._node.log.warning("lease lost, jail stopped", attempt=lease.attempt_id)
             return  # the sweep writes its attempt record
@@ -84,7 +128,20 @@ class EpisodeLoop:
         was committed.
         """
         context, subject = lease.item.context, lease.item.subject
-        found, release = await self._problem(context)
+        release: AcceptedTitles | None = None
+        if context.stage == "race":
+            batch = await asyncio.to_thread(self._node.stock.batch, context.race_id)
+            found = {problem.problem_id: problem for problem in batch.problems}.get(context.problem_id)
+            release = batch.titles
+        elif context.variant_seed and self._node.variants is not None:
+            drawn = await asyncio.to_thread(self._node.variants.variant, context.problem_id, context.variant_seed)
+            found, release = drawn.problem, drawn.titles
+        elif self._node.policy.qualifying.variant_blocks:
+            raise ArenaError("P4033", context.problem_id)  # it was enqueued under a policy without variants
+        else:
+            found = self._node.suite_problems().get(context.problem_id)
+        if found is None:
+            raise ArenaError("P4006", f"{context.problem_id} is in neither suite nor batch")
         if subject.is_control:
             source = shipped_source(subject.agent_sha256)
         else:
@@ -102,26 +159,6 @@ class EpisodeLoop:
             journal=str(self._journals.path(lease.item)),
             is_last=is_last_attempt(lease.refused, self._node.policy.race),
         )
-
-    async def _problem(self, context: Context) -> tuple[Problem, AcceptedTitles | None]:
-        """The problem of a work item, and the accepted titles that come with it.
-
-        Raises ArenaError P4006, P4032, and P4033 for work that was enqueued under a policy without variants.
-        """
-        if context.stage == "race":
-            batch = await asyncio.to_thread(self._node.stock.batch, context.race_id)
-            found = {problem.problem_id: problem for problem in batch.problems}.get(context.problem_id)
-            release = batch.titles
-        elif context.variant_seed and self._node.variants is not None:
-            drawn = await asyncio.to_thread(self._node.variants.variant, context.problem_id, context.variant_seed)
-            found, release = drawn.problem, drawn.titles
-        elif self._node.policy.qualifying.variant_blocks:
-            raise ArenaError("P4033", context.problem_id)
-        else:
-            found, release = self._node.suite_problems().get(context.problem_id), None
-        if found is None:
-            raise ArenaError("P4006", f"{context.problem_id} is in neither suite nor batch")
-        return found, release
 
     async def _keep(self, lease: Lease, work: asyncio.Task[object]) -> None:
         """Renew the lease while the work runs; stop the jail at once when it is lost."""
@@ -143,24 +180,14 @@ class EpisodeLoop:
             await self._fault(lease, outcome.failure)  # ours, such as a missing title release: tried again
             return
         body = encode_body(evaluation.body)
-        subject, context = lease.item.subject, lease.item.context
-        payloads: list[Payload] = [
-            _attempt(lease, "evaluated", body_sha256=body.body_sha256, failure=evaluation.body.failure),
-            EvaluationRecord(
-                attempt_id=lease.attempt_id,
-                subject=subject,
-                context=context,
-                conditions=msgspec.structs.replace(self._node.conditions, sandbox=evaluation.sandbox),
-                body_sha256=body.body_sha256,
-                stop=evaluation.body.stop,
-                failure=evaluation.body.failure,
-                is_agentic=evaluation.body.is_agentic,
-                totals=evaluation.body.totals,
-                outcome=evaluation.outcome,
-            ),
-        ]
-        if evaluation.verdict is not None:
-            payloads.append(VerdictRecord(subject=subject, context=context, verdict=evaluation.verdict))
+        payloads = records_of(
+            evaluation,
+            attempt_id=lease.attempt_id,
+            subject=lease.item.subject,
+            context=lease.item.context,
+            conditions=self._node.conditions,
+            body_sha256=body.body_sha256,
+        )
         cost = evaluation.cost
         host = msgspec.structs.replace(
             self._node.host, episode_ms=cost.episode_ms, agent_time_ms=cost.agent_time_ms, model_ms=cost.model_ms
@@ -169,7 +196,7 @@ class EpisodeLoop:
         async def append() -> None:
             await self._node.sequencer.append(payloads, (body,), lease, host=host)
 
-        self._node.metrics.episodes.labels(context.stage).inc()
+        self._node.metrics.episodes.labels(lease.item.context.stage).inc()
         try:
             await self._write(lease, append, is_end=True)
         except ArenaError as error:
@@ -234,10 +261,9 @@ class EpisodeLoop:
 
 def _attempt(
     lease: Lease,
-    ended: Literal["evaluated", "faulted", "abandoned"],
+    ended: Literal["faulted", "abandoned"],
     *,
-    body_sha256: str = "",
-    failure: Failure | None = None,
+    failure: Failure,
     is_closing: bool = False,
 ) -> AttemptRecord:
     return AttemptRecord(
@@ -245,7 +271,6 @@ def _attempt(
         subject=lease.item.subject,
         context=lease.item.context,
         ended=ended,
-        body_sha256=body_sha256,
         failure=failure,
         is_closing=is_closing,
     )
@@ -276,8 +301,3 @@ def _forgive(node: Node, journals: Journals, lease: Lease) -> None:
         journals.forgive(lease.item)
     except ArenaError as error:
         node.log.warning("journal not written", attempt=lease.attempt_id, code=error.failure.code)
-
-
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

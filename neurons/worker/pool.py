@@ -46,6 +46,9 @@ class _Worker:
 
     @classmethod
     async def start(cls, setup: WorkerSetup) -> _Worker:
+        # The environment without keys: a worker gets its endpoints in the set-up frame.
+        secret = ("KEY", "TOKEN", "SECRET", "PASSWORD", "DSN")
+        plain = {name: value for name, value in os.environ.items() if not any(part in name.upper() for part in secret)}
         path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -53,7 +56,7 @@ class _Worker:
             "neurons.worker.process",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env={**_plain_environment(), "PYTHONPATH": path},
+            env={**plain, "PYTHONPATH": path},
             start_new_session=True,  # a Ctrl-C at the terminal is the supervisor's to handle
         )
         worker = cls(setup, process)
@@ -144,7 +147,9 @@ class WorkerPool:
         """
         slot = await self._free.get()
         try:
-            worker = await self._living(slot)
+            worker = self._workers.get(slot)
+            if worker is None or worker.process.returncode is not None:
+                worker = self._workers[slot] = await _Worker.start(self._setups[slot])
             return await asyncio.wait_for(worker.run(job), self._deadline_s)
         except TimeoutError:
             await self._drop(slot)
@@ -164,19 +169,7 @@ class WorkerPool:
         for slot in list(self._workers):
             await self._drop(slot)
 
-    async def _living(self, slot: int) -> _Worker:
-        worker = self._workers.get(slot)
-        if worker is None or worker.process.returncode is not None:
-            worker = self._workers[slot] = await _Worker.start(self._setups[slot])
-        return worker
-
     async def _drop(self, slot: int) -> None:
         worker = self._workers.pop(slot, None)
         if worker is not None:
             await worker.kill()
-
-
-def _plain_environment() -> dict[str, str]:
-    """The environment without keys: a worker gets its endpoints in the set-up frame."""
-    secret = ("KEY", "TOKEN", "SECRET", "PASSWORD", "DSN")
-    return {name: value for name, value in os.environ.items() if not any(part in name.upper() for part in secret)}

@@ -35,16 +35,13 @@ ORPHANED = 3  # exit status when the supervisor is gone
 
 def main() -> None:
     """Serve requests from stdin until it closes."""
-    replies = _take_stdout()
+    replies: BinaryIO = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # descriptor 1 is for frames; anything printed goes to stderr
     requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
     threading.Thread(target=_read_requests, args=(sys.stdin.buffer, requests), daemon=True).start()
     setup = requests.get()
     if not isinstance(setup, WorkerSetup):
         raise SystemExit("the first frame must be the set-up")
-    _serve(setup, requests, replies)
-
-
-def _serve(setup: WorkerSetup, requests: queue.SimpleQueue[Request], replies: BinaryIO) -> None:
     from neurons.node.wiring import open_evaluate_ports
 
     try:
@@ -85,13 +82,6 @@ def _answer(request: Request, ports: object) -> Reply:
         return Faulted(
             job_id=request.job_id, failure=Failure(code="V2004", detail=f"{type(error).__name__}: {error}"[:300])
         )
-
-
-def _take_stdout() -> BinaryIO:
-    """Keep descriptor 1 for frames; anything printed goes to stderr."""
-    replies = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)
-    return replies
 
 
 def _read_requests(stream: BinaryIO, requests: queue.SimpleQueue[Request]) -> None:

@@ -44,7 +44,8 @@ def product_class(title: str) -> str:
 
 def cluster_id(problem: Problem) -> str:
     """The name (sha256 hex) of the cluster a problem makes on its own; a larger cluster has its members' smallest."""
-    return min(_digest(mark) for item in problem.rewards for mark in _own_marks(item, NO_CATALOGUE))
+    marks = (mark for item in problem.rewards for mark in _own_marks(item, NO_CATALOGUE))
+    return min(hashlib.sha256(f"leak cluster\n{mark}".encode(errors="surrogatepass")).hexdigest() for mark in marks)
 
 
 def answer_marks(problem: Problem, classes: ProductClasses = NO_CATALOGUE) -> frozenset[str]:
@@ -79,7 +80,3 @@ def find_clusters(problems: Iterable[Problem], classes: ProductClasses = NO_CATA
     for problem_id in own_name:
         members[sets.name_of(f"problem {problem_id}")].append(problem_id)
     return Clusters(problems_of={min(own_name[one] for one in ids): tuple(sorted(ids)) for ids in members.values()})
-
-
-def _digest(mark: str) -> str:
-    return hashlib.sha256(f"leak cluster\n{mark}".encode(errors="surrogatepass")).hexdigest()

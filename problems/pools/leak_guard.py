@@ -20,7 +20,7 @@ from problems.model import Problem
 from problems.pools.clusters import answer_marks, find_clusters
 from problems.pools.product_classes import NO_CATALOGUE, ProductClasses
 from problems.pools.review_net import similar_pairs
-from problems.scoring.title_matching import title_words
+from problems.scoring.title_matching import resemble
 from problems.synthesis.disguises import DISGUISE_KINDS, DisguiseKind, disguises
 
 
@@ -120,7 +120,8 @@ def falsely_merged(problems: Iterable[Problem], classes: ProductClasses = NO_CAT
     false: set[str] = set()
     for sharing in by_mark.values():
         for left, right in itertools.combinations(sharing, 2):
-            if not _are_related(left, right):
+            titles = ([title for item in problem.rewards for title in item.title] for problem in (left, right))
+            if not any(resemble(mine, theirs) for mine, theirs in itertools.product(*titles)):
                 false |= {left.problem_id, right.problem_id}
     return frozenset(false)
 
@@ -140,19 +141,6 @@ def guard_table(figures: GuardFigures) -> str:
         f"right {_percent(figures.net_precision_e4)}"
     )
     return "\n".join(lines)
-
-
-def _are_related(left: Problem, right: Problem) -> bool:
-    """Whether an answer title of one resembles one of the other: word-set Jaccard of at least 7/10."""
-    for mine, theirs in itertools.product(*(_titles(problem) for problem in (left, right))):
-        shared = len(mine & theirs)
-        if 10 * shared >= 7 * (len(mine) + len(theirs) - shared):
-            return True
-    return False
-
-
-def _titles(problem: Problem) -> list[frozenset[str]]:
-    return [title_words(title) for item in problem.rewards for title in item.title]
 
 
 def _share_e4(part: int, whole: int) -> int:

@@ -5,6 +5,10 @@ none is in two pools. One that breaks this cannot be made, decoded or replaced i
 answers, problem ids and queries are in it as keyed tokens only, since a plain hash of a public catalogue is guessed in
 seconds; a token can be opened alone, at the release of its problem, without opening another.
 
+Applying the changes that lead from one manifest to another gives that other one byte for byte, or P4021: whoever keeps
+one whole manifest and the changes after it keeps every manifest in between. A change grows with what entered, not with
+the bank.
+
 One value has one byte string: rows and tokens are sorted, so the hash does not depend on the order of the problems. It
 is signed by the bank that ships it (`arena.bank`), not here.
 """
@@ -16,7 +20,7 @@ import hmac
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 
 import msgspec
 
@@ -56,8 +60,33 @@ class PartitionManifest(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse what is not sound."""
-        for name, problem in self._faults():
-            raise ArenaError("P4021", f"{name}: {problem}")
+        if (self.format, self.rules) != (FORMAT, RULES):
+            raise ArenaError("P4021", f"format: {self.format} {self.rules} is not {FORMAT} {RULES}")
+        if self.serial < 1 or not 0 <= self.seed < _SEED_END or (self.serial == 1) != (self.previous_sha256 == ""):
+            raise ArenaError("P4021", "serial, seed or previous_sha256: out of range")
+        rows = self.rows
+        token_lists = [(row.cluster,) for row in rows]
+        for field in ("answers", "problems", "queries", "absorbed"):
+            token_lists += [getattr(row, field) for row in rows]
+        tokens = itertools.chain(*token_lists, self.headline, (self.key_commitment,))
+        if any(_TOKEN.fullmatch(token) is None for token in tokens):
+            raise ArenaError("P4021", "token: 64 lower-case hex digits are expected")
+        sorted_lists = [*token_lists, self.headline, [row.cluster for row in rows]]
+        if not all(left < right for tokens in sorted_lists for left, right in itertools.pairwise(tokens)):
+            raise ArenaError("P4021", "rows: not in ascending order, or one token stands twice")
+        if not all(row.answers and row.problems for row in rows):
+            raise ArenaError("P4021", "rows: a cluster without answers or problems")
+        for name, lists in (
+            ("answer", (row.answers for row in rows)),
+            ("problem", (row.problems for row in rows)),
+            ("cluster", ((row.cluster, *row.absorbed) for row in rows)),
+        ):
+            repeated = (token for token, times in Counter(itertools.chain.from_iterable(lists)).items() if times > 1)
+            if (twice := next(repeated, None)) is not None:
+                raise ArenaError("P4021", f"{name}: {twice[:12]}… stands in two rows")
+        evaluated = {token for row in rows if row.pool == "eval" for token in row.problems}
+        if not evaluated.issuperset(self.headline):
+            raise ArenaError("P4021", "headline: holds a problem that is not in the pool eval")
 
     @property
     def sha256(self) -> str:
@@ -72,32 +101,15 @@ class PartitionManifest(msgspec.Struct, frozen=True, kw_only=True):
             counts[row.pool] += len(row.problems)
         return {pool: counts[pool] for pool in POOLS}
 
-    def _faults(self) -> Iterator[tuple[str, str]]:
-        if (self.format, self.rules) != (FORMAT, RULES):
-            yield "format", f"{self.format} {self.rules} is not {FORMAT} {RULES}"
-        if self.serial < 1 or not 0 <= self.seed < _SEED_END or (self.serial == 1) != (self.previous_sha256 == ""):
-            yield "serial, seed or previous_sha256", "out of range"
-        rows = self.rows
-        token_lists = [(row.cluster,) for row in rows]
-        for field in ("answers", "problems", "queries", "absorbed"):
-            token_lists += [getattr(row, field) for row in rows]
-        tokens = itertools.chain(*token_lists, self.headline, (self.key_commitment,))
-        if any(_TOKEN.fullmatch(token) is None for token in tokens):
-            yield "token", "64 lower-case hex digits are expected"
-        if not all(map(_is_ascending, [*token_lists, self.headline, [row.cluster for row in rows]])):
-            yield "rows", "not in ascending order, or one token stands twice"
-        if not all(row.answers and row.problems for row in rows):
-            yield "rows", "a cluster without answers or problems"
-        for name, lists in (
-            ("answer", (row.answers for row in rows)),
-            ("problem", (row.problems for row in rows)),
-            ("cluster", ((row.cluster, *row.absorbed) for row in rows)),
-        ):
-            if (twice := _first_repeated(itertools.chain.from_iterable(lists))) is not None:
-                yield name, f"{twice[:12]}… stands in two rows"
-        evaluated = {token for row in rows if row.pool == "eval" for token in row.problems}
-        if not evaluated.issuperset(self.headline):
-            yield "headline", "holds a problem that is not in the pool eval"
+
+class ManifestChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One step from a manifest to its successor; what is not named here stays as it was."""
+
+    previous_sha256: str
+    sha256: str  # of the manifest it leads to
+    serial: int
+    rows: tuple[PoolRow, ...]  # new, or changed, by cluster
+    gone: tuple[str, ...]  # clusters that another row absorbed
 
 
 class ManifestOpening(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,8 +161,53 @@ def check_extends(older: PartitionManifest, newer: PartitionManifest) -> None:
     now = {token: row for row in newer.rows for token in (row.cluster, *row.absorbed)}
     for row in older.rows:
         after = now.get(row.cluster)
-        if after is None or after.pool != row.pool or not _holds(after, row):
+        if (
+            after is None
+            or after.pool != row.pool
+            or not set(after.answers).issuperset(row.answers)
+            or not set(after.problems).issuperset(row.problems)
+            or not set(after.queries).issuperset(row.queries)
+            or not {after.cluster, *after.absorbed}.issuperset(row.absorbed)
+        ):
             raise ArenaError("P4021", f"cluster {row.cluster[:12]}… changed its pool or lost something")
+
+
+def change_between(older: PartitionManifest, newer: PartitionManifest) -> ManifestChange:
+    """The change from a manifest to its direct successor. Raises ArenaError P4021 when `newer` is no such one."""
+    before = {row.cluster: row for row in older.rows}
+    after = {row.cluster for row in newer.rows}
+    change = ManifestChange(
+        previous_sha256=newer.previous_sha256,
+        sha256=newer.sha256,
+        serial=newer.serial,
+        rows=tuple(row for row in newer.rows if before.get(row.cluster) != row),
+        gone=tuple(sorted(before.keys() - after)),
+    )
+    if apply_changes(older, (change,)) != newer:
+        raise ArenaError("P4021", f"{newer.serial} does not follow {older.serial}")
+    return change
+
+
+def apply_changes(older: PartitionManifest, changes: Sequence[ManifestChange]) -> PartitionManifest:
+    """The manifest that the changes, oldest first, lead to. Raises ArenaError P4021 when they lead to no sound one, or
+    to another than the last of them names."""
+    rows = {row.cluster: row for row in older.rows}
+    sha256 = older.sha256
+    for change in changes:
+        if change.previous_sha256 != sha256:
+            raise ArenaError("P4021", f"{change.serial} does not follow {sha256[:12]}…")
+        for name in change.gone:
+            rows.pop(name, None)
+        rows.update((row.cluster, row) for row in change.rows)
+        sha256 = change.sha256
+    if not changes:
+        return older
+    ordered = tuple(rows[name] for name in sorted(rows))
+    last = changes[-1]
+    made = msgspec.structs.replace(older, serial=last.serial, previous_sha256=last.previous_sha256, rows=ordered)
+    if made.sha256 != last.sha256:
+        raise ArenaError("P4021", f"the changes lead to {made.sha256[:12]}…, not to {last.sha256[:12]}…")
+    return made
 
 
 def read_manifest(content: str | bytes) -> PartitionManifest:
@@ -166,32 +223,9 @@ def manifest_bytes(manifest: PartitionManifest) -> bytes:
     return canonical_bytes(manifest)
 
 
-def _holds(after: PoolRow, before: PoolRow) -> bool:
-    clusters = {after.cluster, *after.absorbed}
-    return (
-        set(after.answers).issuperset(before.answers)
-        and set(after.problems).issuperset(before.problems)
-        and set(after.queries).issuperset(before.queries)
-        and clusters.issuperset(before.absorbed)
-    )
-
-
 def _opening_key(key: bytes, mark: str) -> bytes:
     return hmac.digest(key, b"agent-arena/partition-opening/1\n" + mark.encode(errors="surrogatepass"), "sha256")
 
 
 def _keyed(opening_key: bytes, mark: str) -> str:
     return hmac.digest(opening_key, mark.encode(errors="surrogatepass"), "sha256").hex()
-
-
-def _is_ascending(tokens: Iterable[str]) -> bool:
-    return all(left < right for left, right in itertools.pairwise(tokens))
-
-
-def _first_repeated(tokens: Iterable[str]) -> str | None:
-    seen: set[str] = set()
-    for token in tokens:
-        if token in seen:
-            return token
-        seen.add(token)
-    return None

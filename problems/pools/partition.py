@@ -117,7 +117,14 @@ def freeze(
     for pool, wanted in draws:
         ranked = sorted(clusters.keys() - pools.keys(), key=lambda name: token_of(key, f"draw {seed} {pool} {name}"))
         buckets = {name: Counter(bucket_of[one] for one in clusters[name]) for name in ranked}
-        pools.update(dict.fromkeys(_drawn(ranked, buckets, wanted, pool), pool))
+        left = Counter({bucket: wanted.get(bucket, 0) for bucket in BUCKETS})
+        for name in ranked:  # the first clusters that fit whole into what is still wanted
+            if all(count <= left[bucket] for bucket, count in buckets[name].items()):
+                left -= buckets[name]
+                pools[name] = pool
+        if left.total():
+            missing = ", ".join(f"{count} {bucket}" for bucket, count in left.items() if count)
+            raise ArenaError("P4022", f"{missing} missing for {pool}")
     by_id = {problem.problem_id: problem for problem in everything}
     rows = [
         _row(key, name, pools.get(name, "train"), [by_id[one] for one in ids], classes)
@@ -147,7 +154,8 @@ def touched_pools(
     problem: Problem, partition: OpenPartition, classes: ProductClasses = NO_CATALOGUE
 ) -> tuple[Pool, ...]:
     """The pools that hold the problem or one of its answers' classes, in the order of `POOLS`."""
-    return _in_order(row.pool for row in _touched_rows(problem, partition, classes))
+    marks = {_problem_mark(problem.problem_id), *answer_marks(problem, classes)}
+    return _in_order(row.pool for mark in marks if (row := partition.row_of(partition.token(mark))))
 
 
 def extend(partition: OpenPartition, problems: Iterable[Problem], classes: ProductClasses = NO_CATALOGUE) -> Extension:
@@ -157,13 +165,17 @@ def extend(partition: OpenPartition, problems: Iterable[Problem], classes: Produ
     two pools is refused (P4020 names the case) and leaves no trace. Clusters of one pool may be joined; the joined one
     keeps a frozen name and lists the others. Raises ArenaError P4007 when two of the problems share an id.
     """
+    ordered = sorted(problems, key=lambda problem: problem.problem_id)
+    for left, right in itertools.pairwise(ordered):
+        if left.problem_id == right.problem_id:
+            raise ArenaError("P4007", left.problem_id)
     before = partition.manifest
     pool_of_row = {row.cluster: row.pool for row in before.rows}
     sets, placed = DisjointSets(), dict[str, str]()
     parts: dict[str, list[PoolRow]] = {row.cluster: [row] for row in before.rows}
     pools: dict[str, Pool] = {}
     refused = []
-    for problem in _in_id_order(problems):
+    for problem in ordered:
         row = _row(partition.key, cluster_id(problem), "train", [problem], classes)
         tokens = (*row.answers, *row.problems)
         touched = {name for token in tokens if (name := placed.get(token) or partition.row_name(token))}
@@ -182,11 +194,15 @@ def extend(partition: OpenPartition, problems: Iterable[Problem], classes: Produ
     for name in parts:
         groups[sets.name_of(name)].append(name)
     frozen = {row.cluster for row in before.rows}
-    rows = [
+    merged = (
         _merged(pool_of_row[name], frozen, [part for one in sorted(names) for part in parts[one]])
         for name, names in groups.items()
-    ]
-    return Extension(manifest=_successor(before, rows), pools=pools, refused=tuple(refused))
+    )
+    rows = tuple(sorted(merged, key=lambda row: row.cluster))
+    after = before
+    if rows != before.rows:
+        after = msgspec.structs.replace(before, serial=before.serial + 1, previous_sha256=before.sha256, rows=rows)
+    return Extension(manifest=after, pools=pools, refused=tuple(refused))
 
 
 def contaminated(
@@ -215,27 +231,6 @@ def contaminated(
     return _in_order(pools)
 
 
-def _touched_rows(problem: Problem, partition: OpenPartition, classes: ProductClasses) -> list[PoolRow]:
-    marks = {_problem_mark(problem.problem_id), *answer_marks(problem, classes)}
-    return [row for mark in sorted(marks) if (row := partition.row_of(partition.token(mark)))]
-
-
-def _drawn(
-    ranked: Sequence[str], buckets: Mapping[str, Counter[Bucket]], wanted: Mapping[Bucket, int], pool: str
-) -> list[str]:
-    """The first clusters that fit whole into what is still wanted. Raises ArenaError P4022 when something is left."""
-    left = Counter({bucket: wanted.get(bucket, 0) for bucket in BUCKETS})
-    drawn = []
-    for name in ranked:
-        if all(count <= left[bucket] for bucket, count in buckets[name].items()):
-            left -= buckets[name]
-            drawn.append(name)
-    if left.total():
-        missing = ", ".join(f"{count} {bucket}" for bucket, count in left.items() if count)
-        raise ArenaError("P4022", f"{missing} missing for {pool}")
-    return drawn
-
-
 def _row(key: bytes, name: str, pool: Pool, members: Sequence[Problem], classes: ProductClasses) -> PoolRow:
     marks = {mark for problem in members for mark in answer_marks(problem, classes)}
     return PoolRow(
@@ -261,22 +256,6 @@ def _merged(pool: Pool, frozen: Collection[str], parts: Sequence[PoolRow]) -> Po
         queries=tuple(sorted({token for part in parts for token in part.queries})),
         absorbed=tuple(sorted({*known[1:], *(token for part in parts for token in part.absorbed)})),
     )
-
-
-def _successor(before: PartitionManifest, rows: Iterable[PoolRow]) -> PartitionManifest:
-    ordered = tuple(sorted(rows, key=lambda row: row.cluster))
-    if ordered == before.rows:
-        return before
-    return msgspec.structs.replace(before, serial=before.serial + 1, previous_sha256=before.sha256, rows=ordered)
-
-
-def _in_id_order(problems: Iterable[Problem]) -> list[Problem]:
-    """Raises ArenaError P4007 when two share an id."""
-    ordered = sorted(problems, key=lambda problem: problem.problem_id)
-    for left, right in itertools.pairwise(ordered):
-        if left.problem_id == right.problem_id:
-            raise ArenaError("P4007", left.problem_id)
-    return ordered
 
 
 def _tokens(key: bytes, marks: Iterable[str]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -130,23 +130,18 @@ def _joined(keys: Iterable[str], empty_words: frozenset[str]) -> DisjointSets:
     meeting: dict[str, list[str]] = defaultdict(list)
     sets = DisjointSets()
     for key in sorted(known):
-        for lost, shorter in _shorter_forms(key, empty_words):
-            if lost == 1:
-                meeting[shorter].append(key)
-            if shorter in known:
-                sets.join((key, shorter))
+        words = key.split(" ")
+        empty = [word for word in words if word in empty_words]
+        if not 1 <= len(empty) <= _EMPTY_WORDS_MAX or len(words) - len(empty) < _TELLING_WORDS_MIN:
+            continue
+        for lost in range(1, EXTRA_WORDS_MAX + 1):
+            for gone in itertools.combinations(empty, lost):
+                shorter = " ".join(word for word in words if word not in gone)
+                if lost == 1:
+                    meeting[shorter].append(key)
+                if shorter in known:
+                    sets.join((key, shorter))
     for group in meeting.values():
         if len(group) > 1:
             sets.join(group)
     return sets
-
-
-def _shorter_forms(key: str, empty_words: frozenset[str]) -> Iterator[tuple[int, str]]:
-    """(words lost, what is left) for one and two of the key's empty words; none when too little would be told."""
-    words = key.split(" ")
-    empty = [word for word in words if word in empty_words]
-    if not 1 <= len(empty) <= _EMPTY_WORDS_MAX or len(words) - len(empty) < _TELLING_WORDS_MIN:
-        return
-    for lost in range(1, EXTRA_WORDS_MAX + 1):
-        for gone in itertools.combinations(empty, lost):
-            yield lost, " ".join(word for word in words if word not in gone)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 from rensa import RMinHash
@@ -46,22 +46,17 @@ def similar_pairs(problems: Iterable[Problem], similarity_min_e4: int = SIMILARI
     With 32 bands of 4 rows, of the pairs at similarity 0.6 it finds 99 %, and of those at 0.5 it finds 87 %.
     """
     words_of = {problem.problem_id: content_words(problem.query) for problem in problems}
+    ids = sorted(one for one, words in words_of.items() if len(words) >= _WORDS_MIN)
+    digests = RMinHash.digests_from_token_sets([sorted(words_of[one]) for one in ids], _PERMUTATIONS, _SEED)
+    rows = _PERMUTATIONS // _BANDS
+    met: dict[tuple[int, tuple[int, ...]], list[str]] = defaultdict(list)  # by band, who agrees on all of its rows
+    for one, digest in zip(ids, digests, strict=True):
+        for band in range(_BANDS):
+            met[band, tuple(digest[band * rows : (band + 1) * rows])].append(one)
     pairs = []
-    for left, right in _candidates({one: words for one, words in words_of.items() if len(words) >= _WORDS_MIN}):
+    for left, right in {pair for group in met.values() for pair in itertools.combinations(group, 2)}:
         shared = len(words_of[left] & words_of[right])
         similarity_e4 = 10_000 * shared // (len(words_of[left]) + len(words_of[right]) - shared)
         if similarity_e4 >= similarity_min_e4:
             pairs.append(ReviewPair(left=left, right=right, similarity_e4=similarity_e4))
     return tuple(sorted(pairs))
-
-
-def _candidates(words_of: Mapping[str, frozenset[str]]) -> set[tuple[str, str]]:
-    """The pairs of ids that agree on every row of at least one band."""
-    ids = sorted(words_of)
-    digests = RMinHash.digests_from_token_sets([sorted(words_of[one]) for one in ids], _PERMUTATIONS, _SEED)
-    rows = _PERMUTATIONS // _BANDS
-    met: dict[tuple[int, tuple[int, ...]], list[str]] = defaultdict(list)
-    for one, digest in zip(ids, digests, strict=True):
-        for band in range(_BANDS):
-            met[band, tuple(digest[band * rows : (band + 1) * rows])].append(one)
-    return {pair for group in met.values() for pair in itertools.combinations(group, 2)}

@@ -79,7 +79,10 @@ def spoken_words(text: str) -> list[str]:
     plurals without their s."""
     closed = _CODE_DASH.sub(r"\1", folded(text))
     measured = _TIMES.sub(_dimensions, _MEASURE.sub(_in_base_units, closed))
-    return [_singular(word) for word in _WORD.findall(measured)]
+    return [
+        word[:-1] if len(word) > 3 and word.isalpha() and word[-1] == "s" and word[-2] not in "sui" else word
+        for word in _WORD.findall(measured)
+    ]
 
 
 @functools.lru_cache(maxsize=65_536)
@@ -120,8 +123,3 @@ def _numbers(text: str) -> list[str]:
 def _exact(number: Fraction) -> str:
     """A number without point or slash, so that it stays one word: 3/2 is `3o2`."""
     return str(number.numerator) if number.denominator == 1 else f"{number.numerator}o{number.denominator}"
-
-
-def _singular(word: str) -> str:
-    is_plural = len(word) > 3 and word.isalpha() and word[-1] == "s" and word[-2] not in "sui"
-    return word[:-1] if is_plural else word

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from fractions import Fraction
 
 from foundation.errors import ArenaError
-from problems.model import Bucket, Problem, RewardItem
+from problems.model import Problem, RewardItem
 from problems.product import Product, read_product
 from problems.scoring.axes import ask, match
 from problems.scoring.outcome import Axis, OutcomeScore, SlotScore, UnscoredOutcome
@@ -57,11 +57,25 @@ def score(
             _product_in_slot(item, chosen, product_of, unsurfaced)
             for item, chosen in zip(problem.rewards, ids, strict=True)
         ]
-        slots = tuple(
-            _score_slot(item, chosen, product, titles, unsurfaced)
-            for item, chosen, product in zip(problem.rewards, ids, products, strict=True)
-        )
-        return _sum_up(problem, slots, products, titles.name, _findings(slots, recommended))
+        slots = []
+        for item, chosen, product in zip(problem.rewards, ids, products, strict=True):
+            is_answer = product is not None and product.product_id == item.product_id
+            axes = ask(item) if product is None else match(item, product, titles)
+            slot = SlotScore(
+                recommended_id=chosen,
+                is_found=product is not None,
+                is_answer=is_answer,
+                is_unsurfaced=chosen is not None and chosen in unsurfaced,
+                title=axes.title,
+                price=axes.price,
+                service=axes.service,
+                sku=axes.sku,
+                attribute=axes.attribute,
+                rule_hits=1 if is_answer else axes.hits,
+                rule_total=1 if is_answer else axes.total,
+            )
+            slots.append(slot)
+        return _sum_up(problem, tuple(slots), products, titles.name, recommended)
     except ArenaError as error:
         return UnscoredOutcome(failure=error.failure)
 
@@ -124,38 +138,17 @@ def _product_in_slot(
     return read_product(product)
 
 
-def _score_slot(
-    item: RewardItem,
-    chosen: str | None,
-    product: Product | None,
-    titles: TitleMatcher,
-    unsurfaced: Collection[str],
-) -> SlotScore:
-    is_answer = product is not None and product.product_id == item.product_id
-    axes = ask(item) if product is None else match(item, product, titles)
-    return SlotScore(
-        recommended_id=chosen,
-        is_found=product is not None,
-        is_answer=is_answer,
-        is_unsurfaced=chosen is not None and chosen in unsurfaced,
-        title=axes.title,
-        price=axes.price,
-        service=axes.service,
-        sku=axes.sku,
-        attribute=axes.attribute,
-        rule_hits=1 if is_answer else axes.hits,
-        rule_total=1 if is_answer else axes.total,
-    )
-
-
 def _sum_up(
     problem: Problem,
     slots: tuple[SlotScore, ...],
     products: Sequence[Product | None],
     matcher: str,
-    findings: tuple[str, ...],
+    recommended: Sequence[str],
 ) -> OutcomeScore:
-    """The outcome over slots. Shop and budget count only when every slot has rule > 0."""
+    """The outcome over slots. Shop and budget count only when every slot has rule > 0.
+
+    A failure earns its rule share, in shop and voucher halved with the joint rule.
+    """
     basket = [product for product, slot in zip(products, slots, strict=True) if product and slot.rule_hits > 0]
     is_full = len(basket) == len(slots)
     shop_ids = [product.shop_id for product in basket]
@@ -166,7 +159,17 @@ def _sum_up(
         bill = settle_bill([product.price for product in basket], shop_ids, problem.voucher)
         is_within_budget = is_full and bill.is_within_budget
     rule = sum((_rule(slot) for slot in slots), Fraction(0)) / len(slots)
+    found = {
+        "A-ids-format": not _are_plain(recommended),
+        "A-ids-missing": len(recommended) < len(slots),
+        "A-ids-extra": len(recommended) > len(slots),
+        "A-ids-unsurfaced": any(slot.is_unsurfaced for slot in slots),
+        "A-ids-unknown": any(
+            slot.recommended_id is not None and not slot.is_found and not slot.is_unsurfaced for slot in slots
+        ),
+    }
     joint = {"product": None, "shop": is_one_shop, "voucher": is_within_budget}[problem.bucket]
+    failed = rule if problem.bucket == "product" else (rule + int(bool(joint))) / 2
     is_success = all(slot.is_satisfied for slot in slots) and joint is not False
     return OutcomeScore(
         titles=matcher,
@@ -177,28 +180,9 @@ def _sum_up(
         is_success=is_success,
         is_gt_exact=all(slot.is_answer for slot in slots),
         rule_e4=_e4(rule),
-        reward_e4=10_000 if is_success else _e4(_bucket_reward(problem.bucket, rule, joint)),
-        findings=findings,
+        reward_e4=10_000 if is_success else _e4(failed),
+        findings=tuple(sorted(code for code, applies in found.items() if applies)),
     )
-
-
-def _bucket_reward(bucket: Bucket, rule: Fraction, joint: bool | None) -> Fraction:
-    """Bucket-aware reward of a failure: the rule share, in shop and voucher halved with `joint`."""
-    return rule if bucket == "product" else (rule + int(bool(joint))) / 2
-
-
-def _findings(slots: Sequence[SlotScore], recommended: Sequence[str]) -> tuple[str, ...]:
-    """Codes for what the agent got wrong in naming products, sorted."""
-    found = {
-        "A-ids-format": not _are_plain(recommended),
-        "A-ids-missing": len(recommended) < len(slots),
-        "A-ids-extra": len(recommended) > len(slots),
-        "A-ids-unsurfaced": any(slot.is_unsurfaced for slot in slots),
-        "A-ids-unknown": any(
-            slot.recommended_id is not None and not slot.is_found and not slot.is_unsurfaced for slot in slots
-        ),
-    }
-    return tuple(sorted(code for code, applies in found.items() if applies))
 
 
 def _are_plain(ids: Iterable[str]) -> bool:

@@ -14,7 +14,7 @@ from random import Random
 import msgspec
 
 from foundation.errors import Failure
-from problems.model import Problem, RewardItem
+from problems.model import Problem
 from problems.product import Product
 from problems.scoring.axes import attribute_pairs_of, match, sku_pairs_of
 from problems.scoring.outcome import OutcomeScore, UnscoredOutcome
@@ -47,7 +47,17 @@ def check_solvable(problem: Problem, product_of: ProductOf, titles: TitleMatcher
     """Score the problem's own answer and the empty one."""
     oracle = score(problem, [item.product_id for item in problem.rewards], product_of, titles)
     nop = score(problem, (), product_of, titles)
-    failure = _verdict(oracle, nop)
+    failure = None
+    if isinstance(oracle, UnscoredOutcome):
+        failure = oracle.failure
+    elif isinstance(nop, UnscoredOutcome):
+        failure = nop.failure
+    elif not oracle.is_success:
+        broken = {"shop": "the answers stand in different shops", "voucher": "the answers miss the budget"}
+        detail = broken.get(oracle.bucket, "the answer does not satisfy its own problem")
+        failure = Failure(code="P4013", detail=detail)
+    elif nop.reward_e4:
+        failure = Failure(code="P4013", detail="no answer scores above 0")
     return SelfCheck(
         problem_id=problem.problem_id,
         oracle_reward_e4=oracle.reward_e4 if isinstance(oracle, OutcomeScore) else None,
@@ -93,7 +103,11 @@ def check_chance(
     lucky: list[int] = []
     for item in problem.rewards:
         drawn = [rng.choice(crowd) for _ in range(draws)]
-        met = [_share(item, product, titles) for product in drawn]
+        met = []
+        for product in drawn:
+            axes = match(item, product, titles)
+            # the answer itself meets all rules
+            met.append(1.0 if product.product_id == item.product_id else axes.hits / axes.total)
         best.append(max(zip(met, drawn, strict=True), key=lambda pair: pair[0])[1])
         lucky.append(sum(share == 1.0 for share in met))
     found = {product.product_id: product for product in best}
@@ -115,23 +129,6 @@ def unsolvable(problems: Iterable[Problem], product_of: ProductOf, titles: Title
     return tuple(check for check in checks if not check.is_usable)
 
 
-def _share(item: RewardItem, product: Product, titles: TitleMatcher) -> float:
-    """Rules met by rules asked; the answer itself meets them all."""
-    axes = match(item, product, titles)
-    return 1.0 if product.product_id == item.product_id else axes.hits / axes.total
-
-
-def _verdict(oracle: OutcomeScore | UnscoredOutcome, nop: OutcomeScore | UnscoredOutcome) -> Failure | None:
-    if isinstance(oracle, UnscoredOutcome):
-        return oracle.failure
-    if isinstance(nop, UnscoredOutcome):
-        return nop.failure
-    if not oracle.is_success:
-        broken = {"shop": "the answers stand in different shops", "voucher": "the answers miss the budget"}
-        return Failure(code="P4013", detail=broken.get(oracle.bucket, "the answer does not satisfy its own problem"))
-    return Failure(code="P4013", detail="no answer scores above 0") if nop.reward_e4 else None
-
-
 def _warnings(problem: Problem, product_of: ProductOf, titles: TitleMatcher) -> Iterable[str]:
     if not problem.query.strip():
         yield "query is empty"
@@ -140,20 +137,17 @@ def _warnings(problem: Problem, product_of: ProductOf, titles: TitleMatcher) -> 
         axes = match(item, answer, titles)
         if axes.hits < axes.total:
             yield f"reward[{index}]: the answer itself meets {axes.hits} of {axes.total} rules"
-        for key, value in _misspelt(item, answer):
+        offered = {(key, value) for key, values in answer.attributes.items() for value in values}
+        offered |= {pair for option in answer.sku_options.values() for pair in option.items()}
+        folded = {_folded(pair) for pair in offered}
+        for key, value in (*sku_pairs_of(item), *attribute_pairs_of(item)):
+            # offered only in another case or with other blanks (docs/benchmark.md#edge-cases, 29)
+            if (key, value) in offered or _folded((key, value)) not in folded:
+                continue
             yield f"reward[{index}]: {key!r}: {value!r} is met in another spelling only"
     face_value = problem.voucher.face_value if problem.voucher else None
     if face_value is not None and face_value > total_price(answer.price for answer in answers):
         yield "voucher: the face value exceeds the total, so the price falls below zero"
-
-
-def _misspelt(item: RewardItem, product: Product) -> list[tuple[str, str]]:
-    """Pairs that the answer offers only in another case or with other blanks (docs/benchmark.md#edge-cases, 29)."""
-    offered = {(key, value) for key, values in product.attributes.items() for value in values}
-    offered |= {pair for option in product.sku_options.values() for pair in option.items()}
-    folded = {_folded(pair) for pair in offered}
-    asked = [*sku_pairs_of(item), *attribute_pairs_of(item)]
-    return [pair for pair in asked if pair not in offered and _folded(pair) in folded]
 
 
 def _folded(pair: tuple[str, str]) -> tuple[str, str]:

@@ -12,7 +12,7 @@ import math
 import msgspec
 
 from foundation.errors import ArenaError
-from problems.model import BUCKETS, PriceRule, Problem, RewardItem, Voucher
+from problems.model import BUCKETS, Problem, Voucher
 from problems.scoring.axes import ask
 
 # `less than` looks at `high` only, `greater than` at `low` only.
@@ -38,7 +38,19 @@ def check_problem(problem: Problem) -> None:
     if typed.bucket == "product" and len(typed.rewards) != 1:
         raise ArenaError("P4003", f"a product problem has one reward, not {len(typed.rewards)}")
     for index, item in enumerate(typed.rewards):
-        _check_item(item, f"reward[{index}]")
+        field = f"reward[{index}]"
+        if not item.product_id:
+            raise ArenaError("P4003", f"{field}.product_id is empty")
+        if ask(item).total == 0:
+            raise ArenaError("P4003", f"{field} asks nothing")
+        for place, rule in enumerate(item.price):
+            bounds_php = [bound for bound in (rule.low, rule.high) if bound is not None]
+            if not all(math.isfinite(bound) for bound in bounds_php):
+                raise ArenaError("P4003", f"{field}.price[{place}] has a bound that is not finite")
+            if rule.mode in _NEEDS_LOW and rule.low is None:
+                raise ArenaError("P4003", f"{field}.price[{place}]: {rule.mode!r} needs a lower bound")
+            if rule.mode in _NEEDS_HIGH and rule.high is None:
+                raise ArenaError("P4003", f"{field}.price[{place}]: {rule.mode!r} needs an upper bound")
     if (typed.bucket == "voucher") != (typed.voucher is not None):
         raise ArenaError("P4004", "voucher is missing" if typed.voucher is None else "only a voucher problem has one")
     if typed.voucher is not None:
@@ -52,25 +64,6 @@ def code_of_field(message: str) -> str:
     if "`$.voucher" in message:
         return "P4004"
     return "P4003" if "`$.reward" in message else "P4009"
-
-
-def _check_item(item: RewardItem, field: str) -> None:
-    if not item.product_id:
-        raise ArenaError("P4003", f"{field}.product_id is empty")
-    if ask(item).total == 0:
-        raise ArenaError("P4003", f"{field} asks nothing")
-    for index, rule in enumerate(item.price):
-        _check_price(rule, f"{field}.price[{index}]")
-
-
-def _check_price(rule: PriceRule, field: str) -> None:
-    bounds_php = [bound for bound in (rule.low, rule.high) if bound is not None]
-    if not all(math.isfinite(bound) for bound in bounds_php):
-        raise ArenaError("P4003", f"{field} has a bound that is not finite")
-    if rule.mode in _NEEDS_LOW and rule.low is None:
-        raise ArenaError("P4003", f"{field}: {rule.mode!r} needs a lower bound")
-    if rule.mode in _NEEDS_HIGH and rule.high is None:
-        raise ArenaError("P4003", f"{field}: {rule.mode!r} needs an upper bound")
 
 
 def _check_voucher(voucher: Voucher) -> None:

@@ -125,8 +125,17 @@ class TitleIndex:
         release). Raises ArenaError V2040 when the matcher does not know a title.
         """
         matcher = LexicalTitles() if titles is None else titles
-        satisfied = (product for product in self._title_candidates(item, matcher) if _is_met(item, product, matcher))
-        return tuple(satisfied)
+        listed: Mapping[str, frozenset[str]] = getattr(matcher, "accepted", {})
+        places: set[int] | None = None
+        if isinstance(matcher, LexicalTitles):
+            places = {int(place) for place in self.similar(item.title[0])}
+        elif item.title[0] in listed:
+            places = {place for key in listed[item.title[0]] if (place := self._place_of.get(key)) is not None}
+        candidates = self.products
+        if places is not None:
+            own = self._place_of.get(item.product_id)
+            candidates = [self.products[place] for place in sorted(places if own is None else {*places, own})]
+        return tuple(product for product in candidates if _is_met(item, product, matcher))
 
     def count_rivals(self, item: RewardItem, at_most: int) -> int:
         """How many products other than the answer satisfy the item; counting stops beyond `at_most`."""
@@ -144,19 +153,12 @@ class TitleIndex:
             return np.arange(len(self.products), dtype=np.int32)
         left = holders[0]
         for others in holders[1:]:
-            left = left[_found_in(left, others)]
+            if not len(others):
+                return _NOBODY
+            at = np.searchsorted(others, left)
+            at[at == len(others)] = 0
+            left = left[others[at] == left]
         return left
-
-    def _title_candidates(self, item: RewardItem, matcher: TitleMatcher) -> Iterable[Product]:
-        if isinstance(matcher, LexicalTitles):
-            places = {int(place) for place in self.similar(item.title[0])}
-        else:
-            listed: Mapping[str, frozenset[str]] | None = getattr(matcher, "accepted", None)
-            if listed is None or item.title[0] not in listed:
-                return self.products
-            places = {place for key in listed[item.title[0]] if (place := self._place_of.get(key)) is not None}
-        own = self._place_of.get(item.product_id)
-        return [self.products[place] for place in sorted(places if own is None else {*places, own})]
 
     def _count_shared(self, words: Sequence[Numbers], candidates: Numbers) -> npt.NDArray[np.int16]:
         """Per candidate, how many of the words it holds. The counter is left as it was found: all zero."""
@@ -175,10 +177,3 @@ class TitleIndex:
 def _is_met(item: RewardItem, product: Product, titles: TitleMatcher) -> bool:
     axes = match(item, product, titles)
     return axes.hits == axes.total
-
-
-def _found_in(few: Numbers, many: Numbers) -> npt.NDArray[np.bool_]:
-    """Which of `few` are in `many`; both ascending."""
-    at = np.searchsorted(many, few)
-    at[at == len(many)] = 0
-    return many[at] == few if len(many) else np.zeros(len(few), dtype=np.bool_)

@@ -44,16 +44,21 @@ def title_words(title: str) -> frozenset[str]:
     return frozenset(_WORD.findall(title.lower()))
 
 
+def resemble(one: str, other: str) -> bool:
+    """Whether |A ∩ B| / |A ∪ B| of the titles' word sets is at least 7/10, compared in integers."""
+    ours, theirs = title_words(one), title_words(other)
+    shared = len(ours & theirs)
+    return shared > 0 and 10 * shared >= 7 * (len(ours) + len(theirs) - shared)
+
+
 class LexicalTitles(msgspec.Struct, frozen=True):
     """Word-set Jaccard similarity of at least 7/10. Titles without a single word match nothing."""
 
     name: str = "lexical/1"
 
     def matches(self, product: Product, reward_title: str) -> bool:
-        """True when |A ∩ B| / |A ∪ B| >= 0.7, compared in integers."""
-        ours, theirs = title_words(product.title), title_words(reward_title)
-        shared = len(ours & theirs)
-        return shared > 0 and 10 * shared >= 7 * (len(ours) + len(theirs) - shared)
+        """Whether the two titles resemble each other."""
+        return resemble(product.title, reward_title)
 
 
 class AcceptedTitles(msgspec.Struct, frozen=True, kw_only=True):

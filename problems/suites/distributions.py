@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from problems.model import BUCKETS, Bucket, Problem, RewardItem, Voucher
+from problems.model import BUCKETS, Bucket, Problem, RewardItem
 from problems.scoring.axes import attribute_pairs_of, sku_pairs_of
 from problems.synthesis.constraints import count_constraints
 
@@ -71,11 +71,20 @@ class SetShape(msgspec.Struct, frozen=True, kw_only=True):
 def describe(problems: Iterable[Problem]) -> SetShape:
     """The shape of a set: constraint counts, price bounds, vouchers, items per problem and query length."""
     held = list(problems)
+    vouchers = [problem.voucher for problem in held if problem.voucher is not None]
+    kinds = Counter(f"{voucher.voucher_type} {voucher.discount_type}" for voucher in vouchers)
     by_bucket = {bucket: [problem for problem in held if problem.bucket == bucket] for bucket in BUCKETS}
     return SetShape(
         problems=len(held),
         buckets={bucket: _bucket(members) for bucket, members in by_bucket.items() if members},
-        vouchers=_vouchers([problem.voucher for problem in held if problem.voucher is not None]),
+        vouchers=VoucherShape(
+            kinds=dict(sorted(kinds.items())),
+            threshold_php=spread(round(voucher.threshold) for voucher in vouchers),
+            budget_php=spread(round(voucher.budget) for voucher in vouchers),
+            discount_percent=spread(round(100 * one.discount) for one in vouchers if one.discount is not None),
+            face_value_php=spread(round(one.face_value) for one in vouchers if one.face_value is not None),
+            cap_php=spread(round(one.cap) for one in vouchers if one.cap is not None),
+        ),
     )
 
 
@@ -115,23 +124,7 @@ def _bucket(problems: Sequence[Problem]) -> BucketShape:
         with_price_e4=share_e4(lambda item: item.price),
         title_only_e4=share_e4(lambda item: count_constraints(item) == 0),
         price_modes=dict(sorted(Counter(rule.mode for rule in rules).items())),
-        price_low_php=spread(_whole(rule.low) for rule in rules if rule.low is not None),
-        price_high_php=spread(_whole(rule.high) for rule in rules if rule.high is not None),
+        price_low_php=spread(round(rule.low) for rule in rules if rule.low is not None),
+        price_high_php=spread(round(rule.high) for rule in rules if rule.high is not None),
         query_chars=spread(len(problem.query) for problem in problems),
     )
-
-
-def _vouchers(vouchers: Sequence[Voucher]) -> VoucherShape:
-    kinds = Counter(f"{voucher.voucher_type} {voucher.discount_type}" for voucher in vouchers)
-    return VoucherShape(
-        kinds=dict(sorted(kinds.items())),
-        threshold_php=spread(_whole(voucher.threshold) for voucher in vouchers),
-        budget_php=spread(_whole(voucher.budget) for voucher in vouchers),
-        discount_percent=spread(round(100 * one.discount) for one in vouchers if one.discount is not None),
-        face_value_php=spread(_whole(one.face_value) for one in vouchers if one.face_value is not None),
-        cap_php=spread(_whole(one.cap) for one in vouchers if one.cap is not None),
-    )
-
-
-def _whole(amount_php: float) -> int:
-    return round(amount_php)

@@ -34,7 +34,7 @@ def read_problems(lines: Iterable[str | bytes | Mapping[str, object]]) -> tuple[
     """
     problems: dict[str, Problem] = {}
     place_of: dict[str, str] = {}
-    rows = list(_rows(lines))
+    rows = _rows(lines)
     for place, row in rows:
         try:
             problem = read_problem(row)
@@ -97,44 +97,32 @@ def _exact(value: object) -> object:
     return value
 
 
-def _rows(lines: Iterable[str | bytes | Mapping[str, object]]) -> Iterator[tuple[str, object]]:
+def _rows(lines: Iterable[str | bytes | Mapping[str, object]]) -> list[tuple[str, object]]:
     """Each row with the words that name its place. Raises ArenaError P4001."""
-    numbered = [(number, line) for number, line in enumerate(lines, start=1) if line and not _is_blank(line)]
-    if not numbered:
-        return
-    try:
-        rows = [(f"line {number}", _decoded(line, f"line {number}")) for number, line in numbered]
-    except ArenaError:
-        # One document over many lines; when it is none, the broken line is the better message.
-        text = _joined(line for _, line in numbered)
-        if text is None:
-            raise
-        rows = [("file", text)]
-    if len(rows) == 1:
-        rows = _unwrapped(*rows[0])
-    yield from rows
-
-
-def _unwrapped(place: str, document: object) -> list[tuple[str, object]]:
-    """The rows of a JSON array or of an object's `problems`; any other document is itself a row."""
+    numbered = [
+        (number, line)
+        for number, line in enumerate(lines, start=1)
+        if line and (isinstance(line, Mapping) or line.strip())
+    ]
+    rows: list[tuple[str, object]] = []
+    for number, line in numbered:
+        try:
+            rows.append((f"line {number}", line if isinstance(line, Mapping) else msgspec.json.decode(line)))
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            # One document over many lines; when it is none, the broken line is the better message.
+            whole = _joined(line for _, line in numbered)
+            if whole is None:
+                raise ArenaError("P4001", f"line {number}: {error}") from error
+            rows = [("file", whole)]
+            break
+    if len(rows) != 1:
+        return rows
+    place, document = rows[0]
     if isinstance(document, Mapping) and isinstance(document.get("problems"), list):
         document = document["problems"]
     if isinstance(document, list):
         return [(f"problem {number}", row) for number, row in enumerate(document, start=1)]
     return [(place, document)]
-
-
-def _is_blank(line: str | bytes | Mapping[str, object]) -> bool:
-    return isinstance(line, (str, bytes)) and not line.strip()
-
-
-def _decoded(line: str | bytes | Mapping[str, object], place: str) -> object:
-    if isinstance(line, Mapping):
-        return line
-    try:
-        return msgspec.json.decode(line)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise ArenaError("P4001", f"{place}: {error}") from error
 
 
 def _joined(lines: Iterable[str | bytes | Mapping[str, object]]) -> object | None:
@@ -162,8 +150,11 @@ def _from_public(row: Mapping[str, object]) -> dict[str, object]:
     if not isinstance(query, str):
         raise ArenaError("P4009", "query is not a text")
     problem_id = _given_id(row)
+    if problem_id is None:
+        digest = hashlib.sha256(f"{bucket}\n{query}".encode(errors="surrogatepass")).hexdigest()
+        problem_id = f"p_{digest[:16]}"
     return {
-        "problem_id": _derived_id(bucket, query) if problem_id is None else problem_id,
+        "problem_id": problem_id,
         "bucket": bucket,
         "query": query,
         "rewards": [_item(item, f"reward[{index}]") for index, item in enumerate(items)],
@@ -199,28 +190,21 @@ def _item(raw: object, field: str) -> dict[str, object]:
     if not isinstance(raw, Mapping):
         raise ArenaError("P4003", f"{field} is not an object")
     item = {name: raw[name] for name in _ITEM_FIELDS if name in raw}
-    if "price" in raw:
-        item["price"] = _price_rules(raw["price"], f"{field}.price")
-    return item
-
-
-def _price_rules(raw: object, field: str) -> list[dict[str, object]]:
-    if not isinstance(raw, list) or not all(isinstance(rule, Mapping) for rule in raw):
-        raise ArenaError("P4003", f"{field} is not a list of objects")
+    if "price" not in raw:
+        return item
+    stated = raw["price"]
+    if not isinstance(stated, list) or not all(isinstance(rule, Mapping) for rule in stated):
+        raise ArenaError("P4003", f"{field}.price is not a list of objects")
     rules: list[dict[str, object]] = []
-    for mode, bounds in (pair for rule in raw for pair in rule.items()):
+    for mode, bounds in (pair for rule in stated for pair in rule.items()):
         if not isinstance(bounds, list) or len(bounds) != 2:
-            raise ArenaError("P4003", f"{field}: {mode!r} needs two bounds")
+            raise ArenaError("P4003", f"{field}.price: {mode!r} needs two bounds")
         rules.append({"mode": mode, "low": bounds[0], "high": bounds[1]})
-    return rules
+    item["price"] = rules
+    return item
 
 
 def _given_id(row: object) -> object | None:
     """The id a row names, under either public spelling; checked for its type by the caller's conversion."""
     given: object = row.get("problem_id", row.get("id")) if isinstance(row, Mapping) else None
     return given
-
-
-def _derived_id(bucket: str, query: str) -> str:
-    digest = hashlib.sha256(f"{bucket}\n{query}".encode(errors="surrogatepass")).hexdigest()
-    return f"p_{digest[:16]}"

@@ -70,11 +70,15 @@ class SuiteFiles(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, bytes]
 
 
+@functools.cache
 def load_shipped(name: str) -> ShippedSuite:
     """The shipped suite of that name. Raises ArenaError P4018 when there is none, or a file is not the one pinned."""
     if name not in SUITES:
         raise ArenaError("P4018", f"{name!r} is none of {', '.join(SUITES)}")
-    return _loaded(name)
+    manifest = decode_manifest(shipped_bytes(f"{name}.manifest.json"))
+    if manifest.name != name:
+        raise ArenaError("P4018", f"{name}: the manifest is of {manifest.name!r}")
+    return open_suite(manifest, shipped_bytes(f"{name}.jsonl"), shipped_bytes(TITLES_FILE))
 
 
 def shipped_answers() -> frozenset[str]:
@@ -177,11 +181,3 @@ def suite_seed(name: str) -> int:
 
 def _counts() -> dict[Bucket, int]:
     return dict.fromkeys(BUCKETS, PER_BUCKET)
-
-
-@functools.cache
-def _loaded(name: str) -> ShippedSuite:
-    manifest = decode_manifest(shipped_bytes(f"{name}.manifest.json"))
-    if manifest.name != name:
-        raise ArenaError("P4018", f"{name}: the manifest is of {manifest.name!r}")
-    return open_suite(manifest, shipped_bytes(f"{name}.jsonl"), shipped_bytes(TITLES_FILE))

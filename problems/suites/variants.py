@@ -24,7 +24,7 @@ from problems.scoring.soundness import check_problem
 from problems.scoring.title_index import TitleIndex
 from problems.scoring.title_matching import AcceptedTitles
 from problems.suites.shipped import accept_lexically
-from problems.synthesis.generator import ProblemMaker
+from problems.synthesis.generator import ProblemMaker, TooFewProblemsError
 
 _TRIES = 20  # draws whose title is too like an answer of the suite are thrown away
 
@@ -43,7 +43,11 @@ class VariantMaker:
         """`suite` are all the public problems that are asked, since none of their answers may answer here."""
         self._suite = {problem.problem_id: problem for problem in suite}
         self._answers = frozenset(item.product_id for one in self._suite.values() for item in one.rewards)
-        self._shelf = TitleIndex(map(_searchable, products))
+        # without the long texts, which no problem asks about
+        short = (
+            msgspec.structs.replace(one, short_description="", description="", specification="") for one in products
+        )
+        self._shelf = TitleIndex(short)
         self._maker = ProblemMaker(self._shelf, exclude=self._answers)
 
     def variant(self, problem_id: str, seed: str) -> Variant:
@@ -56,23 +60,13 @@ class VariantMaker:
             raise ArenaError("P4006", f"{problem_id} is not in the suite")
         named = variant_id(problem_id, seed)
         for attempt in range(_TRIES):
+            number = int(variant_digest(f"draw {attempt}", problem_id, seed), 16)
             try:
-                drawn = self._maker.make_like(model, seed=_number(problem_id, seed, attempt), problem_id=named)
-            except ArenaError as error:
-                if error.failure.code != "P4011":
-                    raise
+                drawn = self._maker.make_like(model, seed=number, problem_id=named)
+            except TooFewProblemsError as error:
                 raise ArenaError("P4032", f"{problem_id}: {error.failure.detail}") from error
             titles = accept_lexically((drawn,), self._shelf, "variant")
             if not any(ids & self._answers for ids in titles.accepted.values()):
                 check_problem(drawn)
                 return Variant(problem=drawn, titles=titles)
         raise ArenaError("P4032", f"{problem_id}: all of {_TRIES} draws resemble answers of the suite")
-
-
-def _number(problem_id: str, seed: str, attempt: int) -> int:
-    return int(variant_digest(f"draw {attempt}", problem_id, seed), 16)
-
-
-def _searchable(product: Product) -> Product:
-    """The product without the long texts, which no problem asks about."""
-    return msgspec.structs.replace(product, short_description="", description="", specification="")

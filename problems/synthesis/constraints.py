@@ -7,7 +7,6 @@ docs/benchmark.md#statistics. How much is asked can be moved with `Appetite`; th
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterator
 from random import Random
@@ -45,12 +44,20 @@ def draw_item(answer: Product, rng: Random, *, is_priced: bool, appetite: Appeti
 
     The appetite's `least` is met where the answer offers as much, by asking for more, `most` by asking for less.
     """
+    sku_options = _sku_rule(answer, rng) if rng.random() < _SKU_CHANCE else ()
+    attributes: list[dict[str, tuple[str, ...]]] = []
+    if rng.random() < _ATTRIBUTE_CHANCE:  # one to six, one value each; of keys that sound the same, one
+        attributes = _askable_attributes(answer, rng)
+        attributes = attributes[: rng.choices(range(1, len(_ATTRIBUTE_WEIGHTS) + 1), _ATTRIBUTE_WEIGHTS)[0]]
+    service: list[str] = []
+    if rng.random() < _SERVICE_CHANCE:  # one, seldom two
+        service = rng.sample(answer.service, min(len(answer.service), 1 if rng.random() < 0.8 else 2))
     item = RewardItem(
         product_id=answer.product_id,
         title=(answer.title,),
-        sku_options=_sku_rule(answer, rng) if rng.random() < _SKU_CHANCE else (),
-        attributes=_attribute_rules(answer, rng) if rng.random() < _ATTRIBUTE_CHANCE else (),
-        service=_service_rule(answer, rng) if rng.random() < _SERVICE_CHANCE else (),
+        sku_options=sku_options,
+        attributes=tuple(attributes),
+        service=tuple(name for name in answer.service if name in service),
         price=(_price_rule(answer.price, rng),) if is_priced and rng.random() < _PRICE_CHANCE else (),
     )
     for more in further_items(item, answer, rng, is_priced=is_priced):
@@ -58,7 +65,9 @@ def draw_item(answer: Product, rng: Random, *, is_priced: bool, appetite: Appeti
             break
         item = more
     while count_constraints(item) > appetite.most:
-        item = _without_one(item, rng)
+        # an option with several SKU pairs goes whole
+        kind = rng.choice([name for name in ("sku_options", "attributes", "service", "price") if getattr(item, name)])
+        item = msgspec.structs.replace(item, **{kind: getattr(item, kind)[:-1]})
     return item
 
 
@@ -75,15 +84,18 @@ def further_items(item: RewardItem, answer: Product, rng: Random, *, is_priced: 
     """The item with one constraint more each time, read off the answer in a drawn order, until it offers no more."""
     spoken_keys = {spoken(key) for key, _ in attribute_pairs_of(item)}
     rules = [rule for rule in _askable_attributes(answer, rng) if spoken(next(iter(rule))) not in spoken_keys]
-    grow: list[Callable[[RewardItem], RewardItem]] = [functools.partial(_with_attribute, rule) for rule in rules]
-    grow += [functools.partial(_with_service, answer, name) for name in answer.service if name not in item.service]
+    further: list[tuple[str, tuple[object, ...]]] = [("attributes", (rule,)) for rule in rules]
+    further += [("service", (name,)) for name in answer.service if name not in item.service]
     if not item.sku_options and (option := _sku_rule(answer, rng)):
-        grow.append(functools.partial(_with_sku, option))
+        further.append(("sku_options", option))
     if is_priced and not item.price:
-        grow.append(functools.partial(_with_price, _price_rule(answer.price, rng)))
-    rng.shuffle(grow)
-    for step in grow:
-        item = step(item)
+        further.append(("price", (_price_rule(answer.price, rng),)))
+    rng.shuffle(further)
+    for kind, more in further:
+        asked = (*getattr(item, kind), *more)
+        if kind == "service":  # in the document's order
+            asked = tuple(name for name in answer.service if name in asked)
+        item = msgspec.structs.replace(item, **{kind: asked})
         yield item
 
 
@@ -124,13 +136,6 @@ def _sku_rule(answer: Product, rng: Random) -> tuple[dict[str, str], ...]:
     return (dict(rng.sample(pairs, min(count, len(pairs)))),)
 
 
-def _attribute_rules(answer: Product, rng: Random) -> tuple[dict[str, tuple[str, ...]], ...]:
-    """One to six attributes, one value each; of keys that sound the same, one."""
-    rules = _askable_attributes(answer, rng)
-    count = rng.choices(range(1, len(_ATTRIBUTE_WEIGHTS) + 1), _ATTRIBUTE_WEIGHTS)[0]
-    return tuple(rules[:count])
-
-
 def _askable_attributes(answer: Product, rng: Random) -> list[dict[str, tuple[str, ...]]]:
     """Every attribute that can be said, one value each, in a drawn order."""
     sayable = {
@@ -142,39 +147,9 @@ def _askable_attributes(answer: Product, rng: Random) -> list[dict[str, tuple[st
     return [{key: (rng.choice(sayable[key]),)} for key in rng.sample(keys, len(keys))]
 
 
-def _service_rule(answer: Product, rng: Random) -> tuple[str, ...]:
-    """One service, seldom two, in the document's order."""
-    count = min(len(answer.service), 1 if rng.random() < 0.8 else 2)
-    chosen = rng.sample(answer.service, count)
-    return tuple(service for service in answer.service if service in chosen)
-
-
 def _price_rule(price_php: float, rng: Random) -> PriceRule:
     """A bound in whole pesos that the price meets."""
     low = float(max(1, math.floor(price_php * rng.uniform(0.1, 0.95))))
     if rng.random() < _ABOVE_CHANCE:
         return PriceRule(mode="greater than", low=low)
     return PriceRule(mode="between", low=low, high=float(math.ceil(price_php * rng.uniform(1.05, 3.0))))
-
-
-def _with_attribute(rule: dict[str, tuple[str, ...]], item: RewardItem) -> RewardItem:
-    return msgspec.structs.replace(item, attributes=(*item.attributes, rule))
-
-
-def _with_service(answer: Product, name: str, item: RewardItem) -> RewardItem:
-    return msgspec.structs.replace(item, service=tuple(one for one in answer.service if one in (*item.service, name)))
-
-
-def _with_sku(option: tuple[dict[str, str], ...], item: RewardItem) -> RewardItem:
-    return msgspec.structs.replace(item, sku_options=option)
-
-
-def _with_price(rule: PriceRule, item: RewardItem) -> RewardItem:
-    return msgspec.structs.replace(item, price=(rule,))
-
-
-def _without_one(item: RewardItem, rng: Random) -> RewardItem:
-    """The item with one of its constraints fewer; an option with several SKU pairs goes whole."""
-    kinds = [name for name in ("sku_options", "attributes", "service", "price") if getattr(item, name)]
-    kind = rng.choice(kinds)
-    return msgspec.structs.replace(item, **{kind: getattr(item, kind)[:-1]})

@@ -132,7 +132,9 @@ def relisted(title: str, rng: Random) -> str:
     """The title as another retailer would write it: other order, case, punctuation, measures and selling words."""
     words = respelled(title, rng).split(" ")
     cut = rng.randrange(len(words))
-    halves = (words[cut:], words[:cut]) if _can_be_cut(words, cut) else (words,)
+    # a number stays with its unit and its neighbours
+    is_bound = any(re.search(r"\d|^of$|^set$", word, re.I) for word in (words[cut - 1], words[cut]))
+    halves = (words,) if is_bound else (words[cut:], words[:cut])
     text = rng.choice((" ", ", ", " / ", " - ")).join(" ".join(half) for half in halves if half)
     text = rng.choice((str.upper, str.lower, str.title, str))(text)
     if rng.random() < 0.7:
@@ -150,11 +152,6 @@ def respelled(text: str, rng: Random) -> str:
         return f"{float(found[1]) * factor:.10g}{spelling}"
 
     return _MEASURE.sub(another, text)
-
-
-def _can_be_cut(words: Sequence[str], cut: int) -> bool:
-    """Whether the words on both sides of the cut can be parted: a number stays with its unit and its neighbours."""
-    return not any(re.search(r"\d|^of$|^set$", word, re.I) for word in (words[cut - 1], words[cut]))
 
 
 def _names(problem: Problem) -> list[str]:
@@ -214,18 +211,18 @@ def _at_another_retailer(problem: Problem, rng: Random) -> Problem:
             product_id=str(rng.randrange(6_000_000_000, 7_000_000_000)),
             title=tuple(relisted(title, rng) for title in item.title),
             service=(),
-            price=tuple(_near(rule, rng) for rule in item.price),
+            price=tuple(  # a little wider, as another shop's price would need it
+                PriceRule(
+                    mode=rule.mode,
+                    low=None if rule.low is None else float(math.floor(rule.low * rng.uniform(0.85, 1))),
+                    high=None if rule.high is None else float(math.ceil(rule.high * rng.uniform(1, 1.15))),
+                )
+                for rule in item.price
+            ),
         )
         for item in problem.rewards
     )
     return _said(msgspec.structs.replace(problem, rewards=items), names, rng)
-
-
-def _near(rule: PriceRule, rng: Random) -> PriceRule:
-    """The rule a little wider, as another shop's price would need it."""
-    low = None if rule.low is None else float(math.floor(rule.low * rng.uniform(0.85, 1)))
-    high = None if rule.high is None else float(math.ceil(rule.high * rng.uniform(1, 1.15)))
-    return PriceRule(mode=rule.mode, low=low, high=high)
 
 
 def _in_other_units(problem: Problem, rng: Random) -> Problem:

@@ -9,7 +9,6 @@ understand everything people may write.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import msgspec
 
@@ -103,8 +102,11 @@ def read_money(text: str) -> Money:
     bounds: list[tuple[int, Bounds]] = []
     for pattern in (_BETWEEN, _DASHED, _BELOW, _ABOVE):
         for found in list(pattern.finditer(text)):
-            if not _is_money(text, found):
-                continue
+            # a sign of money beside it, or a word about money just before it
+            if not any(group for name, group in found.groupdict().items() if name.startswith(("before", "after"))):
+                clause = re.split(r"[,.;:!?\n]", text[max(0, found.start() - _MONEY_REACH) : found.end()])
+                if not _MONEY.search(clause[-1]):
+                    continue
             numbers = [_amount(number) for number in found.groups() if number and number[0].isdigit()]
             if len(numbers) == 2:
                 bound = Bounds(*numbers)
@@ -132,37 +134,21 @@ def is_denied(text: str, start: int) -> bool:
 
 def read_voucher(text: str) -> VoucherWords:
     """The scope and every number of a voucher paragraph, each with the role its sentence gives it."""
-    amounts = [
-        amount for sentence in _VOUCHER_SENTENCE.split(_ENUMERATOR.sub("\n", text)) for amount in _roles(sentence)
-    ]
+    amounts = []
+    for sentence in _VOUCHER_SENTENCE.split(_ENUMERATOR.sub("\n", text)):
+        for found in _VOUCHER_NUMBER.finditer(sentence):
+            role = "percent"
+            if not found.group(2):  # the nearest word of a role before it, else the nearest after it
+                places = [(word.start(), name) for name, pattern in _ROLES for word in pattern.finditer(sentence)]
+                before = [place for place in places if place[0] < found.start()]
+                after = [place for place in places if place[0] >= found.end()]
+                role = max(before)[1] if before else min(after)[1] if after else "unknown"
+            amounts.append((role, _amount(found.group(1))))
     return VoucherWords(
         says_one_shop=_ONE_SHOP.search(text) is not None,
         says_all_shops=_ALL_SHOPS.search(text) is not None,
         amounts=tuple(amounts),
     )
-
-
-def _roles(sentence: str) -> Iterator[tuple[str, float]]:
-    """Each number's role: the nearest word of a role before it, else the nearest after it."""
-    for found in _VOUCHER_NUMBER.finditer(sentence):
-        number = _amount(found.group(1))
-        if found.group(2):
-            yield "percent", number
-            continue
-        places = [(word.start(), role) for role, pattern in _ROLES for word in pattern.finditer(sentence)]
-        before = [place for place in places if place[0] < found.start()]
-        after = [place for place in places if place[0] >= found.end()]
-        role = max(before)[1] if before else min(after)[1] if after else "unknown"
-        yield role, number
-
-
-def _is_money(text: str, found: re.Match[str]) -> bool:
-    """Whether a bound stands beside a sign of money, or a word about money just before it."""
-    signs = (group for name, group in found.groupdict().items() if name.startswith(("before", "after")))
-    if any(signs):
-        return True
-    clause = re.split(r"[,.;:!?\n]", text[max(0, found.start() - _MONEY_REACH) : found.end()])
-    return _MONEY.search(clause[-1]) is not None
 
 
 def _amount(digits: str) -> float:

@@ -13,6 +13,7 @@ follow from one stream, so they are to be released together; a bank whose proble
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import re
@@ -23,7 +24,7 @@ from random import Random
 import msgspec
 
 from foundation.errors import ArenaError
-from problems.model import BUCKETS, Bucket, Problem, RewardItem
+from problems.model import BUCKETS, Bucket, Problem
 from problems.product import Product
 from problems.scoring.title_index import TitleIndex
 from problems.scoring.voucher import total_price
@@ -68,6 +69,13 @@ def synthesize(
     maker = ProblemMaker(products if isinstance(products, TitleIndex) else TitleIndex(products))
     maker.exclude(exclude)
     return maker.make(seed=seed, counts=counts, mix=mix)
+
+
+class TooFewProblemsError(ArenaError):
+    """P4011: the catalogue yields no such problem in a bounded number of draws."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("P4011", detail)
 
 
 class _SynthesisOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +128,8 @@ class ProblemMaker:
                 rng.shuffle(levels)
             for level in levels:
                 order = _SynthesisOrder(bucket=bucket, aim=PUBLIC_AIM if level is None else AIMS[level], level=level)
-                problem, answers = self._make_one(order, _public_id(seed, len(problems)), rng)
+                digest = hashlib.sha256(f"problem id\n{seed}\n{len(problems)}".encode()).hexdigest()
+                problem, answers = self._make_one(order, f"p_{digest[:16]}", rng)
                 self._taken.update(int(self._classes[place]) for place in answers)
                 problems.append(problem)
         return tuple(problems)
@@ -139,9 +148,7 @@ class ProblemMaker:
         order = _SynthesisOrder(bucket=model.bucket, aim=aim, level=level, is_one_shop=is_one_shop)
         try:
             return self._make_one(order, problem_id, Random(seed))[0]
-        except ArenaError as error:
-            if error.failure.code != "P4011":
-                raise
+        except TooFewProblemsError:
             return self._make_one(msgspec.structs.replace(order, level=None), problem_id, Random(seed))[0]
 
     def make_apart(self, *, seed: int, counts: Mapping[Bucket, int], mix: Mix | None = None) -> Iterator[Problem]:
@@ -169,7 +176,7 @@ class ProblemMaker:
             if problem is not None:
                 return problem, answers
         kind = bucket if level is None else f"{level} {bucket}"
-        raise ArenaError("P4011", f"no {kind} problem in {_TRIES_PER_PROBLEM} draws")
+        raise TooFewProblemsError(f"no {kind} problem in {_TRIES_PER_PROBLEM} draws")
 
     def _problem(
         self, order: _SynthesisOrder, places: Sequence[int], is_one_shop: bool, problem_id: str, rng: Random
@@ -183,13 +190,17 @@ class ProblemMaker:
             if total_php < _VOUCHER_TOTAL_MIN_PHP:
                 return None
             voucher = draw_voucher(total_php, is_one_shop, rng)
+        is_priced = bucket != "voucher"
         items, names = [], []
         for answer in answers:
-            named = self._named_item(answer, order.aim, rng, is_priced=bucket != "voucher")
-            if named is None:
+            words = self._name(answer, order.aim.namesakes, rng)
+            drawn = draw_item(answer, rng, is_priced=is_priced, appetite=order.aim.appetite)
+            is_enough = functools.partial(is_clear, words=words, shelf=self._shelf)
+            item = tighten_item(drawn, answer, rng, is_enough, is_priced=is_priced)
+            if item is None:  # the answer offers too little to be told apart
                 return None
-            items.append(named[1])
-            names.append(" ".join(named[0]))
+            items.append(item)
+            names.append(" ".join(words))
         problem = Problem(
             problem_id=problem_id,
             bucket=bucket,
@@ -200,15 +211,6 @@ class ProblemMaker:
         if check_wording(problem) or (level is not None and measure_difficulty(problem, self._shelf).level != level):
             return None
         return problem
-
-    def _named_item(
-        self, answer: Product, aim: Aim, rng: Random, *, is_priced: bool
-    ) -> tuple[list[str], RewardItem] | None:
-        """Name words and a clear item, or None when the answer offers too little to be told apart."""
-        words = self._name(answer, aim.namesakes, rng)
-        item = draw_item(answer, rng, is_priced=is_priced, appetite=aim.appetite)
-        tight = tighten_item(item, answer, rng, lambda more: is_clear(more, words, self._shelf), is_priced=is_priced)
-        return None if tight is None else (words, tight)
 
     def _name(self, answer: Product, namesakes: tuple[int, int], rng: Random) -> list[str]:
         """Words of the title, in its order: the rarest that leave enough namesakes, until few enough titles hold them
@@ -267,10 +269,6 @@ class ProblemMaker:
             if place >= 0:
                 by_class.setdefault(int(self._classes[place]), place)
         return list(by_class.values())
-
-
-def _public_id(seed: int, index: int) -> str:
-    return "p_" + hashlib.sha256(f"problem id\n{seed}\n{index}".encode()).hexdigest()[:16]
 
 
 def _telling_words(title: str) -> list[str]:

@@ -14,7 +14,8 @@ import re
 from collections.abc import Sequence
 from random import Random
 
-from problems.model import Bucket, PriceRule, RewardItem, Voucher
+from problems.model import Bucket, RewardItem, Voucher
+from problems.scoring.axes import attribute_pairs_of, sku_pairs_of
 
 _SAYABLE = re.compile(r"[a-z0-9][a-z0-9 .:/%+#&'-]{0,39}")
 _UNSAID = frozenset(
@@ -131,22 +132,33 @@ def say_problem(
     register = rng.choice(sorted(registers))
     opening, closing = rng.choice(registers[register])
     is_numbered = register not in _TELLING_REGISTERS and rng.random() < 0.6
-    wish = wishes[0] if registers is _WISH_REGISTERS else _listed(wishes, rng, is_numbered=is_numbered)
+    if registers is _WISH_REGISTERS:
+        wish = wishes[0]
+    elif is_numbered:
+        wish = " ".join(f"({number}) {wish};" for number, wish in enumerate(wishes, start=1))[:-1] + "."
+    else:
+        last = "Lastly," if rng.random() < 0.7 else _ORDINALS[len(wishes) - 1]
+        openers = [*_ORDINALS[: len(wishes) - 1], last]
+        wish = " ".join(f"{opener} {wish}." for opener, wish in zip(openers, wishes, strict=True))
     return opening.format(wish) + closing + (say_voucher(voucher) if voucher else "")
 
 
 def say_item(name: str, item: RewardItem, rng: Random) -> str:
     """One item: its name, then every constraint in a drawn order, between commas."""
-    parts = [
-        f"{rng.choice(('in', 'in', 'with'))} {spoken(key)} {value}"
-        for option in item.sku_options
-        for key, value in option.items()
-    ]
-    parts += [
-        _say_attribute(key, value, rng) for rule in item.attributes for key, values in rule.items() for value in values
-    ]
+    parts = [f"{rng.choice(('in', 'in', 'with'))} {spoken(key)} {value}" for key, value in sku_pairs_of(item)]
+    for key, value in attribute_pairs_of(item):
+        if key == "brand":
+            parts.append(f"{rng.choice(('from the brand', 'by the brand'))} {value}")
+        else:
+            parts.append(f"{rng.choice(('with', 'with', 'in'))} {spoken(key)} {value}")
     parts += [rng.choice(_SERVICE_WORDS[service]) for service in item.service]
-    parts += [_say_price(rule, rng) for rule in item.price]
+    for rule in item.price:
+        if rule.mode == "between":
+            parts.append(rng.choice(_BETWEEN_WORDS).format(_pesos(rule.low), _pesos(rule.high)))
+        elif rule.mode == "greater than":
+            parts.append(rng.choice(_ABOVE_WORDS).format(_pesos(rule.low)))
+        else:
+            parts.append(rng.choice(_BELOW_WORDS).format(_pesos(rule.high)))
     return ", ".join([name, *rng.sample(parts, len(parts))])
 
 
@@ -169,28 +181,6 @@ def say_voucher(voucher: Voucher) -> str:
         f"2. It is valid only when the total price of the products exceeds `{_pesos(voucher.threshold)}`.\n"
         f"3. It provides {gives}."
     )
-
-
-def _listed(wishes: Sequence[str], rng: Random, *, is_numbered: bool) -> str:
-    if is_numbered:
-        return " ".join(f"({number}) {wish};" for number, wish in enumerate(wishes, start=1))[:-1] + "."
-    last = "Lastly," if rng.random() < 0.7 else _ORDINALS[len(wishes) - 1]
-    openers = [*_ORDINALS[: len(wishes) - 1], last]
-    return " ".join(f"{opener} {wish}." for opener, wish in zip(openers, wishes, strict=True))
-
-
-def _say_attribute(key: str, value: str, rng: Random) -> str:
-    if key == "brand":
-        return f"{rng.choice(('from the brand', 'by the brand'))} {value}"
-    return f"{rng.choice(('with', 'with', 'in'))} {spoken(key)} {value}"
-
-
-def _say_price(rule: PriceRule, rng: Random) -> str:
-    if rule.mode == "between":
-        return rng.choice(_BETWEEN_WORDS).format(_pesos(rule.low), _pesos(rule.high))
-    if rule.mode == "greater than":
-        return rng.choice(_ABOVE_WORDS).format(_pesos(rule.low))
-    return rng.choice(_BELOW_WORDS).format(_pesos(rule.high))
 
 
 def _pesos(amount_php: float | None) -> str:

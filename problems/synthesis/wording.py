@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from foundation.errors import ArenaError
-from problems.model import PriceRule, Problem, RewardItem, Voucher
+from problems.model import Problem, RewardItem, Voucher
 from problems.scoring.axes import Pair, attribute_pairs_of, sku_pairs_of
 from problems.scoring.title_matching import title_words
 from problems.synthesis.figures import Bounds, is_denied, read_money, read_services, read_voucher
@@ -63,8 +63,22 @@ def check_wording(problem: Problem, query: str | None = None) -> tuple[Flaw, ...
     goods, terms = _parts(problem, text)
     spans = _spans(problem.rewards, goods)
     if spans is None:
-        return tuple(_unplaced(problem.rewards, goods))
-    flaws = list(_added(goods[: spans[0][0]], slot=None)) if len(spans) > 1 else []
+        # the items whose name is nowhere, or all of them when only their order is wrong
+        said = title_words(goods)
+        lost = [slot for slot, item in enumerate(problem.rewards) if _names(item, said) < _name_least(item)]
+        what = "name" if lost else "name in a sentence of its own, in order"
+        return tuple(
+            Flaw(code="P4016", slot=slot, what=f"{what}: {problem.rewards[slot].title[0]!r}")
+            for slot in lost or range(len(problem.rewards))
+        )
+    flaws = []
+    if len(spans) > 1:  # bounds and services in the stretch that belongs to no item
+        before = goods[: spans[0][0]]
+        money = read_money(before)
+        added = [f"service {name}" for name in sorted(read_services(before))]
+        added += [_price_words(bound) for bound in money.bounds]
+        added += [f"amount {amount:.10g}" for amount in money.stray]
+        flaws += [Flaw(code="P4017", what=what) for what in added]
     if problem.bucket == "shop" and not _A_SHOP.search(goods):
         flaws.append(Flaw(code="P4016", what="all from one shop"))
     for slot, (item, (start, end)) in enumerate(zip(problem.rewards, spans, strict=True)):
@@ -165,58 +179,40 @@ def _name_least(item: RewardItem) -> int:
     return min(NAME_WORDS_MIN, len(title_words(item.title[0])))
 
 
-def _unplaced(items: Sequence[RewardItem], goods: str) -> Iterator[Flaw]:
-    """Why no spans were found: the items whose name is nowhere, or all of them when only their order is wrong."""
-    said = title_words(goods)
-    lost = [slot for slot, item in enumerate(items) if _names(item, said) < _name_least(item)]
-    for slot in lost or range(len(items)):
-        what = "name" if lost else "name in a sentence of its own, in order"
-        yield Flaw(code="P4016", slot=slot, what=f"{what}: {items[slot].title[0]!r}")
-
-
 def _item_flaws(item: RewardItem, text: str, slot: int) -> Iterator[Flaw]:
-    for key, value in _unsaid_pairs(item, text):
-        yield Flaw(code="P4016", slot=slot, what=f"{key.replace('_', ' ')}: {value}")
+    # Each pair takes its own place in the text: first those that stand beside their key, the longest values first, then
+    # those that stand alone.
+    ink = _Ink(text, title_words(item.title[0]))
+    pairs = sorted(_pairs(item), key=lambda pair: (-len(pair[1]), pair))
+    for key, value in [pair for pair in pairs if not ink.take_beside_key(*pair)]:
+        # alone it could mean something else: short, a number, a common word, or words of the title
+        needs_key = (
+            sum(letter.isalpha() for letter in value) < _PLAIN_LETTERS_MIN
+            or value in _VAGUE_VALUES
+            or title_words(value) <= title_words(item.title[0])
+        )
+        if needs_key or not ink.take_alone(value):
+            yield Flaw(code="P4016", slot=slot, what=f"{key.replace('_', ' ')}: {value}")
     said = read_services(text)
     for name in item.service:
         if name not in said:
             yield Flaw(code="P4016", slot=slot, what=f"service {name}")
     for name in sorted(said.difference(item.service)):
         yield Flaw(code="P4017", slot=slot, what=f"service {name}")
-    money = read_money(_without_values(item, text))
-    asked = Counter(_bounds(rule) for rule in item.price)
+    for value in sorted((value for _, value in _pairs(item)), key=len, reverse=True):
+        if any(letter.isdigit() for letter in value):  # numbers of asked values are no prices
+            text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "\0", text, count=1, flags=re.I)
+    money = read_money(text)
+    asked = Counter(  # each side only where the rule's mode looks at it
+        Bounds(None if rule.mode == "less than" else rule.low, None if rule.mode == "greater than" else rule.high)
+        for rule in item.price
+    )
     for bound in (asked - Counter(money.bounds)).elements():
         yield Flaw(code="P4016", slot=slot, what=_price_words(bound))
     for bound in (Counter(money.bounds) - asked).elements():
         yield Flaw(code="P4017", slot=slot, what=_price_words(bound))
     for amount in money.stray:
         yield Flaw(code="P4017", slot=slot, what=f"amount {amount:.10g}")
-
-
-def _added(text: str, slot: int | None) -> Iterator[Flaw]:
-    """Bounds and services in a stretch that belongs to no item."""
-    for name in sorted(read_services(text)):
-        yield Flaw(code="P4017", slot=slot, what=f"service {name}")
-    money = read_money(text)
-    for bound in money.bounds:
-        yield Flaw(code="P4017", slot=slot, what=_price_words(bound))
-    for amount in money.stray:
-        yield Flaw(code="P4017", slot=slot, what=f"amount {amount:.10g}")
-
-
-def _unsaid_pairs(item: RewardItem, text: str) -> list[Pair]:
-    """The pairs that the text does not say. Each takes its own place in the text: first those that stand beside their
-    key, the longest values first, then those that stand alone."""
-    ink = _Ink(text, title_words(item.title[0]))
-    pairs = sorted(_pairs(item), key=lambda pair: (-len(pair[1]), pair))
-    beside = [pair for pair in pairs if not ink.take_beside_key(*pair)]
-    return [pair for pair in beside if _needs_key(pair[1], item) or not ink.take_alone(pair[1])]
-
-
-def _needs_key(value: str, item: RewardItem) -> bool:
-    """Whether the value alone could mean something else: short, a number, a common word, or words of the title."""
-    letters = sum(letter.isalpha() for letter in value)
-    return letters < _PLAIN_LETTERS_MIN or value in _VAGUE_VALUES or title_words(value) <= title_words(item.title[0])
 
 
 class _Ink:
@@ -258,21 +254,18 @@ _RIGHT = re.compile(r"\A[\"'”’`]?[ \t-]+(\w+)|\A([-/+&.]\w+)")
 _LEFT = re.compile(r"(\w+)[ \t-]+[\"'“‘`]?\Z")
 
 
-def _without_values(item: RewardItem, text: str) -> str:
-    """The text without the asked values, whose numbers are no prices."""
-    for value in sorted((value for _, value in _pairs(item)), key=len, reverse=True):
-        if any(letter.isdigit() for letter in value):
-            text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "\0", text, count=1, flags=re.I)
-    return text
-
-
 def _voucher_flaws(voucher: Voucher, terms: str) -> Iterator[Flaw]:
     said = read_voucher(terms)
     is_shop = voucher.voucher_type == "shop"
     scope = "voucher for one shop" if is_shop else "voucher for all products"
     if said.says_one_shop == said.says_all_shops or said.says_one_shop != is_shop:
         yield Flaw(code="P4016", what=scope)
-    asked = Counter(_voucher_amounts(voucher))
+    amounts = [("budget", voucher.budget), ("threshold", voucher.threshold)]
+    if voucher.discount_type == "fixed":
+        amounts.append(("face_value", voucher.face_value or 0.0))
+    else:
+        amounts += [("percent", float(round(100 * (voucher.discount or 0)))), ("cap", voucher.cap or 0.0)]
+    asked = Counter(amounts)
     found = Counter(said.amounts)
     for role, amount in (asked - found).elements():
         yield Flaw(code="P4016", what=f"voucher {role.replace('_', ' ')} {amount:.10g}")
@@ -280,21 +273,8 @@ def _voucher_flaws(voucher: Voucher, terms: str) -> Iterator[Flaw]:
         yield Flaw(code="P4017", what=f"voucher {role.replace('_', ' ')} {amount:.10g}")
 
 
-def _voucher_amounts(voucher: Voucher) -> list[tuple[str, float]]:
-    amounts = [("budget", voucher.budget), ("threshold", voucher.threshold)]
-    if voucher.discount_type == "fixed":
-        return [*amounts, ("face_value", voucher.face_value or 0.0)]
-    return [*amounts, ("percent", float(round(100 * (voucher.discount or 0)))), ("cap", voucher.cap or 0.0)]
-
-
 def _pairs(item: RewardItem) -> list[Pair]:
     return [*sku_pairs_of(item), *attribute_pairs_of(item)]
-
-
-def _bounds(rule: PriceRule) -> Bounds:
-    """What a rule asks, each side only where its mode looks at it."""
-    low = None if rule.mode == "less than" else rule.low
-    return Bounds(low, None if rule.mode == "greater than" else rule.high)
 
 
 def _price_words(bound: Bounds) -> str:

@@ -15,10 +15,9 @@ from msgspec.structs import replace
 from arena.chain.port import Commitment
 from arena.policies import PAPER
 from arena.policy import Policy
-from arena.race.consensus.admission_votes import next_word
-from arena.race.consensus.candidates import select_candidates
-from arena.race.consensus.field import FieldStanding, field_standings
+from arena.race.consensus.field import FieldStanding, field_standings, select_candidates
 from arena.race.consensus.reducer import RaceRecords
+from arena.race.consensus.rulings import next_word
 from arena.records.model import Context, GateRecord, Payload, Subject
 from arena.submissions.model import agent_version_id
 from arena.submissions.neighbours import commitment_order, neighbourhood

@@ -11,9 +11,8 @@ from collections.abc import Callable
 import msgspec
 
 from arena.chain.port import Commitment, Metagraph, Neuron
-from arena.race.consensus.agreement import validators_of
+from arena.race.consensus.agreement import countersign_value, validators_of
 from arena.race.consensus.log_round import AnchoredLog, RollName, receipt
-from arena.race.consensus.quorum import countersign_value
 from arena.race.model import Candidate
 from arena.race.settlement.provenance import settlement_sha256
 from arena.race.state.decider import decide

@@ -14,10 +14,11 @@ import pytest
 from arena.chain.keys import generate_signer
 from arena.chain.port import Signer
 from arena.records.log.sequencer import Sequencer
-from arena.store.embedded.server import EmbeddedServer, start_embedded
+from arena.store.embedded.server import EmbeddedServer
 from arena.store.objects import BodyObjects
 from arena.store.postgres.store import PostgresStore
 from tests.arena.log_stand import HOST, Clock
+from tests.postgres_stand import start_new
 
 OpenStore = Callable[..., Awaitable[PostgresStore]]
 
@@ -28,7 +29,7 @@ _races = (f"race-{number}" for number in itertools.count())
 def running_server() -> Iterator[EmbeddedServer]:
     """A running embedded server in a short folder of its own."""
     state_dir = Path(tempfile.mkdtemp(prefix="arena-"))
-    server = start_embedded(state_dir)
+    server = start_new(state_dir)
     yield server
     server.stop()
     shutil.rmtree(state_dir)

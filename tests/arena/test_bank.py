@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.bank.batches.batch import commitment, seal
-from arena.bank.batches.batch_file import read_batch, write_batch
+from arena.bank.batches.batch import commitment, read_batch, seal, write_batch
 from arena.bank.batches.release import may_leave
 from foundation.errors import ArenaError
 from problems.pools.clusters import cluster_id

@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arena.bank.batches.batch import cluster_commitment, seal
-from arena.bank.batches.notice import BatchNotice, SignedNotice, check_notice, sign_notice
 from arena.bank.batches.sealed_file import (
+    BatchNotice,
     SealedFile,
+    SignedNotice,
+    check_notice,
     check_opened,
     decode_sealed,
     encode_sealed,
@@ -23,6 +25,7 @@ from arena.bank.batches.sealed_file import (
     open_batch,
     read_notice,
     read_sealed,
+    sign_notice,
     write_sealed,
 )
 from arena.bank.partition_file import sign_manifest

@@ -255,7 +255,7 @@ def test_a_problem_that_was_raced_never_comes_back_under_another_id(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_a_coded_failure(tmp_path):
     bank = filled_sealed(tmp_path / "bank")
-    (tmp_path / "bank" / f".race-1.batch.json.{os.getpid()}").mkdir()
+    (tmp_path / "bank" / "race-1.batch.json.part").mkdir()
     with pytest.raises(ArenaError, match="V2064"):
         bank.open("race-1", local_round(101))
 

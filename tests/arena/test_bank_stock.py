@@ -105,7 +105,7 @@ def test_a_folder_that_cannot_be_written_is_a_coded_failure(tmp_path):
 
 
 def test_a_batch_that_cannot_be_written_is_a_coded_failure(stock, tmp_path):
-    (tmp_path / "bank" / f".race-1.batch.json.{os.getpid()}").mkdir()
+    (tmp_path / "bank" / "race-1.batch.json.part").mkdir()
     with pytest.raises(ArenaError, match="V2064"):
         stock.seal_for("race-1", 3)
 

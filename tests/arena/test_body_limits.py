@@ -13,7 +13,7 @@ from harness.emission.call_reader import CallReader
 from harness.recorder import Recorder
 from harness.sandbox.port import EpisodeOver
 from harness.trace import EvaluationBody
-from judge.ceiling import ceiling_e4
+from judge.citations import ceiling_e4
 from judge.render import render, shown_bytes
 from tests.harness.episode_stand import SCHEMAS, StandGateway, StandToolbox, reply
 

@@ -10,7 +10,7 @@ import pytest
 from arena.chain.keys import generate_signer, verify
 from arena.chain.port import Commitment
 from arena.exchange.local_peers import PeerFault
-from arena.exchange.submission_cache import PAUSE_MS, SourceRelay, SubmissionCache, require_committed
+from arena.exchange.submission_cache import PAUSES, SourceRelay, SubmissionCache, require_committed
 from arena.submissions.inbox import Inbox
 from arena.submissions.model import commitment_sha256, make_submission
 from foundation.errors import ArenaError
@@ -78,7 +78,7 @@ async def test_what_nobody_has_is_asked_for_again_later_and_less_often(relaying:
     asked = []
     for _ in range(8):
         asked.append(bool((await relaying.fetch()).complaints))
-        relaying.now_ms += PAUSE_MS
+        relaying.now_ms += PAUSES.first_ms
     assert asked == [True, True, False, True, False, False, False, True]
 
 

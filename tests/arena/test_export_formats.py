@@ -17,13 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from arena.export.conversation import ChatMessage, ExecutedCall, Turn
+from arena.export.conversation import ExecutedCall, Turn
 from arena.export.facts import TrajectoryFacts, facts_of
 from arena.export.formats.parquet import COLUMNS
 from arena.export.model import FORMATS, Cursor, Format, LogRange, Manifest, Request, ShardFile, Trajectory
 from arena.export.row import row_of
 from arena.export.views import finish_export, open_view
 from foundation.errors import Failure
+from harness.chat import ChatMessage
 from harness.tools.registry import profile_schemas
 from judge.verdict import UnscoredVerdict
 from problems.scoring.outcome import UnscoredOutcome

@@ -75,3 +75,17 @@ def test_what_the_gate_cannot_see_it_does_not_pretend_to(kind: str) -> None:
 
 def test_there_are_23_kinds() -> None:
     assert (len(CAUGHT), len(OPEN)) == (20, 3)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "x = 1\nx: int = x",
+        "def f(y):\n    y: int = y\n    return y",
+        "def f(y):\n    (y := y)\n    return y",
+        "def f(y):\n    for y in [y]:\n        print(y)",
+        "import contextlib\n\ndef f(y):\n    with contextlib.nullcontext(y) as y:\n        print(y)",
+    ],
+)
+def test_a_name_set_to_itself_stops_no_inspection(body: str) -> None:
+    assert gate(body).outcome == "accept"

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arena.race.consensus.admission_votes import outcome_at
-from arena.race.consensus.candidates import select_candidates
-from arena.race.consensus.rulings import asked_count, more_than_half, rulings, words_floor
+from arena.race.consensus.field import select_candidates
+from arena.race.consensus.rulings import asked_count, more_than_half, outcome_at, rulings, words_floor
 from arena.records.model import Subject
 from arena.submissions.admission import Submitted, refused_by_cooldown
 from arena.submissions.neighbours import commitment_order, hashes_before, neighbourhood

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.policies import CONTROL_SHA256, DEMO, PAPER, POLICIES
-from arena.race.consensus.candidates import select_candidates
-from arena.race.consensus.field import is_possible
+from arena.race.consensus.field import is_possible, select_candidates
 from arena.race.model import AgentScore, ProblemScore
 from arena.race.settlement.control import control_subject, witness_subject
 from arena.race.settlement.promotion import duel

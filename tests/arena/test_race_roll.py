@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from arena.chain.port import Commitment, Metagraph, Neuron
 from arena.policies import POLICIES
+from arena.race.consensus.agreement import countersign_value, quorum_value, stakes_by_value
 from arena.race.consensus.assignment import is_work_due, qualifying_order
 from arena.race.consensus.log_round import (
     VALIDATORS_MAX,
@@ -20,7 +21,6 @@ from arena.race.consensus.log_round import (
     read_receipt,
     receipt,
 )
-from arena.race.consensus.quorum import countersign_value, quorum_value, stakes_by_value
 from arena.race.state.timeline import timeline, timeline_refusal
 from tests.arena.race_stand import digest, policy
 

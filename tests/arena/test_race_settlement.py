@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from arena.policies import AGENTIC
 from arena.race.model import AgentScore, ProblemScore, SettlementInputs, Top, TrajectoryResult
 from arena.race.settlement.draw import race_seed
-from arena.race.settlement.ranking import rank
-from arena.race.settlement.scores import bootstrap_interval, exact_score, problem_score, race_score_e4, resample
+from arena.race.settlement.scores import bootstrap_interval, exact_score, problem_score, race_score_e4, rank, resample
 from arena.race.settlement.settle import settle
 from arena.records.model import SettlementRecord
 from foundation.canonical import canonical_bytes

@@ -27,6 +27,7 @@ from neurons.cli.records.view import report_lines, utc_time
 from tests.arena.log_stand import HOST, Clock, attempt, episode, settlement
 from tests.arena.test_records_sources import put
 from tests.arena.test_store_roles import as_owner
+from tests.postgres_stand import start_new
 
 ROOT = Path(__file__).parents[2]
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
@@ -36,7 +37,7 @@ ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
 def node() -> Iterator[Path]:
     """A state folder with Alice's log of eight records, and Bob's of one beside it, its server stopped."""
     state_dir = Path(tempfile.mkdtemp(prefix="arena-"))
-    server = start_embedded(state_dir)
+    server = start_new(state_dir)
     dsn = server.dsn_for(ALICE.hotkey)
     write_location(state_dir, StoreLocation(kind="embedded", validator=ALICE.hotkey, dsn=dsn))
     asyncio.run(fill(dsn, state_dir))

@@ -33,6 +33,7 @@ from tests.arena.log_stand import HOST, Clock, attempt, episode, item
 from tests.arena.released_schemas import fill_0001, make_schema
 from tests.arena.store_attacks import ATTACKER, VICTIM, attacks, attacks_on, fingerprint, functions_of, is_refused
 from tests.arena.test_store_roles import TODAY, as_owner
+from tests.postgres_stand import start_new
 
 ALICE, BOB = generate_signer(), generate_signer()
 EPISODES = 3
@@ -89,7 +90,7 @@ def fresh() -> Iterator[Path]:
 def node(request: pytest.FixtureRequest) -> Iterator[Path]:
     """A state folder with Alice's log, its server stopped; its bodies in Postgres or in a folder."""
     state_dir = Path(tempfile.mkdtemp(prefix="arena-"))
-    server = start_embedded(state_dir)
+    server = start_new(state_dir)
     objects = folder_location(state_dir / "objects") if request.param == "folder" else ""
     dsn = server.dsn_for(ALICE.hotkey)
     write_location(state_dir, StoreLocation(kind="embedded", validator=ALICE.hotkey, dsn=dsn, objects=objects))
@@ -140,7 +141,7 @@ def test_a_backup_restored_into_a_new_folder_verifies_and_goes_on(node: Path, fr
 @pytest.mark.parametrize("place", ["postgres", "folder"])
 def test_a_backup_taken_while_validators_write_is_of_one_moment(place: str, fresh: Path) -> None:
     busy, restored = fresh / "busy", fresh / "n"
-    server = start_embedded(busy)
+    server = start_new(busy)
     dsn = server.dsn_for(BOB.hotkey)
     location = folder_location(busy / "objects") if place == "folder" else ""
     objects = open_objects(location) if location else None

@@ -29,6 +29,7 @@ from arena.store.embedded.server import EmbeddedServer, is_running, start_embedd
 from arena.store.postgres.store import PostgresStore
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, attempt
+from tests.postgres_stand import start_new
 
 ROOT = Path(__file__).parents[2]
 ALICE = keypair_signer("//Alice")
@@ -49,7 +50,7 @@ def state_dir() -> Iterator[Path]:
 
 @pytest.mark.parametrize("order", [signal.SIGINT, signal.SIGQUIT], ids=["fast shutdown", "crash"])
 async def test_an_open_store_lives_on_through_restarts_of_its_server(state_dir: Path, order: signal.Signals) -> None:
-    server = start_embedded(state_dir)
+    server = start_new(state_dir)
     store = await PostgresStore.open(server.dsn_for(ALICE.hotkey), ALICE.hotkey, is_exclusive=True)
     sequencer = Sequencer(store, ALICE, Clock(), HOST)
     done = asyncio.Event()
@@ -87,7 +88,7 @@ async def _append_until(done: asyncio.Event, sequencer: Sequencer, number: int) 
 
 
 async def test_an_open_store_survives_a_crash_of_its_server(state_dir: Path) -> None:
-    server = start_embedded(state_dir)
+    server = start_new(state_dir)
     store = await PostgresStore.open(server.dsn_for(ALICE.hotkey), ALICE.hotkey)
     sequencer = Sequencer(store, ALICE, Clock(), HOST)
     await sequencer.append([attempt(1)])
@@ -125,7 +126,7 @@ def test_a_server_that_is_stopping_is_started_again_when_it_has_stopped(state_di
 
 def require_started_again(state_dir: Path, ail: Ending, end: Ending) -> None:
     """Start a server that ails, which waits for it; when it ends, another runs."""
-    server = start_embedded(state_dir)
+    server = start_new(state_dir)
     postmaster = psutil.Process(server.pid)
     ail(postmaster)
     with ThreadPoolExecutor(max_workers=1) as thread:
@@ -156,7 +157,7 @@ async def _seq(server: EmbeddedServer) -> int:
 
 
 def test_the_last_user_stops_the_server_and_not_the_first(state_dir: Path) -> None:
-    first, second = start_embedded(state_dir), start_embedded(state_dir)
+    first, second = start_new(state_dir), start_embedded(state_dir)
     assert first.pid == second.pid
     first.stop()
     first.stop()
@@ -182,7 +183,7 @@ def test_passwords_and_folders_are_private_and_survive_a_restart(state_dir: Path
 
 @needs_root
 def test_the_server_of_root_runs_as_an_ordinary_user_that_existed_before(state_dir: Path) -> None:
-    server = start_embedded(state_dir)
+    server = start_new(state_dir)
     process = psutil.Process(server.pid)
     assert process.uids().effective != 0
     assert process.gids().effective != 0
@@ -233,7 +234,7 @@ def test_binaries_behind_a_private_folder_are_copied_with_their_layout(state_dir
 
 
 def test_a_pid_file_that_names_an_unrelated_process_does_not_stop_a_start(state_dir: Path) -> None:
-    server = start_embedded(state_dir)
+    server = start_new(state_dir)
     data = (state_dir / "postgres" / "data").resolve()
     pid_file = data / "postmaster.pid"
     left = pid_file.read_text().splitlines()

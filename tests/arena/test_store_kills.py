@@ -28,6 +28,7 @@ from arena.store.objects import BodyObjects, folder_location, open_objects
 from arena.store.postgres.store import PostgresStore
 from foundation.errors import ArenaError
 from tests.arena.append_forever import ITEMS
+from tests.postgres_stand import lay_server
 
 ROOT = Path(__file__).parents[2]
 ALICE = keypair_signer("//Alice")
@@ -40,8 +41,9 @@ Kill = Callable[[subprocess.Popen[str], EmbeddedServer], None]
 
 @pytest.fixture
 def state_dir() -> Iterator[Path]:
-    """A short, private folder; whatever server still runs in it is stopped at the end."""
+    """A short, private folder with a server's data; whatever server still runs in it is stopped at the end."""
     folder = Path(tempfile.mkdtemp(prefix="arena-"))
+    lay_server(folder)
     yield folder
     if is_running(folder):
         start_embedded(folder).stop()

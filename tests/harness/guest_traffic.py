@@ -17,10 +17,10 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from harness.sandbox.death import explain_death
-from harness.sandbox.host_loop import GuestConversation, Pipes, Supervision
+from harness.sandbox.host_loop import GuestConversation, Pipes
+from harness.sandbox.jails.supervision import explain_death
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
-from harness.sandbox.rpc import encode_init
+from harness.sandbox.rpc import encode_result
 
 PIPE_BYTES = 1 << 20
 TOOLS = (
@@ -268,7 +268,6 @@ class PipeSandbox:
         os.close(guest_out)
         os.write(printing, b"a traceback\n")
         os.close(printing)
-        supervision = Supervision(on_ready=lambda: encode_init({}), is_over_memory=lambda: False)
         with (
             os.fdopen(host_out, "wb", 0) as to_guest,
             os.fdopen(host_in, "rb", 0) as from_guest,
@@ -276,7 +275,8 @@ class PipeSandbox:
         ):
             pipes = Pipes(to_guest=to_guest, from_guest=from_guest, output=said)
             try:
-                ended = GuestConversation(pipes, job.limits, host, supervision, time.monotonic).run()
+                first = encode_result(0, {})
+                ended = GuestConversation(pipes, job.limits, host, time.monotonic, on_ready=lambda: first).run()
             finally:
                 os.close(guest_in)
         if ended.end != "died":

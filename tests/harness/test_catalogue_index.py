@@ -21,7 +21,7 @@ from harness.catalogue.engines.bm25 import byte_length, length_byte
 from harness.catalogue.engines.native import open_catalogue
 from harness.catalogue.index.builder import build_index
 from harness.catalogue.index.documents import contents_of, document_line, read_line, read_products
-from harness.catalogue.index.layout import check_files, read_manifest
+from harness.catalogue.index.layout import check_entries, read_manifest
 from harness.catalogue.port import SearchRequest
 from harness.catalogue.synthetic.generator import generate
 from problems.product import Product
@@ -107,10 +107,10 @@ def test_an_edited_manifest_is_refused(index: Path, field: str, value: object) -
 
 def test_a_full_check_reads_every_file(index: Path) -> None:
     manifest = read_manifest(index)
-    check_files(index, manifest, is_full=True)
+    check_entries(index, manifest.content.files, is_full=True)
     path = index / "products.jsonl"
     path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
-    assert code_of(lambda: check_files(index, manifest, is_full=True)) == "V2010"
+    assert code_of(lambda: check_entries(index, manifest.content.files, is_full=True)) == "V2010"
 
 
 def test_identity_depends_on_documents_and_not_on_how_they_came(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.catalogue.index import layout
-from harness.catalogue.index.vocabulary import Vocabulary
+from harness.catalogue.index.layout import Vocabulary
 
 TERMS = st.text(st.characters(min_codepoint=33, exclude_categories=("Cs",)), min_size=1, max_size=6)
 

@@ -21,7 +21,7 @@ from foundation.errors import ArenaError, Owner
 from harness.catalogue.port import Catalogue
 from harness.inference.gateway import Gateway
 from harness.inference.port import InferenceRules, ModelReply
-from harness.sandbox.death import explain_death
+from harness.sandbox.jails.supervision import explain_death
 from harness.sandbox.port import GuestExit
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox

@@ -21,8 +21,8 @@ from harness.inference.port import InferenceRules, ModelReply
 from harness.limits import EpisodeLimits
 from harness.recorder import Recorder
 from harness.sandbox.port import EpisodeOver, GuestCallError
-from harness.tools.find_product import QUERY_CHARS_MAX
 from harness.tools.registry import PROFILES, make_toolbox, profile_tools
+from harness.tools.search import QUERY_CHARS_MAX
 from harness.work import WORD, WorkExceededError, WorkMeter
 from tests.harness.catalogue_stand import index_of, mixed_requests
 from tests.harness.episode_stand import problem, reply

@@ -30,8 +30,7 @@ from harness.sandbox.jails.docker import (
     sweep_containers,
 )
 from harness.sandbox.port import GuestChoice
-from harness.sandbox.probing.attempts import try_docker
-from harness.sandbox.probing.probe import open_sandbox
+from harness.sandbox.probing.probe import open_sandbox, try_docker
 from tests.harness.jail_stand import WHY_NO_JAIL, guest_root, has_jail, run, state_dir
 from tests.harness.sandbox_contract import SandboxContract
 

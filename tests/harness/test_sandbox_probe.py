@@ -20,8 +20,7 @@ from harness.sandbox.guest_root.rootfs import open_guest_root
 from harness.sandbox.jails.bubblewrap import Bubblewrap, BubblewrapSandbox
 from harness.sandbox.jails.landlock import SCOPES_ABI, landlock_abi
 from harness.sandbox.port import GuestChoice, GuestExit
-from harness.sandbox.probing.attempts import landlock_fix, landlock_obstacle, try_landlock
-from harness.sandbox.probing.probe import diagnose, open_sandbox
+from harness.sandbox.probing.probe import diagnose, landlock_fix, landlock_obstacle, open_sandbox, try_landlock
 from harness.sandbox.probing.selftest import CONTAINED, UNNAMESPACED, Report, broken_promises, inspect
 from tests.harness.jail_stand import (
     WHY_NO_JAIL,

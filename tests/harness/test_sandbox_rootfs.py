@@ -14,9 +14,15 @@ from pathlib import Path
 import pytest
 
 from foundation.errors import ArenaError
-from harness.sandbox.guest_root.environment import guest_command, guest_environment
 from harness.sandbox.guest_root.packages import collect_packages
-from harness.sandbox.guest_root.rootfs import content_sha256, library_directories, loader, open_guest_root
+from harness.sandbox.guest_root.rootfs import (
+    content_sha256,
+    guest_command,
+    guest_environment,
+    library_directories,
+    loader,
+    open_guest_root,
+)
 from harness.sandbox.port import GuestChoice
 from harness.sandbox.probing.probe import open_sandbox
 from tests.harness.jail_stand import WHY_NO_JAIL, guest_root, has_jail, run, state_dir

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import struct
+from typing import Literal
 
 import orjson
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.limits import EpisodeLimits
-from harness.sandbox.host_loop import GuestConversation, Pipes, Supervision
+from harness.sandbox.host_loop import GuestConversation, Pipes
 from harness.sandbox.rpc import (
     BreachError,
     Final,
@@ -21,7 +22,6 @@ from harness.sandbox.rpc import (
     GuestReady,
     GuestRequest,
     encode_error,
-    encode_init,
     encode_result,
 )
 
@@ -157,16 +157,18 @@ def converse(sent: bytes, *, loop_s: float, call_s: float) -> tuple[str, int]:
             now[0] += call_s
             return {}
 
-    def spend_loop() -> bool:
+    def spend_loop() -> Literal["memory"] | None:
         now[0] += loop_s
-        return next(loops) > 200
+        return "memory" if next(loops) > 200 else None
 
     (reader, guest_writes), (guest_reads, writer), (output, printed) = os.pipe(), os.pipe(), os.pipe()
     os.write(guest_writes, sent)
-    supervision = Supervision(on_ready=lambda: encode_init({}), is_over_memory=spend_loop, tick_ms=1)
     with os.fdopen(writer, "wb") as to, os.fdopen(reader, "rb") as back, os.fdopen(output, "rb") as out:
         pipes = Pipes(to_guest=to, from_guest=back, output=out)
-        ended = GuestConversation(pipes, EpisodeLimits(agent_time_ms=5_000), Host(), supervision, lambda: now[0]).run()
+        limits, first = EpisodeLimits(agent_time_ms=5_000), encode_result(0, {})
+        ended = GuestConversation(
+            pipes, limits, Host(), lambda: now[0], on_ready=lambda: first, broken_limit=spend_loop
+        ).run()
     for descriptor in (guest_writes, guest_reads, printed):
         os.close(descriptor)
     return ended.end, ended.agent_time_ms

@@ -18,7 +18,7 @@ from harness.catalogue.synthetic.generator import generate
 from harness.tools.call import ToolContext
 from harness.tools.port import Toolbox, ToolOutcome
 from harness.tools.registry import make_toolbox
-from harness.tools.view_shop_information import view_shop_information
+from harness.tools.views import view_shop_information
 from problems.model import Voucher
 from problems.product import SERVICES, Product
 from tests.harness.catalogue_stand import catalogue_of, product

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from harness.emission.attribution import EMISSION
 from harness.trace import EvaluationBody
-from judge.ceiling import ceiling_e4
-from judge.citations import QUOTE_LENGTH_MAX, check_citations
+from judge.citations import QUOTE_LENGTH_MAX, ceiling_e4, check_citations
 from judge.evidence import tokens
 from judge.evidence.tokens import fold
 from judge.panel import judge_body
@@ -80,7 +79,7 @@ class MostGullibleJudge:
             for line in span.content.split("\n")
             if len(" ".join(line.split())) >= 12
         ]
-        for one, two in itertools.product(lines, lines):
+        for one, two in itertools.combinations_with_replacement(lines, 2):
             yield [
                 {"span": number, "quote": quote, "gate": gate}
                 for gate in GATES[1:passed]

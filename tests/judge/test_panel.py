@@ -9,12 +9,11 @@ import msgspec
 import pytest
 
 from foundation.errors import ArenaError
-from judge.panel import judge_body, lower_median
+from judge.panel import judge_body, lower_median, neutral_twin
 from judge.port import JudgeReply
 from judge.render import RenderedTrace, render
 from judge.rubric import Rubric, coefficient_e4
 from judge.scripted import ScriptedJudge
-from judge.twin import neutral_twin
 from judge.verdict import UnscoredVerdict, Verdict
 from tests.judge.bodies import (
     ANALYSED,

@@ -25,11 +25,12 @@ from harness.catalogue.synthetic.generator import generate
 from neurons.demo.demo import VALIDATOR, DemoAgent, DemoRun, demo_agents, register_and_submit
 from neurons.node.settings import Settings, resolve
 from neurons.race.log import RaceLog
+from tests.postgres_stand import lay_server
 
 SMALL = replace(
     DEMO,
     name="small",
-    qualifying=replace(DEMO.qualifying, problems=3),
+    qualifying=replace(DEMO.qualifying, problems=3, score_min_e4=1),  # which variants are drawn is luck
     race=replace(DEMO.race, closes_after_ms=3_000, problems=6, batch_problems=9, lease_ms=4_000),
 )
 
@@ -72,6 +73,7 @@ def make_run(
     """A prepared run: chain, registered miners, submissions in the inbox. `names` picks agents of the demo."""
     folder = base / f"run{len(list(base.glob('run*')))}"
     folder.mkdir()
+    lay_server(folder)
     (base / "policy.json").write_bytes(msgspec.json.encode(policy))
     settings: Settings = resolve(
         {

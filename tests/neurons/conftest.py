@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from arena.store.embedded.server import EmbeddedServer, start_embedded
+from arena.store.embedded.server import EmbeddedServer
 from tests.neurons.arena_stand import build_small_catalogue, forgo_durability, short_folder
 from tests.neurons.checkpoint_stand import LogDesk, open_log_desk
 from tests.neurons.clock_stand import Desk, open_desk
+from tests.postgres_stand import start_new
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +31,7 @@ def small_catalogue(arena_base: Path) -> Path:
 def server() -> Iterator[EmbeddedServer]:
     """A Postgres for the tests of one file: their validators see nothing of other files'."""
     with short_folder() as folder:
-        started = start_embedded(folder)
+        started = start_new(folder)
         try:
             forgo_durability(started)
             yield started

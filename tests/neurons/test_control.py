@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from arena.race.settlement.control import control_subject, witness_subject
 from arena.store.embedded.server import EmbeddedServer
 from foundation.errors import ArenaError, Failure
+from neurons.loops.run_loop import StopSignal
 from neurons.race.log import RaceLog
 from neurons.worker.episodes import EpisodeLoop
 from tests.neurons.clock_stand import POLICY, Desk, open_desk
@@ -20,7 +21,7 @@ PATIENT = replace(POLICY, race=replace(POLICY.race, retry_ms=1, retry_max_ms=1))
 
 async def work(desk: Desk, faulty: str) -> None:
     """Evaluate what can be claimed; every attempt at the faulty agent ends in a fault of the validator."""
-    episodes = EpisodeLoop(desk.node, asyncio.Event())
+    episodes = EpisodeLoop(desk.node, StopSignal(desk.node.now_ms))
     while leases := await desk.store.claim(1, 60_000, ("race",)):
         for lease in leases:
             if lease.item.subject.agent_version_id == faulty:

@@ -15,9 +15,7 @@ from arena.chain.local.chain import LocalSubtensor
 from foundation.errors import ArenaError
 from neurons.cli.app import app
 from neurons.health import doctor
-from neurons.health.doctor import CHECKS, examine, is_ready
-from neurons.health.doctor_chain import BEHIND_MS, examine_network
-from neurons.health.examination import DoctorCheck
+from neurons.health.doctor import BEHIND_MS, CHECKS, DoctorCheck, examine, examine_network, is_ready
 from neurons.node.settings import Settings, resolve
 from tests.neurons.clock_stand import Time
 

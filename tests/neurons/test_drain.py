@@ -20,6 +20,7 @@ from foundation.errors import ArenaError
 from harness.sandbox.port import SandboxLevel
 from neurons.health.node_file import read_node_file
 from neurons.loops.checkpoints import CheckpointRules
+from neurons.loops.run_loop import StopSignal
 from neurons.node import supervisor
 from neurons.node.node import Node
 from neurons.node.supervisor import STOP_SIGNALS, Supervisor
@@ -138,7 +139,7 @@ async def test_a_lease_that_is_lost_stops_its_episode_at_once_and_leaves_one_att
     subject = await desk.submit("slow", state="accepted")
     await desk.store.enqueue(qualifying_items(subject, [desk.node.suite[0].problem_id], desk.policy))
     stuck = Stuck()
-    loop = EpisodeLoop(dataclasses.replace(desk.node, pool=StuckPool(stuck)), asyncio.Event())  # type: ignore[arg-type]
+    loop = EpisodeLoop(dataclasses.replace(desk.node, pool=StuckPool(stuck)), StopSignal(desk.node.now_ms))  # type: ignore[arg-type]
     serving = asyncio.create_task(loop.turn())
     async with asyncio.timeout(BOUND_S):
         await stuck.has_begun.wait()

@@ -149,6 +149,7 @@ def test_a_local_run_gives_the_body_hash_the_validator_recorded(
         assert recorded == {(seed, local["body_sha256"])}
 
 
+@pytest.mark.prove  # in every run of the tests: test_kills.py
 def test_killed_in_mid_race_the_validator_completes_it_without_losing_or_doubling(
     arena_base: Path, small_catalogue: Path
 ) -> None:

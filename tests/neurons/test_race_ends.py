@@ -18,6 +18,7 @@ import pytest
 from arena.store.embedded.server import EmbeddedServer, start_embedded
 from tests.neurons.arena_stand import forgo_durability, short_folder
 from tests.neurons.race_ends import LoneRace, SharedRace, whatever_is_killed
+from tests.postgres_stand import start_new
 
 GOLDEN = Path(__file__).parents[1] / "arena" / "golden" / "race_ends.json"
 KINDS: dict[str, tuple[Callable[..., LoneRace | SharedRace], int]] = {
@@ -50,7 +51,7 @@ def kept() -> dict[str, dict[str, str]]:
 def fresh():
     """A server on which none of these validators has a log."""
     with short_folder() as folder:
-        server = start_embedded(folder)
+        server = start_new(folder)
         forgo_durability(server)
         try:
             yield server
@@ -66,8 +67,8 @@ def test_events_records_and_weights_are_those_of_earlier_releases(kind, fresh, t
 
 
 def places(kind: str) -> list:
-    """Every write of the clocks, before and after it; a few of them in every run of the tests."""
-    few = {"lone": 11, "shared": 29, "sole": 23}[kind]
+    """Every write of the clocks, before and after it; five of them in every run of the tests."""
+    few = {"lone": 23, "shared": 32, "sole": 53}[kind]
     every = [(kind, write, is_before) for write in range(1, KINDS[kind][1] + 1) for is_before in (True, False)]
     return [
         pytest.param(*each, marks=() if number % few == 1 else pytest.mark.prove) for number, each in enumerate(every)

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from arena.bank.batches.batch import SealedBatch, seal
-from arena.bank.batches.batch_file import write_batch
+from arena.bank.batches.batch import SealedBatch, seal, write_batch
 from arena.bank.batches.released_problems import released_pool
 from arena.bank.partition_file import write_partition
 from arena.chain.keys import keypair_signer

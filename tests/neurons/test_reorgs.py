@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from arena.records.log.anchors import note_sha256
-from neurons.loops.anchoring import PAUSE_MS_MAX
+from neurons.loops.anchoring import PAUSES
 from tests.neurons.checkpoint_stand import RULES, LogDesk
 from tests.neurons.clock_stand import BLOCK_MS
 
@@ -41,7 +41,7 @@ async def test_a_commitment_in_a_block_that_was_replaced_is_anchored_where_it_en
     assert before is not None and len(desk.chain.commits) == 1
     desk.time.pass_s(BLOCK_MS / 1_000)
     await chain.reorg(1, is_accepted_again=is_accepted_again)
-    block = await anchored_block(desk, PAUSE_MS_MAX / 1_000 / 20)
+    block = await anchored_block(desk, PAUSES.most_ms / 1_000 / 20)
     final = await chain.commitment(desk.signer.hotkey, block)
     (stored,) = await desk.stored()
     assert final is not None and (final.sha256, final.block) == (note_sha256(stored.note), block)

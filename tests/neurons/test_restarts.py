@@ -18,6 +18,7 @@ from foundation.errors import Failure
 from harness.catalogue.engines.native import open_catalogue
 from harness.inference.journal import FileJournal, open_journal
 from harness.trace import FailedCompletion
+from neurons.loops.run_loop import StopSignal
 from neurons.node.settings import resolve
 from neurons.node.wiring import worker_setup
 from neurons.worker.episodes import EpisodeLoop, sweep
@@ -73,7 +74,7 @@ async def attempts(desk: Desk, *codes: str) -> Faulty:
     subject = await desk.submit("agent", state="accepted")
     await desk.store.enqueue(qualifying_items(subject, [desk.node.suite[0].problem_id], desk.policy))
     pool = Faulty(codes)
-    loop = EpisodeLoop(dataclasses.replace(desk.node, pool=pool), asyncio.Event())  # type: ignore[arg-type]
+    loop = EpisodeLoop(dataclasses.replace(desk.node, pool=pool), StopSignal(desk.node.now_ms))  # type: ignore[arg-type]
     async with asyncio.timeout(20):
         while len(pool.jobs) < len(codes):
             await loop.turn()

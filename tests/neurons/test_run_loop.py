@@ -8,12 +8,10 @@ import os
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
 from neurons.loops import run_loop as run_loop_module
-from neurons.loops.run_loop import PAUSE_S_MAX, PAUSE_S_MIN, SPREAD, StopSignal, longer_pause_s, persist, run_loop
+from neurons.loops.run_loop import SPREAD, StopSignal, persist, run_loop
 from tests.neurons.clock_stand import LOG, Time
 
 
@@ -48,12 +46,6 @@ class Stage:
 
 def away() -> ArenaError:
     return ArenaError("U3030", "away")
-
-
-@given(st.floats(0, 10_000))
-def test_a_pause_never_shrinks_below_the_least_nor_grows_beyond_the_most(pause_s: float) -> None:
-    assert PAUSE_S_MIN <= longer_pause_s(pause_s) <= PAUSE_S_MAX
-    assert longer_pause_s(pause_s) >= min(pause_s, PAUSE_S_MAX)
 
 
 async def test_pauses_grow_and_are_spread_by_the_chance_that_was_given(monkeypatch: pytest.MonkeyPatch) -> None:

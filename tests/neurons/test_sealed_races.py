@@ -13,8 +13,7 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from arena.bank.batches.batch import seal
-from arena.bank.batches.batch_file import write_batch
+from arena.bank.batches.batch import seal, write_batch
 from arena.bank.batches.sealed_file import lock_batch, write_sealed
 from arena.bank.stock.sealed_stock import SealedStock
 from arena.chain.keys import keypair_signer, verify
@@ -26,6 +25,7 @@ from arena.records.model import ReleaseRecord
 from arena.store.embedded.server import EmbeddedServer
 from foundation.errors import ArenaError, Failure
 from neurons.cli.problems.problems import app
+from neurons.loops.run_loop import StopSignal
 from neurons.worker.episodes import EpisodeLoop
 from neurons.worker.protocol import LENGTH_BYTES, EvaluateJob, Faulted, decode_request, encode_frame
 from problems.scoring.title_index import TitleIndex
@@ -94,7 +94,7 @@ class Recorder:
 async def jobs_of(desk: Desk, count: int) -> list[EvaluateJob]:
     """What the episode loop sends to its workers next."""
     recorder = Recorder()
-    loop = EpisodeLoop(dataclasses.replace(desk.node, pool=recorder), asyncio.Event())  # type: ignore[arg-type]
+    loop = EpisodeLoop(dataclasses.replace(desk.node, pool=recorder), StopSignal(desk.node.now_ms))  # type: ignore[arg-type]
     for _ in range(count):
         await loop.turn()
     return recorder.jobs

@@ -21,7 +21,7 @@ from tests.neurons.arena_stand import short_folder
 from tests.neurons.shared_nodes_stand import Network, SharedNode, stop_all, wait_for
 
 CLOSES_IN_MS = 24_000
-SETTLED_S = 200.0  # a machine too busy for the first race, or to qualify both agents in time, may settle a later one
+SETTLED_S = 200.0  # a machine too busy for the first race may settle a later one
 AGENTS = (
     DemoAgent(name="expert", uri="//Ada", source=baseline_source("scripted-expert"), about=""),
     DemoAgent(name="subtask", uri="//Dov", source=reference_agent("subtask").source, about=""),

@@ -19,6 +19,7 @@ from arena.records.verify.verification import verify_store
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError, Failure
 from neurons.loops.intake import Intake
+from neurons.loops.run_loop import StopSignal
 from neurons.node.variants import SuiteVariants, VariantSeeds
 from neurons.race.log import QUALIFYING, RaceLog
 from neurons.worker.episodes import EpisodeLoop
@@ -73,7 +74,7 @@ async def varied(desk: Desk) -> Desk:
 
 async def serve(desk: Desk, worker: Worker, count: int) -> None:
     """Let the episode loop serve that many items."""
-    loop = EpisodeLoop(dataclasses.replace(desk.node, pool=worker), asyncio.Event())  # type: ignore[arg-type]
+    loop = EpisodeLoop(dataclasses.replace(desk.node, pool=worker), StopSignal(desk.node.now_ms))  # type: ignore[arg-type]
     for _ in range(count):
         await loop.turn()
 

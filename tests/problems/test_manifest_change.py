@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from problems.pools.manifest import manifest_bytes
-from problems.pools.manifest_change import apply_changes, change_between
+from problems.pools.manifest import apply_changes, change_between, manifest_bytes
 from problems.pools.partition import OpenPartition, extend, freeze
 from problems.scoring.title_index import TitleIndex
 from problems.synthesis.generator import ProblemMaker

@@ -33,6 +33,7 @@ from arena.store.postgres.store import PostgresStore
 from arena.submissions.model import make_submission
 from foundation.errors import Failure
 from judge.verdict import Verdict
+from neurons.loops.run_loop import StopSignal
 from neurons.worker.episodes import EpisodeLoop, sweep
 from problems.product import Product
 from problems.synthesis.generator import synthesize
@@ -342,7 +343,9 @@ class SimulatedDesk(SharedDesk):
         agent, problem_id = subject.agent_version_id, context.problem_id
         if context.stage == "race" and self.world.is_provoked(agent, problem_id):
             self.world.counts["faults provoked"] += 1
-            await EpisodeLoop(self.node, asyncio.Event())._fault(lease, Failure(code="V2004", detail="provoked"))
+            await EpisodeLoop(self.node, StopSignal(self.node.now_ms))._fault(
+                lease, Failure(code="V2004", detail="provoked")
+            )
             return
         is_solved, quality_e4, is_agentic = self.world.happened(agent, problem_id)
         noise = random.Random(f"{self.world.seed}/{self.number}/{agent}/{problem_id}")

@@ -43,6 +43,7 @@ from problems.scoring.outcome import OutcomeScore
 from problems.scoring.title_matching import LexicalTitles
 from problems.synthesis.generator import synthesize
 
+SN15_AGENT = Path(__file__).parents[1] / "harness" / "sn15_react_agent.py"
 START_MS = 1_790_000_000_000  # 2026-09-21 13:33 UTC
 MACHINE = HostFacts(machine="test", cores=2)
 SIZES = (30_000, 60_000)  # bytes of a record's body
@@ -149,8 +150,9 @@ def real_episodes(
 
 
 def agent_source(name: str) -> str:
-    """The source of an agent of `AGENTS`."""
-    return {"mixed": _MIXED, "pruner": _PRUNER}.get(name) or reference_agent(name).source
+    """The source of an agent of `AGENTS`, or of `sn15`: one written for that subnet."""
+    own = {"mixed": _MIXED, "pruner": _PRUNER, "sn15": SN15_AGENT.read_text("utf-8")}
+    return own.get(name) or reference_agent(name).source
 
 
 class Firehose:

@@ -21,7 +21,7 @@ from tests.training.conftest import DAY
 from tests.training.firehose import TRUTH, Firehose, Made
 from tests.training.firehose_export import write_day, write_records
 from training.corpus.model import Quarantined, Trace
-from training.corpus.sources.arena_rows import ROW_FACTS, RowFacts, trace_of_row
+from training.corpus.sources.arena_rows import ROW_FACTS, trace_of_row
 from training.corpus.sources.reader import export_shards, read_traces
 from training.corpus.sources.verified import Export, open_export
 
@@ -35,8 +35,8 @@ def refusal(work: Callable[[], object]) -> str:
 def as_trace(made: object) -> Trace:
     """The trace of a body, by way of its row."""
     row = row_of(trajectory(made=made))  # type: ignore[arg-type]
-    facts = RowFacts(**{name: getattr(row.facts, name) for name in ROW_FACTS})
-    return trace_of_row(facts, row.conversation.messages, row.conversation.calls, row.tools, is_verified=True)
+    facts = {name: getattr(row.facts, name) for name in ROW_FACTS}
+    return trace_of_row(facts, row.conversation, row.tools, is_verified=True)
 
 
 @pytest.fixture(scope="module")

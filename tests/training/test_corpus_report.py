@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.labelled import make_labelled, stand_guard
+from training.charts import NO_MATPLOTLIB, Bar, bars
 from training.corpus.corpus_card import MEANING
 from training.corpus.filter.funnel import Distribution, Funnel
 from training.corpus.filter.selection import select
@@ -23,7 +24,6 @@ from training.corpus.model import Lineage, Rules
 from training.corpus.report.lines import AGENTS_MAX, plain_text, rich_tables, sections
 from training.corpus.report.measures import BINS_MAX, groups, percent, split_of, steps
 from training.corpus.report.page import render_page
-from training.corpus.report.plots import Bar, bars
 
 SCHEMA = Path(__file__).with_name("funnel_schema.json")
 LINEAGE = Lineage(
@@ -60,6 +60,15 @@ def distribution(counts: dict[int, int]) -> Distribution:
 
 def svgs(text: str) -> list[ElementTree.Element]:
     return [ElementTree.fromstring(one) for one in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
+
+
+def extents(svg: ElementTree.Element) -> list[tuple[str, float, float]]:
+    """Style, left and right of each drawn shape."""
+    found = []
+    for path in svg.iter("path"):
+        xs = [float(x) for x, _ in re.findall(r"(-?[\d.]+) (-?[\d.]+)", path.get("d") or "")]
+        found.append((path.get("style") or "", min(xs), max(xs)))
+    return found
 
 
 def without_prose(schema: object) -> object:
@@ -168,9 +177,8 @@ def test_every_plot_is_sound_and_says_what_it_is(page: str) -> None:
     for svg in found:
         assert svg.get("role") == "img" and svg.get("aria-label")
         width = float((svg.get("viewBox") or "").split()[2])
-        for shape in svg.iter("rect"):
-            assert float(shape.get("width") or 0) >= 0 and float(shape.get("height") or 0) >= 0
-            assert float(shape.get("x") or 0) + float(shape.get("width") or 0) <= width
+        assert len(extents(svg)) >= 2
+        assert all(0 <= left <= right <= width + 0.1 for _, left, right in extents(svg))
 
 
 def test_the_length_plot_comes_first_and_marks_the_budget(page: str, funnel: Funnel) -> None:
@@ -214,6 +222,16 @@ def test_bars_are_in_proportion() -> None:
     svg = ElementTree.fromstring(
         bars([Bar(label="a", parts=(("after", 30), ("lost", 10)), numbers="", title="t")], name="n", whole=80)
     )
-    wide = {one.get("class"): float(one.get("width") or 0) for one in svg.iter("rect")}
-    assert wide["after"] == pytest.approx(wide["rail"] * 30 / 80, abs=0.1)
-    assert wide["lost"] == pytest.approx(wide["rail"] * 10 / 80, abs=0.1)
+    wide = {style: right - left for style, left, right in extents(svg)}
+    rail, after, lost = (wide[f"fill: var(--{name})"] for name in ("rail", "kept", "lost"))
+    assert after == pytest.approx(rail * 30 / 80, abs=0.1)
+    assert lost == pytest.approx(rail * 10 / 80, abs=0.1)
+
+
+def test_without_matplotlib_the_page_says_so_and_has_all_its_numbers(
+    page: str, funnel: Funnel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    bare = render_page(LINEAGE, funnel)
+    assert svgs(bare) == [] and bare.count(NO_MATPLOTLIB) == len(svgs(page))
+    assert all(f"{one.count:,}" in bare and f"<code>{one.code}</code>" in bare for one in funnel.codes)

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.rollouts import make_rollout
-from training.rollouts.credit import group_advantages, token_advantages
-from training.rollouts.rewards import Reward, reward_of
+from training.rollouts.rewards import Reward, group_advantages, reward_of, token_advantages
 
 VALUES = st.lists(st.one_of(st.none(), st.floats(0, 1)), min_size=1, max_size=8)
 

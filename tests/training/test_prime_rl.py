@@ -13,10 +13,9 @@ from foundation.errors import ArenaError
 from neurons.cli.training.rollouts import app
 from tests.training.rollouts import make_rollout
 from training.model import Rollout
-from training.rollouts.credit import token_advantages
 from training.rollouts.episode_file import EpisodeFile, EpisodeLine
 from training.rollouts.prime_rl import export_episodes
-from training.rollouts.rewards import reward_of
+from training.rollouts.rewards import reward_of, token_advantages
 
 GROUP = (
     make_rollout([None, ("find_product", "{}")], reward=1.0, problem_id="b"),

@@ -73,6 +73,47 @@ def test_an_unknown_key_is_an_error_that_names_the_nearest(text: str, nearest: s
     assert (f"did you mean {nearest!r}" in wrong.value.failure.detail) == bool(nearest)
 
 
+def overlay(folder: Path, **texts: str) -> Path:
+    for name, text in texts.items():
+        (folder / f"{name}.toml").write_text(text, "utf-8")
+    return folder / f"{next(iter(texts))}.toml"
+
+
+def test_an_overlay_changes_what_it_names_and_keeps_the_rest(tmp_path: Path) -> None:
+    path = overlay(
+        tmp_path,
+        top='extends = "mid.toml"\n[optim]\nlr = 5e-7\n',
+        mid='extends = "low.toml"\nseed = 3\n[optim]\nlr = 1e-6\nsteps_max = 4\n[lora]\ntargets = ["q_proj"]\n',
+        low=BASE + 'tokenizer = "a \\"b\\" \\\\ é"\n[optim]\nlr = 1e-5\nis_bf16 = false\n[data]\ndev = ["d"]\n',
+    )
+    recipe = read_recipe(path)
+    assert (recipe.optim.lr, recipe.optim.steps_max, recipe.optim.is_bf16) == (5e-7, 4, False)
+    assert (recipe.seed, recipe.tokenizer, recipe.data.dev) == (3, 'a "b" \\ é', ("d",))
+    assert recipe.lora.targets == ("q_proj",)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('extends = "low.toml"\n[optim]\nstep_max = 1\n', "did you mean 'steps_max'?"),
+        ('extends = "low.toml"\nparrent = "x"\n', "did you mean 'parent'?"),
+        ('extends = "low.toml"\n[grpo]\nsamples = 1\n', "grpo.samples = 1"),
+        ('extends = "low.toml"\noptim = 3\n', "optim = 3"),
+        ('extends = "low.toml"\n[optim]\nlr = inf\n', "optim.lr = inf"),
+        ('extends = "absent.toml"\n', "absent.toml"),
+        ('extends = "top.toml"\n', "leads back to top.toml"),
+        ('extends = "../low.toml"\n', "a file beside it is expected"),
+        ("extends = 3\n", "extends = 3"),
+    ],
+)
+def test_an_overlay_is_held_to_the_keys_and_bounds_of_a_recipe(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ArenaError) as wrong:
+        read_recipe(overlay(tmp_path, top=text, low=BASE))
+    assert wrong.value.failure.code == "V2120"
+    assert "top.toml" in wrong.value.failure.detail or "absent.toml" in wrong.value.failure.detail
+    assert said in wrong.value.failure.detail
+
+
 @pytest.mark.parametrize(
     "text",
     ["name = ", BASE.replace("sft", "distil"), BASE + "samples = 1.5\n", 'name = "x"\n', BASE + "[lora]\nr = true\n"],

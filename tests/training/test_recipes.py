@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from training.recipe import ALL_LINEAR, ATTENTION, read_recipe
+from training.recipe import ALL_LINEAR, ATTENTION, EXTENDS, parse_recipe, read_recipe, read_whole_text
 from training.study.parts import recipe_text
 from training.study.plan import read_plan
 
 RECIPES = Path(__file__).parents[2] / "training" / "recipes"
 PAPER = sorted((RECIPES / "paper").glob("*.toml"))
+OVERLAYS = sorted(path for path in RECIPES.glob("*/*.toml") if EXTENDS in tomllib.loads(path.read_text("utf-8")))
 
 _SFT = {  # B.1
     "lora.targets": ALL_LINEAR,
@@ -81,6 +83,14 @@ OF_THE_PAPER: dict[str, dict[str, object]] = {
 }
 
 
+def _values(told: dict[str, Any]) -> dict[str, Any]:
+    """Every value of a TOML text by its dotted key."""
+    found: dict[str, Any] = {}
+    for key, value in told.items():
+        found |= {f"{key}.{name}": one for name, one in value.items()} if isinstance(value, dict) else {key: value}
+    return found
+
+
 def _at(recipe: object, path: str) -> Any:
     for name in path.split("."):
         recipe = getattr(recipe, name)
@@ -102,6 +112,23 @@ def test_every_value_of_the_paper_recipes_names_its_source(path: Path) -> None:
     values = [line for line in path.read_text("utf-8").splitlines() if re.match(r"\w+ = ", line)]
     unnamed = [line for line in values if not re.search(r"#.*(\b[AB]\.\d|section \d|\bours\b)", line)]
     assert [line for line in unnamed if not line.startswith(("name = ", "stage = "))] == []
+
+
+@pytest.mark.parametrize("path", OVERLAYS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_an_overlay_says_nothing_but_what_its_base_has_otherwise(path: Path) -> None:
+    """A line that repeats the base would stay behind when the base changes; one with no known key would do nothing."""
+    own = _values(tomllib.loads(path.read_text("utf-8")))
+    base = _values(tomllib.loads(read_whole_text(path.parent / own.pop(EXTENDS))))
+    assert [key for key, value in own.items() if base.get(key) == value] == []
+    told = _values(msgspec.json.decode(msgspec.json.encode(read_recipe(path))))
+    assert {key: told[key] for key in own} == own
+
+
+@pytest.mark.parametrize("path", OVERLAYS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_an_overlay_written_out_is_the_same_recipe_and_needs_no_other_file(path: Path) -> None:
+    text = read_whole_text(path)
+    assert EXTENDS not in tomllib.loads(text)
+    assert parse_recipe(text).recipe_sha256 == read_recipe(path).recipe_sha256
 
 
 @pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
@@ -153,7 +180,7 @@ def test_the_study_names_recipes_that_parse_and_parents_that_it_runs_before(tmp_
     ran = {str(tmp_path / "runs" / "base")}
     for name in plan.recipes:
         file = tmp_path / f"{name}.toml"
-        file.write_text(recipe_text((RECIPES / "study" / f"{name}.toml").read_text("utf-8"), tmp_path), "utf-8")
+        file.write_text(recipe_text(read_whole_text(RECIPES / "study" / f"{name}.toml"), tmp_path), "utf-8")
         recipe = read_recipe(file)
         assert not recipe.parent or recipe.parent in ran
         assert all(folder in ran for folder in recipe.data.rollouts)

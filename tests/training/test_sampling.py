@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
+from tests.training.sampling_speed import Load, measure_speed
 from tests.training.stock import Stock
 from training.guards import GuardStopError
 from training.model import Decode, Sampled
 from training.samplers.in_process import LocalSampler, draw_nucleus, eval_mode
-from training.samplers.speed import Load, measure_speed
 
 SHORT = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=12)
 

@@ -25,6 +25,7 @@ from tests.training.eval_reports import as_version_1, make
 from tests.training.toy_study import SHIPPED, TOKENIZER, write_toy_study
 from training.corpus.corpus_files import read_rows
 from training.model import RunLineage, Versions
+from training.recipe import read_whole_text
 from training.report.document import Document
 from training.stages.run import lineage_chain
 from training.study.market import make_market, open_partition, read_market, stock
@@ -111,12 +112,12 @@ def test_the_random_tool_caller_names_only_what_a_search_showed_and_ends() -> No
 
 def test_an_ablation_trains_on_its_own_corpus_and_from_its_own_parents() -> None:
     folder = Path("/study")
-    sft = recipe_text((SHIPPED / "sft_arm.toml").read_text("utf-8"), folder, "no_pairing")
+    sft = recipe_text(read_whole_text(SHIPPED / "sft_arm.toml"), folder, "no_pairing")
     assert "/study/corpora/matched/no_pairing" in sft and "corpora/full" not in sft
-    text = (SHIPPED / "teacher.toml").read_text("utf-8")
+    text = read_whole_text(SHIPPED / "teacher.toml")
     teacher = recipe_text(text, folder, "no_pairing", arm_start="sft_arm")
     assert 'parent = "/study/runs/sft_arm@no_pairing"' in teacher
-    grpo = recipe_text((SHIPPED / "grpo_v19.toml").read_text("utf-8"), folder, "no_pairing")
+    grpo = recipe_text(read_whole_text(SHIPPED / "grpo_v19.toml"), folder, "no_pairing")
     assert 'parent = "/study/runs/teacher@no_pairing"' in grpo and 'rollouts = ["/study/runs/teacher"]' in grpo
 
 

@@ -14,7 +14,7 @@ from tests.training.toy_study import TOKENIZER
 from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model
 from training.models.tokenizer_trim import train_tokenizer
-from training.study.drills import PERIODS, drill_rows
+from training.study.base_model import PERIODS, drill_rows
 
 _TEXTS = ['[{"product_id":"ka47","title":"kalorin desk lamp","price":120.0}]', "find a kalorin desk lamp"] * 20
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from training.recipe import read_whole_text
+
 SHIPPED = Path(__file__).parents[2] / "training" / "recipes" / "study"
 TOKENIZER = SHIPPED.parent / "smoke" / "tokenizer"
 
@@ -52,7 +54,7 @@ def write_toy_study(folder: Path) -> Path:
     """Plan and recipes in `folder`; the plan's path."""
     folder.mkdir(parents=True)
     for path in SHIPPED.glob("*.toml"):
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8") if path.name == "study.toml" else read_whole_text(path)
         for pattern, small in (_PLAN if path.name == "study.toml" else _RECIPE).items():
             text = re.sub(pattern, small, text)
         if path.name == "teacher.toml":  # the teacher is scripted: let it finish

@@ -25,6 +25,7 @@ MEANING: dict[RejectCode, str] = {
     "subtask": "the model did not write its own tool calls, by recorded emitters",
     "subtask_guess": "the model probably did not write its own tool calls (a guess: none were recorded)",
     "not_one_path": "the episode held several conversations",
+    "view_incomplete": "put together from the record, and some turn was not shown all that stands before it",
     "duplicate": "equal to a kept trace, ids and numbers aside",
     "near_duplicate": "nearly equal to a kept trace",
     "ranked_out": "better traces of the same problem were taken",

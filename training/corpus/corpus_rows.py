@@ -14,8 +14,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from harness.trace import Emitter
-from training.corpus.model import Call, CorpusRow, Message, Role, Signals, Trace, TraceFacts, TraceSource
+from harness.chat import ChatMessage, Message, chat_of, message_of
+from training.corpus.model import CorpusRow, Rebuilt, Signals, Trace, TraceFacts, TraceSource
 
 JSON = "json"
 
@@ -26,27 +26,8 @@ _SIGNALS = ("depth", "reformulations", "has_verification", "longest_repeat")
 _ENCODE = msgspec.json.Encoder().encode
 
 
-class _Function(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    arguments: str
-
-
-class _ChatCall(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-    function: _Function
-    emitter: Emitter | None = None
-
-
-class _ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
-    role: Role
-    content: str
-    reasoning_content: str = ""
-    tool_calls: tuple[_ChatCall, ...] = ()
-    tool_call_id: str = ""
-    weight: int | None = None
-
-
-_CHAT = msgspec.json.Decoder(tuple[_ChatMessage, ...])
+_CHAT = msgspec.json.Decoder(tuple[ChatMessage, ...])
+_REBUILT = msgspec.json.Decoder(Rebuilt)
 _TEXTS = msgspec.json.Decoder(tuple[str, ...])
 
 
@@ -68,6 +49,8 @@ def columns() -> tuple[tuple[str, type | str, bool], ...]:
         ("longest_repeat", int, False),
         ("shape", JSON, False),
         ("missing", JSON, False),
+        ("provenance", str, False),
+        ("rebuilt", JSON, True),
         ("query", str, False),
         ("tools", JSON, False),
         ("messages", JSON, False),
@@ -92,6 +75,8 @@ def columns_of(row: CorpusRow) -> dict[str, Any]:
         **{name: getattr(row.signals, name) for name in _SIGNALS},
         "shape": _text(row.signals.shape),
         "missing": _text(trace.missing),
+        "provenance": trace.provenance,
+        "rebuilt": None if trace.rebuilt is msgspec.UNSET else _text(trace.rebuilt),
         "query": trace.query,
         "tools": trace.tools,
         "messages": chat_json(trace.messages),
@@ -116,6 +101,8 @@ def row_of(values: Mapping[str, Any]) -> CorpusRow:
         query=values["query"],
         facts=msgspec.convert(facts, TraceFacts),
         missing=_TEXTS.decode(values["missing"]),
+        # a corpus of an earlier release has no such column, and no rebuilt row
+        rebuilt=_REBUILT.decode(values["rebuilt"]) if values.get("rebuilt") else msgspec.UNSET,
     )
     signals = Signals(shape=_TEXTS.decode(values["shape"]), **{name: values[name] for name in _SIGNALS})
     return CorpusRow(trace=trace, signals=signals, tokens=values["tokens"], rank=values["rank"])
@@ -123,48 +110,12 @@ def row_of(values: Mapping[str, Any]) -> CorpusRow:
 
 def chat_json(messages: Sequence[Message]) -> str:
     """Messages as OpenAI chat, JSON text."""
-    return _text([_chat(message) for message in messages])
+    return _text([chat_of(message) for message in messages])
 
 
 def messages_of(text: str) -> tuple[Message, ...]:
-    """The messages of `chat_json`."""
-    return tuple(_message(chat) for chat in _CHAT.decode(text))
-
-
-def _chat(message: Message) -> dict[str, object]:
-    chat: dict[str, object] = {"role": message.role, "content": message.content}
-    if message.reasoning:
-        chat["reasoning_content"] = message.reasoning
-    if message.calls:
-        chat["tool_calls"] = [_chat_call(call) for call in message.calls]
-    if message.call_id:
-        chat["tool_call_id"] = message.call_id
-    if not message.is_model:
-        chat["weight"] = 0
-    return chat
-
-
-def _chat_call(call: Call) -> dict[str, object]:
-    chat: dict[str, object] = {
-        "id": call.id,
-        "type": "function",
-        "function": {"name": call.name, "arguments": call.arguments},
-    }
-    return chat if call.emitter is None else {**chat, "emitter": call.emitter}
-
-
-def _message(chat: _ChatMessage) -> Message:
-    return Message(
-        role=chat.role,
-        content=chat.content,
-        reasoning=chat.reasoning_content,
-        calls=tuple(
-            Call(id=call.id, name=call.function.name, arguments=call.function.arguments, emitter=call.emitter)
-            for call in chat.tool_calls
-        ),
-        call_id=chat.tool_call_id,
-        is_model=chat.weight is None,
-    )
+    """The messages of `chat_json`. Raises msgspec.ValidationError for what is none."""
+    return tuple(message_of(chat) for chat in _CHAT.decode(text))
 
 
 def _text(value: object) -> str:

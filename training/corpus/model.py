@@ -11,7 +11,9 @@ from typing import Literal
 
 import msgspec
 
-from harness.trace import Emitter
+from harness.chat import Call as Call
+from harness.chat import Message as Message
+from harness.chat import Role as Role
 from problems.model import Bucket, Pool
 
 TRACE_VERSION = 1
@@ -20,27 +22,6 @@ COEFFICIENT_E4_MIN = 9_000
 
 SourceKind = Literal["arena", "sn15", "react", "hermes", "openai", "output_tools"]
 CorpusPool = Literal["train", "dev"]
-Role = Literal["system", "user", "assistant", "tool"]
-
-
-class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One tool call of an assistant turn. `arguments` is JSON text as it was written; `emitter` None: not recorded."""
-
-    id: str
-    name: str
-    arguments: str
-    emitter: Emitter | None = None
-
-
-class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message. `is_model` False marks an assistant turn or a result the model and the host did not make."""
-
-    role: Role
-    content: str = ""
-    reasoning: str = ""
-    calls: tuple[Call, ...] = ()
-    call_id: str = ""  # of a tool message: the call it answers
-    is_model: bool = True
 
 
 class TraceSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +58,53 @@ class TraceFacts(msgspec.Struct, frozen=True, kw_only=True):
     surfaced: tuple[str, ...] | None = None  # product ids the search server returned in this episode
 
 
+# Facts by the names that an export, an SN15 envelope and plain rows have for them. FORMATS.md says what they mean.
+EXPORTED_FACTS = {
+    "problem_id": "problem_id",
+    "cluster_id": "cluster_id",
+    "pool": "pool",
+    "bucket": "bucket",
+    "suite": "suite",
+    "race_id": "race_id",
+    "recorded_day": "day",
+    "agent_version_id": "agent",
+    "miner_hotkey": "team",
+    "policy_sha256": "policy_sha256",
+    "tool_profile": "tool_profile",
+    "coefficient_e4": "coefficient_e4",
+    "is_success": "is_success",
+    "reward_e4": "reward_e4",
+    "is_agentic": "is_agentic",
+    "is_linear": "is_linear",
+    "is_model_written": "is_model_written",
+    "stop": "stop",
+}
+
+
+Provenance = Literal["verbatim", "rebuilt"]
+How = Literal[
+    "text_calls",  # calls that the model wrote as text stand as calls
+    "events",  # turns, calls and results are put together from the record, not from a request
+    "query",  # what opened the dialogue was a transcript, sent anew each time: the recorded query stands in its place
+    "retries",  # turns with a call that nobody can read, none of which ran, are left out
+    "asides",  # what the agent told the model for one turn alone, or claims of turns and results, is left out
+    "agent_calls",  # calls of the agent's Python stand as turns that the model did not write
+    "sub_dialogue",  # other dialogues of the episode, which made no call, are left out
+]
+Lack = Literal["prompt", "query", "words", "calls", "results"]
+
+
+class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
+    """How a conversation came about that is not, word for word, what the model was sent. Both sorted.
+
+    `lacks`: what the conversation shows before some turn, and that turn's request did not. Thoughts do not count: no
+    agent need send them back.
+    """
+
+    how: tuple[How, ...]
+    lacks: tuple[Lack, ...] = ()
+
+
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
     """One trajectory in canonical form. `tools` is an OpenAI `tools` array (wrapped), JSON text; "[]" for none known.
 
@@ -91,6 +119,12 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     query: str
     facts: TraceFacts
     missing: tuple[str, ...] = ()  # names of facts the source does not have, sorted
+    rebuilt: Rebuilt | msgspec.UnsetType = msgspec.UNSET  # without: verbatim
+
+    @property
+    def provenance(self) -> Provenance:
+        """Whether the conversation is what the model was sent and wrote, or was put together."""
+        return "verbatim" if self.rebuilt is msgspec.UNSET else "rebuilt"
 
 
 class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +147,7 @@ RejectCode = Literal[
     "subtask",  # not agentic by recorded emitters (paper section 5, axis-B)
     "subtask_guess",  # not agentic by the heuristic, where no emitters were recorded
     "not_one_path",  # several conversations in one episode: no single row holds it
+    "view_incomplete",  # rebuilt, and some turn was not shown all that the row shows before it
     "duplicate",  # equal after normalisation to a trace kept
     "near_duplicate",  # MinHash neighbour of a trace kept
     "ranked_out",  # A.3: better traces of the same problem were taken

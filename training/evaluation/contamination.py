@@ -20,7 +20,7 @@ from problems.suites.formats import read_problems
 from training.corpus.corpus_files import read_lineage, read_rows
 from training.corpus.filter.leak_guard import answered
 from training.guards import GuardStopError
-from training.recipe import DataRules, parse_recipe
+from training.recipe import parse_recipe
 from training.rollouts.episode_file import EpisodeFile
 from training.stages.rejection import EPISODES
 from training.stages.run import lineage_chain
@@ -51,12 +51,27 @@ def learnt_by(run: Path) -> Learnt:
         data = parse_recipe(lineage.recipe, str(folder)).data
         # a study's base names its transcripts by a hash too, which are no corpus
         corpora = dict(zip(data.corpus, lineage.corpus_sha256s, strict=False))
-        for kind, name in _sources(data):
+        sources = [("problems", data.problems)] if data.problems else []
+        sources += [("corpus", name) for name in data.corpus] + [("episodes", name) for name in data.rollouts]
+        for kind, name in sources:
             try:
                 if kind == "corpus" and content_hash(read_lineage(Path(name))) != corpora.get(name):
                     unread.append(f"{name} (another corpus stands there now)")
                     continue
-                found_ids, found_marks = _READERS[kind](Path(name))
+                found_ids, found_marks = set[str](), set[str]()
+                if kind == "problems":
+                    problems = read_problems(Path(name).read_bytes().splitlines())
+                    found_ids = {problem.problem_id for problem in problems}
+                    found_marks = {mark for problem in problems for mark in answer_marks(problem)}
+                elif kind == "corpus":
+                    for row in read_rows(Path(name)):
+                        found_ids |= {row.trace.facts.problem_id or ""} - {""}
+                        found_marks |= {f"id {product}" for product in answered(row.trace)}
+                else:
+                    path = Path(name) / EPISODES
+                    if not path.exists():
+                        raise FileNotFoundError(path)
+                    found_ids = {line.result.problem_id for line in EpisodeFile(path).lines()}
             except (ArenaError, OSError):
                 unread.append(name)
                 continue
@@ -81,36 +96,3 @@ def require_unseen(problems: Sequence[Problem], learnt: Learnt) -> None:
             raise GuardStopError(
                 "contamination", f"problem {problem.problem_id}: an answer was trained on, {min(shared)}"
             )
-
-
-def _sources(data: DataRules) -> list[tuple[str, str]]:
-    problems = [("problems", data.problems)] if data.problems else []
-    return [
-        *problems,
-        *(("corpus", name) for name in data.corpus),
-        *(("episodes", name) for name in data.rollouts),
-    ]
-
-
-def _of_problems(path: Path) -> tuple[set[str], set[str]]:
-    problems = read_problems(path.read_bytes().splitlines())
-    return {problem.problem_id for problem in problems}, {mark for one in problems for mark in answer_marks(one)}
-
-
-def _of_corpus(folder: Path) -> tuple[set[str], set[str]]:
-    ids: set[str] = set()
-    marks: set[str] = set()
-    for row in read_rows(folder):
-        ids |= {row.trace.facts.problem_id or ""} - {""}
-        marks |= {f"id {product}" for product in answered(row.trace)}
-    return ids, marks
-
-
-def _of_episodes(folder: Path) -> tuple[set[str], set[str]]:
-    path = folder / EPISODES
-    if not path.exists():
-        raise FileNotFoundError(path)
-    return {line.result.problem_id for line in EpisodeFile(path).lines()}, set()
-
-
-_READERS = {"problems": _of_problems, "corpus": _of_corpus, "episodes": _of_episodes}

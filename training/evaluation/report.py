@@ -116,22 +116,38 @@ def make_report(
         raise ArenaError("V2124", f"none of {len(results)} episodes was scored")
     shares = [problem.successes / problem.scored for problem in counted]
     seed = conditions.seeds[0]  # of the bootstrap's draws too
+    partly: dict[str, list[float]] = {}  # of each problem, the samples that fail and earn something nonetheless
+    for result in sorted(scored, key=lambda one: one.problem_id):
+        partly.setdefault(result.problem_id, []).append(float(not result.is_success and bool(result.reward)))
+    axes: dict[str, float | None] = {}
+    for axis in AXES:
+        counts = [result.axes[axis] for result in scored if axis in result.axes]
+        total = sum(all_ for _, all_ in counts)
+        axes[axis] = sum(hits for hits, _ in counts) / total if total else None
+    pass_at, k = dict[str, Estimate](), 1  # powers of two up to all samples, over problems that have as many
+    while k <= conditions.samples * len(conditions.seeds):
+        if values := [pass_at_k(p.scored, p.successes, k) for p in counted if p.scored >= k]:
+            pass_at[str(k)] = mean_estimate(values, seed)
+        k *= 2
     return EvalReport(
         label=label,
         weights=results[0].version,
         lineage_sha256=lineage_sha256,
         conditions=conditions,
         asr=mean_estimate(shares, seed),
-        asr_by_seed=tuple(_asr_of_seed(scored, place, conditions.samples) for place in range(len(conditions.seeds))),
+        asr_by_seed=tuple(  # samples of a seed are numbered on from those of the seeds before
+            _mean([float(bool(one.is_success)) for one in scored if one.sample // conditions.samples == place])
+            for place in range(len(conditions.seeds))
+        ),
         gt_exact=mean_estimate([problem.exact / problem.scored for problem in counted], seed),
-        partial=mean_estimate(_partial_shares(scored), seed),
+        partial=mean_estimate([_mean(samples) for samples in partly.values()], seed),
         by_bucket={
             bucket: mean_estimate(values, seed)
             for bucket in BUCKETS
             if (values := [p.successes / p.scored for p in counted if p.bucket == bucket])
         },
-        axes={axis: _axis_share(axis, scored) for axis in AXES},
-        pass_at=_pass_at(counted, conditions),
+        axes=axes,
+        pass_at=pass_at,
         rule=_mean([result.rule or 0.0 for result in scored]),
         emission=_mean([float(result.is_recommending) for result in scored]),
         hallucinated=_mean([float(result.hallucinated) for result in scored]),
@@ -172,38 +188,6 @@ def _by_problem(results: Sequence[EpisodeResult]) -> list[ProblemResult]:
             )
         )
     return rows
-
-
-def _partial_shares(scored: Sequence[EpisodeResult]) -> list[float]:
-    """Of each problem, the share of its samples that fail and earn something nonetheless."""
-    grouped: dict[str, list[float]] = {}
-    for result in scored:
-        is_partial = not result.is_success and bool(result.reward)
-        grouped.setdefault(result.problem_id, []).append(float(is_partial))
-    return [_mean(samples) for _, samples in sorted(grouped.items())]
-
-
-def _pass_at(problems: Sequence[ProblemResult], conditions: EvaluationConditions) -> dict[str, Estimate]:
-    """pass@k for powers of two up to the number of samples of all seeds, over problems that have as many."""
-    found = {}
-    k = 1
-    while k <= conditions.samples * len(conditions.seeds):
-        values = [pass_at_k(p.scored, p.successes, k) for p in problems if p.scored >= k]
-        if values:
-            found[str(k)] = mean_estimate(values, conditions.seeds[0])
-        k *= 2
-    return found
-
-
-def _asr_of_seed(scored: Sequence[EpisodeResult], place: int, samples: int) -> float:
-    """The success rate of one seed's episodes: its samples are numbered on from those of the seeds before."""
-    return _mean([float(bool(result.is_success)) for result in scored if result.sample // samples == place])
-
-
-def _axis_share(axis: str, results: Sequence[EpisodeResult]) -> float | None:
-    hits = sum(result.axes[axis][0] for result in results if axis in result.axes)
-    total = sum(result.axes[axis][1] for result in results if axis in result.axes)
-    return hits / total if total else None
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -77,20 +77,9 @@ def compare_paired(first: Sequence[bool], second: Sequence[bool]) -> Paired:
     pairs = list(zip(first, second, strict=True))
     first_only = sum(a and not b for a, b in pairs)
     second_only = sum(b and not a for a, b in pairs)
-    return Paired(
-        first_only=first_only,
-        second_only=second_only,
-        n=len(pairs),
-        p_value=_binomial_two_sided(min(first_only, second_only), first_only + second_only),
-    )
-
-
-def _binomial_two_sided(fewer: int, total: int) -> float:
-    """Two-sided p of a fair coin that showed its rarer side `fewer` times in `total`."""
-    if total == 0:
-        return 1.0
+    fewer, total = min(first_only, second_only), first_only + second_only  # of a fair coin under no difference
     tail = sum(math.comb(total, hits) for hits in range(fewer + 1)) / (1 << total)
-    return min(1.0, 2 * tail)
+    return Paired(first_only=first_only, second_only=second_only, n=len(pairs), p_value=min(1.0, 2 * tail))
 
 
 def _wilson(hits: int, n: int) -> Estimate:

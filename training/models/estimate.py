@@ -88,6 +88,8 @@ def estimate_run(recipe: Recipe, work: Work) -> RunEstimate:
     episodes, tokens = sampled_episodes(recipe, work), learnt_tokens(recipe, work)
     epochs = 1.0 if recipe.stage == "grpo" else recipe.optim.epochs
     flops = (8 if recipe.optim.is_checkpointing else 6) + 2 * _passes(recipe)
+    # Of one episode among `parallel` at once: bytes of weights that its decoding reads, operations on its tokens.
+    decoded, read = EPISODE_SAMPLED / recipe.parallel * parameters * weight_bytes, 2 * parameters * EPISODE_TOKENS
     return RunEstimate(
         parameters=parameters,
         trained_parameters=trained,
@@ -99,7 +101,7 @@ def estimate_run(recipe: Recipe, work: Work) -> RunEstimate:
             for name, device in DEVICES.items()
         },
         sampling_hours={
-            name: episodes * _episode_seconds(parameters, weight_bytes, recipe.parallel, device) / 3_600
+            name: episodes * (decoded / device.bytes + read / device.flops) / EFFICIENCY / 3_600
             for name, device in DEVICES.items()
         },
     )
@@ -156,13 +158,6 @@ def _passes(recipe: Recipe) -> int:
     if recipe.stage == "kto":
         return KTO_PASSES
     return GRPO_PASSES if recipe.stage == "grpo" and recipe.grpo.beta else 0
-
-
-def _episode_seconds(parameters: int, weight_bytes: int, parallel: int, device: DeviceSize) -> float:
-    """Of a device's time, what one of `parallel` episodes at once takes."""
-    decoding = EPISODE_SAMPLED / parallel * parameters * weight_bytes / device.bytes
-    reading = 2 * parameters * EPISODE_TOKENS / device.flops
-    return (decoding + reading) / EFFICIENCY
 
 
 def count_parameters(config: dict[str, Any]) -> int:

@@ -47,7 +47,7 @@ def mask_defect(row: TokenRow, messages: Iterable[Message], codec: ChatCodec) ->
         return f"{len(runs)} masked runs for {len(turns)} assistant turns"
     first = -1
     for number, (run, turn) in enumerate(zip(runs, turns, strict=True)):
-        first = _begin_of(row.mask, first)
+        first = row.mask.index(1, first + 1)
         before = codec.decode(row.token_ids[max(0, first - _HEADER_TOKENS_MAX) : first])
         if not before.removesuffix("" if _thought_and_said(turn)[0] else EMPTY_THOUGHT).endswith(_HEADER):
             return f"turn {number} does not begin after the header of an assistant turn"
@@ -66,11 +66,6 @@ def run_defect(run: Sequence[int], codec: ChatCodec) -> str | None:
         return "has no token"
     forged = set(codec.template_only_ids) & set(run)
     return f"holds the template's token {min(forged)}" if forged else None
-
-
-def _begin_of(mask: Sequence[int], after: int) -> int:
-    """The place of the first 1 after place `after`."""
-    return next(place for place in range(after + 1, len(mask)) if mask[place])
 
 
 def _reading_defect(run: tuple[int, ...], turn: Message, codec: ChatCodec) -> str | None:

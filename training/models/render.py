@@ -17,9 +17,10 @@ from typing import Any
 import msgspec
 
 from foundation.errors import ArenaError
+from harness.chat import chat_row
 from training.corpus.filter.qwen3_text import served_tools
 from training.corpus.model import Call, Message
-from training.model import ParsedTurn, TokenRow
+from training.model import ParsedTurn, TokenRow, UnfitRowError
 from training.models.mask import EMPTY_THOUGHT
 
 # Written by the template alone; sampled inside a turn they would forge the conversation's frame.
@@ -57,9 +58,10 @@ class Qwen3Codec:
             raise ArenaError("V2121", f"{folder}: {error}") from error
         self._renderer: Any = create_renderer(self.tokenizer, Qwen3RendererConfig())
         template = str(self.tokenizer.chat_template or "")
-        self._identity = hashlib.sha256(b"\n".join([tokens, template.encode(), _software()])).hexdigest()
+        software = f"renderers {version('renderers')} tokenizers {version('tokenizers')}"
+        self._identity = hashlib.sha256(b"\n".join([tokens, template.encode(), software.encode()])).hexdigest()
         self._empty_thought = tuple(self.tokenizer.encode(EMPTY_THOUGHT, add_special_tokens=False))
-        self._template_only = tuple(_token_id(self.tokenizer, token) for token in TEMPLATE_ONLY)
+        self._template_only: tuple[int, ...] = tuple(map(self.tokenizer.convert_tokens_to_ids, TEMPLATE_ONLY))
         self._require_parity(folder)
 
     @property
@@ -81,29 +83,29 @@ class Qwen3Codec:
         """Ids up to and with the generation prompt."""
         return tuple(
             self._renderer.render_ids(
-                [_plain(message) for message in messages], tools=_tools(tools), add_generation_prompt=True
+                [chat_row(message) for message in messages], tools=_tools(tools), add_generation_prompt=True
             )
         )
 
     def row(self, trace_id: str, messages: tuple[Message, ...], tools: str, tokens_max: int) -> TokenRow:
         """A trace with labels on the turns the model wrote (`is_model`), their stop tokens among them.
 
-        Raises ArenaError V2122 for a row over `tokens_max` tokens or one without a token to learn.
+        Raises UnfitRowError (V2122) for a row over `tokens_max` tokens or one without a token to learn.
         """
         from renderers import build_training_sample
 
         is_learnt = [int(message.role == "assistant" and message.is_model) for message in messages]
         sample = build_training_sample(
             self._renderer,
-            [_plain(message) for message in messages],
+            [chat_row(message) for message in messages],
             tools=_tools(tools),
             message_loss_mask=is_learnt,
         )
         mask = self._without_empty_thought(sample.token_ids, [int(bit) for bit in sample.loss_mask])
         if len(mask) > tokens_max:
-            raise ArenaError("V2122", f"{trace_id[:12]}: {len(mask)} tokens, {tokens_max} are allowed")
+            raise UnfitRowError(f"{trace_id[:12]}: {len(mask)} tokens, {tokens_max} are allowed")
         if not any(mask):
-            raise ArenaError("V2122", f"{trace_id[:12]}: no assistant turn to learn")
+            raise UnfitRowError(f"{trace_id[:12]}: no assistant turn to learn")
         return TokenRow(trace_id=trace_id, token_ids=tuple(sample.token_ids), mask=mask, prompt_length=mask.index(1))
 
     def parse(self, token_ids: tuple[int, ...]) -> ParsedTurn:
@@ -131,7 +133,7 @@ class Qwen3Codec:
     ) -> tuple[int, ...] | None:
         """The next prompt, which begins with `prompt_ids` + `sampled`; None where the format can't be continued."""
         bridged = self._renderer.bridge_to_next_turn(
-            list(prompt_ids), list(sampled), [_plain(message) for message in messages], tools=_tools(tools)
+            list(prompt_ids), list(sampled), [chat_row(message) for message in messages], tools=_tools(tools)
         )
         if bridged is None:
             return None
@@ -151,7 +153,7 @@ class Qwen3Codec:
         return tuple(mask)
 
     def _require_parity(self, folder: Path) -> None:
-        messages = [_plain(message) for message in _PARITY]
+        messages = [chat_row(message) for message in _PARITY]
         tools = _tools(_PARITY_TOOLS)
         theirs = self.tokenizer.apply_chat_template(messages, tools=tools, return_dict=True)["input_ids"]
         ours = self._renderer.render_ids(messages, tools=tools)
@@ -160,31 +162,8 @@ class Qwen3Codec:
             raise ArenaError("V2121", f"{folder}: the chat template and the renderer differ from token {differing} on")
 
 
-def _software() -> bytes:
-    return f"renderers {version('renderers')} tokenizers {version('tokenizers')}".encode()
-
-
-def _plain(message: Message) -> dict[str, Any]:
-    """A message as renderer and template read it."""
-    plain: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.reasoning:
-        plain["reasoning_content"] = message.reasoning
-    if message.calls:
-        plain["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.calls
-        ]
-    if message.call_id:
-        plain["tool_call_id"] = message.call_id
-    return plain
 
 
 def _tools(tools: str) -> list[Any] | None:
     """The tool schemas as a served model reads them, or None where a trace has none."""
     return served_tools(tools) or None
-
-
-def _token_id(tokenizer: Any, token: str) -> int:
-    """The id of a special token."""
-    number: int = tokenizer.convert_tokens_to_ids(token)
-    return number

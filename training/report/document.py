@@ -119,7 +119,13 @@ def make_document(
     the labels of the reports say (`controls_of`). Raises ValueError for two reports of one label under one set of
     conditions.
     """
-    names = _named(reports)
+    found: dict[bytes, EvaluationConditions] = {}
+    for report in reports:
+        found.setdefault(_key(report.conditions), report.conditions)
+    alphabet = itertools.chain(_LETTERS, ("".join(pair) for pair in itertools.product(_LETTERS, repeat=2)))
+    names = tuple(
+        NamedConditions(letter=letter, conditions=one) for letter, one in zip(alphabet, found.values(), strict=False)
+    )
     letters = {_key(one.conditions): one.letter for one in names}
     seen: set[tuple[str, str]] = set()
     for report in reports:
@@ -176,20 +182,6 @@ def share_difference(first: EvalReport, second: EvalReport) -> Estimate:
     return difference_estimate(
         [mine[name] for name in shared], [other[name] for name in shared], first.conditions.seeds[0]
     )
-
-
-def _named(reports: Sequence[EvalReport]) -> tuple[NamedConditions, ...]:
-    found: dict[bytes, EvaluationConditions] = {}
-    for report in reports:
-        found.setdefault(_key(report.conditions), report.conditions)
-    return tuple(
-        NamedConditions(letter=letter, conditions=one) for letter, one in zip(_letters(), found.values(), strict=False)
-    )
-
-
-def _letters() -> itertools.chain[str]:
-    """A, B, ... Z, AA, AB, ..."""
-    return itertools.chain(_LETTERS, ("".join(pair) for pair in itertools.product(_LETTERS, repeat=2)))
 
 
 def _key(conditions: EvaluationConditions) -> bytes:
@@ -266,7 +258,10 @@ def _by_conditions(reports: Sequence[EvalReport]) -> list[list[EvalReport]]:
 
 def _tests(family: Family, pairs: Sequence[tuple[EvalReport, EvalReport]], letters: Mapping[bytes, str]) -> list[Test]:
     """One family of tests, of the pairs that share a scored problem."""
-    pairs = [pair for pair in pairs if _shares_problems(*pair)]
+    scored = {
+        id(report): {one.problem_id for one in report.problems if one.scored} for pair in pairs for report in pair
+    }
+    pairs = [(first, second) for first, second in pairs if scored[id(first)] & scored[id(second)]]
     paired = [compare(*pair) for pair in pairs]
     corrected = holm([one.p_value for one in paired])
     return [
@@ -281,8 +276,3 @@ def _tests(family: Family, pairs: Sequence[tuple[EvalReport, EvalReport]], lette
         )
         for (first, second), result, p_value in zip(pairs, paired, corrected, strict=True)
     ]
-
-
-def _shares_problems(first: EvalReport, second: EvalReport) -> bool:
-    scored = {one.problem_id for one in first.problems if one.scored}
-    return any(one.scored and one.problem_id in scored for one in second.problems)

@@ -29,14 +29,15 @@ METHODS: Mapping[Method, tuple[str, str]] = {  # how an interval was taken -> it
 def render_page(document: Document) -> str:
     """The HTML of a document."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(
-        share=_share, interval=_interval, thousandths=_thousandths, p=p_text, points=_points, short=_short
-    )
+    environment.filters.update(share=_share, interval=_interval, thousandths=_thousandths, p=p_text, points=_points)
+    groups: dict[str, list[Any]] = {}
+    for row in document.published:
+        groups.setdefault(row.group, []).append(row)
     template = environment.from_string(files("training.report").joinpath(TEMPLATE).read_text("utf-8"))
     return template.render(
         document=document,
         figures=[(figure, Markup(figure.svg)) for figure in make_figures(document)],  # made by us, escaped there
-        groups=_groups(document),
+        groups=groups,
         methods=METHODS,
         families={family: [test for test in document.tests if test.family == family] for family in get_args(Family)},
         harnesses=(BENCHMARK_HARNESS, OWN_HARNESS),
@@ -46,13 +47,6 @@ def render_page(document: Document) -> str:
 def p_text(value: float) -> str:
     """A p value as it is printed: three decimals, or that it is below .001."""
     return "< .001" if value < 0.001 else f"{value:.3f}".removeprefix("0")
-
-
-def _groups(document: Document) -> Mapping[str, list[Any]]:
-    groups: dict[str, list[Any]] = {}
-    for row in document.published:
-        groups.setdefault(row.group, []).append(row)
-    return groups
 
 
 def _share(value: float | None) -> str:
@@ -74,7 +68,3 @@ def _points(estimate: Estimate) -> str:
 
 def _thousandths(value: int | None) -> str:
     return "–" if value is None else f"{value / 10:.1f}%"
-
-
-def _short(text: str) -> str:
-    return text[:12]

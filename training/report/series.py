@@ -8,7 +8,6 @@ smoothed away. A run without a log line yet has its place, and no curve. It read
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +70,13 @@ def read_curves(folder: Path, label: str = "") -> tuple[RunCurves, ...]:
         rows = sorted(_lines(log), key=lambda row: row["step"] or 0)
         said = name if len(logs) == 1 else f"{name} {log.stem.removeprefix('log').strip('-_')}".strip()
         logged = {"steps": max((int(row["step"] or 0) for row in rows), default=0)}
-        found.append(RunCurves(label=said, series=_series(rows), **(logged | end)))
+        series = []
+        for metric in METRICS:
+            points = [(int(row["step"] or 0), row[metric]) for row in rows if metric in row]
+            if points:
+                values = tuple(value if value is not None and math.isfinite(value) else None for _, value in points)
+                series.append(Series(metric=metric, steps=tuple(step for step, _ in points), values=values))
+        found.append(RunCurves(label=said, series=tuple(series), **(logged | end)))
     return tuple(found)
 
 
@@ -90,16 +95,6 @@ def _end(folder: Path) -> dict[str, Any]:
         "lineage_sha256": lineage_sha256(lineage),
         "parent_sha256": lineage.parent_sha256,
     }
-
-
-def _series(rows: Sequence[_Line]) -> tuple[Series, ...]:
-    found = []
-    for metric in METRICS:
-        points = [(int(row["step"] or 0), row[metric]) for row in rows if metric in row]
-        if points:
-            values = tuple(value if value is not None and math.isfinite(value) else None for _, value in points)
-            found.append(Series(metric=metric, steps=tuple(step for step, _ in points), values=values))
-    return tuple(found)
 
 
 def _lines(log: Path) -> list[_Line]:

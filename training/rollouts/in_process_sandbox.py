@@ -44,7 +44,12 @@ class InProcessSandbox:
         """Run an admitted source to its end. Raises ArenaError V2003 for any other."""
         if text_hash(job.source) not in self._admitted:
             raise ArenaError("V2003", f"source {text_hash(job.source)[:12]} is not one of training's own agents")
-        namespace: dict[str, Any] = {"__name__": "agent", "__builtins__": _builtins(_sdk(job, host))}
+        sdk = _sdk(job, host)
+
+        def find(name: str, *rest: Any) -> Any:
+            return sdk if name == "arena_sdk" else builtins.__import__(name, *rest)
+
+        namespace: dict[str, Any] = {"__name__": "agent", "__builtins__": {**vars(builtins), "__import__": find}}
         exec(compile(job.source, "agent.py", "exec"), namespace)
         try:
             namespace["agent_main"](msgspec.json.decode(job.problem))
@@ -68,7 +73,7 @@ def _sdk(job: GuestJob, host: Host) -> ModuleType:
     sdk = ModuleType("arena_sdk")
     sdk.llm = SimpleNamespace(models=lambda: list(job.models), chat=chat)  # type: ignore[attr-defined]
     schemas = msgspec.json.decode(job.tools, type=list[dict[str, Any]])
-    named = {schema["function"]["name"]: _named(execute, schema["function"]["name"]) for schema in schemas}
+    named = {name: _named(execute, name) for name in (schema["function"]["name"] for schema in schemas)}
     sdk.tools = SimpleNamespace(schemas=lambda: list(schemas), execute=execute, **named)  # type: ignore[attr-defined]
     return sdk
 
@@ -80,12 +85,3 @@ def _named(execute: Callable[[str, object], Any], name: str) -> Callable[..., An
         return msgspec.json.decode(execute(name, msgspec.json.encode(arguments).decode()))
 
     return call
-
-
-def _builtins(sdk: ModuleType) -> dict[str, Any]:
-    """The builtins, with an import that knows `arena_sdk` as this run's own."""
-
-    def find(name: str, *rest: Any) -> Any:
-        return sdk if name == "arena_sdk" else builtins.__import__(name, *rest)
-
-    return {**vars(builtins), "__import__": find}

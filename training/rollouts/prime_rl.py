@@ -7,15 +7,14 @@ no reward) are left out and counted by reason. prime-rl itself is never a depend
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 import msgspec
 
 from training.model import Rollout
-from training.rollouts.credit import token_advantages
 from training.rollouts.episode_file import EpisodeLine
-from training.rollouts.rewards import Reward, reward_of
+from training.rollouts.rewards import Reward, reward_of, token_advantages
 
 ENV_NAME = "agent-arena"
 LOSS = "rl"  # the name by which prime-rl finds its policy gradient
@@ -85,29 +84,24 @@ def export_episodes(lines: Iterable[EpisodeLine], temperature: float) -> PrimeEx
 
 def prime_lines(rollouts: Iterable[Rollout], rewards: Iterable[Reward], temperature: float) -> Iterator[bytes]:
     """JSON lines, groups in order of their problem; the baseline of a rollout is the mean of its group."""
-    pairs = sorted(zip(rollouts, rewards, strict=True), key=lambda pair: _place(pair[0]))
-    for _, group in groupby(pairs, key=lambda pair: pair[0].result.problem_id):
-        for sample in _samples(list(group), temperature):
+    pairs = sorted(
+        zip(rollouts, rewards, strict=True), key=lambda pair: (pair[0].result.problem_id, pair[0].result.sample)
+    )
+    for _, of_problem in groupby(pairs, key=lambda pair: pair[0].result.problem_id):
+        group = list(of_problem)
+        advantages = token_advantages([rollout for rollout, _ in group], [reward for _, reward in group])
+        for (rollout, reward), row in zip(group, advantages, strict=True):
+            if reward.value is None:
+                continue
+            before = len(rollout.prompt_ids)
+            mask = (False,) * before + tuple(bool(bit) for bit in rollout.mask)
+            sample = PrimeSample(
+                token_ids=rollout.prompt_ids + rollout.completion_ids,
+                mask=mask,
+                logprobs=(0.0,) * before + rollout.logprobs,
+                temperatures=(temperature,) * len(mask),
+                env_name=ENV_NAME,
+                advantages=(PrimeAdvantage(loss=LOSS, values=(0.0,) * before + tuple(row), mask=mask),),
+                reward=reward.value,
+            )
             yield msgspec.json.encode(sample) + b"\n"
-
-
-def _samples(group: Sequence[tuple[Rollout, Reward]], temperature: float) -> Iterator[PrimeSample]:
-    advantages = token_advantages([rollout for rollout, _ in group], [reward for _, reward in group])
-    for (rollout, reward), row in zip(group, advantages, strict=True):
-        if reward.value is None:
-            continue
-        before = len(rollout.prompt_ids)
-        mask = (False,) * before + tuple(bool(bit) for bit in rollout.mask)
-        yield PrimeSample(
-            token_ids=rollout.prompt_ids + rollout.completion_ids,
-            mask=mask,
-            logprobs=(0.0,) * before + rollout.logprobs,
-            temperatures=(temperature,) * len(mask),
-            env_name=ENV_NAME,
-            advantages=(PrimeAdvantage(loss=LOSS, values=(0.0,) * before + tuple(row), mask=mask),),
-            reward=reward.value,
-        )
-
-
-def _place(rollout: Rollout) -> tuple[str, int]:
-    return rollout.result.problem_id, rollout.result.sample

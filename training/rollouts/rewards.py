@@ -1,8 +1,10 @@
-"""Rewards of a rollout, as pure functions of what happened in it.
+"""Rewards of rollouts, as pure functions of what happened in them, and the advantage of each token (Dr. GRPO).
 
 Promise: every number is derived from recorded calls and outcomes; nothing is learnt, sampled or looked up. A rollout
-whose outcome is missing for a fault of ours has no reward. Sources: docs/architecture.md#scores (`reward_e4`); paper
-section 6 and B.6 (tool match against a teacher's trajectory, blended at half weight).
+whose outcome is missing for a fault of ours has no reward. The baseline is the mean of the group; nothing is divided by
+its spread, so a saturated group gives no signal instead of a loud one. Tokens the policy did not sample get 0. An
+unscorable rollout is outside the mean and gets 0. Sources: docs/architecture.md#scores (`reward_e4`); paper section 6
+and B.6 (tool match against a teacher's trajectory, blended at half weight).
 """
 
 from __future__ import annotations
@@ -70,7 +72,13 @@ def match_step(ours: Step, theirs: Step) -> float:
     names = given.keys() | wanted.keys()
     if not names:
         return 1.0
-    hits = sum(_match_value(name, given.get(name), wanted.get(name)) for name in names)
+    hits = 0.0
+    for name in names:
+        mine, other = given.get(name), wanted.get(name)
+        if name in QUERY_KEYS and isinstance(mine, str) and isinstance(other, str):
+            hits += token_f1(mine, other)
+        else:
+            hits += mine is not None and str(mine) == str(other)
     return NAME_SHARE + (1 - NAME_SHARE) * hits / len(names)
 
 
@@ -83,10 +91,38 @@ def token_f1(ours: str, theirs: str) -> float:
     return 2 * common / (mine.total() + other.total())
 
 
-def _match_value(name: str, ours: Any, theirs: Any) -> float:
-    if name in QUERY_KEYS and isinstance(ours, str) and isinstance(theirs, str):
-        return token_f1(ours, theirs)
-    return float(ours is not None and str(ours) == str(theirs))
+def group_advantages(rewards: Sequence[Reward]) -> tuple[float, ...]:
+    """Reward minus the group's mean, for rollouts of one problem."""
+    values = [reward.value for reward in rewards if reward.value is not None]
+    mean = sum(values) / len(values) if values else 0.0
+    return tuple(0.0 if reward.value is None else reward.value - mean for reward in rewards)
+
+
+def token_advantages(
+    rollouts: Sequence[Rollout], rewards: Sequence[Reward], *, turn_weight: float = 0.0
+) -> list[list[float]]:
+    """One advantage for each completion token, (rollouts, completion length).
+
+    `turn_weight` 0: all sampled tokens of a rollout share its advantage, as in v17 to v19. Else the outcome's advantage
+    and, at that weight, the turn's tool match minus the group's mean match at that turn.
+    """
+    if turn_weight == 0:
+        shared = group_advantages(rewards)
+        return [[advantage * bit for bit in rollout.mask] for rollout, advantage in zip(rollouts, shared, strict=True)]
+    outcomes = group_advantages([msgspec.structs.replace(reward, value=reward.outcome) for reward in rewards])
+    matches: dict[int, list[float]] = {}  # of each turn, over the rollouts that got that far
+    for reward in rewards:
+        for place, match in enumerate(reward.steps):
+            matches.setdefault(place, []).append(match)
+    found = []
+    for rollout, reward, outcome in zip(rollouts, rewards, outcomes, strict=True):
+        advantages = [0.0] * len(rollout.mask)
+        weight = turn_weight if reward.tool_match is not None else 0.0  # no teacher: the outcome alone
+        for place, turn in enumerate(rollout.turns if reward.value is not None else ()):
+            above = reward.steps[place] - sum(matches[place]) / len(matches[place]) if reward.steps else 0.0
+            advantages[turn.first : turn.last] = [(1 - weight) * outcome + weight * above] * (turn.last - turn.first)
+        found.append(advantages)
+    return found
 
 
 def _fields(arguments: str) -> dict[str, Any]:

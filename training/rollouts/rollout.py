@@ -59,7 +59,11 @@ def jobs_of(problems: Iterable[Problem], samples: int, seed: int, *, first: int 
     Samples are numbered from `first`, so that jobs of several run seeds can stand side by side.
     """
     return [
-        Job(problem=problem, sample=first + sample, seed=_seed(f"{seed}/{problem.problem_id}/{sample}"))
+        Job(
+            problem=problem,
+            sample=first + sample,
+            seed=int(text_hash(f"{seed}/{problem.problem_id}/{sample}")[:8], 16),
+        )
         for problem in problems
         for sample in range(samples)
     ]
@@ -125,6 +129,7 @@ def rollout_policy(policy: Policy, model: str, decode: Decode) -> Policy:
 def read_result(job: Job, evaluation: Evaluation) -> EpisodeResult:
     """What came of an episode, from its evaluation."""
     body, outcome = evaluation.body, evaluation.outcome
+    failures = [getattr(event, "failure", None) for event in body.events]
     result = EpisodeResult(
         problem_id=body.problem_id,
         bucket=body.bucket,
@@ -133,7 +138,7 @@ def read_result(job: Job, evaluation: Evaluation) -> EpisodeResult:
         version=next((event.model for event in body.events if isinstance(event, Completion)), ""),
         stop=body.stop,
         steps=body.totals.steps,
-        is_overflow=any(CONTEXT_FULL in _refusal(event) for event in body.events),
+        is_overflow=any(CONTEXT_FULL in failure.detail for failure in failures if failure is not None),
         is_recommending=any(isinstance(event, ToolCall) and event.name == RECOMMEND for event in body.events),
         hallucinated=hallucinated_ids(body),
         body_sha256=body.body_hash(),
@@ -176,7 +181,10 @@ def messages_of(body: EvaluationBody) -> tuple[Message, ...]:
     """The conversation of a growing episode: its first request, then each turn with what its calls answered."""
     turns = [event for event in body.events if isinstance(event, Completion)]
     calls = [event for event in body.events if isinstance(event, ToolCall)]
-    messages = [_sent(body.messages[index]) for index in (turns[0].request if turns else ())]
+    messages = []
+    for index in turns[0].request if turns else ():
+        sent: dict[str, Any] = json.loads(body.messages[index])
+        messages.append(Message(role=sent["role"], content=sent.get("content") or ""))
     for turn in turns:
         own = tuple(
             Call(id=call.call_id, name=call.name, arguments=call.arguments, emitter="llm") for call in turn.calls
@@ -229,11 +237,6 @@ def _sequence(turns: Sequence[Completion]) -> _Sequence | None:
     return tokens[0].prompt, tuple(ids), tuple(mask), tuple(logprobs), tuple(spans)
 
 
-def _sent(text: str) -> Message:
-    plain: dict[str, Any] = json.loads(text)
-    return Message(role=plain["role"], content=plain.get("content") or "")
-
-
 def _named_ids(arguments: str) -> set[str]:
     """Product ids in a call's arguments, in the tools' own spellings."""
     try:
@@ -243,12 +246,3 @@ def _named_ids(arguments: str) -> set[str]:
     named = fields.get("product_ids", fields.get("product_id", "")) if isinstance(fields, dict) else ""
     listed = named if isinstance(named, list) else str(named).split(",")
     return {str(product).strip() for product in listed} - {""}
-
-
-def _refusal(event: object) -> str:
-    failure = getattr(event, "failure", None)
-    return failure.detail if failure is not None else ""
-
-
-def _seed(text: str) -> int:
-    return int(text_hash(text)[:8], 16)

@@ -12,12 +12,11 @@ from collections.abc import Sequence
 import msgspec
 
 from foundation.canonical import text_hash
-from foundation.errors import ArenaError
 from problems.model import Bucket
 from training.corpus.mix import Mix, MixRow, mix
 from training.corpus.model import Trace
 from training.guards import require_exact_masks
-from training.model import ChatCodec, Rollout, TokenRow
+from training.model import ChatCodec, Rollout, TokenRow, UnfitRowError
 from training.models.mask import mask_defect, masked_runs, run_defect
 from training.recipe import Recipe
 
@@ -39,9 +38,7 @@ def rows_of_traces(traces: Sequence[Trace], codec: ChatCodec, recipe: Recipe) ->
     for trace in traces:
         try:
             row = codec.row(trace.trace_id, trace.messages, trace.tools, recipe.data.tokens_max)
-        except ArenaError as error:
-            if error.failure.code != "V2122":
-                raise
+        except UnfitRowError:
             unfit += 1
             continue
         defect = mask_defect(row, trace.messages, codec)
@@ -87,10 +84,23 @@ def rollout_id(rollout: Rollout) -> str:
 
 def by_step(rows: TokenRows) -> TokenRows:
     """One row an assistant turn: everything before it as prompt, that turn alone to learn (paper B.4)."""
-    steps = [(step, bucket) for row, bucket in zip(rows.rows, rows.buckets, strict=True) for step in _steps(row)]
-    return TokenRows(
-        rows=tuple(step for step, _ in steps), buckets=tuple(bucket for _, bucket in steps), dropped=rows.dropped
-    )
+    steps: list[TokenRow] = []
+    buckets: list[Bucket | None] = []
+    for row, bucket in zip(rows.rows, rows.buckets, strict=True):
+        last = 0
+        for number, run in enumerate(masked_runs(row.token_ids, row.mask)):
+            first = row.mask.index(1, last)
+            last = first + len(run)
+            steps.append(
+                TokenRow(
+                    trace_id=f"{row.trace_id}/{number}",
+                    token_ids=row.token_ids[:last],
+                    mask=(0,) * first + (1,) * len(run),
+                    prompt_length=first,
+                )
+            )
+            buckets.append(bucket)
+    return TokenRows(rows=tuple(steps), buckets=tuple(buckets), dropped=rows.dropped)
 
 
 def blend(corpus: TokenRows, rollouts: TokenRows, recipe: Mix) -> TokenRows:
@@ -112,22 +122,3 @@ def _keyed(rows: TokenRows) -> list[MixRow]:
         MixRow(key=f"{row.trace_id}/{place}", bucket=bucket)
         for place, (row, bucket) in enumerate(zip(rows.rows, rows.buckets, strict=True))
     ]
-
-
-def _steps(row: TokenRow) -> list[TokenRow]:
-    steps: list[TokenRow] = []
-    first: int | None = None
-    for place, bit in enumerate((*row.mask, 0)):
-        if bit and first is None:
-            first = place
-        elif not bit and first is not None:
-            steps.append(
-                TokenRow(
-                    trace_id=f"{row.trace_id}/{len(steps)}",
-                    token_ids=row.token_ids[:place],
-                    mask=(0,) * first + (1,) * (place - first),
-                    prompt_length=first,
-                )
-            )
-            first = None
-    return steps

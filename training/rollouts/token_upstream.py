@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 
 from foundation.errors import Failure
+from harness.chat import chat_row
 from harness.inference.port import ModelReply
 from harness.sandbox.port import GuestCallError
 from harness.trace import EmittedCall
 from training.corpus.model import Call, Message
-from training.model import ChatCodec, Decode, ParsedTurn, Sampled, Sampler
+from training.model import ChatCodec, Decode, Sampler
 
 CONTEXT_FULL = "the context is full"
 
@@ -69,9 +70,30 @@ class TokenUpstream:
         sampled = self._sampler.sample(prompt, decode, self._seed * 1_000 + self._turn)
         parsed = self._codec.parse(sampled.token_ids)
         self._turn += 1
-        reply = _plain(parsed.message)
+        reply = chat_row(msgspec.structs.replace(parsed.message, reasoning=""))
         self._sent, self._ids, self._sampled = (*messages, _message(reply)), prompt, sampled.token_ids
-        return self._reply(parsed, sampled, added, reply, is_continued=is_continued, prompt_tokens=len(prompt))
+        tokens = TurnTokens(
+            version=self._sampler.version,
+            is_continued=is_continued,
+            prompt=added,
+            sampled=sampled.token_ids,
+            logprobs=sampled.logprobs,
+            malformed=len(parsed.malformed),
+        )
+        finish = "length" if sampled.finish == "length" else "tool_calls" if parsed.message.calls else "stop"
+        return ModelReply(
+            model=self._sampler.version,
+            content=parsed.message.content,
+            reasoning=parsed.message.reasoning,
+            calls=tuple(
+                EmittedCall(call_id=call.id, name=call.name, arguments=call.arguments) for call in parsed.message.calls
+            ),
+            finish_reason=finish,
+            prompt_tokens=len(prompt),
+            completion_tokens=len(sampled.token_ids),
+            message=msgspec.json.encode(reply).decode(),
+            logprobs=msgspec.json.encode(tokens).decode(),
+        )
 
     def _prompt(self, messages: tuple[Message, ...], tools: str) -> tuple[tuple[int, ...], tuple[int, ...], bool]:
         """(prompt, ids added since the last turn, whether it continues that turn)."""
@@ -82,51 +104,6 @@ class TokenUpstream:
                 return bridged, bridged[len(self._ids) + len(self._sampled) :], True
         prompt = self._codec.prompt(messages, tools)
         return prompt, prompt, False
-
-    def _reply(
-        self,
-        parsed: ParsedTurn,
-        sampled: Sampled,
-        added: tuple[int, ...],
-        reply: dict[str, Any],
-        *,
-        is_continued: bool,
-        prompt_tokens: int,
-    ) -> ModelReply:
-        message = parsed.message
-        tokens = TurnTokens(
-            version=self._sampler.version,
-            is_continued=is_continued,
-            prompt=added,
-            sampled=sampled.token_ids,
-            logprobs=sampled.logprobs,
-            malformed=len(parsed.malformed),
-        )
-        finish = "length" if sampled.finish == "length" else "tool_calls" if message.calls else "stop"
-        return ModelReply(
-            model=self._sampler.version,
-            content=message.content,
-            reasoning=message.reasoning,
-            calls=tuple(
-                EmittedCall(call_id=call.id, name=call.name, arguments=call.arguments) for call in message.calls
-            ),
-            finish_reason=finish,
-            prompt_tokens=prompt_tokens,
-            completion_tokens=len(sampled.token_ids),
-            message=msgspec.json.encode(reply).decode(),
-            logprobs=msgspec.json.encode(tokens).decode(),
-        )
-
-
-def _plain(message: Message) -> dict[str, Any]:
-    """An assistant turn as the agent gets it, and as it comes back in the next request."""
-    plain: dict[str, Any] = {"role": "assistant", "content": message.content}
-    if message.calls:
-        plain["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.calls
-        ]
-    return plain
 
 
 def _message(plain: dict[str, Any]) -> Message:

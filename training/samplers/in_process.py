@@ -142,7 +142,10 @@ class LocalSampler:
         while len(self._rows) < self._batch_rows:
             with self._lock:
                 turn = self._waiting[0] if self._waiting else None
-            if turn is None or (self._rows and not _is_alike(turn, self._rows[0].turn)):
+            if turn is None:
+                return
+            running = self._rows[0].turn.decode if self._rows else turn.decode
+            if (turn.decode.temperature, turn.decode.top_p) != (running.temperature, running.top_p):
                 return
             row = _SampledRow(turn=turn, tree=self._tree_now(), place=None, pending=turn.prompt[-1])
             with self._lock:  # from here on it belongs to the batch: a failure of what follows is its own too
@@ -180,12 +183,10 @@ class LocalSampler:
             row.logprobs.append(chance)
             row.pending = token
             if token == self._stop_id or len(row.tokens) >= row.turn.decode.turn_tokens_max:
-                self._finish(row, "stop" if token == self._stop_id else "length")
-
-    def _finish(self, row: _SampledRow, finish: Literal["stop", "length"]) -> None:
-        self._rows.remove(row)
-        row.tree.release(row.held)
-        row.turn.end(Sampled(token_ids=tuple(row.tokens), logprobs=tuple(row.logprobs), finish=finish))
+                self._rows.remove(row)
+                row.tree.release(row.held)
+                finish: Literal["stop", "length"] = "stop" if token == self._stop_id else "length"
+                row.turn.end(Sampled(token_ids=tuple(row.tokens), logprobs=tuple(row.logprobs), finish=finish))
 
     def _forward(self, ids: list[int], positions: list[int], attending: Attending) -> Tensor:
         """Logits (tokens, vocabulary) of tokens side by side; of the last one alone where they are one row's.
@@ -299,10 +300,6 @@ def _uniform(seed: int, step: int) -> float:
     """A number of [0, 1) from seed and position: the same wherever the draw takes place."""
     digest = hashlib.blake2b(f"{seed}/{step}".encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) / (1 << 53)
-
-
-def _is_alike(one: _SampledTurn, other: _SampledTurn) -> bool:
-    return (one.decode.temperature, one.decode.top_p) == (other.decode.temperature, other.decode.top_p)
 
 
 def _sums(model: Any) -> list[float]:

@@ -87,7 +87,9 @@ class PrefixTree:
         wanted = list(ids)
         found = self._longest(wanted)
         if found is self._root or found.children:
-            found = self._below(found)
+            above = found
+            found = Place(above, above.end, next(self._numbers))
+            above.children.append(found)
         found.is_used = True
         self._touch(found)
         return found
@@ -96,7 +98,15 @@ class PrefixTree:
         """Its row writes no more. Places over the bound are dropped."""
         place.is_used = False
         self._touch(place)
-        self._shrink()
+        over = self.held_bytes() - self._bytes_max
+        while over > 0:  # unused ends go, the longest unused first
+            ends = [end for end in self._places() if not end.children and not end.is_used]
+            if not ends:
+                return
+            oldest = min(ends, key=lambda end: end.touched)
+            assert oldest.parent is not None
+            oldest.parent.children.remove(oldest)
+            over -= oldest.held_bytes
 
     def held_bytes(self) -> int:
         """What all places take."""
@@ -132,28 +142,11 @@ class PrefixTree:
         place.parent, place.start = above, above.end
         return above
 
-    def _below(self, parent: Place) -> Place:
-        child = Place(parent, parent.end, next(self._numbers))
-        parent.children.append(child)
-        return child
-
     def _touch(self, place: Place) -> None:
         now, above = next(self._clock), place.parent
         place.touched = now
         while above is not None:
             above.touched, above = now, above.parent
-
-    def _shrink(self) -> None:
-        """Drop unused ends, the longest unused first, until the rest is within the bound."""
-        over = self.held_bytes() - self._bytes_max
-        while over > 0:
-            ends = [place for place in self._places() if not place.children and not place.is_used]
-            if not ends:
-                return
-            oldest = min(ends, key=lambda place: place.touched)
-            assert oldest.parent is not None
-            oldest.parent.children.remove(oldest)
-            over -= oldest.held_bytes
 
     def _places(self) -> list[Place]:
         """All places but the root."""

@@ -44,17 +44,13 @@ class ScriptedSampler:
 
     def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> Sampled:
         """One turn; `seed` and temperature change nothing."""
-        ids = self._turn_ids(read_prompt(self._codec.decode(prompt_ids), self._model))
-        cut = ids[: decode.turn_tokens_max]
-        return Sampled(token_ids=cut, logprobs=(0.0,) * len(cut), finish="stop" if cut == ids else "length")
-
-    def _turn_ids(self, request: dict[str, Any]) -> tuple[int, ...]:
-        """What the scripted model answers, as the tokens between the generation prompt and the end of the turn."""
-        reply = read_reply(msgspec.json.encode(complete(request)))
+        reply = read_reply(msgspec.json.encode(complete(read_prompt(self._codec.decode(prompt_ids), self._model))))
         calls = tuple(Call(id=call.call_id, name=call.name, arguments=call.arguments) for call in reply.calls)
         turn = Message(role="assistant", content=reply.content.strip(), calls=calls)
         row = self._codec.row("", (Message(role="user", content="?"), turn), "[]", _WHOLE_TRACE)
-        return masked_runs(row.token_ids, row.mask)[0]
+        ids = masked_runs(row.token_ids, row.mask)[0]  # between the generation prompt and the end of the turn
+        cut = ids[: decode.turn_tokens_max]
+        return Sampled(token_ids=cut, logprobs=(0.0,) * len(cut), finish="stop" if cut == ids else "length")
 
 
 def read_prompt(text: str, model: str) -> dict[str, Any]:

@@ -68,7 +68,23 @@ class VllmSampler:
 
     def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> Sampled:
         """One turn. Raises ArenaError U3001 (unknown model), U3002 (server away), U3003 (a reply without tokens)."""
-        answer = self._post("completions", self._request(prompt_ids, decode, seed))
+        answer = self._post(
+            "completions",
+            {
+                "model": self._model,
+                "prompt": list(prompt_ids),
+                "max_tokens": decode.turn_tokens_max,
+                "temperature": decode.temperature,
+                "top_p": decode.top_p if decode.temperature > 0 else 1.0,
+                "seed": seed,
+                "logprobs": 0,  # of the sampled token alone
+                "return_token_ids": True,
+                "stop_token_ids": [self._codec.stop_id],
+                "logit_bias": {str(token): _SUPPRESSED for token in self._codec.template_only_ids},
+                "skip_special_tokens": False,
+                "n": 1,
+            },
+        )
         try:
             choice = msgspec.json.decode(answer, type=_VllmCompletion).choices[0]
         except (msgspec.DecodeError, IndexError) as error:
@@ -112,22 +128,6 @@ class VllmSampler:
         except msgspec.DecodeError as error:
             raise ArenaError("U3003", f"{error} in the list of models") from error
         return {model.id for model in listed.data}
-
-    def _request(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> dict[str, Any]:
-        return {
-            "model": self._model,
-            "prompt": list(prompt_ids),
-            "max_tokens": decode.turn_tokens_max,
-            "temperature": decode.temperature,
-            "top_p": decode.top_p if decode.temperature > 0 else 1.0,
-            "seed": seed,
-            "logprobs": 0,  # of the sampled token alone
-            "return_token_ids": True,
-            "stop_token_ids": [self._codec.stop_id],
-            "logit_bias": {str(token): _SUPPRESSED for token in self._codec.template_only_ids},
-            "skip_special_tokens": False,
-            "n": 1,
-        }
 
     def _post(self, path: str, fields: dict[str, Any]) -> bytes:
         return self._ask("POST", path, fields)

@@ -99,7 +99,8 @@ class Watch(TrainerCallback):  # type: ignore[misc]
         """A gradient that is no number is thrown away before it gets into the weights."""
         gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
         if gradients:
-            norm = _number(torch.nn.utils.get_total_norm(gradients))
+            total = torch.nn.utils.get_total_norm(gradients)
+            norm = float(total.full_tensor() if isinstance(total, DTensor) else total)  # spread over processes: whole
             self.guard(control, lambda: require_finite("gradient norm", norm))
             if not math.isfinite(norm):
                 model.zero_grad(set_to_none=True)
@@ -123,11 +124,6 @@ class Watch(TrainerCallback):  # type: ignore[misc]
             )  # the first one; what follows may be its consequence
             control.should_training_stop = True
             control.should_save = False  # a run killed now would go on behind the guard
-
-
-def _number(value: torch.Tensor) -> float:
-    """A scalar; of one that is spread over processes, the whole."""
-    return float(value.full_tensor() if isinstance(value, DTensor) else value)
 
 
 def attend(trainer: Any) -> Any:

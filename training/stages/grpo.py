@@ -22,6 +22,7 @@ import torch
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
+from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 from problems.model import Problem
 from training.guards import (
@@ -35,8 +36,7 @@ from training.model import ChatCodec, EpisodeResult, Rollout, Sampler
 from training.models.mask import masked_runs, run_defect
 from training.models.opening import lora_config, open_parent
 from training.recipe import Recipe
-from training.rollouts.credit import token_advantages
-from training.rollouts.rewards import Reward, Step, reward_of
+from training.rollouts.rewards import Reward, Step, reward_of, token_advantages
 from training.rollouts.rollout import Job, jobs_of
 from training.samplers.in_process import LocalSampler, eval_mode
 from training.stages.engine import Watch, attend, engine_arguments
@@ -136,10 +136,8 @@ def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts, *, save: Cal
     try:
         result = attend(trainer).train(resume_from_checkpoint=newest_checkpoint(folder.engine))
         steps = int(result.global_step)
-    except ArenaError as error:
-        if error.failure.code != "V2123":
-            raise
-        watch.stopped_by, steps = error.failure.detail, int(trainer.state.global_step)
+    except GuardStopError as stop:
+        watch.stopped_by, steps = stop.failure.detail, int(trainer.state.global_step)
     save(trainer.model, folder.path / CHECKPOINT)
     return GrpoResult(
         parent_sha256=parent_sha256,
@@ -232,8 +230,13 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
             self._behaviour.renew()
             self._renewed_at = step
         model = self.accelerator.unwrap_model(self.model)
+        problems = {problem.problem_id: problem for problem in self._ports.problems}
+        count, jobs, seed = Counter[str](), list[Job](), self._recipe.seed + 1_000_003 * step
+        for problem_id in prompts:
+            count[problem_id] += 1
+            jobs.append(jobs_of([problems[problem_id]], count[problem_id], seed)[-1])
         with self._behaviour.in_place(), eval_mode(model):
-            found = self._ports.run_jobs(self._jobs(prompts, step), self._sampler(model))
+            found = self._ports.run_jobs(jobs, self._sampler(model))
         self._counts.sampled += len(found)
         self._batch = [self._kept(rollout, problem_id) for rollout, problem_id in zip(found, prompts, strict=True)]
         wrong = ["a turn holds the template's tokens"] * self._counts.dropped["mask"]
@@ -271,45 +274,28 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
                 draft = adapter.with_suffix(".draft")  # a kill in here must not leave half an adapter to be served
                 shutil.rmtree(draft, ignore_errors=True)
                 model.save_pretrained(str(draft))
-                draft.rename(adapter)
+                move_into_place(draft, adapter)
             server.load_adapter(adapter)
         return server
-
-    def _jobs(self, prompts: Sequence[str], step: int) -> list[Job]:
-        problems = {problem.problem_id: problem for problem in self._ports.problems}
-        count: Counter[str] = Counter()
-        jobs = []
-        for problem_id in prompts:
-            jobs.append(
-                jobs_of([problems[problem_id]], count[problem_id] + 1, self._recipe.seed + 1_000_003 * step)[-1]
-            )
-            count[problem_id] += 1
-        return jobs
 
     def _kept(self, rollout: Rollout | None, problem_id: str) -> tuple[Rollout, Reward]:
         """The rollout and its reward, or a stand-in that teaches nothing where it can't be learnt from."""
         defect = _defect(rollout, self._ports.codec, self._recipe.grpo.completion_tokens_max)
         if rollout is None or defect:
             self._counts.dropped[defect] += 1
-            return self._nothing(problem_id), Reward(value=None, outcome=None, tool_match=None)
+            stop = self._ports.codec.stop_id
+            bucket = next(problem.bucket for problem in self._ports.problems if problem.problem_id == problem_id)
+            result = EpisodeResult(
+                problem_id=problem_id, bucket=bucket, sample=0, seed=0, version=self._version, stop="", steps=0
+            )
+            nothing = Rollout(
+                result=result, prompt_ids=(stop,), completion_ids=(stop,), mask=(0,), logprobs=(0.0,), turns=()
+            )
+            return nothing, Reward(value=None, outcome=None, tool_match=None)
         reward = reward_of(rollout, self._ports.teachers, self._recipe.grpo.tool_weight)
         if self._recipe.grpo.tool_weight and reward.tool_match is None:
             self._counts.without_teacher += 1
         return rollout, reward
-
-    def _nothing(self, problem_id: str) -> Rollout:
-        stop = self._ports.codec.stop_id
-        bucket = next(problem.bucket for problem in self._ports.problems if problem.problem_id == problem_id)
-        return Rollout(
-            result=EpisodeResult(
-                problem_id=problem_id, bucket=bucket, sample=0, seed=0, version=self._version, stop="", steps=0
-            ),
-            prompt_ids=(stop,),
-            completion_ids=(stop,),
-            mask=(0,),
-            logprobs=(0.0,),
-            turns=(),
-        )
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)

@@ -15,7 +15,7 @@ import msgspec
 from training.model import ChatCodec, TokenRow
 from training.recipe import Recipe
 from training.rollouts.episode_file import EpisodeLine
-from training.rollouts.token_rows import TokenRows, rollout_id, rows_of_rollouts, rows_of_traces
+from training.rollouts.token_rows import rollout_id, rows_of_rollouts, rows_of_traces
 from training.stages.teacher import trace_of
 
 
@@ -43,11 +43,7 @@ def labelled_rows(
         rows_of_traces(list({trace.trace_id: trace for trace in traces}.values()), codec, recipe),
     ]
     rows = [LabelledRow(row=row, is_wanted=wanted[row.trace_id]) for part in found for row in part.rows]
-    return rows, _left_out(found, unscored=len(lines) - len(scored), repeated=len(scored) - len(wanted))
-
-
-def _left_out(parts: Sequence[TokenRows], *, unscored: int, repeated: int) -> dict[str, int]:
-    counted = Counter({"unscored": unscored, "repeated": repeated})
-    for part in parts:
-        counted.update(part.dropped)
-    return dict(counted)
+    left_out = Counter(unscored=len(lines) - len(scored), repeated=len(scored) - len(wanted))
+    for part in found:
+        left_out.update(part.dropped)
+    return rows, dict(left_out)

@@ -20,7 +20,7 @@ from foundation.errors import ArenaError
 from harness.inference.port import Upstream
 from training.corpus.corpus_files import read_lineage, read_rows
 from training.corpus.mix import Mix
-from training.corpus.model import CorpusPool, Lineage
+from training.corpus.model import CorpusPool
 from training.guards import emission_rate, require_train_pool
 from training.model import ChatCodec, RunLineage, Sampler, Stage
 from training.models.opening import copy_tokenizer, device_name, open_parent, placed
@@ -89,7 +89,10 @@ def run_stage(
     is_finished, partition_sha256 = (folder / LINEAGE).exists(), ""
     if not is_finished:
         bench.require_known()
-        partition_sha256 = bench.partition_in_use(_corpora_of(recipe))
+        data = recipe.data
+        taken: tuple[tuple[CorpusPool, tuple[str, ...]], ...] = (("train", data.corpus), ("dev", data.dev))
+        corpora = [(name, pool, read_lineage(Path(name))) for pool, names in taken for name in names]
+        partition_sha256 = bench.partition_in_use(corpora)
     run = RunFolder(folder, recipe, text, bench.progress, processes)
     done = run.finished()
     if done is None or recipe.parent:
@@ -128,12 +131,6 @@ def require_parent(recipe: Recipe) -> str:
     return parent[0].lineage_sha256 if parent else ""
 
 
-def _corpora_of(recipe: Recipe) -> list[tuple[str, CorpusPool, Lineage]]:
-    """The corpora a recipe names, each with the pool it is taken for."""
-    taken: tuple[tuple[CorpusPool, tuple[str, ...]], ...] = (("train", recipe.data.corpus), ("dev", recipe.data.dev))
-    return [(name, pool, read_lineage(Path(name))) for pool, names in taken for name in names]
-
-
 class _StageRun:
     """One run of one stage."""
 
@@ -155,9 +152,16 @@ class _StageRun:
             case "sft":
                 return self._sft(self._corpus(self._recipe.data.corpus))
             case "rejection":
-                return self._sft(self._blended(self._rejected()))
+                successes = keep_successes(self._made(self._sampled), self._codec, self._recipe)
+                return self._sft(self._blended(successes))
             case "teacher":
-                return self._sft(self._blended(self._taught()))
+                lines = self._teacher_lines()
+                rows = stepwise_rows(lines, self._codec, self._recipe)
+                if not rows.rows:
+                    raise ArenaError(
+                        "V2124", f"none of the teacher's {len(lines)} episodes succeeded: nothing to learn from"
+                    )
+                return self._sft(self._blended(rows))
             case "kto":
                 return self._kto()
             case "grpo":
@@ -179,9 +183,6 @@ class _StageRun:
             raise ArenaError("V2124", f"no row of {', '.join(data.corpus)} can be learnt from: {corpus.dropped}")
         return blend(corpus, rows, mix)
 
-    def _rejected(self) -> TokenRows:
-        return keep_successes(self._made(self._sampled), self._codec, self._recipe)
-
     def _sampled(self, file: EpisodeFile) -> None:
         recipe = self._recipe
         sampler = self._open_sampler(recipe, self._codec)
@@ -201,13 +202,6 @@ class _StageRun:
             make(EpisodeFile(path))
         self._run.processes.wait()
         return EpisodeFile(path).lines()
-
-    def _taught(self) -> TokenRows:
-        lines = self._teacher_lines()
-        rows = stepwise_rows(lines, self._codec, self._recipe)
-        if not rows.rows:
-            raise ArenaError("V2124", f"none of the teacher's {len(lines)} episodes succeeded: nothing to learn from")
-        return rows
 
     def _teacher_lines(self) -> tuple[EpisodeLine, ...]:
         """The teacher's episodes: those of the folders the recipe names, else asked for here.
@@ -246,9 +240,15 @@ class _StageRun:
         from training.stages.kto import train_kto
 
         labelled, dropped = labelled_rows(self._teacher_lines(), self._codec, self._recipe)
-        done = train_kto(
-            self._recipe, self._run, labelled, self._codec.tokenizer, self._dev_emission(), save=self._save
-        )
+        jobs = jobs_of(self._bench.dev, 1, self._recipe.seed)
+
+        def emission(model: Any) -> float:
+            sampler = self._local(model, "dev")
+            lines = self._bench.sample(jobs, sampler, self._codec, self._recipe.decode, self._recipe.parallel)
+            return emission_rate([line.result for line in lines])
+
+        tokenizer, watched = self._codec.tokenizer, emission if jobs else None
+        done = train_kto(self._recipe, self._run, labelled, tokenizer, watched, save=self._save)
         metrics = {"rows": float(len(labelled)), "wanted": float(sum(row.is_wanted for row in labelled))}
         return Outcome(
             parent_sha256=done.parent_sha256,
@@ -283,19 +283,6 @@ class _StageRun:
             dropped=done.dropped,
             stopped_by=done.stopped_by,
         )
-
-    def _dev_emission(self) -> Callable[[Any], float] | None:
-        """The policy's emission rate on the dev problems, one episode each; None without any."""
-        jobs = jobs_of(self._bench.dev, 1, self._recipe.seed)
-        if not jobs:
-            return None
-
-        def rate(model: Any) -> float:
-            sampler = self._local(model, "dev")
-            lines = self._bench.sample(jobs, sampler, self._codec, self._recipe.decode, self._recipe.parallel)
-            return emission_rate([line.result for line in lines])
-
-        return rate
 
     def _local(self, model: Any, version: str) -> LocalSampler:
         return LocalSampler(

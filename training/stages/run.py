@@ -1,7 +1,7 @@
 """One run of one stage on disk: begun once, resumed after any kill, finished once.
 
 ```
-recipe.toml          what the run was told; another recipe is refused in the same folder
+recipe.toml          what the run was told, whole; another recipe is refused in the same folder
 parent.sha256        lineage of the parent it began from; another parent is refused in the same folder
 trainer/             the engine's own checkpoints, for resuming
 log.jsonl            one line a logged step: loss, gradient norm, and what the stage adds (one file a swept rate)
@@ -19,19 +19,19 @@ import hashlib
 import math
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import msgspec
 
 from foundation.canonical import content_hash
+from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
+from foundation.progress import Progress
 from training.model import ModelCheckpoint, RunLineage, Versions
 from training.recipe import Recipe, parse_recipe
 from training.stages.processes import ALONE, Processes
-
-Progress = Callable[[str, int, int], None]  # phase, done, of
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "renderers", "tokenizers", "datasets")
 RECIPE, LINEAGE, LOG, CHECKPOINT, ENGINE = "recipe.toml", "lineage.json", "log.jsonl", "checkpoint", "trainer"
@@ -55,9 +55,11 @@ class RunFolder:
         if processes.is_first:
             folder.mkdir(parents=True, exist_ok=True)
             kept = folder / RECIPE
-            if kept.exists() and kept.read_text(encoding="utf-8") != recipe_text:
+            if not kept.exists():
+                write_whole(kept, recipe_text.encode())
+            self._text = kept.read_text(encoding="utf-8")
+            if self._text != recipe_text and parse_recipe(self._text, str(kept)) != recipe:
                 raise ArenaError("V2124", f"{folder} holds a run of another recipe")
-            kept.write_text(recipe_text, encoding="utf-8")
         processes.wait()
 
     def pin_parent(self, parent_sha256: str) -> None:
@@ -67,9 +69,7 @@ class RunFolder:
         """
         done, kept = self.finished(), self.path / PARENT
         if done is None and not kept.exists() and self.processes.is_first:
-            draft = self.path / f"{PARENT}.draft"
-            draft.write_text(parent_sha256, encoding="utf-8")
-            draft.replace(kept)
+            write_whole(kept, parent_sha256.encode())
         self.processes.wait()
         begun = done.parent_sha256 if done else kept.read_text(encoding="utf-8")
         if begun != parent_sha256:
@@ -146,9 +146,7 @@ class RunFolder:
             dropped=dict(dropped),
             stopped_by=stopped_by,
         )
-        draft = self.path / f"{LINEAGE}.draft"
-        draft.write_bytes(msgspec.json.format(msgspec.json.encode(lineage), indent=2))
-        draft.replace(self.path / LINEAGE)
+        write_whole(self.path / LINEAGE, msgspec.json.format(msgspec.json.encode(lineage), indent=2))
         shutil.rmtree(self.engine, ignore_errors=True)
         self.processes.wait()
         return lineage
@@ -214,7 +212,11 @@ def weights_sha256(folder: Path) -> str:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise ArenaError("V2124", f"{folder} holds no weights")
-    return content_hash([[file.name, _file_sha256(file)] for file in files])
+    named = []
+    for file in files:
+        with file.open("rb") as stream:
+            named.append([file.name, hashlib.file_digest(stream, "sha256").hexdigest()])
+    return content_hash(named)
 
 
 def installed() -> dict[str, str]:
@@ -235,8 +237,3 @@ def _read_lineage(path: Path) -> RunLineage:
         raise ArenaError("V2124", f"{path}: {error.strerror}") from error
     except msgspec.DecodeError as error:
         raise ArenaError("V2166", f"{path}: {error}") from error
-
-
-def _file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

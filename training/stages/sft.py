@@ -75,7 +75,13 @@ def train_sft(
         trained, trainer = _train(recipe, folder, rows, dev, pad_id, rate, is_swept=len(rates) > 1)
         if best is None or dev_loss(trained) < dev_loss(best):
             best = trained
-            _save(trainer, folder, save)
+            if folder.processes.count == 1:
+                save(trainer.model, folder.path / CHECKPOINT)
+            else:  # the first process writes the whole; the others give their parts of it
+                whole = trainer.accelerator.get_state_dict(trainer.model)
+                if folder.processes.is_first:
+                    save(trainer.accelerator.unwrap_model(trainer.model), folder.path / CHECKPOINT, state_dict=whole)
+                folder.processes.wait()
         del trainer
         gc.collect()
     assert best is not None
@@ -140,17 +146,6 @@ def sft_config(recipe: Recipe, engine: Path, rate: float, processes: Processes =
         eval_strategy="no",
         dataset_kwargs={"skip_prepare_dataset": True},
     )
-
-
-def _save(trainer: Any, folder: RunFolder, save: Save) -> None:
-    """The whole model, by the first process; the others give their parts of it."""
-    if folder.processes.count == 1:
-        save(trainer.model, folder.path / CHECKPOINT)
-        return
-    whole = trainer.accelerator.get_state_dict(trainer.model)
-    if folder.processes.is_first:
-        save(trainer.accelerator.unwrap_model(trainer.model), folder.path / CHECKPOINT, state_dict=whole)
-    folder.processes.wait()
 
 
 class _SharedTrainer(SFTTrainer):  # type: ignore[misc]

@@ -1,13 +1,14 @@
 """The study's base model: built from a seed, and taught the language of episodes before any stage.
 
 Promise: a model of a few million parameters with random weights knows no words, so it is pre-trained from scratch, and
-every table says so. It learns drills (random tokens that repeat themselves), then transcripts of the random tool-caller
+every table says so. It learns drills, then transcripts of the random tool-caller
 on the `train` problems, every token of them: the tools' form, product texts, quoting, and no policy. None of the corpus
 is in it. So what the stages add is policy.
 """
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,12 @@ from training.stages.engine import quiet_engine
 from training.stages.run import CHECKPOINT, RunFolder
 from training.stages.sft import Save, train_sft
 from training.stages.teacher import trace_of
-from training.study.drills import drill_rows
 from training.study.market import PROBLEMS, TRAIN
 from training.study.plan import StudyPlan
 from training.study.policies import RANDOM, RandomCaller
 
 START, DRILLS, TRANSCRIPTS = "start", "drills", "transcripts.jsonl"
+PERIODS = (4, 24)  # tokens until a drill repeats itself, fewest and most
 _RECIPE = """# The base model of a study: {what}.
 name = "base"
 stage = "sft"
@@ -61,25 +62,22 @@ save_every_steps = 100
 def build_base(plan: StudyPlan, tokenizer: Path, folder: Path, market_dir: Path, bench: RunContext) -> RunLineage:
     """Build and pre-train the base in `folder`; a finished one is returned, a killed one goes on."""
     quiet_engine()
-    start = folder / START
+    base, start = plan.base, folder / START
     if not (start / "tokenizer_config.json").exists():  # copied last
-        rules = plan.base
         shape = TinyShape(
-            hidden=rules.hidden,
-            layers=rules.layers,
-            heads=rules.heads,
-            kv_heads=rules.kv_heads,
-            head_dim=rules.head_dim,
-            context=rules.context,
-            spread=rules.spread,
-            is_mimetic=rules.is_mimetic,
+            hidden=base.hidden,
+            layers=base.layers,
+            heads=base.heads,
+            kv_heads=base.kv_heads,
+            head_dim=base.head_dim,
+            context=base.context,
+            spread=base.spread,
+            is_mimetic=base.is_mimetic,
         )
         build_tiny_model(tokenizer, start, shape, plan.seed)
-    drilled = _drilled(plan, tokenizer, start, folder / DRILLS, bench)
-    base = plan.base
     text = _RECIPE.format(
         what="every token of the random tool-caller's transcripts",
-        model=drilled,
+        model=_drilled(plan, tokenizer, start, folder / DRILLS, bench),
         seed=plan.seed,
         problems=market_dir / PROBLEMS / TRAIN,
         tokens_max=base.tokens_max,
@@ -95,12 +93,15 @@ def build_base(plan: StudyPlan, tokenizer: Path, folder: Path, market_dir: Path,
     if done is not None:
         return done
     codec = Qwen3Codec(tokenizer)
-    lines = _transcripts(plan, folder / TRANSCRIPTS, bench)
-    every = plan.base.tools_every
-    shown = [line if not place % every else _without_tools(line) for place, line in enumerate(lines)]
+    shown = [
+        msgspec.structs.replace(line, tools="[]") if place % base.tools_every else line
+        for place, line in enumerate(_transcripts(plan, folder / TRANSCRIPTS, bench))
+    ]
     traces = {trace.trace_id: trace for trace in map(trace_of, shown)}
     rows = rows_of_traces(list(traces.values()), codec, recipe)
-    whole = [_learnt_whole(row) for row in rows.rows]
+    whole = [  # every token to learn but the first, which nothing predicts
+        msgspec.structs.replace(row, mask=(0, *(1,) * (len(row.token_ids) - 1))) for row in rows.rows
+    ]
     trained = train_sft(recipe, run, whole, (), codec.tokenizer.pad_token_id, save=_saver(tokenizer))
     return run.finish(
         parent_sha256=trained.parent_sha256,
@@ -154,6 +155,24 @@ def _drilled(plan: StudyPlan, tokenizer: Path, start: Path, folder: Path, bench:
     return folder / CHECKPOINT
 
 
+def drill_rows(count: int, length: int, tokens: int, seed: int) -> list[TokenRow]:
+    """`count` rows of `length` random ids below `tokens`; what repeats is to be learnt, what is drawn is not.
+
+    No word, request or result follows another more often than chance has it, so nothing of a policy or of the market
+    is learnt from them. What can be learnt is that a sequence which was seen goes on as it did; a small model
+    otherwise spends most of its budget on finding that out.
+    """
+    dice = random.Random(f"drills {seed}")
+    rows = []
+    for number in range(count):
+        period = dice.randint(*PERIODS)
+        drawn = dice.choices(range(tokens), k=period)
+        ids = (drawn * (length // period + 1))[:length]
+        mask = tuple(int(place > period) for place in range(length))  # the first repeated token is still a surprise
+        rows.append(TokenRow(trace_id=f"drill-{number}", token_ids=tuple(ids), mask=mask, prompt_length=period + 1))
+    return rows
+
+
 def _transcripts(plan: StudyPlan, path: Path, bench: RunContext) -> tuple[EpisodeLine, ...]:
     """The random tool-caller's episodes on the train problems; those that are in the file are not run again."""
     file = EpisodeFile(path)
@@ -166,15 +185,6 @@ def _transcripts(plan: StudyPlan, path: Path, bench: RunContext) -> tuple[Episod
         if bench.progress:
             bench.progress("transcripts", number, len(jobs))
     return file.lines()
-
-
-def _without_tools(line: EpisodeLine) -> EpisodeLine:
-    return msgspec.structs.replace(line, tools="[]")
-
-
-def _learnt_whole(row: TokenRow) -> TokenRow:
-    """The same row with every token to learn but the first, which nothing predicts."""
-    return msgspec.structs.replace(row, mask=(0, *(1,) * (len(row.token_ids) - 1)))
 
 
 def _saver(tokenizer: Path) -> Save:

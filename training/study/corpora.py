@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 
 from arena.chain.keys import verify
+from foundation.durable_files import move_into_place
 from training.corpus.building import Origin, Progress, arms_of, filter_sources, open_sources, write_filtered
 from training.corpus.filter.leak_guard import Guard
 from training.corpus.filter.trace_features import Task
@@ -56,4 +57,4 @@ def build_corpora(
         task = Task(arms=(rules,), tokenizer=tokenizer / "tokenizer.json")
         filtered = filter_sources(sources, task, arms_of(rules, wanted), guard, progress=progress)
         write_filtered(filtered, draft, guard, origin, progress=progress)
-        draft.rename(target)
+        move_into_place(draft, target)

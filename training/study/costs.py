@@ -44,7 +44,11 @@ def estimate_minutes(part: Part, plan: StudyPlan, recipes: Mapping[str, Recipe])
         case "stage":
             seconds = _stage_seconds(recipes[part.recipe], plan)
         case "measure":
-            seconds = _measured_seconds(part, plan)
+            assert part.measurement is not None
+            counts = rules.eval_counts if part.measurement.set == "eval" else rules.second_counts
+            decode = part.measurement.decode
+            episodes = sum(counts.values()) * decode.samples * len(decode.seeds)
+            seconds = episodes * (ASKED_S if part.measurement.run is None else SAMPLED_S)
         case "report":
             seconds = 0.0
     return seconds / 60
@@ -86,11 +90,3 @@ def _stage_seconds(recipe: Recipe, plan: StudyPlan) -> float:
     if optim.steps_max:
         rows = min(rows, optim.steps_max * optim.batch_rows * optim.accumulation)
     return sampled + passes * rows * EPISODE_TOKENS / TRAIN_TOKENS_S
-
-
-def _measured_seconds(part: Part, plan: StudyPlan) -> float:
-    assert part.measurement is not None
-    counts = plan.market.eval_counts if part.measurement.set == "eval" else plan.market.second_counts
-    rules = part.measurement.decode
-    episodes = sum(counts.values()) * rules.samples * len(rules.seeds)
-    return episodes * (ASKED_S if part.measurement.run is None else SAMPLED_S)

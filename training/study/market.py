@@ -22,7 +22,7 @@ from foundation.errors import ArenaError
 from harness.catalogue.index.builder import build_index
 from harness.catalogue.index.documents import write_documents
 from harness.catalogue.synthetic.generator import generate
-from problems.model import BUCKETS, Bucket, Pool, Problem
+from problems.model import BUCKETS, Pool, Problem
 from problems.pools.partition import OpenPartition, freeze, pool_of
 from problems.pools.product_classes import find_classes
 from problems.product import Product
@@ -66,8 +66,13 @@ def make_market(plan: StudyPlan, folder: Path) -> None:
     with (folder / DOCUMENTS).open("wb") as stream:
         write_documents(products, stream)
     build_index(folder / DOCUMENTS, folder / INDEX)
-    problems = synthesize(products, seed=plan.seed, counts=_all_counts(rules))
-    second = _drawn(problems, rules.second_counts, plan.seed)
+    parts = (rules.train_counts, rules.eval_counts, rules.second_counts, rules.dev_counts)
+    counts = {bucket: sum(part.get(bucket, 0) for part in parts) for bucket in BUCKETS}
+    problems = synthesize(products, seed=plan.seed, counts=counts)
+    dice, second = random.Random(f"second {plan.seed}"), list[Problem]()
+    by_id = sorted(problems, key=lambda problem: problem.problem_id)
+    for bucket in BUCKETS:
+        second += dice.sample([one for one in by_id if one.bucket == bucket], rules.second_counts.get(bucket, 0))
     key = hashlib.sha256(f"study partition {plan.seed}".encode()).digest()
     manifest = freeze(
         problems,
@@ -79,7 +84,9 @@ def make_market(plan: StudyPlan, folder: Path) -> None:
         dev_counts=rules.dev_counts,
     )
     write_partition(folder / PARTITION, manifest, key, keypair_signer(SIGNER))
-    pools = _dealt(problems, OpenPartition(manifest, key))
+    partition, pools = OpenPartition(manifest, key), dict[Pool, list[Problem]]()
+    for problem in problems:
+        pools.setdefault(pool_of(problem, partition), []).append(problem)
     (folder / PROBLEMS).mkdir(exist_ok=True)
     for name, pool in _POOLS.items():
         _write(folder, name, pools.get(pool, []))
@@ -150,25 +157,3 @@ def _shortened(product: Product, product_id: str, shop_id: str, options_max: int
 def _write(folder: Path, name: str, problems: Iterable[Problem]) -> None:
     lines = "".join(f"{line}\n" for line in write_problems(problems))
     (folder / PROBLEMS / f"{name}.jsonl").write_text(lines, "utf-8")
-
-
-def _all_counts(rules: MarketRules) -> dict[Bucket, int]:
-    parts = (rules.train_counts, rules.eval_counts, rules.second_counts, rules.dev_counts)
-    return {bucket: sum(part.get(bucket, 0) for part in parts) for bucket in BUCKETS}
-
-
-def _drawn(problems: Iterable[Problem], counts: Mapping[Bucket, int], seed: int) -> list[Problem]:
-    """The second set, drawn by seed."""
-    dice = random.Random(f"second {seed}")
-    drawn: list[Problem] = []
-    every = sorted(problems, key=lambda problem: problem.problem_id)
-    for bucket in BUCKETS:
-        drawn += dice.sample([one for one in every if one.bucket == bucket], counts.get(bucket, 0))
-    return drawn
-
-
-def _dealt(problems: Iterable[Problem], partition: OpenPartition) -> dict[Pool, list[Problem]]:
-    pools: dict[Pool, list[Problem]] = {}
-    for problem in problems:
-        pools.setdefault(pool_of(problem, partition), []).append(problem)
-    return pools

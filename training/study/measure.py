@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from foundation.durable_files import write_whole
 from problems.model import Problem
 from training.evaluation.report import EvalReport, name_set
 from training.evaluation.run_eval import EvaluationPlan, RunJobs, by_tokens, episodes_path, examine
@@ -82,9 +83,7 @@ def measure(
         lineage_sha256=lineage_sha256,
         contamination=contamination,
     )
-    draft = path.with_suffix(".draft")
-    draft.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1))
-    draft.replace(path)
+    write_whole(path, msgspec.json.format(msgspec.json.encode(report), indent=1))
     return report
 
 

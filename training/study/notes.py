@@ -52,12 +52,13 @@ def progress_notes(
     untrained = {_run_of(part) for part in open_parts if part.kind in ("base", "stage")}
     lines = []
     for said, kinds in _GROUPS:
-        named: dict[str, list[str]] = {}
+        named: dict[str, list[str]] = {}  # what a part is called -> sets and decodings it is measured on
         for part in open_parts:
             if part.kind not in kinds or part.name in failed or (part.kind == "measure" and _run_of(part) in untrained):
                 continue
-            label, detail = _named(part)
-            named.setdefault(label, []).extend(detail)
+            found = part.measurement
+            detail = named.setdefault(found.label if found else part.name.removeprefix("stage "), [])
+            detail += [f"{found.set} {found.decode.name}"] if found else []
         if named:
             each = [f"{label} ({', '.join(detail)})" if detail else label for label, detail in named.items()]
             lines.append(f"Of {where} {said}: {', '.join(each)}.")
@@ -86,13 +87,6 @@ def arm_lines(arms: Sequence[ArmRows], runs: Mapping[str, RunLineage], recipes: 
             same = f"; the very same rows as {first}"
         lines.append(f"{arm.name}: {counted}; {', '.join(trained) or 'not trained'}{same}")
     return lines
-
-
-def _named(part: Part) -> tuple[str, list[str]]:
-    """What a part is called in a line, and on which set and with which decoding it is measured."""
-    if part.measurement is not None:
-        return part.measurement.label, [f"{part.measurement.set} {part.measurement.decode.name}"]
-    return part.name.removeprefix("stage "), []
 
 
 def _run_of(part: Part) -> str:

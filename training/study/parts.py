@@ -44,7 +44,11 @@ def parts_of(plan: StudyPlan, folder: Path, *, with_ablations: bool) -> tuple[Pa
     ]
     parts += _measured(plan.decodes, folder, labels)
     if with_ablations:
-        arms = _arm_stages(plan)
+        arms: list[tuple[str, str]] = []
+        if plan.arms:
+            trained = ("full", *(arm for arm in plan.trained_arms or plan.arms if arm != "full"))
+            arms += [(recipe, arm) for arm in trained for recipe in plan.arm_recipes]
+            arms += [(recipe, arm) for arm in plan.headline_arms for recipe in plan.headline_recipes]
         parts += [
             Part(name=f"stage {run_name(recipe, arm)}", kind="stage", recipe=recipe, arm=arm) for recipe, arm in arms
         ]
@@ -75,23 +79,13 @@ def recipe_text(text: str, folder: Path, arm: str = "", *, arm_start: str = "sft
         text = text.replace(f"{STUDY_MARK}/corpora/full", f"{STUDY_MARK}/corpora/matched/{arm}")
         parent = tomllib.loads(text).get("parent", "")
         if parent:
-            line, moved = f'parent = "{parent}"', f'parent = "{_parent_of_arm(parent, arm_start)}@{arm}"'
-            text = text.replace(line, moved)
+            skipped = {f"{STUDY_MARK}/runs/{name}" for name in ("sft", "rejection")}
+            moved = f"{STUDY_MARK}/runs/{arm_start}" if parent in skipped else parent
+            text = text.replace(f'parent = "{parent}"', f'parent = "{moved}@{arm}"')
     return text.replace(STUDY_MARK, str(folder))
 
 
 _GROUND: tuple[Kind, ...] = ("market", "tokenizer", "records", "corpora", "base")
-
-
-def _parent_of_arm(parent: str, arm_start: str) -> str:
-    replaced = {f"{STUDY_MARK}/runs/{name}" for name in ("sft", "rejection")}
-    return f"{STUDY_MARK}/runs/{arm_start}" if parent in replaced else parent
-
-
-def _arm_stages(plan: StudyPlan) -> list[tuple[str, str]]:
-    arms = ("full", *(arm for arm in plan.trained_arms or plan.arms if arm != "full"))
-    stages = [(recipe, arm) for arm in arms for recipe in plan.arm_recipes] if plan.arms else []
-    return stages + [(recipe, arm) for arm in plan.headline_arms if plan.arms for recipe in plan.headline_recipes]
 
 
 def _measured(decodes: Sequence[DecodeRules], folder: Path, labels: list[tuple[str, str | None]]) -> list[Part]:

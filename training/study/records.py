@@ -20,6 +20,7 @@ from arena.bank.batches.batch import SealedBatch, seal
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Signer
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
+from arena.evaluate.records import records_of
 from arena.export.model import Request
 from arena.export.writing.exporter import export_records
 from arena.policies import DEMO
@@ -30,17 +31,16 @@ from arena.records.model import (
     AttemptRecord,
     Conditions,
     Context,
-    EvaluationRecord,
     HostFacts,
     Payload,
     ReleaseRecord,
     Subject,
-    VerdictRecord,
 )
 from arena.store.embedded.server import start_embedded
 from arena.store.port import StoredBody
 from arena.store.postgres.store import PostgresStore
 from foundation.canonical import canonical_bytes, text_hash
+from foundation.progress import Progress
 from harness.agents.registry import reference_agents
 from harness.catalogue.engines.native import open_catalogue
 from judge.scripted import ScriptedJudge
@@ -59,8 +59,6 @@ RACE = "study"
 EXPORT = "export"
 POOLS: tuple[Pool, ...] = ("train", "dev")  # what the export is asked for
 _DISTILLED = "distilled:"  # training's own agent file with a scripted model behind it
-
-Progress = Callable[[str, int, int], None]  # phase, done, of
 
 
 def study_policy(plan: StudyPlan) -> Policy:
@@ -140,13 +138,26 @@ class _Recording:
         store = await PostgresStore.open(dsn, self._signer.hotkey, is_exclusive=True)
         try:
             sequencer = Sequencer(store, self._signer, now_ms, HostFacts(machine="study", cores=1))
-            done, is_released = await _recorded(store)
+            done: set[str] = set()  # attempts that are in the log
+            is_released = False
+            async for record in store.records(kinds=("attempt", "release")):
+                payload = decode_content(record.content).payload
+                if isinstance(payload, AttemptRecord):
+                    done.add(payload.attempt_id)
+                is_released |= isinstance(payload, ReleaseRecord)
             for number, problem in enumerate(self._problems, 1):
                 await self._record(problem, sequencer, done)
                 if self._progress:
                     self._progress("race", number, len(self._problems))
             if not is_released:
-                await sequencer.append([self._release()], [])
+                release = ReleaseRecord(
+                    race_id=RACE,
+                    batch_sha256=self._batch.batch_sha256,
+                    partition_sha256=self._batch.partition_sha256,
+                    problems=self._batch.released_problems,
+                    salt=self._batch.salt,
+                )
+                await sequencer.append([release], [])
             request = Request(validator=self._signer.hotkey, formats=("jsonl", "parquet"), pools=POOLS)
             await export_records(
                 store,
@@ -159,7 +170,7 @@ class _Recording:
         finally:
             await store.close()
 
-    async def _record(self, problem: Problem, sequencer: Sequencer, done: frozenset[str]) -> None:
+    async def _record(self, problem: Problem, sequencer: Sequencer, done: set[str]) -> None:
         payloads: list[Payload] = []
         bodies: list[StoredBody] = []
         for name, source in self._sources.items():
@@ -191,40 +202,19 @@ class _Recording:
             partition_sha256=self._batch.partition_sha256,
             cluster_commitment=self._batch.cluster_commitments[problem.problem_id],
         )
-        body = evaluation.body
-        record = EvaluationRecord(
+        conditions = Conditions(
+            policy_sha256=evaluation.body.policy_sha256,
+            scoring_pipeline=SCORING_PIPELINE,
+            code_commit=self._commit,
+            sandbox=evaluation.sandbox,
+        )
+        return records_of(
+            evaluation,
             attempt_id=attempt_id,
             subject=subject,
             context=context,
-            conditions=Conditions(
-                policy_sha256=body.policy_sha256,
-                scoring_pipeline=SCORING_PIPELINE,
-                code_commit=self._commit,
-                sandbox=evaluation.sandbox,
-            ),
+            conditions=conditions,
             body_sha256=body_sha256,
-            stop=body.stop,
-            failure=body.failure,
-            is_agentic=body.is_agentic,
-            totals=body.totals,
-            outcome=evaluation.outcome,
-        )
-        attempt = AttemptRecord(
-            attempt_id=attempt_id, subject=subject, context=context, ended="evaluated", body_sha256=body_sha256
-        )
-        verdicts = (
-            [VerdictRecord(subject=subject, context=context, verdict=evaluation.verdict)] if evaluation.verdict else []
-        )
-        return [attempt, record, *verdicts]
-
-    def _release(self) -> ReleaseRecord:
-        batch = self._batch
-        return ReleaseRecord(
-            race_id=RACE,
-            batch_sha256=batch.batch_sha256,
-            partition_sha256=batch.partition_sha256,
-            problems=batch.released_problems,
-            salt=batch.salt,
         )
 
 
@@ -246,15 +236,3 @@ def cluster_of(problem: Problem, partition: OpenPartition) -> str:
     if name is None:
         raise ValueError(f"problem {problem.problem_id} stands in no cluster of the partition")
     return name
-
-
-async def _recorded(store: PostgresStore) -> tuple[frozenset[str], bool]:
-    """Attempts that are in the log, and whether the release is there."""
-    attempts: set[str] = set()
-    is_released = False
-    async for record in store.records(kinds=("attempt", "release")):
-        payload = decode_content(record.content).payload
-        if isinstance(payload, AttemptRecord):
-            attempts.add(payload.attempt_id)
-        is_released |= isinstance(payload, ReleaseRecord)
-    return frozenset(attempts), is_released

@@ -28,6 +28,7 @@ from pathlib import Path
 import msgspec
 
 from foundation.errors import ArenaError
+from foundation.progress import Progress
 from harness.catalogue.engines.native import open_catalogue
 from harness.inference.port import Upstream
 from problems.scoring.title_matching import LexicalTitles
@@ -36,7 +37,7 @@ from training.corpus.building import FULL
 from training.evaluation.report import EvalReport
 from training.guards import require_train_pool
 from training.model import RunLineage
-from training.recipe import Recipe, parse_recipe
+from training.recipe import Recipe, parse_recipe, read_whole_text
 from training.report.document import Document, controls_of, make_document
 from training.report.page import render_page
 from training.report.series import read_curves
@@ -66,8 +67,6 @@ _SAID = (
     "Teacher and expert are the scripted model, which uses the tools alone. Tools: {tools}. Episodes: at most {turns}"
     " turns and {context} tokens, a turn at most {turn_tokens}; the expert, a control, may write {context} in a turn.",
 )
-
-Progress = Callable[[str, int, int], None]  # phase, done, of
 
 
 class Study:
@@ -108,24 +107,53 @@ class Study:
         """
         if self.is_done(part):
             return
-        self._begin()
+        self._require_plan()
+        (self.folder / DONE).mkdir(parents=True, exist_ok=True)
+        (self.folder / PLAN).write_text(self._plan_text, "utf-8")
         match part.kind:
             case "market":
                 make_market(self.plan, self._market_dir)
             case "tokenizer":
                 make_tokenizer(self.plan, self._source, self._tokenizer, self._bench)
             case "records":
-                self._record()
+                record_study(
+                    self.plan,
+                    self._market_dir,
+                    self.folder / "records",
+                    code_commit=self._commit,
+                    now_ms=self._now_ms,
+                    progress=self._progress,
+                )
             case "corpora":
-                self._filter()
+                build_corpora(
+                    self.plan,
+                    self._market_dir,
+                    self.folder / "records" / EXPORT,
+                    self.folder / "corpora",
+                    self._tokenizer,
+                    code_commit=self._commit,
+                    progress=self._progress,
+                )
             case "base":
                 build_base(self.plan, self._tokenizer, run_folder(self.folder, BASE), self._market_dir, self._bench)
             case "stage":
-                self._train(part)
+                path = self._recipes / f"{part.recipe}.toml"
+                text = recipe_text(read_whole_text(path), self.folder, part.arm, arm_start=self.plan.arm_recipes[0])
+                recipe, bench = parse_recipe(text, str(path)), self._bench
+                if recipe.data.problems:  # those it names, never others than `train` has
+                    named = read_problems(Path(recipe.data.problems).read_bytes().splitlines())
+                    require_train_pool((problem.problem_id for problem in named), bench.train_ids)
+                    bench = dataclasses.replace(bench, problems=named)
+                target = run_folder(self.folder, run_name(part.recipe, part.arm))
+                run_stage(recipe, text, target, bench, open_teacher=_scripted_teacher)
             case "measure":
-                self._measure(part)
+                assert part.measurement is not None
+                problems = self._market.eval if part.measurement.set == "eval" else self._market.second
+                measure(part.measurement, problems, self.plan, self._tokenizer, self._bench, self.folder / "reports")
             case "report":
-                self._report()
+                document = self.document()
+                (self.folder / HTML).write_text(render_page(document), "utf-8")
+                (self.folder / JSON).write_bytes(msgspec.json.encode(document))
         self._mark(part).touch()
         self._mark(part, FAILED).unlink(missing_ok=True)
 
@@ -138,8 +166,8 @@ class Study:
     def document(self) -> Document:
         """The report as a value, of whatever was measured so far."""
         parts = self.parts(with_ablations=True)
-        names = [part.measurement.file_name for part in parts if part.measurement]
-        reports = [self._read(name) for name in names if (self.folder / "reports" / f"{name}.json").exists()]
+        files = [self.folder / "reports" / f"{part.measurement.file_name}.json" for part in parts if part.measurement]
+        reports = [msgspec.json.decode(file.read_bytes(), type=EvalReport) for file in files if file.exists()]
         runs = sorted(path.parent for path in (self.folder / "runs").glob("*/recipe.toml"))
         plan = self.plan
         said = {
@@ -180,45 +208,6 @@ class Study:
         runs = {path.parent.name: msgspec.json.decode(path.read_bytes(), type=RunLineage) for path in finished}
         return arm_lines(arms, runs, [*plan.arm_recipes, *plan.headline_recipes])
 
-    # -- parts
-    def _record(self) -> None:
-        record_study(
-            self.plan,
-            self._market_dir,
-            self.folder / "records",
-            code_commit=self._commit,
-            now_ms=self._now_ms,
-            progress=self._progress,
-        )
-
-    def _filter(self) -> None:
-        build_corpora(
-            self.plan,
-            self._market_dir,
-            self.folder / "records" / EXPORT,
-            self.folder / "corpora",
-            self._tokenizer,
-            code_commit=self._commit,
-            progress=self._progress,
-        )
-
-    def _train(self, part: Part) -> None:
-        path = self._recipes / f"{part.recipe}.toml"
-        text = recipe_text(path.read_text("utf-8"), self.folder, part.arm, arm_start=self.plan.arm_recipes[0])
-        recipe = parse_recipe(text, str(path))
-        target = run_folder(self.folder, run_name(part.recipe, part.arm))
-        run_stage(recipe, text, target, self._bench_of(recipe), open_teacher=_scripted_teacher)
-
-    def _measure(self, part: Part) -> None:
-        assert part.measurement is not None
-        problems = self._market.eval if part.measurement.set == "eval" else self._market.second
-        measure(part.measurement, problems, self.plan, self._tokenizer, self._bench, self.folder / "reports")
-
-    def _report(self) -> None:
-        document = self.document()
-        (self.folder / HTML).write_text(render_page(document), "utf-8")
-        (self.folder / JSON).write_bytes(msgspec.json.encode(document))
-
     # -- what parts work with
     @property
     def _market_dir(self) -> Path:
@@ -242,20 +231,6 @@ class Study:
             progress=self._progress,
         )
 
-    def _bench_of(self, recipe: Recipe) -> RunContext:
-        """With the problems that the recipe names, where it names some: never others than `train` has."""
-        if not recipe.data.problems:
-            return self._bench
-        named = read_problems(Path(recipe.data.problems).read_bytes().splitlines())
-        require_train_pool((problem.problem_id for problem in named), self._bench.train_ids)
-        return dataclasses.replace(self._bench, problems=named)
-
-    def _begin(self) -> None:
-        """Take the folder for this plan."""
-        self._require_plan()
-        (self.folder / DONE).mkdir(parents=True, exist_ok=True)
-        (self.folder / PLAN).write_text(self._plan_text, "utf-8")
-
     def _require_plan(self) -> None:
         kept = self.folder / PLAN
         if kept.exists() and kept.read_text("utf-8") != self._plan_text:
@@ -263,9 +238,6 @@ class Study:
 
     def _mark(self, part: Part, where: str = DONE) -> Path:
         return self.folder / where / part.name.replace(" ", "_")
-
-    def _read(self, name: str) -> EvalReport:
-        return msgspec.json.decode((self.folder / "reports" / f"{name}.json").read_bytes(), type=EvalReport)
 
 
 @contextlib.contextmanager

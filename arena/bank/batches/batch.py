@@ -1,8 +1,12 @@
-"""The sealed batch: the problems of one race, and commitments to them that give nothing away.
+"""The sealed batch: the problems of one race, commitments to them that give nothing away, and its file.
 
 Promise: every published figure here is an HMAC under a salt of 32 random bytes, so neither an answer nor a cluster can
 be found by hashing the public catalogue; whoever gets the salt at release can check each of them. Randomness and time
 come from the caller. Why commitments are keyed: docs/architecture.md#problems-and-pools.
+
+The file holds the open batch, readable by its owner only. A file in which any byte was changed is refused (P4001,
+P4010), since it must be written exactly as we write it. The hash inside finds accidents; whether this is the batch a
+race committed to is told by comparing with the race's opening.
 """
 
 from __future__ import annotations
@@ -10,11 +14,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
 from arena.records.model import ReleasedProblem
-from foundation.canonical import canonical_bytes
+from foundation.canonical import UNREADABLE_JSON, canonical_bytes
+from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from problems.model import Pool, Problem
 from problems.pools.clusters import cluster_id
@@ -23,6 +29,7 @@ from problems.scoring.title_matching import AcceptedTitles, encode_accepted, rew
 from problems.suites.formats import problem_bytes
 
 SALT_BYTES = 32
+_VERSION, _VERSION_WITHOUT_TITLES = 3, 2
 
 
 class SealedBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +136,102 @@ def seal(
         titles=titles,
         salt=salt.hex(),
     )
+
+
+class _Titles(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Accepted titles, titles and ids sorted."""
+
+    name: str
+    accepted: dict[str, tuple[str, ...]]
+
+
+class _BatchFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The file's shape."""
+
+    version: int
+    race_id: str
+    salt: str
+    batch_sha256: str
+    problems: tuple[Problem, ...]
+    pools: tuple[Pool, ...]
+    cluster_ids: tuple[str, ...]
+    partition_sha256: str
+    titles: _Titles | None = None
+
+
+def write_batch(path: Path, batch: SealedBatch) -> None:
+    """Write the batch with mode 0600, whole or not at all. Raises OSError when the folder can't be written."""
+    write_whole(path, encode_batch(batch), mode=0o600)
+
+
+def read_batch(path: Path) -> SealedBatch:
+    """The batch in a file. Raises ArenaError P4001 when it can't be read, and what `decode_batch` raises."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ArenaError("P4001", f"{path}: {error.strerror or error}") from error
+    return decode_batch(content, str(path))
+
+
+def encode_batch(batch: SealedBatch) -> bytes:
+    """The batch as JSON, salt and answers included."""
+    held = _BatchFile(
+        version=_VERSION if batch.titles else _VERSION_WITHOUT_TITLES,
+        race_id=batch.race_id,
+        salt=batch.salt,
+        batch_sha256=batch.batch_sha256,
+        problems=batch.problems,
+        pools=batch.pools,
+        cluster_ids=batch.cluster_ids,
+        partition_sha256=batch.partition_sha256,
+        titles=None
+        if batch.titles is None
+        else _Titles(
+            name=batch.titles.name,
+            accepted={title: tuple(sorted(ids)) for title, ids in sorted(batch.titles.accepted.items())},
+        ),
+    )
+    typed = msgspec.convert(msgspec.to_builtins(held), _BatchFile)  # an amount given as an integer becomes a float
+    return msgspec.json.encode(typed)
+
+
+def decode_batch(content: bytes, place: str) -> SealedBatch:
+    """The batch in these bytes; `place` names them in errors.
+
+    Raises ArenaError P4001 for bytes that are no JSON, P4010 for another shape, spelling or hash, and what `seal`
+    raises for unsound problems and titles.
+    """
+    try:
+        held = msgspec.json.decode(content, type=_BatchFile)
+    except msgspec.ValidationError as error:
+        raise ArenaError("P4010", f"{place}: {error}") from error
+    except UNREADABLE_JSON as error:
+        raise ArenaError("P4001", f"{place}: {error}") from error
+    expected = _VERSION if held.titles else _VERSION_WITHOUT_TITLES
+    if held.version != expected:
+        raise ArenaError("P4010", f"{place}: format {held.version} is not {expected}")
+    try:
+        batch = seal(
+            held.race_id,
+            held.problems,
+            bytes.fromhex(held.salt),
+            pools=held.pools,
+            cluster_ids=held.cluster_ids,
+            partition_sha256=held.partition_sha256,
+            titles=None
+            if held.titles is None
+            else AcceptedTitles(
+                name=held.titles.name,
+                accepted={title: frozenset(ids) for title, ids in held.titles.accepted.items()},
+            ),
+        )
+    except ValueError as error:
+        raise ArenaError("P4010", f"{place}: {error}") from error
+    if not hmac.compare_digest(batch.batch_sha256, held.batch_sha256):
+        raise ArenaError("P4010", f"{place}: {batch.batch_sha256[:12]}… is not {held.batch_sha256[:12]}…")
+    if encode_batch(batch) != content:
+        raise ArenaError("P4010", f"{place}: it was written again by another program")
+    return batch
 
 
 def cluster_commitment(salt: str, problem_id: str, cluster: str) -> str:

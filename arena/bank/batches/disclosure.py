@@ -57,7 +57,10 @@ def check_release(
     rows, faults = [], []
     for problem in record.problems:
         committed = commitments.get(problem.problem_id, "")
-        opened = _opened(record.salt, problem.problem_id, problem.cluster_id)
+        try:
+            opened = cluster_commitment(record.salt, problem.problem_id, problem.cluster_id)
+        except ValueError:  # a salt that is no hex opens nothing
+            opened = "-"
         is_kept = hmac.compare_digest(committed, opened)
         if not is_kept:
             faults.append(f"{problem.problem_id}: the cluster is not the one committed to")
@@ -77,9 +80,13 @@ def check_release(
         faults.append("the partition is not the one the race opened with")
     answer: Answer = "unknown"
     if batch is not None:
-        broken = _broken(record, batch, batch_sha256)
-        faults += broken
-        answer = "broken" if broken else "kept"
+        kept = {
+            "the batch's problems and answers": batch.batch_sha256 == batch_sha256,
+            "the batch's salt": batch.salt == record.salt,
+            "the batch's pools and clusters": batch.released_problems == record.problems,
+        }
+        faults += [f"{name} are not what was committed to" for name, is_kept in kept.items() if not is_kept]
+        answer = "kept" if all(kept.values()) else "broken"
     return Disclosure(
         race_id=record.race_id,
         batch_sha256=batch_sha256,
@@ -89,19 +96,3 @@ def check_release(
         batch=answer,
         faults=tuple(faults),
     )
-
-
-def _opened(salt: str, problem_id: str, cluster: str) -> str:
-    try:
-        return cluster_commitment(salt, problem_id, cluster)
-    except ValueError:  # a salt that is no hex opens nothing
-        return "-"
-
-
-def _broken(record: ReleaseRecord, batch: SealedBatch, batch_sha256: str) -> list[str]:
-    kept = {
-        "the batch's problems and answers": batch.batch_sha256 == batch_sha256,
-        "the batch's salt": batch.salt == record.salt,
-        "the batch's pools and clusters": batch.released_problems == record.problems,
-    }
-    return [f"{name} are not what was committed to" for name, is_kept in kept.items() if not is_kept]

@@ -11,7 +11,7 @@ It cannot know a held-out problem that is in no batch, release, list of names or
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -70,16 +70,30 @@ def released_pool(
             missing.append(release.race_id)
             continue
         _require_kept(release, batch)
-        taken = {one.problem_id for one in release.problems if _may_go(one.pool, pool)}
+        taken = {
+            one.problem_id
+            for one in release.problems
+            if not reason_withheld("problem", audience="public", state="released", pool=one.pool, pools=(pool,))
+        }
         for problem in (problem for problem in batch.problems if problem.problem_id in taken):
             if wanted.setdefault(problem.problem_id, problem) != problem:
                 raise ArenaError("P4007", f"{problem.problem_id} in {release.race_id}, and another before it")
         if taken:
             races.append(release.race_id)
             titles += [release.race_id] if batch.titles is not None else []
-    others, named = tuple(_other_pools(pool, by_hash.values())), {one.problem_id for one in held_out}
-    crossing = _crossing(pool, released) | {one.problem_id for one in others}
-    reasons = _reasons(pool, wanted, crossing, named, partition)
+    others = [  # of other pools, released or not
+        problem
+        for batch in by_hash.values()
+        for problem, dealt in zip(batch.problems, batch.pools, strict=True)
+        if dealt != pool
+    ]
+    opened: dict[str, set[Pool]] = defaultdict(set)  # the pools of each cluster, also of batches that are not here
+    rows = [one for release in released for one in release.problems]
+    for one in rows:
+        opened[one.cluster_id].add(one.pool)
+    crossing = {one.problem_id for one in rows if opened[one.cluster_id] != {pool}}
+    crossing.update(problem.problem_id for problem in others)
+    reasons = _reasons(pool, wanted, crossing, {one.problem_id for one in held_out}, partition)
     reasons |= dict.fromkeys(_leaking(wanted, reasons.keys(), (*others, *held_out)), "cluster")
     left_out = [LeftOut(problem_id=one, reason=reason) for one, reason in sorted(reasons.items())]
     return ReleasedPool(
@@ -89,11 +103,6 @@ def released_pool(
         batches_missing=tuple(missing),
         titles=tuple(titles),
     )
-
-
-def _may_go(pool: Pool, asked: LearntPool) -> bool:
-    """What the one release rule says of a problem whose race is released."""
-    return not reason_withheld("problem", audience="public", state="released", pool=pool, pools=(asked,))
 
 
 def _require_kept(release: ReleaseRecord, batch: SealedBatch) -> None:
@@ -108,14 +117,6 @@ def _require_kept(release: ReleaseRecord, batch: SealedBatch) -> None:
         raise ArenaError("P4010", f"{release.race_id}: batch and release name different partitions")
     if not checked.is_ok:
         raise ArenaError("P4010", f"{release.race_id}: {checked.faults[0]}")
-
-
-def _other_pools(pool: LearntPool, batches: Iterable[SealedBatch]) -> Iterator[Problem]:
-    """Every problem that a batch deals to another pool, released or not."""
-    for batch in batches:
-        for problem, dealt in zip(batch.problems, batch.pools, strict=True):
-            if dealt != pool:
-                yield problem
 
 
 def _reasons(
@@ -137,15 +138,6 @@ def _reasons(
             if set(touched) != {pool}:
                 found[one] = "partition"
     return found
-
-
-def _crossing(pool: LearntPool, releases: Iterable[ReleaseRecord]) -> set[str]:
-    """The problems of `pool` whose cluster a release opened for another pool, also where that batch is not here."""
-    pools: dict[str, set[Pool]] = defaultdict(set)
-    rows = [one for release in releases for one in release.problems]
-    for one in rows:
-        pools[one.cluster_id].add(one.pool)
-    return {one.problem_id for one in rows if pools[one.cluster_id] != {pool}}
 
 
 def _leaking(wanted: Mapping[str, Problem], behind: Collection[str], known: Iterable[Problem]) -> set[str]:

@@ -3,7 +3,9 @@
 Promise: before the round nobody reads the problems, their accepted titles or the salt, its holder included; after it
 the round's published signature opens the file offline. A file in which any byte was changed is refused before anything
 is decrypted, and what comes out is compared with everything the notice committed to. Whoever holds a file can read it
-once the round is out, so files go to validators; what may be published before the release is `notice_bytes`.
+once the round is out, so files go to validators; what may be published before the release is the notice: it says
+which round opens the batch and what the batch commits to, and nothing in it can be guessed from a public catalogue.
+Public problem ids are random, and are in the order of the ids.
 """
 
 from __future__ import annotations
@@ -14,19 +16,54 @@ from pathlib import Path
 
 import msgspec
 
-from arena.bank.batches.batch import SealedBatch
-from arena.bank.batches.batch_file import decode_batch, encode_batch
-from arena.bank.batches.notice import (
-    NOTICE_VERSION,
-    BatchNotice,
-    NoticedProblem,
-    SignedNotice,
-    check_notice,
-    sign_notice,
-)
-from arena.bank.batches.private_file import write_private
+from arena.bank.batches.batch import SealedBatch, decode_batch, encode_batch
 from arena.chain.port import BeaconRound, Signer, Timelock, Verifier
+from foundation.canonical import canonical_bytes
+from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
+
+NOTICE_VERSION = 1
+_DOMAIN = b"agent-arena/sealed-batch/1\n"
+
+
+class NoticedProblem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A sealed problem by its public id, and the keyed commitment (hex) to its leak cluster."""
+
+    problem_id: str
+    cluster_commitment: str
+
+
+class BatchNotice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is public of a sealed batch. `race_id` is the bank's name for the race that closes before `round`."""
+
+    version: int
+    race_id: str
+    network: str  # the beacon
+    round: int  # the first round after the race's close
+    batch_sha256: str
+    partition_sha256: str
+    problems: tuple[NoticedProblem, ...]
+    ciphertext_sha256: str
+    made_ms: int  # unix milliseconds, by the bank's clock
+    signer: str  # hotkey, ss58
+    titles: str = ""  # name of the matcher whose verdicts lie inside; "": none lie there
+
+    @property
+    def problem_ids(self) -> tuple[str, ...]:
+        """Public ids in batch order."""
+        return tuple(problem.problem_id for problem in self.problems)
+
+    @property
+    def cluster_commitments(self) -> dict[str, str]:
+        """Per public problem id, the keyed commitment (hex) to its leak cluster."""
+        return {problem.problem_id: problem.cluster_commitment for problem in self.problems}
+
+
+class SignedNotice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A notice with the bank's signature (hex): the public form of a sealed batch file."""
+
+    notice: BatchNotice
+    signature: str
 
 
 class SealedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,6 +76,32 @@ class SealedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def notice(self) -> BatchNotice:
         """What is public of it."""
         return self.signed.notice
+
+
+def sign_notice(notice: BatchNotice, signer: Signer) -> SignedNotice:
+    """The notice signed. Raises ValueError when it names another signer."""
+    if notice.signer != signer.hotkey:
+        raise ValueError(f"the notice names {notice.signer}, the key is {signer.hotkey}")
+    return SignedNotice(notice=notice, signature=signer.sign(_message(notice)).hex())
+
+
+def check_notice(signed: SignedNotice, bank_hotkey: str, verify: Verifier, place: str) -> None:
+    """Raise ArenaError P4025 unless this is a notice of that bank as it signed it; `place` names it in errors.
+
+    One signature has one accepted spelling.
+    """
+    notice = signed.notice
+    if notice.version != NOTICE_VERSION:
+        raise ArenaError("P4025", f"{place}: format {notice.version} is not {NOTICE_VERSION}")
+    if notice.signer != bank_hotkey:
+        raise ArenaError("P4025", f"{place}: signed by {notice.signer}, the bank is {bank_hotkey}")
+    try:
+        signature = bytes.fromhex(signed.signature)
+        message = _message(notice)
+    except (ValueError, TypeError) as error:
+        raise ArenaError("P4025", f"{place}: {error}") from error
+    if signature.hex() != signed.signature or not verify(bank_hotkey, message, signature):
+        raise ArenaError("P4025", f"{place}: the signature does not fit")
 
 
 def lock_batch(
@@ -139,7 +202,7 @@ def read_notice(content: bytes, bank_hotkey: str, verify: Verifier, place: str) 
 
 def write_sealed(path: Path, sealed: SealedFile) -> None:
     """Write the file with mode 0600. Raises OSError when the folder can't be written."""
-    write_private(path, encode_sealed(sealed))
+    write_whole(path, encode_sealed(sealed), mode=0o600)
 
 
 def read_sealed(path: Path, bank_hotkey: str, verify: Verifier) -> SealedFile:
@@ -149,3 +212,7 @@ def read_sealed(path: Path, bank_hotkey: str, verify: Verifier) -> SealedFile:
     except OSError as error:
         raise ArenaError("P4001", f"{path}: {error.strerror or error}") from error
     return decode_sealed(content, bank_hotkey, verify, str(path))
+
+
+def _message(notice: BatchNotice) -> bytes:
+    return _DOMAIN + hashlib.sha256(canonical_bytes(notice)).digest()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -64,7 +64,12 @@ class FileIndex:
                 fresh.append(entry)
             found.append(entry)
         if fresh:
-            self._append(fresh)
+            # one write, after a line break: a line that a kill cut short spoils no other
+            text = b"".join(b"\n" + msgspec.json.encode(entry) for entry in fresh)
+            with contextlib.suppress(OSError):
+                descriptor = os.open(self._folder / INDEX_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+                with os.fdopen(descriptor, "wb") as stream:
+                    stream.write(text)
         return found
 
     def _loaded(self) -> dict[str, IndexedFile]:
@@ -76,11 +81,3 @@ class FileIndex:
                         entry = msgspec.json.decode(line, type=IndexedFile)
                         self._known[entry.name] = entry  # the latest line of a file counts
         return self._known
-
-    def _append(self, entries: Iterable[IndexedFile]) -> None:
-        """One write, after a line break: a line that a kill cut short spoils no other."""
-        text = b"".join(b"\n" + msgspec.json.encode(entry) for entry in entries)
-        with contextlib.suppress(OSError):
-            descriptor = os.open(self._folder / INDEX_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(text)

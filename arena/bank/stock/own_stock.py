@@ -15,13 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from arena.bank.batches.batch import SALT_BYTES, SealedBatch, seal
-from arena.bank.batches.batch_file import read_batch, write_batch
-from arena.bank.batches.private_file import write_private
+from arena.bank.batches.batch import SALT_BYTES, SealedBatch, read_batch, seal, write_batch
 from arena.bank.partition_file import PoolAssignment, unpartitioned
 from arena.bank.stock.file_index import FileIndex, Held, IndexedFile
 from arena.bank.stock.level import StockLevel, measure_level
 from arena.chain.port import BeaconRound
+from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from problems.model import Problem
 from problems.scoring.title_matching import AcceptedTitles
@@ -60,7 +59,7 @@ class BatchStock:
         path = self._folder / f"stock-{name}.jsonl"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            write_private(path, "".join(f"{line}\n" for line in write_problems(problems)).encode())
+            write_whole(path, "".join(f"{line}\n" for line in write_problems(problems)).encode(), mode=0o600)
         except OSError as error:
             raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
         return path
@@ -113,7 +112,9 @@ class BatchStock:
             raise ArenaError("P4015", too_small)
         if self._replenish is None:
             raise ArenaError("P4014", str(self._folder))
-        made = self._replenish(self._answers())
+        made = self._replenish(
+            frozenset(product_id for file in self._batches() for product_id in file.held.product_ids)
+        )
         assigned = self._assigned(made)
         if len(assigned.problems) < problems_min:
             raise ArenaError("P4015", f"{len(made)} problems were made for {race_id}, a race draws {problems_min}")
@@ -178,6 +179,3 @@ class BatchStock:
     def _used_ids(self, undrawn: Collection[str]) -> frozenset[str]:
         drawn = (file.held for file in self._batches() if file.held.race_id not in undrawn)
         return frozenset(problem_id for held in drawn for problem_id in held.problem_ids)
-
-    def _answers(self) -> frozenset[str]:
-        return frozenset(product_id for file in self._batches() for product_id in file.held.product_ids)

@@ -15,10 +15,8 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from arena.bank.batches.batch import SealedBatch
-from arena.bank.batches.batch_file import read_batch, write_batch
-from arena.bank.batches.notice import BatchNotice
-from arena.bank.batches.sealed_file import SealedFile, open_batch, read_sealed
+from arena.bank.batches.batch import SealedBatch, read_batch, write_batch
+from arena.bank.batches.sealed_file import BatchNotice, SealedFile, open_batch, read_sealed
 from arena.bank.stock.file_index import FileIndex, Held
 from arena.bank.stock.level import StockLevel, measure_level
 from arena.chain.port import Beacon, BeaconRound, Timelock, Verifier

@@ -15,13 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from arena.chain.endpoint_form import split_endpoint
+from arena.chain.extrinsic_form import hash_refusal, split_endpoint, weights_refusal
 from arena.chain.keys import canonical_hotkey, verify
 from arena.chain.local import faults as faults
 from arena.chain.local import state as state
 from arena.chain.local.state import LocalRules, LocalState
 from arena.chain.port import ChainResult, Commitment, Metagraph, Signer
-from arena.chain.weight_form import hash_refusal, weights_refusal
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 
@@ -117,7 +116,16 @@ class LocalSubtensor:
     # -- extrinsics
     async def register(self, signer: Signer) -> ChainResult:
         """Register the hotkey on the lowest free uid. A registered hotkey is `ok` again, without a change."""
-        return await self._write("register", signer, {}, self._register)
+
+        def apply(db: sqlite3.Connection, hotkey: str, block: int) -> ChainResult:
+            if self._uid(db, hotkey, block) is not None:
+                return ChainResult(status="ok", block=block, detail="already registered")
+            uid = state.add_neuron(db, hotkey, hotkey, block, self._rules.max_uids)
+            if uid is None:
+                return ChainResult(status="failed", block=block, detail="the subnet is full")
+            return ChainResult(status="ok", block=block, detail=f"uid {uid}")
+
+        return await self._write("register", signer, {}, apply)
 
     async def commit(self, signer: Signer, sha256: str) -> ChainResult:
         """Commit a hash. `failed` for text that is no sha256."""
@@ -155,7 +163,23 @@ class LocalSubtensor:
         """Set a vector whose maximum is 65535. Refused: unknown uid, no permit, rate limit, malformed vector."""
 
         def apply(db: sqlite3.Connection, hotkey: str, block: int) -> ChainResult:
-            return self._set_weights(db, hotkey, block, uids, weights_u16)
+            if refusal := weights_refusal(uids, weights_u16):
+                return ChainResult(status="failed", block=block, detail=refusal)
+            neurons = {neuron.uid: neuron for neuron in state.read_metagraph(db, self._rules, block).neurons}
+            own = next((neuron for neuron in neurons.values() if neuron.hotkey == hotkey), None)
+            if own is None:
+                return ChainResult(status="not_registered", block=block)
+            if not own.has_validator_permit:
+                return ChainResult(status="failed", block=block, detail="no validator permit")
+            if unknown := sorted(set(uids) - set(neurons)):
+                return ChainResult(status="failed", block=block, detail=f"unknown uids {unknown[:5]}")
+            last = state.last_weights_block(db, hotkey)
+            wait = 0 if last is None else self._rules.weights_rate_limit_blocks - (block - last)
+            if wait > 0:
+                return ChainResult(status="rate_limited", block=block, detail=f"{wait} blocks left")
+            pairs = tuple(sorted((uid, weight) for uid, weight in zip(uids, weights_u16, strict=True) if weight))
+            state.write_weights(db, hotkey, block, pairs)
+            return ChainResult(status="ok", block=block)
 
         arguments = {"uids": list(uids), "weights": list(weights_u16)}
         return await self._write("set_weights", signer, arguments, apply)
@@ -199,35 +223,6 @@ class LocalSubtensor:
             faults.take_back(db, block - depth, block - 1, is_accepted_again=is_accepted_again)
 
         await self._control(change)
-
-    def _register(self, db: sqlite3.Connection, hotkey: str, block: int) -> ChainResult:
-        if self._uid(db, hotkey, block) is not None:
-            return ChainResult(status="ok", block=block, detail="already registered")
-        uid = state.add_neuron(db, hotkey, hotkey, block, self._rules.max_uids)
-        if uid is None:
-            return ChainResult(status="failed", block=block, detail="the subnet is full")
-        return ChainResult(status="ok", block=block, detail=f"uid {uid}")
-
-    def _set_weights(
-        self, db: sqlite3.Connection, hotkey: str, block: int, uids: tuple[int, ...], weights_u16: tuple[int, ...]
-    ) -> ChainResult:
-        if refusal := weights_refusal(uids, weights_u16):
-            return ChainResult(status="failed", block=block, detail=refusal)
-        neurons = {neuron.uid: neuron for neuron in state.read_metagraph(db, self._rules, block).neurons}
-        own = next((neuron for neuron in neurons.values() if neuron.hotkey == hotkey), None)
-        if own is None:
-            return ChainResult(status="not_registered", block=block)
-        if not own.has_validator_permit:
-            return ChainResult(status="failed", block=block, detail="no validator permit")
-        if unknown := sorted(set(uids) - set(neurons)):
-            return ChainResult(status="failed", block=block, detail=f"unknown uids {unknown[:5]}")
-        last = state.last_weights_block(db, hotkey)
-        wait = 0 if last is None else self._rules.weights_rate_limit_blocks - (block - last)
-        if wait > 0:
-            return ChainResult(status="rate_limited", block=block, detail=f"{wait} blocks left")
-        pairs = tuple(sorted((uid, weight) for uid, weight in zip(uids, weights_u16, strict=True) if weight))
-        state.write_weights(db, hotkey, block, pairs)
-        return ChainResult(status="ok", block=block)
 
     def _too_soon(
         self, db: sqlite3.Connection, table: Literal["commitment", "endpoint"], hotkey: str, block: int, limit: int

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import msgspec
 
-from arena.export.conversation import ChatCall, ChatMessage
 from arena.export.facts import AXES, TrajectoryFacts
 from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import ViewRow, row_of
 from arena.export.writing.shards import describe
+from harness.chat import ChatCall, ChatMessage
 from judge.verdict import Opinion
 
 _ENCODER = msgspec.json.Encoder()

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import msgspec
 
-from arena.export.conversation import ChatMessage
 from arena.export.facts import TrajectoryFacts
 from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import row_of
 from arena.export.writing.shards import LinesFile, describe
+from harness.chat import ChatMessage
 
 _ENCODER = msgspec.json.Encoder()
 

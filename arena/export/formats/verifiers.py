@@ -14,11 +14,11 @@ from pathlib import Path
 
 import msgspec
 
-from arena.export.conversation import ChatMessage
 from arena.export.facts import AXES, TrajectoryFacts
 from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import ViewRow, row_of
 from arena.export.writing.shards import describe
+from harness.chat import ChatMessage
 
 _ENCODER = msgspec.json.Encoder()
 _TRUNCATED = frozenset({"steps", "tool_calls", "tokens", "cost", "wall_clock", "output"})

@@ -32,6 +32,7 @@ _READING_BACK = frozenset({"signature", "fields", "field"})  # what hands annota
 _COMPARED = {("collections", name) for name in ("Counter", "OrderedDict", "defaultdict", "deque")}
 _COMPARED |= {("datetime", name) for name in ("date", "datetime", "time", "timedelta")}
 _COMPARED |= {("decimal", "Decimal"), ("fractions", "Fraction"), ("types", "NoneType"), ("uuid", "UUID")}
+_GROUPS = (ast.Tuple, ast.Set, ast.List)
 _DISPLAYS = (ast.Constant, ast.JoinedStr, ast.List, ast.Dict, ast.Set, ast.Tuple, ast.ListComp, ast.DictComp)
 _MADE_BY = frozenset({"bytes", "dict", "float", "frozenset", "int", "list", "repr", "set", "sorted", "str", "tuple"})
 _MAKING = frozenset({"__call__", "__class__", "__new__"})
@@ -72,7 +73,16 @@ class ClassUses:
             case ast.Attribute(value=value, attr=name) if name not in _MAKING:
                 self._tell(value, with_attributes=False)
             case ast.Compare():
-                self._compare(node)
+                operands = [node.left, *node.comparators]
+                is_identity = all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops)
+                is_membership = all(isinstance(op, ast.In | ast.NotIn) for op in node.ops)
+                parts = [part for one in operands for part in (one.elts if isinstance(one, _GROUPS) else [one])]
+                met = parts[:1] if is_membership and self._is_table(operands[-1]) else parts
+                if is_identity or all(map(self._is_plain_operand, met)):
+                    for part in parts:
+                        self._tell(part, with_attributes=False, with_types=True)
+                if is_membership and attributes_of(operands[-1], self._scopes):
+                    self._judged.add(operands[-1])
             case ast.FormattedValue(value=value):
                 self._tell(value)
             case ast.BinOp(left=ast.Constant(value=str()) | ast.JoinedStr(), op=ast.Mod(), right=right):
@@ -106,7 +116,12 @@ class ClassUses:
             for argument in [*node.args, *(keyword.value for keyword in node.keywords)]:
                 self._tell_each(argument)
         elif scopes.meaning(called) == Meaning("json", "dumps") and scopes.is_certain(called) and node.args:
-            if attributes_of(node.args[0], scopes) and all(map(self._is_plain_option, node.keywords)):
+            is_plain = all(
+                option.arg in _DUMPS_OPTIONS
+                or (option.arg == "default" and self._builtin(option.value) in ("repr", "str"))
+                for option in node.keywords
+            )
+            if is_plain and attributes_of(node.args[0], scopes):
                 self._judged.add(node.args[0])
         elif isinstance(called, ast.Attribute) and called.attr == "get" and self._is_table(called.value):
             for argument in node.args[:1]:
@@ -198,18 +213,6 @@ class ClassUses:
         for part in node.elts if isinstance(node, ast.Tuple) else [node]:
             self._tell(part, with_types=with_types)
 
-    def _compare(self, node: ast.Compare) -> None:
-        operands = [node.left, *node.comparators]
-        is_identity = all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops)
-        groups = (ast.Tuple, ast.Set, ast.List)
-        parts = [part for one in operands for part in (one.elts if isinstance(one, groups) else [one])]
-        is_lookup = all(isinstance(op, ast.In | ast.NotIn) for op in node.ops) and self._is_table(operands[-1])
-        if is_identity or all(self._is_plain_operand(part) for part in (parts[:1] if is_lookup else parts)):
-            for part in parts:
-                self._tell(part, with_attributes=False, with_types=True)
-        if all(isinstance(op, ast.In | ast.NotIn) for op in node.ops) and attributes_of(operands[-1], self._scopes):
-            self._judged.add(operands[-1])
-
     def _is_plain_operand(self, node: ast.AST) -> bool:
         """Whether comparing with a value runs no code of the file's own: constants and classes that nothing rebinds.
         An object out of a module is none, since its class may be given another `__eq__`."""
@@ -224,10 +227,6 @@ class ClassUses:
         """Whether a class looked up in a dict meets no key that could take hold of it."""
         table = node if isinstance(node, ast.Dict) else self._scopes.only_table(node)
         return table is not None and all(key is not None and self._is_plain_operand(key) for key in table.keys)
-
-    def _is_plain_option(self, keyword: ast.keyword) -> bool:
-        is_text = keyword.arg == "default" and self._builtin(keyword.value) in ("repr", "str")
-        return is_text or keyword.arg in _DUMPS_OPTIONS
 
     def _makes_no_class(self, node: ast.Call) -> bool:
         """Whether `type` called like this gives neither a class nor the class of one: `type` takes one argument alone,

@@ -68,18 +68,15 @@ def is_spoken_codec(text: str) -> bool:
 
 def _codec(argument: ast.expr, line: int, scopes: Scopes, *, is_surely: bool) -> Iterator[Finding]:
     for value in scopes.only_values(argument) or [argument]:
-        yield from _named_codec(fold(value), line, is_surely=is_surely)
-
-
-def _named_codec(text: str | None, line: int, *, is_surely: bool) -> Iterator[Finding]:
-    if text is None:
-        if is_surely:
-            yield finding("codec", line, "a codec whose name isn't a constant")
-        return
-    name = _normal(text) if len(text) <= 40 else ""
-    if name in _CODECS and name not in _PLAIN:
-        is_hiding = _CODECS[name] in _HIDING
-        yield finding("decoder-import" if is_hiding else "codec", line, f"codec {text}")
+        text = fold(value)
+        if text is None:
+            if is_surely:
+                yield finding("codec", line, "a codec whose name isn't a constant")
+            continue
+        name = _normal(text) if len(text) <= 40 else ""
+        if name in _CODECS and name not in _PLAIN:
+            is_hiding = _CODECS[name] in _HIDING
+            yield finding("decoder-import" if is_hiding else "codec", line, f"codec {text}")
 
 
 def _normal(text: str) -> str:

@@ -8,8 +8,7 @@ syntax takes it: a name, an attribute, a class pattern, a keyword, a constant gi
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from arena.gate.capabilities.classes import FIELD, FIELDS, HELD_AS_VALUES, ClassUses, class_of
 from arena.gate.capabilities.codings import call_findings, is_text_type
@@ -49,7 +48,9 @@ def capability_findings(nodes: Sequence[ast.AST], *, is_ascii: bool) -> list[Fin
     found = [finding("import", getattr(node, "lineno", 0), "one name for two modules") for node in walk.scopes.strays]
     for node in nodes:
         if not is_ascii:
-            found += _identifier(node)
+            for name in _written_names(node):
+                if not name.isascii():
+                    found.append(finding("identifier", getattr(node, "lineno", 0), ascii(name)))
         found += walk.check(node)
     return found
 
@@ -61,31 +62,68 @@ class _Walk:
         self.scopes = Scopes(nodes)
         self._judged: set[ast.AST] = set()
         self._classes = ClassUses(nodes, self.scopes, self._judged)
-        self._is_codec_only = not any(_decodes_otherwise(node) for node in nodes)
-        self._checks: dict[type[ast.AST], Callable[[Any], Iterable[Finding]]] = {
-            ast.Import: _import,
-            ast.ImportFrom: _import_from,
-            ast.Name: self._name,
-            ast.Attribute: self._attribute,
-            ast.Call: self._call,
-            ast.MatchClass: self._pattern,
-            ast.ClassDef: self._class,
-            ast.FunctionDef: self._function,
-            ast.AsyncFunctionDef: self._function,
-            ast.arg: self._argument,
-            ast.AnnAssign: self._annotated,
-            ast.Compare: self._compare,
-            ast.ExceptHandler: _bound_name,
-            ast.MatchAs: _bound_name,
-            ast.MatchStar: _bound_name,
-            ast.MatchMapping: _bound_name,
-        }
+        self._is_codec_only = not any(  # no other `decode` than that of bytes
+            (isinstance(node, ast.FunctionDef) and node.name == "decode")
+            or "JSONDecoder" in (getattr(node, "attr", ""), getattr(node, "name", ""))
+            for node in nodes
+        )
 
-    def check(self, node: ast.AST) -> Iterable[Finding]:
+    def check(self, node: ast.AST) -> Iterator[Finding]:
         """Findings on one node."""
         self._classes.excuse(node)
-        check = self._checks.get(type(node))
-        return check(node) if check else ()
+        match node:
+            case ast.Name():
+                yield from self._name(node)
+            case ast.Attribute():
+                yield from self._attribute(node)
+            case ast.Call():
+                yield from self._call(node)
+            case ast.ClassDef():
+                yield from self._class(node)
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                self._annotation(node.returns)
+                yield from _defined(node.name, node.lineno)
+                if node.name in ("__setattr__", "__delattr__"):
+                    self._judged.update(_passed_on(node))
+                wraps = [self.scopes.meaning(item) for item in node.decorator_list[:-1]]
+                if self._classes.has_fields and (node.name == "__get__" or Meaning("", "classmethod") in wraps):
+                    yield finding(
+                        "dynamic-attribute", node.lineno, f"{node.name} sees a dataclass before it is finished"
+                    )
+            case ast.arg():
+                self._annotation(node.annotation)
+                if node.arg.startswith("__"):
+                    yield from _defined(node.arg, node.lineno)
+            case ast.AnnAssign():
+                self._annotation(node.annotation)
+            case ast.Compare(ops=ops) if all(isinstance(op, ast.Is | ast.IsNot) for op in ops):
+                for part in (node.left, *node.comparators):  # `module is None` hands no module on
+                    meaning = self.scopes.meaning(part) if isinstance(part, ast.Name) else None
+                    if meaning is not None and meaning.module and not meaning.part:
+                        self._judged.add(part)
+            case ast.Import():
+                for alias in node.names:
+                    if alias.name not in MODULES:
+                        yield _refused_module(alias.name, node.lineno)
+                    yield from _defined(alias.asname or "", node.lineno)
+            case ast.ImportFrom():
+                module = "." * node.level + (node.module or "")
+                if module not in MODULES:
+                    yield _refused_module(module, node.lineno)
+                    return
+                for alias in node.names:
+                    if alias.name not in MODULES[module] and f"{module}.{alias.name}" not in MODULES:
+                        yield finding("import", node.lineno, f"from {module} import {alias.name}")
+                    yield from _defined(alias.asname or "", node.lineno)
+            case ast.MatchClass():
+                for name in node.kwd_attrs:
+                    yield from _attribute_name(name, node.lineno, is_module=False)
+                yield from self._classes.pattern(node)
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                if name.startswith("__"):
+                    yield from _defined(name, node.lineno)
+            case ast.MatchMapping(rest=str(name)) if name.startswith("__"):
+                yield from _defined(name, node.lineno)
 
     # -- names and attributes
     def _name(self, node: ast.Name) -> Iterator[Finding]:
@@ -108,7 +146,12 @@ class _Walk:
         base = self.scopes.meaning(node.value)
         is_module = base is not None and base.module != "" and not base.part
         if node not in self._judged or node.attr not in ("__dict__", "__setattr__", "__delattr__"):
-            yield from _object_attribute(node, is_module=is_module)
+            if node.attr == "__dict__" and isinstance(node.value, ast.Name) and node.value.id == "self":
+                yield finding("dynamic-attribute", node.lineno, "self.__dict__ as a value")
+            elif node.attr in SEEING_DUNDERS:
+                yield finding("dynamic-attribute", node.lineno, node.attr)
+            else:
+                yield from _attribute_name(node.attr, node.lineno, is_module=is_module)
         if node.attr == "__class__" and isinstance(node.ctx, ast.Load) and node not in self._judged:
             yield finding("dynamic-attribute", node.lineno, "class of a value as a value")
         if node.attr == "__init__" and not self._classes.is_class(node.value):
@@ -135,8 +178,8 @@ class _Walk:
         for keyword in node.keywords:
             if keyword.arg is not None and is_refused_attribute(keyword.arg):
                 yield finding("attribute", node.lineno, f"keyword {keyword.arg}")
-        if isinstance(node.func, ast.Name) and node.func.id in ("input",):
-            yield finding("builtin", node.lineno, node.func.id)
+        if isinstance(node.func, ast.Name) and node.func.id == "input":
+            yield finding("builtin", node.lineno, "input")
         self._classes.call(node)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "decode":
             self._judged.add(node.func)
@@ -144,8 +187,7 @@ class _Walk:
         meaning = self.scopes.meaning(node.func)
         if meaning is None:
             if isinstance(node.func, ast.Attribute):
-                yield from self._format_of_str(node, node.func)
-                yield from self._set_by_name(node, node.func)
+                yield from self._method_call(node, node.func)
             return
         part = (meaning.module, meaning.part)
         if meaning == Meaning("", "vars") and node in self._judged:
@@ -184,15 +226,13 @@ class _Walk:
             if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
                 yield finding("builtin", node.lineno, "inspect.signature with options evaluates texts")
 
-    def _format_of_str(self, node: ast.Call, called: ast.Attribute) -> Iterator[Finding]:
-        """`str.format(text, ...)`: the text stands among the arguments."""
+    def _method_call(self, node: ast.Call, called: ast.Attribute) -> Iterator[Finding]:
+        """`str.format(text, ...)`, whose text stands among the arguments; and assignments by name:
+        `object.__setattr__(self, "x", v)` and `super().__setattr__("x", v)`."""
         if called.attr in _FORMATS and self.scopes.meaning(called.value) == Meaning("", "str"):
             self._judged.add(called)
             if not node.args or fold(node.args[0]) is None:
                 yield finding("dynamic-attribute", node.lineno, f"str.{called.attr} of a text that isn't constant")
-
-    def _set_by_name(self, node: ast.Call, called: ast.Attribute) -> Iterator[Finding]:
-        """`object.__setattr__(self, "x", v)` and `super().__setattr__("x", v)`: an assignment by name."""
         if called.attr not in ("__setattr__", "__delattr__") or called in self._judged:
             return
         is_object = self.scopes.meaning(called.value) == Meaning("", "object")
@@ -215,63 +255,14 @@ class _Walk:
             elif is_refused_attribute(keyword.arg):
                 yield finding("attribute", node.lineno, f"keyword {keyword.arg}")
 
-    def _pattern(self, node: ast.MatchClass) -> Iterator[Finding]:
-        for name in node.kwd_attrs:
-            yield from _attribute_name(name, node.lineno, is_module=False)
-        yield from self._classes.pattern(node)
-
-    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Finding]:
-        self._annotation(node.returns)
-        yield from _defined(node.name, node.lineno)
-        if node.name in ("__setattr__", "__delattr__"):
-            self._judged.update(_passed_on(node))
-        wraps = [self.scopes.meaning(item) for item in node.decorator_list[:-1]]
-        if self._classes.has_fields and (node.name == "__get__" or Meaning("", "classmethod") in wraps):
-            yield finding("dynamic-attribute", node.lineno, f"{node.name} sees a dataclass before it is finished")
-
-    def _argument(self, node: ast.arg) -> Iterable[Finding]:
-        self._annotation(node.annotation)
-        return _defined(node.arg, node.lineno) if node.arg.startswith("__") else ()
-
-    def _annotated(self, node: ast.AnnAssign) -> Iterable[Finding]:
-        self._annotation(node.annotation)
-        return ()
-
     def _annotation(self, annotation: ast.expr | None) -> None:
         if annotation is not None:
             self._classes.annotation(annotation)
-
-    def _compare(self, node: ast.Compare) -> Iterable[Finding]:
-        """`module is None` hands no module on."""
-        if all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
-            for part in (node.left, *node.comparators):
-                meaning = self.scopes.meaning(part) if isinstance(part, ast.Name) else None
-                if meaning is not None and meaning.module and not meaning.part:
-                    self._judged.add(part)
-        return ()
 
 
 # -- imports
 def _refused_module(module: str, line: int) -> Finding:
     return finding("decoder-import" if module.split(".")[0] in DECODERS else "import", line, module)
-
-
-def _import(node: ast.Import) -> Iterator[Finding]:
-    for alias in node.names:
-        if alias.name not in MODULES:
-            yield _refused_module(alias.name, node.lineno)
-        yield from _defined(alias.asname or "", node.lineno)
-
-
-def _import_from(node: ast.ImportFrom) -> Iterator[Finding]:
-    module = "." * node.level + (node.module or "")
-    if module not in MODULES:
-        yield _refused_module(module, node.lineno)
-        return
-    for alias in node.names:
-        if alias.name not in MODULES[module] and f"{module}.{alias.name}" not in MODULES:
-            yield finding("import", node.lineno, f"from {module} import {alias.name}")
-        yield from _defined(alias.asname or "", node.lineno)
 
 
 # -- words
@@ -295,16 +286,6 @@ def _value(meaning: Meaning, line: int) -> Iterator[Finding]:
         yield finding("dynamic-attribute", line, f"{meaning.module}.{meaning.part} as a value")
 
 
-def _object_attribute(node: ast.Attribute, *, is_module: bool) -> Iterator[Finding]:
-    """An attribute by its name; an object's own attributes are looked at, those of another refused."""
-    if node.attr == "__dict__" and isinstance(node.value, ast.Name) and node.value.id == "self":
-        yield finding("dynamic-attribute", node.lineno, "self.__dict__ as a value")
-    elif node.attr in SEEING_DUNDERS:
-        yield finding("dynamic-attribute", node.lineno, node.attr)
-    else:
-        yield from _attribute_name(node.attr, node.lineno, is_module=is_module)
-
-
 def _attribute_name(name: str, line: int, *, is_module: bool) -> Iterator[Finding]:
     bare = name.lstrip("_")
     if is_refused_attribute(name) or bare in REEXPORTS or name in ("eval", "exec"):
@@ -321,19 +302,6 @@ def _defined(name: str, line: int) -> Iterator[Finding]:
         yield finding("dynamic-attribute", line, name)
     elif name.startswith("__") and name.endswith("__") and len(name) > 4 and name not in DEFINED_DUNDERS:
         yield finding("attribute", line, name)
-
-
-def _bound_name(node: ast.ExceptHandler | ast.MatchAs | ast.MatchStar | ast.MatchMapping) -> Iterator[Finding]:
-    """A name that an except clause or a pattern binds."""
-    name = node.rest if isinstance(node, ast.MatchMapping) else node.name
-    if name is not None and name.startswith("__"):
-        yield from _defined(name, getattr(node, "lineno", 0))
-
-
-def _decodes_otherwise(node: ast.AST) -> bool:
-    """Whether a node brings in another `decode` than that of bytes."""
-    is_defined = isinstance(node, ast.FunctionDef) and node.name == "decode"
-    return is_defined or "JSONDecoder" in (getattr(node, "attr", ""), getattr(node, "name", ""))
 
 
 def _passed_on(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.AST]:
@@ -369,14 +337,13 @@ def is_known_builtin(name: str) -> bool:
     return name in BUILTINS | COMMON_BUILTINS | DIRECT_BUILTINS | BUILTIN_VALUES
 
 
-# -- identifiers
-def _identifier(node: ast.AST) -> Iterator[Finding]:
+def _written_names(node: ast.AST) -> Iterator[str]:
+    """The names that stand in a node itself, by whatever field."""
     for field in ("id", "attr", "arg", "name", "asname", "rest"):
-        value = getattr(node, field, None)
-        if isinstance(value, str) and not value.isascii():
-            yield finding("identifier", getattr(node, "lineno", 0), ascii(value))
-    names = node.names if isinstance(node, ast.Global | ast.Nonlocal) else []
-    names = [*names, *(node.kwd_attrs if isinstance(node, ast.MatchClass) else [])]
-    for name in names:
-        if not name.isascii():
-            yield finding("identifier", getattr(node, "lineno", 0), ascii(name))
+        name = getattr(node, field, None)
+        if isinstance(name, str):
+            yield name
+    if isinstance(node, ast.Global | ast.Nonlocal):
+        yield from node.names
+    elif isinstance(node, ast.MatchClass):
+        yield from node.kwd_attrs

@@ -54,8 +54,16 @@ class Folding:
                 return text
             case ast.Constant(value=bytes() as data):
                 return data.decode("latin-1")
-            case ast.BinOp():
-                return self._operation(node)
+            case ast.BinOp(left=left, op=op, right=right) if (before := self.text(left)) is not None:
+                match op:
+                    case ast.Add():
+                        after = self.text(right)
+                        return None if after is None else before + after
+                    case ast.Mod():
+                        return self._percent(before, right)
+                    case ast.Mult():
+                        times = self.number(right)
+                        return before * times if times is not None and len(before) * times <= REPEATED_MAX else None
             case ast.JoinedStr(values=values):
                 return self._joined(
                     "", [part.value if isinstance(part, ast.FormattedValue) else part for part in values]
@@ -67,21 +75,6 @@ class Folding:
                 return whole[slice(*bounds)] if whole is not None and is_open and bounds[2] != 0 else None
             case ast.Call(func=function, args=arguments, keywords=[]):
                 return self._call(function, arguments)
-        return None
-
-    def _operation(self, node: ast.BinOp) -> str | None:
-        left = self.text(node.left)
-        if left is None:
-            return None
-        match node.op:
-            case ast.Add():
-                right = self.text(node.right)
-                return None if right is None else left + right
-            case ast.Mod():
-                return self._percent(left, node.right)
-            case ast.Mult():
-                times = self.number(node.right)
-                return left * times if times is not None and len(left) * times <= REPEATED_MAX else None
         return None
 
     def _percent(self, text: str, right: ast.expr) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -86,7 +86,23 @@ class Scopes:
         if isinstance(node, ast.Attribute):
             base = self.meaning(node.value)
             return base.attribute(node.attr) if base else None
-        return self._resolve(node.id, self._scope_of[node]) if isinstance(node, ast.Name) else None
+        if not isinstance(node, ast.Name):
+            return None
+        name, start = node.id, self._scope_of[node]
+        scope: _CapabilityScope | None = start
+        while scope is not None:
+            if scope.outer.get(name):
+                scope = scope.module()
+            if (scope is start or scope.kind != "class") and name not in scope.outer:
+                if name in scope.imported:
+                    return scope.imported[name]
+                if name in scope.bound and scope.kind in ("function", "comprehension"):
+                    return None
+                if name in scope.bound and scope.kind == "class":  # looked up past the functions around it
+                    scope = scope.module()
+                    continue
+            scope = scope.parent
+        return Meaning("", name)
 
     def is_certain(self, node: ast.AST) -> bool:
         """Whether a name or a chain of attributes stands for its module, part or builtin, rebound nowhere."""
@@ -155,10 +171,16 @@ class Scopes:
     def only_table(self, node: ast.AST) -> ast.Dict | None:
         """The dict display that a variable is bound to once, when the variable is only read from by key or in a loop,
         so that no other key can get in."""
-        holder = self._sole_holder(node)
-        match self.only_values(node):
-            case [ast.Dict() as table] if isinstance(node, ast.Name) and (node.id, holder) not in self._shares():
-                return table
+        match node, self.only_values(node):
+            case ast.Name(id=name), [ast.Dict() as table]:
+                if self._shared is None:  # all variables that are used otherwise than to look a key up in them
+                    read = {part for each in self._nodes for part in _looked_up(each)}
+                    self._shared = {
+                        (each.id, self._holder(each.id, scope))
+                        for each, scope in self._scope_of.items()
+                        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load) and each not in read
+                    }
+                return None if (name, self._sole_holder(node)) in self._shared else table
         return None
 
     def _sole_holder(self, node: ast.AST) -> _CapabilityScope | None:
@@ -167,17 +189,6 @@ class Scopes:
             return None
         holder = self._holder(node.id, self._scope_of[node])
         return holder if holder.bindings[node.id] and node.id not in holder.imported else None
-
-    def _shares(self) -> set[tuple[str, _CapabilityScope]]:
-        """(name, scope) of all variables that are used otherwise than to look a key up in them."""
-        if self._shared is None:
-            read = {part for node in self._nodes for part in _looked_up(node)}
-            self._shared = {
-                (node.id, self._holder(node.id, scope))
-                for node, scope in self._scope_of.items()
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in read
-            }
-        return self._shared
 
     def _holder(self, name: str, start: _CapabilityScope) -> _CapabilityScope:
         """The scope whose variable a name is; the module's for what nothing in a function binds."""
@@ -194,22 +205,6 @@ class Scopes:
         """Whether a name stands directly in a class body."""
         return node in self._scope_of and self._scope_of[node].kind == "class"
 
-    def _resolve(self, name: str, start: _CapabilityScope) -> Meaning | None:
-        scope: _CapabilityScope | None = start
-        while scope is not None:
-            if scope.outer.get(name):
-                scope = scope.module()
-            if (scope is start or scope.kind != "class") and name not in scope.outer:
-                if name in scope.imported:
-                    return scope.imported[name]
-                if name in scope.bound and scope.kind in ("function", "comprehension"):
-                    return None
-                if name in scope.bound and scope.kind == "class":  # looked up past the functions around it
-                    scope = scope.module()
-                    continue
-            scope = scope.parent
-        return Meaning("", name)
-
     # -- building
     def _walk(self, nodes: Sequence[ast.AST], scope: _CapabilityScope) -> None:
         for node in nodes:
@@ -221,9 +216,12 @@ class Scopes:
             if isinstance(node, _FUNCTIONS):
                 self._function(node, scope)
             elif isinstance(node, _COMPREHENSIONS):
-                self._walk([node.generators[0].iter], scope)
+                first = node.generators[0].iter
+                self._walk([first], scope)
                 inner = _CapabilityScope("comprehension", scope)
-                self._walk([child for child in _children(node) if child is not node.generators[0].iter], inner)
+                for child in ast.iter_child_nodes(node):
+                    parts = ast.iter_child_nodes(child) if isinstance(child, ast.comprehension) else [child]
+                    self._walk([part for part in parts if part is not first], inner)
             elif isinstance(node, ast.ClassDef):
                 self._walk(node.decorator_list, scope)
                 around = self._type_parameters(node, scope)
@@ -320,15 +318,6 @@ def _looked_up(node: ast.AST) -> list[ast.expr]:
         case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[table]):
             return [table]
     return []
-
-
-def _children(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of a comprehension, its generators taken apart."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.comprehension):
-            yield from ast.iter_child_nodes(child)
-        else:
-            yield child
 
 
 def _declare_outer(statements: Sequence[ast.stmt], scope: _CapabilityScope) -> None:

@@ -74,20 +74,18 @@ class Bindings:
         self.replaced = 0
         in_classes = {inner for node in nodes if isinstance(node, ast.ClassDef) for inner in node.body}
         for node in nodes:
-            if isinstance(node, ast.Assign | ast.FunctionDef) and node not in in_classes:
-                self._learn(node)
-
-    def _learn(self, node: ast.AST) -> None:
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Lambda(args=parameters, body=body)):
-                self._learn_function(name, parameters, body)
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) if self.stores[name] == 1:
-                if isinstance(value, ast.Constant) or self._is_chain(value, name):
-                    self._atoms[name] = value
-            case ast.FunctionDef(
-                name=name, args=parameters, body=[ast.Return(value=ast.expr() as body)], decorator_list=[]
-            ) if name != ENTRY:
-                self._learn_function(name, parameters, body)
+            if not isinstance(node, ast.Assign | ast.FunctionDef) or node in in_classes:
+                continue
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Lambda(args=parameters, body=body)):
+                    self._learn_function(name, parameters, body)
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if self.stores[name] == 1:
+                    if isinstance(value, ast.Constant) or self._is_chain(value, name):
+                        self._atoms[name] = value
+                case ast.FunctionDef(
+                    name=name, args=parameters, body=[ast.Return(value=ast.expr() as body)], decorator_list=[]
+                ) if name != ENTRY:
+                    self._learn_function(name, parameters, body)
 
     def _learn_function(self, name: str, parameters: ast.arguments, body: ast.expr) -> None:
         is_same_name = any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(body))

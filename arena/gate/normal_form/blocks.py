@@ -25,9 +25,13 @@ CHOICES_MAX = 6  # choices in one expression: a longer chain stays branches
 def tidy(block: Sequence[ast.stmt]) -> Block:
     """A block whose statements' parts are simplified already."""
     made: Block = []
-    for statement in block:
-        made += _unwrapped(statement)
-    made = _without_else(made)
+    rest = [part for statement in block for part in _unwrapped(statement)][::-1]
+    while rest:
+        statement = rest.pop()
+        if isinstance(statement, ast.If) and statement.orelse and isinstance(statement.body[-1], _JUMPS):
+            rest += reversed(statement.orelse)  # `else` after a jump is what follows
+            statement = ast.If(test=statement.test, body=statement.body, orelse=[])
+        made.append(statement)
     cut = next((place for place, each in enumerate(made) if isinstance(each, _JUMPS)), len(made))
     return _chosen(_collected(made[: cut + 1]))
 
@@ -37,9 +41,9 @@ def _unwrapped(statement: ast.stmt) -> Block:
         case ast.Pass() | ast.Expr(value=ast.Constant()):
             return []
         case ast.Expr(value=ast.NamedExpr(target=target, value=value)):
-            return [_assign(target, value)]
+            return _assigned(target, value)
         case ast.AnnAssign(target=target, value=value):
-            return [] if value is None else [_assign(target, value)]
+            return [] if value is None else _assigned(target, value)
         case ast.Assign():
             return list(_assignments(statement))
         case ast.Return(value=ast.Constant(value=None)):
@@ -59,8 +63,9 @@ def _unwrapped(statement: ast.stmt) -> Block:
     return [statement]
 
 
-def _assign(target: ast.expr, value: ast.expr) -> ast.stmt:
-    return next(_assignments(ast.Assign(targets=[target], value=value)))
+def _assigned(target: ast.expr, value: ast.expr) -> Block:
+    """One assignment; nothing for `x = x`."""
+    return list(_assignments(ast.Assign(targets=[target], value=value)))
 
 
 def _assignments(statement: ast.Assign) -> Iterator[ast.stmt]:
@@ -106,19 +111,6 @@ def _branch(statement: ast.If) -> Block:
     return [ast.copy_location(ast.If(test=test, body=body, orelse=orelse), statement)]
 
 
-def _without_else(block: Block) -> Block:
-    """`else` after a jump is what follows."""
-    made: Block = []
-    rest = list(reversed(block))
-    while rest:
-        statement = rest.pop()
-        if isinstance(statement, ast.If) and statement.orelse and isinstance(statement.body[-1], _JUMPS):
-            rest += reversed(statement.orelse)
-            statement = ast.If(test=statement.test, body=statement.body, orelse=[])
-        made.append(statement)
-    return made
-
-
 def _chosen(block: Block) -> Block:
     """A branch that only chooses what to return, assign or do as one expression."""
     made: Block = []
@@ -162,7 +154,7 @@ def _loop(statement: ast.For) -> Block:
     if body is None:
         return [statement]
     is_left = any(isinstance(last, ast.Break) for last in statement.body[-1:])
-    return tidy([_assign(statement.target, value), *body, *([] if is_left else statement.orelse)])
+    return tidy([*_assigned(statement.target, value), *body, *([] if is_left else statement.orelse)])
 
 
 def _while(statement: ast.While) -> Block:
@@ -226,8 +218,8 @@ def _context(statement: ast.With) -> Block:
                 name in _EMPTY_CONTEXTS and (name == "nullcontext" or not arguments)
             ):
                 value = arguments[0] if arguments else ast.Constant(value=None)
-                before.append(
-                    ast.Expr(value=value) if item.optional_vars is None else _assign(item.optional_vars, value)
+                before += (
+                    [ast.Expr(value=value)] if item.optional_vars is None else _assigned(item.optional_vars, value)
                 )
             case _:
                 kept.append(item)

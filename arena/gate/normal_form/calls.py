@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Callable, Sequence
 
 from arena.gate.normal_form.texts import format_call, formatted, joined_by
@@ -27,7 +28,7 @@ _OPERATOR_CALLS: dict[str, type[ast.operator]] = {
     "truediv": ast.Div,
     "concat": ast.Add,
 }
-_Display = ast.List | ast.Tuple | ast.Set
+_REPEATED_NODES_MAX = 8  # a longer argument is put in one place only
 
 
 def called(node: ast.Call) -> ast.expr | None:
@@ -48,7 +49,15 @@ def called(node: ast.Call) -> ast.expr | None:
         case ast.Call(func=ast.Attribute(value=ast.Name(id=module), attr=name), args=arguments, keywords=[]) if (
             module in ("copy", "operator", "functools", "typing")
         ):
-            return _library(module, name, arguments)
+            match module, name, arguments:
+                case "copy", ("copy" | "deepcopy"), [value]:
+                    return value
+                case "operator", _, [left, right] if name in _OPERATOR_CALLS:
+                    return ast.BinOp(left=left, op=_OPERATOR_CALLS[name](), right=right)
+                case "functools", "partial", [function]:
+                    return function
+                case "typing", "cast", [_, value]:
+                    return value
         case ast.Call(func=ast.Attribute(value=value, attr=name), args=arguments, keywords=keywords):
             return _method(value, name, arguments, keywords)
     return None
@@ -85,19 +94,6 @@ def _builtin(name: str, arguments: Sequence[ast.expr], keywords: Sequence[ast.ke
             return ast.Constant(value=chr(code))
         case "len", [ast.Constant(value=str() | bytes() as text)]:
             return ast.Constant(value=len(text))
-    return None
-
-
-def _library(module: str, name: str, arguments: Sequence[ast.expr]) -> ast.expr | None:
-    match module, name, arguments:
-        case "copy", ("copy" | "deepcopy"), [value]:
-            return value
-        case "operator", _, [left, right] if name in _OPERATOR_CALLS:
-            return ast.BinOp(left=left, op=_OPERATOR_CALLS[name](), right=right)
-        case "functools", "partial", [function]:
-            return function
-        case "typing", "cast", [_, value]:
-            return value
     return None
 
 
@@ -151,7 +147,9 @@ def applied(parameters: ast.arguments, body: ast.expr, call: ast.Call) -> ast.ex
         if isinstance(node, ast.Name) and node.id in uses:
             uses[node.id] += 1
     for name, count in uses.items():
-        if (count == 0 and not is_still(values[name])) or (count > 1 and not _is_small(values[name])):
+        if count == 0 and not is_still(values[name]):
+            return None
+        if count > 1 and any(True for _ in itertools.islice(ast.walk(values[name]), _REPEATED_NODES_MAX, None)):
             return None
     return replaced(body, values)
 
@@ -167,7 +165,3 @@ def _forwarded(parameters: ast.arguments, body: ast.expr) -> ast.expr | None:
                 case [], None:
                     return function if parameters.vararg is not None and first == parameters.vararg.arg else None
     return None
-
-
-def _is_small(node: ast.expr) -> bool:
-    return sum(1 for _, _ in zip(ast.walk(node), range(9), strict=False)) < 9

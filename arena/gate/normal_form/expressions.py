@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from arena.gate.normal_form.calls import called
 from arena.gate.normal_form.texts import formatted, joined, percent, text_parts
@@ -80,7 +80,10 @@ def _subscript(node: ast.Subscript) -> ast.expr | None:
         return None
     match node.value, node.slice:
         case ((ast.List(elts=items) | ast.Tuple(elts=items)), ast.Constant(value=int() as place)):
-            return _chosen(items, place)
+            if not -len(items) <= place < len(items) or any(isinstance(item, ast.Starred) for item in items):
+                return None
+            chosen = items[place]
+            return chosen if all(item is chosen or is_still(item) for item in items) else None
         case ast.Dict(keys=keys, values=values), ast.Constant() as key:
             return looked_up(keys, values, key)
         case ast.Constant(value=str() as text), ast.Constant(value=int() as place) if -len(text) <= place < len(text):
@@ -107,13 +110,6 @@ def _bound(part: ast.expr | None) -> int | None:
         case ast.Constant(value=int() as number):
             return number
     return _UNKNOWN
-
-
-def _chosen(items: Sequence[ast.expr], place: int) -> ast.expr | None:
-    if not -len(items) <= place < len(items) or any(isinstance(item, ast.Starred) for item in items):
-        return None
-    chosen = items[place]
-    return chosen if all(item is chosen or is_still(item) for item in items) else None
 
 
 def _if_expression(node: ast.IfExp) -> ast.expr | None:
@@ -182,7 +178,10 @@ def _operation(node: ast.BinOp) -> ast.expr | None:
     left, op, right = node.left, node.op, node.right
     match left, op, right:
         case ast.Constant(value=int() as one), _, ast.Constant(value=int() as two):
-            return _arithmetic(one, op, two)
+            is_by_zero = two == 0 and isinstance(op, ast.FloorDiv | ast.Mod)
+            if type(op) not in _FOLDED or max(abs(one), abs(two)) > _NUMBER_MAX or is_by_zero:
+                return None
+            return ast.Constant(value=_FOLDED[type(op)](one, two))
         case _, _, ast.Constant(value=int() | float() as number) if _NEUTRAL_RIGHT.get(type(op)) == number:
             return left
         case ast.Constant(value=int() | float() as number), _, _ if isinstance(op, _COMMUTING):
@@ -212,14 +211,6 @@ def _operation(node: ast.BinOp) -> ast.expr | None:
         case _, ast.Add(), _ if text_parts(left) is not None or text_parts(right) is not None:
             return joined([left, right])
     return None
-
-
-def _arithmetic(one: int, op: ast.operator, two: int) -> ast.expr | None:
-    if type(op) not in _FOLDED or max(abs(one), abs(two)) > _NUMBER_MAX:
-        return None
-    if isinstance(op, ast.FloorDiv | ast.Mod) and two == 0:
-        return None
-    return ast.Constant(value=_FOLDED[type(op)](one, two))
 
 
 def _comparison(node: ast.Compare) -> ast.expr | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
@@ -208,23 +209,17 @@ def place_keywords(tree: ast.Module) -> None:
             parameters[node.name] = places if is_known else None
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and node.keywords and all(each.arg for each in node.keywords):
-            _place(node, parameters)
             node.keywords.sort(key=lambda each: each.arg or "")
-
-
-def _place(node: ast.Call, parameters: dict[str, list[str] | None]) -> None:
-    match node.func:
-        case ast.Name(id=name):
-            places = parameters.get(name)
-        case ast.Attribute(value=ast.Name(id="self"), attr=name):
-            places = (parameters.get(name) or [])[1:]
-        case _:
-            return
-    if not places or any(isinstance(argument, ast.Starred) for argument in node.args):
-        return
-    given = {each.arg: each for each in node.keywords}
-    for name in places[len(node.args) :]:
-        if name not in given:
-            return
-        node.args.append(given[name].value)
-        node.keywords.remove(given[name])
+            match node.func:
+                case ast.Name(id=name):
+                    order = parameters.get(name) or []
+                case ast.Attribute(value=ast.Name(id="self"), attr=name):
+                    order = (parameters.get(name) or [])[1:]
+                case _:
+                    continue
+            if any(isinstance(argument, ast.Starred) for argument in node.args):
+                continue
+            given = {each.arg: each for each in node.keywords}
+            for name in itertools.takewhile(given.__contains__, order[len(node.args) :]):
+                node.args.append(given[name].value)
+                node.keywords.remove(given[name])

@@ -8,8 +8,10 @@ and pure assignments to names that nothing reads. What can't be told apart cheap
 from __future__ import annotations
 
 import ast
+import operator
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from arena.gate.source import ENTRY
 
@@ -26,7 +28,14 @@ _PURE_CALLS = frozenset(
         *("sorted", "str", "sum", "tuple", "type", "zip"),
     }
 )
-_COMPARED = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+_COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
 
 
 class LiveCode:
@@ -42,7 +51,16 @@ class LiveCode:
         self._names: list[str] = []
         self._body: Block = list(nodes[0].body) if isinstance(nodes[0], ast.Module) else []
         self._blocks: list[tuple[Block, bool]] = [(self._body, False)]  # with: whether it is a class's
-        self._grow()
+        # the least set of live statements: from the module's body on, along the names that live code reads
+        while self._blocks or self._names:
+            if self._blocks:
+                self._enter(*self._blocks.pop())
+                continue
+            name = self._names.pop()
+            if name not in self._read:
+                self._read.add(name)
+                for statement in self._waiting.pop(name, ()):
+                    self._activate(statement)
 
     def module(self) -> Iterator[ast.stmt]:
         """The live statements at module level."""
@@ -61,38 +79,23 @@ class LiveCode:
             if isinstance(statement, _JUMPS):
                 return
 
-    def _grow(self) -> None:
-        """The least set of live statements: from the module's body on, along the names that live code reads."""
-        while self._blocks or self._names:
-            if self._blocks:
-                self._enter(*self._blocks.pop())
-                continue
-            name = self._names.pop()
-            if name not in self._read:
-                self._read.add(name)
-                for statement in self._waiting.pop(name, ()):
-                    self._activate(statement)
-
     def _enter(self, statements: Block, is_class: bool) -> None:
+        """A block's statements become live at once, or as soon as one of the names they wait for is read."""
         for statement in statements:
             chosen = _chosen(statement)
             if chosen is not None:
                 self._blocks.append((chosen, is_class))
             elif not isinstance(statement, _SILENT):
-                self._place(statement, is_class)
+                names = self._awaited(statement)
+                if is_class and names:  # a class's own is also read as an attribute
+                    names = names | {f".{name}" for name in names}
+                if names is None or any(name in self._read for name in names):
+                    self._activate(statement)
+                else:
+                    for name in names:
+                        self._waiting[name].append(statement)
             if isinstance(statement, _JUMPS):
                 return
-
-    def _place(self, statement: ast.stmt, is_class: bool) -> None:
-        """Live at once, or as soon as one of the names it waits for is read; a class's own also as an attribute."""
-        names = self._awaited(statement)
-        if is_class and names:
-            names = names | {f".{name}" for name in names}
-        if names is None or any(name in self._read for name in names):
-            self._activate(statement)
-            return
-        for name in names:
-            self._waiting[name].append(statement)
 
     def _awaited(self, statement: ast.stmt) -> set[str] | None:
         """The names without whose reading the statement does nothing; None when it does something by itself."""
@@ -197,26 +200,21 @@ def truth(test: ast.expr) -> bool | None:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             inner = truth(operand)
             return None if inner is None else not inner
-        case ast.BoolOp(op=operator, values=values):
+        case ast.BoolOp(op=op, values=values):
             truths = [truth(value) for value in values]
-            decisive = isinstance(operator, ast.Or)
+            decisive = isinstance(op, ast.Or)
             return decisive if decisive in truths else None if None in truths else not decisive
-        case ast.Compare(left=ast.Constant(value=left), ops=[operator], comparators=[ast.Constant(value=right)]):
-            return _compared(left, type(operator), right)
-        case ast.Compare(
-            ops=[ast.In() | ast.NotIn() as operator], comparators=[ast.List(elts=[]) | ast.Tuple(elts=[])]
-        ):
-            return isinstance(operator, ast.NotIn) if is_pure(test.left) else None
+        case ast.Compare(left=ast.Constant(value=left), ops=[op], comparators=[ast.Constant(value=right)]):
+            is_known = isinstance(op, ast.Eq | ast.NotEq) or all(
+                isinstance(side, int | float) for side in (left, right)
+            )
+            compare = _COMPARED.get(type(op)) if is_known else None
+            return None if compare is None else bool(compare(left, right))
+        case ast.Compare(ops=[ast.In() | ast.NotIn() as op], comparators=[ast.List(elts=[]) | ast.Tuple(elts=[])]):
+            return isinstance(op, ast.NotIn) if is_pure(test.left) else None
         case ast.Name(id="TYPE_CHECKING"):
             return False
     return None
-
-
-def _compared(left: object, operator: type[ast.cmpop], right: object) -> bool | None:
-    if not isinstance(left, int | float) or not isinstance(right, int | float) or operator not in _COMPARED:
-        return left == right if operator is ast.Eq else left != right if operator is ast.NotEq else None
-    outcomes = {"==": left == right, "!=": left != right, "<": left < right, "<=": left <= right}
-    return {**outcomes, ">": left > right, ">=": left >= right}[_COMPARED[operator]]
 
 
 def is_pure(value: ast.expr) -> bool:

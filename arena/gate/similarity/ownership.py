@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from arena.gate.report import Finding, finding
 from arena.gate.similarity.sketch import Phrases, Sketch, make_sketch
@@ -79,7 +78,9 @@ def similarity_findings(
     Without an author (a miner's desk) every neighbour counts as committed earlier by somebody else. What the author
     committed before another did is the author's: who copies an agent gets no hold on its next version.
     """
-    earlier = _earlier(author, neighbours)
+    earlier = sorted(neighbours, key=lambda other: other.author.place)
+    if author is not None:
+        earlier = [other for other in earlier if other.author.place < author.place]
     own = [other for other in earlier if author is not None and author.is_owner_of(other.author)]
     others = [other for other in earlier if author is None or not author.is_owner_of(other.author)]
     minimum = max(1, rules.remnant_phrases)
@@ -132,12 +133,6 @@ def _row(author: Author, other: Neighbour | None) -> str:
     return f"{author.agent_version_id} {author.miner_hotkey} {author.miner_coldkey} {place} {sketched}"
 
 
-def _earlier(author: Author | None, neighbours: Sequence[Neighbour]) -> list[Neighbour]:
-    """What was committed before, in that order."""
-    ordered = sorted(neighbours, key=lambda other: other.author.place)
-    return ordered if author is None else [other for other in ordered if other.author.place < author.place]
-
-
 def _before(own: Sequence[Neighbour], other: Neighbour) -> list[Neighbour]:
     return [mine for mine in own if mine.author.place < other.author.place]
 
@@ -172,7 +167,9 @@ def sources_of(ordered: Sequence[Neighbour], free: Phrases, rules: GateRules) ->
     for place, other in enumerate(ordered):
         source = other.author.owner
         mine = numbers[ends[place] - sizes[place] : ends[place]]
-        shared = np.bincount(_holders(mine, starts, holders), minlength=len(ordered))[:place]
+        counts = starts[mine + 1] - starts[mine]  # the agents that hold each phrase, one after the other
+        held = np.arange(int(counts.sum())) + np.repeat(starts[mine] - (np.cumsum(counts) - counts), counts)
+        shared = np.bincount(holders[held], minlength=len(ordered))[:place]
         is_near = shared * 10_000 >= np.minimum(sizes[place], sizes[:place]) * least
         for rival in map(int, np.flatnonzero(is_near)):
             sides = (int(side) for side in (sizes[place], sizes[rival]) if side >= minimum)
@@ -182,15 +179,6 @@ def sources_of(ordered: Sequence[Neighbour], free: Phrases, rules: GateRules) ->
                 break
         found.append(source)
     return found
-
-
-def _holders(
-    mine: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], holders: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    """The agents that hold each of these phrases, one after the other."""
-    counts = starts[mine + 1] - starts[mine]
-    places = np.arange(int(counts.sum())) + np.repeat(starts[mine] - (np.cumsum(counts) - counts), counts)
-    return np.asarray(holders[places])
 
 
 def _is_candidate(ours: Phrases, theirs: Phrases, free: Phrases, rules: GateRules) -> bool:

@@ -44,25 +44,21 @@ def make_sketch(source: str) -> Sketch:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a doubtful escape sequence is the miner's business
-            return _sketch(normal_form(ast.parse(source)))
+            reader = _Reader(normal_form(ast.parse(source)))
+            parts: list[str] = []
+            kinds: list[int] = []
+            statements: list[int] = []  # the statement of each token
+            number = 0
+            for statement in reader.live.module():
+                values: list[str] = []
+                for tokens, texts in reader.statements(statement, (), {}):
+                    number += 1
+                    kinds += map(_token_hash, tokens)
+                    statements += [number] * len(tokens)
+                    values += texts
+                parts.append(hashlib.sha256("\0".join(values).encode("utf-8", "surrogatepass")).hexdigest())
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError(f"not a parsable source: {error}") from error
-
-
-def _sketch(nodes: Sequence[ast.AST]) -> Sketch:
-    reader = _Reader(nodes)
-    parts: list[str] = []
-    kinds: list[int] = []
-    statements: list[int] = []  # the statement of each token
-    number = 0
-    for statement in reader.live.module():
-        values: list[str] = []
-        for tokens, texts in reader.statements(statement, (), {}):
-            number += 1
-            kinds += map(_token_hash, tokens)
-            statements += [number] * len(tokens)
-            values += texts
-        parts.append(hashlib.sha256("\0".join(values).encode("utf-8", "surrogatepass")).hexdigest())
     code = hashlib.sha256("".join(sorted(parts)).encode()).hexdigest()
     return Sketch(code_sha256=code, phrases=_phrases(kinds, statements))
 
@@ -123,7 +119,9 @@ class _Reader:
                 kind = "Attribute" if attr in self._attributes else f"Attribute {attr}"
                 yield kind, kind
             case ast.Constant(value=value):
-                yield f"{kind} {type(value).__name__}", f"{kind} {_plain(value)}"
+                # spacing and case of texts can be changed for nothing
+                plain = " ".join(value.lower().split()) if isinstance(value, str) else repr(value)
+                yield f"{kind} {type(value).__name__}", f"{kind} {plain}"
             case ast.keyword(arg=str(name)):
                 is_own = name in self._names
                 yield kind, order.setdefault(name, f"name {len(order)}") if is_own else f"{kind} {name}"
@@ -131,24 +129,14 @@ class _Reader:
                 yield kind, kind
                 yield from self._tokens(node.body, order)
                 return
+            case ast.Compare(ops=ops):
+                yield kind, kind + "".join(type(op).__name__ for op in ops)
+            case ast.BinOp(op=op) | ast.BoolOp(op=op) | ast.UnaryOp(op=op):
+                yield kind, kind + type(op).__name__
             case _:
-                yield kind, kind + "".join(type(op).__name__ for op in _operators(node))
+                yield kind, kind
         for child in ast.iter_child_nodes(node):
             yield from self._tokens(child, order)
-
-
-def _operators(node: ast.AST) -> list[ast.AST]:
-    match node:
-        case ast.Compare(ops=ops):
-            return list(ops)
-        case ast.BinOp(op=op) | ast.BoolOp(op=op) | ast.UnaryOp(op=op):
-            return [op]
-    return []
-
-
-def _plain(value: object) -> str:
-    """A constant without what can be changed for nothing: spacing and case of texts."""
-    return " ".join(value.lower().split()) if isinstance(value, str) else repr(value)
 
 
 def _phrases(kinds: Sequence[int], statements: Sequence[int]) -> Phrases:

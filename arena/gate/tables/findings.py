@@ -18,9 +18,8 @@ import numpy.typing as npt
 from arena.gate.knowledge import ID_DIGITS_MIN, GateKnowledge, contains
 from arena.gate.report import Finding, finding
 from arena.gate.tables.grams import text_grams
-from arena.gate.tables.literals import Literal, Pool, collect_names, make_pool
+from arena.gate.tables.literals import Literal, Pool, collect_names, decoded_pools, make_pool
 from arena.gate.tables.sequences import columns, moved, separated, spelled
-from arena.gate.tables.views import decoded_pools
 from arena.policy import GateRules
 
 PACKED_DIGITS_MAX = 20_000  # digits of long runs searched for packed ids
@@ -51,7 +50,19 @@ def table_findings(
     pools = [plain, *decoded_pools(plain)]
     found: list[Finding] = []
     if len(knowledge.product_ids):
-        readings = [reading for pool in [*pools, *_more_pools(nodes, plain)] for reading in _readings(pool, knowledge)]
+        names = list(collect_names(nodes))
+        digits, offset = [], 0  # of literals that are digits and separators
+        for piece in plain.data.split(b"\n"):
+            if joined := separated(piece):
+                digits.append((joined, plain.line_at(offset)))
+            offset += len(piece) + 1
+        searched = [
+            *pools,
+            make_pool("names", [*names, *((name.replace(b"_", b""), line) for name, line in names)]),
+            make_pool("spelled", spelled(nodes)),
+            make_pool("without separators", digits),
+        ]
+        readings = [reading for pool in searched for reading in _readings(pool, knowledge)]
         found += _id_findings(readings, rules)
         found += _moved_findings(nodes, rules, knowledge)
         found += _comment_findings(text, rules, knowledge)
@@ -64,22 +75,6 @@ def table_findings(
 
 
 # -- ids
-def _more_pools(nodes: Sequence[ast.AST], plain: Pool) -> Iterator[Pool]:
-    """What names say, what containers spell, and literals of digits and separators without the separators."""
-    names = [(name.replace(b"_", b""), line) for name, line in collect_names(nodes)]
-    yield make_pool("names", [*collect_names(nodes), *names])
-    yield make_pool("spelled", spelled(nodes))
-    digits = ((separated(piece), line) for piece, line in zip(plain.data.split(b"\n"), _lines_of(plain), strict=False))
-    yield make_pool("without separators", ((piece, line) for piece, line in digits if piece))
-
-
-def _lines_of(pool: Pool) -> Iterator[int]:
-    offset = 0
-    for piece in pool.data.split(b"\n"):
-        yield pool.line_at(offset)
-        offset += len(piece) + 1
-
-
 def _moved_findings(nodes: Sequence[ast.AST], rules: GateRules, knowledge: GateKnowledge) -> list[Finding]:
     """Containers whose numbers are ids after one step of arithmetic: at least half of them, as chance hits some."""
     table = columns(nodes)
@@ -122,7 +117,19 @@ def _id_findings(readings: list[_Reading], rules: GateRules) -> list[Finding]:
 
 def _readings(pool: Pool, knowledge: GateKnowledge) -> Iterator[_Reading]:
     """Each disguise of the digit runs of a pool: two directions, ten shifts."""
-    by_length = list(_runs_by_length(pool, knowledge))
+    offsets: dict[int, list[int]] = {length: [] for length in knowledge.id_lengths}
+    for match in _RUN.finditer(pool.data):
+        if match.end() - match.start() in offsets:
+            offsets[match.end() - match.start()].append(match.start())
+    data = np.frombuffer(pool.data, dtype=np.uint8)
+    by_length = [  # runs as a matrix for each length an id can have, with the lines they stand in
+        (
+            data[np.array(places)[:, None] + np.arange(length)].astype(np.uint64) - np.uint64(ord("0")),
+            [pool.line_at(place) for place in places],
+        )
+        for length, places in offsets.items()
+        if places
+    ]
     long_runs = _long_runs(pool, knowledge)
     if not by_length and not long_runs:
         return
@@ -135,21 +142,10 @@ def _readings(pool: Pool, knowledge: GateKnowledge) -> Iterator[_Reading]:
                 hits.update((int(values[index]), lines[index]) for index in np.flatnonzero(where))
             chain, line = _longest_chain(long_runs, direction, shift, knowledge)
             if hits or chain:
-                view = _view_name(pool.name, direction, shift)
-                yield _Reading(view, frozenset(hits), chain, line)
-
-
-def _runs_by_length(pool: Pool, knowledge: GateKnowledge) -> Iterator[tuple[Digits, list[int]]]:
-    """Digit runs as matrices, one for each length an id can have, with the lines they stand in."""
-    offsets: dict[int, list[int]] = {length: [] for length in knowledge.id_lengths}
-    for match in _RUN.finditer(pool.data):
-        if match.end() - match.start() in offsets:
-            offsets[match.end() - match.start()].append(match.start())
-    data = np.frombuffer(pool.data, dtype=np.uint8)
-    for length, places in offsets.items():
-        if places:
-            matrix = data[np.array(places)[:, None] + np.arange(length)].astype(np.uint64) - np.uint64(ord("0"))
-            yield matrix, [pool.line_at(place) for place in places]
+                view = [pool.name] if pool.name != "plain" or (direction == 1 and shift == 0) else []
+                view += ["reversed"] if direction == -1 else []
+                view += [f"shifted by {shift}"] if shift else []
+                yield _Reading(" and ".join(view), frozenset(hits), chain, line)
 
 
 def _long_runs(pool: Pool, knowledge: GateKnowledge) -> list[tuple[int, Digits]]:
@@ -200,13 +196,6 @@ def _values(digits: Digits, shift: int) -> Digits:
 
 def _first_digit(digits: Digits, shift: int) -> Digits:
     return (digits[:, 0] + np.uint64(shift)) % np.uint64(10)
-
-
-def _view_name(pool: str, direction: int, shift: int) -> str:
-    parts = [pool] if pool != "plain" or (direction == 1 and shift == 0) else []
-    parts += ["reversed"] if direction == -1 else []
-    parts += [f"shifted by {shift}"] if shift else []
-    return " and ".join(parts)
 
 
 # -- texts

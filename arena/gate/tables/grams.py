@@ -28,16 +28,11 @@ def text_grams(data: bytes, words: int) -> tuple[npt.NDArray[np.uint64], npt.NDA
     symbols[1:] = np.diff(letters) % 26 + 1 + 27 * is_start[1:]
     begins = starts[: len(starts) - words + 1]
     ends = np.append(starts, len(letters))[words:]
-    return _range_hashes(symbols, begins + 1, ends), places[begins]
-
-
-def _range_hashes(
-    symbols: npt.NDArray[np.uint64], begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
-) -> npt.NDArray[np.uint64]:
-    """Polynomial hash (modulo 2**64) of each `symbols[begin:end]`, by prefix sums."""
+    # polynomial hash (modulo 2**64) of the symbols behind each first letter, by prefix sums
     sums = np.zeros(len(symbols) + 1, dtype=np.uint64)
     np.cumsum(symbols * _powers(_BASE, len(symbols)), out=sums[1:])
-    return np.asarray((sums[ends] - sums[begins]) * _powers(_INVERSE, len(symbols) + 1)[begins])
+    firsts = begins + 1
+    return (sums[ends] - sums[firsts]) * _powers(_INVERSE, len(symbols) + 1)[firsts], places[begins]
 
 
 def _powers(base: int, count: int) -> npt.NDArray[np.uint64]:

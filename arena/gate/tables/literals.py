@@ -1,14 +1,18 @@
-"""Every literal of a file as bytes with its line, and the findings that need nothing but the literal itself."""
+"""Every literal of a file as bytes with its line, what base64, base32, base85 and hexadecimal text in them decodes to,
+and the findings that need nothing but the literal itself."""
 
 from __future__ import annotations
 
 import ast
+import base64
+import binascii
 import bisect
+import contextlib
 import math
 import operator
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -26,6 +30,11 @@ _KINDS = bytes(
     32 if code > 127 or not chr(code).isalnum() else 48 if code < 58 else 65 if code < 91 else 97 for code in range(256)
 )
 _STR_BITS_MAX = 12_000  # an integer of more bits is reported, not printed: Python refuses above 4,300 digits
+_BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{8,}={0,2}")
+_BASE32 = re.compile(rb"[A-Za-z2-7]{16,}={0,6}")
+_HEX = re.compile(rb"(?:[0-9A-Fa-f]{2}){6,}")
+_BASE85 = re.compile(rb"[!-~]{10,}")
+_URL_SAFE = bytes.maketrans(b"-_", b"+/")
 _DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 
 
@@ -62,11 +71,48 @@ def make_pool(name: str, pieces: Iterable[tuple[bytes, int]]) -> Pool:
     return Pool(name=name, data=b"\n".join(first_line), starts=tuple(starts), lines=tuple(first_line.values()))
 
 
+def decoded_pools(pool: Pool) -> Iterator[Pool]:
+    """Other readings of a pool: one per encoding that decodes anything.
+
+    Decoding is per token, so that one token that doesn't decode hides nothing else. Reversal and rotation are not made
+    here: searches cover them on every reading (`arena.gate.tables.findings`).
+    """
+    readings: tuple[tuple[str, re.Pattern[bytes], Callable[[bytes], bytes]], ...] = (
+        ("base64", _BASE64, _from_base64),
+        ("base32", _BASE32, _from_base32),
+        ("hex", _HEX, binascii.unhexlify),
+        ("base85", _BASE85, base64.b85decode),
+        ("ascii85", _BASE85, base64.a85decode),
+    )
+    for name, pattern, decode in readings:
+        pieces = []
+        for match in pattern.finditer(pool.data):
+            with contextlib.suppress(binascii.Error, ValueError):
+                pieces.append((decode(match[0]), pool.line_at(match.start())))
+        decoded = make_pool(name, pieces)
+        if decoded.data:
+            yield decoded
+
+
+def _from_base64(token: bytes) -> bytes:
+    token = token.rstrip(b"=").translate(_URL_SAFE)
+    return base64.b64decode(token + b"=" * (-len(token) % 4))
+
+
+def _from_base32(token: bytes) -> bytes:
+    token = token.rstrip(b"=")
+    return base64.b32decode(token + b"=" * (-len(token) % 8), casefold=True)
+
+
 def collect_literals(nodes: Sequence[ast.AST]) -> list[Literal]:
     """Strings, bytes and integers of at least six digits, folded where cheap. `nodes` must be in pre-order."""
     literals: list[Literal] = []
     inside: set[ast.AST] = set()  # parts of a folded expression: not folded again
-    docstrings = set(_docstrings(nodes))
+    docstrings = {
+        node.body[0].value
+        for node in nodes
+        if isinstance(node, _DOCUMENTED) and node.body and isinstance(node.body[0], ast.Expr)
+    }
     folding = Folding()
     for node in reversed(nodes):  # children first
         if isinstance(node, ast.expr):
@@ -159,9 +205,3 @@ def _number(number: int | float, line: int) -> Iterator[Literal]:
         number = int(number)
     if abs(number) >= 100_000 and number.bit_length() <= _STR_BITS_MAX:
         yield Literal(text=str(abs(number)).encode(), line=line)
-
-
-def _docstrings(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    for node in nodes:
-        if isinstance(node, _DOCUMENTED) and node.body and isinstance(node.body[0], ast.Expr):
-            yield node.body[0].value

@@ -59,7 +59,14 @@ def columns(nodes: Sequence[ast.AST]) -> ContainerColumns:
     groups: list[int] = []
     lines: list[int] = []
     for items, line in _containers(nodes, 3):
-        for row in _rows(items):
+        folding = Folding()
+        values = [item.value if isinstance(item, ast.Constant) else folding.number(item) for item in items]
+        rows = [[_whole(value) for value in values if isinstance(value, int | float | complex)]]
+        texts = [value for value in values if isinstance(value, str | bytes) and 4 < len(value) < _TEXT_MAX]
+        if len(texts) * 2 >= len(items):  # the numbers that the texts are in each base
+            rows += [[number for text in texts if (number := _read(text, base)) is not None] for base in _BASES]
+        for every in rows:
+            row = [number for number in every if abs(number) < _NUMBER_MAX]
             if len(row) * 2 >= len(items) and max(map(abs, row), default=0) >= _FRAGMENT_MAX:
                 numbers += row
                 groups += [len(lines)] * len(row)
@@ -76,24 +83,18 @@ def moved(nodes: Sequence[ast.AST], table: ContainerColumns) -> Iterator[tuple[s
         starts = np.flatnonzero(np.diff(table.groups, prepend=-1))
         yield "running sums", sums - (sums[starts] - table.numbers[starts])[table.groups]
     yield "as they are", table.numbers
-    for constant in _constants(nodes):
+    folding = Folding()
+    constants: dict[int, None] = {}  # on one side of a sum, difference or exclusive or
+    for node in nodes:
+        if isinstance(node, ast.BinOp) and isinstance(node.op, _MOVES):
+            for side in (node.left, node.right):
+                number = folding.number(side)
+                if number is not None and 9 < abs(number) < _NUMBER_MAX:
+                    constants.setdefault(number)
+    for constant in list(constants)[:_CONSTANTS_MAX]:
         yield f"plus {constant}", table.numbers + constant
         yield f"minus {constant}", table.numbers - constant
         yield f"xor {constant}", table.numbers ^ constant
-
-
-def _rows(items: Sequence[ast.AST]) -> Iterator[list[int]]:
-    """The numbers of a container's elements, then the numbers its texts are in each base."""
-    folding = Folding()
-    values = [item.value if isinstance(item, ast.Constant) else folding.number(item) for item in items]
-    parts = [_whole(value) for value in values if isinstance(value, int | float | complex)]
-    yield [part for part in parts if abs(part) < _NUMBER_MAX]
-    texts = [value for value in values if isinstance(value, str | bytes) and 4 < len(value) < _TEXT_MAX]
-    if len(texts) * 2 < len(items):
-        return
-    for base in _BASES:
-        row = [number for text in texts if (number := _read(text, base)) is not None]
-        yield [number for number in row if abs(number) < _NUMBER_MAX]
 
 
 def _whole(number: complex) -> int:
@@ -156,16 +157,3 @@ def _as_digits(numbers: Sequence[int]) -> bytes:
     windows = np.convolve(counts, np.ones(10, dtype=np.int64))
     low = max(0, int(np.argmax(windows)) - 9)
     return bytes(48 + number - low if 0 <= number - low < 10 else 32 for number in numbers)
-
-
-def _constants(nodes: Sequence[ast.AST]) -> list[int]:
-    """Integer constants on one side of a sum, difference or exclusive or, the first ones."""
-    folding = Folding()
-    found: dict[int, None] = {}
-    for node in nodes:
-        if isinstance(node, ast.BinOp) and isinstance(node.op, _MOVES):
-            for side in (node.left, node.right):
-                number = folding.number(side)
-                if number is not None and 9 < abs(number) < _NUMBER_MAX:
-                    found.setdefault(number)
-    return list(found)[:_CONSTANTS_MAX]

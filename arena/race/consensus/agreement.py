@@ -1,23 +1,29 @@
 """What the validators of a race agree on, as its events tell it: who they are, which logs count, what has the quorum.
 
 Promise: pure, and read from the chain at blocks that follow from the race alone, so honest validators end alike or each
-says that it has no quorum. What is due follows from it in `arena.race.state.decider`. Protocol:
-`arena/race/AGREEMENT.md`.
+says that it has no quorum. A countersignature binds race and settlement, so nobody can take another's value for a race
+of its own; a later commitment of a validator replaces its earlier one on chain, so nobody states two values. What is
+due follows from it in `arena.race.state.decider`. Protocol: `arena/race/AGREEMENT.md`.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable, Mapping
+
 from msgspec.structs import replace
 
+from arena.chain.port import Commitment
 from arena.race.consensus.log_round import CountedRoll, RollName, count_roll, race_validators, stakes_of
-from arena.race.consensus.quorum import quorum_value
 from arena.race.settlement.settle import cancelled_settlement
 from arena.race.state.machine import RaceState
 from arena.race.state.timeline import Roll, Timeline, anchor_of, receipt_of, timeline
 from arena.records.model import SettlementRecord
+from foundation.canonical import canonical_bytes
 
 NO_QUORUM = "no quorum"
 NOT_OURS = "no quorum here: other validators settled alike, and this one could not"
+_DOMAIN = "agent-arena/countersign/1"
 TOO_LATE = "no quorum here: what the chain and the other validators held could not be read in time"
 
 
@@ -88,3 +94,27 @@ def cancelled(state: RaceState, reason: str) -> SettlementRecord:
     )
     draw = state.draw
     return replace(blank, seed=draw.seed, beacon_round=draw.beacon.round, drawn=draw.drawn) if draw else blank
+
+
+def countersign_value(race_id: str, settlement_sha256: str) -> str:
+    """What a validator commits for its settlement: sha256 hex."""
+    return hashlib.sha256(canonical_bytes([_DOMAIN, race_id, settlement_sha256])).hexdigest()
+
+
+def stakes_by_value(roll: CountedRoll, commitments: Iterable[Commitment], stakes: Mapping[str, int]) -> dict[str, int]:
+    """The participating stake (rao) behind each value that stands on chain, whatever it is, by value."""
+    behind: dict[str, int] = {}
+    for hotkey, value in sorted({each.hotkey: each.sha256 for each in commitments}.items()):
+        if hotkey in roll.participants:
+            behind[value] = behind.get(value, 0) + stakes.get(hotkey, 0)
+    return dict(sorted(behind.items()))
+
+
+def quorum_value(roll: CountedRoll, commitments: Iterable[Commitment], stakes: Mapping[str, int]) -> str | None:
+    """The value with more than half of the participating stake behind it, or None. At most one can have it.
+
+    What stands in a slot that holds no countersignature (a receipt, an anchor) differs between validators or is
+    countersigned by nobody, and has no quorum; were it to have one, no settlement would match it.
+    """
+    behind = stakes_by_value(roll, commitments, stakes)
+    return next((value for value, rao in behind.items() if 2 * rao > roll.participating_rao), None)

@@ -60,7 +60,15 @@ def field_standings(
     slots = {commitment.hotkey: commitment for commitment in commitments}
     ruled = rulings(records.words, permitted, slots, closing_block, policy)
     speakers = len(speakers_of(records.words, permitted))
-    claims = _claims(records, permitted)
+    # who evaluated which submission in qualifying: what a validator says of an agent first is what it did
+    first: dict[tuple[str, str], Subject] = {}
+    for evaluation in records.evaluations:
+        subject = evaluation.record.subject
+        if evaluation.validator in permitted and evaluation.record.context.stage == "qualifying":
+            first.setdefault((evaluation.validator, subject.agent_version_id), subject)
+    claims: dict[Subject, set[str]] = {}
+    for (validator, _), subject in first.items():
+        claims.setdefault(subject, set()).add(validator)
     rows, raced = [], set()
     for subject in sorted(ruled, key=lambda each: (each.commitment_block, each.commitment_sha256)):
         row = _standing(ruled[subject], records, claims, speakers, len(permitted), suite, policy)
@@ -70,19 +78,6 @@ def field_standings(
             raced.add(subject.agent_version_id)
         rows.append(row)
     return tuple(rows)
-
-
-def _claims(records: RaceRecords, permitted: frozenset[str]) -> dict[Subject, set[str]]:
-    """Who evaluated which submission in qualifying: what a validator says of an agent first is what it did."""
-    first: dict[tuple[str, str], Subject] = {}
-    for row in records.evaluations:
-        if row.validator in permitted and row.record.context.stage == "qualifying":
-            subject = row.record.subject
-            first.setdefault((row.validator, subject.agent_version_id), subject)
-    found: dict[Subject, set[str]] = {}
-    for (validator, _), subject in first.items():
-        found.setdefault(subject, set()).add(validator)
-    return found
 
 
 def _standing(
@@ -130,8 +125,18 @@ def qualified_candidates(
         subject = row.record.subject
         if row.validator in permitted and row.record.context.stage == "qualifying" and is_possible(subject, slots):
             claims.setdefault(subject.agent_version_id, {}).setdefault(row.validator, subject)
-    found = (_candidate(agent, claims[agent], records, permitted, suite, policy) for agent in sorted(claims))
-    return tuple(candidate for candidate in found if candidate is not None)
+    candidates = []
+    for agent, said in sorted(claims.items()):
+        order = [validator for validator in qualifying_order(agent, permitted) if validator in said]
+        results = [row for row in records.qualifying_results(agent, policy.policy_sha256) if row.validator in said]
+        found, passed = qualify_across(results, order, suite, policy)
+        if found.state != "qualified" or found.score_e4 is None:
+            continue
+        for subject in dict.fromkeys(said[validator] for validator in passed):
+            if sum(said[validator] == subject for validator in passed) >= policy.qualifying.validators_required:
+                candidates.append(Candidate(subject=subject, qualifying_score_e4=found.score_e4))
+                break
+    return tuple(candidates)
 
 
 def qualify_across(
@@ -149,21 +154,33 @@ def qualify_across(
     return whole, tuple(validator for validator in deciding if alone[validator].passes)
 
 
-def _candidate(
-    agent: str,
-    claims: Mapping[str, Subject],
-    records: RaceRecords,
-    permitted: frozenset[str],
-    suite: Sequence[str],
-    policy: Policy,
-) -> Candidate | None:
-    order = [validator for validator in qualifying_order(agent, permitted) if validator in claims]
-    results = [row for row in records.qualifying_results(agent, policy.policy_sha256) if row.validator in claims]
-    found, passed = qualify_across(results, order, suite, policy)
-    if found.state != "qualified" or found.score_e4 is None:
-        return None
-    for subject in dict.fromkeys(claims[validator] for validator in passed):
-        agreeing = sum(claims[validator] == subject for validator in passed)
-        if agreeing >= policy.qualifying.validators_required:
-            return Candidate(subject=subject, qualifying_score_e4=found.score_e4)
-    return None
+def select_candidates(
+    candidates: Iterable[Candidate], closing_block: int, eliminated: frozenset[str] = frozenset()
+) -> tuple[Candidate, ...]:
+    """The field of a race, by agent version id: one agent version per hotkey. Pass only agents that qualified, and the
+    incumbent, which races whatever else its hotkey has submitted.
+
+    A candidate needs a commitment in a block up to `closing_block` (the caller passes a finalized one). `eliminated`
+    holds version ids that left by an earlier settlement; the incumbent is never among the eliminated.
+    """
+    best: dict[str, Candidate] = {}
+    for candidate in candidates:
+        if not candidate.subject.commitment_sha256 or candidate.subject.commitment_block > closing_block:
+            continue
+        if candidate.subject.agent_version_id in eliminated and not candidate.is_incumbent:
+            continue
+        rival = best.get(candidate.subject.miner_hotkey)
+        if rival is None or _preference(candidate) < _preference(rival):
+            best[candidate.subject.miner_hotkey] = candidate
+    return tuple(sorted(best.values(), key=lambda candidate: candidate.subject.agent_version_id))
+
+
+def _preference(candidate: Candidate) -> tuple[bool, int, int, str]:
+    """Smaller is preferred."""
+    subject = candidate.subject
+    return (
+        not candidate.is_incumbent,
+        -candidate.qualifying_score_e4,
+        subject.commitment_block,
+        subject.agent_version_id,
+    )

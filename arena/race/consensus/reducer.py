@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from sys import intern
 
-from arena.race.consensus.admission_votes import GateWord, next_word
+from arena.race.consensus.rulings import GateWord, next_word
 from arena.race.model import CountedAttempt, CountedEvaluation, CountedVerdict
 from arena.race.settlement.qualifying import QualifyingResult
 from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, Payload, Subject, VerdictRecord
@@ -54,23 +54,19 @@ class RaceRecords:
             elif payload.verdict.failure.code == _REFUSED:
                 self._refusals[key] += 1
         elif isinstance(payload, AttemptRecord):
-            self._take_attempt(
-                CountedAttempt(validator=validator, seq=seq, content_sha256=content_sha256, record=payload)
-            )
+            if payload.ended != "evaluated" and payload.context.stage == "race":
+                self.attempts.append(
+                    CountedAttempt(validator=validator, seq=seq, content_sha256=content_sha256, record=payload)
+                )
+            if payload.is_closing:
+                owner = payload.failure.owner if payload.failure else Owner.VALIDATOR
+                closings = self._closings.setdefault(payload.subject.agent_version_id, {})
+                closings[validator, payload.context.problem_id] = owner
         elif isinstance(payload, GateRecord):
             said = self.words.get(payload.subject, {})
             word = next_word(said.get(validator), payload)
             if word is not None:
                 self.words.setdefault(payload.subject, said)[validator] = word
-
-    def _take_attempt(self, row: CountedAttempt) -> None:
-        payload = row.record
-        if payload.ended != "evaluated" and payload.context.stage == "race":
-            self.attempts.append(row)
-        if payload.is_closing:
-            owner = payload.failure.owner if payload.failure else Owner.VALIDATOR
-            closings = self._closings.setdefault(payload.subject.agent_version_id, {})
-            closings[row.validator, payload.context.problem_id] = owner
 
     def owed(self, validator: str) -> list[CountedEvaluation]:
         """A validator's evaluations with an outcome and no verdict yet, successes first, then oldest first.

@@ -2,28 +2,45 @@
 
 Promise: pure, integers only, and a function of counted records, the chain at the closing block and the policy, so every
 honest validator rules alike, in whatever order sources and logs reached it. Fewer than half of those that speak can
-neither let a submission in, nor keep one out, nor make one up. The rule stands in `arena/race/AGREEMENT.md`.
+neither let a submission in, nor keep one out, nor make one up. A validator's word is its gate's latest verdict; a
+person's counts for the hold that it answered, and for no other: where the gate later rejects, accepts, or holds for
+another reason, the person has said nothing of that. The rule stands in `arena/race/AGREEMENT.md`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from arena.chain.port import Commitment
-from arena.policy import Policy
-from arena.race.consensus.admission_votes import GateWord, cost_blocks, outcome_at
-from arena.records.model import Subject
-from arena.submissions.admission import Submitted, refused_by_cooldown
+from arena.policy import AdmissionRules, CooldownRules, Policy
+from arena.records.model import GateRecord, Subject
+from arena.submissions.admission import CooldownClass, Submitted, cooldown_blocks, refused_by_cooldown
 from arena.submissions.model import agent_version_id
 from judge.panel import lower_median
 
-Words = Mapping[Subject, Mapping[str, GateWord]]  # by submission, then by validator
+Outcome = Literal["accept", "review", "reject"]
+Words = Mapping[Subject, Mapping[str, "GateWord"]]  # by submission, then by validator
 
 RulingState = Literal["accepted", "rejected", "held", "cooldown"]
 TWO = 2  # where there are two validators or more, nothing follows from the word of one
+
+
+class GateWord(msgspec.Struct, frozen=True, kw_only=True):
+    """The last verdict of a validator's gate, and what a person there decided of its hold ("": nothing)."""
+
+    said: GateRecord
+    decided: Literal["", "accept", "reject"] = ""
+
+    @property
+    def ended(self) -> CooldownClass:
+        """What the submission costs its hotkey, if this word is right. What a person decides makes it no cheaper."""
+        if self.said.outcome == "reject" and self.said.severity:
+            return self.said.severity
+        return "accepted"
 
 
 class Ruling(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +53,36 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     speakers: int
     needed: int
     allowed_block: int = 0  # `cooldown`: the first block whose commitment would have counted
+
+
+def next_word(before: GateWord | None, record: GateRecord) -> GateWord | None:
+    """A validator's word after one more record. What a person decides before the gate has spoken says nothing."""
+    if record.decided_by == "gate":
+        is_same_hold = before is not None and record.outcome == before.said.outcome and record.hold == before.said.hold
+        return GateWord(said=record, decided=before.decided if before is not None and is_same_hold else "")
+    if before is None or record.outcome == "review":
+        return before
+    return replace(before, decided=record.outcome)
+
+
+def outcome_at(word: GateWord, block: int, rules: AdmissionRules) -> Outcome:
+    """What a word comes to at a block: a hold is what a person decided of it; undecided, one by a heuristic runs out
+    into acceptance, and one for likeness to another's agent does not."""
+    if word.said.outcome != "review":
+        return word.said.outcome
+    if word.decided:
+        return word.decided
+    return "accept" if word.said.hold == "heuristic" and block >= hold_ends(word.said.subject, rules) else "review"
+
+
+def hold_ends(subject: Subject, rules: AdmissionRules) -> int:
+    """The block from which a hold by a heuristic, undecided, counts as accepted."""
+    return subject.commitment_block + rules.hold_blocks
+
+
+def cost_blocks(word: GateWord, rules: CooldownRules) -> int:
+    """The cooldown that follows from a word."""
+    return cooldown_blocks(word.ended, rules)
 
 
 def words_floor(policy: Policy, permits: int) -> int:
@@ -90,7 +137,18 @@ def rulings(
         counted = [word for validator, word in said.items() if validator in permitted]
         if len(counted) >= needed and is_possible(subject, slots, is_repeatable=True):
             known[subject] = counted
-    allowed = _cooldowns(known, policy)
+    by_hotkey: dict[str, list[Submitted[Subject]]] = {}
+    for subject, counted in known.items():
+        # what a submission costs is the lower median of what the validators' words make it cost
+        entry = Submitted(
+            what=subject,
+            block=subject.commitment_block,
+            sha256=subject.commitment_sha256,
+            cost_blocks=lower_median([cost_blocks(word, policy.cooldown) for word in counted]),
+        )
+        by_hotkey.setdefault(subject.miner_hotkey, []).append(entry)
+    # those that came too early after an earlier one of their hotkey, each with the block it had to wait for
+    allowed = {subject: block for past in by_hotkey.values() for subject, block in refused_by_cooldown(past).items()}
     policy_sha256, found = policy.policy_sha256, {}
     for subject, counted in known.items():
         here = [word for word in counted if word.said.policy_sha256 == policy_sha256]
@@ -107,18 +165,3 @@ def rulings(
             allowed_block=allowed.get(subject, 0),
         )
     return found
-
-
-def _cooldowns(known: Mapping[Subject, Iterable[GateWord]], policy: Policy) -> dict[Subject, int]:
-    """The submissions that came too early after an earlier one of their hotkey, each with the block it had to wait for.
-
-    What a submission costs is the lower median of what the validators' words make it cost.
-    """
-    by_hotkey: dict[str, list[Submitted[Subject]]] = {}
-    for subject, words in known.items():
-        cost = lower_median([cost_blocks(word, policy.cooldown) for word in words])
-        entry = Submitted(
-            what=subject, block=subject.commitment_block, sha256=subject.commitment_sha256, cost_blocks=cost
-        )
-        by_hotkey.setdefault(subject.miner_hotkey, []).append(entry)
-    return {subject: block for past in by_hotkey.values() for subject, block in refused_by_cooldown(past).items()}

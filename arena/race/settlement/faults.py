@@ -67,7 +67,11 @@ def how_they_ended(attempts: Iterable[CountedAttempt], evaluations: Iterable[Cou
     faults: dict[tuple[str, Pair], list[int]] = {}
     first: dict[tuple[str, Pair], int] = {}
     for attempt in attempts:
-        if _is_fault(attempt):
+        record = attempt.record
+        owner = record.failure.owner if record.failure else Owner.VALIDATOR
+        if record.ended != "faulted" or owner is Owner.PROBLEM:
+            continue
+        if record.is_closing or owner is Owner.VALIDATOR:
             faults.setdefault(_key(attempt), []).append(attempt.seq)
     for row in evaluations:
         if isinstance(row.record.outcome, OutcomeScore):
@@ -100,13 +104,6 @@ def charged_to(
             continue
         charged.add(problem_id)
     return frozenset(charged)
-
-
-def _is_fault(row: CountedAttempt) -> bool:
-    owner = row.record.failure.owner if row.record.failure else Owner.VALIDATOR
-    if row.record.ended != "faulted" or owner is Owner.PROBLEM:
-        return False
-    return row.record.is_closing or owner is Owner.VALIDATOR
 
 
 def _note_last(last: dict[tuple[str, Pair], int], row: CountedAttempt | CountedEvaluation) -> None:

@@ -40,8 +40,13 @@ def state_inputs(inputs: SettlementInputs) -> RaceInputs:
     if inputs.incumbent is not None:
         hotkeys.add(inputs.incumbent.miner_hotkey)
     neurons = (neuron for neuron in inputs.metagraph.neurons if neuron.hotkey in hotkeys)
+    policy = msgspec.to_builtins(inputs.policy)
+    if inputs.policy_text:
+        # Settled again, with the fields that its settlement names: one of earlier code lacks those that policies got
+        # since, which stand at their defaults.
+        policy = _only_named(policy, msgspec.json.decode(inputs.policy_text))
     return RaceInputs(
-        policy=_policy_text(inputs),
+        policy=canonical_bytes(policy).decode(),
         problem_ids=tuple(sorted(problem.problem_id for problem in inputs.batch.problems)),
         closes_ms=inputs.closes_ms,
         field=tuple(sorted(inputs.field, key=lambda candidate: candidate.subject.agent_version_id)),
@@ -61,15 +66,6 @@ def state_inputs(inputs: SettlementInputs) -> RaceInputs:
         beacon_signature=bytes.fromhex(inputs.beacon.signature).hex() if inputs.beacon else "",
         undrawn_why="" if inputs.beacon else inputs.undrawn_why,
     )
-
-
-def _policy_text(inputs: SettlementInputs) -> str:
-    """The policy as canonical JSON. Of a race that is settled again, with the fields that its settlement names: one of
-    earlier code lacks those that policies got since, which stand at their defaults."""
-    fields = msgspec.to_builtins(inputs.policy)
-    if inputs.policy_text:
-        fields = _only_named(fields, msgspec.json.decode(inputs.policy_text))
-    return canonical_bytes(fields).decode()
 
 
 def _only_named(value: object, names: object) -> object:
@@ -150,7 +146,12 @@ def inputs_again(
         evaluations=tuple(row for row in evaluations if _is_counted(row, sizes)),
         verdicts=tuple(row for row in verdicts if _is_counted(row, sizes)),
         attempts=tuple(row for row in attempts if _is_counted(row, sizes)),
-        metagraph=_metagraph(record, stated),
+        metagraph=Metagraph(
+            netuid=0,
+            block=record.settling_block,
+            tempo=0,
+            neurons=tuple(Neuron(uid=row.uid, hotkey=row.hotkey, stake_rao=row.stake_rao) for row in stated.neurons),
+        ),
         incumbent=stated.incumbent,
         history=tuple(history)
         if policy is not None
@@ -183,8 +184,3 @@ def _stated(record: SettlementRecord) -> RaceInputs:
 def _is_counted(row: CountedEvaluation | CountedVerdict | CountedAttempt, sizes: dict[str, int]) -> bool:
     """Whether it stands in the counted part of its log. No logs stated: one validator settled from its own."""
     return not sizes or row.seq <= sizes.get(row.validator, 0)
-
-
-def _metagraph(record: SettlementRecord, stated: RaceInputs) -> Metagraph:
-    neurons = (Neuron(uid=row.uid, hotkey=row.hotkey, stake_rao=row.stake_rao) for row in stated.neurons)
-    return Metagraph(netuid=0, block=record.settling_block, tempo=0, neurons=tuple(neurons))

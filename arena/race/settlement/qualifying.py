@@ -47,8 +47,12 @@ def qualify(results: Iterable[QualifyingResult], problem_ids: Iterable[str], pol
     for result in results:
         if result.problem_id in suite:
             by_validator.setdefault(result.validator, {}).setdefault(result.problem_id, result.score_e4)
-    found = (_mean(scores, suite, policy.race.cancel_void_e4) for scores in by_validator.values())
-    means = [mean for mean in found if mean is not None]
+    means = []  # of what is left, for each validator that finished
+    for scores in by_validator.values():
+        counted = [score for score in scores.values() if score is not None]
+        is_left = (len(scores) - len(counted)) * _UNIT <= policy.race.cancel_void_e4 * len(suite)
+        if counted and is_left and scores.keys() == suite:
+            means.append(sum(counted) // len(counted))
     passes = sum(mean >= rules.score_min_e4 for mean in means)
     finished = len(means)
     if passes >= rules.validators_required:
@@ -57,12 +61,3 @@ def qualify(results: Iterable[QualifyingResult], problem_ids: Iterable[str], pol
         still_possible = passes + max(0, rules.validators_asked - finished)
         state = "pending" if still_possible >= rules.validators_required else "unqualified"
     return Qualification(state=state, score_e4=lower_median(means) if means else None, passes=passes, finished=finished)
-
-
-def _mean(scores: dict[str, int | None], suite: frozenset[str], withdrawn_max_e4: int) -> int | None:
-    """The mean over what is left of a finished suite, or None while results are owed or too little is left."""
-    counted = [score for score in scores.values() if score is not None]
-    withdrawn = len(scores) - len(counted)
-    if scores.keys() != suite or not counted or withdrawn * _UNIT > withdrawn_max_e4 * len(suite):
-        return None
-    return sum(counted) // len(counted)

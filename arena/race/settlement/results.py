@@ -76,7 +76,12 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
     stand-ins."""
     problems = frozenset(drawn)
     available = _results_by_validator(inputs, problems, _agents(inputs))
-    charged, tried = _charged(inputs, drawn), _tried(inputs)
+    charged = _charged(inputs, drawn)
+    tried: dict[Pair, set[str]] = {}  # the validators with an attempt that gave no result
+    for row in attempts_that_count(inputs):
+        if row.validator in inputs.validators and _is_in_race(row, inputs):
+            pair = (row.record.subject.agent_version_id, row.record.context.problem_id)
+            tried.setdefault(pair, set()).add(row.validator)
     copies = inputs.policy.race.validators_per_problem
     counted: dict[Pair, PairCount] = {}
     for candidate in inputs.field:
@@ -91,9 +96,13 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
             counted[agent, problem_id] = PairCount(
                 results,
                 sum(hotkey in faulted for hotkey in present),
-                not tried.get((agent, problem_id), frozenset()) <= given.keys(),
+                not tried.get((agent, problem_id), set()) <= given.keys(),
             )
-    return Counted(pairs=counted, control=_control_results(inputs, problems))
+    control = control_subject(inputs.policy.race)
+    if control is None:
+        return Counted(pairs=counted)
+    found = _results_by_validator(inputs, problems, frozenset({control.agent_version_id}))
+    return Counted(pairs=counted, control={problem_id: len(results) for (_, problem_id), results in found.items()})
 
 
 def pairs_given(inputs: SettlementInputs) -> dict[str, frozenset[tuple[str, str]]]:
@@ -108,15 +117,6 @@ def pairs_given(inputs: SettlementInputs) -> dict[str, frozenset[tuple[str, str]
 
 def _agents(inputs: SettlementInputs) -> frozenset[str]:
     return frozenset(candidate.subject.agent_version_id for candidate in inputs.field)
-
-
-def _control_results(inputs: SettlementInputs, drawn: frozenset[str]) -> dict[str, int] | None:
-    """By problem: how many validators have a result of the control agent."""
-    control = control_subject(inputs.policy.race)
-    if control is None:
-        return None
-    found = _results_by_validator(inputs, drawn, frozenset({control.agent_version_id}))
-    return {problem_id: len(results) for (_, problem_id), results in found.items()}
 
 
 def _charged(inputs: SettlementInputs, drawn: tuple[str, ...]) -> dict[Pair, frozenset[str]]:
@@ -142,20 +142,20 @@ def _charged(inputs: SettlementInputs, drawn: tuple[str, ...]) -> dict[Pair, fro
     return {pair: frozenset(validators) for pair, validators in faulted.items()}
 
 
-def _tried(inputs: SettlementInputs) -> dict[Pair, frozenset[str]]:
-    """By pair: the validators with an attempt at it that gave no result."""
-    found: dict[Pair, set[str]] = {}
-    for row in attempts_that_count(inputs):
-        if row.validator in inputs.validators and _is_in_race(row, inputs):
-            pair = (row.record.subject.agent_version_id, row.record.context.problem_id)
-            found.setdefault(pair, set()).add(row.validator)
-    return {pair: frozenset(validators) for pair, validators in found.items()}
-
-
 def _results_by_validator(
     inputs: SettlementInputs, drawn: frozenset[str], agents: frozenset[str]
 ) -> dict[Pair, dict[str, TrajectoryResult]]:
-    verdicts = _first_verdicts(inputs)
+    rubric = inputs.policy.rubric
+    verdicts: dict[tuple[str, str], Verdict] = {}  # the first of each validator on each body
+    for said in sorted(inputs.verdicts, key=lambda row: (row.validator, row.seq)):
+        given = said.record.verdict
+        if (
+            isinstance(given, Verdict)
+            and said.record.context.race_id == inputs.race_id
+            and given.rubric_id == rubric.rubric_id
+            and given.prompt_sha256 == rubric.prompt_sha256
+        ):
+            verdicts.setdefault((said.validator, given.body_sha256), given)
     permitted = frozenset(inputs.validators)
     policy_sha256 = inputs.recorded_under or inputs.policy.policy_sha256
     found: dict[Pair, dict[str, TrajectoryResult]] = {}
@@ -165,25 +165,19 @@ def _results_by_validator(
             continue
         if not _is_of_race(row, inputs, policy_sha256) or row.validator in found.get(key, {}):
             continue
-        result = _result(row, verdicts.get((row.validator, row.record.body_sha256)))
-        if result is not None:
-            found.setdefault(key, {})[row.validator] = result
+        outcome, verdict = row.record.outcome, verdicts.get((row.validator, row.record.body_sha256))
+        if not isinstance(outcome, OutcomeScore) or (outcome.is_success and verdict is None):
+            continue  # the outcome, or the verdict on a success, is owed
+        found.setdefault(key, {})[row.validator] = TrajectoryResult(
+            validator=row.validator,
+            agent_version_id=key[0],
+            problem_id=key[1],
+            is_success=outcome.is_success,
+            is_agentic=row.record.is_agentic,
+            score_e4=verdict.coefficient_e4 if outcome.is_success and verdict is not None else 0,
+            quality_e4=verdict.quality_e4 if verdict is not None else None,
+        )
     return found
-
-
-def _first_verdicts(inputs: SettlementInputs) -> dict[tuple[str, str], Verdict]:
-    rubric = inputs.policy.rubric
-    first: dict[tuple[str, str], Verdict] = {}
-    for row in sorted(inputs.verdicts, key=lambda row: (row.validator, row.seq)):
-        verdict = row.record.verdict
-        if (
-            isinstance(verdict, Verdict)
-            and row.record.context.race_id == inputs.race_id
-            and verdict.rubric_id == rubric.rubric_id
-            and verdict.prompt_sha256 == rubric.prompt_sha256
-        ):
-            first.setdefault((row.validator, verdict.body_sha256), verdict)
-    return first
 
 
 def _is_in_race(row: CountedEvaluation | CountedAttempt, inputs: SettlementInputs) -> bool:
@@ -201,20 +195,4 @@ def _is_of_race(row: CountedEvaluation, inputs: SettlementInputs, policy_sha256:
         _is_in_race(row, inputs)
         and record.conditions.policy_sha256 == policy_sha256
         and (record.conditions.sandbox.may_race or not inputs.policy.guest.is_racing_level_required)
-    )
-
-
-def _result(row: CountedEvaluation, verdict: Verdict | None) -> TrajectoryResult | None:
-    """The result of one evaluation, or None while its outcome or the verdict on a success is owed."""
-    outcome = row.record.outcome
-    if not isinstance(outcome, OutcomeScore) or (outcome.is_success and verdict is None):
-        return None
-    return TrajectoryResult(
-        validator=row.validator,
-        agent_version_id=row.record.subject.agent_version_id,
-        problem_id=row.record.context.problem_id,
-        is_success=outcome.is_success,
-        is_agentic=row.record.is_agentic,
-        score_e4=verdict.coefficient_e4 if outcome.is_success and verdict is not None else 0,
-        quality_e4=verdict.quality_e4 if verdict is not None else None,
     )

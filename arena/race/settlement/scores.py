@@ -10,7 +10,7 @@ times (1 - lambda + lambda x agentic share). Exact integers throughout. Source: 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -50,7 +50,15 @@ def score_field(
     decisive = 2 if min(rules.validators_per_problem, validators) > 2 else 1
     agents = sorted((candidate.subject.agent_version_id, candidate) for candidate in field)
     if counts.control is None:
-        void = tuple(problem_id for problem_id in drawn if _is_lacked(problem_id, agents, counts, required, rules))
+        lacking = {
+            problem_id: sum(len(counts.pairs[agent, problem_id].results) < required for agent, _ in agents)
+            for problem_id in drawn
+        }
+        void = tuple(
+            problem_id
+            for problem_id, count in lacking.items()
+            if count >= _VOID_AGENTS_MIN and count * _UNIT >= rules.void_agents_e4 * len(agents)
+        )
     else:
         void = tuple(problem_id for problem_id in drawn if counts.control.get(problem_id, 0) < required)
     counted = [problem_id for problem_id in drawn if problem_id not in frozenset(void)]
@@ -120,6 +128,21 @@ def race_score_e4(agent: AgentScore, lambda_e4: int) -> int:
     return exact_score(agent, lambda_e4) // (count * count * _UNIT) if count else 0
 
 
+def rank(agents: Iterable[AgentScore], lambda_e4: int) -> tuple[AgentScore, ...]:
+    """The field, best first, in a total order, so that no two validators can list it differently.
+
+    By race score (compared exactly, not as rounded), then the earlier commitment block, then the smaller agent version
+    id: an earlier commitment wins a tie because a copy can only be later. All agents must have been scored on the same
+    problems.
+    """
+
+    def order(agent: AgentScore) -> tuple[int, int, str]:
+        subject = agent.candidate.subject
+        return (-exact_score(agent, lambda_e4), subject.commitment_block, subject.agent_version_id)
+
+    return tuple(sorted(agents, key=order))
+
+
 def success_e4(agent: AgentScore) -> int:
     """Share of problems solved, rounded down."""
     return _share_e4(sum(problem.is_success for problem in agent.problems), len(agent.problems))
@@ -162,14 +185,6 @@ def resample(seed: str, count: int, resamples: int = _RESAMPLES) -> np.ndarray:
     stream = hashlib.shake_256(b"agent-arena/bootstrap/1" + bytes.fromhex(seed)).digest(4 * resamples * count)
     words = np.frombuffer(stream, dtype="<u4").astype(np.uint64).reshape(resamples, count)
     return ((words * np.uint64(count)) >> np.uint64(32)).astype(np.int64)
-
-
-def _is_lacked(
-    problem_id: str, agents: Sequence[tuple[str, Candidate]], counts: Counted, required: int, rules: RaceRules
-) -> bool:
-    """The rule of policies without a control agent."""
-    lacking = sum(len(counts.pairs[agent, problem_id].results) < required for agent, _ in agents)
-    return lacking >= _VOID_AGENTS_MIN and lacking * _UNIT >= rules.void_agents_e4 * len(agents)
 
 
 def _share_e4(part: int, whole: int) -> int:

@@ -23,7 +23,6 @@ from arena.race.settlement.promotion import (
     weighted_scores,
 )
 from arena.race.settlement.provenance import state_inputs
-from arena.race.settlement.ranking import rank
 from arena.race.settlement.results import attempts_that_count, count_results, record_set_sha256
 from arena.race.settlement.scores import (
     FieldScores,
@@ -33,6 +32,7 @@ from arena.race.settlement.scores import (
     mean_quality_e4,
     product_of_means_e4,
     race_score_e4,
+    rank,
     resample,
     score_field,
     success_e4,
@@ -112,10 +112,15 @@ def cancelled_settlement(
 def _settled(inputs: SettlementInputs, blank: SettlementRecord, scores: FieldScores) -> SettlementRecord:
     lambda_e4 = inputs.policy.race.lambda_e4
     ranked = rank(scores.agents, lambda_e4)
-    crown = _crown_scores(inputs, ranked)
-    duels = _duels(inputs, ranked)
+    promotion, incumbent = inputs.policy.promotion, _incumbent_score(inputs, ranked)
+    crown = {_id(agent): race_score_e4(agent, lambda_e4) for agent in ranked}
+    if promotion.kind == "window":
+        crown = weighted_scores(crown, inputs.history, promotion.window_races)
+    # (wins, losses) against the incumbent on this race's draw; zeros without one
+    is_strict = bool(inputs.policy.race.control_sha256)
+    duels = {_id(agent): duel(agent, incumbent, is_strict=is_strict) if incumbent else (0, 0) for agent in ranked}
     top, top_hotkey = _top(inputs, ranked, crown, duels)
-    eliminated = eliminated_agents(ranked, top, inputs.policy.promotion)
+    eliminated = eliminated_agents(ranked, top, promotion)
     picks = resample(blank.seed, scores.counted)
     standings = []
     for place, agent in enumerate(ranked, start=1):
@@ -140,9 +145,7 @@ def _settled(inputs: SettlementInputs, blank: SettlementRecord, scores: FieldSco
                 is_eliminated=subject.agent_version_id in eliminated,
                 wins=wins,
                 losses=losses,
-                faulted=sum(problem.state == "faulted" for problem in agent.problems)
-                if inputs.policy.race.control_sha256
-                else msgspec.UNSET,
+                faulted=sum(problem.state == "faulted" for problem in agent.problems) if is_strict else msgspec.UNSET,
             )
         )
     vector = chain_vector(
@@ -158,18 +161,6 @@ def _settled(inputs: SettlementInputs, blank: SettlementRecord, scores: FieldSco
         uids=vector.uids,
         weights_u16=vector.weights,
     )
-
-
-def _crown_scores(inputs: SettlementInputs, ranked: Sequence[AgentScore]) -> dict[str, int]:
-    rules = inputs.policy.promotion
-    raw = {_id(agent): race_score_e4(agent, inputs.policy.race.lambda_e4) for agent in ranked}
-    return weighted_scores(raw, inputs.history, rules.window_races) if rules.kind == "window" else raw
-
-
-def _duels(inputs: SettlementInputs, ranked: Sequence[AgentScore]) -> dict[str, tuple[int, int]]:
-    """(wins, losses) of every agent against the incumbent on this race's draw; zeros without an incumbent."""
-    incumbent, is_strict = _incumbent_score(inputs, ranked), bool(inputs.policy.race.control_sha256)
-    return {_id(agent): duel(agent, incumbent, is_strict=is_strict) if incumbent else (0, 0) for agent in ranked}
 
 
 def _top(

@@ -104,24 +104,19 @@ def chain_vector(
     tail.pop(rules.burn_uid, None)
     if top_uid is None or top_uid == rules.burn_uid:
         return _vector(tail | {rules.burn_uid: U16_MAX})
-    top, burn = _split(rules.top_e4, sum(tail.values()))
+    # The larger of top and burn is 65535, and top / (top + burn + tail) = top_e4 / 10000, rounded half up.
+    top_e4, rest_e4, tail_sum = rules.top_e4, 10_000 - rules.top_e4, sum(tail.values())
+    top, burn = U16_MAX + 1, U16_MAX
+    if top_e4 <= rest_e4:  # the tail may still make the top the larger
+        top = (2 * top_e4 * (U16_MAX + tail_sum) + rest_e4) // (2 * rest_e4)
+    if top > U16_MAX:
+        top, burn = U16_MAX, max(0, (2 * rest_e4 * U16_MAX + top_e4) // (2 * top_e4) - tail_sum)
     return _vector(tail | {top_uid: top, rules.burn_uid: burn})
 
 
 def _taper(uids: Sequence[int | None], half: int) -> dict[int, int]:
     """Rank r in 2..K gets K+1-r; `uids` are those of rank 2 on, None where a hotkey is not registered."""
     return {uid: half - 1 - place for place, uid in enumerate(uids) if uid is not None}
-
-
-def _split(top_e4: int, tail_sum: int) -> tuple[int, int]:
-    """(top, burn) with the larger at 65535 and top / (top + burn + tail) = top_e4 / 10000, rounded half up."""
-    rest_e4 = 10_000 - top_e4
-    if top_e4 <= rest_e4:
-        top = (2 * top_e4 * (U16_MAX + tail_sum) + rest_e4) // (2 * rest_e4)
-        if top <= U16_MAX:
-            return top, U16_MAX
-    burn = (2 * rest_e4 * U16_MAX + top_e4) // (2 * top_e4) - tail_sum
-    return U16_MAX, max(0, burn)
 
 
 def _vector(weights: dict[int, int]) -> WeightVector:

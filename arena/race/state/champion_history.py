@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
-from msgspec.structs import replace
 
 from arena.chain.port import Metagraph
 from arena.race.consensus.reducer import RaceRecords
@@ -40,30 +39,26 @@ def succession(earlier: Iterable[RaceState]) -> Succession:
     """What follows from the races so far, oldest first."""
     now = Succession()
     for state in earlier:
-        if state.settlement is not None and state.opened is not None:
-            now = _after(now, state, state.settlement, state.opened.closes_ms)
+        settlement = state.settlement
+        if settlement is None or state.opened is None:
+            continue
+        field, top, closes_ms = state.field.field if state.field else (), now.top, state.opened.closes_ms
+        history, eliminated = now.history, now.eliminated
+        if state.is_adopted:  # it says itself what it followed from
+            stated = settlement.inputs
+            if stated is None:
+                continue
+            known = {past.race_id: past for past in (*now.history, *state.adopted_history)}
+            history = tuple(known[race_id] for race_id in sorted(known))
+            field, top, eliminated, closes_ms = stated.field, stated.incumbent, stated.eliminated, stated.closes_ms
+        left = {row.agent_version_id for row in settlement.standings if row.is_eliminated}
+        now = Succession(
+            top=promoted(settlement, closes_ms) if settlement.is_promotion else top,
+            history=(*history, settlement),
+            eliminated=tuple(sorted(left.union(eliminated))),
+            subjects=now.subjects | {candidate.subject.agent_version_id: candidate.subject for candidate in field},
+        )
     return now
-
-
-def _after(now: Succession, state: RaceState, settlement: SettlementRecord, closes_ms: int) -> Succession:
-    """What follows from one more settlement: our own on top of the races before it, an adopted one from its inputs."""
-    field, top = state.field.field if state.field else (), now.top
-    history, eliminated = now.history, now.eliminated
-    if state.is_adopted:
-        stated = settlement.inputs
-        if stated is None:
-            return now
-        known = {past.race_id: past for past in (*now.history, *state.adopted_history)}
-        history = tuple(known[race_id] for race_id in sorted(known))
-        field, top, eliminated, closes_ms = stated.field, stated.incumbent, stated.eliminated, stated.closes_ms
-    left = {row.agent_version_id for row in settlement.standings if row.is_eliminated}
-    return replace(
-        now,
-        top=promoted(settlement, closes_ms) if settlement.is_promotion else top,
-        history=(*history, settlement),
-        eliminated=tuple(sorted(left.union(eliminated))),
-        subjects=now.subjects | {candidate.subject.agent_version_id: candidate.subject for candidate in field},
-    )
 
 
 def settlement_inputs(

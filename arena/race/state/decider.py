@@ -19,6 +19,7 @@ from arena.race.consensus.agreement import (
     TOO_LATE,
     cancelled,
     counted_roll,
+    countersign_value,
     is_anchoring,
     plan_of,
     quorum_of,
@@ -26,7 +27,6 @@ from arena.race.consensus.agreement import (
     validators_of,
 )
 from arena.race.consensus.log_round import anchored_logs, lacking, receipt
-from arena.race.consensus.quorum import countersign_value
 from arena.race.model import NO_BEACON
 from arena.race.settlement.draw import draw_problems, race_seed
 from arena.race.settlement.provenance import settlement_sha256

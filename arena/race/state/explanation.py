@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from arena.race.consensus.agreement import NO_QUORUM, counted_roll, stakes, validators_of
+from arena.race.consensus.agreement import NO_QUORUM, counted_roll, stakes, stakes_by_value, validators_of
 from arena.race.consensus.log_round import AnchoredLog, lacking
-from arena.race.consensus.quorum import stakes_by_value
 from arena.race.settlement.provenance import differences
 from arena.race.state.events import RaceSettled
 from arena.race.state.machine import RaceState
@@ -28,18 +27,15 @@ def explain_end(state: RaceState, event: RaceSettled, held: Mapping[Roll, Iterab
     if settled.state != "cancelled" or NO_QUORUM not in settled.reason:
         return None
     if settled.reason == NO_QUORUM:
-        return Failure(code="V2100", detail=_who_settled(state))
+        roll, read = counted_roll(state, "results"), state.read("countersign")
+        if roll is None or read is None:
+            return Failure(code="V2100", detail="nobody's commitments could be read")
+        behind = stakes_by_value(roll, read.commitments, stakes(state, "results"))
+        most = max(behind.values(), default=0)
+        took = f"{len(roll.participants)} of {len(validators_of(state))} validators took part"
+        said = f"{took}, with {roll.participating_rao} rao; {len(behind)} values, at most {most} rao behind one"
+        return Failure(code="V2100", detail=said)
     return Failure(code="V2101", detail=_what_is_lacking(state, held))
-
-
-def _who_settled(state: RaceState) -> str:
-    roll, read = counted_roll(state, "results"), state.read("countersign")
-    if roll is None or read is None:
-        return "nobody's commitments could be read"
-    behind = stakes_by_value(roll, read.commitments, stakes(state, "results"))
-    most = max(behind.values(), default=0)
-    took = f"{len(roll.participants)} of {len(validators_of(state))} validators took part"
-    return f"{took}, with {roll.participating_rao} rao; {len(behind)} values, at most {most} rao behind one"
 
 
 def _what_is_lacking(state: RaceState, held: Mapping[Roll, Iterable[AnchoredLog]]) -> str:

@@ -136,56 +136,47 @@ def replay(race_id: str, texts: Iterable[str]) -> RaceState:
 
 def apply(state: RaceState, event: Event) -> RaceState:
     """The state after one more event. Raises IllegalEventError when it can't happen now."""
-    return replace(_moved(state, event), events=state.events + 1)
-
-
-def _moved(state: RaceState, event: Event) -> RaceState:
+    counted = replace(state, events=state.events + 1)
     match state.stage, event:
         case "new", RaceOpened() if event.race_id == state.race_id:
-            return replace(state, stage="open", opened=event)
-        case "open", RaceOpened() if _is_opened_anew(state, event):
-            return replace(state, opened=event)
+            return replace(counted, stage="open", opened=event)
+        case "open", RaceOpened() if (  # under another policy, with the batch the race has
+            state.opened is not None
+            and event.race_id == state.race_id
+            and event.batch == state.opened.batch
+            and event.policy_sha256 != state.opened.policy_sha256
+        ):
+            return replace(counted, opened=event)
         case "open", RaceClosed():
-            return replace(state, stage="closed", closed=event)
+            return replace(counted, stage="closed", closed=event)
         case "closed", FieldFixed() if state.field is None:
-            return replace(state, field=event)
+            return replace(counted, field=event)
         case "closed", ProblemsDrawn() if state.field is not None:
-            return replace(state, stage="running", draw=event)
+            return replace(counted, stage="running", draw=event)
         case "running", ItemsEnqueued() if state.items is None:
-            return replace(state, items=event.items)
+            return replace(counted, items=event.items)
         case "closed" | "running", SettlementDue():
-            return replace(state, stage="settling", due=event)
+            return replace(counted, stage="settling", due=event)
         case "closed" | "running" | "settling", ChainRead() if state.read(event.moment) is None:
-            return replace(state, reads=(*state.reads, event))
+            return replace(counted, reads=(*state.reads, event))
         case "closed" | "running" | "settling", Committed() if state.stated(event.moment) is None:
-            return replace(state, committed=(*state.committed, event))
+            return replace(counted, committed=(*state.committed, event))
         case "settling", SettlementProposed() if state.proposed is None and event.settlement.race_id == state.race_id:
-            return replace(state, proposed=event.settlement, words=event.words)
-        case "closed" | "running" | "settling", RaceSettled() if _may_end(state, event):
+            return replace(counted, proposed=event.settlement, words=event.words)
+        # A race ends while it settles; cancelled for want of time to agree, at any time after its close.
+        case "closed" | "running" | "settling", RaceSettled() if event.settlement.race_id == state.race_id and (
+            state.stage == "settling" or event.settlement.state == "cancelled"
+        ):
             return replace(
-                state,
+                counted,
                 stage=event.settlement.state,
                 settlement=event.settlement,
                 is_adopted=event.is_adopted,
                 adopted_history=event.history,
             )
         case "settled" | "cancelled", BatchReleased() if not state.is_released:
-            return replace(state, is_released=True)
+            return replace(counted, is_released=True)
     raise IllegalEventError(f"{type(event).__name__} can't happen to {state.race_id} while it is {state.stage}")
-
-
-def _may_end(state: RaceState, event: RaceSettled) -> bool:
-    """A race ends while it settles; cancelled for want of time to agree, at any time after its close."""
-    is_settling = state.stage == "settling" or event.settlement.state == "cancelled"
-    return is_settling and event.settlement.race_id == state.race_id
-
-
-def _is_opened_anew(state: RaceState, event: RaceOpened) -> bool:
-    """Under another policy, with the batch the race has."""
-    before = state.opened
-    if before is None or event.race_id != state.race_id:
-        return False
-    return event.batch == before.batch and event.policy_sha256 != before.policy_sha256
 
 
 def top_after(state: RaceState) -> Top | None:

@@ -60,19 +60,18 @@ def read_checkpoint(note: str, verify_signature: Verifier) -> Checkpoint:
     marker, key_id = f"— {origin} ", _key_id(checkpoint.validator)
     *lines, last = signatures.split("\n")
     for line in lines if not last else ():
-        if line.startswith(marker) and _is_signed(line[len(marker) :], key_id, checkpoint, text, verify_signature):
+        if not line.startswith(marker):
+            continue
+        encoded = line[len(marker) :]
+        try:
+            signature = base64.b64decode(encoded, validate=True)
+        except (ValueError, binascii.Error):
+            continue
+        if not signature.startswith(key_id) or base64.b64encode(signature).decode() != encoded:
+            continue
+        if verify_signature(checkpoint.validator, f"{text}\n".encode(), signature[KEY_ID_BYTES:]):
             return checkpoint
     raise ArenaError("V2050", f"checkpoint: no valid signature of {checkpoint.validator}")
-
-
-def _is_signed(encoded: str, key_id: bytes, checkpoint: Checkpoint, text: str, verify_signature: Verifier) -> bool:
-    try:
-        signature = base64.b64decode(encoded, validate=True)
-    except (ValueError, binascii.Error):
-        return False
-    if not signature.startswith(key_id) or base64.b64encode(signature).decode() != encoded:
-        return False
-    return verify_signature(checkpoint.validator, f"{text}\n".encode(), signature[KEY_ID_BYTES:])
 
 
 def _origin(validator: str) -> str:

@@ -159,7 +159,9 @@ def verify_consistency(first: int, second: int, proof: Sequence[bytes], first_ro
     path = [first_root, *proof] if first & (first - 1) == 0 else list(proof)
     if not path:
         return False
-    node, last = _climb_to_left(first - 1, second - 1)
+    node, last = first - 1, second - 1
+    while node & 1:  # up to the root of the complete subtree that the old tree's last leaf closes
+        node, last = node >> 1, last >> 1
     older = newer = path[0]
     for sibling in path[1:]:
         if last == 0:
@@ -181,12 +183,5 @@ def _split(size: int) -> int:
 def _climb_to_right(node: int, last: int) -> tuple[int, int]:
     """Past the levels where the node is a left child without a sibling."""
     while node and not node & 1:
-        node, last = node >> 1, last >> 1
-    return node, last
-
-
-def _climb_to_left(node: int, last: int) -> tuple[int, int]:
-    """Past the levels where the node is a right child: up to the root of the complete subtree it closes."""
-    while node & 1:
         node, last = node >> 1, last >> 1
     return node, last

@@ -20,7 +20,7 @@ from arena.chain.port import Signer
 from arena.records.body import encode_content
 from arena.records.log.hash_chain import head_after, signing_message
 from arena.records.model import AttemptRecord, Head, HostFacts, Payload, RecordContent, SignedRecord
-from arena.store.port import HeadMovedError, Lease, Store, StoredBody
+from arena.store.port import STORE_AWAY, HeadMovedError, Lease, Store, StoredBody
 from foundation.errors import ArenaError
 
 SIGNING_ATTEMPTS = 64
@@ -114,7 +114,10 @@ class Sequencer:
             may_repeat = True
             for _ in range(SIGNING_ATTEMPTS):
                 head = self._head or await self._store.head()
-                sent = self._sent(payloads)
+                sent = next((earlier for earlier in self._unanswered if earlier.payloads == payloads), None)
+                if sent is None:
+                    sent = Unanswered(payloads, [])
+                    self._unanswered.append(sent)
                 if await self._has_arrived(sent.heads, head):
                     return self._settle(sent, head)
                 records = self._sign(payloads, host, head)
@@ -123,7 +126,7 @@ class Sequencer:
                 try:
                     return self._settle(sent, await write(records))
                 except ArenaError as error:
-                    if error.failure.code == "V2021":
+                    if error.failure.code == STORE_AWAY:
                         if not may_repeat:
                             raise
                         may_repeat = False
@@ -134,14 +137,6 @@ class Sequencer:
                 finally:
                     self._unanswered = [other for other in self._unanswered if other.heads]
             raise HeadMovedError(f"the head moved {SIGNING_ATTEMPTS} times while records were signed")
-
-    def _sent(self, payloads: tuple[Payload, ...]) -> Unanswered:
-        """What was sent of these payloads before and never answered."""
-        for earlier in self._unanswered:
-            if earlier.payloads == payloads:
-                return earlier
-        self._unanswered.append(Unanswered(payloads, []))
-        return self._unanswered[-1]
 
     async def _has_arrived(self, sent: Sequence[Head], head: Head) -> bool:
         """True when the log, which stands at `head`, holds one of the tries that were sent."""

@@ -33,7 +33,6 @@ from arena.records.model import (
 from arena.records.verify.report import Rule
 from arena.store.port import FiledRecord
 from foundation.errors import ArenaError
-from harness.trace import EvaluationBody
 from problems.scoring.outcome import OutcomeScore
 
 BODY_BYTES_MAX = 64 << 20
@@ -159,8 +158,13 @@ def inspect(entry: Entry, verify_signature: Verifier) -> RecordFinding:
         faults.append(("signature", f"it is not signed by {entry.validator}"))
     if entry.content is None:
         return RecordFinding(*place, tuple(faults), is_stub=True)
-    if entry.filing is not None and (misfiled := _misfiled(entry.content, entry.filing, is_dated=entry.is_dated)):
-        faults.append(("filing", misfiled))
+    if entry.filing is not None:
+        held, stated = entry.filing, filing_of(entry.content)
+        wrong = [name for name in Filing.__struct_fields__ if stated and getattr(held, name) != getattr(stated, name)]
+        if wrong:
+            faults.append(("filing", f"the store files it under another {', '.join(wrong)} than its content states"))
+        elif not entry.is_dated:
+            faults.append(("filing", "the store files it under another day than it arrived on"))
     try:
         content = read_content(entry.content)
     except ArenaError as error:
@@ -170,8 +174,8 @@ def inspect(entry: Entry, verify_signature: Verifier) -> RecordFinding:
         return RecordFinding(*place, tuple(faults), unread=content.name)
     unread = ""
     if isinstance(content.payload, EvaluationRecord):
-        unread, wrong = _inspect_body(content.payload, entry)
-        faults += [("body", wrong)] if wrong else []
+        unread, unsound = _inspect_body(content.payload, entry)
+        faults += [("body", unsound)] if unsound else []
     return RecordFinding(*place, tuple(faults), _facts(content.payload), unread)
 
 
@@ -184,15 +188,6 @@ def _malformed(entry: Entry) -> str:
     if not _SHA256.fullmatch(entry.prev) or not _SHA256.fullmatch(entry.content_sha256):
         return "prev and content_sha256 are 64 lower-case hex digits each"
     return "" if _SIGNATURE.fullmatch(entry.signature) else "a signature is 128 lower-case hex digits"
-
-
-def _misfiled(content: bytes, filing: Filing, *, is_dated: bool) -> str:
-    """What a store files a record under that its content does not state, or ""."""
-    stated = filing_of(content)
-    wrong = [name for name in Filing.__struct_fields__ if stated and getattr(filing, name) != getattr(stated, name)]
-    if wrong:
-        return f"the store files it under another {', '.join(wrong)} than its content states"
-    return "" if is_dated else "the store files it under another day than it arrived on"
 
 
 def _facts(payload: Payload) -> Facts:
@@ -229,29 +224,8 @@ def _inspect_body(record: EvaluationRecord, entry: Entry) -> tuple[str, str]:
         body = read_body(content)
     except ArenaError as error:
         return "", error.failure.detail
-    return (body.name, "") if isinstance(body, Unread) else ("", _contradiction(record, body))
-
-
-def _restored(frame: bytes, size: int) -> bytes:
-    """The bytes of a zstd frame; empty when it is none, or does not hold `size` bytes."""
-    try:
-        if not 0 < size <= BODY_BYTES_MAX or zstandard.frame_content_size(frame) != size:
-            return b""
-        return _decompressor().decompress(frame, max_output_size=size)
-    except zstandard.ZstdError:
-        return b""
-
-
-def _decompressor() -> zstandard.ZstdDecompressor:
-    """This thread's: making one costs a quarter of what restoring a usual body does, and they can't be shared."""
-    if not hasattr(_THREAD, "decompressor"):
-        _THREAD.decompressor = zstandard.ZstdDecompressor()
-    found: zstandard.ZstdDecompressor = _THREAD.decompressor
-    return found
-
-
-def _contradiction(record: EvaluationRecord, body: EvaluationBody) -> str:
-    """What an evaluation states otherwise than its body, or ""."""
+    if isinstance(body, Unread):
+        return body.name, ""
     pairs = {
         "agent": (record.subject.agent_sha256, body.agent_sha256),
         "problem": (record.context.asked_id, body.problem_id),
@@ -262,4 +236,18 @@ def _contradiction(record: EvaluationRecord, body: EvaluationBody) -> str:
         "totals": (record.totals, body.totals),
     }
     other = [name for name, (stated, held) in pairs.items() if stated != held]
-    return f"the body holds another {', '.join(other)} than the record states" if other else ""
+    return "", f"the body holds another {', '.join(other)} than the record states" if other else ""
+
+
+def _restored(frame: bytes, size: int) -> bytes:
+    """The bytes of a zstd frame; empty when it is none, or does not hold `size` bytes."""
+    try:
+        if not 0 < size <= BODY_BYTES_MAX or zstandard.frame_content_size(frame) != size:
+            return b""
+        # One a thread: making one costs a quarter of what restoring a usual body does, and they can't be shared.
+        if not hasattr(_THREAD, "decompressor"):
+            _THREAD.decompressor = zstandard.ZstdDecompressor()
+        decompressor: zstandard.ZstdDecompressor = _THREAD.decompressor
+        return decompressor.decompress(frame, max_output_size=size)
+    except zstandard.ZstdError:
+        return b""

@@ -89,7 +89,14 @@ def check_proof(proof: Proof, verify_signature: Verifier, content: bytes | None 
 
     Raises ArenaError V2051 when anything about the proof does not hold, V2050 for a checkpoint that is not signed.
     """
-    message, signature = _message(proof)
+    if not 0 < proof.seq < 2**53 or not proof.signature.isascii() or proof.signature != proof.signature.lower():
+        raise ArenaError("V2051", "proof file: the record's envelope is malformed")
+    _hashes((proof.prev, proof.content_sha256))
+    try:
+        message = signing_message(proof.validator, proof.seq, proof.prev, proof.content_sha256)
+        signature = bytes.fromhex(proof.signature)
+    except (ValueError, OverflowError) as error:
+        raise ArenaError("V2051", "proof file: the record's envelope is malformed") from error
     point = read_checkpoint(proof.checkpoint, verify_signature)
     if point.validator != proof.validator or not verify_signature(proof.validator, message, signature):
         raise ArenaError("V2051", f"record {proof.seq} or its checkpoint is not signed by {proof.validator}")
@@ -158,19 +165,6 @@ async def _read_leaves(leaves: AsyncIterator[LogLeaf], points: list[Checkpoint],
             raise ArenaError("V2050", f"the log of {tree.size} records does not have the signed root")
     if roots:
         raise ArenaError("V2050", f"the checkpoint says {max(roots)} records, the log has {tree.size}")
-
-
-def _message(proof: Proof) -> tuple[bytes, bytes]:
-    """What the record's signature covers, and the signature. Raises ArenaError V2051 when the envelope is malformed."""
-    signature = proof.signature
-    if not 0 < proof.seq < 2**53 or not signature.isascii() or signature != signature.lower():
-        raise ArenaError("V2051", "proof file: the record's envelope is malformed")
-    _hashes((proof.prev, proof.content_sha256))
-    try:
-        message = signing_message(proof.validator, proof.seq, proof.prev, proof.content_sha256)
-        return message, bytes.fromhex(signature)
-    except (ValueError, OverflowError) as error:
-        raise ArenaError("V2051", "proof file: the record's envelope is malformed") from error
 
 
 def _hashes(texts: tuple[str, ...]) -> list[bytes]:

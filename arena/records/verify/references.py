@@ -60,7 +60,10 @@ class References:
                 self._evaluated.add((validator, facts.body_sha256))
                 self._evaluations.setdefault((validator, facts.attempt_id, facts.body_sha256), seq)
                 self._note_context(validator, seq, facts.context)
-                return self._count(validator, seq, facts) if facts.is_counted else None
+                context = facts.context
+                key = (validator, context.stage, context.race_id, context.problem_id, facts.agent_version_id)
+                if facts.is_counted and (first := self._counted.setdefault(key, seq)) != seq:
+                    return "double", f"record {first} already counts for this agent, problem and stage"
             case VerdictFacts():
                 self._verdicts.setdefault((validator, facts.body_sha256), seq)
                 self._note_context(validator, seq, facts.context)
@@ -97,8 +100,20 @@ class References:
             if validator in whole:
                 yield validator, seq, "gate", f"no verdict of the gate on {subject.agent_version_id} stands before it"
         for (validator, _), race in self._races.items():
-            for seq, rule, detail in _race_defects(race):
-                yield validator, seq, rule, detail
+            found: list[tuple[int, Rule, str]] = []
+            if race.settlement:
+                found += _settlement_defects(*race.settlement, race.contexts)
+            if race.release:
+                found += _release_defects(*race.release, race.contexts)
+            if race.settlement and race.release:
+                (seq, settled), (released_at, released) = race.settlement, race.release
+                if released.batch_sha256 != settled.batch_sha256:
+                    found.append(
+                        (released_at, "release", f"record {seq} settled another batch of race {settled.race_id}")
+                    )
+                elif missing := set(settled.drawn) - {problem.problem_id for problem in released.problems}:
+                    found.append((released_at, "release", f"drawn problem {min(missing)} is not released"))
+            yield from ((validator, *defect) for defect in found)
 
     def _race(self, validator: str, race_id: str) -> _RaceReferences:
         return self._races.setdefault((validator, race_id), _RaceReferences({}))
@@ -106,25 +121,6 @@ class References:
     def _note_context(self, validator: str, seq: int, context: Context) -> None:
         if context.stage == "race":
             self._race(validator, context.race_id).contexts.setdefault(context, seq)
-
-    def _count(self, validator: str, seq: int, facts: EvaluationFacts) -> tuple[Rule, str] | None:
-        context = facts.context
-        key = (validator, context.stage, context.race_id, context.problem_id, facts.agent_version_id)
-        first = self._counted.setdefault(key, seq)
-        return ("double", f"record {first} already counts for this agent, problem and stage") if first != seq else None
-
-
-def _race_defects(race: _RaceReferences) -> Iterator[tuple[int, Rule, str]]:
-    if race.settlement:
-        yield from _settlement_defects(*race.settlement, race.contexts)
-    if race.release:
-        yield from _release_defects(*race.release, race.contexts)
-    if race.settlement and race.release:
-        (seq, settled), (released_at, released) = race.settlement, race.release
-        if released.batch_sha256 != settled.batch_sha256:
-            yield released_at, "release", f"record {seq} settled another batch of race {settled.race_id}"
-        elif missing := set(settled.drawn) - {problem.problem_id for problem in released.problems}:
-            yield released_at, "release", f"drawn problem {min(missing)} is not released"
 
 
 def _settlement_defects(

@@ -26,7 +26,7 @@ from arena.records.verify.log_check import LogCheck, LogStart
 from arena.records.verify.report import DEFECTS_KEPT, AnchorFacts, Defect, VerifyReport
 from arena.records.verify.workers import Inspector, open_inspector
 from arena.store.bodies import restore_bodies
-from arena.store.port import BodyFrame, LogLeaf, Store, StoredBody, StoredCheckpoint
+from arena.store.port import BodyFrame, Store, StoredBody, StoredCheckpoint
 from foundation.errors import ArenaError
 
 __all__ = [
@@ -110,7 +110,11 @@ async def verify_store(
         for validator in await store.validators():
             stored = await store.checkpoints(validator)
             _expect_stored(check, validator, stored, verify_signature)
-            await _take_leaves(check, store, validator, begins.get(validator, 0), progress)
+            if to_seq := begins.get(validator, 0):
+                async for leaves in _batches(store.leaves(validator, to_seq=to_seq), LEAVES):
+                    check.take_leaves(validator, leaves)
+                    if progress:
+                        progress(check.records)
             await _take_log(check, store, validator, inspector, progress)
             for checkpoint in stored:
                 if checkpoint.anchor_block and checkpoint.note:
@@ -137,19 +141,6 @@ def _expect_stored(
         else:
             detail = f"stored as of {checkpoint.size} records, signed by {point.validator} of {point.size}"
             check.report_defect(validator, checkpoint.size, "checkpoint", detail)
-
-
-async def _take_leaves(check: LogCheck, store: Store, validator: str, to_seq: int, progress: Progress | None) -> None:
-    leaves: list[LogLeaf] = []
-    if to_seq:
-        async for leaf in store.leaves(validator, to_seq=to_seq):
-            leaves.append(leaf)
-            if len(leaves) == LEAVES:
-                check.take_leaves(validator, leaves)
-                leaves = []
-                if progress:
-                    progress(check.records)
-        check.take_leaves(validator, leaves)
 
 
 async def _take_log(
@@ -217,44 +208,40 @@ async def _loaded(
 ) -> AsyncIterator[list[Entry]]:
     """Records in batches, each evaluation with the body it names where one is stored."""
     async for batch in _batches(records):
-        named = [_body_name(record) for record in batch]
+        # The body an evaluation names, read as loosely as can be: the content may be no record at all.
+        named = []
         wanted: dict[str, set[str]] = {}
-        for record, name in zip(batch, named, strict=True):
-            if name:
-                wanted.setdefault(record.validator, set()).add(name)
+        for record in batch:
+            filing = filing_of(record.content)
+            is_naming = filing is not None and filing.kind == _EVALUATION and _SHA256.fullmatch(filing.body_sha256)
+            named.append(filing.body_sha256 if filing and is_naming else "")
+            if named[-1]:
+                wanted.setdefault(record.validator, set()).add(named[-1])
         found: dict[tuple[str, str], StoredBody | BodyFrame] = {}
         for validator, names in wanted.items():
             for body in await bodies_of(sorted(names), validator):
-                if found.setdefault((validator, body.body_sha256), body) is not body and not await _is_intact(body):
+                if found.setdefault((validator, body.body_sha256), body) is body:
+                    continue
+                content, size = body.content, len(body.content)
+                if isinstance(body, BodyFrame):
+                    content, size = (await restore_bodies([body]))[0].content, body.size
+                if len(content) != size or hashlib.sha256(content).hexdigest() != body.body_sha256:
                     found[validator, body.body_sha256] = body  # of several copies a damaged one is to be seen
-        yield [_entry(record, found.get((record.validator, name))) for record, name in zip(batch, named, strict=True)]
+        entries = []
+        for record, name in zip(batch, named, strict=True):
+            stored = found.get((record.validator, name))
+            if stored is None:
+                entries.append(entry_of(record))
+            else:
+                entries.append(entry_of(record, stored.content, stored.size if isinstance(stored, BodyFrame) else 0))
+        yield entries
 
 
-def _body_name(record: SignedRecord) -> str:
-    """The body an evaluation names, read as loosely as can be; "" for other records and for bytes that are none."""
-    named = filing_of(record.content)
-    if named is None or named.kind != _EVALUATION or not _SHA256.fullmatch(named.body_sha256):
-        return ""
-    return named.body_sha256
-
-
-async def _is_intact(body: StoredBody | BodyFrame) -> bool:
-    content = (await restore_bodies([body]))[0].content if isinstance(body, BodyFrame) else body.content
-    is_sized = not isinstance(body, BodyFrame) or len(content) == body.size
-    return is_sized and hashlib.sha256(content).hexdigest() == body.body_sha256
-
-
-def _entry(record: SignedRecord, body: StoredBody | BodyFrame | None) -> Entry:
-    if body is None:
-        return entry_of(record)
-    return entry_of(record, body.content, body.size if isinstance(body, BodyFrame) else 0)
-
-
-async def _batches(rows: AsyncIterable[T] | Iterable[T]) -> AsyncIterator[list[T]]:
+async def _batches(rows: AsyncIterable[T] | Iterable[T], size: int = BATCH) -> AsyncIterator[list[T]]:
     batch: list[T] = []
     async for row in _stream(rows):
         batch.append(row)
-        if len(batch) == BATCH:
+        if len(batch) == size:
             yield batch
             batch = []
     if batch:

@@ -14,7 +14,7 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Literal
 
@@ -31,13 +31,13 @@ from arena.store.postgres import statements as sql
 from arena.store.postgres.connect import coded_errors, open_engine
 from arena.store.schema import revision
 from foundation.canonical import canonical_bytes
+from foundation.durable_files import move_into_place, write_whole
 from foundation.errors import ArenaError
+from foundation.progress import Progress
 
 FORMAT = 1
 MANIFEST, ARCHIVE, OBJECTS = "manifest.json", "arena.dump", "objects"
 FRAMES_AT_ONCE = 64
-
-Progress = Callable[[str, int, int], None]  # phase, done, total
 
 _SNAPSHOT = text("select pg_export_snapshot()")
 _SERVER = text("show server_version")
@@ -110,12 +110,10 @@ async def back_up(
     try:
         copies = open_objects(folder_location(making / OBJECTS)) if is_copying else None
         manifest = await _fill(making, owner_dsn, tools, objects, copies, progress)
-        making.rename(out)
+        move_into_place(making, out)
     except BaseException:
         shutil.rmtree(making, ignore_errors=True)
         raise
-    for folder in (out, out.absolute().parent):
-        _sync(folder)
     return manifest
 
 
@@ -132,7 +130,17 @@ async def _fill(
         taken_ms, server_version = [(await connection.execute(query)).scalar_one() for query in (_NOW_MS, _SERVER)]
         with (folder / ARCHIVE).open("xb") as archive:
             await asyncio.to_thread(tools.dump, owner_dsn, snapshot, archive)
-        kept = await _keep_objects(connection, objects, copies, progress)
+            await asyncio.to_thread(os.fsync, archive.fileno())
+        named = there = 0
+        async for validator, names in names_elsewhere(connection, progress):
+            if objects is None:
+                raise ArenaError("V2029", f"bodies of {validator} lie in an object store, and none is named")
+            named += len(names)
+            there += await carry(objects, copies, validator, names)
+    kept = ObjectsFacts()
+    if objects is not None and named:
+        kind: Literal["copied", "referenced"] = "copied" if copies else "referenced"
+        kept = ObjectsFacts(kind=kind, location=objects.location, bodies=named, missing=named - there)
     manifest = BackupManifest(
         taken_ms=taken_ms,
         server_version=server_version,
@@ -141,9 +149,7 @@ async def _fill(
         archive_sha256=await asyncio.to_thread(_file_sha256, folder / ARCHIVE),
         objects=kept,
     )
-    (folder / MANIFEST).write_bytes(canonical_bytes(manifest))
-    for name in (ARCHIVE, MANIFEST):
-        await asyncio.to_thread(_sync, folder / name)
+    write_whole(folder / MANIFEST, canonical_bytes(manifest))
     return manifest
 
 
@@ -193,26 +199,6 @@ async def _snapshot(owner_dsn: str) -> AsyncIterator[tuple[AsyncConnection, str]
         await engine.dispose()
 
 
-async def _keep_objects(
-    connection: AsyncConnection,
-    objects: BodyObjects | None,
-    copies: BodyObjects | None,
-    progress: Progress | None,
-) -> ObjectsFacts:
-    """Copy (None: only look for) every body that the snapshot names outside of Postgres."""
-    named = there = 0
-    async for validator, names in names_elsewhere(connection, progress):
-        if objects is None:
-            raise ArenaError("V2029", f"bodies of {validator} lie in an object store, and none is named")
-        named += len(names)
-        there += await carry(objects, copies, validator, names)
-    if not named:
-        return ObjectsFacts()
-    location = objects.location if objects else ""
-    kind: Literal["copied", "referenced"] = "copied" if copies else "referenced"
-    return ObjectsFacts(kind=kind, location=location, bodies=named, missing=named - there)
-
-
 async def names_elsewhere(
     connection: AsyncConnection, progress: Progress | None
 ) -> AsyncIterator[tuple[str, list[str]]]:
@@ -244,11 +230,3 @@ async def carry(source: BodyObjects, target: BodyObjects | None, validator: str,
 def _file_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

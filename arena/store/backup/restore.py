@@ -22,7 +22,6 @@ from arena.store.backup.backup import (
     ARCHIVE,
     OBJECTS,
     BackupManifest,
-    Progress,
     carry,
     names_elsewhere,
     read_facts,
@@ -33,6 +32,7 @@ from arena.store.objects import BodyObjects, folder_location, open_objects
 from arena.store.postgres.connect import coded_errors, open_engine
 from arena.store.schema import migrate, revision, run_script
 from foundation.errors import ArenaError
+from foundation.progress import Progress
 
 _OWNER = "arena_owner"
 _DROP = text("drop schema if exists arena cascade")
@@ -73,7 +73,11 @@ async def restore(
     store, V2056 when the backup is damaged, V2057 when the target holds records.
     """
     manifest = await asyncio.to_thread(read_manifest, backup)
-    target = _target_of(manifest, objects, place)
+    target, kept = None, manifest.objects
+    if kept.kind != "none":
+        target = objects or (place if kept.kind == "copied" else open_objects(kept.location))
+        if target is None:
+            raise ArenaError("V2029", f"the backup holds {kept.bodies} bodies for an object store: name one")
     await _make_room(owner_dsn)
     with (backup / ARCHIVE).open("rb") as archive:
         await asyncio.to_thread(tools.restore, owner_dsn, _OWNER, archive)
@@ -83,17 +87,6 @@ async def restore(
     for hotkey in manifest.store.hotkeys:
         roles.append(RestoredRole(hotkey=hotkey, dsn=await asyncio.to_thread(dsn_for, hotkey)))
     return Restored(manifest=manifest, roles=tuple(roles), objects=target.location if target else "")
-
-
-def _target_of(manifest: BackupManifest, objects: BodyObjects | None, place: BodyObjects | None) -> BodyObjects | None:
-    """The object store of the restored store, None when it needs none."""
-    kept = manifest.objects
-    if kept.kind == "none":
-        return None
-    target = objects or (place if kept.kind == "copied" else open_objects(kept.location))
-    if target is None:
-        raise ArenaError("V2029", f"the backup holds {kept.bodies} bodies for an object store: name one")
-    return target
 
 
 async def _make_room(owner_dsn: str) -> None:

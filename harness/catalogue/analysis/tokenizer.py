@@ -178,12 +178,8 @@ def _ex(classes: str) -> Node:
 
 
 def _grammar() -> Node:
-    """Emoji sequence, word, South-East Asian run, or ideograph."""
-    return _any(_emoji(), _word(), _some(_ex("Cc")), _ex("I"))
-
-
-def _word() -> Node:
-    """WB5 to WB13b: runs glued by underscores and kin, which may also lead and trail."""
+    """A token: an emoji sequence, a word, a South-East Asian run, or an ideograph."""
+    # a word, WB5 to WB13b: runs glued by underscores and kin, which may also lead and trail
     joiner, katakana, hebrew = _ex("_"), _ex("K"), _ex(_HEBREW)
 
     def run(classes: str, mid: str) -> Node:
@@ -192,12 +188,9 @@ def _word() -> Node:
     quoted = _seq(hebrew, _any(_ex("Q"), _seq(_ex("U"), hebrew)))
     runs = _some(_any(quoted, run(_NUMBERS, _MID_NUMBER), run(_LETTERS, _MID_LETTER)))
     body = _any(_seq(katakana, _many(_many(joiner), katakana)), runs)
-    return _seq(_many(joiner), body, _many(_some(joiner), body), _many(joiner))
+    word = _seq(_many(joiner), body, _many(_some(joiner), body), _many(joiner))
 
-
-def _emoji() -> Node:
-    """Emoji, joined or tagged (UTS #51), a skin tone alone, keycaps, flags. Skin tones are ignorable after an emoji."""
-
+    # emoji, joined or tagged (UTS #51), a skin tone alone, keycaps, flags; skin tones are ignorable after an emoji
     def ex(classes: str) -> Node:
         return _seq(_one(classes), _many(_one(_IGNORABLE_IN_EMOJI)))
 
@@ -205,7 +198,8 @@ def _emoji() -> Node:
     element = _any(shown, ex("m"))
     sequence = _seq(element, _any(_many(_one("Z"), element), _seq(_some(_one("t")), _one("u"))))
     keycap = _seq(ex("#"), _maybe(_one("F")), ex("k"))  # of # and *; after a digit the number rule finds the same
-    return _any(sequence, keycap, _seq(_ex("R"), _ex("R")))
+    emoji = _any(sequence, keycap, _seq(_ex("R"), _ex("R")))
+    return _any(emoji, word, _some(_ex("Cc")), _ex("I"))
 
 
 # -- from grammar to automaton (Glushkov's construction, then sets of places)
@@ -283,13 +277,8 @@ def _stops(text: str) -> Sequence[int]:
     return stops
 
 
-def _ascii_pattern() -> str:
-    """A run of underscores that opens no token is matched alone, and no run is given back (`*+`): otherwise a run
-    would be read again from each of its places."""
-    numbers = r"[0-9](?:(?:_*+|[,;.'])[0-9])*"
-    letters = r"[A-Za-z](?:(?:_*+|[:.'])[A-Za-z])*"
-    token = f"(?:{numbers}|{letters})+(?:_++(?:{numbers}|{letters})+)*_*+"
-    return f"_++(?:{token})?|{token}"
-
-
-_ASCII = re.compile(_ascii_pattern())
+# A run of underscores that opens no token is matched alone, and no run is given back (`*+`): otherwise a run would be
+# read again from each of its places.
+_ASCII_RUN = r"(?:[0-9](?:(?:_*+|[,;.'])[0-9])*|[A-Za-z](?:(?:_*+|[:.'])[A-Za-z])*)+"
+_ASCII_TOKEN = f"{_ASCII_RUN}(?:_++{_ASCII_RUN})*_*+"
+_ASCII = re.compile(f"_++(?:{_ASCII_TOKEN})?|{_ASCII_TOKEN}")

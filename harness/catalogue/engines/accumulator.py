@@ -16,32 +16,31 @@ import numpy.typing as npt
 
 Kernel = Literal["auto", "numpy", "numba"]
 Numbers = npt.NDArray[np.int32]  # document numbers
+Codes = npt.NDArray[np.uint16]  # places in a score table, one a posting
+Places = npt.NDArray[np.int64]  # of postings, one a term
 Scores = npt.NDArray[np.float32]
 Sums = npt.NDArray[np.float64]  # one cell a document, all 0 between calls
 
 # documents[P], codes[P], starts[T], ends[T], tables[T, G], sums[N] -> documents met, each once, and their scores
-Accumulate = Callable[
-    [Numbers, npt.NDArray[np.uint16], npt.NDArray[np.int64], npt.NDArray[np.int64], Scores, Sums],
-    tuple[Numbers, Scores],
-]
+Accumulate = Callable[[Numbers, Codes, Places, Places, Scores, Sums], tuple[Numbers, Scores]]
 
 COMPILED_FROM = 200_000  # documents; below, numpy answers within a few milliseconds and starts at once
 
 
 def choose_accumulate(kernel: Kernel, documents: int) -> Accumulate:
     """The implementation for a catalogue of this size. Raises ImportError when numba is asked for and is missing."""
-    if kernel == "numba" or (kernel == "auto" and documents >= COMPILED_FROM and _has_numba()):
+    if kernel == "numpy" or (kernel == "auto" and documents < COMPILED_FROM):
+        return accumulate
+    try:
         return compiled_accumulate()
-    return accumulate
+    except ImportError:
+        if kernel == "numba":
+            raise
+        return accumulate
 
 
 def accumulate(
-    documents: Numbers,
-    codes: npt.NDArray[np.uint16],
-    starts: npt.NDArray[np.int64],
-    ends: npt.NDArray[np.int64],
-    tables: Scores,
-    sums: Sums,
+    documents: Numbers, codes: Codes, starts: Places, ends: Places, tables: Scores, sums: Sums
 ) -> tuple[Numbers, Scores]:
     """In numpy. A document occurs once in a term's list, so plain indexed addition is right. Leaves `sums` at 0."""
     lists = []
@@ -66,16 +65,9 @@ def compiled_accumulate() -> Accumulate:
 
     documents = types.Array(types.int32, 1, "C", readonly=True)  # read-only types take mapped files too
     codes = types.Array(types.uint16, 1, "C", readonly=True)
-    add_signature = types.int64(
-        documents,
-        codes,
-        types.int64[::1],
-        types.int64[::1],
-        types.float32[:, ::1],
-        types.float64[::1],
-        types.int32[::1],
-    )
-    take_signature = types.void(types.int32[::1], types.float64[::1], types.float32[::1])
+    places, met, sums = types.int64[::1], types.int32[::1], types.float64[::1]
+    add_signature = types.int64(documents, codes, places, places, types.float32[:, ::1], sums, met)
+    take_signature = types.void(met, sums, types.float32[::1])
 
     def compile_kernel(function: Callable[..., Any], signature: object) -> Callable[..., Any]:
         try:
@@ -87,12 +79,7 @@ def compiled_accumulate() -> Accumulate:
     add, take = compile_kernel(_add_postings, add_signature), compile_kernel(_take_scores, take_signature)
 
     def run(
-        documents: Numbers,
-        codes: npt.NDArray[np.uint16],
-        starts: npt.NDArray[np.int64],
-        ends: npt.NDArray[np.int64],
-        tables: Scores,
-        sums: Sums,
+        documents: Numbers, codes: Codes, starts: Places, ends: Places, tables: Scores, sums: Sums
     ) -> tuple[Numbers, Scores]:
         met = np.empty(min(len(sums), int((ends - starts).sum())), np.int32)
         met = met[: add(documents, codes, starts, ends, tables, sums, met)]
@@ -104,13 +91,7 @@ def compiled_accumulate() -> Accumulate:
 
 
 def _add_postings(
-    documents: Numbers,
-    codes: npt.NDArray[np.uint16],
-    starts: npt.NDArray[np.int64],
-    ends: npt.NDArray[np.int64],
-    tables: Scores,
-    sums: Sums,
-    met: Numbers,
+    documents: Numbers, codes: Codes, starts: Places, ends: Places, tables: Scores, sums: Sums, met: Numbers
 ) -> int:
     """Add every posting to its document's sum; write each document to `met` once and return how many. Compiled."""
     count = 0
@@ -130,11 +111,3 @@ def _take_scores(met: Numbers, sums: Sums, scores: Scores) -> None:
     for place in range(met.shape[0]):
         scores[place] = sums[met[place]]
         sums[met[place]] = 0.0
-
-
-def _has_numba() -> bool:
-    try:
-        compiled_accumulate()
-    except ImportError:
-        return False
-    return True

@@ -6,7 +6,6 @@ posting's score is `w - w / (1 + tf * inverse[norm])` with `w = boost * idf`.
 
 from __future__ import annotations
 
-import functools
 import math
 
 import numpy as np
@@ -43,11 +42,6 @@ def length_bytes(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
     return np.array([length_byte(int(length)) for length in distinct], np.uint8)[place]
 
 
-@functools.cache
-def _byte_lengths() -> npt.NDArray[np.float32]:
-    return np.array([byte_length(byte) for byte in range(256)], np.float32)
-
-
 def denominators(pairs: npt.NDArray[np.uint32], total_terms: int, scored_documents: int) -> npt.NDArray[np.float32]:
     """`1 + tf * inverse[norm]` for each pair, where a pair is `tf << 8 | length byte`.
 
@@ -55,7 +49,8 @@ def denominators(pairs: npt.NDArray[np.uint32], total_terms: int, scored_documen
     """
     average = np.float32(total_terms / scored_documents if total_terms else 1)
     one = np.float32(1)
-    inverse = one / (K1 * ((one - B) + B * _byte_lengths() / average))
+    lengths = np.array([byte_length(byte) for byte in range(256)], np.float32)
+    inverse = one / (K1 * ((one - B) + B * lengths / average))
     out: npt.NDArray[np.float32] = one + (pairs >> 8).astype(np.float32) * inverse[pairs & 255]
     return out
 

@@ -12,14 +12,14 @@ from random import Random
 
 import msgspec
 
+from foundation.progress import Progress, no_progress
 from harness.catalogue.port import Catalogue, SearchRequest
-from problems.product import SERVICES, Product
+from problems.product import SERVICES
 
 WARM_UP = 10  # requests asked twice by each engine, the first time untimed
 LEAST_QUERIES = 20  # of the baseline, however slow it is
 
 Search = Callable[[SearchRequest], Sequence[str]]
-Progress = Callable[[str, int, int], None]  # engine, done, total
 
 _PRICES = (None, None, None, "{low}-", "-{low}", "{low}-{high}", "0-100000", "104")
 _SORTS = (None, None, None, "order", "priceasc", "pricedesc")
@@ -47,21 +47,23 @@ def sample_requests(catalogue: Catalogue, count: int, seed: int) -> list[SearchR
     places = {rng.randrange(len(catalogue)) for _ in range(2 * count)}
     ids = [product_id for place, product_id in enumerate(catalogue.product_ids()) if place in places]
     products = [product for product in map(catalogue.product, ids) if product is not None]
-    return [_request(rng, rng.choice(products), rng.choice(products)) for _ in range(count)]
-
-
-def _request(rng: Random, product: Product, other: Product) -> SearchRequest:
-    words = [*product.title.split(), *other.title.split()[:2]] or [product.product_id]
-    low = rng.randint(1, 900)
-    price = rng.choice(_PRICES)
-    return SearchRequest(
-        q=" ".join(rng.sample(words, min(len(words), rng.randint(1, 6)))),
-        page=rng.choice(_PAGES),
-        shop_id=product.shop_id if rng.random() < 0.15 else None,
-        price=price and price.format(low=low, high=3 * low),
-        sort=rng.choice(_SORTS),
-        service=rng.choice((None, None, None, *SERVICES, "COD,freeShipping")),
-    )
+    requests: list[SearchRequest] = []
+    for _ in range(count):
+        product, other = rng.choice(products), rng.choice(products)
+        words = [*product.title.split(), *other.title.split()[:2]] or [product.product_id]
+        low = rng.randint(1, 900)
+        price = rng.choice(_PRICES)
+        requests.append(
+            SearchRequest(
+                q=" ".join(rng.sample(words, min(len(words), rng.randint(1, 6)))),
+                page=rng.choice(_PAGES),
+                shop_id=product.shop_id if rng.random() < 0.15 else None,
+                price=price and price.format(low=low, high=3 * low),
+                sort=rng.choice(_SORTS),
+                service=rng.choice((None, None, None, *SERVICES, "COD,freeShipping")),
+            )
+        )
+    return requests
 
 
 def compare(
@@ -70,11 +72,12 @@ def compare(
     *,
     clock: Callable[[], float],
     budget_s: float,
-    progress: Progress = lambda engine, done, total: None,
+    progress: Progress = no_progress,
 ) -> list[EngineFigures]:
     """Time every engine on the same requests; the first is the baseline.
 
-    The baseline stops after `budget_s` (not before 20 requests), and the others are asked what it was asked.
+    The baseline stops after `budget_s` (not before 20 requests), and the others are asked what it was asked. A phase of
+    the progress is an engine's name.
     """
     figures: list[EngineFigures] = []
     expected: list[list[str]] = []
@@ -85,7 +88,22 @@ def compare(
         asked = requests if baseline is None else requests[: len(expected)]
         pages, times_ms = _run(name, search, asked, clock, budget_s if baseline is None else None, progress)
         expected = expected or pages
-        figure = _figures(name, pages, sorted(times_ms), expected, baseline)
+        times_ms.sort()
+        count, mean = len(times_ms), statistics.fmean(times_ms)
+        p50, p99 = times_ms[count // 2], times_ms[count * 99 // 100]
+        base = (p50, p99, mean) if baseline is None else (baseline.p50_ms, baseline.p99_ms, baseline.mean_ms)
+        figure = EngineFigures(
+            engine=name,
+            queries=count,
+            p50_ms=p50,
+            p99_ms=p99,
+            mean_ms=mean,
+            ratio_p50=base[0] / p50,
+            ratio_p99=base[1] / p99,
+            ratio_mean=base[2] / mean,
+            pages_equal=sum(page == other for page, other in zip(pages, expected, strict=True)),
+            pages_not_empty=sum(map(bool, pages)),
+        )
         baseline = baseline or figure
         figures.append(figure)
     return figures
@@ -113,28 +131,3 @@ def _run(
             progress(name, len(requests), len(requests))
             break
     return pages, times_ms
-
-
-def _figures(
-    name: str,
-    pages: list[list[str]],
-    times_ms: list[float],
-    expected: list[list[str]],
-    baseline: EngineFigures | None,
-) -> EngineFigures:
-    count = len(times_ms)
-    p50, p99 = times_ms[count // 2], times_ms[count * 99 // 100]
-    mean = statistics.fmean(times_ms)
-    base = (p50, p99, mean) if baseline is None else (baseline.p50_ms, baseline.p99_ms, baseline.mean_ms)
-    return EngineFigures(
-        engine=name,
-        queries=count,
-        p50_ms=p50,
-        p99_ms=p99,
-        mean_ms=mean,
-        ratio_p50=base[0] / p50,
-        ratio_p99=base[1] / p99,
-        ratio_mean=base[2] / mean,
-        pages_equal=sum(page == other for page, other in zip(pages, expected, strict=True)),
-        pages_not_empty=sum(map(bool, pages)),
-    )

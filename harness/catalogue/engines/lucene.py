@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import itertools
 import os
 import shutil
 import subprocess
@@ -24,13 +25,13 @@ import orjson
 
 from foundation.canonical import content_hash
 from foundation.errors import ArenaError
-from harness.catalogue.engines.shops import sum_up_shop
+from foundation.progress import Progress, no_progress
+from harness.catalogue.engines.indexed import IndexedCatalogue
 from harness.catalogue.index import layout
 from harness.catalogue.index.columns import Columns, write_columns
 from harness.catalogue.index.documents import IndexLine
-from harness.catalogue.index.first_pass import STRIDE, LineFinding, Progress, lines_in_order, open_plain, read_intake
-from harness.catalogue.port import SearchRequest, Shop, ShopPages
-from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, SearchPlan, count_terms, read_request
+from harness.catalogue.index.first_pass import STRIDE, LineFinding, lines_in_order, open_plain, read_intake
+from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, SearchPlan, count_terms
 from harness.work import HIT, POSTING, WORD, WorkMeter
 from problems.product import Product
 
@@ -63,7 +64,7 @@ class LuceneManifest(msgspec.Struct, frozen=True, kw_only=True):
     content: LuceneContent
     content_sha256: str
     files: tuple[layout.FileEntry, ...]
-    source: layout.IndexedSource
+    source: layout.FileEntry
     blank_dropped: int
     malformed: int
 
@@ -82,94 +83,54 @@ class _LuceneHits(msgspec.Struct, frozen=True):
     postings: int
 
 
-class LuceneCatalogue:
+class LuceneCatalogue(IndexedCatalogue[_LuceneHits]):
     """A catalogue over one Lucene index. Thread-safe by taking turns. Make it with `open_lucene_catalogue`."""
 
     def __init__(self, folder: Path, manifest: LuceneManifest, *, hit_cap: int = HIT_CAP) -> None:
-        self._manifest, self._hit_cap = manifest, hit_cap
-        self._columns = Columns(folder, manifest.content.id_bytes)
+        columns = Columns(folder, manifest.content.id_bytes)
+        super().__init__(columns, manifest.content_sha256, hit_cap=hit_cap, unfiltered_cap=hit_cap)
         self._decode = msgspec.json.Decoder(IndexLine).decode
         self._java = java_thread()
-        self._searcher = self._java(_new_searcher, str(folder / _SEGMENTS))
-        self._reader = self._java(_new_reader, str(folder / _SEGMENTS))
+        self._searcher, self._reader = self._java(_open_segments, str(folder / _SEGMENTS))
 
-    @property
-    def content_sha256(self) -> str:
-        """Identity of documents and index together."""
-        return self._manifest.content_sha256
+    def _hits(self, text: str, cap: int, work: WorkMeter) -> _LuceneHits:
+        """The best hits of a text. What they cost is counted from Lucene's own document frequencies."""
+        terms = count_terms(text)
+        work.spend(len(terms) * WORD)
+        postings = self._java(_count_postings, self._reader, list(terms))
+        work.spend(postings * POSTING)
+        return _LuceneHits(tuple(dict.fromkeys(self._java(_hit_ids, self._searcher, text, cap))), postings)
 
-    def __len__(self) -> int:
-        return self._manifest.content.documents
+    def _page(self, plan: SearchPlan, hits: _LuceneHits, work: WorkMeter) -> tuple[Product, ...]:
+        work.spend(min(hits.postings, self._hit_cap) * HIT)
+        kept: list[Product] = self._java(self._kept, plan, hits)
+        if plan.sort == "order":
+            kept.sort(key=lambda product: product.sold_count, reverse=True)
+        elif plan.sort != "relevance":
+            kept.sort(key=lambda product: product.price, reverse=plan.sort == "pricedesc")
+        return tuple(kept[(plan.page - 1) * PAGE_SIZE : plan.page * PAGE_SIZE])
 
-    def search(self, request: SearchRequest, work: WorkMeter | None = None) -> tuple[Product, ...]:
-        """One page in the reference's order. Raises ArenaError U3010 when Lucene fails."""
-        plan, work = read_request(request), work or WorkMeter()
-        return () if plan is None else self._page(plan, self._hits(plan.text, work), work)
-
-    def search_in_shops(self, request: SearchRequest, work: WorkMeter | None = None) -> ShopPages:
-        """Pages of one search by shop, its hits found once. Raises ArenaError U3010 when Lucene fails."""
-        plan, meter = read_request(request), work or WorkMeter()
-        if plan is None:
-            return lambda shop_id: ()
-        hits = functools.cache(lambda: self._hits(plan.text, meter))
-        return lambda shop_id: self._page(msgspec.structs.replace(plan, shop_id=shop_id or None), hits(), meter)
-
-    def product(self, product_id: str) -> Product | None:
-        """The product, or None when the index holds no such id. Raises ArenaError U3010 when Lucene fails."""
-        known = self._columns.number_of(product_id)
-        return None if known is None else self._product_at(known)
-
-    def products(self) -> Iterator[Product]:
-        """Every product, in the order of product ids as strings. Raises ArenaError U3010 when one cannot be read."""
-        return map(self._product_at, range(len(self)))
-
-    def product_ids(self) -> Iterator[str]:
-        """Every product id, in order."""
-        return self._columns.product_ids()
-
-    def shop(self, shop_id: str, work: WorkMeter | None = None) -> Shop | None:
-        """What the shop sells, or None when no product is of that shop. Raises ArenaError U3010 like `products`."""
-        columns = self._columns
-        return sum_up_shop(
-            shop_id,
-            columns.numbers_of_shop(shop_id, work),
-            prices=columns.prices,
-            sold_counts=columns.sold_counts,
-            services=columns.services,
-            product_at=self._product_at,
-        )
-
-    def _product_at(self, number: int) -> Product:
+    def _read_product(self, number: int) -> Product:
         product_id = self._columns.id_of(number)
         product: Product | None = self._java(self._stored, product_id)
         if product is None:
             raise ArenaError("U3010", f"document {product_id} is listed and not in the Lucene index")
         return product
 
-    def _hits(self, text: str, work: WorkMeter) -> _LuceneHits:
-        """The best hits of a text. What they cost is counted from Lucene's own document frequencies."""
-        terms = count_terms(text)
-        work.spend(len(terms) * WORD)
-        postings = self._java(_count_postings, self._reader, list(terms))
-        work.spend(postings * POSTING)
-        return _LuceneHits(tuple(dict.fromkeys(self._java(_hit_ids, self._searcher, text, self._hit_cap))), postings)
-
-    def _page(self, plan: SearchPlan, hits: _LuceneHits, work: WorkMeter) -> tuple[Product, ...]:
-        work.spend(min(hits.postings, self._hit_cap) * HIT)
-        kept = _sorted(plan, self._java(self._kept, plan, hits))
-        return tuple(kept[(plan.page - 1) * PAGE_SIZE : plan.page * PAGE_SIZE])
-
     # -- on the Java thread only
 
     def _kept(self, plan: SearchPlan, hits: _LuceneHits) -> list[Product]:
-        kept: list[Product] = []
-        for product_id in hits.product_ids:
-            product = self._stored(product_id)
-            if product is not None and _passes(product, plan):
-                kept.append(product)
-                if len(kept) == KEPT_MAX:
-                    break
-        return kept
+        """The first 50 hits that pass every filter, each loaded in turn."""
+        passing = (
+            product
+            for product in map(self._stored, hits.product_ids)
+            if product is not None
+            and (plan.shop_id is None or product.shop_id == plan.shop_id)
+            and (plan.low_php is None or product.price >= plan.low_php)
+            and (plan.high_php is None or product.price <= plan.high_php)
+            and all(name in product.service for name in plan.service)
+        )
+        return list(itertools.islice(passing, KEPT_MAX))
 
     def _stored(self, product_id: str) -> Product | None:
         document = self._searcher.doc(product_id)
@@ -193,24 +154,13 @@ def open_lucene_catalogue(path: Path, *, is_fully_checked: bool = False, hit_cap
 
 def read_lucene_manifest(folder: Path) -> LuceneManifest:
     """The manifest. Raises ArenaError V2011 when there is none, V2010 when it is unreadable or edited."""
-    path = folder / MANIFEST
-    try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=LuceneManifest)
-    except OSError as error:
-        raise ArenaError("V2011", f"{path}: {error.strerror or error}") from error
-    except msgspec.DecodeError as error:
-        raise ArenaError("V2010", f"{path}: {error}") from error
-    if (manifest.content.format, manifest.content.anserini) != (FORMAT, ANSERINI):
-        raise ArenaError("V2010", f"{path}: {manifest.content.format!r}, this code reads {FORMAT!r} of {ANSERINI}")
-    if content_hash(manifest.content) != manifest.content_sha256:
-        raise ArenaError("V2010", f"{path}: content does not match its own hash")
-    return manifest
+    return layout.read_manifest_of(folder / MANIFEST, LuceneManifest, format=FORMAT, anserini=ANSERINI)
 
 
 def build_lucene_index(
     documents: Path,
     target: Path,
-    progress: Progress = lambda phase, done, total: None,
+    progress: Progress = no_progress,
     *,
     is_strict: bool = False,
 ) -> LuceneReport:
@@ -237,12 +187,15 @@ def build_lucene_index(
         manifest = LuceneManifest(
             content=content,
             content_sha256=content_hash(content),
-            files=tuple(_describe_files(folder)),
-            source=layout.describe_source(documents),
+            files=tuple(
+                msgspec.structs.replace(layout.describe_file(path), name=path.relative_to(folder).as_posix())
+                for path in sorted(path for path in folder.rglob("*") if path.is_file())
+            ),
+            source=layout.describe_file(documents),
             blank_dropped=intake.blank,
             malformed=intake.malformed,
         )
-        (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+        layout.write_manifest(folder / MANIFEST, manifest)
     return LuceneReport(manifest=manifest, findings=tuple(intake.findings))
 
 
@@ -286,18 +239,14 @@ def _start_java() -> type[Exception]:
     return failure
 
 
-def _new_searcher(segments: str) -> Any:  # a Java object
+def _open_segments(segments: str) -> tuple[Any, Any]:  # Java objects
+    """Anserini's searcher over a folder of Lucene's, and a reader of its statistics."""
     import jnius
 
-    return jnius.autoclass("io.anserini.search.SimpleSearcher")(segments)
-
-
-def _new_reader(segments: str) -> Any:  # a Java object
-    import jnius
-
+    searcher = jnius.autoclass("io.anserini.search.SimpleSearcher")(segments)
     path = jnius.autoclass("java.io.File")(segments).toPath()
     directory = jnius.autoclass("org.apache.lucene.store.FSDirectory").open(path)
-    return jnius.autoclass("org.apache.lucene.index.DirectoryReader").open(directory)
+    return searcher, jnius.autoclass("org.apache.lucene.index.DirectoryReader").open(directory)
 
 
 def _count_postings(reader: Any, terms: list[str]) -> int:
@@ -320,24 +269,6 @@ def _hit_ids(searcher: Any, text: str, cap: int) -> list[str]:
         if str(error.classname).endswith("TooManyClauses"):
             return []
         raise
-
-
-def _passes(product: Product, plan: SearchPlan) -> bool:
-    if plan.shop_id is not None and product.shop_id != plan.shop_id:
-        return False
-    if plan.low_php is not None and product.price < plan.low_php:
-        return False
-    if plan.high_php is not None and product.price > plan.high_php:
-        return False
-    return all(name in product.service for name in plan.service)
-
-
-def _sorted(plan: SearchPlan, kept: list[Product]) -> list[Product]:
-    if plan.sort == "order":
-        return sorted(kept, key=lambda product: product.sold_count, reverse=True)
-    if plan.sort == "relevance":
-        return kept
-    return sorted(kept, key=lambda product: product.price, reverse=plan.sort == "pricedesc")
 
 
 def _write_collection(lines: Iterator[bytes], path: Path, total: int, progress: Progress) -> str:
@@ -365,12 +296,6 @@ def _run_indexer(collection: Path, segments: Path, log: Path) -> None:
         code = subprocess.run(command, stdout=stream, stderr=stream, check=False).returncode
     if code != 0:
         raise ArenaError("V2060", f"Java ended with {code}: ...{log.read_text('utf-8', 'replace')[-_LOG_TAIL:]}")
-
-
-def _describe_files(folder: Path) -> Iterator[layout.FileEntry]:
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        entry = layout.describe_file(path)
-        yield msgspec.structs.replace(entry, name=path.relative_to(folder).as_posix())
 
 
 def _java_home() -> Path:

@@ -7,32 +7,30 @@ thread has its own accumulator (8 bytes a document). Only the products of a page
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from foundation.errors import ArenaError
 from harness.catalogue.analysis.analyzer import analyzer_sha256
 from harness.catalogue.engines.accumulator import Kernel, Numbers, Scores, choose_accumulate
 from harness.catalogue.engines.bm25 import denominators, inverse_frequencies, posting_scores
-from harness.catalogue.engines.shops import sum_up_shop
+from harness.catalogue.engines.indexed import IndexedCatalogue
 from harness.catalogue.index import layout
 from harness.catalogue.index.columns import Columns
-from harness.catalogue.index.vocabulary import Vocabulary
-from harness.catalogue.port import Catalogue, SearchRequest, Shop, ShopPages
-from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, SearchPlan, count_terms, read_request
+from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, SearchPlan, count_terms
 from harness.work import HIT, POSTING, WORD, WorkMeter
 from problems.product import SERVICES, Product
 
-_PRODUCTS_CACHED = 4_096
+T = TypeVar("T")
+_PRODUCT = msgspec.json.Decoder(Product)
+_DOCUMENT = msgspec.json.Decoder(dict[str, object])
 
 
 class _Hits(msgspec.Struct, frozen=True):
@@ -43,96 +41,37 @@ class _Hits(msgspec.Struct, frozen=True):
     postings: int
 
 
-class Engine:
+class Engine(IndexedCatalogue[_Hits]):
     """A catalogue over one index folder. Make it with `open_catalogue`."""
 
     def __init__(
         self, folder: Path, manifest: layout.IndexManifest, *, hit_cap: int = HIT_CAP, kernel: Kernel = "auto"
     ) -> None:
-        self._manifest, self._hit_cap = manifest, hit_cap
         content = manifest.content
+        super().__init__(
+            Columns(folder, content.id_bytes),
+            manifest.content_sha256,
+            hit_cap=hit_cap,
+            unfiltered_cap=min(KEPT_MAX, hit_cap),  # no filter takes any away, so the page's 50 are among the best 50
+        )
         self._accumulate = choose_accumulate(kernel, content.documents)
-
-        def load(name: str) -> npt.NDArray[Any]:
-            return layout.map_array(folder, name, layout.ARRAYS[name])
-
-        self._documents, self._codes, self._starts = load("documents"), load("codes"), load("starts")
-        self._offsets, self._columns = load("offsets"), Columns(folder, content.id_bytes)
-        self._denominators = denominators(load("pairs"), content.total_terms, content.scored_documents)
+        names = ("documents", "codes", "starts", "offsets", "pairs")
+        self._documents, self._codes, self._starts, self._offsets, pairs = (
+            layout.map_array(folder, name) for name in names
+        )
+        self._denominators = denominators(pairs, content.total_terms, content.scored_documents)
         self._idf = inverse_frequencies(np.diff(self._starts), content.scored_documents)
-        self._vocabulary = Vocabulary(folder)
+        self._vocabulary = layout.Vocabulary(folder)
         self._products = os.open(folder / layout.PRODUCTS, os.O_RDONLY)
         weakref.finalize(self, os.close, self._products)
-        self._decode = msgspec.json.Decoder(Product).decode
-        self._product_at = functools.lru_cache(maxsize=_PRODUCTS_CACHED)(self._decode_product)
         self._threads = threading.local()
 
-    @property
-    def content_sha256(self) -> str:
-        """Identity of documents and index together."""
-        return self._manifest.content_sha256
-
-    @property
-    def manifest(self) -> layout.IndexManifest:
-        """What the index says about itself."""
-        return self._manifest
-
-    def __len__(self) -> int:
-        return self._manifest.content.documents
-
-    def search(self, request: SearchRequest, work: WorkMeter | None = None) -> tuple[Product, ...]:
-        """One page in the reference's order. Raises ArenaError U3010 when a product of the page cannot be decoded."""
-        plan, work = read_request(request), work or WorkMeter()
-        if plan is None:
-            return ()
-        # unfiltered hits are cut to the page's 50 at once: the same page
-        cap = self._hit_cap if plan.is_filtered else min(KEPT_MAX, self._hit_cap)
-        return self._page(plan, self._best(plan.text, cap, work), work)
-
-    def search_in_shops(self, request: SearchRequest, work: WorkMeter | None = None) -> ShopPages:
-        """Pages of one search by shop, its hits found once. They raise ArenaError U3010 like `search`."""
-        plan, meter = read_request(request), work or WorkMeter()
-        if plan is None:
-            return lambda shop_id: ()
-        best = functools.cache(lambda: self._best(plan.text, self._hit_cap, meter))
-        return lambda shop_id: self._page(msgspec.structs.replace(plan, shop_id=shop_id or None), best(), meter)
-
-    def product(self, product_id: str) -> Product | None:
-        """The product, or None when the index holds no such id. Raises ArenaError U3010 when it cannot be decoded."""
+    def document(self, product_id: str) -> Mapping[str, object] | None:
+        """The product's document as it was indexed. None and errors as `product`."""
         number = self._columns.number_of(product_id)
-        return None if number is None else self._product_at(number)
+        return None if number is None else self._decoded(number, _DOCUMENT)
 
-    def products(self) -> Iterator[Product]:
-        """Every product, in the order of product ids as strings. Raises ArenaError U3010 like `product`."""
-        return map(self._decode_product, range(len(self)))
-
-    def product_ids(self) -> Iterator[str]:
-        """Every product id, in order."""
-        return self._columns.product_ids()
-
-    def shop(self, shop_id: str, work: WorkMeter | None = None) -> Shop | None:
-        """What the shop sells, or None when no product is of that shop. Raises ArenaError U3010 like `product`."""
-        columns = self._columns
-        return sum_up_shop(
-            shop_id,
-            columns.numbers_of_shop(shop_id, work),
-            prices=columns.prices,
-            sold_counts=columns.sold_counts,
-            services=columns.services,
-            product_at=self._product_at,
-        )
-
-    # -- retrieval
-
-    def _page(self, plan: SearchPlan, hits: _Hits, work: WorkMeter) -> tuple[Product, ...]:
-        """The page, cut from hits that are at least the best 50 after filters."""
-        work.spend(min(hits.postings, self._hit_cap) * HIT)
-        kept = self._sort(plan, self._filter(plan, hits.numbers, hits.scores))
-        page = kept[(plan.page - 1) * PAGE_SIZE : plan.page * PAGE_SIZE]
-        return tuple(self._product_at(number) for number in page.tolist())
-
-    def _best(self, text: str, cap: int, work: WorkMeter) -> _Hits:
-        """The best `cap` hits."""
+    def _hits(self, text: str, cap: int, work: WorkMeter) -> _Hits:
         numbers, scores, postings = self._score(text, work)
         if len(numbers) <= cap:
             return _Hits(numbers, scores, postings)
@@ -167,9 +106,23 @@ class Engine:
         self._threads.sums = sums
         return met, scores, postings
 
-    def _filter(self, plan: SearchPlan, numbers: Numbers, scores: Scores) -> Numbers:
+    def _page(self, plan: SearchPlan, hits: _Hits, work: WorkMeter) -> tuple[Product, ...]:
+        work.spend(min(hits.postings, self._hit_cap) * HIT)
+        numbers, columns = self._filter(plan, hits), self._columns
+        # stable sorts, so equal keys keep hit order
+        if plan.sort == "order":
+            numbers = numbers[np.argsort(-columns.sold_counts[numbers], kind="stable")]
+        elif plan.sort == "priceasc":
+            numbers = numbers[np.argsort(columns.prices[numbers], kind="stable")]
+        elif plan.sort == "pricedesc":
+            numbers = numbers[np.argsort(-columns.prices[numbers], kind="stable")]
+        page = numbers[(plan.page - 1) * PAGE_SIZE : plan.page * PAGE_SIZE]
+        return tuple(map(self._product_at, page.tolist()))
+
+    def _filter(self, plan: SearchPlan, hits: _Hits) -> Numbers:
         """The best 50 that pass every filter, best first; equal scores in document order."""
-        is_kept, columns = np.ones(len(numbers), bool), self._columns
+        numbers, scores, columns = hits.numbers, hits.scores, self._columns
+        is_kept = np.ones(len(numbers), bool)
         if plan.shop_id is not None:
             is_kept &= columns.shops[numbers] == columns.shop_numbers.get(plan.shop_id, -1)
         if plan.low_php is not None:
@@ -186,27 +139,20 @@ class Engine:
             numbers, scores = numbers[is_kept], scores[is_kept]
         return numbers[np.lexsort((numbers, -scores))[:KEPT_MAX]]
 
-    def _sort(self, plan: SearchPlan, numbers: Numbers) -> Numbers:
-        """The kept hits in the order asked for; stable, so equal keys keep hit order."""
-        if plan.sort == "order":
-            return numbers[np.argsort(-self._columns.sold_counts[numbers], kind="stable")]
-        if plan.sort == "priceasc":
-            return numbers[np.argsort(self._columns.prices[numbers], kind="stable")]
-        if plan.sort == "pricedesc":
-            return numbers[np.argsort(-self._columns.prices[numbers], kind="stable")]
-        return numbers
+    def _read_product(self, number: int) -> Product:
+        return self._decoded(number, _PRODUCT)
 
-    def _decode_product(self, number: int) -> Product:
+    def _decoded(self, number: int, decoder: msgspec.json.Decoder[T]) -> T:
         start, end = int(self._offsets[number]), int(self._offsets[number + 1])
         try:  # read, not mapped: the kernel maps 16 pages around each touched one, and they count as ours
-            return self._decode(os.pread(self._products, end - start, start))
+            return decoder.decode(os.pread(self._products, end - start, start))
         except (OSError, msgspec.DecodeError) as error:
             raise ArenaError("U3010", f"document {number} of {layout.PRODUCTS}: {error}") from error
 
 
 def open_catalogue(
     path: Path, *, is_fully_checked: bool = False, hit_cap: int = HIT_CAP, kernel: Kernel = "auto"
-) -> Catalogue:
+) -> Engine:
     """Open an index folder for search.
 
     Sizes and the manifest's own hash are always checked; file hashes too when the index is small (64 MiB) or
@@ -215,7 +161,7 @@ def open_catalogue(
     format, or made with another analyzer.
     """
     manifest = layout.read_manifest(path)
-    layout.check_files(path, manifest, is_full=is_fully_checked)
+    layout.check_entries(path, manifest.content.files, is_full=is_fully_checked)
     if manifest.content.analyzer_sha256 != analyzer_sha256():
         raise ArenaError("V2010", f"{path} was built with another analyzer")
     return Engine(path, manifest, hit_cap=hit_cap, kernel=kernel)

@@ -20,12 +20,11 @@ import orjson
 from harness.catalogue.analysis.analyzer import default_analyzer
 from harness.catalogue.index import layout
 from harness.catalogue.port import SearchRequest
-from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, QUERY_TERMS_MAX, SearchPlan, read_request
+from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, QUERY_TERMS_MAX, read_request
 
 _K1, _B = np.float32(0.9), np.float32(0.4)
 _ONE = np.float32(1)
 _EXACT_LENGTHS = 24  # what Lucene's one-byte lengths keep as they are
-_Raw = dict[str, Any]
 
 
 class ReferenceSearch:
@@ -36,14 +35,14 @@ class ReferenceSearch:
         content = layout.read_manifest(folder).content
         self._hit_cap, self._scored = hit_cap, content.scored_documents
 
-        def load(name: str) -> Any:
-            return layout.map_array(folder, name, layout.ARRAYS[name])
-
-        self._documents, self._codes, self._starts = load("documents"), load("codes"), load("starts")
-        self._offsets, self._ids = load("offsets"), layout.map_array(folder, "ids", f"|S{content.id_bytes}")
+        names = ("documents", "codes", "starts", "offsets", "pairs")
+        self._documents, self._codes, self._starts, self._offsets, codes = (
+            layout.map_array(folder, name) for name in names
+        )
+        self._ids = layout.map_array(folder, "ids", f"|S{content.id_bytes}")
         self._terms = {term: number for number, term in enumerate(layout.read_vocabulary(folder))}
         average = np.float32(content.total_terms / max(1, content.scored_documents))
-        pairs = [(code >> 8, _length(code & 0xFF)) for code in load("pairs").tolist()]
+        pairs = [(code >> 8, _length(code & 0xFF)) for code in codes.tolist()]
         self._ratios = [
             np.float32(tf) * (_ONE / (_K1 * ((_ONE - _B) + _B * np.float32(n) / average))) for tf, n in pairs
         ]
@@ -55,9 +54,19 @@ class ReferenceSearch:
         plan = read_request(request)
         if plan is None:
             return []
-        stored = [self._load(number) for number in self._hits(plan.text)]  # all of them, as the reference does
-        decoded = map(orjson.loads, stored)
-        kept = list(itertools.islice((product for product in decoded if _passes(product, plan)), KEPT_MAX))
+        stored = [
+            self._products[int(self._offsets[number]) : int(self._offsets[number + 1])]
+            for number in self._hits(plan.text)  # all of them, as the reference does
+        ]
+        passing = (
+            product
+            for product in map(orjson.loads, stored)
+            if (plan.shop_id is None or product["shop_id"] == plan.shop_id)
+            and (plan.low_php is None or product["price"] >= plan.low_php)
+            and (plan.high_php is None or product["price"] <= plan.high_php)
+            and all(name in product["service"] for name in plan.service)
+        )
+        kept: list[dict[str, Any]] = list(itertools.islice(passing, KEPT_MAX))
         if plan.sort == "order":
             kept.sort(key=lambda product: int(product["sold_count"]), reverse=True)
         elif plan.sort != "relevance":
@@ -85,9 +94,6 @@ class ReferenceSearch:
         ranked = sorted(keys)
         return [number for _, _, number in ranked[: self._hit_cap]]
 
-    def _load(self, number: int) -> bytes:
-        return self._products[int(self._offsets[number]) : int(self._offsets[number + 1])]
-
 
 def _length(byte: int) -> int:
     """The document length that Lucene reads back from its byte: exact below 24, then eight steps to each doubling."""
@@ -96,13 +102,3 @@ def _length(byte: int) -> int:
     rest = byte - _EXACT_LENGTHS
     shift, mantissa = (rest >> 3) - 1, rest & 7
     return _EXACT_LENGTHS + (mantissa if shift < 0 else (mantissa | 8) << shift)
-
-
-def _passes(product: _Raw, plan: SearchPlan) -> bool:
-    if plan.shop_id is not None and product["shop_id"] != plan.shop_id:
-        return False
-    if plan.low_php is not None and product["price"] < plan.low_php:
-        return False
-    if plan.high_php is not None and product["price"] > plan.high_php:
-        return False
-    return all(name in product["service"] for name in plan.service)

@@ -12,13 +12,13 @@ from typing import cast
 import msgspec
 
 from foundation.errors import ArenaError
+from foundation.progress import Progress, no_progress
 from harness.catalogue.engines.accumulator import Kernel
-from harness.catalogue.engines.lucene import LuceneManifest, build_lucene_index, open_lucene_catalogue
-from harness.catalogue.engines.native import open_catalogue
+from harness.catalogue.engines.lucene import LuceneCatalogue, LuceneManifest, build_lucene_index, open_lucene_catalogue
+from harness.catalogue.engines.native import Engine, open_catalogue
 from harness.catalogue.index.builder import build_index
-from harness.catalogue.index.first_pass import LineFinding, Progress
+from harness.catalogue.index.first_pass import LineFinding
 from harness.catalogue.index.layout import FileEntry, IndexManifest
-from harness.catalogue.port import Catalogue
 
 ENGINES = ("auto", "numpy", "numba", "lucene")
 
@@ -37,7 +37,7 @@ class BuildSummary(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[LineFinding, ...]  # the first hundred malformed lines
 
 
-def open_engine(name: str, path: Path, *, is_fully_checked: bool = False) -> Catalogue:
+def open_engine(name: str, path: Path, *, is_fully_checked: bool = False) -> Engine | LuceneCatalogue:
     """Open the index at `path` with the engine of that name.
 
     Raises ArenaError V2030 for an unknown name, V2060 when the engine's packages are missing (the text says what to
@@ -58,7 +58,7 @@ def build_engine(
     target: Path,
     *,
     is_strict: bool = False,
-    progress: Progress = lambda phase, done, total: None,
+    progress: Progress = no_progress,
 ) -> BuildSummary:
     """Build the index that the engine of that name opens. Raises like `build_index`, and V2030, V2060."""
     _check_name(name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +22,8 @@ class Columns:
     """Mapped columns of a folder whose ids are `id_bytes` wide. Read-only and shared."""
 
     def __init__(self, folder: Path, id_bytes: int) -> None:
-        def load(name: str) -> npt.NDArray[Any]:
-            return layout.map_array(folder, name, layout.ARRAYS[name])
-
-        self.prices, self.sold_counts = load("prices"), load("sold_counts")
-        self.services, self.shops = load("services"), load("shops")
+        names = ("prices", "sold_counts", "services", "shops")
+        self.prices, self.sold_counts, self.services, self.shops = (layout.map_array(folder, name) for name in names)
         self.ids = layout.map_array(folder, "ids", f"|S{id_bytes}")
         self.shop_numbers = {shop: number for number, shop in enumerate(layout.read_shops(folder))}
 

@@ -73,7 +73,8 @@ def read_line(line: bytes) -> IndexLine:
     product = read_product(raw.get("product"))
     if product.product_id != document_id:
         raise ArenaError("P4005", f"id {document_id!r} is not the product's id {product.product_id!r}")
-    if not _is_usable_id(document_id):
+    # ids travel in comma-separated lists and are stripped there, so some strings could never be recommended
+    if not document_id or not document_id.isprintable() or any(one.isspace() or one == "," for one in document_id):
         raise ArenaError("P4005", f"id {document_id!r} is empty or holds a comma, a blank or a control character")
     return IndexLine(document_id, contents, product)
 
@@ -86,8 +87,3 @@ def read_products(path: Path) -> Iterator[Product]:
                 yield read_line(line).product
             except ArenaError as error:
                 raise ArenaError(error.failure.code, f"{path.name} line {number}: {error.failure.detail}") from error
-
-
-def _is_usable_id(text: str) -> bool:
-    """Ids travel in comma-separated lists and are stripped there, so some strings could never be recommended."""
-    return bool(text) and text.isprintable() and not any(letter.isspace() or letter == "," for letter in text)

@@ -12,7 +12,7 @@ import itertools
 import os
 import shutil
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,13 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from foundation.errors import ArenaError
+from foundation.progress import Progress
 from harness.catalogue.index.documents import read_line
 from problems.product import SERVICES, Product
 
 FINDINGS_KEPT = 100
 STRIDE = 500  # documents between two progress reports
-
-Progress = Callable[[str, int, int], None]  # phase, done, total
 
 
 class LineFinding(msgspec.Struct, frozen=True, kw_only=True):

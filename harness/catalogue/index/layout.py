@@ -8,20 +8,25 @@ together and is in every record. Nothing here scores or searches.
 from __future__ import annotations
 
 import fcntl
+import functools
 import glob
 import hashlib
+import mmap
 import os
 import secrets
 import shutil
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from foundation.canonical import content_hash
+from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 
 FORMAT = "arena-index/1"
@@ -43,18 +48,12 @@ ARRAYS: dict[str, str] = {
 }  # and ids: bytes, width in the manifest, [N] ascending
 _HASHED_AT_OPEN = 8 << 20  # bytes; larger files are hashed only when asked, or when the index is small
 _SMALL_INDEX = 64 << 20
+_BLOCK = 64  # terms of the vocabulary between two that are remembered
+_REMEMBERED = 1 << 16  # look-ups of terms
 
 
 class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of the index."""
-
-    name: str
-    size: int  # bytes
-    sha256: str
-
-
-class IndexedSource(msgspec.Struct, frozen=True, kw_only=True):
-    """The documents file an index was built from. Not part of the index's identity."""
+    """One file: of the index, or the documents it was built from."""
 
     name: str
     size: int  # bytes
@@ -81,16 +80,22 @@ class IndexManifest(msgspec.Struct, frozen=True, kw_only=True):
 
     content: IndexContent
     content_sha256: str
-    source: IndexedSource
+    source: FileEntry  # no part of the index's identity
     blank_dropped: int  # documents with blank contents, which the reference drops too
     malformed: int  # lines left out
 
-    def file(self, name: str) -> FileEntry:
-        """The entry of a file by name; KeyError when the manifest has none."""
-        for entry in self.content.files:
-            if entry.name == name:
-                return entry
-        raise KeyError(name)
+
+class HashedManifest(Protocol):
+    """What the manifests of all kinds of index have."""
+
+    @property
+    def content(self) -> msgspec.Struct: ...
+
+    @property
+    def content_sha256(self) -> str: ...
+
+
+ManifestT = TypeVar("ManifestT", bound=HashedManifest)
 
 
 def array_path(folder: Path, name: str) -> Path:
@@ -103,46 +108,40 @@ def describe_file(path: Path) -> FileEntry:
     return FileEntry(name=path.name, size=path.stat().st_size, sha256=file_sha256(path))
 
 
-def describe_source(path: Path) -> IndexedSource:
-    """Name, size and hash of a documents file."""
-    return IndexedSource(name=path.name, size=path.stat().st_size, sha256=file_sha256(path))
-
-
 def file_sha256(path: Path) -> str:
     """sha256 hex of a file's bytes."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def write_manifest(folder: Path, manifest: IndexManifest) -> None:
-    """Write manifest.json, the last file of an index."""
-    (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+def write_manifest(path: Path, manifest: msgspec.Struct) -> None:
+    """Write a manifest, the last file of an index."""
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
 
 
 def read_manifest(folder: Path) -> IndexManifest:
-    """The manifest.
+    """The manifest of an index of ours. Raises as `read_manifest_of`."""
+    return read_manifest_of(folder / MANIFEST, IndexManifest, format=FORMAT)
 
-    Raises ArenaError V2011 when there is none, V2010 when it is unreadable, edited or of another format.
+
+def read_manifest_of(path: Path, kind: type[ManifestT], **made_with: str) -> ManifestT:
+    """A manifest whose content says `made_with`.
+
+    Raises ArenaError V2011 when there is none, V2010 when it is unreadable, edited or made with something else.
     """
-    path = folder / MANIFEST
     try:
-        raw = path.read_bytes()
+        manifest = msgspec.json.decode(path.read_bytes(), type=kind)
     except OSError as error:
         raise ArenaError("V2011", f"{path}: {error.strerror or error}") from error
-    try:
-        manifest = msgspec.json.decode(raw, type=IndexManifest)
     except msgspec.DecodeError as error:
         raise ArenaError("V2010", f"{path}: {error}") from error
-    if manifest.content.format != FORMAT:
-        raise ArenaError("V2010", f"{path}: format {manifest.content.format!r}, this code reads {FORMAT!r}")
+    for name, wanted in made_with.items():
+        found = getattr(manifest.content, name)
+        if found != wanted:
+            raise ArenaError("V2010", f"{path}: {name} {found!r}, this code reads {wanted!r}")
     if content_hash(manifest.content) != manifest.content_sha256:
         raise ArenaError("V2010", f"{path}: content does not match its own hash")
     return manifest
-
-
-def check_files(folder: Path, manifest: IndexManifest, *, is_full: bool) -> None:
-    """Compare the files with the manifest, as `check_entries` does. Raises ArenaError V2010 naming the file."""
-    check_entries(folder, manifest.content.files, is_full=is_full)
 
 
 def check_entries(folder: Path, entries: Iterable[FileEntry], *, is_full: bool) -> None:
@@ -186,10 +185,10 @@ def folder_in_the_making(target: Path, manifest_name: str) -> Iterator[Path]:
         if target.exists():
             retired = target.with_name(f".{target.name}.{mark}.retired")
             target.rename(retired)
-            making.rename(target)
+            move_into_place(making, target)
             shutil.rmtree(retired)
         else:
-            making.rename(target)
+            move_into_place(making, target)
     finally:
         shutil.rmtree(making, ignore_errors=True)
         os.close(lock)
@@ -217,9 +216,10 @@ def _remove_abandoned(target: Path) -> None:
         os.close(lock)
 
 
-def map_array(folder: Path, name: str, dtype: str) -> npt.NDArray[np.generic]:
-    """A read-only array over the file's bytes: mapped, shared between processes, plain `ndarray` to numpy."""
-    path = array_path(folder, name)
+def map_array(folder: Path, name: str, dtype: str | None = None) -> npt.NDArray[Any]:
+    """A read-only array over the file's bytes, of its type in `ARRAYS` unless another is given: mapped, shared between
+    processes, plain `ndarray` to numpy."""
+    path, dtype = array_path(folder, name), dtype or ARRAYS[name]
     if path.stat().st_size == 0:
         return np.empty(0, dtype)
     return np.asarray(np.memmap(path, dtype, mode="r"))
@@ -229,6 +229,35 @@ def read_vocabulary(folder: Path) -> list[str]:
     """Terms in number order; no term holds a line break."""
     text = (folder / VOCABULARY).read_bytes().decode()
     return text.split("\n") if text else []
+
+
+class Vocabulary:
+    """Term -> number. Thread-safe.
+
+    Found in the mapped file: no table of terms in memory. Terms stand sorted, one a line; every 64th is remembered with
+    its place, and a look-up bisects those and reads one block.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / VOCABULARY
+        self._firsts: list[bytes] = []
+        self._places: list[int] = []  # where each block starts, and the end
+        if path.stat().st_size:
+            with path.open("rb") as stream:
+                self._text = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+            breaks = np.flatnonzero(np.frombuffer(self._text, np.uint8) == ord("\n"))
+            self._places = [0, *(breaks[_BLOCK - 1 :: _BLOCK] + 1).tolist(), len(self._text) + 1]
+            ends = np.append(breaks, len(self._text))[::_BLOCK].tolist()  # of the first term of each block
+            self._firsts = [self._text[start:end] for start, end in zip(self._places[:-1], ends, strict=True)]
+        self.number = functools.lru_cache(_REMEMBERED)(self._find)
+
+    def _find(self, term: str) -> int | None:
+        key = term.encode("utf-8", "surrogatepass")
+        block = bisect_right(self._firsts, key) - 1
+        if block < 0:
+            return None
+        terms = self._text[self._places[block] : self._places[block + 1] - 1].split(b"\n")
+        return block * _BLOCK + terms.index(key) if key in terms else None
 
 
 def read_shops(folder: Path) -> list[str]:

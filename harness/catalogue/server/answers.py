@@ -18,11 +18,11 @@ from foundation.errors import ArenaError
 from harness.catalogue.analysis.analyzer import default_analyzer
 from harness.catalogue.port import Catalogue, SearchRequest
 from harness.catalogue.requests import QUERY_TERMS_MAX, read_page, read_query
-from problems.product import Product
 
 QUERY_STRING_MAX = 32_768  # bytes, as sent; longer is 414
 PRODUCT_IDS_MAX = 1_000  # in one request; more is 400
 METHODS = ("GET", "HEAD", "OPTIONS")
+PATHS = ("/", "/health", "/find_product", "/view_product_information", "/get_product_raw")
 _FILTERS = ("shop_id", "price", "sort", "service")
 _UNDECODED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as `surrogateescape` leaves them
 
@@ -59,8 +59,7 @@ def answer(shelf: ServedCatalogue, method: str, path: str, query_string: bytes) 
     read (the body then carries the failure's code).
     """
     try:
-        endpoint = _ENDPOINTS.get(path)
-        if endpoint is None:
+        if path not in PATHS:
             raise RefusedRequestError(404, f"there is no {path[:100]!r}; GET / names the endpoints")
         if method not in METHODS:
             raise RefusedRequestError(405, "only GET is answered here")
@@ -68,7 +67,7 @@ def answer(shelf: ServedCatalogue, method: str, path: str, query_string: bytes) 
             return HttpAnswer(status=200, body=b"")
         if len(query_string) > QUERY_STRING_MAX:
             raise RefusedRequestError(414, f"the query string is longer than {QUERY_STRING_MAX} bytes")
-        return HttpAnswer(status=200, body=to_json(endpoint(shelf, read_parameters(query_string))))
+        return HttpAnswer(status=200, body=to_json(_found(shelf, path, read_parameters(query_string))))
     except RefusedRequestError as refusal:
         about = {"parameter": refusal.parameter} if refusal.parameter else {}
         return HttpAnswer(status=refusal.status, body=to_json({"error": str(refusal), **about}))
@@ -101,77 +100,63 @@ def _requote(text: str) -> str:
     return _UNDECODED.sub(lambda found: f"%{ord(found[0]) - 0xDC00:02X}", text)
 
 
-# -- endpoints
-
-
-def _index(shelf: ServedCatalogue, given: Parameters) -> object:
-    return {
-        "/find_product": "q,page,shop_id,price,sort,service",
-        "/view_product_information": "product_ids",
-    }
-
-
-def _health(shelf: ServedCatalogue, given: Parameters) -> object:
-    return {"status": "healthy", "service": "search-server"}
-
-
-def _find_product(shelf: ServedCatalogue, given: Parameters) -> object:
-    request = SearchRequest(q=given.get("q"), page=given.get("page"), **{k: given.get(k) for k in _FILTERS})
-    _refuse_what_the_reference_fails_on(request)
-    return [_found(product) for product in shelf.catalogue.search(request)]
+def _found(shelf: ServedCatalogue, path: str, given: Parameters) -> object:
+    """What stands at one of PATHS. Raises RefusedRequestError for parameters that cannot be answered."""
+    match path:
+        case "/":
+            return {
+                "/find_product": "q,page,shop_id,price,sort,service",
+                "/view_product_information": "product_ids",
+            }
+        case "/health":
+            return {"status": "healthy", "service": "search-server"}
+        case "/find_product":
+            request = SearchRequest(q=given.get("q"), page=given.get("page"), **{k: given.get(k) for k in _FILTERS})
+            _refuse_what_the_reference_fails_on(request)
+            return [
+                {
+                    "product_id": product.product_id,
+                    "shop_id": product.shop_id,
+                    "title": product.title,
+                    "price": product.price,
+                    "service": product.service,
+                    "sold_count": product.sold_count,
+                }
+                for product in shelf.catalogue.search(request)
+            ]
+        case "/view_product_information":
+            ids = given.get("product_ids")
+            if ids is None:
+                raise RefusedRequestError(500, "`product_ids` is missing", "product_ids")
+            return [
+                {
+                    "product_id": product.product_id,
+                    "short_description": product.short_description,
+                    "description": product.description,
+                    "sku_options": product.sku_options,
+                    "attributes": product.attributes,
+                }
+                for product in map(shelf.catalogue.product, _split_ids(ids))
+                if product is not None
+            ]
+        case _:
+            documents = map(shelf.raw, _split_ids(given.get("product_ids", "")))
+            return [document for document in documents if document is not None]
 
 
 def _refuse_what_the_reference_fails_on(request: SearchRequest) -> None:
     """Raises RefusedRequestError 500 in the order in which the reference comes to it: the page, then the query."""
-    if read_page(request.page) is None:
-        if request.page and request.page.isdigit() and not _is_number(request.page):
-            raise RefusedRequestError(500, "`page` is made of digits that are no number", "page")
+    page, text = request.page, read_query(request.q)
+    if read_page(page) is None:
+        if page and page.isdigit():
+            try:
+                int(page)
+            except ValueError:
+                raise RefusedRequestError(500, "`page` is made of digits that are no number", "page") from None
         return
-    text = read_query(request.q)
     # a term needs a character, so a shorter text cannot hold too many
     if len(text) > QUERY_TERMS_MAX and len(set(default_analyzer().terms(text))) > QUERY_TERMS_MAX:
         raise RefusedRequestError(500, f"`q` has more than {QUERY_TERMS_MAX} different words", "q")
-
-
-def _is_number(digits: str) -> bool:
-    try:
-        int(digits)
-    except ValueError:
-        return False
-    return True
-
-
-def _found(product: Product) -> dict[str, object]:
-    return {
-        "product_id": product.product_id,
-        "shop_id": product.shop_id,
-        "title": product.title,
-        "price": product.price,
-        "service": product.service,
-        "sold_count": product.sold_count,
-    }
-
-
-def _view_product_information(shelf: ServedCatalogue, given: Parameters) -> object:
-    ids = given.get("product_ids")
-    if ids is None:
-        raise RefusedRequestError(500, "`product_ids` is missing", "product_ids")
-    return [
-        {
-            "product_id": product.product_id,
-            "short_description": product.short_description,
-            "description": product.description,
-            "sku_options": product.sku_options,
-            "attributes": product.attributes,
-        }
-        for product in map(shelf.catalogue.product, _split_ids(ids))
-        if product is not None
-    ]
-
-
-def _get_product_raw(shelf: ServedCatalogue, given: Parameters) -> object:
-    documents = map(shelf.raw, _split_ids(given.get("product_ids", "")))
-    return [document for document in documents if document is not None]
 
 
 def _split_ids(text: str) -> list[str]:
@@ -181,12 +166,3 @@ def _split_ids(text: str) -> list[str]:
         sentence = f"`product_ids` names {len(ids)} products; at most {PRODUCT_IDS_MAX} in one request"
         raise RefusedRequestError(400, sentence, "product_ids")
     return ids
-
-
-_ENDPOINTS: dict[str, Callable[[ServedCatalogue, Parameters], object]] = {
-    "/": _index,
-    "/health": _health,
-    "/find_product": _find_product,
-    "/view_product_information": _view_product_information,
-    "/get_product_raw": _get_product_raw,
-}

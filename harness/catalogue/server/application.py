@@ -15,13 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from foundation.errors import ArenaError
 from harness.catalogue.engines.lucene import read_lucene_manifest, require_packages
 from harness.catalogue.engines.registry import open_engine
-from harness.catalogue.index.stored import StoredDocuments
-from harness.catalogue.port import Catalogue, SearchRequest
+from harness.catalogue.port import SearchRequest
 from harness.catalogue.server.answers import METHODS, ServedCatalogue, answer
 
 if TYPE_CHECKING:
@@ -42,14 +39,7 @@ def open_shelf(path: Path, engine: str = "auto") -> ServedCatalogue:
     Over a Lucene index a whole document has the fields of a `Product` and no others.
     """
     catalogue = open_engine(engine, path)
-    if engine == "lucene":
-        return ServedCatalogue(catalogue=catalogue, raw=functools.partial(_as_document, catalogue))
-    return ServedCatalogue(catalogue=catalogue, raw=StoredDocuments(path).document)
-
-
-def _as_document(catalogue: Catalogue, product_id: str) -> dict[str, object] | None:
-    product = catalogue.product(product_id)
-    return None if product is None else msgspec.to_builtins(product)
+    return ServedCatalogue(catalogue=catalogue, raw=catalogue.document)
 
 
 class SearchApplication:
@@ -143,7 +133,12 @@ def serve(
     from uvicorn.config import STARTUP_FAILURE
     from uvicorn.supervisors import Multiprocess
 
-    _check_index(path, engine)
+    # what is wrong with the index is told here, with its code, and not by a worker's exit; this starts no JVM
+    if engine == "lucene":
+        require_packages()
+        read_lucene_manifest(path)
+    else:
+        open_engine(engine, path)
     open_it = functools.partial(open_shelf, path, engine)
     with listen(host, port) as listener:
         config = make_config(SearchApplication(open_it), workers or available_cores())
@@ -153,15 +148,6 @@ def serve(
         supervisor.run()
     if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
         raise ArenaError("V2014", "a worker process could not start; its reason stands above")
-
-
-def _check_index(path: Path, engine: str) -> None:
-    """Tell what is wrong here, with its code, and not by a worker's exit. Starts no JVM."""
-    if engine == "lucene":
-        require_packages()
-        read_lucene_manifest(path)
-    else:
-        open_engine(engine, path)
 
 
 def available_cores() -> int:

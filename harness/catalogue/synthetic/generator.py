@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from harness.catalogue.synthetic.dirt import soil_attributes, soil_options, soil_text, soil_title
 from harness.catalogue.synthetic.words import Department, Dice, MarketVocabulary, Quantiles, load_vocabulary
 from problems.product import SERVICES, Product
 
@@ -46,6 +45,9 @@ _SHOP_SIZES: tuple[tuple[float, tuple[int, int]], ...] = (
 _RIVAL_SHARE = 0.12  # products that are near copies
 _REMEMBERED = 2_048  # products that may still be copied
 _BRANDS = 2_500
+
+_Attributes = dict[str, tuple[str, ...]]
+_Options = dict[str, dict[str, str]]
 
 # Multipliers modulo a prime visit every residue once, so ids never repeat and look unordered.
 _ID_LOW, _ID_PRIME, _ID_STEP = 300_000_000, 4_999_999_937, 2_654_435_761
@@ -90,48 +92,68 @@ class _Maker:
         for _ in range(size):
             product_id = str(_ID_LOW + (self._id_start + self._products * _ID_STEP) % _ID_PRIME)
             self._products += 1
-            yield self._make(product_id, shop_id, dice.pick(departments), brands)
-
-    def _make(self, product_id: str, shop_id: str, department: Department, brands: list[str]) -> Product:
-        dice = self._dice
-        if self._remembered and dice.chance(_RIVAL_SHARE):
-            original, department = dice.pick(self._remembered)
-            product = _rival(original, department, dice, self._words)
-        else:
-            product = _original(department, dice.pick(brands), dice, self._words)
-        product = msgspec.structs.replace(product, product_id=product_id, shop_id=shop_id)
-        if len(self._remembered) < _REMEMBERED:
-            self._remembered.append((product, department))
-        else:
-            self._remembered[dice.below(_REMEMBERED)] = (product, department)
-        return product
+            department = dice.pick(departments)
+            if self._remembered and dice.chance(_RIVAL_SHARE):
+                original, department = dice.pick(self._remembered)
+                product = _rival(original, department, dice, self._words)
+            else:
+                product = _original(department, dice.pick(brands), dice, self._words)
+            product = msgspec.structs.replace(product, product_id=product_id, shop_id=shop_id)
+            if len(self._remembered) < _REMEMBERED:
+                self._remembered.append((product, department))
+            else:
+                self._remembered[dice.below(_REMEMBERED)] = (product, department)
+            yield product
 
 
 def _original(department: Department, brand: str, dice: Dice, words: MarketVocabulary) -> Product:
+    """A product of its own, without its ids. The order of the throws fixes the catalogue."""
     noun = dice.pick(department.nouns)
     attributes = soil_attributes(_attributes(department, brand, dice, words), dice, words)
+    title = soil_title(_title(department, noun, brand, dice, words), dice, words)[:_TITLE_CHARS_MAX].strip()
+    php = min(37_990.0, max(5.0, department.price_php * 0.74 * math.exp(1.12 * dice.normal())))
+    price = float(round(php)) if dice.chance(0.74) else round(php, 2)
+    service, sold_count = _service(dice), _sold_count(dice)
+    options = soil_options(_options(department, dice), dice, words)
+    shown_brand = brand if dice.chance(0.38) else ""
+    path = (*department.path, _capital(noun), _capital(dice.pick(department.words)))
+    category = " > ".join(path[: dice.weighted(_DEPTHS)])
+    short_description = description = specification = ""
+    if not dice.chance(0.63):
+        bullets = [_fill(line, department, noun, dice, words) for line in dice.some(words.bullets, dice.between(2, 6))]
+        short_description = soil_text(";".join(bullets) + ";", dice, words)
+    if not dice.chance(0.41):
+        length = int(dice.quantile(_DESCRIPTION_CHARS))
+        sentences: list[str] = []
+        while sum(map(len, sentences)) < length:
+            sentences.append(_fill(dice.pick(words.sentences), department, noun, dice, words))
+        text = ("\n" if dice.chance(0.4) else " ").join(sentences)
+        description = soil_text(text, dice, words)[:_TEXT_CHARS_MAX]
+    if not dice.chance(0.08):
+        pairs = [f"{key.replace('_', ' ')}:{', '.join(values)}" for key, values in attributes.items()]
+        specification = ";".join([*pairs, "warranty type:no warranty"])
     return Product(
         product_id="",
         shop_id="",
-        title=soil_title(_title(department, noun, brand, dice, words), dice, words)[:_TITLE_CHARS_MAX].strip(),
-        price=_price(department, dice),
-        service=_service(dice),
-        sold_count=_sold_count(dice),
-        sku_options=soil_options(_options(department, dice), dice, words),
+        title=title,
+        price=price,
+        service=service,
+        sold_count=sold_count,
+        sku_options=options,
         attributes=attributes,
-        brand=brand if dice.chance(0.38) else "",
-        category=_category(department, noun, dice),
-        short_description=_short_description(department, noun, dice, words),
-        description=_description(department, noun, dice, words),
-        specification=_specification(attributes, dice),
+        brand=shown_brand,
+        category=category,
+        short_description=short_description,
+        description=description,
+        specification=specification,
     )
 
 
 def _rival(original: Product, department: Department, dice: Dice, words: MarketVocabulary) -> Product:
     """A near copy: the same thing from another shop, or the same thing but for a word, an option or an attribute."""
-    changed = msgspec.structs.replace(
-        original, price=_near_price(original.price, dice), service=_service(dice), sold_count=_sold_count(dice)
-    )
+    php = max(5.0, original.price * (0.85 + 0.3 * dice.below(1_000) / 1_000))
+    price = float(round(php)) if original.price.is_integer() else round(php, 2)
+    changed = msgspec.structs.replace(original, price=price, service=_service(dice), sold_count=_sold_count(dice))
     kind = dice.below(4)
     if kind == 0:
         return changed
@@ -160,7 +182,10 @@ def _title(department: Department, noun: str, brand: str, dice: Dice, words: Mar
     if dice.chance(0.35):
         parts.append(_model_code(dice))
     length = int(dice.quantile(_TITLE_CHARS))
-    tails = [*describing[3:], dice.pick(words.purposes), _measure(dice), _capital(dice.pick(department.nouns))]
+    tails = [*describing[3:], dice.pick(words.purposes)]
+    number = dice.between(1, 100)
+    sizes = (f"{number}pcs", f"{number}cm", f"{number}ml", f"{number}x{dice.between(1, 100)}cm", f"set of {number}")
+    tails += [dice.pick(sizes), _capital(dice.pick(department.nouns))]
     tails += dice.some(words.generic_words, 4)
     tails += [
         value for key in dice.some(list(department.options), 2) for value in dice.some(department.options[key], 2)
@@ -185,23 +210,6 @@ def _model_code(dice: Dice) -> str:
     return f"{letters}{dash}{dice.between(1, 9999)}"
 
 
-def _measure(dice: Dice) -> str:
-    number = dice.between(1, 100)
-    return dice.pick(
-        (f"{number}pcs", f"{number}cm", f"{number}ml", f"{number}x{dice.between(1, 100)}cm", f"set of {number}")
-    )
-
-
-def _price(department: Department, dice: Dice) -> float:
-    php = min(37_990.0, max(5.0, department.price_php * 0.74 * math.exp(1.12 * dice.normal())))
-    return float(round(php)) if dice.chance(0.74) else round(php, 2)
-
-
-def _near_price(price_php: float, dice: Dice) -> float:
-    php = max(5.0, price_php * (0.85 + 0.3 * dice.below(1_000) / 1_000))
-    return float(round(php)) if price_php.is_integer() else round(php, 2)
-
-
 def _service(dice: Dice) -> tuple[str, ...]:
     """Independent services in their fixed order; all four at once never occur."""
     while True:
@@ -214,13 +222,13 @@ def _sold_count(dice: Dice) -> int:
     return 1 if dice.chance(0.63) else 1 + round(math.exp(dice.quantile(_SOLD_LOG)))
 
 
-def _options(department: Department, dice: Dice) -> dict[str, dict[str, str]]:
+def _options(department: Department, dice: Dice) -> _Options:
     """Up to nine different options under one set of keys, whose order varies."""
     count = dice.weighted(_OPTION_COUNTS)
     keys = list(department.options)
     chosen = keys[:1] if dice.chance(0.5) else dice.some(keys, 1)
     chosen += dice.some([key for key in keys if key not in chosen], dice.weighted(_OPTION_KEYS) - 1)
-    options: dict[str, dict[str, str]] = {}
+    options: _Options = {}
     for number in range(1, count + 1):
         order = dice.some(chosen, len(chosen)) if dice.chance(0.1) else chosen
         option = {key: dice.pick(department.options[key]) for key in order}
@@ -230,11 +238,11 @@ def _options(department: Department, dice: Dice) -> dict[str, dict[str, str]]:
     return options
 
 
-def _attributes(department: Department, brand: str, dice: Dice, words: MarketVocabulary) -> dict[str, tuple[str, ...]]:
+def _attributes(department: Department, brand: str, dice: Dice, words: MarketVocabulary) -> _Attributes:
     count = int(dice.quantile(_ATTRIBUTE_COUNTS))
     if count == 0:
         return {}
-    attributes: dict[str, tuple[str, ...]] = {}
+    attributes: _Attributes = {}
     if dice.chance(0.44):
         attributes["brand"] = (brand.lower() if dice.chance(0.7) else dice.pick(words.makers),)
     if dice.chance(0.2):
@@ -249,11 +257,6 @@ def _attributes(department: Department, brand: str, dice: Dice, words: MarketVoc
     return attributes
 
 
-def _category(department: Department, noun: str, dice: Dice) -> str:
-    path = (*department.path, _capital(noun), _capital(dice.pick(department.words)))
-    return " > ".join(path[: dice.weighted(_DEPTHS)])
-
-
 def _fill(template: str, department: Department, noun: str, dice: Dice, words: MarketVocabulary) -> str:
     material = dice.pick(department.attributes.get("material", ("good material",)))
     return template.format(
@@ -261,25 +264,73 @@ def _fill(template: str, department: Department, noun: str, dice: Dice, words: M
     )
 
 
-def _short_description(department: Department, noun: str, dice: Dice, words: MarketVocabulary) -> str:
-    if dice.chance(0.63):
-        return ""
-    bullets = [_fill(line, department, noun, dice, words) for line in dice.some(words.bullets, dice.between(2, 6))]
-    return soil_text(";".join(bullets) + ";", dice, words)
+# -- dirt: the faults real documents have, in about the shares they have them (docs/benchmark.md#statistics). It never
+# makes a document malformed: strings stay strings and lists stay lists, so all can be indexed, viewed and scored.
 
 
-def _description(department: Department, noun: str, dice: Dice, words: MarketVocabulary) -> str:
-    if dice.chance(0.41):
-        return ""
-    length = int(dice.quantile(_DESCRIPTION_CHARS))
-    sentences: list[str] = []
-    while sum(map(len, sentences)) < length:
-        sentences.append(_fill(dice.pick(words.sentences), department, noun, dice, words))
-    return soil_text(("\n" if dice.chance(0.4) else " ").join(sentences), dice, words)[:_TEXT_CHARS_MAX]
+def soil_title(title: str, dice: Dice, words: MarketVocabulary) -> str:
+    """Foreign words, emoji, brackets, capitals, double spaces and broken encodings, each in a few percent."""
+    if dice.chance(0.045):
+        title = f"{title} {dice.pick(words.tagalog)}"
+    if dice.chance(0.01):
+        title = f"{dice.pick(words.cjk)} {title}"
+    if dice.chance(0.02):
+        title = f"{dice.pick(words.emoji)}{title}"
+    if dice.chance(0.02):
+        title = f"{dice.pick(words.brackets)} {title}"
+    if dice.chance(0.03):
+        title = title.upper()
+    if dice.chance(0.05):
+        title = title.replace(" ", "  ", 1)
+    if dice.chance(0.015):
+        title = title.replace(" ", f" {dice.pick(words.dirt.mojibake)}", 1)
+    return title
 
 
-def _specification(attributes: dict[str, tuple[str, ...]], dice: Dice) -> str:
-    if dice.chance(0.08):
-        return ""
-    pairs = [f"{key.replace('_', ' ')}:{', '.join(values)}" for key, values in attributes.items()]
-    return ";".join([*pairs, "warranty type:no warranty"])
+def soil_text(text: str, dice: Dice, words: MarketVocabulary) -> str:
+    """A broken character or a literal escape somewhere in a longer text."""
+    if text and dice.chance(0.12):
+        place = dice.below(len(text))
+        mark = dice.pick(words.dirt.mojibake) if dice.chance(0.7) else dice.pick(words.dirt.escapes)
+        return text[:place] + mark + text[place:]
+    return text
+
+
+def soil_attributes(attributes: _Attributes, dice: Dice, words: MarketVocabulary) -> _Attributes:
+    """Placeholders, logistics, wrong keys, empty lists, near-duplicate keys and literal escapes."""
+    soiled, dirt = dict(attributes), words.dirt
+    if soiled and dice.chance(0.05):
+        soiled[dice.pick(list(soiled))] = (dice.pick(dirt.values),)
+    if dice.chance(0.03):
+        key = dice.pick(list(dirt.logistics))
+        soiled[key] = (dice.pick(dirt.logistics[key]),)
+    if dice.chance(0.04):
+        key = dice.pick(list(dirt.wrong))
+        soiled.setdefault(key, (dice.pick(dirt.wrong[key]),))
+    if soiled and dice.chance(0.01):
+        soiled[dice.pick(list(soiled))] = ()
+    twins = [key for key in soiled if key in dirt.near_keys]
+    if twins and dice.chance(0.04):
+        key = dice.pick(twins)
+        soiled[dirt.near_keys[key]] = soiled[key]
+    if soiled and dice.chance(0.015):
+        key = dice.pick(list(soiled))
+        soiled[key] = tuple(f"{value}{dice.pick(dirt.escapes)}" for value in soiled[key])
+    if soiled and dice.chance(0.004):
+        soiled["compatible_models"] = tuple(f"model {number}" for number in range(1, dice.between(8, 29)))
+    return soiled
+
+
+def soil_options(options: _Options, dice: Dice, words: MarketVocabulary) -> _Options:
+    """Now and then a literal escape in one option, or a key written with a blank for its underscore."""
+    if not options or not dice.chance(0.04):
+        return options
+    number = dice.pick(list(options))
+    key = dice.pick(list(options[number]))
+    soiled = {name: dict(option) for name, option in options.items()}
+    value = soiled[number].pop(key)
+    if dice.chance(0.5):
+        soiled[number][words.dirt.near_keys.get(key, key)] = value
+    else:
+        soiled[number][key] = f"{value} {dice.pick(words.dirt.escapes)}"
+    return soiled

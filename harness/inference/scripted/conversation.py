@@ -7,7 +7,7 @@ and never a crash; only a request without model or messages is refused, as an en
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -59,7 +59,10 @@ def read_conversation(request: Mapping[str, Any]) -> ScriptedConversation:
     if not isinstance(messages, list) or not messages or not all(isinstance(row, dict) for row in messages):
         raise RequestError(400, "messages must be a non-empty list of objects")
     texts = [(str(row.get("role", "")), _plain(row.get("content"))) for row in messages]
-    offered = tuple(_offered(request))
+    tools = request.get("tools")
+    functions = [tool.get("function") for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+    names = [function.get("name") for function in functions if isinstance(function, dict)]
+    offered = tuple(name for name in names if isinstance(name, str))
     system = "\n".join(text for role, text in texts if role == "system")
     is_text_mode = not offered and "<tool_call>" in system
     if is_text_mode:
@@ -136,27 +139,15 @@ def _text_results(texts: list[tuple[str, str]]) -> dict[str, Any]:
         elif waiting:
             blocks = [block for _, block in _RESULT_BLOCK.findall(text)] or [text]
             decoded = [_decode(block) for block in blocks]
-            if len(decoded) == 1 and _are_observations(decoded[0]):
-                decoded = [row["results"] for row in decoded[0]]
-            elif len(decoded) == 1 and len(waiting) > 1 and isinstance(decoded[0], list):
-                decoded = decoded[0]
+            rows = decoded[0] if len(decoded) == 1 and isinstance(decoded[0], list) else []
+            # SN15's observations: a list of results beside the ids of their calls
+            if rows and all(isinstance(row, dict) and row.keys() == {"tool_call_id", "results"} for row in rows):
+                decoded = [row["results"] for row in rows]
+            elif len(waiting) > 1 and len(decoded) == 1 and isinstance(decoded[0], list):
+                decoded = rows
             results.update({key: value for key, value in zip(waiting, decoded, strict=False) if key not in results})
             waiting = []
     return results
-
-
-def _are_observations(rows: object) -> bool:
-    """True for SN15's observations: a list of results beside the ids of their calls."""
-    keys = {"tool_call_id", "results"}
-    return isinstance(rows, list) and bool(rows) and all(isinstance(row, dict) and row.keys() == keys for row in rows)
-
-
-def _offered(request: Mapping[str, Any]) -> Iterator[str]:
-    tools = request.get("tools")
-    for tool in tools if isinstance(tools, list) else ():
-        function = tool.get("function") if isinstance(tool, dict) else None
-        if isinstance(function, dict) and isinstance(function.get("name"), str):
-            yield function["name"]
 
 
 def _plain(content: object) -> str:

@@ -8,22 +8,19 @@ a call written in the prompt (what a prompt-echoing agent asks for) and narrates
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
 from foundation.canonical import foreign_text
 from harness.inference.scripted.conversation import (
-    TEXT_CALL,
     RequestError,
     ScriptedConversation,
-    WrittenCall,
     call_key,
     read_conversation,
     read_text_calls,
 )
-from harness.inference.scripted.narration import narrate
 from harness.inference.scripted.shopper import ShopperTurn, shop
 from harness.inference.scripted.skill import SKILLS
 
@@ -31,6 +28,7 @@ __all__ = ["MODELS", "RequestError", "complete"]
 
 MODELS: tuple[str, ...] = tuple(SKILLS)
 _CHARS_PER_TOKEN = 4
+_NARRATED_WORDS = 40
 
 
 def complete(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,17 +41,18 @@ def complete(request: Mapping[str, Any]) -> dict[str, Any]:
     if request.get("stream"):
         raise RequestError(400, "this server does not stream")
     conversation = read_conversation(request)
-    turn = _reply(conversation, str(request["model"]))
+    dictated = read_text_calls(conversation.latest) if "repeat" in conversation.latest.lower() else []
+    if dictated:  # the latest user message asks for these calls to be repeated
+        turn = ShopperTurn(think="", calls=tuple(dictated))
+    elif conversation.offered or conversation.is_text_mode:
+        turn = _next_turn(conversation, str(request["model"]))
+    else:  # no tools are on offer: two sentences that quote the beginning of the prompt
+        words = conversation.latest.split()
+        more = " and so on" if len(words) > _NARRATED_WORDS else ""
+        told = f"Here is what was done: {' '.join(words[:_NARRATED_WORDS])}{more}."
+        think = f"{told} The choice follows from what was asked and what was found." if words else "OK."
+        turn = ShopperTurn(think=think, calls=())
     return _as_response(request, conversation, turn)
-
-
-def _reply(conversation: ScriptedConversation, model: str) -> ShopperTurn:
-    dictated = _dictated_calls(conversation)
-    if dictated:
-        return ShopperTurn(think="", calls=dictated)
-    if not conversation.offered and not conversation.is_text_mode:
-        return ShopperTurn(think=narrate(conversation.latest), calls=())
-    return _next_turn(conversation, model)
 
 
 def _next_turn(conversation: ScriptedConversation, model: str) -> ShopperTurn:
@@ -74,18 +73,14 @@ def _next_turn(conversation: ScriptedConversation, model: str) -> ShopperTurn:
             return ShopperTurn(think="Everything is done; there is nothing left to call.", calls=())
 
 
-def _dictated_calls(conversation: ScriptedConversation) -> tuple[WrittenCall, ...]:
-    """Calls that the latest user message asks to be repeated."""
-    if "repeat" not in conversation.latest.lower() or not TEXT_CALL.search(conversation.latest):
-        return ()
-    return tuple(read_text_calls(conversation.latest))
-
-
 def _as_response(request: Mapping[str, Any], conversation: ScriptedConversation, turn: ShopperTurn) -> dict[str, Any]:
     digest = hashlib.sha256(foreign_text(dict(request)).encode()).hexdigest()
     content, calls = turn.think, list(turn.calls)
     if calls and not conversation.offered:
-        blocks = [_as_array(calls)] if conversation.is_one_array else map(_as_text, calls)
+        rows: list[object] = [{"name": call.name, "arguments": call.arguments} for call in calls]
+        if conversation.is_one_array:
+            rows = [[{"name": call.name, "parameters": call.arguments} for call in calls]]
+        blocks = [f"<tool_call>{orjson.dumps(row).decode()}</tool_call>" for row in rows]
         content = "\n".join([f"<think>{content}</think>" if content else "", *blocks]).strip()
         calls = []
     written = [foreign_text(call.arguments) for call in calls]
@@ -121,16 +116,6 @@ def _as_response(request: Mapping[str, Any], conversation: ScriptedConversation,
             "total_tokens": prompt_tokens + completion_tokens,
         },
     }
-
-
-def _as_array(calls: Sequence[WrittenCall]) -> str:
-    rows = orjson.dumps([{"name": call.name, "parameters": call.arguments} for call in calls]).decode()
-    return f"<tool_call>{rows}</tool_call>"
-
-
-def _as_text(call: WrittenCall) -> str:
-    row = orjson.dumps({"name": call.name, "arguments": call.arguments}).decode()
-    return f"<tool_call>{row}</tool_call>"
 
 
 def _tokens(text: str) -> int:

@@ -66,12 +66,23 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_offers(result: object, first_rank: int = 1) -> tuple[Offer, ...]:
     """Search hits in order. Rows that lack an id are passed over."""
-    rows = result if isinstance(result, list) else []
-    return tuple(
-        _offer(row, rank)
-        for rank, row in enumerate(rows, first_rank)
-        if isinstance(row, dict) and row.get("product_id")
-    )
+    offers: list[Offer] = []
+    for rank, row in enumerate(result if isinstance(result, list) else (), first_rank):
+        if not isinstance(row, dict) or not row.get("product_id"):
+            continue
+        price, services = row.get("price"), row.get("service")
+        offers.append(
+            Offer(
+                product_id=str(row["product_id"]),
+                shop_id=str(row.get("shop_id", "")),
+                title=str(row.get("title", "")),
+                price=orjson.dumps(price).decode(),
+                price_php=float(price) if isinstance(price, int | float) else 0.0,
+                services=tuple(str(name) for name in services) if isinstance(services, list) else (),
+                rank=rank,
+            )
+        )
+    return tuple(offers)
 
 
 def read_details(result: object) -> dict[str, Details]:
@@ -88,7 +99,14 @@ def weigh(wish: Wish, offer: Offer) -> Fit:
     for words, is_met in _name_words(wish, offer):
         (met if is_met else missed).append(words)
         miss += 0 if is_met else _MISSED_WORD
-    for phrase, is_met in (*_filter_terms(wish, offer), *_phrase_terms(wish, offer.details)):
+    terms = [(service, service in offer.services) for service in wish.services]
+    if wish.price_filter:
+        low = wish.price_low_php if wish.price_low_php is not None else 0.0
+        high = wish.price_high_php if wish.price_high_php is not None else float("inf")
+        terms.append((f"price {wish.price_filter}", low <= offer.price_php <= high))
+    known = offer.details.offered(wish.phrases) if offer.details is not None else {}
+    terms += [(phrase, phrase in known) for phrase in wish.phrases]
+    for phrase, is_met in terms:
         (met if is_met else missed).append(phrase)
         miss += 0 if is_met else _MISSED_CONSTRAINT
     return Fit(offer=offer, miss=miss, met=tuple(met), missed=tuple(missed))
@@ -131,37 +149,8 @@ def _name_words(wish: Wish, offer: Offer) -> list[tuple[str, bool]]:
     return [(word, word in known) for word in wish.name]
 
 
-def _filter_terms(wish: Wish, offer: Offer) -> list[tuple[str, bool]]:
-    terms = [(service, service in offer.services) for service in wish.services]
-    if wish.price_filter:
-        low = wish.price_low_php if wish.price_low_php is not None else 0.0
-        high = wish.price_high_php if wish.price_high_php is not None else float("inf")
-        terms.append((f"price {wish.price_filter}", low <= offer.price_php <= high))
-    return terms
-
-
-def _phrase_terms(wish: Wish, details: Details | None) -> list[tuple[str, bool]]:
-    """Option and attribute phrases, each with whether the product is known to meet it."""
-    known = details.offered(wish.phrases) if details is not None else {}
-    return [(phrase, phrase in known) for phrase in wish.phrases]
-
-
 def _singular(word: str) -> str:
     return word[:-1] if len(word) > 3 and word.endswith("s") else word
-
-
-def _offer(row: Mapping[str, Any], rank: int) -> Offer:
-    price = row.get("price")
-    services = row.get("service")
-    return Offer(
-        product_id=str(row["product_id"]),
-        shop_id=str(row.get("shop_id", "")),
-        title=str(row.get("title", "")),
-        price=orjson.dumps(price).decode(),
-        price_php=float(price) if isinstance(price, int | float) else 0.0,
-        services=tuple(str(name) for name in services) if isinstance(services, list) else (),
-        rank=rank,
-    )
 
 
 def _details(row: Mapping[str, Any]) -> Details:

@@ -68,9 +68,7 @@ class _Shopper:
                 yield from self._search_in_shops()
         chosen = self._choose()
         for index, fit in chosen:
-            self._notes.append(
-                words.say_choice(index + 1, self._brief.wishes[index], self._fits(index), fit, self._skill)
-            )
+            self._notes.append(words.say_choice(index + 1, self._fits(index), fit, self._skill))
         if self._skill.verifies:
             yield from self._verify(chosen)
         fits = [fit for _, fit in chosen]
@@ -153,7 +151,11 @@ class _Shopper:
 
     def _lacking(self, shop_id: str) -> list[tuple[int, Wish]]:
         """The wishes that no offer of the shop meets in full."""
-        return [(index, wish) for index, wish in self._numbered() if self._miss_in(shop_id, index)]
+        lacking: list[tuple[int, Wish]] = []
+        for index, wish in self._numbered():
+            if min((fit.miss for fit in self._fits(index) if fit.offer.shop_id == shop_id), default=FAR):
+                lacking.append((index, wish))
+        return lacking
 
     def _ask_for_shop(self) -> Program:
         """Let find_products_in_same_shop propose a shop that sells something for every wish."""
@@ -181,17 +183,13 @@ class _Shopper:
             for shop_id in self._best_shops()[:1]:
                 fits = [[fit for fit in row if fit.offer.shop_id == shop_id] or row for row in map(list, fits)]
         chosen = [(index, row[0]) for index, row in enumerate(fits) if row]
-        if self._brief.voucher is None or not self._skill.verifies or self._is_affordable([fit for _, fit in chosen]):
+        terms, total_php = self._brief.voucher, sum(fit.offer.price_php for _, fit in chosen)
+        if terms is None or not self._skill.verifies or min(total_php, terms.after_php(total_php)) <= terms.budget_php:
             return chosen
         return [
             (index, min((fit for fit in fits[index] if fit.miss <= best.miss), key=lambda fit: fit.offer.price_php))
             for index, best in chosen
         ]
-
-    def _is_affordable(self, fits: Sequence[Fit]) -> bool:
-        terms = self._brief.voucher
-        total_php = sum(fit.offer.price_php for fit in fits)
-        return terms is None or min(total_php, terms.after_php(total_php)) <= terms.budget_php
 
     def _best_shops(self) -> list[str]:
         """Shops by how little their best offers miss over all wishes."""
@@ -203,24 +201,20 @@ class _Shopper:
         wishes = len(self._pools)
         return sorted(least, key=lambda shop: (sum(least[shop].values()) + FAR * (wishes - len(least[shop])), shop))
 
-    def _miss_in(self, shop_id: str, index: int) -> int:
-        return min((fit.miss for fit in self._fits(index) if fit.offer.shop_id == shop_id), default=FAR)
-
     # -- verifying
 
     def _verify(self, chosen: Sequence[tuple[int, Fit]]) -> Program:
         """Check what was chosen with the tools that can tell, all in one turn."""
-        calls = [*self._match_calls(chosen), *self._voucher_calls([fit for _, fit in chosen])]
-        if calls:
-            results = yield from self._turn(*calls)
-            self._notes += [words.say_check(call.name, result) for call, result in zip(calls, results, strict=True)]
-
-    def _match_calls(self, chosen: Sequence[tuple[int, Fit]]) -> Iterator[WrittenCall]:
+        calls: list[WrittenCall] = []
         for index, fit in chosen if self._offers("check_product_match") else ():
             asked = pairs_to_check(self._brief.wishes[index], fit.offer)
             if asked:
-                product_id = fit.offer.product_id
-                yield _call("check_product_match", product_id=product_id, requirements=foreign_text(asked))
+                product_id, requirements = fit.offer.product_id, foreign_text(asked)
+                calls.append(_call("check_product_match", product_id=product_id, requirements=requirements))
+        calls += self._voucher_calls([fit for _, fit in chosen])
+        if calls:
+            results = yield from self._turn(*calls)
+            self._notes += [words.say_check(call.name, result) for call, result in zip(calls, results, strict=True)]
 
     def _voucher_calls(self, fits: Sequence[Fit]) -> Iterator[WrittenCall]:
         terms = self._brief.voucher

@@ -22,7 +22,9 @@ def say_plan(brief: Brief, skill: Skill) -> str:
         return "Searching."
     lines = [f"The request asks for {len(brief.wishes)} product(s) ({brief.bucket} request)."]
     for number, wish in enumerate(brief.wishes, 1):
-        lines.append(f"{number}. {wish.text[:_WISH_CHARS]}{_say_bounds(wish)}")
+        bounds = [f"price filter {wish.price_filter}"] if wish.price_filter else []
+        bounds += [f"service {name}" for name in wish.services]
+        lines.append(f"{number}. {wish.text[:_WISH_CHARS]}" + (f" [{', '.join(bounds)}]" if bounds else ""))
     if brief.is_one_shop:
         lines.append("All of them must come from one shop, so the shop_id has to be the same for each.")
     if brief.voucher is not None:
@@ -57,19 +59,27 @@ def say_again(wish: Wish, best: Fit | None) -> str:
     )
 
 
-def say_choice(number: int, wish: Wish, fits: Sequence[Fit], chosen: Fit, skill: Skill) -> str:
+def say_choice(number: int, fits: Sequence[Fit], chosen: Fit, skill: Skill) -> str:
     """Why one candidate is taken for one wish."""
     if not skill.analyses:
         return ""
     taken = f"Product {number}: I take {_cite(chosen.offer)}."
     met = f" It meets: {', '.join(chosen.met)}." if chosen.met else ""
     lacking = f" It does not show: {', '.join(chosen.missed)}." if chosen.missed else ""
+    said = taken + met + lacking
     if not skill.compares:
-        return taken + met + lacking
-    others = [fit for fit in fits if fit.offer.product_id != chosen.offer.product_id]
-    if not others:
-        return taken + met + lacking + " No other candidate came up for it."
-    return taken + met + lacking + " " + _compare(wish, chosen, others[0])
+        return said
+    other = next((fit for fit in fits if fit.offer.product_id != chosen.offer.product_id), None)
+    if other is None:
+        return f"{said} No other candidate came up for it."
+    said += f" Compared with {_cite(other.offer)}:"
+    ahead = [term for term in other.missed if term in chosen.met]
+    if ahead:
+        return f"{said} that one lacks {', '.join(ahead)}, which the chosen one has, so the chosen one is better."
+    prices = f"{chosen.offer.price} PHP against {other.offer.price} PHP"
+    if chosen.offer.price_php <= other.offer.price_php:
+        return f"{said} both fit equally well, and the chosen one is not dearer ({prices})."
+    return f"{said} both fit equally well ({prices}), but the search ranks the chosen one higher."
 
 
 def say_shop(shop_id: str, wanted: int, covered: int) -> str:
@@ -111,23 +121,6 @@ def say_recommendation(chosen: Sequence[Fit], skill: Skill) -> str:
         return "Recommending."
     ids = ", ".join(fit.offer.product_id for fit in chosen)
     return f"The choice is settled: {ids}, in the order of the request."
-
-
-def _compare(wish: Wish, chosen: Fit, other: Fit) -> str:
-    head = f"Compared with {_cite(other.offer)}:"
-    ahead = [term for term in other.missed if term in chosen.met]
-    if ahead:
-        return f"{head} that one lacks {', '.join(ahead)}, which the chosen one has, so the chosen one is better."
-    prices = f"{chosen.offer.price} PHP against {other.offer.price} PHP"
-    if chosen.offer.price_php <= other.offer.price_php:
-        return f"{head} both fit equally well, and the chosen one is not dearer ({prices})."
-    return f"{head} both fit equally well ({prices}), but the search ranks the chosen one higher."
-
-
-def _say_bounds(wish: Wish) -> str:
-    parts = [f"price filter {wish.price_filter}"] if wish.price_filter else []
-    parts += [f"service {name}" for name in wish.services]
-    return f" [{', '.join(parts)}]" if parts else ""
 
 
 def _cite(offer: Offer) -> str:

@@ -100,8 +100,10 @@ def find_cgroups(membership: str, mounts: str) -> Cgroups | str:
     if found is None:
         return "no memory and pids controllers are mounted"
     if found.version == "v2":
-        enabled = _read_words(found.memory / "cgroup.subtree_control")
-        if not {"memory", "pids"} <= enabled:
+        enabled = ""
+        with contextlib.suppress(OSError):
+            enabled = (found.memory / "cgroup.subtree_control").read_text()
+        if not {"memory", "pids"} <= set(enabled.split()):
             return f"memory and pids are not delegated below {found.memory}"
     for directory in (found.memory, found.pids):
         if not os.access(directory, os.W_OK):
@@ -163,13 +165,6 @@ def _join(point: str, root: str, path: str) -> Path:
     """The directory of `path` in a hierarchy whose `root` is mounted at `point` (a container mounts its own part)."""
     inside = path.removeprefix(root) if root != "/" else path
     return Path(point) / inside.lstrip("/")
-
-
-def _read_words(path: Path) -> set[str]:
-    try:
-        return set(path.read_text().split())
-    except OSError:
-        return set()
 
 
 def _write(path: Path, value: int, *, is_optional: bool = False) -> None:

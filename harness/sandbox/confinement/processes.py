@@ -66,7 +66,21 @@ def held_bytes(pids: tuple[int, ...], limit_bytes: int) -> int:
     except PermissionError:
         return UNMEASURABLE
     at_most = total + socket_bytes() * len(descriptors)
-    return at_most if at_most <= limit_bytes else total + _buffer_bytes(descriptors)
+    if at_most <= limit_bytes:
+        return at_most
+    buffers: dict[str, int] = {}  # what the objects behind descriptors may hold; a shared one counts once
+    for name in descriptors:
+        try:
+            target = str(name.readlink())
+        except PermissionError:
+            target = f"socket:{name}"
+        except OSError:
+            continue  # it was closed
+        if target.startswith("socket:"):
+            buffers[target] = socket_bytes()
+        elif target.startswith(("pipe:", "anon_inode:")):
+            buffers[target if target.startswith("pipe:") else str(name)] = _PIPE_BYTES
+    return total + sum(buffers.values())
 
 
 class TreeCpu:
@@ -106,23 +120,6 @@ def is_over_memory(pids: Callable[[], tuple[int, ...]], memory_bytes: int) -> bo
 def socket_bytes() -> int:
     """The most that one end of a socket pair may hold: the sender's buffer, which one more message may pass."""
     return 2 * int(Path("/proc/sys/net/core/wmem_default").read_text())
-
-
-def _buffer_bytes(descriptors: list[Path]) -> int:
-    """What the objects behind `descriptors` may hold; one that processes share counts once."""
-    sizes: dict[str, int] = {}
-    for name in descriptors:
-        try:
-            target = str(name.readlink())
-        except PermissionError:
-            target = f"socket:{name}"
-        except OSError:
-            continue  # it was closed
-        if target.startswith("socket:"):
-            sizes[target] = socket_bytes()
-        elif target.startswith(("pipe:", "anon_inode:")):
-            sizes[target if target.startswith("pipe:") else str(name)] = _PIPE_BYTES
-    return sum(sizes.values())
 
 
 def faces(pid: int) -> Iterator[Path]:
@@ -184,14 +181,9 @@ def _children_by_scan() -> Callable[[int], list[int]]:
     """The same from one pass over all processes, for kernels without the list."""
     children: dict[int, list[int]] = defaultdict(list)
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and (parent := _parent(int(entry.name))) is not None:
-            children[parent].append(int(entry.name))
+        if entry.name.isdigit() and (fields := _stat(int(entry.name))):
+            children[int(fields[1])].append(int(entry.name))
     return lambda pid: children[pid]
-
-
-def _parent(pid: int) -> int | None:
-    fields = _stat(pid)
-    return int(fields[1]) if fields else None
 
 
 def _stat(pid: int) -> list[str]:

@@ -113,15 +113,34 @@ def build_filter(architecture: Architecture, exposure: Exposure = "namespaces") 
         code += [(JUMP_GREATER_EQUAL, 0, 1, _X32_BIT), (RETURN, 0, 0, KILL)]
     code += [(JUMP_GREATER_EQUAL, 0, 1, FIRST_UNKNOWN_CALL), (RETURN, 0, 0, _MISSING)]
     code += [(JUMP_EQUAL, 0, 1, architecture.clone3), (RETURN, 0, 0, _MISSING)]
-    code += _clone_rules(architecture.clone) + _mapping_rules(architecture.mmap)
+    code += [  # no namespaces, and no thread with open files of its own, which /proc would show under another number
+        (JUMP_EQUAL, 0, 6, architecture.clone),
+        (LOAD, 0, 0, _low(0)),
+        (JUMP_SET, 2, 0, _CLONE_NEW),
+        (JUMP_SET, 0, 2, _CLONE_THREAD),
+        (JUMP_SET, 1, 0, _CLONE_FILES),
+        (RETURN, 0, 0, _REFUSED),
+        (RETURN, 0, 0, ALLOW),
+    ]
+    # No shared memory without a file: its pages stay when no process maps them. No huge pages: no count shows them.
+    code += [
+        (JUMP_EQUAL, 0, 6, architecture.mmap),
+        (LOAD, 0, 0, _low(3)),
+        (JUMP_SET, 2, 0, _MAP_HUGETLB),
+        (JUMP_SET, 0, 2, _MAP_ANONYMOUS),
+        (JUMP_SET, 0, 1, _MAP_SHARED),
+        (RETURN, 0, 0, _REFUSED),
+        (RETURN, 0, 0, ALLOW),
+    ]
     code += [(JUMP_EQUAL, 0, 1, architecture.socket), (RETURN, 0, 0, _NO_FAMILY)]
-    code += _allow_values(architecture.socketpair, 0, (_AF_UNIX,), _NO_FAMILY)
-    code += _require_zero(architecture.sendto, (_low(4), _high(4)))  # an address is a pointer: both halves
-    code += _allow_values(architecture.ioctl, 1, HARMLESS_IOCTLS, _REFUSED)
-    code += _allow_values(architecture.fcntl, 1, HARMLESS_FCNTLS, _REFUSED)
-    code += _allow_values(architecture.close_range, 2, (0, _CLOSE_RANGE_CLOEXEC), _REFUSED)
-    code += _refuse_values(architecture.madvise, 2, REFUSED_ADVICE, _REFUSED)
-    code += _refuse_values(architecture.prctl, 0, REFUSED_PRCTLS, _REFUSED)
+    code += _decide_by_value(architecture.socketpair, 0, (_AF_UNIX,), on_hit=ALLOW, on_miss=_NO_FAMILY)
+    code += _require_zero(architecture.sendto, (_low(4), _low(4) + 4))  # an address is a pointer: both halves
+    code += _decide_by_value(architecture.ioctl, 1, HARMLESS_IOCTLS, on_hit=ALLOW, on_miss=_REFUSED)
+    code += _decide_by_value(architecture.fcntl, 1, HARMLESS_FCNTLS, on_hit=ALLOW, on_miss=_REFUSED)
+    harmless = (0, _CLOSE_RANGE_CLOEXEC)
+    code += _decide_by_value(architecture.close_range, 2, harmless, on_hit=ALLOW, on_miss=_REFUSED)
+    code += _decide_by_value(architecture.madvise, 2, REFUSED_ADVICE, on_hit=_REFUSED, on_miss=ALLOW)
+    code += _decide_by_value(architecture.prctl, 0, REFUSED_PRCTLS, on_hit=_REFUSED, on_miss=ALLOW)
     if exposure != "namespaces":
         for numbers, arguments in SELF_ONLY.values():
             # Ids are 32-bit integers: the kernel reads the low half only.
@@ -133,38 +152,8 @@ def build_filter(architecture: Architecture, exposure: Exposure = "namespaces") 
 
 
 def _low(argument: int) -> int:
-    """Where the low half of an argument stands."""
+    """Where the low half of an argument stands; the high one follows."""
     return 16 + 8 * argument
-
-
-def _high(argument: int) -> int:
-    return _low(argument) + 4
-
-
-def _clone_rules(number: int) -> list[_Instruction]:
-    """No namespaces, and no thread with open files of its own, which /proc would show under another number."""
-    return [
-        (JUMP_EQUAL, 0, 6, number),
-        (LOAD, 0, 0, _low(0)),
-        (JUMP_SET, 2, 0, _CLONE_NEW),
-        (JUMP_SET, 0, 2, _CLONE_THREAD),
-        (JUMP_SET, 1, 0, _CLONE_FILES),
-        (RETURN, 0, 0, _REFUSED),
-        (RETURN, 0, 0, ALLOW),
-    ]
-
-
-def _mapping_rules(number: int) -> list[_Instruction]:
-    """No shared memory without a file: its pages stay when no process maps them. No huge pages: no count shows them."""
-    return [
-        (JUMP_EQUAL, 0, 6, number),
-        (LOAD, 0, 0, _low(3)),
-        (JUMP_SET, 2, 0, _MAP_HUGETLB),
-        (JUMP_SET, 0, 2, _MAP_ANONYMOUS),
-        (JUMP_SET, 0, 1, _MAP_SHARED),
-        (RETURN, 0, 0, _REFUSED),
-        (RETURN, 0, 0, ALLOW),
-    ]
 
 
 def _require_zero(number: int, offsets: tuple[int, ...]) -> list[_Instruction]:
@@ -176,20 +165,13 @@ def _require_zero(number: int, offsets: tuple[int, ...]) -> list[_Instruction]:
     return [*rules, (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, _REFUSED)]
 
 
-def _refuse_values(number: int, argument: int, values: tuple[int, ...], refusal: int) -> list[_Instruction]:
-    """Answer `refusal` to call `number` when its `argument` is one of `values`; allow it otherwise."""
-    return _decide_by_value(number, argument, values, on_hit=refusal, on_miss=ALLOW)
-
-
-def _allow_values(number: int, argument: int, values: tuple[int, ...], refusal: int) -> list[_Instruction]:
-    """Allow call `number` when its `argument` is one of `values`; answer `refusal` otherwise."""
-    return _decide_by_value(number, argument, values, on_hit=ALLOW, on_miss=refusal)
-
-
 def _decide_by_value(
     number: int, argument: int, values: tuple[int, ...], *, on_hit: int, on_miss: int
 ) -> list[_Instruction]:
-    """By the low half: the kernel reads these arguments as 32-bit integers."""
+    """Answer call `number` by whether its `argument` is one of `values`.
+
+    By the low half: the kernel reads these arguments as 32-bit integers.
+    """
     count = len(values)
     rules: list[_Instruction] = [(JUMP_EQUAL, 0, count + 3, number), (LOAD, 0, 0, _low(argument))]
     for index, value in enumerate(values):  # a hit jumps to the first answer behind the tests, the last miss over it

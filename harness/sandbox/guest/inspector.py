@@ -33,50 +33,47 @@ _WATCHED_S = 0.15  # the host looks every 100 ms: a host that may not see its gu
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
+def _succeeds(*attempts: Callable[[], object]) -> bool:
+    """True when one of them does not raise."""
+    for attempt in attempts:
+        try:
+            attempt()
+        except OSError:
+            continue
+        return True
+    return False
+
+
 def _can_read(path: str) -> bool:
-    try:
-        Path(path).read_bytes()
-    except OSError:
-        return False
-    return True
+    return _succeeds(Path(path).read_bytes)
 
 
 def _can_connect(family: int, address: str | tuple[str, int]) -> bool:
-    try:
+    def connect() -> None:
         with socket.socket(family, socket.SOCK_STREAM) as stream:
             stream.settimeout(1)
             stream.connect(address)
-    except OSError:
-        return False
-    return True
+
+    return _succeeds(connect)
 
 
 def _can_send(path: str) -> bool:
     """A datagram to a path-named socket, through one end of a socket pair: no socket() is needed for it."""
     left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     with left, right:
-        try:
-            left.sendto(b"inspector", path)
-        except OSError:
-            return False
-        return True
-
-
-def _directories() -> list[str]:
-    found = []
-    for directory, names, _ in os.walk("/"):
-        if directory.startswith(("/proc", "/sys", "/opt/py/lib/python")):
-            names[:] = []
-            continue
-        found.append(directory)
-    return found
+        return _succeeds(lambda: left.sendto(b"inspector", path))
 
 
 def _writable_directories(canary: str) -> list[str]:
-    found = set()
     temporary = os.environ["TMPDIR"]
-    likely = (temporary, str(Path(temporary).parent), canary, "/tmp", "/var/tmp", "/run", "/dev/shm", "/dev", "/")
-    for directory in (*likely, *_directories()):
+    likely = [temporary, str(Path(temporary).parent), canary, "/tmp", "/var/tmp", "/run", "/dev/shm", "/dev", "/"]
+    for directory, names, _ in os.walk("/"):
+        if directory.startswith(("/proc", "/sys", "/opt/py/lib/python")):
+            names[:] = []
+        else:
+            likely.append(directory)
+    found = set()
+    for directory in likely:
         path = Path(directory, "arena-inspector")
         try:
             path.touch(exist_ok=False)
@@ -108,30 +105,6 @@ def _capabilities() -> list[str]:
     return [f"{value:016x}" for value in (permitted | permitted_high << 32, effective | effective_high << 32, ambient)]
 
 
-def _can_signal(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return False
-    return True
-
-
-def _can_limit(pid: int) -> bool:
-    try:
-        resource.prlimit(pid, resource.RLIMIT_CORE)
-    except OSError:
-        return False
-    return True
-
-
-def _can_change_times(path: str) -> bool:
-    try:
-        os.utime(path, (1, 1))
-    except OSError:
-        return False
-    return True
-
-
 def _can_open_queues() -> bool:
     """With a name that is no address: a kernel that would have looked at it answers EFAULT."""
     number = _MQ_OPEN.get(platform.machine())
@@ -139,17 +112,6 @@ def _can_open_queues() -> bool:
         return False
     _LIBC.syscall(number, None, 0, 0, None)
     return ctypes.get_errno() != errno.EPERM
-
-
-def _succeeds(*attempts: Callable[[], object]) -> bool:
-    """True when one of them does not raise."""
-    for attempt in attempts:
-        try:
-            attempt()
-        except OSError:
-            continue
-        return True
-    return False
 
 
 def _can_lock() -> bool:
@@ -160,13 +122,6 @@ def _can_lock() -> bool:
             lambda: fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB),
             lambda: fcntl.fcntl(file, fcntl.F_NOTIFY, 0),
         )
-
-
-def _can_watch() -> bool:
-    descriptor = _LIBC.inotify_init1(0)
-    if descriptor >= 0:
-        os.close(descriptor)
-    return bool(descriptor >= 0)
 
 
 def _can_map_without_file() -> bool:
@@ -195,19 +150,11 @@ def _can_grow_buffers() -> bool:
         os.close(writable)
 
 
-def _can_count() -> bool:
-    """Numbers that all guests of a host change together."""
-    return _LIBC.sysinfo(ctypes.create_string_buffer(256)) == 0 or any(_can_read(f"/proc/{name}") for name in _COUNTERS)
-
-
-def _sees_first_process() -> bool:
-    return _can_read("/proc/1/cmdline") or _succeeds(lambda: os.close(os.open("/proc/1/mem", os.O_RDONLY)))
-
-
 def agent_main(problem: dict[str, object]) -> dict[str, object]:
     """The report, as the claim of this run."""
     canaries = problem["canaries"]
     assert isinstance(canaries, dict)
+    file, pid = str(canaries["file"]), int(canaries["pid"])
     time.sleep(_WATCHED_S)
     return {
         "uid": os.getuid(),
@@ -221,23 +168,26 @@ def agent_main(problem: dict[str, object]) -> dict[str, object]:
         "environment": sorted(os.environ),
         "temporary": os.environ["TMPDIR"],
         "writable": _writable_directories(str(canaries["directory"])),
-        "reads_file": _can_read(str(canaries["file"])),
+        "reads_file": _can_read(file),
         "reads_passwd": _can_read("/etc/passwd"),
         "reaches_port": _can_connect(socket.AF_INET, ("127.0.0.1", canaries["port"])),
         "reaches_socket": _can_connect(socket.AF_UNIX, "\0" + str(canaries["abstract"])),
         "reaches_path": _can_send(str(canaries["datagram"])),
-        "signals_host": _can_signal(int(canaries["pid"])),
-        "limits_host": _can_limit(int(canaries["pid"])),
-        "changes_times": _can_change_times(str(canaries["file"])),
+        "signals_host": _succeeds(lambda: os.kill(pid, 0)),
+        "limits_host": _succeeds(lambda: resource.prlimit(pid, resource.RLIMIT_CORE)),
+        "changes_times": _succeeds(lambda: os.utime(file, (1, 1))),
         "opens_queues": _can_open_queues(),
         "opens_sockets": _succeeds(lambda: socket.socket(socket.AF_UNIX).close()),
         "locks_files": _can_lock(),
-        "watches_files": _can_watch(),
+        "watches_files": _LIBC.inotify_init1(0) >= 0,
         "maps_without_file": _can_map_without_file(),
         "grows_buffers": _can_grow_buffers(),
         "hides_files": _LIBC.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0) == 0,
-        "reads_counters": _can_count(),
-        "sees_first_process": _sees_first_process(),
+        # numbers that all guests of a host change together
+        "reads_counters": _LIBC.sysinfo(ctypes.create_string_buffer(256)) == 0
+        or any(_can_read(f"/proc/{name}") for name in _COUNTERS),
+        "sees_first_process": _can_read("/proc/1/cmdline")
+        or _succeeds(lambda: os.close(os.open("/proc/1/mem", os.O_RDONLY))),
         "makes_namespace": _LIBC.unshare(_CLONE_NEWUSER) == 0,
         "rlimits": {
             name: resource.getrlimit(getattr(resource, "RLIMIT_" + name))[1]

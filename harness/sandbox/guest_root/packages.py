@@ -41,28 +41,25 @@ def collect_packages(requirements: Sequence[str], directories: Sequence[Path] | 
     """
     files: dict[str, PackageFile] = {}
     for requirement in requirements:
-        for file in _collect(requirement, directories):
-            files[file.name] = file
+        match = _REQUIREMENT.fullmatch(requirement)
+        if not match:
+            raise ArenaError("V2060", f"guest package {requirement!r}: write name==version")
+        is_empty = True
+        for entry in _find(match[1], match[2], directories).files or ():
+            if entry.hash is None or entry.name in _WRITTEN_BY_INSTALLERS or entry.suffix == ".pyc":
+                continue
+            if ".." in PurePosixPath(entry).parts:
+                continue  # scripts and data files, outside the library
+            if entry.name.endswith(_COMPILED):
+                reason = f"guest package {requirement}: {entry} is compiled; only pure Python is allowed"
+                raise ArenaError("V2060", reason)
+            name = str(PurePosixPath(entry))
+            files[name] = _check(requirement, name, Path(str(entry.locate())), entry.hash)
+            is_empty = False
+        if is_empty:
+            reason = f"guest package {requirement} lists no files; an editable install cannot be used"
+            raise ArenaError("V2060", reason)
     return tuple(files[name] for name in sorted(files))
-
-
-def _collect(requirement: str, directories: Sequence[Path] | None) -> list[PackageFile]:
-    match = _REQUIREMENT.fullmatch(requirement)
-    if not match:
-        raise ArenaError("V2060", f"guest package {requirement!r}: write name==version")
-    distribution = _find(match[1], match[2], directories)
-    files = []
-    for entry in distribution.files or ():
-        if entry.hash is None or entry.name in _WRITTEN_BY_INSTALLERS or entry.suffix == ".pyc":
-            continue
-        if ".." in PurePosixPath(entry).parts:
-            continue  # scripts and data files, outside the library
-        if entry.name.endswith(_COMPILED):
-            raise ArenaError("V2060", f"guest package {requirement}: {entry} is compiled; only pure Python is allowed")
-        files.append(_check(requirement, str(PurePosixPath(entry)), Path(str(entry.locate())), entry.hash))
-    if not files:
-        raise ArenaError("V2060", f"guest package {requirement} lists no files; an editable install cannot be used")
-    return files
 
 
 def _find(name: str, version: str, directories: Sequence[Path] | None) -> importlib.metadata.Distribution:

@@ -9,6 +9,7 @@ record. Building is atomic: a directory under its final name is complete. All fi
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -16,16 +17,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 from harness.sandbox.guest_root.packages import PackageFile, collect_packages
 
 PYTHON_HOME = "/opt/py"
 RUNNER = "/arena/runner.py"
+_GUEST = Path(__file__).parents[1] / "guest"  # our own files that go into it
 _LAYOUT_VERSION = 1
 _MOUNT_POINTS = ("proc", "dev", "tmp")
 _LEFT_OUT = {
@@ -101,14 +104,18 @@ def open_guest_root(
     allowed = collect_packages(packages)
     directory = state_dir.absolute() / "guest"  # guests are started elsewhere
     pointer = directory / "by-source" / _fingerprint(interpreter, allowed)
-    known = _read_pointer(directory, pointer)
-    if known is not None:
-        return known
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        sha256, version = msgspec.json.decode(pointer.read_bytes(), type=tuple[str, str])
+        if (directory / sha256).is_dir():
+            return GuestRoot(path=directory / sha256, content_sha256=sha256, python_version=version)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         pointer.parent.mkdir(exist_ok=True)
-        root = _build(directory, _survey(interpreter), allowed)
-        _write_atomically(pointer, msgspec.json.encode((root.content_sha256, root.python_version)))
+        root = _build(directory, interpreter, allowed)
+        with tempfile.NamedTemporaryFile(dir=pointer.parent, delete=False) as file:  # others may build the same now
+            file.write(msgspec.json.encode((root.content_sha256, root.python_version)))
+            os.fsync(file)
+        move_into_place(Path(file.name), pointer)
     except OSError as error:
         raise ArenaError("V2060", f"the guest root cannot be built in {directory}: {error}") from error
     return root
@@ -128,23 +135,45 @@ def library_directories(root: Path) -> tuple[Path, ...]:
     return tuple(sorted({path.parent for path in system.rglob("*.so*") if path.is_file()}))
 
 
+def guest_environment(root: Path = Path("/")) -> dict[str, str]:
+    """All variables a guest has. `root` is the guest root as the guest sees it."""
+    home = str(root / PYTHON_HOME.lstrip("/"))
+    return {
+        "PATH": f"{home}/bin",
+        "HOME": "/tmp",
+        "TMPDIR": "/tmp",
+        "LANG": "C.UTF-8",
+        "LD_LIBRARY_PATH": f"{home}/lib",
+        "MALLOC_ARENA_MAX": "2",  # the C library reserves 64 MiB of the address-space limit for each arena
+        "PYTHONHOME": home,
+        "PYTHONHASHSEED": "0",  # the order of sets is part of what an agent does: the same on every host
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUTF8": "1",
+    }
+
+
+def guest_command(root: Path = Path("/")) -> list[str]:
+    """How the runner is started. Not with -I, which would drop the variables above; -s -P keep user and script
+    directories off the module path."""
+    python = str(root / PYTHON_HOME.lstrip("/") / "bin" / "python3")
+    return [python, "-s", "-P", str(root / RUNNER.lstrip("/"))]
+
+
 def content_sha256(root: Path) -> str:
     """Identity of a guest root: relative path, kind and content of every entry, bytecode caches left out."""
+    entries: list[Path] = []
+    for directory, names, files in os.walk(root):
+        links = [name for name in names if (Path(directory) / name).is_symlink()]
+        names[:] = [name for name in names if name != "__pycache__" and name not in links]
+        entries += (Path(directory) / name for name in (*files, *links))
     digest = hashlib.sha256()
-    for path in sorted(_entries(root)):
+    for path in sorted(entries):
         name = str(path.relative_to(root)).encode()
         if path.is_symlink():
             digest.update(b"L" + name + b"\0" + str(path.readlink()).encode() + b"\0")
         elif path.is_file():
             digest.update(b"F" + name + b"\0" + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
-
-
-def _entries(root: Path) -> Iterator[Path]:
-    for directory, names, files in os.walk(root):
-        links = [name for name in names if (Path(directory) / name).is_symlink()]
-        names[:] = [name for name in names if name != "__pycache__" and name not in links]
-        yield from (Path(directory) / name for name in (*files, *links))
 
 
 def _fingerprint(interpreter: Path, packages: tuple[PackageFile, ...]) -> str:
@@ -164,35 +193,17 @@ def _fingerprint(interpreter: Path, packages: tuple[PackageFile, ...]) -> str:
     return digest.hexdigest()[:32]
 
 
-def _guest_directory() -> Path:
-    return Path(__file__).parents[1] / "guest"
-
-
 def _guest_files() -> tuple[Path, ...]:
-    here = _guest_directory()
-    return (here / "runner.py", *sorted((here / "arena_sdk").glob("*.py")))
+    return (_GUEST / "runner.py", *sorted((_GUEST / "arena_sdk").glob("*.py")))
 
 
-def _read_pointer(directory: Path, pointer: Path) -> GuestRoot | None:
+def _build(directory: Path, interpreter: Path, packages: tuple[PackageFile, ...]) -> GuestRoot:
+    command = [str(interpreter), "-I", "-S", "-c", _SURVEY]
     try:
-        sha256, version = msgspec.json.decode(pointer.read_bytes(), type=tuple[str, str])
-    except (OSError, msgspec.DecodeError):
-        return None
-    path = directory / sha256
-    return GuestRoot(path=path, content_sha256=sha256, python_version=version) if path.is_dir() else None
-
-
-def _survey(interpreter: Path) -> _Interpreter:
-    try:
-        done = subprocess.run(
-            [str(interpreter), "-I", "-S", "-c", _SURVEY], capture_output=True, timeout=60, check=True, env={}
-        )
-        return msgspec.json.decode(done.stdout, type=_Interpreter)
+        done = subprocess.run(command, capture_output=True, timeout=60, check=True, env={})
+        python = msgspec.json.decode(done.stdout, type=_Interpreter)
     except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
         raise ArenaError("V2060", f"{interpreter} cannot be surveyed: {error}") from error
-
-
-def _build(directory: Path, python: _Interpreter, packages: tuple[PackageFile, ...]) -> GuestRoot:
     loader(python.machine)
     building = Path(tempfile.mkdtemp(prefix="building-", dir=directory))
     try:
@@ -200,8 +211,9 @@ def _build(directory: Path, python: _Interpreter, packages: tuple[PackageFile, .
         sha256 = content_sha256(building)
         building.chmod(0o755)
         final = directory / sha256
+        os.sync()  # thousands of files: all of them at once takes less time than each by itself
         try:
-            building.rename(final)
+            move_into_place(building, final)
         except OSError:
             if not final.is_dir():  # else another process built the same content first
                 raise
@@ -224,9 +236,22 @@ def _populate(root: Path, python: _Interpreter, packages: tuple[PackageFile, ...
     _copy_tree(Path(python.stdlib), home / "lib" / minor)
     if not (home / "lib" / minor / "lib-dynload").is_dir():
         _copy_tree(Path(python.dynload), home / "lib" / minor / "lib-dynload")
-    for library in python.libraries:
-        _copy_library(Path(library), root, home / "lib")
-    _copy_loader(root, loader(python.machine))
+    for library in map(Path, python.libraries):
+        # Under every name that links to it: at its own place when the loader looks there by default, else in the
+        # interpreter's private directory (LD_LIBRARY_PATH in the jail).
+        if str(library).startswith(_SYSTEM_DIRECTORIES):
+            target = root / "usr" / str(library).removeprefix("/usr/").lstrip("/")
+        else:
+            target = home / "lib" / library.name
+        if not target.exists():
+            _copy_file(library, target, 0o755)
+        for entry in library.parent.iterdir():
+            alias = target.parent / entry.name
+            if entry.is_symlink() and ".so." in entry.name and entry.resolve() == library and not alias.exists():
+                alias.symlink_to(library.name)
+    target = root / "usr" / loader(python.machine)  # the path that the interpreter names in its header
+    if not target.exists():
+        _copy_file(Path("/", loader(python.machine)), target, 0o755)
     for file in packages:
         target = home / "lib" / minor / file.name
         if target.exists():
@@ -234,7 +259,7 @@ def _populate(root: Path, python: _Interpreter, packages: tuple[PackageFile, ...
         _copy_file(file.source, target, 0o644)
     arena = root / "arena"
     for source in _guest_files():
-        _copy_file(source, arena / source.relative_to(_guest_directory()), 0o644)
+        _copy_file(source, arena / source.relative_to(_GUEST), 0o644)
     _compile(root)
 
 
@@ -257,29 +282,6 @@ def _copy_file(source: Path, target: Path, mode: int) -> None:
     target.chmod(mode)
 
 
-def _copy_library(source: Path, root: Path, private: Path) -> None:
-    """A shared object under every name that links to it: at its own place when the loader looks there by default, else
-    in the interpreter's private directory (LD_LIBRARY_PATH in the jail)."""
-    text = str(source)
-    if text.startswith(_SYSTEM_DIRECTORIES):
-        target = root / "usr" / text.removeprefix("/usr/").lstrip("/")
-    else:
-        target = private / source.name
-    if not target.exists():
-        _copy_file(source, target, 0o755)
-    for entry in source.parent.iterdir():
-        alias = target.parent / entry.name
-        if entry.is_symlink() and ".so." in entry.name and entry.resolve() == source and not alias.exists():
-            alias.symlink_to(source.name)
-
-
-def _copy_loader(root: Path, name: str) -> None:
-    """The dynamic loader at the path that the interpreter names in its header; fixed by each platform's ABI."""
-    target = root / "usr" / name
-    if not target.exists():
-        _copy_file(Path("/") / name, target, 0o755)
-
-
 def _compile(root: Path) -> None:
     """Bytecode for our own files, by the guest's interpreter outside any jail; the library's came along with it."""
     environment = {
@@ -293,10 +295,3 @@ def _compile(root: Path) -> None:
         path.chmod(0o755)
         for cached in path.iterdir():
             cached.chmod(0o644)
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    descriptor, name = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    Path(name).replace(path)

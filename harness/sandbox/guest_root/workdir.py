@@ -157,16 +157,19 @@ def _listed_bytes(path: Path) -> int:
     return total
 
 
-def _names(directory: int) -> list[str]:
-    with os.scandir(directory) as found:
-        return [entry.name for entry in found]
-
-
 def _deleted_open_files(pid: int, device: int) -> dict[int, int]:
     """inode -> bytes of files without a name that `pid` has open."""
     found: dict[int, int] = {}
     for face in _living(pid):
-        for descriptor in _entries(face / "fd"):
+        try:
+            descriptors = list((face / "fd").iterdir())
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended
+        except PermissionError:
+            if shown_memory(face) is not None:
+                raise
+            continue  # it is about to end
+        for descriptor in descriptors:
             try:
                 facts = descriptor.stat()
             except (FileNotFoundError, ProcessLookupError):
@@ -180,17 +183,6 @@ def _living(pid: int) -> Iterator[Path]:
     """A face of `pid` that is not dead: the kernel shows nothing of one that is. One is enough, as all threads of a
     process have the same files and mappings."""
     return itertools.islice((face for face in faces(pid) if shown_memory(face) is not None), 1)
-
-
-def _entries(directory: Path) -> tuple[Path, ...]:
-    try:
-        return tuple(directory.iterdir())
-    except (FileNotFoundError, ProcessLookupError):
-        return ()  # it ended
-    except PermissionError:
-        if shown_memory(directory.parent) is None:
-            return ()  # it is about to
-        raise
 
 
 def _deleted_mapped_files(pid: int, path: Path) -> set[int]:

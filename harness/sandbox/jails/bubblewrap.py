@@ -29,17 +29,15 @@ import msgspec
 
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
-from harness.sandbox.confinement.cgroup import Cgroups, JailGroup, open_group
-from harness.sandbox.confinement.processes import TreeCpu, descendants, is_over_memory
+from harness.sandbox.confinement.cgroup import Cgroups, open_group
+from harness.sandbox.confinement.processes import descendants
 from harness.sandbox.confinement.uids import lease_uid
-from harness.sandbox.confinement.watch import JailWatch, Limit
-from harness.sandbox.death import explain_death
-from harness.sandbox.guest_root.environment import guest_command, guest_environment
-from harness.sandbox.guest_root.rootfs import GuestRoot
+from harness.sandbox.guest_root.rootfs import GuestRoot, guest_command, guest_environment
 from harness.sandbox.guest_root.workdir import FILES_AT_MOST
-from harness.sandbox.host_loop import GuestConversation, Pipes, Supervision
-from harness.sandbox.init import build_init
+from harness.sandbox.host_loop import Pipes
+from harness.sandbox.jails.supervision import Looks, explain_death, look_at_use, supervise
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
+from harness.sandbox.rpc import build_init
 
 EntryMode = Literal["root", "root-userns", "user"]
 
@@ -73,56 +71,41 @@ class BubblewrapSandbox:
         clock: Callable[[], float],
     ) -> None:
         """At most `slots` jails run at once; further runs wait. `clock` gives seconds, monotonic."""
-        self._bubblewrap, self._root, self._filter, self._level = bubblewrap, root, seccomp_filter, level
+        self.bubblewrap, self._root, self._filter, self.level = bubblewrap, root, seccomp_filter, level
         self._slots = threading.BoundedSemaphore(slots)
         self._serials = itertools.count(1)
         self._clock = clock
 
-    @property
-    def level(self) -> SandboxLevel:
-        """What was reached on this host."""
-        return self._level
-
-    @property
-    def bubblewrap(self) -> Bubblewrap:
-        """How this sandbox enters its jails."""
-        return self._bubblewrap
-
     def run(self, job: GuestJob, host: Host) -> GuestExit:
         """Run one agent in a fresh jail. Raises ArenaError V2002 when the jail cannot start."""
+        how, limits = self.bubblewrap, job.limits
         with self._slots, contextlib.ExitStack() as stack:
-            uid = None if self._bubblewrap.entry == "user" else stack.enter_context(lease_uid())
+            uid = None if how.entry == "user" else stack.enter_context(lease_uid())
             group = None
-            if self._bubblewrap.cgroups is not None:
-                group = stack.enter_context(self._open_group(self._bubblewrap.cgroups, job.limits))
-            jail = stack.enter_context(self._open_jail(uid, job.limits))
-            return self._converse(jail, job, host, uid, group)
+            if how.cgroups is not None:
+                serial, memory_bytes, processes = next(self._serials), limits.memory_bytes, limits.processes
+                group = stack.enter_context(
+                    open_group(how.cgroups, serial, memory_bytes=memory_bytes, processes=processes)
+                )
+            jail = stack.enter_context(self._open_jail(uid, limits))
 
-    def _open_group(self, cgroups: Cgroups, limits: EpisodeLimits) -> contextlib.AbstractContextManager[JailGroup]:
-        return open_group(cgroups, next(self._serials), memory_bytes=limits.memory_bytes, processes=limits.processes)
+            def confine() -> bytes:
+                # Only the runner lives in the jail now and it waits: what is moved here is everything there is.
+                for pid in descendants(jail.first_pid()):
+                    if group is not None:
+                        group.add(pid)
+                jail.hold_folders()
+                identity = uid if how.entry == "root" else None
+                return build_init(job, identity=identity, is_alone_with_uid=True, is_host_watched=False)
 
-    def _converse(self, jail: _Jail, job: GuestJob, host: Host, uid: int | None, group: JailGroup | None) -> GuestExit:
-        limits = job.limits
-
-        def confine() -> bytes:
-            # Only the runner lives in the jail now and it waits: what is moved here is everything there is.
-            for pid in descendants(jail.first_pid()):
-                if group is not None:
-                    group.add(pid)
-            jail.hold_folders()
-            watch.start()
-            identity = uid if self._bubblewrap.entry == "root" else None
-            return build_init(job, identity=identity, is_alone_with_uid=True, is_host_watched=False)
-
-        with JailWatch(_limits_of(jail, limits, group), jail.kill, self._clock) as watch:
-            supervision = Supervision(on_ready=confine, is_over_memory=lambda: watch.broken() is not None)
-            ended = GuestConversation(jail.pipes, limits, host, supervision, self._clock).run()
-            broken = watch.broken()
-        if broken is not None and ended.end in ("memory", "died"):
-            return msgspec.structs.replace(ended, end=broken)
-        if ended.end != "died":
-            return ended
-        return explain_death(ended, jail.wait(), was_out_of_memory=group is not None and group.was_out_of_memory())
+            is_over: Looks = {
+                **look_at_use(limits, group, first_pid=jail.process.pid, pids=jail.guest_pids),
+                "disk": lambda: jail.file_count() > FILES_AT_MOST,
+            }
+            ended = supervise(jail.pipes, job, host, self._clock, confine=confine, is_over=is_over, end_guest=jail.kill)
+            if ended.end != "died":
+                return ended
+            return explain_death(ended, jail.wait(), was_out_of_memory=group is not None and group.was_out_of_memory())
 
     @contextlib.contextmanager
     def _open_jail(self, uid: int | None, limits: EpisodeLimits) -> Iterator[_Jail]:
@@ -131,7 +114,7 @@ class BubblewrapSandbox:
         try:
             os.write(filter_write, self._filter)  # a filter is smaller than a pipe's buffer
             os.close(filter_write)
-            is_dropped = self._bubblewrap.entry == "root-userns"
+            is_dropped = self.bubblewrap.entry == "root-userns"
             process = subprocess.Popen(
                 self._command(limits, filter_fd=filter_read, info_fd=info_write),
                 stdin=subprocess.PIPE,
@@ -158,10 +141,10 @@ class BubblewrapSandbox:
             jail.close()
 
     def _command(self, limits: EpisodeLimits, *, filter_fd: int, info_fd: int) -> list[str]:
-        command = [str(self._bubblewrap.binary), "--die-with-parent", "--new-session", "--clearenv"]
+        command = [str(self.bubblewrap.binary), "--die-with-parent", "--new-session", "--clearenv"]
         command += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
         command += ["--hostname", "guest", "--cap-drop", "ALL"]
-        if self._bubblewrap.entry == "root":
+        if self.bubblewrap.entry == "root":
             command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]  # the runner gives them up with uid 0
         else:
             command += ["--unshare-user", "--disable-userns"]
@@ -178,25 +161,11 @@ class BubblewrapSandbox:
         return [*command, "--", *guest_command()]
 
 
-def _limits_of(jail: _Jail, limits: EpisodeLimits, group: JailGroup | None) -> dict[Limit, Callable[[], bool]]:
-    """How each limit of a jail is looked at: by its group, or where there is none by what the host sees."""
-    read_cpu_s = group.cpu_time_s if group and group.counts_cpu else TreeCpu(jail.process.pid).read_s
-    # The kernel may end one process of the group only; the episode ends with it, as it does without a cgroup.
-    is_over = group.was_out_of_memory if group else lambda: is_over_memory(jail.guest_pids, limits.memory_bytes)
-    return {
-        "memory": is_over,
-        "cpu": lambda: read_cpu_s() >= limits.cpu_time_s,
-        "disk": lambda: jail.file_count() > FILES_AT_MOST,
-    }
-
-
 class _Jail:
     """A started jail and what is needed to end it."""
 
     def __init__(self, process: subprocess.Popen[bytes], info_fd: int) -> None:
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-        self.process = process
-        self.pipes = Pipes(to_guest=process.stdin, from_guest=process.stdout, output=process.stderr)
+        self.process, self.pipes = process, Pipes.of(process)
         self._info_fd = info_fd
         self._first_pid = 0
         self._pidfd: int | None = None
@@ -259,6 +228,4 @@ class _Jail:
                 os.waitpid(self._first_pid, os.WNOHANG)
         for descriptor in (self._info_fd, *self._folders):
             os.close(descriptor)
-        for pipe in (self.pipes.to_guest, self.pipes.from_guest, self.pipes.output):
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
+        self.pipes.close()

@@ -8,13 +8,12 @@ process that holds the hotkey.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import queue
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -24,12 +23,12 @@ from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
 from harness.sandbox.confinement.seccomp import build_filter, native_architecture
 from harness.sandbox.confinement.uids import FIRST_UID
-from harness.sandbox.death import explain_death
-from harness.sandbox.guest_root.environment import guest_command, guest_environment
+from harness.sandbox.guest_root.rootfs import guest_command, guest_environment
 from harness.sandbox.guest_root.workdir import FILES_AT_MOST
-from harness.sandbox.host_loop import GuestConversation, Pipes, Supervision
-from harness.sandbox.init import build_init
+from harness.sandbox.host_loop import GuestConversation, Pipes
+from harness.sandbox.jails.supervision import explain_death
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
+from harness.sandbox.rpc import build_init
 
 Runtime = Literal["runsc", "runc"]
 
@@ -129,7 +128,7 @@ class DockerSandbox:
 
     def __init__(self, container: Container, level: SandboxLevel, *, slots: int, clock: Callable[[], float]) -> None:
         """At most `slots` containers run at once, each with a uid of its own. `clock` gives seconds, monotonic."""
-        self._container, self._level = container, level
+        self._container, self.level = container, level
         self._filter = build_filter(native_architecture())
         self._uids: queue.SimpleQueue[int] = queue.SimpleQueue()
         for slot in range(slots):
@@ -137,62 +136,47 @@ class DockerSandbox:
         self._serials = itertools.count(1)
         self._clock = clock
 
-    @property
-    def level(self) -> SandboxLevel:
-        """What was reached on this host."""
-        return self._level
-
     def run(self, job: GuestJob, host: Host) -> GuestExit:
         """Run one agent in a fresh container. Raises ArenaError V2002 when it cannot start or cannot be removed."""
-        uid = self._uids.get()
+        limits, uid = job.limits, self._uids.get()
+        name = f"arena-jail-{os.getpid()}-{next(self._serials)}"
+
+        def confine() -> bytes:
+            # Containers share the uid's count of processes; --pids-limit counts each by itself.
+            return build_init(
+                job, identity=None, is_alone_with_uid=False, is_host_watched=True, seccomp_filter=self._filter
+            )
+
         try:
-            with self._start(job.limits, uid) as process:
-                assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-                pipes = Pipes(to_guest=process.stdin, from_guest=process.stdout, output=process.stderr)
-                supervision = Supervision(
-                    # Containers share the uid's count of processes; --pids-limit counts each by itself.
-                    on_ready=lambda: build_init(
-                        job,
-                        identity=None,
-                        is_alone_with_uid=False,
-                        is_host_watched=True,
-                        seccomp_filter=self._filter,
-                    ),
-                    is_over_memory=lambda: False,  # the engine's cgroup ends it
+            command = run_arguments(self._container, limits, name=name, uid=uid, host_pid=os.getpid())
+            try:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
                 )
-                ended = GuestConversation(pipes, job.limits, host, supervision, self._clock).run()
+            except OSError as error:
+                raise ArenaError("V2002", f"{self._container.command} cannot be started: {error}") from error
+            pipes = Pipes.of(process)
+            try:
+                ended = GuestConversation(pipes, limits, host, self._clock, on_ready=confine).run()
                 if ended.end != "died":
                     return ended
                 return explain_death(ended, process.wait(timeout=_REAP_S), was_out_of_memory=False)
+            finally:
+                # Returns when no process of the container is left. One that ended by itself is gone already.
+                try:
+                    done = _run((self._container.command, "rm", "--force", "--volumes", name))
+                finally:
+                    process.kill()
+                    process.wait()
+                    pipes.close()
+                if done.returncode != 0 and b"no such container" not in done.stderr.lower():
+                    raise ArenaError("V2002", f"container {name} cannot be removed: {_last_line(done.stderr)}")
         finally:
             self._uids.put(uid)
-
-    @contextlib.contextmanager
-    def _start(self, limits: EpisodeLimits, uid: int) -> Iterator[subprocess.Popen[bytes]]:
-        name = f"arena-jail-{os.getpid()}-{next(self._serials)}"
-        command = run_arguments(self._container, limits, name=name, uid=uid, host_pid=os.getpid())
-        try:
-            process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-            )
-        except OSError as error:
-            raise ArenaError("V2002", f"{self._container.command} cannot be started: {error}") from error
-        try:
-            yield process
-        finally:
-            self._remove(name)
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout, process.stderr):
-                with contextlib.suppress(BrokenPipeError):
-                    if pipe is not None:
-                        pipe.close()
-
-    def _remove(self, name: str) -> None:
-        """Returns when no process of the container is left. A container that ended by itself is gone already."""
-        done = _run((self._container.command, "rm", "--force", "--volumes", name))
-        if done.returncode != 0 and b"no such container" not in done.stderr.lower():
-            raise ArenaError("V2002", f"container {name} cannot be removed: {_last_line(done.stderr)}")
 
 
 def _ask(command: str, *arguments: str) -> bytes:

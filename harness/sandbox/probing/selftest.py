@@ -12,7 +12,6 @@ import os
 import secrets
 import socket
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -21,8 +20,8 @@ import orjson
 from foundation.canonical import foreign_text
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
-from harness.sandbox.init import OPEN_FILES
 from harness.sandbox.port import GuestCallError, GuestJob, Sandbox
+from harness.sandbox.rpc import OPEN_FILES
 
 _LIMITS = EpisodeLimits(agent_time_ms=20_000)
 _NO_CAPABILITY = "0" * 16
@@ -104,7 +103,13 @@ def inspect(sandbox: Sandbox, *, is_uid_own: bool, promises: Promises = NAMESPAC
 
     `is_uid_own`: the guest must have a uid of its own. Raises ArenaError V2002 when the guest does not start.
     """
-    with _canaries() as canaries:
+    with (
+        tempfile.TemporaryDirectory(prefix="arena-selftest-") as directory,
+        socket.create_server(("127.0.0.1", 0)) as port,
+        socket.socket(socket.AF_UNIX) as abstract,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams,
+    ):
+        canaries = _Canaries(Path(directory), port, abstract, datagrams)
         problem = foreign_text({"canaries": canaries.as_problem()})
         source = (Path(__file__).parents[1] / "guest" / "inspector.py").read_text(encoding="utf-8")
         job = GuestJob(source=source, problem=problem, limits=_LIMITS, tools="[]", models=())
@@ -162,19 +167,22 @@ def broken_promises(report: Report, *, is_uid_own: bool, promises: Promises = NA
 class _Canaries:
     """Things of the host that a guest is dared to touch, and the host's own look at them."""
 
-    def __init__(self, directory: Path, port: socket.socket, abstract: str) -> None:
-        self._port, self._abstract = port, abstract
-        self._directory = directory
+    def __init__(self, directory: Path, port: socket.socket, abstract: socket.socket, datagrams: socket.socket) -> None:
+        """`port` listens; the other two are bound here, to an abstract name and to a path."""
+        self._directory, self._port, self._datagrams = directory, port, datagrams
+        directory.chmod(0o777)  # any user may enter by its permissions: only the jail keeps a guest out
+        self._abstract = f"arena-selftest-{secrets.token_hex(8)}"
+        abstract.bind("\0" + self._abstract)
+        abstract.listen()
         self._file = directory / "file"
         self._file.write_bytes(b"canary")
         self._file.chmod(0o644)
         self._changed_ns = self._file.stat().st_mtime_ns
-        self._datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         path = directory / "socket"
-        self._datagrams.bind(str(path))
+        datagrams.bind(str(path))
         path.chmod(0o777)
         port.setblocking(False)
-        self._datagrams.setblocking(False)
+        datagrams.setblocking(False)
 
     def as_problem(self) -> dict[str, object]:
         """Where the guest finds them."""
@@ -201,25 +209,3 @@ class _Canaries:
         if {path.name for path in self._directory.iterdir()} != {"file", "socket"}:
             found.append("the host's directory was written to")
         return tuple(found)
-
-    def close(self) -> None:
-        """Close what was opened here."""
-        self._datagrams.close()
-
-
-@contextlib.contextmanager
-def _canaries() -> Iterator[_Canaries]:
-    abstract = f"arena-selftest-{secrets.token_hex(8)}"
-    with (
-        tempfile.TemporaryDirectory(prefix="arena-selftest-") as directory,
-        socket.create_server(("127.0.0.1", 0)) as port,
-        socket.socket(socket.AF_UNIX) as unix,
-    ):
-        Path(directory).chmod(0o777)  # any user may enter by its permissions: only the jail keeps a guest out
-        unix.bind("\0" + abstract)
-        unix.listen()
-        canaries = _Canaries(Path(directory), port, abstract)
-        try:
-            yield canaries
-        finally:
-            canaries.close()

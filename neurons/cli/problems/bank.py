@@ -30,8 +30,7 @@ from neurons.cli.store_reading import run_on_store, state_folder
 
 if TYPE_CHECKING:
     from arena.bank.batches.disclosure import Disclosure
-    from arena.bank.batches.notice import BatchNotice
-    from arena.bank.batches.sealed_file import SealedFile
+    from arena.bank.batches.sealed_file import BatchNotice, SealedFile
     from arena.bank.partition_file import PoolAssignment
     from arena.chain.port import Signer, Timelock
     from arena.store.postgres.store import PostgresStore
@@ -184,7 +183,7 @@ def release(
     broken. With --titles the titles that the batch accepted are written for everybody to score it again, or to train on
     it: put them as titles-RACE.json beside the index.
     """
-    from arena.bank.batches.batch_file import read_batch
+    from arena.bank.batches.batch import read_batch
     from problems.scoring.title_matching import encode_accepted
 
     if titles_out is not None:
@@ -259,7 +258,7 @@ def _show_sealed(made: Collection[BatchNotice], assigned: PoolAssignment, timelo
 
 async def _disclosure(store: PostgresStore, race: str, folder: Path) -> Disclosure | str:
     """The check, or the state of a race that released nothing."""
-    from arena.bank.batches.batch_file import read_batch
+    from arena.bank.batches.batch import read_batch
     from arena.bank.batches.disclosure import check_release
     from arena.records.body import decode_content
     from arena.records.model import ReleaseRecord

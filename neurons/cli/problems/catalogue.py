@@ -100,7 +100,7 @@ def info(
         facts = _index_facts(index, other, other.files)
     else:
         manifest = layout.read_manifest(index)
-        layout.check_files(index, manifest, is_full=verify)
+        layout.check_entries(index, manifest.content.files, is_full=verify)
         facts = _index_facts(index, manifest, manifest.content.files)
         facts |= {"terms": manifest.content.terms, "postings": manifest.content.postings}
     _show({**facts, "fully_verified": verify}, as_json)

@@ -191,7 +191,7 @@ def pool(
 
     arena problems pool export --pool train --out problems/train.jsonl
     """
-    from arena.bank.batches.batch_file import read_batch
+    from arena.bank.batches.batch import read_batch
     from arena.bank.batches.released_problems import released_pool
     from arena.bank.partition_file import read_partition
     from arena.chain.keys import verify

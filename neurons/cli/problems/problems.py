@@ -186,7 +186,7 @@ def synthesize(
     always left alone. A catalogue that is too small for what is asked is named as P4011. Next: `arena problems check
     OUT --catalogue ...`.
     """
-    from arena.bank.batches.private_file import write_private
+    from foundation.durable_files import write_whole
     from problems.model import BUCKETS
     from problems.suites.formats import write_problems
     from problems.suites.shipped import shipped_answers
@@ -211,7 +211,7 @@ def synthesize(
             made.append(problem)
             if len(made) % CHUNK == 0 or len(made) == total:
                 progress("synthesize", len(made), total)
-    write_private(out, "".join(f"{line}\n" for line in write_problems(made)).encode())
+    write_whole(out, "".join(f"{line}\n" for line in write_problems(made)).encode(), mode=0o600)
     show({"problems": len(made), "path": str(out)}, [f"{len(made)} problems written to {out}"], as_json=as_json)
 
 

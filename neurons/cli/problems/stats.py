@@ -20,6 +20,19 @@ if TYPE_CHECKING:
     from problems.synthesis.difficulty import Difficulty
 
 PICTURES = (".png", ".svg")
+_BUCKET_FIGURES: tuple[tuple[str, Callable[[BucketShape], str]], ...] = (
+    ("items a problem, mean", lambda one: _mean(one.items)),
+    ("constraints an item, mean", lambda one: _mean(one.constraints)),
+    ("attributes an item, mean", lambda one: _mean(one.attributes)),
+    ("items with sku", lambda one: _share(one.with_sku_e4)),
+    ("items with attributes", lambda one: _share(one.with_attributes_e4)),
+    ("items with service", lambda one: _share(one.with_service_e4)),
+    ("items with price", lambda one: _share(one.with_price_e4)),
+    ("items with title only", lambda one: _share(one.title_only_e4)),
+    ("price from, PHP", lambda one: _range(one.price_low_php)),
+    ("price to, PHP", lambda one: _range(one.price_high_php)),
+    ("query characters", lambda one: _range(one.query_chars)),
+)
 _VOUCHER_FIELDS = (
     ("threshold, PHP", "threshold_php"),
     ("budget, PHP", "budget_php"),
@@ -99,33 +112,18 @@ def table_rows(shapes: Sequence[SetShape], difficulties: Sequence[Sequence[Diffi
         held = [shape.buckets.get(bucket) for shape in shapes]
         if any(held):
             rows.append((f"{bucket} problems", [f"{one.problems:,}" if one else "-" for one in held]))
-            rows += [(f"  {label}", values) for label, values in _bucket_rows(held) if {*values} - {"-", "0 %"}]
+            for label, figure in _BUCKET_FIGURES:
+                values = [figure(one) if one else "-" for one in held]
+                if {*values} - {"-", "0 %"}:  # it says something
+                    rows.append((f"  {label}", values))
+            for mode in sorted({mode for one in held if one for mode in one.price_modes}):
+                values = [f"{one.price_modes.get(mode, 0):,}" if one else "-" for one in held]
+                rows.append((f"  price rules {mode!r}", values))
     kinds = sorted({kind for shape in shapes for kind in shape.vouchers.kinds})
     for kind in kinds:
         rows.append((f"  {kind}", [f"{shape.vouchers.kinds.get(kind, 0):,}" for shape in shapes]))
     for label, field in _VOUCHER_FIELDS if kinds else ():
         rows.append((f"  {label}", [_range(getattr(shape.vouchers, field)) for shape in shapes]))
-    return rows
-
-
-def _bucket_rows(held: Sequence[BucketShape | None]) -> list[Row]:
-    """The rows of one bucket, `-` where a set has none of it."""
-    figures: list[tuple[str, Callable[[BucketShape], str]]] = [
-        ("items a problem, mean", lambda one: _mean(one.items)),
-        ("constraints an item, mean", lambda one: _mean(one.constraints)),
-        ("attributes an item, mean", lambda one: _mean(one.attributes)),
-        ("items with sku", lambda one: _share(one.with_sku_e4)),
-        ("items with attributes", lambda one: _share(one.with_attributes_e4)),
-        ("items with service", lambda one: _share(one.with_service_e4)),
-        ("items with price", lambda one: _share(one.with_price_e4)),
-        ("items with title only", lambda one: _share(one.title_only_e4)),
-        ("price from, PHP", lambda one: _range(one.price_low_php)),
-        ("price to, PHP", lambda one: _range(one.price_high_php)),
-        ("query characters", lambda one: _range(one.query_chars)),
-    ]
-    rows = [(label, [figure(one) if one else "-" for one in held]) for label, figure in figures]
-    for mode in sorted({mode for one in held if one for mode in one.price_modes}):
-        rows.append((f"price rules {mode!r}", [f"{one.price_modes.get(mode, 0):,}" if one else "-" for one in held]))
     return rows
 
 

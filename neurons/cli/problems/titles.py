@@ -62,9 +62,9 @@ def titles(
     stock of your own: STATE_DIR/bank/titles.json). Shows how pairs lie around the threshold of 0.70: the nearer, the
     less certain the verdict.
     """
-    from arena.bank.batches.private_file import write_private
     from arena.bank.embeddings import EmbeddingsEndpoint
     from arena.bank.title_release import VectorFolder, build_lexical, build_release
+    from foundation.durable_files import write_whole
     from problems.scoring.title_index import TitleIndex
     from problems.scoring.title_matching import encode_accepted
 
@@ -83,7 +83,7 @@ def titles(
             )
     else:
         made = build_lexical(problems, TitleIndex(products), name)
-    write_private(out, encode_accepted(made.titles))
+    write_whole(out, encode_accepted(made.titles), mode=0o600)
     show({"path": str(out), "report": made.report}, _report_lines(out, made.report), as_json=as_json)
 
 

@@ -55,7 +55,7 @@ def show_record(
     """Show one record: what it says, and for an evaluation its outcome by slot and axis, its verdict and its turns."""
     from rich.console import Console
 
-    from neurons.cli.records import view as view
+    from neurons.cli.records import view
 
     found = run_on_store(dsn, state_dir, lambda store: _find(store, which, validator))
     if found is None:
@@ -105,7 +105,7 @@ async def _find(store: PostgresStore, which: str, validator: str) -> Found | Non
 async def _summarise(store: PostgresStore) -> dict[str, Any]:
     from arena.records.model import AttemptRecord, EvaluationRecord, RecordContent, VerdictRecord
     from judge.verdict import Verdict
-    from neurons.cli.records import view as view
+    from neurons.cli.records import view
     from problems.scoring.outcome import OutcomeScore
 
     kinds, ends, faults, outcomes = Counter[str](), Counter[str](), Counter[str](), Counter[str]()

@@ -89,7 +89,7 @@ async def _tail_store(
     store: PostgresStore, validator: str, after: int | None, count: int, is_following: bool, as_json: bool
 ) -> None:
     from arena.records.model import RecordContent
-    from neurons.cli.records import view as view
+    from neurons.cli.records import view
 
     async for record in _records(store, validator, after, count, is_following):
         content = read_or_none(record)

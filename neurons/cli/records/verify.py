@@ -74,7 +74,7 @@ def verify(
     With --since, records up to that checkpoint are not read again: their links and hashes must lead to the root it
     signs, and everything after them is checked in full.
     """
-    from neurons.cli.records import view as view
+    from neurons.cli.records import view
 
     if export is not None:
         if since:

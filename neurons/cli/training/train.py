@@ -72,9 +72,10 @@ def train(
 
     arena train sft --recipe sft.toml --dry-run
     """
-    from training.recipe import read_recipe, require_runnable
+    from training.recipe import parse_recipe, read_whole_text, require_runnable
 
-    plan = read_recipe(recipe)
+    text = read_whole_text(recipe)
+    plan = parse_recipe(text, str(recipe))
     if plan.stage != stage:
         raise typer.BadParameter(f"{recipe} is a recipe of {plan.stage}, not of {stage}")
     require_runnable(plan, str(recipe))
@@ -104,7 +105,7 @@ def train(
             bank=bank,
             progress=progress,
         )
-        done = run_stage(plan, recipe.read_text("utf-8"), out, bench, open_teacher=open_teacher)
+        done = run_stage(plan, text, out, bench, open_teacher=open_teacher)
     if launched(os.environ).is_first:
         show(done, _run_lines(out, done), as_json=as_json)
     if done.stopped_by:

@@ -12,6 +12,7 @@ from typing import Any, get_args
 import msgspec
 
 from foundation.errors import ArenaError
+from harness.chat import chat_row
 from training.corpus.convert.spoken import lift, name_calls
 from training.corpus.convert.values import as_list, as_object, as_text, broken, json_text, write_facts
 from training.corpus.model import Call, Message, Role, Trace
@@ -42,24 +43,10 @@ def read_tools(value: object) -> str:
 def write_row(trace: Trace) -> dict[str, Any]:
     """The trace as a chat row with wrapped tools: JSON values. Weight 0 marks what model and host did not make."""
     return {
-        "messages": [_written(message) for message in trace.messages],
+        "messages": [chat_row(one) if one.is_model else chat_row(one) | {"weight": 0} for one in trace.messages],
         "tools": msgspec.json.decode(trace.tools),
         "metadata": write_facts(trace.facts) | {"query": trace.query},
     }
-
-
-def _written(message: Message) -> dict[str, Any]:
-    row: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.reasoning:
-        row["reasoning_content"] = message.reasoning
-    if message.calls:
-        row["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.calls
-        ]
-    if message.role == "tool":
-        row["tool_call_id"] = message.call_id
-    return row if message.is_model else row | {"weight": 0}
 
 
 def _wrapped(tool: dict[str, Any]) -> dict[str, Any]:

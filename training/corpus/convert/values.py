@@ -11,29 +11,7 @@ from typing import Any
 import msgspec
 
 from foundation.errors import ArenaError
-from training.corpus.model import TraceFacts
-
-# Names of facts as an export's `metadata`, an SN15 envelope and plain rows write them.
-_FACT_NAMES = {
-    "problem_id": "problem_id",
-    "cluster_id": "cluster_id",
-    "pool": "pool",
-    "bucket": "bucket",
-    "suite": "suite",
-    "race_id": "race_id",
-    "recorded_day": "day",
-    "agent_version_id": "agent",
-    "miner_hotkey": "team",
-    "policy_sha256": "policy_sha256",
-    "tool_profile": "tool_profile",
-    "coefficient_e4": "coefficient_e4",
-    "is_success": "is_success",
-    "reward_e4": "reward_e4",
-    "is_agentic": "is_agentic",
-    "is_linear": "is_linear",
-    "is_model_written": "is_model_written",
-    "stop": "stop",
-}
+from training.corpus.model import EXPORTED_FACTS, TraceFacts
 
 
 def broken(place: str, wanted: str, value: object) -> ArenaError:
@@ -80,7 +58,7 @@ def read_facts(*rows: dict[str, Any]) -> TraceFacts:
     """The facts that objects of a row state by a known name, the first that states one. Raises ArenaError V2097."""
     stated: dict[str, object] = {}
     for row in rows:
-        found = {fact: row[name] for name, fact in _FACT_NAMES.items() if row.get(name) not in (None, "")}
+        found = {fact: row[name] for name, fact in EXPORTED_FACTS.items() if row.get(name) not in (None, "")}
         category = row.get("category")
         if isinstance(category, str) and category.lower() in ("product", "shop", "voucher"):
             found.setdefault("bucket", category.lower())
@@ -95,5 +73,5 @@ def read_facts(*rows: dict[str, Any]) -> TraceFacts:
 
 def write_facts(facts: TraceFacts) -> dict[str, Any]:
     """The facts that `read_facts` reads back, under an export's names; what is None is left out."""
-    written = {name: getattr(facts, fact) for name, fact in _FACT_NAMES.items() if getattr(facts, fact) is not None}
+    written = {name: getattr(facts, fact) for name, fact in EXPORTED_FACTS.items() if getattr(facts, fact) is not None}
     return written if facts.recommended is None else written | {"recommended": ",".join(facts.recommended)}

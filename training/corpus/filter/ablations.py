@@ -25,6 +25,7 @@ PER_TRACE: tuple[RejectCode, ...] = (
     "subtask",
     "subtask_guess",
     "not_one_path",
+    "view_incomplete",
 )
 SET_LEVEL: tuple[RejectCode, ...] = ("duplicate", "near_duplicate", "ranked_out")
 SWEEP_E4 = (0, 5_000, 7_000, 8_000, 9_000, 10_000)

@@ -68,11 +68,16 @@ def think_stop(trace: Trace, rules: Rules) -> RejectCode | None:
 
 def pairing(trace: Trace, rules: Rules) -> RejectCode | None:
     """A call is not answered exactly once right after its turn, or a result answers nothing (A.2, rule 1)."""
-    messages, index = trace.messages, 0
+    return None if is_paired(trace.messages) else "pairing"
+
+
+def is_paired(messages: Sequence[Message]) -> bool:
+    """Whether every call is answered exactly once right after its turn, and every result answers one."""
+    index = 0
     while index < len(messages):
         message, index = messages[index], index + 1
         if message.role == "tool":
-            return "pairing"
+            return False
         if message.role != "assistant":
             continue
         first = index
@@ -82,8 +87,8 @@ def pairing(trace: Trace, rules: Rules) -> RejectCode | None:
         if [call.id for call in message.calls] == [answer.call_id for answer in answers]:
             continue
         if Counter(call.id for call in message.calls) != Counter(answer.call_id for answer in answers):
-            return "pairing"
-    return None
+            return False
+    return True
 
 
 def recommend_arguments(known_ids: Collection[str] | None = None) -> Gate:
@@ -144,13 +149,27 @@ def is_agentic(calls: Sequence[Call]) -> bool:
 
 
 def not_one_path(trace: Trace, rules: Rules) -> RejectCode | None:
-    """The episode held several conversations: this one is not all that happened."""
-    return "not_one_path" if trace.facts.is_linear is False else None
+    """The episode held several conversations, and no one was put together of them: this is not all that happened."""
+    return "not_one_path" if trace.facts.is_linear is False and trace.provenance == "verbatim" else None
+
+
+def view_incomplete(trace: Trace, rules: Rules) -> RejectCode | None:
+    """A rebuilt conversation shows before some turn what that turn was not shown."""
+    return "view_incomplete" if trace.rebuilt is not msgspec.UNSET and trace.rebuilt.lacks else None
 
 
 def gates(known_ids: Collection[str] | None = None) -> tuple[Gate, ...]:
     """Every gate but the guard's and the token budget, cheap first."""
-    return (coefficient, not_one_path, recommend_count, think_stop, pairing, recommend_arguments(known_ids), subtask)
+    return (
+        coefficient,
+        not_one_path,
+        view_incomplete,
+        recommend_count,
+        think_stop,
+        pairing,
+        recommend_arguments(known_ids),
+        subtask,
+    )
 
 
 def codes_of(trace: Trace, rules: Rules, every: Sequence[Gate]) -> tuple[RejectCode, ...]:

@@ -14,6 +14,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from foundation.canonical import content_hash
+from training.charts import Bar, Column, Mark, bars, histogram
 from training.corpus.corpus_card import MEANING
 from training.corpus.filter.funnel import Funnel, Slice
 from training.corpus.model import Lineage
@@ -30,7 +31,6 @@ from training.corpus.report.measures import (
     split_of,
     steps,
 )
-from training.corpus.report.plots import Bar, Column, Mark, bars, histogram
 
 SLICES_MAX = 40
 _NAME_CHARS = 16

@@ -7,112 +7,72 @@ that the agent's Python made are in no message, and so in no trace; `is_agentic`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import get_args
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
-from arena.export.conversation import ChatCall, ChatMessage, ExecutedCall
+from arena.export.conversation import Conversation, ExecutedCall
 from foundation.errors import ArenaError
+from harness.chat import ChatMessage, calls_of_chat
 from harness.trace import Emitter
-from problems.model import Bucket, Pool
 from training.corpus.convert.spoken import is_spoken, lift
-from training.corpus.model import Call, Message, Role, Trace, TraceFacts, TraceSource
+from training.corpus.filter.gates import is_paired
+from training.corpus.model import EXPORTED_FACTS, Message, Rebuilt, Trace, TraceFacts, TraceSource
 from training.corpus.sources.assembly import assemble_trace
+from training.corpus.sources.rebuilding import ROLES, TEXT_CALL, rebuild
 
-_ROLES: dict[str, Role] = {role: role for role in get_args(Role)} | {"developer": "system"}
-_TEXT_CALL = "text-"  # ids the host gives to calls written as text
-
-
-class RowFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The columns of an export that a trace is made from; their meaning is FORMATS.md's."""
-
-    validator: str
-    seq: int
-    content_sha256: str
-    recorded_day: str
-    race_id: str
-    suite: str
-    problem_id: str
-    pool: Pool
-    cluster_id: str
-    bucket: Bucket
-    query: str
-    agent_version_id: str
-    miner_hotkey: str
-    policy_sha256: str
-    tool_profile: str
-    stop: str
-    recommended: str | None
-    is_agentic: bool
-    is_linear: bool
-    is_model_written: bool
-    is_success: bool | None
-    reward_e4: int | None
-    coefficient_e4: int | None
+ROW_FACTS = (*EXPORTED_FACTS, "recommended", "validator", "seq", "content_sha256", "query")  # read of an export's row
 
 
-ROW_FACTS = tuple(field.name for field in msgspec.structs.fields(RowFacts))
-
-
-def row_place(facts: RowFacts) -> str:
+def row_place(row: Mapping[str, Any]) -> str:
     """Where a row stands: log and number."""
-    return f"{facts.validator}:{facts.seq}"
+    return f"{row['validator']}:{row['seq']}"
 
 
-def trace_of_row(
-    facts: RowFacts,
-    messages: Sequence[ChatMessage],
-    calls: Sequence[ExecutedCall],
-    tools: str,
-    *,
-    is_verified: bool,
-) -> Trace:
-    """The trace of a row. Raises ArenaError V2097 when its conversation holds what is no message."""
-    talk = [_message(chat) for chat in messages]
-    if any(message.role == "assistant" and is_spoken(message.content) for message in talk):
-        talk = _lifted(talk, calls)
+def trace_of_row(row: Mapping[str, Any], talk: Conversation, tools: str, *, is_verified: bool) -> Trace:
+    """The trace of a row, whose `ROW_FACTS` are given by name (FORMATS.md says what they mean).
+
+    Raises ArenaError V2097 when its conversation holds what is no message.
+    """
+    messages, made = _conversation(talk, row, tools)
+    facts = {fact: row[name] for name, fact in EXPORTED_FACTS.items()}
+    for name in ("cluster_id", "suite"):
+        facts[name] = facts[name] or None
+    facts["recommended"] = row["recommended"].split(",") if row["recommended"] else ()
+    facts["surfaced"] = tuple(dict.fromkeys(found.product_id for call in talk.calls for found in call.surfaced))
     return assemble_trace(
-        TraceSource(kind="arena", place=row_place(facts), sha256=facts.content_sha256, is_verified=is_verified),
-        talk,
+        TraceSource(kind="arena", place=row_place(row), sha256=row["content_sha256"], is_verified=is_verified),
+        messages,
         tools=tools,
-        query=facts.query,
-        facts=_facts(facts, calls),
+        query=row["query"],
+        facts=msgspec.convert(facts, TraceFacts),
+        rebuilt=made,
     )
 
 
-def _facts(row: RowFacts, calls: Sequence[ExecutedCall]) -> TraceFacts:
-    surfaced = dict.fromkeys(found.product_id for call in calls for found in call.surfaced)
-    return TraceFacts(
-        problem_id=row.problem_id,
-        cluster_id=row.cluster_id or None,
-        pool=row.pool,
-        bucket=row.bucket,
-        suite=row.suite or None,
-        race_id=row.race_id or None,
-        day=row.recorded_day,
-        agent=row.agent_version_id,
-        team=row.miner_hotkey,
-        policy_sha256=row.policy_sha256,
-        tool_profile=row.tool_profile,
-        coefficient_e4=row.coefficient_e4,
-        is_success=row.is_success,
-        reward_e4=row.reward_e4,
-        is_agentic=row.is_agentic,
-        is_linear=row.is_linear,
-        is_model_written=row.is_model_written,
-        stop=row.stop,
-        recommended=tuple(row.recommended.split(",")) if row.recommended else (),
-        surfaced=tuple(surfaced),
-    )
+def _conversation(
+    talk: Conversation, row: Mapping[str, Any], tools: str
+) -> tuple[Sequence[Message], Rebuilt | msgspec.UnsetType]:
+    """The messages of a row: what the model was sent and wrote, where that is the whole episode in order and its calls
+    can be read there; else the episode rebuilt from its events, where that is one conversation."""
+    sent = [_message(chat) for chat in talk.messages]
+    is_text = any(message.role == "assistant" and is_spoken(message.content) for message in sent)
+    lifted = _lifted(sent, talk.calls) if is_text else sent
+    if row["is_linear"] and lifted is not None:
+        if sum(len(message.calls) for message in lifted) == sum(len(message.calls) for message in sent):
+            return lifted, msgspec.UNSET
+        if is_paired(lifted):
+            return lifted, Rebuilt(how=("text_calls",))
+    return rebuild(talk, row["query"], tools) or (lifted or sent, msgspec.UNSET)
 
 
 def _message(chat: ChatMessage) -> Message:
     if chat.role == "assistant":
         calls = (
-            *_calls(chat.tool_calls, "llm"),
-            *_calls(chat.echoed_tool_calls, "echoed"),
-            *_calls(chat.agent_tool_calls, "code"),
+            *calls_of_chat(chat.tool_calls, "llm"),
+            *calls_of_chat(chat.echoed_tool_calls, "echoed"),
+            *calls_of_chat(chat.agent_tool_calls, "code"),
         )
         return Message(
             role="assistant",
@@ -121,26 +81,20 @@ def _message(chat: ChatMessage) -> Message:
             calls=calls,
             is_model=chat.origin is None,
         )
-    role = _ROLES.get(chat.role)
+    role = ROLES.get(chat.role)
     if role is None:
         raise ArenaError("V2097", f"a message of role {chat.role!r}")
     return Message(role=role, content=chat.content, call_id=chat.tool_call_id, is_model=chat.origin is None)
 
 
-def _calls(calls: Sequence[ChatCall], emitter: Emitter) -> list[Call]:
-    return [
-        Call(id=call.id, name=call.function.name, arguments=call.function.arguments, emitter=emitter) for call in calls
-    ]
-
-
-def _lifted(talk: Sequence[Message], calls: Sequence[ExecutedCall]) -> list[Message]:
+def _lifted(talk: Sequence[Message], calls: Sequence[ExecutedCall]) -> list[Message] | None:
     """Calls that the model wrote as text as calls, each with the emitter the host recorded for the next text call of
     that name; one that the host never executed is the model's. What is no call stays text."""
     try:
         messages = lift(talk)
     except ArenaError:
-        return list(talk)
-    waiting = [call for call in calls if call.call_id.startswith(_TEXT_CALL) or call.emitter == "echoed"]
+        return None
+    waiting = [call for call in calls if call.call_id.startswith(TEXT_CALL) or call.emitter == "echoed"]
     results: dict[str, str | None] = {}
     attributed: list[Message] = []
     for message in messages:

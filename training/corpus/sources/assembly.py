@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from training.corpus.model import Message, Trace, TraceFacts, TraceSource
+from training.corpus.model import Message, Rebuilt, Trace, TraceFacts, TraceSource
 
 NO_TOOLS = "[]"
 EMITTERS, TOOLS, RESULTS, MESSAGES = "emitters", "tools", "results", "messages"  # in `missing` beside names of facts
@@ -28,8 +28,10 @@ def assemble_trace(
     query: str = "",
     facts: TraceFacts,
     missing: Iterable[str] = (),
+    rebuilt: Rebuilt | msgspec.UnsetType = msgspec.UNSET,
 ) -> Trace:
     """The trace of these parts. `missing`: what else the source does not have, beside facts that are None.
+    `rebuilt`: of a conversation that is not verbatim.
 
     Raises ValueError for text that is not Unicode (half of a surrogate pair).
     """
@@ -47,6 +49,7 @@ def assemble_trace(
         query=query,
         facts=facts,
         missing=tuple(sorted(absent)),
+        rebuilt=rebuilt,
     )
 
 

@@ -8,27 +8,32 @@ is bounded by a row group of the view or a line of the log. Nothing here decides
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from arena.export.conversation import ChatMessage, ExecutedCall
+from arena.export.conversation import Conversation, ExecutedCall, Turn
 from arena.export.reading import shard_trajectories
 from arena.export.row import row_of
 from arena.export.writing.shards import LOG, VIEWS, shard_name
 from foundation.errors import ArenaError
+from harness.chat import ChatMessage
 from judge.verdict import Verdict
 from training.corpus.model import Quarantined, Trace
-from training.corpus.sources.arena_rows import ROW_FACTS, RowFacts, row_place, trace_of_row
+from training.corpus.sources.arena_rows import ROW_FACTS, row_place, trace_of_row
 from training.corpus.sources.log_index import LogIndex, index_shards
 from training.corpus.sources.verified import Export, Progress
 
 PARQUET = "parquet"
-_COLUMNS = [*ROW_FACTS, "messages", "calls", "tools"]
-_MESSAGES = msgspec.json.Decoder(tuple[ChatMessage, ...])
-_CALLS = msgspec.json.Decoder(tuple[ExecutedCall, ...])
+_DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
+    "messages": msgspec.json.Decoder(tuple[ChatMessage, ...]),
+    "other_messages": msgspec.json.Decoder(tuple[ChatMessage, ...]),
+    "completions": msgspec.json.Decoder(tuple[Turn, ...]),
+    "calls": msgspec.json.Decoder(tuple[ExecutedCall, ...]),
+}
+_COLUMNS = [*ROW_FACTS, *_DECODERS, "prompt_length", "tools"]
 
 
 class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,11 +51,20 @@ class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
         with pq.ParquetFile(Path(self.folder) / VIEWS / PARQUET / self.name) as file:
             table = file.read_row_group(self.group, columns=_COLUMNS, use_threads=False)
         plain = [table.column(name).to_pylist() for name in ROW_FACTS]
-        texts: list[Any] = [table.column(name) for name in ("messages", "calls", "tools")]
-        for values, messages, calls, tools in zip(zip(*plain, strict=True), *texts, strict=True):
-            facts = msgspec.convert(dict(zip(ROW_FACTS, values, strict=True)), RowFacts)
-            talk, executed = _MESSAGES.decode(messages.as_buffer()), _CALLS.decode(calls.as_buffer())
-            yield _converted(facts, talk, executed, tools.as_py(), is_verified=self.is_verified)
+        texts: list[Any] = [table.column(name) for name in (*_DECODERS, "prompt_length", "tools")]
+        for values, *parts, length, tools in zip(zip(*plain, strict=True), *texts, strict=True):
+            facts = dict(zip(ROW_FACTS, values, strict=True))
+            decoded: dict[str, Any] = {
+                name: decoder.decode(part.as_buffer())
+                for (name, decoder), part in zip(_DECODERS.items(), parts, strict=True)
+            }
+            talk = Conversation(
+                **decoded,
+                prompt_length=length.as_py(),
+                is_linear=facts["is_linear"],
+                is_model_written=facts["is_model_written"],
+            )
+            yield _converted(facts, talk, tools.as_py(), is_verified=self.is_verified)
 
 
 class LogShard(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,8 +86,7 @@ class LogShard(msgspec.Struct, frozen=True, kw_only=True):
                 else self.index.coefficient_e4(trajectory.evaluation.body_sha256)
             )
             values = {name: getattr(row.facts, name) for name in ROW_FACTS} | {"coefficient_e4": coefficient_e4}
-            talk = row.conversation
-            yield _converted(RowFacts(**values), talk.messages, talk.calls, row.tools, is_verified=self.is_verified)
+            yield _converted(values, row.conversation, row.tools, is_verified=self.is_verified)
 
 
 def export_shards(export: Export, *, use_log: bool = False) -> tuple[ViewShard | LogShard, ...]:
@@ -112,15 +125,8 @@ def read_traces(
             progress(done, export.manifest.trajectories)
 
 
-def _converted(
-    facts: RowFacts,
-    messages: tuple[ChatMessage, ...],
-    calls: tuple[ExecutedCall, ...],
-    tools: str,
-    *,
-    is_verified: bool,
-) -> Trace | Quarantined:
+def _converted(facts: Mapping[str, Any], talk: Conversation, tools: str, *, is_verified: bool) -> Trace | Quarantined:
     try:
-        return trace_of_row(facts, messages, calls, tools, is_verified=is_verified)
+        return trace_of_row(facts, talk, tools, is_verified=is_verified)
     except ArenaError as error:
         return Quarantined(place=row_place(facts), code=error.failure.code, detail=error.failure.detail)

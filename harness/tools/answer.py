@@ -1,4 +1,4 @@
-"""recommend_product: the answer to the user. The last call of an episode counts."""
+"""The tools that end a task: the recommendation, of which the last one of an episode counts, and the end itself."""
 
 from __future__ import annotations
 
@@ -20,3 +20,12 @@ def recommend_product(context: ToolContext, product_ids: str) -> ToolOutcome:
     else:
         text = f"Recommended to the user: {','.join(ids)}"
     return ToolOutcome(result=result_text(text), recommended_ids=ids)
+
+
+def terminate(context: ToolContext, status: str = "success") -> ToolOutcome:
+    """End the dialogue. Recommend first: what was not recommended does not count.
+
+    Args:
+        status: "success" when products were recommended, "failure" when none could be found.
+    """
+    return ToolOutcome(result=result_text(f"The dialogue has ended with status: {status}"), is_final=True)

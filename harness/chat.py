@@ -1,0 +1,132 @@
+"""Messages and tool calls: the one family of values between the record and a row that is trained on.
+
+Promise: values only. `Message` and `Call` are what is filtered, rendered and trained on. `ChatMessage`, `ChatCall` and
+`Function` are the same in OpenAI's chat form, whose JSON stands in views and corpora: `chat_of` and `message_of` lead
+there and back, and `chat_row` to the plain objects that templates, endpoints and other people's rows take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from harness.trace import Emitter
+
+Role = Literal["system", "user", "assistant", "tool"]
+Origin = Literal["agent", "code", "echoed"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One tool call of an assistant turn. `arguments` is JSON text as it was written; `emitter` None: not recorded."""
+
+    id: str
+    name: str
+    arguments: str
+    emitter: Emitter | None = None
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message. `is_model` False marks an assistant turn or a result the model and the host did not make."""
+
+    role: Role
+    content: str = ""
+    reasoning: str = ""
+    calls: tuple[Call, ...] = ()
+    call_id: str = ""  # of a tool message: the call it answers
+    is_model: bool = True
+
+
+class Function(msgspec.Struct, frozen=True, kw_only=True):
+    """Name and arguments of a call. `arguments` is the text as it was written, JSON or not."""
+
+    name: str
+    arguments: str
+
+
+class ChatCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call of an assistant turn. `emitter` stands in a corpus alone, where one was recorded."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: Function
+    emitter: Emitter | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class ChatMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message. The fields after `tool_call_id` are ours and stand only where something departs from plain chat."""
+
+    role: str  # system, user, assistant or tool; "unknown" where the record holds no message
+    content: str
+    reasoning_content: str = ""
+    tool_calls: tuple[ChatCall, ...] = ()
+    tool_call_id: str = ""
+    origin: Origin | None = None
+    weight: int | None = None  # 0: not to be trained on, as in OpenAI's fine-tuning format
+    echoed_tool_calls: tuple[ChatCall, ...] = ()
+    agent_tool_calls: tuple[ChatCall, ...] = ()
+
+
+def chat_of(message: Message) -> ChatMessage:
+    """A message in chat form, emitters included. Weight 0 is what model and host did not make."""
+    return ChatMessage(
+        role=message.role,
+        content=message.content,
+        reasoning_content=message.reasoning,
+        tool_calls=tuple(
+            ChatCall(
+                id=call.id,
+                function=Function(name=call.name, arguments=call.arguments),
+                emitter=msgspec.UNSET if call.emitter is None else call.emitter,
+            )
+            for call in message.calls
+        ),
+        tool_call_id=message.call_id,
+        weight=None if message.is_model else 0,
+    )
+
+
+def message_of(chat: ChatMessage) -> Message:
+    """The message of `chat_of`. Raises msgspec.ValidationError for a role that no message has."""
+    if chat.role not in ROLES:
+        raise msgspec.ValidationError(f"a message of role {chat.role!r}")
+    return Message(
+        role=chat.role,
+        content=chat.content,
+        reasoning=chat.reasoning_content,
+        calls=tuple(
+            Call(
+                id=call.id,
+                name=call.function.name,
+                arguments=call.function.arguments,
+                emitter=None if call.emitter is msgspec.UNSET else call.emitter,
+            )
+            for call in chat.tool_calls
+        ),
+        call_id=chat.tool_call_id,
+        is_model=chat.weight is None,
+    )
+
+
+def chat_row(message: Message) -> dict[str, Any]:
+    """A message as a plain object: no emitters, and a tool's message always says which call it answers."""
+    row: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.reasoning:
+        row["reasoning_content"] = message.reasoning
+    if message.calls:
+        row["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.calls
+        ]
+    if message.call_id or message.role == "tool":
+        row["tool_call_id"] = message.call_id
+    return row
+
+
+def calls_of_chat(calls: Iterable[ChatCall], emitter: Emitter) -> tuple[Call, ...]:
+    """Calls of a view, whose emitter is told by where they stand."""
+    return tuple(
+        Call(id=call.id, name=call.function.name, arguments=call.function.arguments, emitter=emitter) for call in calls
+    )

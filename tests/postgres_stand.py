@@ -1,0 +1,39 @@
+"""Servers for tests without `initdb` and migrations: made once in each process of the tests, then copied.
+
+What a server's first start makes is tested in `tests/arena/test_store_embedded.py`, which begins from nothing, and so
+do the demo and the README.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from arena.store.embedded.binaries import ServerPaths, lay_out, server_user
+from arena.store.embedded.server import EmbeddedServer, start_embedded
+
+
+@functools.cache
+def _made() -> ServerPaths:
+    """A migrated server without validators, stopped."""
+    state_dir = Path(tempfile.mkdtemp(prefix="arena-", dir="/tmp"))
+    atexit.register(shutil.rmtree, state_dir, ignore_errors=True)
+    start_embedded(state_dir).stop()
+    return lay_out(state_dir, server_user())
+
+
+def lay_server(state_dir: Path) -> None:
+    """Put into a new state folder what its server's first start would make."""
+    made, paths = _made(), lay_out(state_dir, server_user())
+    subprocess.run(["cp", "-a", f"{made.data}/.", paths.data], check=True)
+    subprocess.run(["cp", "-a", made.secrets, paths.secrets], check=True)
+
+
+def start_new(state_dir: Path) -> EmbeddedServer:
+    """A running server of a new state folder, without validators."""
+    lay_server(state_dir)
+    return start_embedded(state_dir)

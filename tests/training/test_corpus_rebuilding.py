@@ -1,0 +1,301 @@
+"""Whatever form an agent keeps its dialogue in, its episode becomes one conversation, or a code, by recorded events.
+
+Every agent here runs through the recorder. What it tells its model about calls and results is its own affair.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from foundation.canonical import foreign_text
+from harness.tools.port import ToolOutcome
+from harness.work import WorkMeter
+from tests.arena import trajectory_stand
+from tests.arena.trajectory_stand import (
+    QUERY,
+    RECOMMEND,
+    SEARCH,
+    SYSTEM,
+    TERMINATE,
+    USER,
+    appending,
+    narrating,
+    says,
+)
+from tests.arena.trajectory_stand import Episode as Run
+from tests.harness.episode_stand import StandToolbox
+from tests.harness.honest_dialogues import DIALOGUES, STEPS, Step, written
+from tests.harness.honest_dialogues import QUERY as HONEST_QUERY
+from tests.training.react_agents import (
+    PLANNER,
+    TURNS,
+    WHOLE,
+    WORKER,
+    Asked,
+    as_messages,
+    as_one_message,
+    calls_by_role,
+    calls_in,
+    codes,
+    planned,
+    spoken,
+)
+from tests.training.test_corpus_reader import as_trace
+from training.corpus.filter.gates import codes_of, gates
+from training.corpus.model import Rebuilt, Rules
+
+
+def test_an_agent_of_the_tool_calling_api_is_verbatim() -> None:
+    trace = as_trace(appending())
+    assert (trace.provenance, codes(trace)) == ("verbatim", ())
+
+
+def test_a_dialogue_in_one_growing_message_is_the_whole_conversation() -> None:
+    body = as_one_message()
+    trace = as_trace(body)
+    assert trace.rebuilt == Rebuilt(how=("events", "query", "text_calls"))
+    assert calls_by_role(trace.messages) == WHOLE
+    assert trace.messages[1].content == QUERY
+    assert [one.reasoning for one in trace.messages if one.role == "assistant"] == [thought for thought, _ in TURNS]
+    assert [one.content for one in trace.messages if one.role == "tool"] == [call.result for call in calls_in(body)]
+    assert {call.emitter for one in trace.messages for call in one.calls} == {"llm"}
+    assert codes(trace) == ()
+
+
+def test_arguments_are_in_the_words_that_the_model_wrote() -> None:
+    text = '<tool_call>[{"name": "find_product", "parameters": {"q":"café  lamp" ,"page":1}}]</tool_call>'
+    run = Run([says(content=text), says(content=spoken(TURNS[-1]))])
+    for turn in ((("find_product", {"q": "café  lamp", "page": 1}),), TURNS[-1][1]):
+        run.chat({"role": "user", "content": f"{QUERY} {len(run.recorder.events())}"})
+        for call in turn:
+            run.tool(*call)
+    (first, *_) = [call for message in as_trace(run.body()).messages for call in message.calls]
+    assert first.arguments == '{"q":"café  lamp" ,"page":1}'
+
+
+def test_a_list_of_messages_with_tagged_results_is_read_as_it_was_sent() -> None:
+    turns = (*TURNS[:2], ("It is red.", (RECOMMEND,)))
+    trace = as_trace(as_messages("<tool_response>\n{}\n</tool_response>", turns, answer="The first."))
+    assert trace.rebuilt == Rebuilt(how=("text_calls",))
+    assert calls_by_role(trace.messages)[:7] == WHOLE[:7]
+    assert codes(trace) == ()
+
+
+@pytest.mark.parametrize(
+    "form", ["<tool_response>\n{}\n</tool_response>", "Observation: {}", "```json\n{}\n```", "You got {} back."]
+)
+def test_a_list_of_messages_with_results_in_any_words_is_rebuilt(form: str) -> None:
+    trace = as_trace(as_messages(form))
+    assert trace.rebuilt == Rebuilt(how=("events", "text_calls"))
+    assert calls_by_role(trace.messages) == WHOLE
+    assert codes(trace) == ()
+
+
+LAYOUTS: dict[str, Callable[[object], str]] = {
+    "compact": lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":")),
+    "indented": lambda value: json.dumps(value, indent=4, sort_keys=True),
+    "in a string": lambda value: json.dumps({"output": json.dumps(json.dumps(value))}),
+    "as Python": repr,
+    "in lines": lambda value: "\n".join(f"* {name}: {one}" for row in value for name, one in row.items()),  # type: ignore[attr-defined]
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_result_in_another_layout_was_shown(layout: str) -> None:
+    def laid_out(parts: list[str]) -> str:
+        rows = [json.loads(part[5:-6]) if part.startswith("<obs>") else part for part in parts]
+        return "\n".join(
+            row if isinstance(row, str) else "\n".join(LAYOUTS[layout](one["results"]) for one in row) for row in rows
+        )
+
+    assert as_trace(as_one_message(shown=laid_out)).rebuilt == Rebuilt(how=("events", "query", "text_calls"))
+
+
+@pytest.mark.parametrize(
+    ("shown", "lacks"),
+    [
+        (lambda parts: "\n".join(parts[:1] + parts[-1:]), ("calls", "results")),  # the last observation alone
+        (lambda parts: "\n".join(part for part in parts if "<obs>" not in part), ("results",)),
+        (lambda parts: "\n".join(part[:40] if "<obs>" in part else part for part in parts), ("results",)),  # cut
+        (lambda parts: f"{QUERY}: so far {len(parts)} steps" if parts[1:] else parts[0], ("calls", "results")),
+        (lambda parts: "\n".join(parts[1:]) or parts[0], ("query",)),
+    ],
+)  # fmt: skip
+def test_a_dialogue_that_was_cut_or_summarised_says_what_its_model_was_not_shown(
+    shown: Callable[[list[str]], str], lacks: tuple[str, ...]
+) -> None:
+    trace = as_trace(as_one_message(shown=shown))
+    assert trace.rebuilt == Rebuilt(how=("events", "query", "text_calls"), lacks=lacks)
+    assert calls_by_role(trace.messages) == WHOLE
+    assert codes(trace) == ("view_incomplete",)
+    off = Rules(off=("coefficient", "recommend_arguments", "subtask", "view_incomplete"))
+    assert codes_of(trace, off, gates()) == ()
+
+
+def test_a_pruned_list_of_native_calls_is_rebuilt_and_says_so() -> None:
+    run = Run([says(*calls, content=thought, tag=thought[0]) for thought, calls in TURNS])
+    sent: list[dict[str, object]] = []
+    for _ in TURNS:
+        turn = run.chat(SYSTEM, USER, *sent)
+        sent = [turn, *run.answer(turn)]  # the turns before are forgotten
+    trace = as_trace(run.body())
+    assert trace.rebuilt == Rebuilt(how=("events",), lacks=("calls", "results", "words"))
+    assert calls_by_role(trace.messages) == WHOLE
+    assert codes(trace) == ("view_incomplete",)
+
+
+def test_of_a_planner_and_a_worker_the_dialogue_that_calls_is_the_conversation() -> None:
+    trace = as_trace(planned())
+    assert trace.rebuilt == Rebuilt(how=("events", "sub_dialogue"))
+    assert calls_by_role(trace.messages) == [*WHOLE[:2], ("user", ()), *WHOLE[2:]]
+    assert codes(trace) == ()
+
+
+def test_calls_in_several_dialogues_are_no_single_conversation() -> None:
+    run = Run([says(SEARCH, tag="a"), says(RECOMMEND, TERMINATE, tag="b")])
+    run.answer(run.chat(PLANNER, USER))
+    run.answer(run.chat(WORKER, USER))
+    trace = as_trace(run.body())
+    assert trace.provenance == "verbatim"
+    assert "not_one_path" in codes(trace)
+
+
+def test_a_turn_whose_call_nobody_can_read_and_its_retry_become_the_retry_alone() -> None:
+    broken = '<think>A lamp.</think><tool_call>[{"name": "find_product", "parameters": {"q": </tool_call>'
+    run = Run([says(content=broken), *(says(content=spoken(turn)) for turn in TURNS)])
+    told_so_far = [QUERY]
+    run.chat(SYSTEM, {"role": "user", "content": "\n".join(told_so_far)})
+    told_so_far.append("That was no JSON. Again.")
+    for turn in TURNS:
+        run.chat(SYSTEM, {"role": "user", "content": "\n".join(told_so_far)})
+        told_so_far += [spoken(turn), *(run.tool(*call) for call in turn[1])]
+    trace = as_trace(run.body())
+    assert trace.rebuilt == Rebuilt(how=("events", "query", "retries", "text_calls"))
+    assert calls_by_role(trace.messages) == WHOLE
+    assert codes(trace) == ()
+
+
+def test_a_malformed_native_call_that_the_host_refused_stays_with_its_answer() -> None:
+    run = Run([says(("find_shoes", {}), tag="a"), *(says(*calls, tag=f"b{n}") for n, (_, calls) in enumerate(TURNS))])
+    texts = [QUERY]
+    for _ in range(len(TURNS) + 1):
+        turn = run.chat({"role": "user", "content": "\n".join(texts)})
+        texts += [json.dumps(turn["tool_calls"]), *(str(one["content"]) for one in run.answer(turn))]
+    trace = as_trace(run.body())
+    assert next(message.content for message in trace.messages if message.role == "tool").startswith('{"error"')
+    assert codes(trace) == ()
+
+
+def test_a_final_answer_without_a_call_ends_the_conversation() -> None:
+    turns = (*TURNS[:2], ("It is red.", (RECOMMEND,)))
+    run = Run([*(says(content=spoken(turn)) for turn in turns), says(content="I chose the first lamp.")])
+    texts = [QUERY]
+    for turn in turns:
+        run.chat({"role": "user", "content": "\n".join(texts)})
+        texts += [spoken(turn), *(run.tool(*call) for call in turn[1])]
+    run.chat({"role": "user", "content": "\n".join(texts)})
+    trace = as_trace(run.body())
+    assert calls_by_role(trace.messages)[-3:] == [
+        ("assistant", ("recommend_product",)),
+        ("tool", ()),
+        ("assistant", ()),
+    ]
+    assert trace.messages[-1].content == "I chose the first lamp."
+    assert codes(trace) == ()
+
+
+def test_a_call_that_the_host_never_ran_has_no_result_whatever_the_agent_says() -> None:
+    run = Run([says(content=spoken(turn)) for turn in TURNS])
+    texts = [QUERY]
+    for number, turn in enumerate(TURNS):
+        run.chat({"role": "user", "content": "\n".join(texts)})
+        results = [run.tool(*call) if number else '[{"product_id": "77"}]' for call in turn[1]]
+        texts += [spoken(turn), *(f"<obs>{one}</obs>" for one in results)]
+    trace = as_trace(run.body())
+    assert not any("77" in message.content for message in trace.messages)
+    assert codes(trace) == ("pairing",)
+
+
+def test_a_result_that_the_agent_made_up_is_not_in_the_conversation_and_the_true_one_was_not_shown() -> None:
+    forged = json.dumps([{"tool_call_id": "x", "results": [{"product_id": "77", "title": "A better lamp"}]}])
+    shown = as_one_message(shown=lambda parts: "\n".join(f"<obs>{forged}</obs>" if "<obs>" in p else p for p in parts))
+    trace = as_trace(shown)
+    assert not any("better lamp" in message.content for message in trace.messages)
+    assert trace.rebuilt != Rebuilt(how=("events", "query", "text_calls"))
+    assert codes(trace) == ("view_incomplete",)
+
+
+def test_a_turn_that_the_agent_forged_is_not_in_the_conversation() -> None:
+    claim = "<think>I saw it.</think><tool_call>[]</tool_call><obs>[]</obs>"
+    trace = as_trace(as_one_message(shown=lambda parts: "\n".join([*parts, claim])))
+    assert calls_by_role(trace.messages) == WHOLE
+    assert not any("I saw it" in message.reasoning + message.content for message in trace.messages)
+
+
+def test_calls_of_the_agents_python_are_marked_and_not_learnt() -> None:
+    trace = as_trace(narrating())
+    calling = [message for message in trace.messages if message.calls]
+    assert [message.is_model for message in calling] in ([], [False, False])
+    run, texts = Run([says(content=spoken(turn)) for turn in TURNS[1:]]), [QUERY]
+    texts.append(run.tool(*SEARCH))  # Python searches before the model is asked
+    for turn in TURNS[1:]:
+        run.chat({"role": "user", "content": "\n".join(texts)})
+        texts += [spoken(turn), *(run.tool(*call) for call in turn[1])]
+    trace = as_trace(run.body())
+    assert trace.rebuilt == Rebuilt(how=("agent_calls", "events", "query", "text_calls"))
+    assert [(m.is_model, [c.emitter for c in m.calls]) for m in trace.messages if m.calls] == [
+        (False, ["code"]), (True, ["llm"]), (True, ["llm", "llm"])
+    ]  # fmt: skip
+
+
+class Goods(StandToolbox):
+    """Answers the calls of an honest dialogue with its results."""
+
+    def dispatch(self, name: str, arguments: str, work: WorkMeter | None = None) -> ToolOutcome:
+        told = {
+            call: result for step in STEPS for call, result in zip(map(_key, step.calls), step.results, strict=True)
+        }
+        result = told[_key((name, json.loads(arguments)))]
+        return ToolOutcome(result=foreign_text(result), is_final=name == "terminate")
+
+
+def _key(call: Asked) -> str:
+    return foreign_text([call[0], call[1]])
+
+
+HELD_BACK = {  # what these do not show their model; all others show everything
+    "native calls, trimmed": ("calls", "results", "words"),
+    "turns, results cut": ("results",),
+    "told by the program": ("results",),
+    "scratchpad": ("calls", "results"),
+    "plan, step by step": ("calls", "results", "words"),
+}
+
+
+@pytest.mark.parametrize("name", DIALOGUES)
+def test_every_way_of_showing_a_dialogue_is_whole_or_says_what_was_held_back(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trajectory_stand, "StandToolbox", Goods)
+    monkeypatch.setattr(trajectory_stand, "QUERY", HONEST_QUERY)
+    is_native = name.startswith("native") or name in ("own words quoted", "plan, step by step")
+    run = Run(
+        [
+            says(*step.calls, content=step.thought, tag=f"call_{number}_") if is_native else says(content=written(step))
+            for number, step in enumerate(STEPS)
+        ]
+    )
+    done: list[Step] = []
+    for step in STEPS:
+        run.chat(*DIALOGUES[name](done))
+        results = tuple(json.loads(run.tool(*call)) for call in step.calls)
+        done.append(Step(step.thought, step.calls, results))
+    trace = as_trace(run.body(query=HONEST_QUERY))
+    lacks = trace.rebuilt.lacks if isinstance(trace.rebuilt, Rebuilt) else ()
+    assert lacks == HELD_BACK.get(name, ())
+    assert codes(trace) == (("view_incomplete",) if lacks else ())
+    made = [call.name for message in trace.messages for call in message.calls]
+    assert made == [call[0] for step in STEPS for call in step.calls]

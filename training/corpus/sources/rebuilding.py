@@ -1,0 +1,343 @@
+"""The conversation of an episode from what the host recorded: completions, calls with their emitter, and results.
+
+Promise: pure. What the model wrote, which calls ran and what they returned is taken from events alone, in their order;
+an agent's own account of them is never read. Its requests decide two things: how the dialogue opened, and whether each
+completion was shown what the conversation shows before it. What it was not shown is named in `Rebuilt.lacks`. Nothing
+is made up: a call that the host never ran has no result here, and the filter's pairing rule says so.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+from collections.abc import Container, Iterator, Sequence
+from functools import cached_property, lru_cache
+
+import msgspec
+
+from arena.export.conversation import Conversation, ExecutedCall, Turn
+from foundation.errors import ArenaError
+from harness.chat import ChatMessage, Message, Role, calls_of_chat
+from harness.emission.call_reader import CallReader
+from harness.emission.wording import words_of
+from training.corpus.convert.spoken import name_calls, read_turn, split_thinking
+from training.corpus.model import Call, How, Lack, Rebuilt
+
+TEXT_CALL = "text-"  # ids the host gives to calls written as text
+ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "tool": "tool"}
+_ENDING = frozenset({"recommend_product", "terminate"})  # their results tell a model nothing it did not write
+_VALUES_MAX = 2_000  # of one result that are looked for one by one
+_LETTERS_MAX = 2_000_000_000  # of one episode; a second or so
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """A completion taken apart. `calls` keep the record's ids; `is_broken`: it holds a call that nobody can read."""
+
+    reasoning: str
+    content: str
+    calls: tuple[Call, ...]
+    is_broken: bool
+
+
+class _Item(msgspec.Struct, frozen=True):
+    """Something the conversation shows, which later completions ought to have been shown too."""
+
+    lack: Lack
+    text: str
+    is_json: bool = False
+
+
+def rebuild(talk: Conversation, query: str, tools: str) -> tuple[tuple[Message, ...], Rebuilt] | None:
+    """The conversation of an episode and how it came about; None where no single conversation holds its calls.
+
+    `query` and `tools` (an OpenAI `tools` array, JSON text) are the record's.
+    """
+    episode = _Episode(talk, query, tools)
+    chosen = episode.dialogue()
+    return None if chosen is None else episode.rebuilt(chosen)
+
+
+class _Episode:
+    """One episode while its conversation is put together."""
+
+    def __init__(self, talk: Conversation, query: str, tools: str) -> None:
+        self._all = (*talk.messages, *talk.other_messages)
+        self._turns, self._query, self._reader = talk.completions, query, _reader(tools)
+        self._results = {
+            call.index: (self._all[call.message].content if call.message is not None else call.result) or ""
+            for call in talk.calls
+        }
+        steps = [turn.step for turn in self._turns]
+        self._calls_of: dict[int, list[ExecutedCall]] = {}  # by the completion before them, 0 before the first
+        for call in talk.calls:
+            before = bisect.bisect_right(steps, call.step)
+            self._calls_of.setdefault(steps[before - 1] if before else 0, []).append(call)
+        self._how: set[How] = set()
+        self._lacks: set[Lack] = set()
+        self._taken: set[str] = set()
+        self._shown = [_Shown(message) for message in self._all]
+        self._where: dict[int, int] = {}  # an item that has to be shown -> the message where it was found last
+        self._effort = _LetterBudget(_LETTERS_MAX)
+
+    def dialogue(self) -> list[Turn] | None:
+        """The turns of the one dialogue that made the episode's calls. Dialogues are told apart by how they open: a
+        planner and a worker have different instructions; a request that was cut or summarised keeps its own."""
+        dialogues: list[list[Turn]] = []
+        for turn in self._turns:
+            own = next((one for one in reversed(dialogues) if self._opens_alike(one[0], turn)), None)
+            if own is None:
+                dialogues.append([turn])
+            else:
+                own.append(turn)
+        calling = [
+            one for one in dialogues
+            if any(call.emitter != "code" for turn in one for call in self._calls_of.get(turn.step, ()))
+        ]  # fmt: skip
+        if len(dialogues) == 1:
+            return dialogues[0]
+        if len(calling) != 1:
+            return None
+        self._how.add("sub_dialogue")
+        return calling[0]
+
+    def rebuilt(self, turns: Sequence[Turn]) -> tuple[tuple[Message, ...], Rebuilt]:
+        """The messages of the chosen turns, in order, with every call and result of the episode."""
+        messages, items = self._opening(turns)
+        messages += self._by_agent(self._calls_of.get(0, ()))
+        steps = {turn.step: turn for turn in turns}
+        for turn in self._turns:
+            if turn.step in steps:
+                self._look(turn, items)
+                messages += self._turn(turn, items, is_last=turn is turns[-1])
+            else:
+                messages += self._by_agent(self._calls_of.get(turn.step, ()))
+        return tuple(messages), Rebuilt(how=tuple(sorted({*self._how, "events"})), lacks=tuple(sorted(self._lacks)))
+
+    def _opens_alike(self, first: Turn, later: Turn) -> bool:
+        """Whether the first messages of two requests begin with the same words, half of the shorter one at least."""
+        if not first.request or not later.request:
+            return first.request == later.request
+        if first.request[0] == later.request[0]:
+            return True
+        one, other = self._all[first.request[0]], self._all[later.request[0]]
+        half = (min(len(one.content), len(other.content)) + 1) // 2
+        return one.role == other.role and one.content[:half] == other.content[:half]
+
+    def _opening(self, turns: Sequence[Turn]) -> tuple[list[Message], list[_Item]]:
+        """The messages before the first turn, as they were sent; a transcript that is sent anew each time is the
+        recorded query instead. And what of these has to be in sight of every turn. What the agent claims there of turns
+        and results is left out, and so is what it told the model for one turn alone."""
+        messages: list[Message] = []
+        items: list[_Item] = []
+        asked = _Item("query", self._query)
+        for index in turns[0].request:
+            sent = self._all[index]
+            role = ROLES.get(sent.role)
+            is_kept = all(index in turn.request for turn in turns)
+            if role in ("system", "user") and is_kept:
+                messages.append(Message(role=role, content=sent.content))
+            elif role in ("system", "user") and self._shown[index].holds(asked, self._effort):
+                self._how.add("query")
+                messages.append(Message(role="user", content=self._query))
+                items.append(asked)
+            elif role == "system":
+                messages.append(Message(role=role, content=sent.content))
+                items.append(_Item("prompt", sent.content))
+            else:
+                self._how.add("asides")
+        return messages, items
+
+    def _turn(self, turn: Turn, items: list[_Item], *, is_last: bool) -> Iterator[Message]:
+        """A completion and what the host answered to its calls, which later turns ought to have been shown."""
+        executed = list(self._calls_of.get(turn.step, ()))
+        said = self._said(self._all[turn.reply], {call.call_id for call in executed if call.emitter == "llm"})
+        if said.is_broken and not is_last and all(call.emitter == "code" for call in executed):
+            self._how.add("retries")
+            yield from self._by_agent(executed)
+            return
+        ran = [self._take(call, executed) for call in said.calls]
+        named = name_calls(
+            [
+                msgspec.structs.replace(
+                    call, id="" if call.id.startswith(TEXT_CALL) else call.id, emitter=one.emitter if one else "llm"
+                )
+                for call, one in zip(said.calls, ran, strict=True)
+            ],
+            self._taken,
+        )
+        yield Message(role="assistant", content=said.content, reasoning=said.reasoning, calls=named)
+        if said.content.strip():
+            items.append(_Item("words", said.content))
+        for call, one in zip(named, ran, strict=True):
+            items += (_Item("calls", call.name), _Item("calls", call.arguments, is_json=True))
+            if one is not None:
+                yield self._answer(one, call.id)
+                if call.name not in _ENDING:
+                    items.append(_Item("results", self._results[one.index], is_json=True))
+        yield from self._by_agent(executed)
+
+    def _said(self, reply: ChatMessage, executed: Container[str]) -> _Said:
+        """What a completion wrote. Calls in its text are those that the host read there (beside native calls: those
+        that ran); their arguments are in the very words that the model wrote, where these can be told."""
+        native = (*calls_of_chat(reply.tool_calls, "llm"), *calls_of_chat(reply.echoed_tool_calls, "echoed"))
+        thought, rest = split_thinking(reply.content)
+        reasoning = "\n\n".join(part for part in (reply.reasoning_content, thought) if part)
+        read = [
+            Call(id=call.call_id, name=call.name, arguments=call.arguments)
+            for call in (self._reader.emitted(reply.content, ()) if "<tool_call>" in rest else ())
+            if not native or call.call_id in executed
+        ]
+        if "<tool_call>" not in rest or (native and not read):
+            is_broken = bool(native) and not all(_is_object(call.arguments) for call in native)
+            return _Said(reasoning, rest if thought else reply.content, native, is_broken)
+        self._how.add("text_calls")
+        try:
+            written = read_turn(reply.content)
+        except ArenaError:
+            content = rest.partition("<tool_call>")[0].strip() if read else reply.content
+            return _Said(reasoning, content, (*native, *read), is_broken=not read)
+        if [call.name for call in written.calls] == [call.name for call in read]:
+            read = [
+                msgspec.structs.replace(call, arguments=one.arguments)
+                for call, one in zip(read, written.calls, strict=True)
+            ]
+        is_broken = not all(_is_object(call.arguments) for call in read) or not read
+        return _Said(reasoning, written.content, (*native, *read), is_broken)
+
+    def _take(self, call: Call, executed: list[ExecutedCall]) -> ExecutedCall | None:
+        """The execution of a model's call: by the id under which the host matched it, else (the record has no id for an
+        echoed one) the first that is the same call. It is used up."""
+        key = self._reader.key(call.name, call.arguments)
+        for one in executed:
+            is_echo = one.emitter == "echoed" and self._reader.key(one.name, one.arguments) == key
+            if is_echo or (one.emitter == "llm" and one.call_id == call.id):
+                executed.remove(one)
+                return one
+        return None
+
+    def _by_agent(self, calls: Sequence[ExecutedCall]) -> Iterator[Message]:
+        """Calls that no completion wrote, with their results, as turns that are marked as not the model's."""
+        for call in calls:
+            self._how.add("agent_calls")
+            (named,) = name_calls(
+                [Call(id="", name=call.name, arguments=call.arguments, emitter=call.emitter)], self._taken
+            )
+            yield Message(role="assistant", calls=(named,), is_model=False)
+            yield self._answer(call, named.id)
+
+    def _answer(self, call: ExecutedCall, call_id: str) -> Message:
+        return Message(role="tool", content=self._results[call.index], call_id=call_id)
+
+    def _look(self, turn: Turn, items: Sequence[_Item]) -> None:
+        """Note what a completion was not shown. What stood in a message stands in every one that begins with it."""
+        grown: dict[int, int | None] = {}  # a message of an earlier request -> one of this that goes on from it
+        for number, item in enumerate(items):
+            if item.lack in self._lacks:
+                continue
+            before = self._where.get(number)
+            if before is not None and before not in grown:
+                text = self._shown[before].text
+                grown[before] = next((at for at in turn.request if self._shown[at].text.startswith(text)), None)
+            place = grown[before] if before is not None else None
+            if place is None:
+                place = next((at for at in turn.request if self._shown[at].holds(item, self._effort)), None)
+            if place is None:
+                self._lacks.add(item.lack)
+            else:
+                self._where[number] = place
+
+
+class _LetterBudget:
+    """How many letters may still be looked through for one episode: a hostile one must not hold up a corpus."""
+
+    def __init__(self, letters: int) -> None:
+        self._left = letters
+
+    def spend(self, letters: int) -> bool:
+        """Whether there were so many left."""
+        self._left -= letters
+        return self._left >= 0
+
+
+class _Shown:
+    """A message that was sent, as what can be found in it however it was laid out."""
+
+    def __init__(self, message: ChatMessage) -> None:
+        self._message = message
+
+    @cached_property
+    def text(self) -> str:
+        """Content and native calls."""
+        sent = self._message
+        calls = (*sent.tool_calls, *sent.echoed_tool_calls, *sent.agent_tool_calls)
+        return "\n".join((sent.content, *(f"{call.function.name} {call.function.arguments}" for call in calls)))
+
+    @cached_property
+    def _squeezed(self) -> str:
+        return _squeezed(self.text)
+
+    @cached_property
+    def _words(self) -> str:
+        return f" {' '.join(words_of(self.text))} "
+
+    def holds(self, item: _Item, effort: _LetterBudget) -> bool:
+        """Whether the message holds a text, or of JSON every value: laid out anew, escaped or not, in any words around
+        it. A text that was shortened is not held, nor is one that takes more than the effort that is left."""
+        if any(form in self._squeezed for form in _forms(item.text)):
+            return True
+        values = _spelled(item.text, is_json=item.is_json)
+        return effort.spend(len(values) * len(self._words)) and all(one in self._words for one in values)
+
+
+def _squeezed(text: str) -> str:
+    """Text without layout and without backslashes, of which each layer of JSON adds its own."""
+    return "".join(text.split()).replace("\\", "")
+
+
+@lru_cache(maxsize=256)  # each is looked for in every later request
+def _forms(text: str) -> tuple[str, ...]:
+    """A text as agents send it on: as it is, or as Python writes its JSON."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return (_squeezed(text),)
+    return tuple({_squeezed(one) for one in (text, json.dumps(value), json.dumps(value, ensure_ascii=False))})
+
+
+@lru_cache(maxsize=256)
+def _spelled(text: str, *, is_json: bool) -> tuple[str, ...]:
+    """The values of JSON, or the whole of a text, each as words between spaces."""
+    try:
+        values = list(_values(json.loads(text))) if is_json else [text]
+    except (ValueError, RecursionError):
+        values = [text]
+    if len(values) > _VALUES_MAX:
+        values = [text]
+    return tuple(dict.fromkeys(f" {' '.join(words)} " for words in map(words_of, values) if words))
+
+
+def _values(value: object) -> Iterator[str]:
+    """Every text and number in a value. Truth values and null are written in too many ways to look for."""
+    stack = [value]
+    while stack:
+        match stack.pop():
+            case dict() as members:
+                stack.extend(members.values())
+            case list() as items:
+                stack.extend(items)
+            case bool() | None:
+                pass
+            case one:
+                yield str(one)
+
+
+@lru_cache(maxsize=16)
+def _reader(tools: str) -> CallReader:
+    return CallReader(tools)
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
