@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from harness.inference.port import ModelReply
-from training.corpus.model import Call, Message, Trace, TraceFacts, TraceSource
+from training.corpus.model import Call, Message, Rewritten, Trace, TraceFacts, TraceSource
 from training.corpus.sources.assembly import assemble_trace
 from training.rewriting.grounding import refusal
 from training.rewriting.model import LeftOut, Rewrite, RewriteRules, Step, Timeline
@@ -41,6 +41,7 @@ STEPS = (
     ),
     Step(name="terminate", arguments='{"status":"success"}', result='"The dialogue has ended with status: success"'),
 )
+BY = Rewritten(writer=WRITER, prompt_sha256="0" * 64)
 TIMELINE = Timeline(query=QUERY, steps=STEPS)
 HONEST = (
     "The shopper wants a Lumora desk lamp in white with USB charging for less than 900 PHP. I begin with those words"
@@ -136,7 +137,7 @@ def test_a_faulty_writer_is_stopped(way: str, tmp_path: Path) -> None:
     assert isinstance(left, LeftOut), left
     assert left.code == "not_grounded"
     assert left.detail.startswith("step ")
-    assert broken(Rewrite(trace_id="", place="", writer="", prompt_sha256="", thoughts=FAULTY[way]), TIMELINE)
+    assert broken(Rewrite(trace_id="", place="", by=BY, thoughts=FAULTY[way]), TIMELINE)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +209,7 @@ def test_a_call_without_its_result_is_no_timeline() -> None:
 
 def test_lifting_changes_no_call_and_no_result() -> None:
     trace = trace_of(TIMELINE)
-    made = lifted(trace, TIMELINE, HONEST, "Be helpful.")
+    made = lifted(trace, TIMELINE, HONEST, "Be helpful.", BY)
     assert timeline_of(made) == timeline_of(trace) == TIMELINE
     assert [message.reasoning for message in made.messages if message.role == "assistant"] == list(HONEST)
     assert all(message.is_model for message in made.messages)

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from training.corpus.model import Rewritten
 from training.trac.model import Usage
 
 REWRITE_VERSION = 1
@@ -51,13 +52,12 @@ class RewriteRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rewrite(msgspec.Struct, frozen=True, kw_only=True):
-    """The thoughts of one run, one before each call. `prompt_sha256` is of the writer's instructions."""
+    """The thoughts of one run, one before each call."""
 
     version: int = REWRITE_VERSION
     trace_id: str
     place: str
-    writer: str
-    prompt_sha256: str
+    by: Rewritten
     thoughts: tuple[str, ...]
     refused: int = 0  # replies that did not stand up to the checks on the way
 

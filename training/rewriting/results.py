@@ -1,8 +1,8 @@
 """What a run of rewriting leaves on disk, and how a corpus takes it up.
 
-Promise: the folder holds thoughts, never rows. A corpus reads the runs from their export again, puts each thought before
-its call, and checks every one of them once more: a file that was changed, or is of another export, changes no call and
-lifts nothing that does not stand (V2149).
+Promise: the folder holds thoughts, never rows. A corpus reads the runs from their export again, puts each thought
+before its call, and checks every one of them once more: a file that was changed, or is of another export, changes no
+call and lifts nothing that does not stand (V2149).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LiftedShard(msgspec.Struct, frozen=True, kw_only=True):
             if timeline is None or reason is not None:
                 yield Quarantined(place=row.source.place, code="V2149", detail=str(reason))
             else:
-                yield lifted(row, timeline, made.thoughts, self.prompt)
+                yield lifted(row, timeline, made.thoughts, self.prompt, made.by)
 
 
 def write_results(out: Path, found: Sequence[Rewrite | LeftOut], report: RewriteReport) -> None:

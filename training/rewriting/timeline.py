@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from training.corpus.model import Call, Message, Trace
+from training.corpus.model import Call, Message, Rewritten, Trace
 from training.corpus.sources.assembly import assemble_trace
 from training.rewriting.model import LeftOutCode, RewriteRules, Step, Timeline
 
@@ -39,7 +39,7 @@ def timeline_of(trace: Trace) -> Timeline | None:
     return Timeline(query=trace.query, steps=tuple(steps))
 
 
-def lifted(trace: Trace, timeline: Timeline, thoughts: tuple[str, ...], prompt: str) -> Trace:
+def lifted(trace: Trace, timeline: Timeline, thoughts: tuple[str, ...], prompt: str, by: Rewritten) -> Trace:
     """The run as if the model had chosen its calls: `prompt`, the query, then thought, call and result of each step.
 
     Raises ValueError where there is not one thought for each step.
@@ -49,10 +49,11 @@ def lifted(trace: Trace, timeline: Timeline, thoughts: tuple[str, ...], prompt: 
         call = Call(id=f"call_{number}", name=step.name, arguments=step.arguments)
         messages.append(Message(role="assistant", reasoning=thought, calls=(call,)))
         messages.append(Message(role="tool", content=step.result, call_id=call.id))
-    return assemble_trace(
+    made = assemble_trace(
         trace.source,
         messages,
         tools=trace.tools,
         query=trace.query,
         facts=msgspec.structs.replace(trace.facts, is_linear=True),
     )
+    return msgspec.structs.replace(made, rewritten=by)

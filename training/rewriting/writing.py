@@ -15,7 +15,7 @@ import msgspec
 
 from foundation.canonical import text_hash
 from judge.parse import RefusedReplyError
-from training.corpus.model import RejectCode, Trace
+from training.corpus.model import RejectCode, Rewritten, Trace
 from training.rewriting.grounding import refusal
 from training.rewriting.model import LEFT_OUT_CODES, LeftOut, Rewrite, RewriteReport, RewriteRules, Timeline
 from training.rewriting.prompts import prompt_text
@@ -81,11 +81,15 @@ def report(
 def rewrite(
     trace: Trace, writer: str, rules: RewriteRules, asker: Asker, would_reject: WouldReject
 ) -> Rewrite | LeftOut:
-    """The thoughts of a run, or why it has none; nothing is asked about a run that the corpus would reject. Raises what `Asker.ask` raises; what was answered is kept."""
+    """The thoughts of a run, or why it has none; nothing is asked about a run that the corpus would reject.
+
+    Raises what `Asker.ask` raises; what was answered is kept.
+    """
     timeline = timeline_of(trace)
     if (code := why_not(trace, timeline, rules)) is not None or timeline is None:
         return LeftOut(trace_id=trace.trace_id, place=trace.source.place, code=code or "not_in_order")
-    if kept_out := would_reject(lifted(trace, timeline, ("",) * len(timeline.steps), "")):
+    by = Rewritten(writer=writer, prompt_sha256=text_hash(prompt_text("think")))
+    if kept_out := would_reject(lifted(trace, timeline, ("",) * len(timeline.steps), "", by)):
         detail = ", ".join(kept_out)
         return LeftOut(trace_id=trace.trace_id, place=trace.source.place, code="kept_out", detail=detail)
     thoughts: list[str] = []
@@ -110,8 +114,7 @@ def rewrite(
     return Rewrite(
         trace_id=trace.trace_id,
         place=trace.source.place,
-        writer=writer,
-        prompt_sha256=text_hash(prompt_text("think")),
+        by=by,
         thoughts=tuple(thoughts),
         refused=refused,
     )

@@ -16,13 +16,11 @@ from neurons.cli.options import JsonOutOption
 from neurons.cli.presenter import show
 from neurons.cli.progress import show_progress
 from neurons.cli.store_reading import state_folder
-from neurons.cli.training.run_inputs import SCRIPTED, TIMEOUT_MS, parse_price
+from neurons.cli.training.run_inputs import MICRO, SCRIPTED, TIMEOUT_MS, parse_price
 
 if TYPE_CHECKING:
     from harness.inference.port import Upstream
     from training.rewriting.model import LeftOut, Rewrite, RewriteReport
-
-_MICRO = 1_000_000
 
 
 def rewrite(
@@ -98,7 +96,7 @@ def rewrite(
     if base_url != SCRIPTED:
         upstream = OpenAIUpstream("rewrite", base_url, os.environ.get("OPENAI_API_KEY", ""), TIMEOUT_MS)
     prices = {} if price is None else dict([parse_price(f"{writer}={price}")])
-    limit = None if price_max is None else round(price_max * _MICRO)
+    limit = None if price_max is None else round(price_max * MICRO)
     asker = Asker(upstream, Answers(out / "answers"), prices, micro_usd_max=limit)
 
     def would_reject(trace: Trace) -> list[str]:
@@ -119,10 +117,11 @@ def rewrite(
 
 
 def _lines(found: RewriteReport, out: Path) -> Iterator[str]:
-    yield f"{found.traces:,} runs, {found.rewritten:,} with thoughts: {found.steps:,}, {found.refused:,} refused on the way"
+    yield f"{found.traces:,} runs, {found.rewritten:,} with thoughts"
+    yield f"{found.steps:,} thoughts, {found.refused:,} refused on the way"
     for code, count in found.left_out:
         yield f"  {code:<18}{count:>8,}"
     for one in found.usage:
         tokens = f"{one.prompt_tokens:,} + {one.completion_tokens:,} tokens"
-        yield f"  {one.model:<28}{one.calls:,} calls, {one.kept:,} kept; {tokens}; ${one.micro_usd / _MICRO:,.2f}"
+        yield f"  {one.model:<28}{one.calls:,} calls, {one.kept:,} kept; {tokens}; ${one.micro_usd / MICRO:,.2f}"
     yield f"{out / 'thoughts.jsonl'}: for `arena corpus build --rewritten`; {out / 'left_out.jsonl'}: the others, and why"
