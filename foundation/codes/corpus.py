@@ -1,4 +1,4 @@
-"""V2095-V2099, V2146-V2148: reading trajectories for a corpus, and building one."""
+"""V2095-V2099, V2146-V2149: reading trajectories for a corpus, and building one."""
 
 from __future__ import annotations
 
@@ -53,5 +53,11 @@ ROWS = (
         "quality oracle would cost more than allowed",
         "nothing more is asked; answers already paid for stay and are used again",
         "`arena corpus trac --dry-run` shows calls, tokens and price; raise --price-max or give --rows",
+    ),
+    row(
+        "V2149",
+        "thoughts of a rewritten run do not stand",
+        "the run is quarantined: counted, named and kept out; a file that can't be read stops the command",
+        "give the folder of `arena corpus rewrite` over these exports, unchanged, or rewrite again",
     ),
 )

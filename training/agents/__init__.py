@@ -20,3 +20,8 @@ def distilled_source(prompt: str | None = None) -> str:
         raise ValueError("a system prompt is text without backslashes, triple quotes or a quote at its end")
     before, _, rest = source.partition(_OPENING)
     return f"{before}{_OPENING}{prompt}{_CLOSING}{rest.partition(_CLOSING)[2]}"
+
+
+def distilled_prompt() -> str:
+    """The system prompt of that agent, under which a distilled model is asked."""
+    return distilled_source().partition(_OPENING)[2].partition(_CLOSING)[0]

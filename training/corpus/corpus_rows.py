@@ -15,7 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from harness.chat import ChatMessage, Message, chat_of, message_of
-from training.corpus.model import CorpusRow, Rebuilt, Signals, Trace, TraceFacts, TraceSource
+from training.corpus.model import CorpusRow, Rebuilt, Rewritten, Signals, Trace, TraceFacts, TraceSource
 
 JSON = "json"
 
@@ -27,7 +27,7 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 _CHAT = msgspec.json.Decoder(tuple[ChatMessage, ...])
-_REBUILT = msgspec.json.Decoder(Rebuilt)
+_REBUILT, _REWRITTEN = msgspec.json.Decoder(Rebuilt), msgspec.json.Decoder(Rewritten)
 _TEXTS = msgspec.json.Decoder(tuple[str, ...])
 
 
@@ -51,6 +51,7 @@ def columns() -> tuple[tuple[str, type | str, bool], ...]:
         ("missing", JSON, False),
         ("provenance", str, False),
         ("rebuilt", JSON, True),
+        ("rewritten", JSON, True),
         ("query", str, False),
         ("tools", JSON, False),
         ("messages", JSON, False),
@@ -77,6 +78,7 @@ def columns_of(row: CorpusRow) -> dict[str, Any]:
         "missing": _text(trace.missing),
         "provenance": trace.provenance,
         "rebuilt": None if trace.rebuilt is msgspec.UNSET else _text(trace.rebuilt),
+        "rewritten": None if trace.rewritten is msgspec.UNSET else _text(trace.rewritten),
         "query": trace.query,
         "tools": trace.tools,
         "messages": chat_json(trace.messages),
@@ -101,8 +103,9 @@ def row_of(values: Mapping[str, Any]) -> CorpusRow:
         query=values["query"],
         facts=msgspec.convert(facts, TraceFacts),
         missing=_TEXTS.decode(values["missing"]),
-        # a corpus of an earlier release has no such column, and no rebuilt row
+        # a corpus of an earlier release has no such columns, and no such rows
         rebuilt=_REBUILT.decode(values["rebuilt"]) if values.get("rebuilt") else msgspec.UNSET,
+        rewritten=_REWRITTEN.decode(values["rewritten"]) if values.get("rewritten") else msgspec.UNSET,
     )
     signals = Signals(shape=_TEXTS.decode(values["shape"]), **{name: values[name] for name in _SIGNALS})
     return CorpusRow(trace=trace, signals=signals, tokens=values["tokens"], rank=values["rank"])

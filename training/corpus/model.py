@@ -81,7 +81,7 @@ EXPORTED_FACTS = {
 }
 
 
-Provenance = Literal["verbatim", "rebuilt"]
+Provenance = Literal["verbatim", "rebuilt", "rewritten"]
 How = Literal[
     "text_calls",  # calls that the model wrote as text stand as calls
     "events",  # turns, calls and results are put together from the record, not from a request
@@ -105,6 +105,13 @@ class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
     lacks: tuple[Lack, ...] = ()
 
 
+class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
+    """Who wrote the thoughts of a run whose calls code chose (`training.rewriting`)."""
+
+    writer: str
+    prompt_sha256: str  # of the writer's instructions
+
+
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
     """One trajectory in canonical form. `tools` is an OpenAI `tools` array (wrapped), JSON text; "[]" for none known.
 
@@ -119,11 +126,15 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     query: str
     facts: TraceFacts
     missing: tuple[str, ...] = ()  # names of facts the source does not have, sorted
-    rebuilt: Rebuilt | msgspec.UnsetType = msgspec.UNSET  # without: verbatim
+    rebuilt: Rebuilt | msgspec.UnsetType = msgspec.UNSET  # without, and not rewritten: verbatim
+    rewritten: Rewritten | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def provenance(self) -> Provenance:
-        """Whether the conversation is what the model was sent and wrote, or was put together."""
+        """Whether the conversation is what the model was sent and wrote, was put together, or has thoughts written for
+        it afterwards."""
+        if self.rewritten is not msgspec.UNSET:
+            return "rewritten"
         return "verbatim" if self.rebuilt is msgspec.UNSET else "rebuilt"
 
 

@@ -162,8 +162,6 @@ class Qwen3Codec:
             raise ArenaError("V2121", f"{folder}: the chat template and the renderer differ from token {differing} on")
 
 
-
-
 def _tools(tools: str) -> list[Any] | None:
     """The tool schemas as a served model reads them, or None where a trace has none."""
     return served_tools(tools) or None

@@ -15,6 +15,7 @@ from neurons.cli.options import CorpusArgument, JsonOutOption
 from neurons.cli.presenter import echo_json, show
 from neurons.cli.progress import show_progress
 from neurons.cli.store_reading import state_folder
+from neurons.cli.training.rewrite import rewrite
 from neurons.cli.training.trac import trac
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Filter exports into a training corpus, and see what was dropped.", no_args_is_help=True)
 _E4 = 10_000
-_SEALS, _COUNTS = "seals", "token_counts"
+SEALS, _COUNTS = "seals", "token_counts"
 
 _StateDir = Annotated[
     Path | None,
@@ -38,6 +39,10 @@ _Out = Annotated[Path, typer.Option("--out", help="Folder to write; it must not 
 _Foreign = Annotated[
     list[Path] | None,
     typer.Option("--foreign", help="JSON or JSON Lines of another source; needs --held-out or --partition."),
+]
+_Rewritten = Annotated[
+    list[Path] | None,
+    typer.Option("--rewritten", help="Folder of `arena corpus rewrite`: lifts its runs. Repeatable."),
 ]
 _TrustUnsigned = Annotated[
     bool, typer.Option("--trust-unsigned", help="Take an export that its validator did not sign; lineage says so.")
@@ -79,6 +84,7 @@ def build(
     out: _Out,
     exports: _Exports = None,
     foreign: _Foreign = None,
+    rewritten: _Rewritten = None,
     trust_unsigned: _TrustUnsigned = False,
     rules: _RulesFile = None,
     pool: _PoolName = None,
@@ -102,7 +108,8 @@ def build(
 
     Each export is verified whole before a row of it is read. Then every trace meets the paper's rules: the judge's
     coefficient, the five format rejects, the agentic split, duplicates, one to two traces a problem; held-out problems
-    are kept out whatever is switched off. OUT gets Parquet, dataset card, lineage, funnel, every rejection with its
+    are kept out whatever is switched off. With --rewritten, runs that code drove stand with the thoughts that were written
+    for them, told apart by their provenance. OUT gets Parquet, dataset card, lineage, funnel, every rejection with its
     codes, and report.html. A corpus is never changed: build another.
 
     Exit code 1 when nothing passes (the funnel says why), 2 for files and rules that can't be read, 4 for an export
@@ -117,8 +124,10 @@ def build(
     from arena.chain.keys import verify
     from neurons.cli.records.verify import processes_for
     from neurons.node.wiring import code_commit
+    from training.agents import distilled_prompt
     from training.corpus.building import Origin, arms_of, filter_sources, open_sources, trajectories_in, write_filtered
     from training.corpus.report.page import render_page
+    from training.rewriting.results import with_rewrites
 
     if not exports and not foreign:
         raise typer.BadParameter("name at least one export, or a --foreign file")
@@ -131,11 +140,11 @@ def build(
         "rows": rows,
         "seed": seed,
     }
-    plan = _rules(rules, flags)
+    plan = read_plan(rules, flags)
     _refuse_existing(out)
     arms = arms_of(plan, ablation or ())
     state = state_folder(state_dir) / "corpus"
-    guard = _guard(held_out or [], partition, bank, catalogue, plan.pool)
+    guard = open_guard(held_out or [], partition, bank, catalogue, plan.pool)
     task = _task(plan, tokenizer, state / _COUNTS, catalogue)
     processes = workers or processes_for(trajectories_in(exports or [])) or 1
     with show_progress(is_quiet=as_json) as progress:
@@ -144,10 +153,12 @@ def build(
             foreign or [],
             verify,
             trust_unsigned=trust_unsigned,
-            seals=state / _SEALS,
+            seals=state / SEALS,
             workers=processes,
             progress=progress,
         )
+        if rewritten:
+            sources = with_rewrites(sources, rewritten, distilled_prompt())
         filtered = filter_sources(sources, task, arms, guard, workers=processes, progress=progress)
     if not all(one.kept for one in filtered.funnels):
         _show_nothing(filtered, as_json=as_json)
@@ -221,10 +232,11 @@ def sample(
     show({"rows": len(items), "sheet": str(out), "key": str(key)}, lines, as_json=as_json)
 
 
+app.command()(rewrite)
 app.command()(trac)
 
 
-def _rules(path: Path | None, flags: Mapping[str, object]) -> Rules:
+def read_plan(path: Path | None, flags: Mapping[str, object]) -> Rules:
     """The file's rules with the flags over them. Raises ArenaError V2146."""
     import msgspec
 
@@ -250,7 +262,7 @@ def _task(rules: Rules, tokenizer: Path | None, cache: Path, catalogue: Path | N
     return Task(arms=(rules,), tokenizer=tokenizer, cache=cache, known_ids=known, category_of=categories)
 
 
-def _guard(
+def open_guard(
     held_out: list[Path], partition: Path | None, bank: str, catalogue: Path | None, admits: CorpusPool
 ) -> Guard:
     """The leak guard of the partition and the problems named, for a corpus of the pool `admits`.

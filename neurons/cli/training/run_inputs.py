@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from problems.model import Problem
     from training.recipe import Recipe
     from training.run_context import RunContext
+    from training.trac.model import Price
 
 SCRIPTED = "scripted"
 TIMEOUT_MS = 120_000
+MICRO = 1_000_000  # of a dollar, or of a token's price
 
 
 def open_settings(catalogue: Path | None, policy: str | None, state_dir: Path | None) -> Settings:
@@ -121,3 +123,18 @@ def open_endpoint(name: str, url: str) -> Iterator[Upstream]:
         return
     with start_scripted_server() as server:
         yield OpenAIUpstream(name, server.base_url, "", TIMEOUT_MS)
+
+
+def parse_price(text: str) -> tuple[str, Price]:
+    """`MODEL=IN,OUT` in dollars. A model's name may hold "=" itself."""
+    from training.trac.model import Price
+
+    model, _, amounts = text.rpartition("=")
+    parts = amounts.split(",")
+    try:
+        prompt, completion = (round(float(part) * MICRO) for part in parts)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not MODEL=IN,OUT, such as small=0.15,0.60") from None
+    if not model or min(prompt, completion) < 0:
+        raise typer.BadParameter(f"{text!r} is not MODEL=IN,OUT, such as small=0.15,0.60")
+    return model, Price(prompt_micro_usd=prompt, completion_micro_usd=completion)

@@ -18,7 +18,7 @@ from foundation.durable_files import write_whole
 from neurons.cli.options import CorpusArgument, JsonOutOption, RunStateDirOption
 from neurons.cli.presenter import show
 from neurons.cli.progress import show_progress
-from neurons.cli.training.run_inputs import SCRIPTED, open_settings
+from neurons.cli.training.run_inputs import MICRO, SCRIPTED, open_settings, parse_price
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from training.trac.model import OracleReport, OracleRules, Price, Roles
 
 _TIMEOUT_MS = 180_000
-_MICRO = 1_000_000
 
 
 def trac(
@@ -85,7 +84,7 @@ def trac(
     from training.trac.estimate import estimate
     from training.trac.model import OracleRules, Roles
 
-    prices = dict(map(_price, price or []))
+    prices = dict(map(parse_price, price or []))
     roles = Roles(annotator=annotator, author=author or annotator, teacher=teacher, student=student)
     rules = OracleRules(admits_failed=allow_failed, trials=trials)
     settings = open_settings(catalogue, policy, state_dir)
@@ -104,7 +103,7 @@ def trac(
         _Ports(
             base_url=base_url,
             prices=prices,
-            micro_usd_max=None if price_max is None else round(price_max * _MICRO),
+            micro_usd_max=None if price_max is None else round(price_max * MICRO),
             settings=settings,
             parallel=parallel,
         ),
@@ -169,31 +168,16 @@ def _run(
     return found
 
 
-def _price(text: str) -> tuple[str, Price]:
-    """`MODEL=IN,OUT` in dollars. A model's name may hold "=" itself."""
-    from training.trac.model import Price
-
-    model, _, amounts = text.rpartition("=")
-    parts = amounts.split(",")
-    try:
-        prompt, completion = (round(float(part) * _MICRO) for part in parts)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not MODEL=IN,OUT, such as small=0.15,0.60") from None
-    if not model or min(prompt, completion) < 0:
-        raise typer.BadParameter(f"{text!r} is not MODEL=IN,OUT, such as small=0.15,0.60")
-    return model, Price(prompt_micro_usd=prompt, completion_micro_usd=completion)
-
-
 def _estimate_lines(found: CostEstimate) -> Iterator[str]:
     yield f"{found.admitted:,} of {found.traces:,} traces are admitted; where each of them passes every stage:"
     yield f"  {'stage':<10}{'model':<28}{'asked':>14}  {'likely tokens, million':<24}{'likely':>12}{'at most':>14}"
     for one in found.stages:
         what = "trials" if one.stage in ("student", "teacher") else "calls"
-        tokens = f"{one.likely.prompt_tokens / _MICRO:,.2f} in, {one.likely.completion_tokens / _MICRO:,.2f} out"
-        prices = [f"${amount.micro_usd / _MICRO:,.2f}" if one.is_priced else "?" for amount in (one.likely, one.most)]
+        tokens = f"{one.likely.prompt_tokens / MICRO:,.2f} in, {one.likely.completion_tokens / MICRO:,.2f} out"
+        prices = [f"${amount.micro_usd / MICRO:,.2f}" if one.is_priced else "?" for amount in (one.likely, one.most)]
         asked = f"{one.calls:,} {what}"
         yield f"  {one.stage:<10}{one.model:<28}{asked:>14}  {tokens:<24}{prices[0]:>12}{prices[1]:>14}"
-    together = [f"${one / _MICRO:,.2f}" for one in (found.likely_micro_usd, found.most_micro_usd)]
+    together = [f"${one / MICRO:,.2f}" for one in (found.likely_micro_usd, found.most_micro_usd)]
     yield f"  {'together':<78}{together[0]:>12}{together[1]:>14}"
     yield "Answers that OUT holds already cost nothing again. A ? has no --price."
 
@@ -204,5 +188,5 @@ def _report_lines(found: OracleReport, out: Path) -> Iterator[str]:
         yield f"  {fate:<16}{count:>8,}"
     for one in found.usage:
         tokens = f"{one.prompt_tokens:,} + {one.completion_tokens:,} tokens"
-        yield f"  {one.model:<28}{one.calls:,} calls, {one.kept:,} kept; {tokens}; ${one.micro_usd / _MICRO:,.2f}"
+        yield f"  {one.model:<28}{one.calls:,} calls, {one.kept:,} kept; {tokens}; ${one.micro_usd / MICRO:,.2f}"
     yield f"{out / 'tasklets.jsonl'}: accepted; {out / 'judged.jsonl'}: every trace with its annotations"

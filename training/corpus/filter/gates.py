@@ -130,7 +130,12 @@ def recommended_ids(arguments: str, *, is_strict: bool) -> tuple[str, ...]:
 
 
 def subtask(trace: Trace, rules: Rules) -> RejectCode | None:
-    """Not agentic: by the record's own word, else by the emitters of its calls, else by the heuristic's guess."""
+    """Not agentic: by the record's own word, else by the emitters of its calls, else by the heuristic's guess.
+
+    A rewritten run passes: code chose its calls, and thoughts that lead to them were asked for (paper, section 9).
+    """
+    if trace.provenance == "rewritten":
+        return None
     if trace.facts.is_agentic is not None:
         return None if trace.facts.is_agentic else "subtask"
     calls = list(calls_of(trace))

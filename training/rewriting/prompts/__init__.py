@@ -1,0 +1,12 @@
+"""The writer's instructions, as package data."""
+
+from __future__ import annotations
+
+import functools
+from importlib.resources import files
+
+
+@functools.cache
+def prompt_text(name: str) -> str:
+    """The prompt of a name."""
+    return files("training.rewriting.prompts").joinpath(f"{name}.txt").read_text("utf-8")

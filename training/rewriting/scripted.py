@@ -1,0 +1,119 @@
+"""A writer without an endpoint: thoughts put together from what it is shown, in plain sentences.
+
+Promise: deterministic, and held to the same checks as any model. Its thoughts are true and dull. For tests, the demo,
+and trying the stage out before paying for it.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+import msgspec
+
+from foundation.errors import Failure
+from harness.inference.port import ModelReply
+
+WRITER = "scripted-writer"
+_OTHER = re.compile(r"[^\w\s.,'/-]|_")
+_SEARCHES = (
+    "The request comes down to {q}. So a search for these words is the first thing to do, narrowed as far as the"
+    " request allows.",
+    "That leaves a part of the request open. Next comes a search for {q}, which the shopper asks for too.",
+    "There is still something missing from what the shopper wants. A search for {q} should bring up candidates.",
+    "What is known does not answer everything yet. The words {q} are worth a search of their own now.",
+)
+
+
+class _Product(msgspec.Struct, frozen=True):
+    product_id: str
+    title: str = ""
+    price: float | None = None
+
+
+class _Done(msgspec.Struct, frozen=True):
+    tool: str
+    result: str
+
+
+class _Next(msgspec.Struct, frozen=True):
+    tool: str
+    arguments: str
+
+
+class _Shown(msgspec.Struct, frozen=True):
+    request: str
+    done: tuple[_Done, ...]
+    next: _Next
+
+
+class ScriptedWriter:
+    """An `Upstream` that thinks about what it is shown. Thread-safe: it has no state."""
+
+    name = "scripted"
+
+    def complete(self, request: str) -> ModelReply:
+        """The thought before the next call of the first user message."""
+        fields = msgspec.json.decode(request)
+        shown = msgspec.json.decode(fields["messages"][1]["content"], type=_Shown)
+        text = msgspec.json.encode({"thought": _thought(shown)}).decode()
+        return ModelReply(
+            model=fields["model"],
+            content=text,
+            prompt_tokens=sum(len(message["content"]) for message in fields["messages"]) // 4,
+            completion_tokens=len(text) // 4,
+            message=msgspec.json.encode({"role": "assistant", "content": text}).decode(),
+        )
+
+    def probe(self, request: str) -> Failure | None:
+        """It always answers."""
+        return None
+
+
+def _thought(shown: _Shown) -> str:
+    found = _products(shown.done[-1].result) if shown.done else ()
+    seen = ""
+    if found:
+        price = "" if found[0].price is None else f", at {_number(found[0].price)} PHP"
+        seen = f"The first of what came back is {_plain(found[0].title) or 'a product'}{price}. "
+    arguments = msgspec.json.decode(shown.next.arguments)
+    arguments = arguments if isinstance(arguments, dict) else {}
+    match shown.next.tool:
+        case "find_product":
+            words = _plain(str(arguments.get("q", ""))) or "what was asked for"
+            searches = sum(done.tool == "find_product" for done in shown.done)
+            return seen + _SEARCHES[searches % len(_SEARCHES)].format(q=words)
+        case "recommend_product":
+            chosen = re.findall(r"\d+", str(arguments.get("product_ids", "")))
+            return seen + _reason(chosen, shown)
+        case "terminate":
+            return "The shopper has an answer now, and nothing of the request is left to do. So this is where it stops."
+        case _:
+            return (
+                f"{seen}Before anything is chosen, the details have to be looked at next to what the shopper asked for:"
+                f" {_plain(shown.request)[:300]}."
+            )
+
+
+def _reason(chosen: list[str], shown: _Shown) -> str:
+    known = {product.product_id: product for done in shown.done for product in _products(done.result)}
+    reasons = [
+        f"Of what was seen, {product} fits: {_plain(known[product].title)}." for product in chosen if product in known
+    ]
+    return " ".join(reasons[:5]) + " With this every part of the request has its product, so it is time to answer."
+
+
+def _products(result: str) -> tuple[_Product, ...]:
+    try:
+        return msgspec.json.decode(result, type=tuple[_Product, ...], strict=False)
+    except msgspec.DecodeError:
+        return ()
+
+
+def _plain(text: str) -> str:
+    """Letters and digits of a passage with their spacing, without what could be markup."""
+    return " ".join(_OTHER.sub(" ", unicodedata.normalize("NFKC", text)).split())
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -1,0 +1,146 @@
+"""Asking a writer for the thoughts of a run, one step at a time.
+
+Promise: the writer is shown what was known before a step and the call that follows, never a later result; what it
+answers is checked by code (`training.rewriting.grounding`), refused with the reason, asked for again, and given up
+after as many replies as the rules allow. Nothing is repaired.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import msgspec
+
+from foundation.canonical import text_hash
+from judge.parse import RefusedReplyError
+from training.corpus.model import RejectCode, Rewritten, Trace
+from training.rewriting.grounding import refusal
+from training.rewriting.model import LEFT_OUT_CODES, LeftOut, Rewrite, RewriteReport, RewriteRules, Timeline
+from training.rewriting.prompts import prompt_text
+from training.rewriting.timeline import lifted, timeline_of, why_not
+from training.trac.annotation import refused_chat
+from training.trac.asking import Asker, Chat
+from training.trac.reading import read_json
+
+WouldReject = Callable[[Trace], Sequence[RejectCode]]  # what the filter would say of a lifted trace
+
+
+class _ThoughtReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    thought: str
+
+
+def rewrite_all(
+    traces: Iterable[Trace],
+    writer: str,
+    rules: RewriteRules,
+    asker: Asker,
+    would_reject: WouldReject,
+    *,
+    parallel: int = 1,
+) -> Iterator[Rewrite | LeftOut]:
+    """What becomes of each trace, in their order; memory holds a few traces at a time.
+
+    Raises ArenaError V2148, A1040, U3001 to U3004: whatever was answered is kept.
+    """
+    running: deque[Future[Rewrite | LeftOut]] = deque()
+    with ThreadPoolExecutor(parallel) as pool:
+        try:
+            for trace in traces:
+                running.append(pool.submit(rewrite, trace, writer, rules, asker, would_reject))
+                if len(running) > 2 * parallel:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+        finally:
+            for future in running:  # after an error nothing more is begun
+                future.cancel()
+
+
+def report(
+    found: Sequence[Rewrite | LeftOut], writer: str, rules: RewriteRules, asker: Asker, sources: Sequence[str]
+) -> RewriteReport:
+    """The counts of a finished run. `sources` are the hashes of what was read."""
+    made = [one for one in found if isinstance(one, Rewrite)]
+    left = Counter(one.code for one in found if isinstance(one, LeftOut))
+    return RewriteReport(
+        rules=rules,
+        writer=writer,
+        prompt_sha256=text_hash(prompt_text("think")),
+        sources=tuple(sources),
+        traces=len(found),
+        rewritten=len(made),
+        steps=sum(len(one.thoughts) for one in made),
+        refused=sum(one.refused for one in made),
+        left_out=tuple((code, left[code]) for code in LEFT_OUT_CODES if left[code]),
+        usage=asker.usage(),
+    )
+
+
+def rewrite(
+    trace: Trace, writer: str, rules: RewriteRules, asker: Asker, would_reject: WouldReject
+) -> Rewrite | LeftOut:
+    """The thoughts of a run, or why it has none; nothing is asked about a run that the corpus would reject.
+
+    Raises what `Asker.ask` raises; what was answered is kept.
+    """
+    timeline = timeline_of(trace)
+    if (code := why_not(trace, timeline, rules)) is not None or timeline is None:
+        return LeftOut(trace_id=trace.trace_id, place=trace.source.place, code=code or "not_in_order")
+    by = Rewritten(writer=writer, prompt_sha256=text_hash(prompt_text("think")))
+    if kept_out := would_reject(lifted(trace, timeline, ("",) * len(timeline.steps), "", by)):
+        detail = ", ".join(kept_out)
+        return LeftOut(trace_id=trace.trace_id, place=trace.source.place, code="kept_out", detail=detail)
+    thoughts: list[str] = []
+    refused = 0
+    for number, step in enumerate(timeline.steps):
+        chat, reason = thought_chat(timeline, thoughts, rules), ""
+        for _ in range(rules.replies_max):
+            text = asker.ask(writer, chat, rules.reply_tokens_max)
+            try:
+                thought = read_json(text, _ThoughtReply).thought.strip()
+                reason = refusal(thought, timeline, number, thoughts) or ""
+            except RefusedReplyError as wrong:
+                reason = str(wrong)
+            if not reason:
+                thoughts.append(thought)
+                break
+            refused += 1
+            chat = refused_chat(chat, text, reason)
+        else:
+            detail = f"step {number + 1}, {step.name}: {reason}"
+            return LeftOut(trace_id=trace.trace_id, place=trace.source.place, code="not_grounded", detail=detail)
+    return Rewrite(
+        trace_id=trace.trace_id,
+        place=trace.source.place,
+        by=by,
+        thoughts=tuple(thoughts),
+        refused=refused,
+    )
+
+
+def broken(made: Rewrite, timeline: Timeline) -> str | None:
+    """Why the thoughts of a file may not stand before these steps; None where they may."""
+    if len(made.thoughts) != len(timeline.steps):
+        return f"{len(made.thoughts)} thoughts for {len(timeline.steps)} steps"
+    for number, thought in enumerate(made.thoughts):
+        if (reason := refusal(thought, timeline, number, made.thoughts[:number])) is not None:
+            return f"step {number + 1}: {reason}"
+    return None
+
+
+def thought_chat(timeline: Timeline, thoughts: list[str], rules: RewriteRules) -> Chat:
+    """The conversation that asks for the thought before the step after those that have one."""
+    done = [
+        {
+            "thought": thought,
+            "tool": step.name,
+            "arguments": step.arguments,
+            "result": step.result[: rules.result_chars],
+        }
+        for thought, step in zip(thoughts, timeline.steps, strict=False)
+    ]
+    step = timeline.steps[len(thoughts)]
+    shown = {"request": timeline.query, "done": done, "next": {"tool": step.name, "arguments": step.arguments}}
+    return ("system", prompt_text("think")), ("user", msgspec.json.encode(shown).decode())
