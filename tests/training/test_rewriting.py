@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from harness.inference.port import ModelReply
-from training.corpus.model import Call, Message, Rewritten, Trace, TraceFacts, TraceSource
+from training.corpus.model import ExecutedTrace, Message, Rewritten, TraceFacts, TraceSource
 from training.corpus.sources.assembly import assemble_trace
 from training.rewriting.grounding import refusal
 from training.rewriting.model import LeftOut, Rewrite, RewriteRules, Step, Timeline
@@ -56,16 +56,14 @@ HONEST = (
 )
 
 
-def trace_of(timeline: Timeline, **facts: object) -> Trace:
+def trace_of(timeline: Timeline, **facts: object) -> ExecutedTrace:
     """A trace in which code made the calls of a timeline."""
-    messages = [Message(role="user", content=timeline.query)]
-    for number, step in enumerate(timeline.steps):
-        call = Call(id=f"x{number}", name=step.name, arguments=step.arguments, emitter="code")
-        messages.append(Message(role="assistant", calls=(call,), is_model=False))
-        messages.append(Message(role="tool", content=step.result, call_id=call.id))
     source = TraceSource(kind="arena", place="v:1", sha256="0" * 64, is_verified=True)
     known = TraceFacts(**{"is_success": True, "is_agentic": False, **facts})
-    return assemble_trace(source, messages, query=timeline.query, facts=known)
+    trace = assemble_trace(source, [Message(role="user", content=timeline.query)], query=timeline.query, facts=known)
+    fields = {name: getattr(trace, name) for name in trace.__struct_fields__}
+    executed = tuple((step.name, step.arguments, step.result) for step in timeline.steps)
+    return ExecutedTrace(executed=executed, **fields)
 
 
 class Writer(ScriptedWriter):
@@ -83,7 +81,7 @@ class Writer(ScriptedWriter):
         return msgspec.structs.replace(reply, content=text)
 
 
-def written(folder: Path, writer: ScriptedWriter, trace: Trace) -> Rewrite | LeftOut:
+def written(folder: Path, writer: ScriptedWriter, trace: ExecutedTrace) -> Rewrite | LeftOut:
     return rewrite(trace, WRITER, RewriteRules(), Asker(writer, Answers(folder), {}), lambda _: ())
 
 
@@ -126,7 +124,7 @@ FAULTY = {
     "speaks of the record": at(2, lambda said: f"{said} The trace shows that this was right."),
     "hides characters": at(2, lambda said: said.replace(" ", " \u200b", 1)),
     "hides digits": at(1, lambda said: f"{said} It is ７９９ PHP."),
-    "gives no reason for the answer": at(3, lambda _: "This looks about right to me now, so I give the shopper an answer."),
+    "gives no reason for the answer": at(3, lambda _: "This looks about right to me now, so the shopper gets it."),
 }  # fmt: skip
 
 
@@ -202,14 +200,16 @@ def test_nothing_is_asked_about_a_run_that_the_corpus_would_not_take(tmp_path: P
 
 def test_a_call_without_its_result_is_no_timeline() -> None:
     trace = trace_of(TIMELINE)
-    assert timeline_of(msgspec.structs.replace(trace, messages=trace.messages[:-1])) is None
-    twice = (*trace.messages, trace.messages[2])
-    assert timeline_of(msgspec.structs.replace(trace, messages=twice)) is None
+    cut = (*trace.executed[:-1], (*trace.executed[-1][:2], None))
+    assert timeline_of(msgspec.structs.replace(trace, executed=cut)) is None
 
 
 def test_lifting_changes_no_call_and_no_result() -> None:
     trace = trace_of(TIMELINE)
     made = lifted(trace, TIMELINE, HONEST, "Be helpful.", BY)
-    assert timeline_of(made) == timeline_of(trace) == TIMELINE
+    calls = [call for message in made.messages for call in message.calls]
+    results = {message.call_id: message.content for message in made.messages if message.role == "tool"}
+    assert tuple((call.name, call.arguments, results[call.id]) for call in calls) == trace.executed
+    assert timeline_of(trace) == TIMELINE
     assert [message.reasoning for message in made.messages if message.role == "assistant"] == list(HONEST)
     assert all(message.is_model for message in made.messages)

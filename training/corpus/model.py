@@ -138,6 +138,15 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
         return "verbatim" if self.rebuilt is msgspec.UNSET else "rebuilt"
 
 
+class ExecutedTrace(Trace, frozen=True, kw_only=True):
+    """A trace with every call that the host executed, whoever made it, in order: name, arguments, result.
+
+    What a program called outside of the conversation stands here alone.
+    """
+
+    executed: tuple[tuple[str, str, str | None], ...]
+
+
 class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
     """A row that could not be converted: counted, named and kept out."""
 

@@ -18,7 +18,7 @@ REWRITE_VERSION = 1
 LeftOutCode = Literal[
     "not_a_success",  # only successful runs show a way worth learning
     "already_agentic",  # the model chose its calls: there is nothing to lift
-    "not_in_order",  # a call without a result, or two results of one call: no steps to think between
+    "not_in_order",  # a call without a result: no steps to think between
     "no_answer",  # nothing was recommended
     "too_long",  # more steps than the rules allow
     "kept_out",  # the corpus would not take it, whatever is thought: its detail names the rules of the filter

@@ -17,7 +17,8 @@ from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from training.corpus.building import Sources
 from training.corpus.filter.selection import Shard
-from training.corpus.model import Quarantined, Trace
+from training.corpus.model import ExecutedTrace, Quarantined, Trace
+from training.corpus.sources.reader import LogShard, ViewShard
 from training.rewriting.model import LeftOut, Rewrite, RewriteReport
 from training.rewriting.timeline import lifted, timeline_of
 from training.rewriting.writing import broken
@@ -35,8 +36,8 @@ class LiftedShard(msgspec.Struct, frozen=True, kw_only=True):
     def __call__(self) -> Iterator[Trace | Quarantined]:
         """Its rows, in order; a run whose thoughts do not stand is quarantined."""
         for row in self.shard():
-            made = self.rewrites.get(row.trace_id) if isinstance(row, Trace) else None
-            if made is None or not isinstance(row, Trace):
+            made = self.rewrites.get(row.trace_id) if isinstance(row, ExecutedTrace) else None
+            if made is None or not isinstance(row, ExecutedTrace):
                 yield row
                 continue
             timeline = timeline_of(row)
@@ -52,6 +53,7 @@ def write_results(out: Path, found: Sequence[Rewrite | LeftOut], report: Rewrite
     made = (one for one in found if isinstance(one, Rewrite))
     left = (one for one in found if isinstance(one, LeftOut))
     try:
+        out.mkdir(parents=True, exist_ok=True)
         for name, rows in ((THOUGHTS, made), (LEFT_OUT, left)):
             write_whole(out / name, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
         write_whole(out / REPORT, msgspec.json.format(msgspec.json.encode(report)) + b"\n")
@@ -73,5 +75,10 @@ def with_rewrites(sources: Sources, folders: Iterable[Path], prompt: str) -> Sou
         except (OSError, msgspec.DecodeError) as wrong:
             raise ArenaError("V2149", f"{folder / THOUGHTS}: {wrong}") from None
         hashes.add(hashlib.sha256(data).hexdigest())
-    shards = tuple(LiftedShard(shard=shard, rewrites=rewrites, prompt=prompt) for shard in sources.shards)
+    shards = tuple(LiftedShard(shard=with_calls(shard), rewrites=rewrites, prompt=prompt) for shard in sources.shards)
     return msgspec.structs.replace(sources, shards=shards, hashes=tuple(sorted(hashes)))
+
+
+def with_calls(shard: Shard) -> Shard:
+    """A shard of an export whose traces name every call that was executed; another shard as it is."""
+    return msgspec.structs.replace(shard, keeps_calls=True) if isinstance(shard, ViewShard | LogShard) else shard

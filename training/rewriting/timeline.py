@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from training.corpus.model import Call, Message, Rewritten, Trace
+from training.corpus.model import Call, ExecutedTrace, Message, Rewritten, Trace
 from training.corpus.sources.assembly import assemble_trace
 from training.rewriting.model import LeftOutCode, RewriteRules, Step, Timeline
 
@@ -26,17 +26,14 @@ def why_not(trace: Trace, timeline: Timeline | None, rules: RewriteRules) -> Lef
     return "too_long" if len(timeline.steps) > rules.steps_max else None
 
 
-def timeline_of(trace: Trace) -> Timeline | None:
-    """The calls with their results, in order; None where a call has no result, or more than one."""
-    results: dict[str, list[str]] = {}
-    for message in trace.messages:
-        if message.role == "tool":
-            results.setdefault(message.call_id, []).append(message.content)
-    calls = [call for message in trace.messages for call in message.calls]
-    if len({call.id for call in calls}) != len(calls) or any(len(results.get(call.id, ())) != 1 for call in calls):
-        return None
-    steps = [Step(name=call.name, arguments=call.arguments, result=results[call.id][0]) for call in calls]
-    return Timeline(query=trace.query, steps=tuple(steps))
+def timeline_of(trace: ExecutedTrace) -> Timeline | None:
+    """The calls with their results, in order; None where a call has no result."""
+    steps = [
+        Step(name=name, arguments=arguments, result=result)
+        for name, arguments, result in trace.executed
+        if result is not None
+    ]
+    return Timeline(query=trace.query, steps=tuple(steps)) if len(steps) == len(trace.executed) else None
 
 
 def lifted(trace: Trace, timeline: Timeline, thoughts: tuple[str, ...], prompt: str, by: Rewritten) -> Trace:

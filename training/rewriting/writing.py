@@ -15,7 +15,7 @@ import msgspec
 
 from foundation.canonical import text_hash
 from judge.parse import RefusedReplyError
-from training.corpus.model import RejectCode, Rewritten, Trace
+from training.corpus.model import ExecutedTrace, RejectCode, Rewritten, Trace
 from training.rewriting.grounding import refusal
 from training.rewriting.model import LEFT_OUT_CODES, LeftOut, Rewrite, RewriteReport, RewriteRules, Timeline
 from training.rewriting.prompts import prompt_text
@@ -32,7 +32,7 @@ class _ThoughtReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def rewrite_all(
-    traces: Iterable[Trace],
+    traces: Iterable[ExecutedTrace],
     writer: str,
     rules: RewriteRules,
     asker: Asker,
@@ -79,7 +79,7 @@ def report(
 
 
 def rewrite(
-    trace: Trace, writer: str, rules: RewriteRules, asker: Asker, would_reject: WouldReject
+    trace: ExecutedTrace, writer: str, rules: RewriteRules, asker: Asker, would_reject: WouldReject
 ) -> Rewrite | LeftOut:
     """The thoughts of a run, or why it has none; nothing is asked about a run that the corpus would reject.
 

@@ -108,9 +108,9 @@ def build(
 
     Each export is verified whole before a row of it is read. Then every trace meets the paper's rules: the judge's
     coefficient, the five format rejects, the agentic split, duplicates, one to two traces a problem; held-out problems
-    are kept out whatever is switched off. With --rewritten, runs that code drove stand with the thoughts that were written
-    for them, told apart by their provenance. OUT gets Parquet, dataset card, lineage, funnel, every rejection with its
-    codes, and report.html. A corpus is never changed: build another.
+    are kept out whatever is switched off. With --rewritten, runs that code drove stand with the thoughts that were
+    written for them, told apart by their provenance. OUT gets Parquet, dataset card, lineage, funnel, every rejection
+    with its codes, and report.html. A corpus is never changed: build another.
 
     Exit code 1 when nothing passes (the funnel says why), 2 for files and rules that can't be read, 4 for an export
     that does not verify.

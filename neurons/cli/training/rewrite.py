@@ -78,9 +78,9 @@ def rewrite(
     from neurons.cli.training.corpus import SEALS, open_guard, read_plan
     from training.corpus.building import open_sources, trajectories_in
     from training.corpus.filter.gates import codes_of, gates
-    from training.corpus.model import Trace
+    from training.corpus.model import ExecutedTrace, Trace
     from training.rewriting.model import RewriteRules
-    from training.rewriting.results import write_results
+    from training.rewriting.results import with_calls, write_results
     from training.rewriting.scripted import ScriptedWriter
     from training.rewriting.writing import report, rewrite_all
     from training.trac.answers import Answers
@@ -107,7 +107,7 @@ def rewrite(
         seals = state_folder(state_dir) / "corpus" / SEALS
         sources = open_sources(exports, (), verify, trust_unsigned=trust_unsigned, seals=seals, progress=progress)
         total = trajectories_in(exports)
-        traces = (row for shard in sources.shards for row in shard() if isinstance(row, Trace))
+        traces = (row for shard in sources.shards for row in with_calls(shard)() if isinstance(row, ExecutedTrace))
         for one in rewrite_all(traces, writer, rules, asker, would_reject, parallel=parallel):
             made.append(one)
             progress("rewrite", len(made), total)
@@ -124,4 +124,5 @@ def _lines(found: RewriteReport, out: Path) -> Iterator[str]:
     for one in found.usage:
         tokens = f"{one.prompt_tokens:,} + {one.completion_tokens:,} tokens"
         yield f"  {one.model:<28}{one.calls:,} calls, {one.kept:,} kept; {tokens}; ${one.micro_usd / MICRO:,.2f}"
-    yield f"{out / 'thoughts.jsonl'}: for `arena corpus build --rewritten`; {out / 'left_out.jsonl'}: the others, and why"
+    yield f"{out / 'thoughts.jsonl'}: for `arena corpus build --rewritten {out}`"
+    yield f"{out / 'left_out.jsonl'}: the others, and why"

@@ -21,7 +21,7 @@ from arena.export.writing.shards import LOG, VIEWS, shard_name
 from foundation.errors import ArenaError
 from harness.chat import ChatMessage
 from judge.verdict import Verdict
-from training.corpus.model import Quarantined, Trace
+from training.corpus.model import ExecutedTrace, Quarantined, Trace
 from training.corpus.sources.arena_rows import ROW_FACTS, row_place, trace_of_row
 from training.corpus.sources.log_index import LogIndex, index_shards
 from training.corpus.sources.verified import Export, Progress
@@ -43,6 +43,7 @@ class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     group: int
     is_verified: bool
+    keeps_calls: bool = False  # its traces are `ExecutedTrace`
 
     def __call__(self) -> Iterator[Trace | Quarantined]:
         """Its rows, in order."""
@@ -64,7 +65,7 @@ class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
                 is_linear=facts["is_linear"],
                 is_model_written=facts["is_model_written"],
             )
-            yield _converted(facts, talk, tools.as_py(), is_verified=self.is_verified)
+            yield _converted(facts, talk, tools.as_py(), is_verified=self.is_verified, keeps_calls=self.keeps_calls)
 
 
 class LogShard(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +75,7 @@ class LogShard(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     index: LogIndex
     is_verified: bool
+    keeps_calls: bool = False  # its traces are `ExecutedTrace`
 
     def __call__(self) -> Iterator[Trace | Quarantined]:
         """Its rows, in order. Raises ArenaError V2050 for a file that changed since it was verified."""
@@ -86,7 +88,9 @@ class LogShard(msgspec.Struct, frozen=True, kw_only=True):
                 else self.index.coefficient_e4(trajectory.evaluation.body_sha256)
             )
             values = {name: getattr(row.facts, name) for name in ROW_FACTS} | {"coefficient_e4": coefficient_e4}
-            yield _converted(values, row.conversation, row.tools, is_verified=self.is_verified)
+            yield _converted(
+                values, row.conversation, row.tools, is_verified=self.is_verified, keeps_calls=self.keeps_calls
+            )
 
 
 def export_shards(export: Export, *, use_log: bool = False) -> tuple[ViewShard | LogShard, ...]:
@@ -125,8 +129,15 @@ def read_traces(
             progress(done, export.manifest.trajectories)
 
 
-def _converted(facts: Mapping[str, Any], talk: Conversation, tools: str, *, is_verified: bool) -> Trace | Quarantined:
+def _converted(
+    facts: Mapping[str, Any], talk: Conversation, tools: str, *, is_verified: bool, keeps_calls: bool
+) -> Trace | Quarantined:
     try:
-        return trace_of_row(facts, talk, tools, is_verified=is_verified)
+        trace = trace_of_row(facts, talk, tools, is_verified=is_verified)
     except ArenaError as error:
         return Quarantined(place=row_place(facts), code=error.failure.code, detail=error.failure.detail)
+    if not keeps_calls:
+        return trace
+    results = (call.result if call.message is None else talk.messages[call.message].content for call in talk.calls)
+    executed = tuple((call.name, call.arguments, result) for call, result in zip(talk.calls, results, strict=True))
+    return ExecutedTrace(executed=executed, **{name: getattr(trace, name) for name in Trace.__struct_fields__})

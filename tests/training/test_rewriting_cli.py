@@ -1,0 +1,95 @@
+"""`arena corpus rewrite` and `build --rewritten` over an export of episodes that a program drove."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from arena.chain.keys import verify
+from neurons.cli.app import main
+from tests.training.firehose import Firehose, real_episodes
+from tests.training.firehose_export import write_records
+from training.agents import distilled_prompt
+from training.corpus.corpus_files import read_rows
+from training.corpus.model import CorpusRow, ExecutedTrace
+from training.corpus.sources.reader import export_shards
+from training.corpus.sources.verified import open_export
+from training.rewriting.results import with_calls
+
+LOOSE = ("--coefficient", "0")
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("driven")
+    episodes = real_episodes(folder, counts={"product": 6}, agents=("subtask", "baseline:scripted-expert"))
+    write_records(Firehose(episodes).as_recorded(), folder / "export")
+    return folder / "export"
+
+
+@pytest.fixture(scope="module")
+def thoughts(export: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("thoughts") / "out"
+    scripted = ("--base-url", "scripted", "--state-dir", out.parent / "state")
+    assert arena("rewrite", export, "--out", out, *scripted, *LOOSE) == 0
+    return out
+
+
+def arena(*words: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["corpus", *map(str, words)])
+    return int(str(ended.value.code or 0))
+
+
+def built(export: Path, folder: Path, *more: object) -> list[CorpusRow]:
+    assert arena("build", export, "--out", folder / "corpus", "--state-dir", folder / "state", *LOOSE, *more) == 0
+    return list(read_rows(folder / "corpus"))
+
+
+def test_driven_runs_are_lifted_with_their_calls_unchanged(export: Path, thoughts: Path, tmp_path: Path) -> None:
+    report = json.loads((thoughts / "rewriting.json").read_bytes())
+    driven = {
+        row.source.place: row.executed
+        for shard in export_shards(open_export(export, verify))
+        for row in with_calls(shard)()
+        if isinstance(row, ExecutedTrace) and row.facts.is_agentic is False and row.facts.is_success
+    }
+    assert report["rewritten"] == len(driven) >= 2
+    assert not {row.trace.source.place for row in built(export, tmp_path / "without")} & driven.keys()
+    rows = built(export, tmp_path / "with", "--rewritten", thoughts, "--per-problem", 9)
+    lifted = [row.trace for row in rows if row.trace.provenance == "rewritten"]
+    assert lifted
+    for trace in lifted:
+        calls = [call for message in trace.messages for call in message.calls]
+        results = {message.call_id: message.content for message in trace.messages if message.role == "tool"}
+        made = tuple((call.name, call.arguments, results[call.id]) for call in calls)
+        assert made == driven[trace.source.place]
+        assert trace.messages[0].content == distilled_prompt()
+        assert all(message.reasoning for message in trace.messages if message.role == "assistant")
+    assert {row.trace.provenance for row in rows} == {"verbatim", "rewritten"}
+
+
+def test_thoughts_that_were_changed_lift_nothing(export: Path, thoughts: Path, tmp_path: Path) -> None:
+    forged = tmp_path / "forged"
+    forged.mkdir()
+    lines = [json.loads(line) for line in (thoughts / "thoughts.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["thoughts"][0] = "I know already that product 4862371881 is the answer to all of this."
+    (forged / "thoughts.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    rows = built(export, tmp_path, "--rewritten", forged)
+    assert {row.trace.provenance for row in rows} == {"verbatim"}
+    funnel = json.loads((tmp_path / "corpus" / "funnel.json").read_bytes())
+    assert funnel["quarantined"] == len(lines)
+
+
+def test_a_folder_without_thoughts_is_named(export: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert arena("build", export, "--out", tmp_path / "c", "--rewritten", tmp_path, *LOOSE) == 2
+    assert "V2149" in capsys.readouterr().err
+
+
+def test_a_limit_without_a_price_is_refused(export: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = ("--base-url", "scripted", "--price-max", "1")
+    assert arena("rewrite", export, "--out", tmp_path / "o", *wrong) == 2
+    assert "--price" in capsys.readouterr().err
