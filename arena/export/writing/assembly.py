@@ -8,6 +8,7 @@ pure function of what it loaded and runs beside the event loop.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -33,7 +34,7 @@ from foundation.errors import ArenaError
 from harness.trace import BODY_VERSION, EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict
 
-_SHA256_LENGTH = 64
+_SHA256 = re.compile("[0-9a-f]{64}")
 _NOTHING = b'"content":null,"body":null,"withheld":null}'  # how a row without contents ends
 _CONTENT, _BODY, _END = b'"content":', b',"body":', b',"withheld":null}'
 
@@ -93,7 +94,7 @@ async def load_page(store: Store, validator: str, records: list[SignedRecord], s
             content.payload.body_sha256
             for content, reason in zip(contents, reasons, strict=True)
             if content and reason is None and isinstance(content.payload, EvaluationRecord)
-            and _is_sha256(content.payload.body_sha256)
+            and _SHA256.fullmatch(content.payload.body_sha256)
         }
     )  # fmt: skip
     frames: dict[str, BodyFrame] = {}
@@ -128,8 +129,11 @@ def assemble(page: Page, selection: Selection, *, first_seq: int, last_seq: int,
             body = bodies.get(name)
             counted = _counted(page.verdicts.get(name, ()), selection, last_seq, row_bytes_max)
             rows.append(_evaluation(record, content, body, counted, selection, first_seq, row_bytes_max))
+        elif isinstance(content.payload, ReleaseRecord):  # always goes out: everything else hangs on it
+            rows.append(_whole(record, content, None))
         else:
-            rows.append(_plain(record, content, row_bytes_max))
+            held = _content_reason(record, row_bytes_max)
+            rows.append(_stub(record, content, held) if held else _whole(record, content, None))
     return rows
 
 
@@ -190,15 +194,6 @@ def _stub(record: SignedRecord, content: RecordContent | None, reason: Withheld)
         "",
         reason,
     )
-
-
-def _plain(record: SignedRecord, content: RecordContent, row_bytes_max: int) -> Assembled:
-    """The row of a record without a body. A release always goes out: everything else hangs on it."""
-    if isinstance(content.payload, ReleaseRecord):
-        return _whole(record, content, None)
-    if reason := _content_reason(record, row_bytes_max):
-        return _stub(record, content, reason)
-    return _whole(record, content, None)
 
 
 def _content_reason(record: SignedRecord, row_bytes_max: int) -> Withheld | None:
@@ -294,7 +289,3 @@ def _restored(restore: zstandard.ZstdDecompressor, frame: BodyFrame) -> bytes:
         return restore.decompress(frame.content, max_output_size=frame.size)
     except zstandard.ZstdError:
         return b""
-
-
-def _is_sha256(text: str) -> bool:
-    return len(text) == _SHA256_LENGTH and not set(text) - set("0123456789abcdef")

@@ -27,24 +27,29 @@ _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000
 
 def render_card(manifest: Manifest) -> str:
     """The card, Markdown with front matter. Splits are counted from the manifest's files of this view."""
-    splits = _splits(manifest)
-    parts = (_front_matter(manifest, splits), _about(manifest, splits), _left_out(manifest), _varied(manifest), _USE)
-    return "\n".join(parts)
-
-
-def _splits(manifest: Manifest) -> dict[Pool, int]:
-    rows: dict[Pool, int] = {}
-    for file in manifest.files:
-        for pool in POOLS:
-            if file.path.startswith(f"{_DATA}{pool}-"):
-                rows[pool] = rows.get(pool, 0) + file.rows
-    return {pool: rows[pool] for pool in POOLS if pool in rows}
+    counts = {pool: [file.rows for file in manifest.files if file.path.startswith(f"{_DATA}{pool}-")] for pool in POOLS}
+    splits = {pool: sum(rows) for pool, rows in counts.items() if rows}
+    head = ("day (UTC)", "trajectories", "teams", "agents")
+    days = [
+        (
+            day.day,
+            *map(str, (day.trajectories, day.teams, day.agents)),
+            _fixed(day.top_agent_share_e4, 4),
+            _fixed(day.shape_entropy_mbit, 3),
+            _fixed(day.agentic_share_e4, 4),
+        )
+        for day in manifest.diversity
+    ]
+    varied = _table((*head, "top agent's share", "shape entropy (bits)", "agentic share"), days)
+    diversity = f"## Diversity\n\n{varied if days else 'No trajectories.'}\n"
+    return "\n".join((_front_matter(manifest, splits), _about(manifest, splits), _left_out(manifest), diversity, _USE))
 
 
 def _front_matter(manifest: Manifest, splits: Mapping[Pool, int]) -> str:
+    size = next((name for limit, name in _SIZES if manifest.trajectories < limit), "n>1M")
     lines = ["---", "pretty_name: Agent arena trajectories", "license: other", "license_name: see-the-card"]
     lines += ["language:", "- en", "task_categories:", "- text-generation", "tags:", "- agents", "- tool-use"]
-    lines += ["- trajectories", "- shopping", "size_categories:", f"- {_size(manifest.trajectories)}"]
+    lines += ["- trajectories", "- shopping", "size_categories:", f"- {size}"]
     lines += ["dataset_info:", "  features:"]
     for name, kind in column_types().items():
         lines += [f"  - name: {name}", f"    dtype: {kind}"]
@@ -97,31 +102,6 @@ may not be trained on, and stand here only when the export named them.
 """
 
 
-def _varied(manifest: Manifest) -> str:
-    rows = [
-        (
-            day.day,
-            str(day.trajectories),
-            str(day.teams),
-            str(day.agents),
-            _fixed(day.top_agent_share_e4, 4),
-            _fixed(day.shape_entropy_mbit, 3),
-            _fixed(day.agentic_share_e4, 4),
-        )
-        for day in manifest.diversity
-    ]
-    head = (
-        "day (UTC)",
-        "trajectories",
-        "teams",
-        "agents",
-        "top agent's share",
-        "shape entropy (bits)",
-        "agentic share",
-    )
-    return f"## Diversity\n\n{_table(head, rows) if rows else 'No trajectories.'}\n"
-
-
 _USE = """## Reading it
 
 ```python
@@ -163,7 +143,3 @@ def _fixed(value: int, digits: int) -> str:
     """An integer of 10^-digits as a decimal."""
     whole, rest = divmod(value, 10**digits)
     return f"{whole}.{rest:0{digits}d}"
-
-
-def _size(rows: int) -> str:
-    return next((name for limit, name in _SIZES if rows < limit), "n>1M")

@@ -26,7 +26,7 @@ class _Day:
     def __init__(self) -> None:
         self.teams: set[str] = set()
         self.agents: Counter[str] = Counter()
-        self.shapes: Counter[bytes] = Counter()
+        self.shapes: Counter[bytes] = Counter()  # names of the executed tool calls in order, whoever emitted them
         self.agentic = 0
 
 
@@ -42,7 +42,8 @@ class DiversityFold:
         subject = trajectory.evaluation.subject
         day.teams.add(subject.miner_hotkey)
         day.agents[subject.agent_version_id] += 1
-        day.shapes[_shape(trajectory)] += 1
+        names = [event.name for event in trajectory.body.events if isinstance(event, ToolCall)]
+        day.shapes[hashlib.sha256(msgspec.json.encode(names)).digest()[:_SHAPE_BYTES]] += 1
         day.agentic += trajectory.evaluation.is_agentic
 
     def merge(self, other: DiversityFold) -> None:
@@ -56,7 +57,18 @@ class DiversityFold:
 
     def days(self) -> tuple[Diversity, ...]:
         """One row a day that has trajectories, earliest first."""
-        return tuple(_row(name, day) for name, day in sorted(self._days.items()))
+        return tuple(
+            Diversity(
+                day=name,
+                trajectories=day.agents.total(),
+                teams=len(day.teams),
+                agents=len(day.agents),
+                top_agent_share_e4=max(day.agents.values()) * 10_000 // day.agents.total(),
+                shape_entropy_mbit=entropy_mbit(list(day.shapes.values())),
+                agentic_share_e4=day.agentic * 10_000 // day.agents.total(),
+            )
+            for name, day in sorted(self._days.items())
+        )
 
 
 def day_of(recorded_ms: int) -> str:
@@ -79,22 +91,3 @@ def entropy_mbit(counts: list[int]) -> int:
     nats = _CONTEXT.subtract(_CONTEXT.ln(total), _CONTEXT.divide(weighted, total))
     bits = _CONTEXT.divide(nats, _CONTEXT.ln(Decimal(2)))
     return int(_CONTEXT.multiply(bits, Decimal(1000)).to_integral_value(rounding=ROUND_HALF_EVEN))
-
-
-def _shape(trajectory: Trajectory) -> bytes:
-    """The names of the executed tool calls, in order, whoever emitted them."""
-    names = [event.name for event in trajectory.body.events if isinstance(event, ToolCall)]
-    return hashlib.sha256(msgspec.json.encode(names)).digest()[:_SHAPE_BYTES]
-
-
-def _row(name: str, day: _Day) -> Diversity:
-    trajectories = sum(day.agents.values())
-    return Diversity(
-        day=name,
-        trajectories=trajectories,
-        teams=len(day.teams),
-        agents=len(day.agents),
-        top_agent_share_e4=max(day.agents.values()) * 10_000 // trajectories,
-        shape_entropy_mbit=entropy_mbit(list(day.shapes.values())),
-        agentic_share_e4=day.agentic * 10_000 // trajectories,
-    )

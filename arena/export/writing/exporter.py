@@ -9,8 +9,7 @@ and never writes to it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -70,31 +69,28 @@ async def export_records(
     begin = start or first_cursor(request.validator)
     with journals.folder_held(folder):
         if (folder / MANIFEST).exists():
-            return _finished(folder, request, begin)
+            manifest = read_manifest(folder)
+            if manifest.request != request or manifest.log.start != begin:
+                raise ArenaError("V2070", f"{folder} holds a finished export of another request")
+            journals.forget(folder)
+            return manifest
         journal = journals.load(folder, request, begin)
         views = [name for name in request.formats if name != "jsonl"]
-        with (
-            _disk_named(folder),
-            ThreadPoolExecutor(max_workers=1) as threads,  # waits for the shard that is being completed
-            open_sink(folder, views, in_process=processes > 1) as sink,
-        ):
-            if journal is None:
-                log = await _log_range(store, begin, verify_signature, signer)
-                journal = Journal(request=request, log=log, here=begin)
-                journals.save(folder, journal)
-            await asyncio.to_thread(await_writers, folder)
-            journals.clear_unfinished(folder, journal)
-            shards = _Shards(sink, threads)
-            return await _run(store, journal, folder, verify_signature, software, signer, progress, shards)
-
-
-@contextlib.contextmanager
-def _disk_named(folder: Path) -> Iterator[None]:
-    """Raises ArenaError V2088 for an OSError: it is of a file, since a server that went away is V2021."""
-    try:
-        yield
-    except OSError as error:
-        raise ArenaError("V2088", f"{folder}: {error.strerror or error}") from error
+        try:
+            with (
+                ThreadPoolExecutor(max_workers=1) as threads,  # waits for the shard that is being completed
+                open_sink(folder, views, in_process=processes > 1) as sink,
+            ):
+                if journal is None:
+                    log = await _log_range(store, begin, verify_signature, signer)
+                    journal = Journal(request=request, log=log, here=begin)
+                    journals.save(folder, journal)
+                await asyncio.to_thread(await_writers, folder)
+                journals.clear_unfinished(folder, journal)
+                shards = _Shards(sink, threads)
+                return await _run(store, journal, folder, verify_signature, software, signer, progress, shards)
+        except OSError as error:  # of a file, since a server that went away is V2021
+            raise ArenaError("V2088", f"{folder}: {error.strerror or error}") from error
 
 
 def continued(previous: Manifest, request: Request) -> Cursor:
@@ -122,14 +118,23 @@ async def _run(
     selection = Selection(journal.request, releases_of(releases), log.start)
     fold = await asyncio.to_thread(_fold_finished, folder, journal)
     writing = _Writing(folder, journal, fold, shards)
-    pages = _ahead(_pages(store, journal, selection))
-    async for rows in _ahead(_assembled(pages, selection, journal)):
+    first_seq, last_seq, row_bytes_max = log.first_seq, log.last_seq, journal.request.row_bytes_max
+    assembled = (
+        await asyncio.to_thread(
+            assemble, page, selection, first_seq=first_seq, last_seq=last_seq, row_bytes_max=row_bytes_max
+        )
+        async for page in _ahead(_pages(store, journal, selection))
+    )
+    async for rows in _ahead(assembled):
         await asyncio.to_thread(writing.take, rows)
         if progress:
-            progress(writing.walk.seq - log.first_seq + 1, log.last_seq - log.first_seq + 1)
+            progress(writing.walk.seq - first_seq + 1, last_seq - first_seq + 1)
     await asyncio.to_thread(writing.finish)
     journal.log = await _ended_log(store, journal, writing.walk, verify_signature, signer)
-    await _add_release_references(store, journal)
+    async for record, release in _releases(store, log.validator, log.start.after_seq):  # in front of the range
+        if release.race_id in journal.tally.races:
+            row = log_row(record, content=record.content)
+            journal.tally.references[str(record.seq)] = msgspec.json.encode(row).decode()
     manifest = await asyncio.to_thread(_complete, folder, journal, writing, shards.sink, software)
     write_manifest(folder, manifest, signer)
     journals.forget(folder)
@@ -161,7 +166,11 @@ class _Writing:
                 self._write(segment)
                 self._end_shard()
                 segment = []
-            self._note(row)
+            self._journal.waiting.note(self.walk, row.race_id, is_released=row.withheld != "unreleased")
+            self.walk.take(row.seq, row.prev, row.content_sha256)
+            self._journal.tally.add(row)
+            if row.trajectory:
+                self.fold.add(row.trajectory)
             segment.append(row)
             self._rows += 1
             self._trajectories += row.trajectory is not None
@@ -198,13 +207,6 @@ class _Writing:
         journals.save(self._folder, behind)
         return files
 
-    def _note(self, row: Assembled) -> None:
-        self._journal.waiting.note(self.walk, row.race_id, is_released=row.withheld != "unreleased")
-        self.walk.take(row.seq, row.prev, row.content_sha256)
-        self._journal.tally.add(row)
-        if row.trajectory:
-            self.fold.add(row.trajectory)
-
 
 async def _pages(store: Store, journal: Journal, selection: Selection) -> AsyncIterator[Page]:
     validator, batch = journal.log.validator, list[SignedRecord]()
@@ -217,16 +219,6 @@ async def _pages(store: Store, journal: Journal, selection: Selection) -> AsyncI
             batch = []
     if batch:
         yield await load_page(store, validator, batch, selection)
-
-
-async def _assembled(
-    pages: AsyncIterator[Page], selection: Selection, journal: Journal
-) -> AsyncIterator[list[Assembled]]:
-    log, row_bytes_max = journal.log, journal.request.row_bytes_max
-    async for page in pages:
-        yield await asyncio.to_thread(
-            assemble, page, selection, first_seq=log.first_seq, last_seq=log.last_seq, row_bytes_max=row_bytes_max
-        )
 
 
 async def _ahead(items: AsyncIterator[T]) -> AsyncIterator[T]:
@@ -248,15 +240,6 @@ async def _ahead(items: AsyncIterator[T]) -> AsyncIterator[T]:
         await filling  # what ended it, if not the last item
     finally:
         filling.cancel()
-
-
-def _finished(folder: Path, request: Request, start: Cursor) -> Manifest:
-    """The export that is in the folder already, when it is the one asked for."""
-    manifest = read_manifest(folder)
-    if manifest.request != request or manifest.log.start != start:
-        raise ArenaError("V2070", f"{folder} holds a finished export of another request")
-    journals.forget(folder)
-    return manifest
 
 
 async def _log_range(store: Store, start: Cursor, verify_signature: Verifier, signer: Signer | None) -> LogRange:
@@ -297,21 +280,18 @@ async def _ended_log(
         end = read_checkpoint(log.end_note, verify_signature)
     elif signer is None:
         raise ArenaError("V2071", f"{log.validator}: this export was begun with the hotkey that signs its end")
+    elif walk.is_whole:
+        end = came_to
     else:
-        end = came_to if walk.is_whole else await _state(store, log.validator, log.last_seq)
+        tree = MerkleFrontier()
+        async for leaf in store.leaves(log.validator, to_seq=log.last_seq):
+            tree.append(signing_message(log.validator, leaf.seq, leaf.prev, leaf.content_sha256))
+        end = checkpoint_of(log.validator, tree)
     if came_to != end or walk.seq != log.last_seq:
         raise ArenaError("V2050", f"the log of {log.validator} does not lead to its checkpoint of {end.size} records")
     if log.end_note or signer is None:
         return log
     return msgspec.structs.replace(log, end_note=sign_checkpoint(end, signer))
-
-
-async def _state(store: Store, validator: str, size: int) -> Checkpoint:
-    """The checkpoint of a log's first `size` records."""
-    tree = MerkleFrontier()
-    async for leaf in store.leaves(validator, to_seq=size):
-        tree.append(signing_message(validator, leaf.seq, leaf.prev, leaf.content_sha256))
-    return checkpoint_of(validator, tree)
 
 
 async def _releases(store: Store, validator: str, last_seq: int) -> AsyncIterator[tuple[SignedRecord, ReleaseRecord]]:
@@ -324,15 +304,6 @@ async def _releases(store: Store, validator: str, last_seq: int) -> AsyncIterato
         if content and isinstance(content.payload, ReleaseRecord) and content.payload.race_id not in seen:
             seen.add(content.payload.race_id)
             yield record, content.payload
-
-
-async def _add_release_references(store: Store, journal: Journal) -> None:
-    """Add the releases in front of the range that rows of the range go out under."""
-    log = journal.log
-    async for record, release in _releases(store, log.validator, log.start.after_seq):
-        if release.race_id in journal.tally.races:
-            row = log_row(record, content=record.content)
-            journal.tally.references[str(record.seq)] = msgspec.json.encode(row).decode()
 
 
 def _fold_finished(folder: Path, journal: Journal) -> DiversityFold:

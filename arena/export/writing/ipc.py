@@ -66,33 +66,29 @@ _DECODER = msgspec.msgpack.Decoder(list[_Packed])
 
 def pack(rows: Sequence[Outgoing]) -> bytes:
     """The rows as MessagePack."""
-    return _ENCODER.encode([_packed(row) for row in rows])
+    packed = list[_Packed]()
+    for row in rows:
+        facts, whole = None, row.trajectory
+        if whole is not None and row.spans is not None and not row.is_scrubbed:
+            facts, whole = _PackedRow(*(getattr(whole, name) for name in _PackedRow.__struct_fields__)), None
+        packed.append(_Packed(row.line, row.spans, facts, whole, row.is_scrubbed))
+    return _ENCODER.encode(packed)
 
 
 def unpack(packed: bytes) -> list[Outgoing]:
     """What `pack` was given."""
-    return [
-        Outgoing(row.line, _from_line(row) if row.facts else row.whole, row.is_scrubbed, row.spans)
-        for row in _DECODER.decode(packed)
-    ]
-
-
-def _packed(row: Outgoing) -> _Packed:
-    trajectory = row.trajectory
-    if trajectory is None or row.spans is None or row.is_scrubbed:
-        return _Packed(row.line, row.spans, None, trajectory, row.is_scrubbed)
-    facts = _PackedRow(*(getattr(trajectory, name) for name in _PackedRow.__struct_fields__))
-    return _Packed(row.line, row.spans, facts, None, row.is_scrubbed)
-
-
-def _from_line(row: _Packed) -> Trajectory:
-    facts, spans = row.facts, row.spans
-    assert facts is not None and spans is not None
-    content = decode_content(row.line[spans.content_start : spans.content_end])
-    assert isinstance(content.payload, EvaluationRecord)
-    return Trajectory(
-        content=content,
-        evaluation=content.payload,
-        body=decode_body(row.line[spans.body_start : spans.body_end]),
-        **msgspec.structs.asdict(facts),
-    )
+    rows = list[Outgoing]()
+    for row in _DECODER.decode(packed):
+        trajectory, spans = row.whole, row.spans
+        if row.facts is not None:
+            assert spans is not None
+            content = decode_content(row.line[spans.content_start : spans.content_end])
+            assert isinstance(content.payload, EvaluationRecord)
+            trajectory = Trajectory(
+                content=content,
+                evaluation=content.payload,
+                body=decode_body(row.line[spans.body_start : spans.body_end]),
+                **msgspec.structs.asdict(row.facts),
+            )
+        rows.append(Outgoing(row.line, trajectory, row.is_scrubbed, spans))
+    return rows

@@ -85,7 +85,10 @@ class ShardWriter:
         if scrubbed:
             jobs.append(partial(self._part(SCRUBBED).write, [msgspec.json.encode(one) for one in scrubbed]))
         if shown and not self._views:
-            self._views = {view: self._opened(view) for view in self._formats}
+            for view in self._formats:
+                folder = self._folder / VIEWS / view
+                folder.mkdir(parents=True, exist_ok=True)
+                self._views[view] = open_view(view, folder, self.number)
         return jobs + [partial(writer.write, shown) for writer in self._views.values() if shown]
 
     def close(self) -> WrittenShard:
@@ -101,11 +104,6 @@ class ShardWriter:
         if part not in self._lines:
             self._lines[part] = LinesFile(self._folder / part / shard_name(self.number))
         return self._lines[part]
-
-    def _opened(self, view: Format) -> ViewWriter:
-        folder = self._folder / VIEWS / view
-        folder.mkdir(parents=True, exist_ok=True)
-        return open_view(view, folder, self.number)
 
 
 def described(folder: Path, written: WrittenShard) -> list[ShardFile]:

@@ -86,15 +86,18 @@ class ThreadSink:
 class ProcessSink:
     """Writes in another process; what was handed over waits there in order."""
 
-    def __init__(self, folder: Path, pool: ProcessPoolExecutor) -> None:
+    def __init__(self, folder: Path, views: Sequence[Format], pool: ProcessPoolExecutor) -> None:
         self._folder, self._pool = folder, pool
-        self._running = deque[tuple[Future[Any], int]]([(pool.submit(_load), 0)])  # with the bytes they wait with
+        loading = pool.submit(require_views, views)
+        self._running = deque[tuple[Future[Any], int]]([(loading, 0)])  # with the bytes they wait with
 
     def write(self, shard_number: int, rows: Sequence[Outgoing]) -> None:
         """Add to a shard. Raises ArenaError V2087, and V2073 for a format that can't be loaded."""
         packed = pack(rows)
         self._running.append((self._submit(_write_packed, shard_number, packed), len(packed)))
-        while len(self._running) > AHEAD or (self._waiting_bytes > AHEAD_BYTES and len(self._running) > 1):
+        while len(self._running) > AHEAD or (
+            len(self._running) > 1 and sum(size for _, size in self._running) > AHEAD_BYTES
+        ):
             _result(self._running.popleft()[0])
 
     def finish(self) -> Finished:
@@ -114,10 +117,6 @@ class ProcessSink:
         while self._running:
             _result(self._running.popleft()[0])
         return _adopted(self._folder, _result(self._submit(_conclude, _ENCODER.encode(manifest))))
-
-    @property
-    def _waiting_bytes(self) -> int:
-        return sum(size for _, size in self._running)
 
     def _submit(self, work: Callable[..., T], *values: object) -> Future[T]:
         try:
@@ -140,7 +139,7 @@ def open_sink(folder: Path, views: Sequence[Format], *, in_process: bool = False
     spawn = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(1, spawn, initializer=_begin, initargs=(folder, tuple(views)))
     try:
-        yield ProcessSink(folder, pool)
+        yield ProcessSink(folder, tuple(views), pool)
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -182,10 +181,6 @@ _PROCESS: list[_Process] = []
 def _begin(folder: Path, views: Sequence[Format]) -> None:
     begin_process()
     _PROCESS[:] = [_Process(folder, views)]
-
-
-def _load() -> None:
-    require_views(_PROCESS[0].views)
 
 
 def _write_packed(number: int, packed: bytes) -> None:
