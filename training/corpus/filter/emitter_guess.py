@@ -21,7 +21,7 @@ Sign = Literal[
     "no_calls",  # the model's turns hold no call at all
     "narration",  # turns in the middle that only talk: the program goes on without the model
     "opens_silent",  # searches before the first word, and later texts do not name what is searched for
-    "copied_query",  # searches for a stretch of the request as it stands
+    "copied_query",  # searches for a stretch of the request as it stands, eight words or more, grammar and all
     "form_text",  # the same sentence with other words filled in
     "unspoken_query",  # searches for words that the turn's own text, and it has some, does not hold
     "page_sweep",  # page after page of one search, without a word between
@@ -54,13 +54,17 @@ def signs_of(trace: Trace) -> tuple[Sign, ...]:
     found: list[Sign] = []
     if sum(not turn.calls for turn in turns[:-1]) * 10_000 >= _NARRATION_E4 * len(turns):
         found.append("narration")
-    if _opens_silent(turns[0], speaking):
+    is_silent_search = not spoken_text(turns[0]) and any(query_of(call) for call in turns[0].calls)
+    if is_silent_search and speaking and not _are_named(speaking):
         found.append("opens_silent")
-    if _is_copied(trace, calling):
+    request = " ".join(trace.query.casefold().split())
+    queries = (query_of(call) for turn in calling for call in turn.calls)
+    if any(query.count(" ") >= _COPIED_WORDS - 1 and query in request for query in queries):
         found.append("copied_query")
     if _is_form(speaking):
         found.append("form_text")
-    if _is_unspoken(speaking):
+    long = [one for one in speaking if len(_WORD.findall(one[0])) >= _TEXT_WORDS_MIN]
+    if any(words for _, words in map(_named, long)) and not _are_named(long):
         found.append("unspoken_query")
     if _is_sweep(calling):
         found.append("page_sweep")
@@ -89,24 +93,11 @@ def _query(arguments: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def _opens_silent(first: Message, speaking: list[tuple[str, Message]]) -> bool:
-    if spoken_text(first) or not any(query_of(call) for call in first.calls):
-        return False
-    return bool(speaking) and not _are_named(speaking)
-
-
 def _named(spoken: tuple[str, Message]) -> tuple[int, int]:
     """How many of a turn's search words its own text holds, and how many there are; a word counts once a turn."""
     text, turn = spoken
     words = {word for call in turn.calls for word in _WORD.findall(query_of(call))}
     return len(words.intersection(_WORD.findall(text.casefold()))), len(words)
-
-
-def _is_copied(trace: Trace, calling: list[Message]) -> bool:
-    """Whether a search is a stretch of the request, eight words or more, grammar and all."""
-    request = " ".join(trace.query.casefold().split())
-    queries = (query_of(call) for turn in calling for call in turn.calls)
-    return any(query.count(" ") >= _COPIED_WORDS - 1 and query in request for query in queries)
 
 
 def _is_form(speaking: list[tuple[str, Message]]) -> bool:
@@ -118,12 +109,6 @@ def _is_form(speaking: list[tuple[str, Message]]) -> bool:
         if not filled.isdisjoint(said):
             forms.append(tuple(word for word in said if word not in filled))
     return len(forms) >= _FORM_TURNS_MIN and len(set(forms)) * 10_000 <= _FORMS_E4 * len(forms)
-
-
-def _is_unspoken(speaking: list[tuple[str, Message]]) -> bool:
-    """Whether most search words appear nowhere in the text that stands with the search."""
-    long = [one for one in speaking if len(_WORD.findall(one[0])) >= _TEXT_WORDS_MIN]
-    return any(words for _, words in map(_named, long)) and not _are_named(long)
 
 
 def _are_named(speaking: list[tuple[str, Message]]) -> bool:

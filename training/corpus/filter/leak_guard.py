@@ -60,19 +60,24 @@ class Guard:
 
         `held_out` are the problems of `eval`, `dev` and `never_touch` (the second set among them) that are known;
         without them and without the key no trace from outside the arena is let in. `classes` are the catalogue's.
+        Raises ValueError where they hold problems of the training pool.
         """
         self._manifest = partition.manifest if partition is not None and manifest is None else manifest
         self._partition, self._classes, self._admits = partition, classes, admits
-        self._pool_of_cluster = _clusters(self._manifest)
+        clusters = () if self._manifest is None else self._manifest.rows
+        self._pool_of_cluster = {name: row.pool for row in clusters for name in (row.cluster, *row.absorbed)}
         self._ids: dict[str, Pool] = {}
         self._marks: dict[str, Pool] = {}
         self._queries, self._titles = _Net(SIMILARITY_MIN_E4), _Net(TITLE_MIN_E4)
-        for pool, problem in _in_order(held_out):
-            self._ids[problem.problem_id] = pool
-            self._marks.update(dict.fromkeys(answer_marks(problem, classes), pool))
-            self._queries.add(content_words(problem.query), pool)
-            for title in {title for item in problem.rewards for title in item.title}:
-                self._titles.add(title_words(title), pool)
+        if TRAINED in held_out:
+            raise ValueError("problems of the training pool are not held out")
+        for pool in sorted(held_out):
+            for problem in held_out[pool]:
+                self._ids[problem.problem_id] = pool
+                self._marks.update(dict.fromkeys(answer_marks(problem, classes), pool))
+                self._queries.add(content_words(problem.query), pool)
+                for title in {title for item in problem.rewards for title in item.title}:
+                    self._titles.add(title_words(title), pool)
 
     @property
     def partition_sha256(self) -> str:
@@ -224,18 +229,3 @@ def _products(content: str) -> Iterator[dict[str, object]]:
             waiting += [one for one in value.values() if isinstance(one, list | dict)]
         elif isinstance(value, list):
             waiting += value
-
-
-def _clusters(manifest: PartitionManifest | None) -> dict[str, Pool]:
-    if manifest is None:
-        return {}
-    return {name: row.pool for row in manifest.rows for name in (row.cluster, *row.absorbed)}
-
-
-def _in_order(held_out: Mapping[Pool, Iterable[Problem]]) -> Iterator[tuple[Pool, Problem]]:
-    """Raises ValueError for problems of the training pool: they are not held out."""
-    if TRAINED in held_out:
-        raise ValueError("problems of the training pool are not held out")
-    for pool in sorted(held_out):
-        for problem in held_out[pool]:
-            yield pool, problem

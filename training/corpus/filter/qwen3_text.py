@@ -48,25 +48,32 @@ def served_tools(tools: str) -> list[Any]:
 
 def render(trace: Trace) -> str:
     """The text of a trace, without a prompt for another turn. Raises ValueError when its tools are no JSON array."""
-    messages = trace.messages
-    latest_query = _latest_query(messages)
-    parts = [_opening(messages, _tools_text(trace.tools))]
+    messages, last = trace.messages, len(trace.messages) - 1
+    # a user wrote these himself: thinking before the latest is left out by the template
+    queries = (
+        index
+        for index, message in enumerate(messages)
+        if message.role == "user"
+        and not (message.content.startswith("<tool_response>") and message.content.endswith("</tool_response>"))
+    )
+    latest_query = max(queries, default=last)
+    system = messages[0].content if messages and messages[0].role == "system" else None
+    parts = []
+    if tools := _tools_text(trace.tools):
+        before = "" if system is None else f"{system}\n\n"
+        parts.append(f"<|im_start|>system\n{before}{_TOOLS_BEFORE}{tools}{_TOOLS_AFTER}")
+    elif system is not None:
+        parts.append(f"<|im_start|>system\n{system}<|im_end|>\n")
     for index, message in enumerate(messages):
         if message.role == "assistant":
-            parts.append(_assistant(message, index > latest_query, index == len(messages) - 1))
+            parts.append(_assistant(message, index > latest_query, index == last))
         elif message.role == "tool":
-            parts.append(_result(messages, index))
+            start = "<|im_start|>user" if not index or messages[index - 1].role != "tool" else ""
+            end = "<|im_end|>\n" if index == last or messages[index + 1].role != "tool" else ""
+            parts.append(f"{start}\n<tool_response>\n{message.content}\n</tool_response>{end}")
         elif message.role == "user" or index:
             parts.append(f"<|im_start|>{message.role}\n{message.content}<|im_end|>\n")
     return "".join(parts)
-
-
-def _opening(messages: Sequence[Message], tools: str) -> str:
-    system = messages[0].content if messages and messages[0].role == "system" else None
-    if tools:
-        before = "" if system is None else f"{system}\n\n"
-        return f"<|im_start|>system\n{before}{_TOOLS_BEFORE}{tools}{_TOOLS_AFTER}"
-    return "" if system is None else f"<|im_start|>system\n{system}<|im_end|>\n"
 
 
 @functools.lru_cache(maxsize=64)
@@ -85,17 +92,6 @@ def _in_order(value: Any, first: Sequence[str]) -> Any:
     return {key: _in_order(value[key], () if key == "parameters" else first) for key in keys}
 
 
-def _latest_query(messages: Sequence[Message]) -> int:
-    """The place of the last message a user wrote himself; thinking before it is left out by the template."""
-    for index in range(len(messages) - 1, -1, -1):
-        message = messages[index]
-        if message.role == "user" and not (
-            message.content.startswith("<tool_response>") and message.content.endswith("</tool_response>")
-        ):
-            return index
-    return len(messages) - 1
-
-
 def _assistant(message: Message, is_after_query: bool, is_last: bool) -> str:
     reasoning, content = message.reasoning, message.content
     if not reasoning and "</think>" in content:
@@ -110,10 +106,3 @@ def _assistant(message: Message, is_after_query: bool, is_last: bool) -> str:
         gap = "\n" if number or content else ""
         parts.append(f'{gap}<tool_call>\n{{"name": "{call.name}", "arguments": {call.arguments}}}\n</tool_call>')
     return "".join(parts) + "<|im_end|>\n"
-
-
-def _result(messages: Sequence[Message], index: int) -> str:
-    opens = not index or messages[index - 1].role != "tool"
-    closes = index == len(messages) - 1 or messages[index + 1].role != "tool"
-    start, end = "<|im_start|>user" if opens else "", "<|im_end|>\n" if closes else ""
-    return f"{start}\n<tool_response>\n{messages[index].content}\n</tool_response>{end}"

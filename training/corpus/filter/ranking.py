@@ -16,7 +16,7 @@ import msgspec
 
 from training.corpus.filter.emitter_guess import query_of
 from training.corpus.filter.gates import RECOMMEND
-from training.corpus.model import Call, Signals, Trace
+from training.corpus.model import Signals, Trace
 
 Shape = tuple[str, ...]
 
@@ -37,12 +37,13 @@ def signals_of(trace: Trace) -> Signals:
     turns = [message for message in trace.messages if message.role == "assistant"]
     thoughts = sum(bool(turn.reasoning) or "<think>" in turn.content for turn in turns)
     calls = [call for turn in turns for call in turn.calls]
+    runs = itertools.groupby((call.name, "".join(call.arguments.split())) for call in calls)  # spacing aside
     last_recommend = max((i for i, call in enumerate(calls) if call.name == RECOMMEND), default=len(calls))
     return Signals(
         depth=thoughts + len(calls),
         reformulations=len({query for call in calls if (query := query_of(call))}),
         has_verification=any(call.name in _VERIFYING for call in calls[:last_recommend]),
-        longest_repeat=_longest_repeat(calls),
+        longest_repeat=max((len(list(run)) for _, run in runs), default=0),
         shape=tuple(call.name for call in calls),
     )
 
@@ -99,15 +100,3 @@ def _most_different(candidates: Sequence[RankedTrace], tied: Sequence[int], take
     pairs = [(one, other) for number, one in enumerate(shapes) for other in shapes[number + 1 :]]
     one, other = max(pairs, key=lambda pair: shape_distance_e4(*pair))
     return min(first_of[one], first_of[other], key=lambda i: candidates[i].identity)
-
-
-def _longest_repeat(calls: Sequence[Call]) -> int:
-    """Length of the longest run of calls with one name and the same arguments, spacing aside."""
-    longest = length = 0
-    before: tuple[str, str] | None = None
-    for call in calls:
-        now = (call.name, "".join(call.arguments.split()))
-        length = length + 1 if now == before else 1
-        before = now
-        longest = max(longest, length)
-    return longest

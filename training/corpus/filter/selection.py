@@ -113,7 +113,15 @@ def appraise(
     finally:  # what was counted before an error stays counted
         if task.cache is not None and counts:
             add_counts(cache_path(task.cache, open_counter(task.tokenizer).identity), counts)
-    return Appraised(traces=traces, quarantined=dict(quarantined), work=_total(works))
+    total = TokenWork(
+        counter=next((one.counter for one in works if one.counter), ""),
+        counted=sum(one.counted for one in works),
+        from_cache=sum(one.from_cache for one in works),
+        tokens=sum(one.tokens for one in works),
+        text_bytes=sum(one.text_bytes for one in works),
+        elapsed_ms=sum(one.elapsed_ms for one in works),
+    )
+    return Appraised(traces=traces, quarantined=dict(quarantined), work=total)
 
 
 def decide(traces: Sequence[Appraisal], rules: Rules) -> Decision:
@@ -135,8 +143,11 @@ def decide(traces: Sequence[Appraisal], rules: Rules) -> Decision:
         outranked.update((index, "ranked_out") for index in members if not ranks[index])
     left = _drop(codes, left, outranked)
     if rules.rows is not None and "sampled_out" not in rules.off:
-        drawn = sorted(left, key=lambda index: _lot(traces[index], rules.seed))
-        for index in drawn[rules.rows :]:
+        # a trace's lot is the same whatever else is in the set
+        lots = {
+            i: hashlib.sha256(f"{rules.seed} {traces[i].trace_id} {traces[i].place}".encode()).digest() for i in left
+        }
+        for index in sorted(left, key=lots.__getitem__)[rules.rows :]:
             codes[index], ranks[index] = ("sampled_out",), 0
     return Decision(rules=rules, ranks=ranks, codes=codes)
 
@@ -223,19 +234,3 @@ def _drop(codes: list[tuple[RejectCode, ...]], left: Sequence[int], out: Mapping
     for index, code in out.items():
         codes[index] = (code,)
     return [index for index in left if index not in out]
-
-
-def _lot(one: Appraisal, seed: int) -> bytes:
-    """What the draw sorts by: the same for a trace whatever else is in the set."""
-    return hashlib.sha256(f"{seed} {one.trace_id} {one.place}".encode()).digest()
-
-
-def _total(works: Sequence[TokenWork]) -> TokenWork:
-    return TokenWork(
-        counter=next((one.counter for one in works if one.counter), ""),
-        counted=sum(one.counted for one in works),
-        from_cache=sum(one.from_cache for one in works),
-        tokens=sum(one.tokens for one in works),
-        text_bytes=sum(one.text_bytes for one in works),
-        elapsed_ms=sum(one.elapsed_ms for one in works),
-    )

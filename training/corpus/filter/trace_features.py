@@ -148,6 +148,8 @@ def _appraise(shard: int, ordinal: int, trace: Trace, task: Task, every: Sequenc
     codes = {code for gate in every if (code := gate(trace, rules)) is not None}
     codes.update(guard(trace))
     queries = {query for call in calls_of(trace) if (query := query_of(call))}
+    digests = [hashlib.blake2b(one.encode("utf-8", "surrogatepass"), digest_size=8).digest() for one in queries]
+    category_of = task.category_of or {}
     return Appraisal(
         shard=shard,
         ordinal=ordinal,
@@ -163,8 +165,8 @@ def _appraise(shard: int, ordinal: int, trace: Trace, task: Task, every: Sequenc
         team=facts.team or "",
         signals=signals_of(trace),
         turns=sum(message.role == "assistant" for message in trace.messages),
-        queries=tuple(sorted(_hash64(query) for query in queries)),
-        categories=_categories(facts.recommended or (), task.category_of),
+        queries=tuple(sorted(int.from_bytes(digest, "big") for digest in digests)),
+        categories=tuple(sorted({category_of[one] for one in facts.recommended or () if one in category_of})),
         fingerprint=None,
     )
 
@@ -182,16 +184,6 @@ def _put_fingerprints(done: list[Appraisal], waiting: list[tuple[int, TextReadin
     for (index, _), fingerprint in zip(waiting, found, strict=True):
         done[index] = msgspec.structs.replace(done[index], fingerprint=fingerprint)
     waiting.clear()
-
-
-def _categories(recommended: Iterable[str], category_of: Mapping[str, str] | None) -> tuple[str, ...]:
-    if category_of is None:
-        return ()
-    return tuple(sorted({category_of[one] for one in recommended if one in category_of}))
-
-
-def _hash64(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
 class _TokenTally:
