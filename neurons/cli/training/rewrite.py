@@ -6,7 +6,7 @@ It opens the inputs and prints the results; the decisions are in `training.rewri
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +20,7 @@ from neurons.cli.training.run_inputs import MICRO, SCRIPTED, TIMEOUT_MS, parse_p
 
 if TYPE_CHECKING:
     from harness.inference.port import Upstream
+    from training.corpus.model import RejectCode
     from training.rewriting.model import LeftOut, Rewrite, RewriteReport
 
 
@@ -99,7 +100,7 @@ def rewrite(
     limit = None if price_max is None else round(price_max * MICRO)
     asker = Asker(upstream, Answers(out / "answers"), prices, micro_usd_max=limit)
 
-    def would_reject(trace: Trace) -> list[str]:
+    def would_reject(trace: Trace) -> Sequence[RejectCode]:
         return sorted({*codes_of(trace, plan, every), *guard(trace)})
 
     made: list[Rewrite | LeftOut] = []
