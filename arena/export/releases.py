@@ -6,7 +6,6 @@ numbers. Rows of other kinds are passed over without being decoded whole. It rea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -42,19 +41,17 @@ def read_releases(folder: Path) -> tuple[ReleaseRecord, ...]:
     """The release records of an export in `folder`. Raises ArenaError V2050 for a line that can't be read."""
     references = folder / REFERENCES
     paths = [*([references] if references.exists() else []), *sorted((folder / LOG).glob("*.jsonl.zst"))]
-    found = {seq: release for path in paths for seq, release in _releases(path)}
+    found: dict[int, ReleaseRecord] = {}
+    for path in paths:
+        for number, line in enumerate(read_lines(path), 1):
+            try:
+                row = _LINE.decode(line)
+                content = bytes(row.content)
+                if content == _NULL or _CONTENT.decode(content).payload.kind != "release":
+                    continue
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise ArenaError("V2050", f"{path.name}, line {number}: {error}") from error
+            payload = decode_content(content).payload
+            if isinstance(payload, ReleaseRecord):
+                found[row.seq] = payload
     return tuple(found[seq] for seq in sorted(found))
-
-
-def _releases(path: Path) -> Iterator[tuple[int, ReleaseRecord]]:
-    for number, line in enumerate(read_lines(path), 1):
-        try:
-            row = _LINE.decode(line)
-            content = bytes(row.content)
-            if content == _NULL or _CONTENT.decode(content).payload.kind != "release":
-                continue
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ArenaError("V2050", f"{path.name}, line {number}: {error}") from error
-        payload = decode_content(content).payload
-        if isinstance(payload, ReleaseRecord):
-            yield row.seq, payload

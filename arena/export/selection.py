@@ -65,7 +65,9 @@ class Selection:
             return withheld
         if not is_asked:
             return "filter"
-        return "exported" if self._is_exported(seq, race_of(content)) else None
+        race = race_of(content)
+        is_exported = seq <= self._start.exported_to and (not race or race in self._races)
+        return "exported" if is_exported else None
 
     def evaluation_reason(
         self, evaluation: EvaluationRecord, body: EvaluationBody, verdict: Verdict | UnscoredVerdict | None
@@ -108,9 +110,6 @@ class Selection:
     def _is_of_agent(self, subject: Subject) -> bool:
         asked = self._request.filters.agents
         return not asked or bool({subject.agent_version_id, subject.miner_hotkey} & set(asked))
-
-    def _is_exported(self, seq: int, race_id: str) -> bool:
-        return seq <= self._start.exported_to and (not race_id or race_id in self._races)
 
 
 def race_of(content: RecordContent) -> str:

@@ -19,7 +19,6 @@ from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import ViewRow, row_of
 from arena.export.writing.shards import describe
 from harness.chat import ChatCall, ChatMessage
-from judge.verdict import Opinion
 
 _ENCODER = msgspec.json.Encoder()
 _VERSION = 2
@@ -57,31 +56,8 @@ class InspectWriter:
 
     def finish(self) -> tuple[ShardFile, ...]:
         """Complete the log."""
-        spec, plan = self._spec(), {"name": "recorded", "steps": [], "config": {}}
-        self._add("_journal/start.json", {"version": _VERSION, "eval": spec, "plan": plan})
-        self._add("summaries.json", self._summaries)
-        self._add(
-            "header.json",
-            {
-                "version": _VERSION,
-                "status": "success",
-                "eval": spec,
-                "plan": plan,
-                "results": self._results(),
-                "stats": {"started_at": _time(self._first_ms), "completed_at": _time(self._last_ms), "model_usage": {}},
-            },
-        )
-        self._zip.close()
-        return (describe(self._folder, self._path, len(self._summaries)),)
-
-    def _add(self, name: str, value: object) -> None:
-        member = zipfile.ZipInfo(name)  # dated 1980-01-01
-        member.create_system = 3
-        member.external_attr = 0o644 << 16
-        self._zip.writestr(member, _ENCODER.encode(value))
-
-    def _spec(self) -> dict[str, object]:
-        return {
+        count, plan = len(self._summaries), {"name": "recorded", "steps": [], "config": {}}
+        spec = {
             "eval_id": f"{_TASK}-{self._number:06d}",
             "run_id": f"{_TASK}-{self._number:06d}",
             "created": _time(self._first_ms),
@@ -90,15 +66,12 @@ class InspectWriter:
             "task_version": 1,
             "task_attribs": {},
             "task_args": {},
-            "dataset": {"name": "ShoppingBench", "samples": len(self._summaries), "shuffled": False},
+            "dataset": {"name": "ShoppingBench", "samples": count, "shuffled": False},
             "model": ",".join(self._models) or "none",
             "model_args": {},
             "config": {},
             "packages": {},
         }
-
-    def _results(self) -> dict[str, object]:
-        count = len(self._summaries)
         scores = [
             {
                 "name": name,
@@ -110,7 +83,27 @@ class InspectWriter:
             }
             for name, (total, times) in sorted(self._sums.items())
         ]
-        return {"total_samples": count, "completed_samples": count, "scores": scores}
+        self._add("_journal/start.json", {"version": _VERSION, "eval": spec, "plan": plan})
+        self._add("summaries.json", self._summaries)
+        self._add(
+            "header.json",
+            {
+                "version": _VERSION,
+                "status": "success",
+                "eval": spec,
+                "plan": plan,
+                "results": {"total_samples": count, "completed_samples": count, "scores": scores},
+                "stats": {"started_at": _time(self._first_ms), "completed_at": _time(self._last_ms), "model_usage": {}},
+            },
+        )
+        self._zip.close()
+        return (describe(self._folder, self._path, count),)
+
+    def _add(self, name: str, value: object) -> None:
+        member = zipfile.ZipInfo(name)  # dated 1980-01-01
+        member.create_system = 3
+        member.external_attr = 0o644 << 16
+        self._zip.writestr(member, _ENCODER.encode(value))
 
 
 def open_writer(folder: Path, shard_number: int) -> InspectWriter:
@@ -127,6 +120,11 @@ def sample_of(row: ViewRow) -> dict[str, object]:
     """One `EvalSample`. The target is known only where the answer was recommended; bank releases hold the others."""
     facts, talk = row.facts, row.conversation
     messages = [_message(message) for message in talk.messages]
+    turn = max(talk.completions, key=lambda one: one.reply if one.reply < len(messages) else -1, default=None)
+    output: dict[str, object] = {"model": "none", "choices": []}
+    if turn is not None:
+        choice = {"message": messages[turn.reply], "stop_reason": _FINISH.get(turn.finish_reason, "unknown")}
+        output = {"model": turn.model, "choices": [choice]}
     usage = {
         "input_tokens": facts.prompt_tokens,
         "output_tokens": facts.completion_tokens,
@@ -136,9 +134,9 @@ def sample_of(row: ViewRow) -> dict[str, object]:
         "id": facts.seq,
         "epoch": 1,
         "input": facts.query,
-        "target": _target(facts),
+        "target": facts.recommended if facts.is_gt_exact and facts.recommended else "",
         "messages": messages,
-        "output": _output(row, messages),
+        "output": output,
         "scores": _scores(row),
         "metadata": {
             **msgspec.structs.asdict(facts),
@@ -151,10 +149,6 @@ def sample_of(row: ViewRow) -> dict[str, object]:
         "model_usage": {facts.models: usage} if facts.models else {},
         "attachments": {},
     }
-
-
-def _target(facts: TrajectoryFacts) -> str:
-    return facts.recommended if facts.is_gt_exact and facts.recommended else ""
 
 
 def _summary(row: ViewRow, sample: dict[str, object]) -> dict[str, object]:
@@ -213,15 +207,6 @@ def _call(call: ChatCall) -> dict[str, object]:
     return {**fields, "arguments": {}, "parse_error": call.function.arguments[:_SUMMARY_CHARS]}
 
 
-def _output(row: ViewRow, messages: list[dict[str, object]]) -> dict[str, object]:
-    talk = row.conversation
-    turn = max(talk.completions, key=lambda one: one.reply if one.reply < len(messages) else -1, default=None)
-    if turn is None:
-        return {"model": "none", "choices": []}
-    choice = {"message": messages[turn.reply], "stop_reason": _FINISH.get(turn.finish_reason, "unknown")}
-    return {"model": turn.model, "choices": [choice]}
-
-
 def _values(facts: TrajectoryFacts) -> dict[str, float]:
     """Scores by name, from 0 to 1; what was not scored or judged has none."""
     values: dict[str, float] = {}
@@ -248,16 +233,14 @@ def _scores(row: ViewRow) -> dict[str, object]:
         if axis_total := getattr(facts, f"{name}_total", None):
             score["explanation"] = f"{getattr(facts, f'{name}_hits')} of {axis_total} rules met"
         if name == "quality" and row.opinions:
-            score["explanation"] = "\n\n".join(map(_opinion, row.opinions))
+            said = []  # by each judge, with the spans it cites
+            for one in row.opinions:
+                quotes = "\n".join(f"- span {cited.span}, {cited.gate}: {cited.quote}" for cited in one.citations)
+                said.append(f"{one.model}: {one.quality_e4} of 10000. {one.explanation}\n{quotes}".rstrip())
+            score["explanation"] = "\n\n".join(said)
             score["metadata"] = {"opinions": row.opinions, "spread_e4": facts.spread_e4}
         scores[name] = score
     return scores
-
-
-def _opinion(opinion: Opinion) -> str:
-    """What one judge said, and the spans it cites."""
-    quotes = "\n".join(f"- span {one.span}, {one.gate}: {one.quote}" for one in opinion.citations)
-    return f"{opinion.model}: {opinion.quality_e4} of 10000. {opinion.explanation}\n{quotes}".rstrip()
 
 
 def _time(recorded_ms: int) -> str:

@@ -139,19 +139,19 @@ def finish_export(folder: Path, manifest: Manifest) -> tuple[ShardFile, ...]:
 
 
 def schema() -> Any:
-    """The Arrow schema: facts by their Python types, `prompt_length`, then the JSON columns as text."""
+    """The Arrow schema: facts by their Python types, `prompt_length`, then the JSON columns as text.
+
+    Facts that are a str or Literal are text, `X | None` is nullable.
+    """
     hints = get_type_hints(TrajectoryFacts)
-    fields = [_field(name, hints[name]) for name in _FACTS]
+    fields = []
+    for name in _FACTS:
+        is_nullable = get_origin(hints[name]) in (Union, types.UnionType)
+        kind = get_args(hints[name])[0] if is_nullable else hints[name]
+        fields.append(pa.field(name, _ARROW.get(kind, pa.string()), nullable=is_nullable))
     fields.append(pa.field("prompt_length", pa.int64(), nullable=False))
     fields += [pa.field(name, pa.string(), nullable=False) for name in _JSON_COLUMNS]
     return pa.schema(fields)
-
-
-def _field(name: str, hint: object) -> Any:
-    """The column of a fact: text for str and Literal, nullable for `X | None`."""
-    is_nullable = get_origin(hint) in (Union, types.UnionType)
-    kind = get_args(hint)[0] if is_nullable else hint
-    return pa.field(name, _ARROW.get(kind, pa.string()), nullable=is_nullable)
 
 
 def column_types() -> dict[str, str]:

@@ -66,22 +66,34 @@ def finish_export(folder: Path, manifest: Manifest) -> tuple[ShardFile, ...]:
 def rollout(row: ViewRow, episode_ms: int) -> dict[str, object]:
     """One `RolloutOutput`. `episode_ms` is how long the episode took on its host."""
     facts = row.facts
-    started_s = (facts.recorded_ms - episode_ms) / 1000
+    start_s, end_s = (facts.recorded_ms - episode_ms) / 1000, facts.recorded_ms / 1000
+    nothing = {"start": 0.0, "end": 0.0, "duration": 0.0}  # the episode's time is not split into phases here
+    functions = [tool["function"] for tool in msgspec.json.decode(row.tools)]
     is_exact = facts.is_gt_exact and facts.recommended
     return {
-        "example_id": _example_id(facts.problem_id),
+        # a number below 2^48 that rollouts of one problem share, in every shard and export
+        "example_id": int.from_bytes(hashlib.sha256(facts.problem_id.encode()).digest()[:6], "big"),
         "prompt": _messages(row.prompt),
         "completion": _messages(row.completion),
         "answer": facts.recommended if is_exact else "",
         "info": {**msgspec.structs.asdict(facts), "calls": row.conversation.calls, "opinions": row.opinions},
         "reward": (facts.reward_e4 or 0) / 10_000,
         "error": None,
-        "timing": _timing(started_s, facts.recorded_ms / 1000),
+        "timing": {
+            "start_time": start_s,
+            "setup": nothing,
+            "generation": {"start": start_s, "end": end_s, "duration": end_s - start_s},
+            "scoring": nothing,
+            "model": {"spans": [], "duration": 0.0},
+            "env": {"spans": [], "duration": 0.0},
+            "total": end_s - start_s,
+            "overhead": 0.0,
+        },
         "is_completed": facts.stop in _COMPLETED,
         "is_truncated": facts.stop in _TRUNCATED,
         "stop_condition": facts.stop,
         "metrics": _metrics(facts),
-        "tool_defs": _tool_defs(row.tools),
+        "tool_defs": [{name: one[name] for name in ("name", "description", "parameters")} for one in functions],
         "token_usage": {
             "input_tokens": float(facts.prompt_tokens),
             "output_tokens": float(facts.completion_tokens),
@@ -165,30 +177,3 @@ def _metrics(facts: TrajectoryFacts) -> dict[str, float]:
         if total := getattr(facts, f"{axis}_total"):
             metrics[axis] = getattr(facts, f"{axis}_hits") / total
     return metrics
-
-
-def _tool_defs(tools: str) -> list[dict[str, object]]:
-    functions = [tool["function"] for tool in msgspec.json.decode(tools)]
-    return [
-        {"name": one["name"], "description": one["description"], "parameters": one["parameters"]} for one in functions
-    ]
-
-
-def _timing(start_s: float, end_s: float) -> dict[str, object]:
-    """Times of the episode as a whole: it is not split into phases here."""
-    nothing = {"start": 0.0, "end": 0.0, "duration": 0.0}
-    return {
-        "start_time": start_s,
-        "setup": nothing,
-        "generation": {"start": start_s, "end": end_s, "duration": end_s - start_s},
-        "scoring": nothing,
-        "model": {"spans": [], "duration": 0.0},
-        "env": {"spans": [], "duration": 0.0},
-        "total": end_s - start_s,
-        "overhead": 0.0,
-    }
-
-
-def _example_id(problem_id: str) -> int:
-    """A number that rollouts of one problem share, in every shard and export. Below 2^48."""
-    return int.from_bytes(hashlib.sha256(problem_id.encode()).digest()[:6], "big")

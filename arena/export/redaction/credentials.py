@@ -140,21 +140,17 @@ def _tokens(data: bytes) -> Iterator[Secret]:
                 yield secret
                 done = max(end, secret.end)
             elif _PREFIX.search(data, start, end):
-                yield from _prefixed(data, start, end)
+                for match in _PREFIXED.finditer(data, start, end):
+                    kind = match.lastgroup
+                    assert kind is not None  # every alternative is named
+                    if kind in ("aws", "google", "github") or _is_random(match[0][3:]):
+                        yield Secret(kind, *match.span())  # type: ignore[arg-type]
             elif data.startswith(b".eyJ", end):
                 header = _HEADER.search(data, start, end)
                 signed = _SIGNED.match(data, header.start()) if header else None
                 if signed:
                     yield Secret("jwt", *signed.span())
             at = marks.find(_LONG, done - first)
-
-
-def _prefixed(data: bytes, start: int, end: int) -> Iterator[Secret]:
-    for match in _PREFIXED.finditer(data, start, end):
-        kind = match.lastgroup
-        assert kind is not None  # every alternative is named
-        if kind in ("aws", "google", "github") or _is_random(match[0][3:]):
-            yield Secret(kind, *match.span())  # type: ignore[arg-type]
 
 
 def _named(data: bytes, start: int, end: int) -> Secret | None:

@@ -22,7 +22,7 @@ from arena.export.reading import read_row
 from arena.export.redaction.redaction import holds_secret
 from arena.export.typed import is_canonical_as_typed
 from arena.records.body import decode_body, decode_content
-from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord
+from arena.records.model import EvaluationRecord, ReleaseRecord
 from arena.records.verify.inspection import Entry, RecordFinding, inspect
 from arena.records.verify.workers import begin_process
 from foundation.errors import ArenaError
@@ -75,7 +75,8 @@ def look_at(row: LogRow, verify_signature: Verifier) -> ScannedRow:
     content = decode_content(raw)
     if (body is not None) != isinstance(content.payload, EvaluationRecord):
         return ScannedRow("an evaluation, and nothing else, has a body", finding)
-    if not _are_canonical(raw, content, body):
+    is_canonical = is_canonical_as_typed(raw, content)
+    if not is_canonical or (body is not None and not is_canonical_as_typed(body, decode_body(body))):
         return ScannedRow("its bytes are not canonical", finding)
     is_release = isinstance(content.payload, ReleaseRecord)
     is_secret = not is_release and (holds_secret(raw) or (body is not None and holds_secret(body)))
@@ -129,7 +130,3 @@ def _batches(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
             batch, size = [], 0
     if batch:
         yield batch
-
-
-def _are_canonical(raw: bytes, content: RecordContent, body: bytes | None) -> bool:
-    return is_canonical_as_typed(raw, content) and (body is None or is_canonical_as_typed(body, decode_body(body)))

@@ -6,7 +6,7 @@ and holds each row against release rule and request on the way. A wrong row rais
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -67,8 +67,15 @@ class Rederivation:
         """Judge one shard's rows and write its views again."""
         scrubbed = read_scrubbed(self._folder, number)
         rows = trajectories = 0
-        batch: list[Outgoing] = []
-        for row, trajectory in self._trajectories(number, scrubbed):
+        check, left, batch = self._check, dict(scrubbed), list[Outgoing]()
+        for row in read_rows(self._folder / LOG / shard_name(number)):
+            trajectory = left.pop(row.seq, None)
+            if trajectory is not None:
+                _check_scrubbed(row, trajectory)
+                check.count(trajectory, is_scrubbed=True)
+            elif (trajectory := row_trajectory(row, check.verdicts.find, check.selection.problem)) is not None:
+                check.count(trajectory, is_scrubbed=False)
+            check.judge(row, trajectory)
             if shard_is_full(trajectories, rows, self._manifest.request.rows_per_shard):
                 raise ArenaError("V2050", f"record {row.seq}: it stands in a shard that is full")
             rows += 1
@@ -80,6 +87,8 @@ class Rederivation:
             if len(batch) == PAGE:
                 self._sink.write(number, batch)
                 batch = []
+        if left:
+            raise ArenaError("V2050", f"{SCRUBBED}/{shard_name(number)}: no row {min(left)} in its log shard")
         if batch:
             self._sink.write(number, batch)
         if not is_last and not shard_is_full(trajectories, rows, self._manifest.request.rows_per_shard):
@@ -92,21 +101,6 @@ class Rederivation:
         self._add_named(f"{LOG}/{shard_name(number)}", rows)
         if scrubbed:
             self._add_named(f"{SCRUBBED}/{shard_name(number)}", len(scrubbed))
-
-    def _trajectories(self, number: int, scrubbed: dict[int, Trajectory]) -> Iterator[tuple[LogRow, Trajectory | None]]:
-        """Each log row of a shard, judged, with its trajectory."""
-        check, left = self._check, dict(scrubbed)
-        for row in read_rows(self._folder / LOG / shard_name(number)):
-            trajectory = left.pop(row.seq, None)
-            if trajectory is not None:
-                _check_scrubbed(row, trajectory)
-                check.count(trajectory, is_scrubbed=True)
-            elif (trajectory := row_trajectory(row, check.verdicts.find, check.selection.problem)) is not None:
-                check.count(trajectory, is_scrubbed=False)
-            check.judge(row, trajectory)
-            yield row, trajectory
-        if left:
-            raise ArenaError("V2050", f"{SCRUBBED}/{shard_name(number)}: no row {min(left)} in its log shard")
 
     def _add_named(self, path: str, rows: int) -> None:
         """A file whose bytes were checked already: only its rows were counted again."""

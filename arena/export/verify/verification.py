@@ -161,7 +161,14 @@ class _Rows:
         check = LogCheck(points, starts=[start])
         with VerdictFile() as verdicts:
             rows = LogRowCheck(self._manifest, verdicts)
-            self._take(check, rows)
+            with open_looking(self._verify_signature, self._processes) as looking:
+                if (self._folder / REFERENCES).exists():
+                    for looked in self._looked(REFERENCES, looking):
+                        rows.take_reference(looked)
+                for number in range(self._shards):
+                    for looked in self._looked(f"{LOG}/{shard_name(number)}", looking):
+                        check.take(rows.take(looked))
+                    self._tell(check.records)
             found = check.report()
             if found.defects:
                 return found, [
@@ -169,27 +176,13 @@ class _Rows:
                     for defect in found.defects
                 ]
             rows.finish(check.head(log.validator).seq)
-            return found, _compare(self._manifest, self._made_again(rows, check.records))
-
-    def _take(self, check: LogCheck, rows: LogRowCheck) -> None:
-        """Every row by itself, then beside the ones before it."""
-        with open_looking(self._verify_signature, self._processes) as looking:
-            if (self._folder / REFERENCES).exists():
-                for looked in self._looked(REFERENCES, looking):
-                    rows.take_reference(looked)
-            for number in range(self._shards):
-                for looked in self._looked(f"{LOG}/{shard_name(number)}", looking):
-                    check.take(rows.take(looked))
-                self._tell(check.records)
-
-    def _made_again(self, rows: LogRowCheck, taken: int) -> Manifest:
-        """The manifest the rows come to. `taken`: records gone over so far."""
-        views = [view for view in self._manifest.request.formats if view != "jsonl"]
-        with tempfile.TemporaryDirectory(prefix="arena-export-") as name:
-            made = Path(name)
-            with open_sink(made, views, in_process=self._processes > 0) as sink:
-                again = Rederivation(self._folder, made, self._manifest, rows, sink)
-                return again.run(self._shards, lambda done: self._tell(taken + done))
+            views = [view for view in self._manifest.request.formats if view != "jsonl"]
+            with tempfile.TemporaryDirectory(prefix="arena-export-") as name:
+                made = Path(name)
+                with open_sink(made, views, in_process=self._processes > 0) as sink:
+                    again = Rederivation(self._folder, made, self._manifest, rows, sink)
+                    derived = again.run(self._shards, lambda done: self._tell(check.records + done))
+            return found, _compare(self._manifest, derived)
 
     def _looked(self, path: str, looking: Looking) -> Iterator[ScannedRow]:
         """The lines of a file, looked at. One that is no row is named by its number."""
