@@ -27,7 +27,12 @@ def detect(row: object) -> SourceKind:
     if isinstance(row, str):
         return _of_text(row)
     if isinstance(row, list) and row:
-        return _of_list(row)
+        first = row[0]
+        if isinstance(first, dict) and "role" in first:
+            return _of_messages(row)
+        if isinstance(first, dict) and ("completion" in first or "extra_info" in first):
+            return "sn15"
+        raise ArenaError("V2098", f"a list that begins with {type(first).__name__}; {_KNOWN}")
     if isinstance(row, dict):
         if isinstance(row.get("dialogue"), list):
             return "sn15"
@@ -45,15 +50,6 @@ def text_of(row: dict[str, Any]) -> str | None:
     """The text of a row that is one; beside `messages`, a rendering of these is not."""
     keys = (OUTPUT_KEY,) if row.get("messages") else (OUTPUT_KEY, *TEXT_KEYS)
     return next((row[key] for key in keys if isinstance(row.get(key), str)), None)
-
-
-def _of_list(row: list[Any]) -> SourceKind:
-    first = row[0]
-    if isinstance(first, dict) and "role" in first:
-        return _of_messages(row)
-    if isinstance(first, dict) and ("completion" in first or "extra_info" in first):
-        return "sn15"
-    raise ArenaError("V2098", f"a list that begins with {type(first).__name__}; {_KNOWN}")
 
 
 def _of_messages(messages: list[Any]) -> SourceKind:

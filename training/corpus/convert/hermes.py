@@ -8,13 +8,12 @@ saying something else (its own tags inside a message) is refused with ArenaError
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 import msgspec
 
 from foundation.errors import ArenaError
 from training.corpus.convert.spoken import lift
-from training.corpus.model import Call, Message, Role, Trace
+from training.corpus.model import Message, Role, Trace
 from training.corpus.sources.assembly import NO_TOOLS
 
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>\n?|\Z)", re.DOTALL)
@@ -59,8 +58,11 @@ def write_chat(trace: Trace) -> str:
     system = messages.pop(0).content if messages and messages[0].role == "system" else ""
     parts = []
     if system or trace.tools != NO_TOOLS:
-        block = "" if trace.tools == NO_TOOLS else _tools_block(trace.tools)
-        parts.append(_turn("system", "\n\n".join(part for part in (_plain(system), block) if part)))
+        found = [_plain(system)] if system else []
+        if trace.tools != NO_TOOLS:
+            tools = (_plain(bytes(tool).decode()) for tool in _RAWS.decode(trace.tools))
+            found.append(_TOOLS_HEAD + "".join(f"\n{tool}" for tool in tools) + _TOOLS_TAIL)
+        parts.append(_turn("system", "\n\n".join(found)))
     results: list[str] = []
     for message in messages:
         if message.role == "tool":
@@ -81,15 +83,13 @@ def _turn(role: str, content: str) -> str:
 
 def _spoken(message: Message) -> str:
     thinking = [f"<think>\n{_plain(message.reasoning)}\n</think>\n"] if message.reasoning else []
-    content = [_plain(message.content)] if message.content else []
-    return "\n".join([*thinking, *content, *(_call_block(call) for call in message.calls)])
-
-
-def _call_block(call: Call) -> str:
-    is_object = call.arguments[:1] == "{" and call.arguments[-1:] == "}" and _is_json(call.arguments)
-    arguments = call.arguments if is_object else msgspec.json.encode(call.arguments).decode()
-    name = msgspec.json.encode(call.name).decode()
-    return f'<tool_call>\n{{"name": {name}, "arguments": {_plain(arguments)}}}\n</tool_call>'
+    blocks = [_plain(message.content)] if message.content else []
+    for call in message.calls:
+        is_object = call.arguments[:1] == "{" and call.arguments[-1:] == "}" and _is_json(call.arguments)
+        arguments = call.arguments if is_object else msgspec.json.encode(call.arguments).decode()
+        name = msgspec.json.encode(call.name).decode()
+        blocks.append(f'<tool_call>\n{{"name": {name}, "arguments": {_plain(arguments)}}}\n</tool_call>')
+    return "\n".join([*thinking, *blocks])
 
 
 def _is_json(text: str) -> bool:
@@ -105,11 +105,6 @@ def _plain(text: str) -> str:
     if tag := _TAGS.search(text):
         raise ArenaError("V2097", f"Hermes text can't hold {tag.group()!r} inside a message")
     return text
-
-
-def _tools_block(tools: str) -> str:
-    lines: Sequence[str] = [bytes(tool).decode() for tool in _RAWS.decode(tools)]
-    return _TOOLS_HEAD + "".join(f"\n{_plain(line)}" for line in lines) + _TOOLS_TAIL
 
 
 def _split_tools(content: str) -> tuple[str, str]:

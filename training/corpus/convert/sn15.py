@@ -41,7 +41,17 @@ def _turn(completion: dict[str, Any], place: str, taken: set[str]) -> Iterator[M
         return
     think = as_text(message.get("think"), f"{place}, think")
     rows = [as_object(row, f"{place}, tool call") for row in as_list(message.get("tool_call"), f"{place}, tool_call")]
-    calls = _calls(rows, place, taken)
+    written: list[Call] = []
+    for row in rows:
+        name = as_text(row.get("name"), f"{place}, name")
+        if not name:
+            raise ArenaError("V2097", f"{place}: a tool call has no name")
+        given: object = next((row[key] for key in ("parameters", "arguments") if row.get(key) is not None), {})
+        own_id = as_text(row.get("tool_call_id"), f"{place}, tool_call_id")
+        same = sum(call.id.partition("#")[0] == own_id for call in written)
+        own_id = f"{own_id}#{same + 1}" if own_id and same else own_id
+        written.append(Call(id=own_id, name=name, arguments=json_text(given, f"{place}, parameters")))
+    calls = name_calls(written, taken)
     yield Message(
         role="assistant",
         content=as_text(message.get("response"), f"{place}, response"),
@@ -51,17 +61,3 @@ def _turn(completion: dict[str, Any], place: str, taken: set[str]) -> Iterator[M
     for row, call in zip(rows, calls, strict=True):
         if "result" in row:
             yield Message(role="tool", content=json_text(row["result"], f"{place}, result"), call_id=call.id)
-
-
-def _calls(rows: list[dict[str, Any]], place: str, taken: set[str]) -> tuple[Call, ...]:
-    calls: list[Call] = []
-    for row in rows:
-        name = as_text(row.get("name"), f"{place}, name")
-        if not name:
-            raise ArenaError("V2097", f"{place}: a tool call has no name")
-        given: object = next((row[key] for key in ("parameters", "arguments") if row.get(key) is not None), {})
-        own_id = as_text(row.get("tool_call_id"), f"{place}, tool_call_id")
-        same = sum(call.id.partition("#")[0] == own_id for call in calls)
-        own_id = f"{own_id}#{same + 1}" if own_id and same else own_id
-        calls.append(Call(id=own_id, name=name, arguments=json_text(given, f"{place}, parameters")))
-    return name_calls(calls, taken)

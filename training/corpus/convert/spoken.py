@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -74,7 +74,15 @@ def read_turn(text: str) -> Said:
     Raises ArenaError V2097 for a call that can't be read.
     """
     reasoning, rest = split_thinking(text)
-    calls = [call for block in _CALL.findall(rest) for call in _read_block(block)]
+    calls: list[Call] = []
+    for block in map(str.strip, _CALL.findall(rest)):
+        try:
+            written = _MANY.decode(block) if block[:1] == "[" else [_ONE.decode(block)]
+        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
+            raise ArenaError("V2097", f"a tool call is not one: {error}") from error
+        for call in written:
+            raw = call.arguments if bytes(call.arguments) != b"{}" else call.parameters
+            calls.append(Call(id=call.tool_call_id, name=call.name, arguments=arguments_text(raw)))
     outside = _CALL.sub("\n", rest)
     if "<tool_call>" in outside:
         raise ArenaError("V2097", "a tool call has no end")
@@ -120,7 +128,27 @@ def lift(messages: Sequence[Message]) -> list[Message]:
     Calls without an id get the one their results name, else `call_<n>`, counted over the conversation. Raises
     ArenaError V2097 as `read_turn`.
     """
-    return list(_lifted(messages))
+    taken = {call.id for message in messages for call in message.calls}
+    waiting: list[str] = []  # ids of lifted calls of the latest turn that nothing answered yet
+    lifted: list[Message] = []
+    for message, following in itertools.zip_longest(messages, messages[1:]):
+        if message.role == "assistant":
+            is_native = bool(message.calls)
+            if is_spoken(message.content):
+                message = _taken_apart(message, following, taken)
+            waiting = [] if is_native else [call.id for call in message.calls]
+            lifted.append(message)
+            continue
+        results, rest = read_results(message.content) if message.role == "user" else ((), message.content)
+        if message.role == "tool" and not message.call_id and waiting:
+            results, rest = read_results(message.content)
+            results, rest = (results, rest) if results else ((message.content,), "")
+        for observed in share_out(results, len(waiting)):
+            call_id = waiting.pop(0) if waiting else ""
+            lifted.append(Message(role="tool", content=observed.content, call_id=call_id, is_model=message.is_model))
+        if rest or not results:
+            lifted.append(msgspec.structs.replace(message, content=rest) if results else message)
+    return lifted
 
 
 def name_calls(calls: Sequence[Call], taken: set[str]) -> tuple[Call, ...]:
@@ -145,44 +173,21 @@ def arguments_text(value: msgspec.Raw | bytes) -> str:
         raise ArenaError("V2097", f"arguments: {error}") from error
 
 
-def _lifted(messages: Sequence[Message]) -> Iterator[Message]:
-    taken = {call.id for message in messages for call in message.calls}
-    waiting: list[str] = []  # ids of lifted calls of the latest turn that nothing answered yet
-    for message, following in itertools.zip_longest(messages, messages[1:]):
-        if message.role == "assistant":
-            is_native = bool(message.calls)
-            if is_spoken(message.content):
-                message = _taken_apart(message, following, taken)
-            waiting = [] if is_native else [call.id for call in message.calls]
-            yield message
-            continue
-        results, rest = read_results(message.content) if message.role == "user" else ((), message.content)
-        if message.role == "tool" and not message.call_id and waiting:
-            results, rest = read_results(message.content)
-            results, rest = (results, rest) if results else ((message.content,), "")
-        for observed in share_out(results, len(waiting)):
-            call_id = waiting.pop(0) if waiting else ""
-            yield Message(role="tool", content=observed.content, call_id=call_id, is_model=message.is_model)
-        if rest or not results:
-            yield msgspec.structs.replace(message, content=rest) if results else message
-
-
 def _taken_apart(message: Message, following: Message | None, taken: set[str]) -> Message:
-    """A turn without tags. Beside native calls only its thinking is one: what looks like a call there is text."""
+    """A turn without tags. Beside native calls only its thinking is one: what looks like a call there is text.
+
+    Calls without ids go under those that the results after them name, where these are all different.
+    """
     said = Said(*split_thinking(message.content), message.calls) if message.calls else read_turn(message.content)
-    calls = message.calls or name_calls(_named_by(following, said.calls), taken)
+    calls = said.calls
+    if not message.calls:
+        if following is not None and following.role in ("user", "tool") and not any(call.id for call in calls):
+            ids = [observed.call_id for observed in share_out(read_results(following.content)[0], len(calls))]
+            if len(ids) == len(calls) == len(set(ids)):
+                calls = tuple(msgspec.structs.replace(call, id=one) for call, one in zip(calls, ids, strict=True))
+        calls = name_calls(calls, taken)
     reasoning = "\n\n".join(part for part in (message.reasoning, said.reasoning) if part)
     return msgspec.structs.replace(message, content=said.content, reasoning=reasoning, calls=calls)
-
-
-def _named_by(following: Message | None, calls: tuple[Call, ...]) -> tuple[Call, ...]:
-    """Calls without ids under those that the results after them name, where these are all different."""
-    if following is None or following.role not in ("user", "tool") or any(call.id for call in calls):
-        return calls
-    ids = [observed.call_id for observed in share_out(read_results(following.content)[0], len(calls))]
-    if len(ids) != len(calls) or len(set(ids)) != len(ids):
-        return calls
-    return tuple(msgspec.structs.replace(call, id=one) for call, one in zip(calls, ids, strict=True))
 
 
 def split_thinking(text: str) -> tuple[str, str]:
@@ -195,14 +200,3 @@ def split_thinking(text: str) -> tuple[str, str]:
     if "<tool_call>" in lead or (not end and lead.strip()):
         return "", text
     return thought.strip(), lead + after
-
-
-def _read_block(block: str) -> Iterator[Call]:
-    text = block.strip()
-    try:
-        written = _MANY.decode(text) if text[:1] == "[" else [_ONE.decode(text)]
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
-        raise ArenaError("V2097", f"a tool call is not one: {error}") from error
-    for call in written:
-        raw = call.arguments if bytes(call.arguments) != b"{}" else call.parameters
-        yield Call(id=call.tool_call_id, name=call.name, arguments=arguments_text(raw))

@@ -45,10 +45,49 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
 
 def sections(funnel: Funnel, work: TokenWork | None = None) -> tuple[Section, ...]:
     """The report, the lengths first: a budget is believed after they were looked at."""
-    found = [_lengths(funnel, work), _steps(funnel), _codes(funnel)]
+    found = [
+        _lengths(funnel, work),
+        Section(
+            title="Funnel, in the order rules are applied",
+            header=("after", ">left", ">removed", ">of all"),
+            rows=(
+                ("read", f"{funnel.traces:,}", "", percent(funnel.traces, funnel.traces)),
+                *(
+                    (one.code, f"{one.left:,}", f"-{one.removed:,}", percent(one.left, funnel.traces))
+                    for one in steps(funnel)
+                ),
+            ),
+            note=f"{funnel.quarantined:,} further rows could not be read" if funnel.quarantined else "",
+        ),
+        Section(
+            title="Why traces are out; one may break several rules",
+            header=("code", ">broke it", ">only that", "why", "for example"),
+            rows=tuple(
+                (
+                    one.code,
+                    f"{one.count:,}",
+                    f"{one.alone:,}",
+                    MEANING[one.code],
+                    " ".join(map(_name, one.examples[:2])),
+                )
+                for one in funnel.codes
+            ),
+        ),
+    ]
     if has_split(funnel):
         found.append(_split(funnel))
-    found += [_measures(funnel), _variety(funnel), *_slices(funnel)]
+    quantiles = [(share, side) for share in (5_000, 9_500) for side in (funnel.before, funnel.after)]
+    found.append(
+        Section(
+            title="Before and after",
+            header=("measure", ">median before", ">after", ">95 % before", ">after "),
+            rows=tuple(
+                (one.title, *(one.text(getattr(side, one.name).quantile(share)) for share, side in quantiles))
+                for one in MEASURES
+            ),
+        )
+    )
+    found += [_variety(funnel), *_slices(funnel)]
     return tuple(one for one in found if one.rows)
 
 
@@ -118,25 +157,6 @@ def _lengths(funnel: Funnel, work: TokenWork | None) -> Section:
     return Section(title="Length in tokens", header=(">from", ">traces", ""), rows=tuple(rows), note=note)
 
 
-def _steps(funnel: Funnel) -> Section:
-    rows = [("read", f"{funnel.traces:,}", "", percent(funnel.traces, funnel.traces))]
-    rows += [
-        (one.code, f"{one.left:,}", f"-{one.removed:,}", percent(one.left, funnel.traces)) for one in steps(funnel)
-    ]
-    note = f"{funnel.quarantined:,} further rows could not be read" if funnel.quarantined else ""
-    header = ("after", ">left", ">removed", ">of all")
-    return Section(title="Funnel, in the order rules are applied", header=header, rows=tuple(rows), note=note)
-
-
-def _codes(funnel: Funnel) -> Section:
-    rows = [
-        (one.code, f"{one.count:,}", f"{one.alone:,}", MEANING[one.code], " ".join(map(_name, one.examples[:2])))
-        for one in funnel.codes
-    ]
-    header = ("code", ">broke it", ">only that", "why", "for example")
-    return Section(title="Why traces are out; one may break several rules", header=header, rows=tuple(rows))
-
-
 def _split(funnel: Funnel) -> Section:
     rows = []
     counted: list[tuple[str, Funnel | Slice]] = [("all", funnel)]
@@ -145,16 +165,6 @@ def _split(funnel: Funnel) -> Section:
         rows.append((name, percent(model, one.traces), f"{model:,}", f"{recorded:,}", f"{guessed:,}"))
     header = ("bucket", ">agentic", ">by the model", ">sub-task", ">guessed sub-task")
     return Section(title="Who wrote the calls", header=header, rows=tuple(rows))
-
-
-def _measures(funnel: Funnel) -> Section:
-    rows = []
-    for measure in MEASURES:
-        before, after = (getattr(one, measure.name) for one in (funnel.before, funnel.after))
-        quantiles = [one.quantile(share) for share in (5_000, 9_500) for one in (before, after)]
-        rows.append((measure.title, *map(measure.text, quantiles)))
-    header = ("measure", ">median before", ">after", ">95 % before", ">after ")
-    return Section(title="Before and after", header=header, rows=tuple(rows))
 
 
 def _variety(funnel: Funnel) -> Section:

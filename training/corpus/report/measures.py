@@ -5,6 +5,8 @@ Promise: one derivation for every form of the report, so the terminal, the JSON 
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from training.corpus.corpus_card import MEANING
@@ -69,15 +71,18 @@ def groups(before: Distribution, after: Distribution, width_min: int = 1) -> tup
     low, high = min(values), max(values)
     width = max(width_min, _round_width(high - low + 1))
     first, last = low // width, high // width
-    sums = [_binned(one, width) for one in (before, after)]
+    sums = (Counter[int](), Counter[int]())
+    for binned, distribution in zip(sums, (before, after), strict=True):
+        for value, count in distribution.counts:
+            binned[value // width] += count
     return tuple(
         Group(
             low=number * width,
             high=(number + 1) * width,
-            before=sums[0].get(number, 0),
-            after=sums[1].get(number, 0),
-            before_e4=share_e4(sums[0].get(number, 0), before.traces),
-            after_e4=share_e4(sums[1].get(number, 0), after.traces),
+            before=sums[0][number],
+            after=sums[1][number],
+            before_e4=share_e4(sums[0][number], before.traces),
+            after_e4=share_e4(sums[1][number], after.traces),
         )
         for number in range(first, last + 1)
     )
@@ -141,13 +146,6 @@ def main_loss(one: Slice) -> str:
         return ""
     code, count = max(one.codes, key=lambda pair: pair[1])
     return f"{code} {count:,}"
-
-
-def _binned(distribution: Distribution, width: int) -> dict[int, int]:
-    sums: dict[int, int] = {}
-    for value, count in distribution.counts:
-        sums[value // width] = sums.get(value // width, 0) + count
-    return sums
 
 
 def _round_width(span: int) -> int:

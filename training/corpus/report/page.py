@@ -6,17 +6,13 @@ never a trace's text.
 
 from __future__ import annotations
 
-import functools
-from importlib.resources import files
-
 import msgspec
-from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from foundation.canonical import content_hash
 from training.charts import Bar, Column, Mark, bars, histogram
 from training.corpus.corpus_card import MEANING
-from training.corpus.filter.funnel import Funnel, Slice
+from training.corpus.filter.funnel import Distribution, Funnel, Slice
 from training.corpus.model import Lineage
 from training.corpus.report.measures import (
     MEASURES,
@@ -31,6 +27,7 @@ from training.corpus.report.measures import (
     split_of,
     steps,
 )
+from training.corpus.report.templates import read_template
 
 SLICES_MAX = 40
 _NAME_CHARS = 16
@@ -39,7 +36,15 @@ _UNNAMED = "not recorded"
 
 def render_page(lineage: Lineage, funnel: Funnel) -> str:
     """The page of a corpus."""
-    return _template().render(
+    measures = []
+    for measure in MEASURES:
+        before, after = getattr(funnel.before, measure.name), getattr(funnel.after, measure.name)
+        quantiles = [
+            (name, [measure.text(one.quantile(share)) for share in (500, 5_000, 9_500)])
+            for name, one in (("before", before), ("after", after))
+        ]
+        measures.append((measure, _measure(measure, before, after), quantiles, before.missing))
+    return read_template("page.html.j2").render(
         funnel=funnel,
         lineage=lineage,
         identity=content_hash(lineage),
@@ -48,10 +53,7 @@ def render_page(lineage: Lineage, funnel: Funnel) -> str:
         lengths_text=_lengths_text(funnel),
         steps=_steps(funnel),
         meaning=MEANING,
-        measures=[
-            (measure, _measure(measure, funnel), _quantiles(measure, funnel), _missing(measure, funnel))
-            for measure in MEASURES
-        ],
+        measures=measures,
         slices=[
             _slices("day", funnel.days),
             _slices("bucket", funnel.buckets),
@@ -63,14 +65,6 @@ def render_page(lineage: Lineage, funnel: Funnel) -> str:
         coverage_plot=_coverage(funnel),
         diversity=_diversity(funnel),
         rules=msgspec.json.format(msgspec.json.encode(funnel.rules), indent=2).decode(),
-    )
-
-
-@functools.cache
-def _template() -> Template:
-    text = files("training.corpus").joinpath("page.html.j2").read_text("utf-8")
-    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True).from_string(
-        text
     )
 
 
@@ -117,8 +111,8 @@ def _steps(funnel: Funnel) -> Markup:
     return Markup(bars(rows, name="traces left after each rule", whole=total))
 
 
-def _measure(measure: Measure, funnel: Funnel) -> Markup | None:
-    found = groups(getattr(funnel.before, measure.name), getattr(funnel.after, measure.name), measure.width_min)
+def _measure(measure: Measure, before: Distribution, after: Distribution) -> Markup | None:
+    found = groups(before, after, measure.width_min)
     if not found:
         return None
     columns = []
@@ -133,19 +127,6 @@ def _measure(measure: Measure, funnel: Funnel) -> Markup | None:
     return Markup(
         histogram(columns, name=name, text_x=measure.text, text_y=lambda value: f"{value / 100:g} %", height=190)
     )
-
-
-def _quantiles(measure: Measure, funnel: Funnel) -> list[tuple[str, list[str]]]:
-    shares = (500, 5_000, 9_500)
-    return [
-        (name, [measure.text(getattr(one, measure.name).quantile(share)) for share in shares])
-        for name, one in (("before", funnel.before), ("after", funnel.after))
-    ]
-
-
-def _missing(measure: Measure, funnel: Funnel) -> int:
-    missing: int = getattr(funnel.before, measure.name).missing
-    return missing
 
 
 def _slices(title: str, slices: tuple[Slice, ...]) -> dict[str, object]:
@@ -180,8 +161,9 @@ def _split(funnel: Funnel) -> Markup:
         model, recorded, guessed = split_of(one)
         numbers = f"{percent(model, one.traces)} agentic"
         title = f"{label}: {model:,} by the model, {recorded:,} sub-task by record, {guessed:,} sub-task by the guess"
-        parts = (("after", model), ("lost", recorded), ("guess", guessed))
-        rows.append(Bar(label=label, parts=_scaled(parts, one.traces), numbers=numbers, title=title))
+        kinds = (("after", model), ("lost", recorded), ("guess", guessed))
+        parts = tuple((kind, share_e4(count, one.traces)) for kind, count in kinds)
+        rows.append(Bar(label=label, parts=parts, numbers=numbers, title=title))
     return Markup(bars(rows, name="agentic and sub-task traces", whole=10_000))
 
 
@@ -209,10 +191,6 @@ def _diversity(funnel: Funnel) -> list[tuple[str, str, str]]:
     rows.append(("share of the most frequent agent version", shares[0], shares[1]))
     rows.append(("entropy of tool-call shapes", bits[0], bits[1]))
     return rows
-
-
-def _scaled(parts: tuple[tuple[str, int], ...], whole: int) -> tuple[tuple[str, int], ...]:
-    return tuple((kind, share_e4(count, whole)) for kind, count in parts)
 
 
 def _short(name: str) -> str:

@@ -9,18 +9,17 @@ program would run as a formula are kept from it by an apostrophe.
 from __future__ import annotations
 
 import csv
-import functools
 import hashlib
 import heapq
 import io
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from importlib.resources import files
 
 import msgspec
-from jinja2 import Environment, StrictUndefined, Template
 
 from judge.neutral import neutral_text
 from training.corpus.model import CorpusRow, Message, Trace
+from training.corpus.report.templates import read_template
 
 RESULT_CHARS = 600
 SHEET_COLUMNS = ("item", "query", "conversation", "who_decided", "note")
@@ -52,9 +51,17 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
 def draw_sample(rows: Iterable[CorpusRow], count: int, seed: int) -> tuple[tuple[Item, ...], tuple[Key, ...]]:
     """`count` rows by lot, named in the order of the lots. Memory: the rows drawn."""
-    drawn = heapq.nsmallest(count, rows, key=lambda row: _lot(row.trace, seed))
-    named = [(f"S{number:03d}", row.trace) for number, row in enumerate(drawn, 1)]
-    return tuple(_item(name, trace) for name, trace in named), tuple(_key(name, trace) for name, trace in named)
+
+    def lot(row: CorpusRow) -> bytes:
+        return hashlib.sha256(f"sheet {seed} {row.trace.trace_id} {row.trace.source.place}".encode()).digest()
+
+    items, keys = [], []
+    for number, row in enumerate(heapq.nsmallest(count, rows, key=lot), 1):
+        name, trace = f"S{number:03d}", row.trace
+        turns = [turn for message in trace.messages if message.role != "system" for turn in _turns(message)]
+        items.append(Item(name=name, query=neutral_text(trace.query), turns=tuple(turns)))
+        keys.append(_key(name, trace))
+    return tuple(items), tuple(keys)
 
 
 def sheet_csv(items: Sequence[Item]) -> str:
@@ -70,17 +77,12 @@ def sheet_csv(items: Sequence[Item]) -> str:
 
 def sheet_html(items: Sequence[Item]) -> str:
     """The sheet for reading: one file, no script; answers go into the CSV, or onto paper."""
-    return _template().render(items=items, answers=ANSWERS)
+    return read_template("sheet.html.j2").render(items=items, answers=ANSWERS)
 
 
 def key_json(keys: Sequence[Key]) -> bytes:
     """The key, one object a line."""
     return b"".join(msgspec.json.encode(key) + b"\n" for key in keys)
-
-
-def _item(name: str, trace: Trace) -> Item:
-    turns = [turn for message in trace.messages if message.role != "system" for turn in _turns(message)]
-    return Item(name=name, query=neutral_text(trace.query), turns=tuple(turns))
 
 
 def _turns(message: Message) -> list[tuple[str, str]]:
@@ -97,11 +99,7 @@ def _turns(message: Message) -> list[tuple[str, str]]:
 
 
 def _key(name: str, trace: Trace) -> Key:
-    emitters: dict[str, int] = {}
-    for message in trace.messages:
-        for call in message.calls:
-            who = call.emitter or "not recorded"
-            emitters[who] = emitters.get(who, 0) + 1
+    emitters = Counter(call.emitter or "not recorded" for message in trace.messages for call in message.calls)
     facts = trace.facts
     return Key(
         item=name,
@@ -116,17 +114,5 @@ def _key(name: str, trace: Trace) -> Key:
     )
 
 
-def _lot(trace: Trace, seed: int) -> bytes:
-    return hashlib.sha256(f"sheet {seed} {trace.trace_id} {trace.source.place}".encode()).digest()
-
-
 def _cell(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
-
-
-@functools.cache
-def _template() -> Template:
-    text = files("training.corpus").joinpath("sheet.html.j2").read_text("utf-8")
-    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True).from_string(
-        text
-    )
