@@ -1,4 +1,4 @@
-"""One validator node: the open ports its loops share. A plain value; opening and closing is `neurons.node.wiring`'s."""
+"""One validator node: the open ports its loops share. A plain value; `neurons.node.opening` opens and closes it."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from harness.inference.port import ModelReply
 from training.corpus.model import ExecutedTrace, Message, Rewritten, TraceFacts, TraceSource
 from training.corpus.sources.assembly import assemble_trace
 from training.rewriting.grounding import refusal
-from training.rewriting.model import LeftOut, Rewrite, RewriteRules, Step, Timeline
+from training.rewriting.model import CallStep, CallTimeline, OmittedRun, Rewrite, RewriteRules
 from training.rewriting.scripted import WRITER, ScriptedWriter
 from training.rewriting.timeline import lifted, timeline_of
 from training.rewriting.writing import broken, rewrite
@@ -31,18 +31,20 @@ DETAILS = (
 )
 PADS = '[{"product_id":"5599001122","shop_id":"77120","title":"Tavik Mouse Pad XL stitched edge","price":129.0}]'
 STEPS = (
-    Step(name="find_product", arguments='{"q":"lumora desk lamp usb white","page":1,"price":"-900"}', result=LAMPS),
-    Step(name="view_product_information", arguments='{"product_ids":"4410023987"}', result=DETAILS),
-    Step(name="find_product", arguments='{"q":"tavik mouse pad","page":1}', result=PADS),
-    Step(
+    CallStep(name="find_product", arguments='{"q":"lumora desk lamp usb white","page":1,"price":"-900"}', result=LAMPS),
+    CallStep(name="view_product_information", arguments='{"product_ids":"4410023987"}', result=DETAILS),
+    CallStep(name="find_product", arguments='{"q":"tavik mouse pad","page":1}', result=PADS),
+    CallStep(
         name="recommend_product",
         arguments='{"product_ids":"4410023987,5599001122"}',
         result='"Recommended to the user: 4410023987,5599001122"',
     ),
-    Step(name="terminate", arguments='{"status":"success"}', result='"The dialogue has ended with status: success"'),
+    CallStep(
+        name="terminate", arguments='{"status":"success"}', result='"The dialogue has ended with status: success"'
+    ),
 )
 BY = Rewritten(writer=WRITER, prompt_sha256="0" * 64)
-TIMELINE = Timeline(query=QUERY, steps=STEPS)
+TIMELINE = CallTimeline(query=QUERY, steps=STEPS)
 HONEST = (
     "The shopper wants a Lumora desk lamp in white with USB charging for less than 900 PHP. I begin with those words"
     " and cap the price in the search, so that nothing too dear comes back.",
@@ -56,7 +58,7 @@ HONEST = (
 )
 
 
-def trace_of(timeline: Timeline, **facts: object) -> ExecutedTrace:
+def trace_of(timeline: CallTimeline, **facts: object) -> ExecutedTrace:
     """A trace in which code made the calls of a timeline."""
     source = TraceSource(kind="arena", place="v:1", sha256="0" * 64, is_verified=True)
     known = TraceFacts(**{"is_success": True, "is_agentic": False, **facts})
@@ -81,7 +83,7 @@ class Writer(ScriptedWriter):
         return msgspec.structs.replace(reply, content=text)
 
 
-def written(folder: Path, writer: ScriptedWriter, trace: ExecutedTrace) -> Rewrite | LeftOut:
+def written(folder: Path, writer: ScriptedWriter, trace: ExecutedTrace) -> Rewrite | OmittedRun:
     return rewrite(trace, WRITER, RewriteRules(), Asker(writer, Answers(folder), {}), lambda _: ())
 
 
@@ -132,7 +134,7 @@ FAULTY = {
 def test_a_faulty_writer_is_stopped(way: str, tmp_path: Path) -> None:
     writer = Writer(FAULTY[way])
     left = written(tmp_path, writer, trace_of(TIMELINE))
-    assert isinstance(left, LeftOut), left
+    assert isinstance(left, OmittedRun), left
     assert left.code == "not_grounded"
     assert left.detail.startswith("step ")
     assert broken(Rewrite(trace_id="", place="", by=BY, thoughts=FAULTY[way]), TIMELINE)
@@ -150,7 +152,7 @@ def test_a_faulty_writer_is_stopped(way: str, tmp_path: Path) -> None:
 )
 def test_a_reply_of_another_form_is_refused(raw: str, tmp_path: Path) -> None:
     left = written(tmp_path, Writer(HONEST, {0: raw}), trace_of(TIMELINE))
-    assert isinstance(left, LeftOut) and left.code == "not_grounded"
+    assert isinstance(left, OmittedRun) and left.code == "not_grounded"
 
 
 def test_a_writer_that_learns_from_the_reason_goes_on(tmp_path: Path) -> None:
@@ -187,7 +189,7 @@ def test_a_second_run_asks_nothing(tmp_path: Path) -> None:
 )
 def test_other_runs_are_left_out(change: dict[str, object], code: str, tmp_path: Path) -> None:
     left = written(tmp_path, Writer(HONEST), trace_of(TIMELINE, **change))
-    assert isinstance(left, LeftOut) and left.code == code
+    assert isinstance(left, OmittedRun) and left.code == code
 
 
 def test_nothing_is_asked_about_a_run_that_the_corpus_would_not_take(tmp_path: Path) -> None:
@@ -195,7 +197,7 @@ def test_nothing_is_asked_about_a_run_that_the_corpus_would_not_take(tmp_path: P
     left = rewrite(
         trace_of(TIMELINE), WRITER, RewriteRules(), Asker(writer, Answers(tmp_path), {}), lambda _: ("leak", "tokens")
     )
-    assert isinstance(left, LeftOut) and (left.code, left.detail, writer.calls) == ("kept_out", "leak, tokens", 0)
+    assert isinstance(left, OmittedRun) and (left.code, left.detail, writer.calls) == ("kept_out", "leak, tokens", 0)
 
 
 def test_a_call_without_its_result_is_no_timeline() -> None:

@@ -18,7 +18,7 @@ import msgspec
 import orjson
 
 from harness.emission.wording import Passage, words_of
-from training.rewriting.model import Timeline
+from training.rewriting.model import CallTimeline
 from training.rewriting.prompts import prompt_text
 
 THOUGHT_CHARS = (40, 1_200)
@@ -76,17 +76,17 @@ _VALUE_LETTERS = 6  # of a single word that is all a later result says somewhere
 _SHORT_LEAF = 200  # characters of a value such as a title; longer ones are descriptions
 
 
-class Product(msgspec.Struct, frozen=True):
+class ProductFacts(msgspec.Struct, frozen=True):
     """What results so far say of one product."""
 
     numbers: frozenset[Decimal] = frozenset()
     title: frozenset[str] = frozenset()
 
 
-class Evidence:
+class KnownFacts:
     """What is known before a call: the query, the results so far, and the arguments of the call itself."""
 
-    def __init__(self, timeline: Timeline, number: int) -> None:
+    def __init__(self, timeline: CallTimeline, number: int) -> None:
         """`number` is the step, from 0, that the thought stands before."""
         before, self.step = timeline.steps[:number], timeline.steps[number]
         self.tools = tuple(step.name for step in before)
@@ -98,13 +98,13 @@ class Evidence:
         self.common = {number for text in (timeline.query, self.step.arguments) for number in numbers_of(text)} | {
             Decimal(count) for count in range(1, 11)
         }
-        self.products: dict[str, Product] = {}
+        self.products: dict[str, ProductFacts] = {}
         for found in (found for result in self.results for found in _objects(_decoded(result))):
             words = words_of(str(found.get("product_id", "")))
             if len(words) == 1:
                 text = orjson.dumps(found).decode()
-                known = self.products.get(words[0], Product())
-                self.products[words[0]] = Product(
+                known = self.products.get(words[0], ProductFacts())
+                self.products[words[0]] = ProductFacts(
                     numbers=known.numbers.union(numbers_of(text)),
                     title=known.title.union(words_of(str(found.get("title", "")))),
                 )
@@ -118,14 +118,14 @@ class Evidence:
         self.later_values = sorted(value for value in whole if not self.passage.holds(value))
 
 
-def refusal(thought: str, timeline: Timeline, number: int, earlier: Sequence[str]) -> str | None:
+def refusal(thought: str, timeline: CallTimeline, number: int, earlier: Sequence[str]) -> str | None:
     """Why the thought before step `number` (from 0) may not stand, in words for whoever wrote it; None where it may.
 
     `earlier` are the thoughts before the steps before it.
     """
     if reason := _form(thought):
         return reason
-    evidence = Evidence(timeline, number)
+    evidence = KnownFacts(timeline, number)
     reasons = (*_numbers(thought, evidence), *_passages(thought, evidence), *_names(thought, evidence))
     reasons += (*_claims(thought, evidence), *_repeats(thought, earlier))
     if evidence.step.name.startswith("recommend") and not reasons:
@@ -152,7 +152,7 @@ def _form(thought: str) -> str | None:
     return None
 
 
-def _numbers(thought: str, evidence: Evidence) -> Iterator[str]:
+def _numbers(thought: str, evidence: KnownFacts) -> Iterator[str]:
     for number in numbers_of(thought):
         if number not in evidence.numbers:
             yield f"{number} stands neither in the request nor in a result so far nor in this call"
@@ -171,7 +171,7 @@ def _numbers(thought: str, evidence: Evidence) -> Iterator[str]:
                     yield f"{number} is not of product {named[0]}"
 
 
-def _passages(thought: str, evidence: Evidence) -> Iterator[str]:
+def _passages(thought: str, evidence: KnownFacts) -> Iterator[str]:
     for quoted in _QUOTED.findall(thought):
         if not evidence.passage.holds("".join(words_of(quoted))):
             yield f"the passage {quoted[:60]!r} stands nowhere yet"
@@ -190,7 +190,7 @@ def _passages(thought: str, evidence: Evidence) -> Iterator[str]:
             yield f"{word!r} stands nowhere yet"
 
 
-def _names(thought: str, evidence: Evidence) -> Iterator[str]:
+def _names(thought: str, evidence: KnownFacts) -> Iterator[str]:
     for sentence in _SENTENCE_END.split(thought):
         for found in _NAME.finditer(sentence):
             words = words_of(found[0])
@@ -206,12 +206,12 @@ def _names(thought: str, evidence: Evidence) -> Iterator[str]:
                 yield f"the name {found[0]!r} stands neither in the request nor in a result so far"
 
 
-def _is_plain(word: str, evidence: Evidence) -> bool:
+def _is_plain(word: str, evidence: KnownFacts) -> bool:
     """Whether a sentence may begin with the word though nothing holds it: a verb or an adverb, not a name."""
     return word.endswith(("ing", "ly", "ed")) and word not in evidence.later.vocabulary
 
 
-def _claims(thought: str, evidence: Evidence) -> Iterator[str]:
+def _claims(thought: str, evidence: KnownFacts) -> Iterator[str]:
     for claim, beginnings in _CLAIMS:
         if (found := claim.search(thought)) and not any(name.startswith(beginnings) for name in evidence.tools):
             yield f"{found[0]!r} claims a step that was not made yet"
@@ -230,7 +230,7 @@ def _repeats(thought: str, earlier: Sequence[str]) -> Iterator[str]:
             return
 
 
-def _commits(thought: str, evidence: Evidence) -> Iterator[str]:
+def _commits(thought: str, evidence: KnownFacts) -> Iterator[str]:
     """A recommendation has a reason: something of a product that it names, its id, a price or words of its title."""
     chosen = [word for word in words_of(evidence.step.arguments) if word in evidence.products]
     if not chosen:

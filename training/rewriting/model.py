@@ -27,7 +27,7 @@ LeftOutCode = Literal[
 LEFT_OUT_CODES: tuple[LeftOutCode, ...] = get_args(LeftOutCode)
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class CallStep(msgspec.Struct, frozen=True, kw_only=True):
     """One call that code chose, with what came back. `arguments` is JSON text, both byte for byte as recorded."""
 
     name: str
@@ -35,11 +35,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     result: str
 
 
-class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+class CallTimeline(msgspec.Struct, frozen=True, kw_only=True):
     """A run as its calls in the order in which they were made."""
 
     query: str
-    steps: tuple[Step, ...]
+    steps: tuple[CallStep, ...]
 
 
 class RewriteRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ class Rewrite(msgspec.Struct, frozen=True, kw_only=True):
     refused: int = 0  # replies that did not stand up to the checks on the way
 
 
-class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+class OmittedRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run that was not rewritten, and why."""
 
     trace_id: str

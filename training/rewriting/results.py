@@ -19,7 +19,7 @@ from training.corpus.building import Sources
 from training.corpus.filter.selection import Shard
 from training.corpus.model import ExecutedTrace, Quarantined, Trace
 from training.corpus.sources.reader import LogShard, ViewShard
-from training.rewriting.model import LeftOut, Rewrite, RewriteReport
+from training.rewriting.model import OmittedRun, Rewrite, RewriteReport
 from training.rewriting.timeline import lifted, timeline_of
 from training.rewriting.writing import broken
 
@@ -48,10 +48,10 @@ class LiftedShard(msgspec.Struct, frozen=True, kw_only=True):
                 yield lifted(row, timeline, made.thoughts, self.prompt, made.by)
 
 
-def write_results(out: Path, found: Sequence[Rewrite | LeftOut], report: RewriteReport) -> None:
+def write_results(out: Path, found: Sequence[Rewrite | OmittedRun], report: RewriteReport) -> None:
     """Write the thoughts, what was left out, and the report. Raises ArenaError V2027."""
     made = (one for one in found if isinstance(one, Rewrite))
-    left = (one for one in found if isinstance(one, LeftOut))
+    left = (one for one in found if isinstance(one, OmittedRun))
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, rows in ((THOUGHTS, made), (LEFT_OUT, left)):

@@ -25,7 +25,7 @@ _SEARCHES = (
 )
 
 
-class _Product(msgspec.Struct, frozen=True):
+class _Found(msgspec.Struct, frozen=True):
     product_id: str
     title: str = ""
     price: float | None = None
@@ -41,7 +41,7 @@ class _Next(msgspec.Struct, frozen=True):
     arguments: str
 
 
-class _Shown(msgspec.Struct, frozen=True):
+class _Asked(msgspec.Struct, frozen=True):
     request: str
     done: tuple[_Done, ...]
     next: _Next
@@ -55,7 +55,7 @@ class ScriptedWriter:
     def complete(self, request: str) -> ModelReply:
         """The thought before the next call of the first user message."""
         fields = msgspec.json.decode(request)
-        shown = msgspec.json.decode(fields["messages"][1]["content"], type=_Shown)
+        shown = msgspec.json.decode(fields["messages"][1]["content"], type=_Asked)
         text = msgspec.json.encode({"thought": _thought(shown)}).decode()
         return ModelReply(
             model=fields["model"],
@@ -70,7 +70,7 @@ class ScriptedWriter:
         return None
 
 
-def _thought(shown: _Shown) -> str:
+def _thought(shown: _Asked) -> str:
     found = _products(shown.done[-1].result) if shown.done else ()
     seen = ""
     if found:
@@ -95,7 +95,7 @@ def _thought(shown: _Shown) -> str:
             )
 
 
-def _reason(chosen: list[str], shown: _Shown) -> str:
+def _reason(chosen: list[str], shown: _Asked) -> str:
     known = {product.product_id: product for done in shown.done for product in _products(done.result)}
     reasons = [
         f"Of what was seen, {product} fits: {_plain(known[product].title)}." for product in chosen if product in known
@@ -103,9 +103,9 @@ def _reason(chosen: list[str], shown: _Shown) -> str:
     return " ".join(reasons[:5]) + " With this every part of the request has its product, so it is time to answer."
 
 
-def _products(result: str) -> tuple[_Product, ...]:
+def _products(result: str) -> tuple[_Found, ...]:
     try:
-        return msgspec.json.decode(result, type=tuple[_Product, ...], strict=False)
+        return msgspec.json.decode(result, type=tuple[_Found, ...], strict=False)
     except msgspec.DecodeError:
         return ()
 

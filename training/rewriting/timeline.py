@@ -10,10 +10,10 @@ import msgspec
 
 from training.corpus.model import Call, ExecutedTrace, Message, Rewritten, Trace
 from training.corpus.sources.assembly import assemble_trace
-from training.rewriting.model import LeftOutCode, RewriteRules, Step, Timeline
+from training.rewriting.model import CallStep, CallTimeline, LeftOutCode, RewriteRules
 
 
-def why_not(trace: Trace, timeline: Timeline | None, rules: RewriteRules) -> LeftOutCode | None:
+def why_not(trace: Trace, timeline: CallTimeline | None, rules: RewriteRules) -> LeftOutCode | None:
     """Why a run cannot be rewritten; None where it can."""
     if trace.facts.is_success is not True:
         return "not_a_success"
@@ -26,17 +26,17 @@ def why_not(trace: Trace, timeline: Timeline | None, rules: RewriteRules) -> Lef
     return "too_long" if len(timeline.steps) > rules.steps_max else None
 
 
-def timeline_of(trace: ExecutedTrace) -> Timeline | None:
+def timeline_of(trace: ExecutedTrace) -> CallTimeline | None:
     """The calls with their results, in order; None where a call has no result."""
     steps = [
-        Step(name=name, arguments=arguments, result=result)
+        CallStep(name=name, arguments=arguments, result=result)
         for name, arguments, result in trace.executed
         if result is not None
     ]
-    return Timeline(query=trace.query, steps=tuple(steps)) if len(steps) == len(trace.executed) else None
+    return CallTimeline(query=trace.query, steps=tuple(steps)) if len(steps) == len(trace.executed) else None
 
 
-def lifted(trace: Trace, timeline: Timeline, thoughts: tuple[str, ...], prompt: str, by: Rewritten) -> Trace:
+def lifted(trace: Trace, timeline: CallTimeline, thoughts: tuple[str, ...], prompt: str, by: Rewritten) -> Trace:
     """The run as if the model had chosen its calls: `prompt`, the query, then thought, call and result of each step.
 
     Raises ValueError where there is not one thought for each step.

@@ -17,7 +17,7 @@ from foundation.canonical import text_hash
 from judge.parse import RefusedReplyError
 from training.corpus.model import ExecutedTrace, RejectCode, Rewritten, Trace
 from training.rewriting.grounding import refusal
-from training.rewriting.model import LEFT_OUT_CODES, LeftOut, Rewrite, RewriteReport, RewriteRules, Timeline
+from training.rewriting.model import LEFT_OUT_CODES, CallTimeline, OmittedRun, Rewrite, RewriteReport, RewriteRules
 from training.rewriting.prompts import prompt_text
 from training.rewriting.timeline import lifted, timeline_of, why_not
 from training.trac.annotation import refused_chat
@@ -39,12 +39,12 @@ def rewrite_all(
     would_reject: WouldReject,
     *,
     parallel: int = 1,
-) -> Iterator[Rewrite | LeftOut]:
+) -> Iterator[Rewrite | OmittedRun]:
     """What becomes of each trace, in their order; memory holds a few traces at a time.
 
     Raises ArenaError V2148, A1040, U3001 to U3004: whatever was answered is kept.
     """
-    running: deque[Future[Rewrite | LeftOut]] = deque()
+    running: deque[Future[Rewrite | OmittedRun]] = deque()
     with ThreadPoolExecutor(parallel) as pool:
         try:
             for trace in traces:
@@ -59,11 +59,11 @@ def rewrite_all(
 
 
 def report(
-    found: Sequence[Rewrite | LeftOut], writer: str, rules: RewriteRules, asker: Asker, sources: Sequence[str]
+    found: Sequence[Rewrite | OmittedRun], writer: str, rules: RewriteRules, asker: Asker, sources: Sequence[str]
 ) -> RewriteReport:
     """The counts of a finished run. `sources` are the hashes of what was read."""
     made = [one for one in found if isinstance(one, Rewrite)]
-    left = Counter(one.code for one in found if isinstance(one, LeftOut))
+    left = Counter(one.code for one in found if isinstance(one, OmittedRun))
     return RewriteReport(
         rules=rules,
         writer=writer,
@@ -80,18 +80,18 @@ def report(
 
 def rewrite(
     trace: ExecutedTrace, writer: str, rules: RewriteRules, asker: Asker, would_reject: WouldReject
-) -> Rewrite | LeftOut:
+) -> Rewrite | OmittedRun:
     """The thoughts of a run, or why it has none; nothing is asked about a run that the corpus would reject.
 
     Raises what `Asker.ask` raises; what was answered is kept.
     """
     timeline = timeline_of(trace)
     if (code := why_not(trace, timeline, rules)) is not None or timeline is None:
-        return LeftOut(trace_id=trace.trace_id, place=trace.source.place, code=code or "not_in_order")
+        return OmittedRun(trace_id=trace.trace_id, place=trace.source.place, code=code or "not_in_order")
     by = Rewritten(writer=writer, prompt_sha256=text_hash(prompt_text("think")))
     if kept_out := would_reject(lifted(trace, timeline, ("",) * len(timeline.steps), "", by)):
         detail = ", ".join(kept_out)
-        return LeftOut(trace_id=trace.trace_id, place=trace.source.place, code="kept_out", detail=detail)
+        return OmittedRun(trace_id=trace.trace_id, place=trace.source.place, code="kept_out", detail=detail)
     thoughts: list[str] = []
     refused = 0
     for number, step in enumerate(timeline.steps):
@@ -110,7 +110,7 @@ def rewrite(
             chat = refused_chat(chat, text, reason)
         else:
             detail = f"step {number + 1}, {step.name}: {reason}"
-            return LeftOut(trace_id=trace.trace_id, place=trace.source.place, code="not_grounded", detail=detail)
+            return OmittedRun(trace_id=trace.trace_id, place=trace.source.place, code="not_grounded", detail=detail)
     return Rewrite(
         trace_id=trace.trace_id,
         place=trace.source.place,
@@ -120,7 +120,7 @@ def rewrite(
     )
 
 
-def broken(made: Rewrite, timeline: Timeline) -> str | None:
+def broken(made: Rewrite, timeline: CallTimeline) -> str | None:
     """Why the thoughts of a file may not stand before these steps; None where they may."""
     if len(made.thoughts) != len(timeline.steps):
         return f"{len(made.thoughts)} thoughts for {len(timeline.steps)} steps"
@@ -130,7 +130,7 @@ def broken(made: Rewrite, timeline: Timeline) -> str | None:
     return None
 
 
-def thought_chat(timeline: Timeline, thoughts: list[str], rules: RewriteRules) -> Chat:
+def thought_chat(timeline: CallTimeline, thoughts: list[str], rules: RewriteRules) -> Chat:
     """The conversation that asks for the thought before the step after those that have one."""
     done = [
         {

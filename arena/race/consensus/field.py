@@ -4,7 +4,7 @@ Promise: pure, and a function of counted records and the chain at the closing bl
 same field. Under the rule `agreed` an agent is in it when more than half of the gates that speak let it in
 (`arena.race.consensus.rulings`) and more than half of the validators that finished its suite passed it, two at the
 least. Under `own` the gate and the cooldown are each validator's, and of those that finished an agent's suite the first
-`validators_asked` in the agent's own order (`assign.qualifying_order`) decide. What a record says of an agent is
+`validators_asked` in the agent's own order (`assignment.qualifying_order`) decide. What a record says of an agent is
 checked against its own hash and, where the miner's slot still shows, the chain.
 """
 

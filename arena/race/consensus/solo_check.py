@@ -16,7 +16,7 @@ from arena.race.settlement.scores import results_needed
 def lone_race_refusal(policy: Policy, validators: Collection[str]) -> str | None:
     """Why one validator's own results can't qualify agents or settle a race, or None when they can.
 
-    `validators` hold a permit (`assign.permitted_validators`). A race asks for fewer results where fewer permits exist,
+    `validators` hold a permit. A race asks for fewer results where fewer permits exist,
     and admission by agreement (`rulings.words_floor`) for fewer words; a policy's own number of qualifying validators
     stays.
     """

@@ -4,7 +4,7 @@ Promise: pure; `decide` never asks for something that has happened, and no clock
 alone is a quorum of one: with nobody to agree with, no roll and no countersignature is due, and the race goes on as
 soon as its work is done. With others every stage follows the race's timeline (`arena.race.state.timeline`), what
 decides is read from the chain at blocks that follow from the race alone, and nobody waits for another validator longer
-than that. The protocol: `arena/race/AGREEMENT.md`; the loop contract: this folder's README.
+than that. The protocol: `arena/race/AGREEMENT.md`; the loop contract: `arena/race/README.md`.
 """
 
 from __future__ import annotations

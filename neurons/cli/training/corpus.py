@@ -5,7 +5,6 @@ It opens the inputs and prints the results; the decisions are in `training.corpu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,19 +15,18 @@ from neurons.cli.presenter import echo_json, show
 from neurons.cli.progress import show_progress
 from neurons.cli.store_reading import state_folder
 from neurons.cli.training.rewrite import rewrite
+from neurons.cli.training.run_inputs import SEALS, open_guard, read_plan
 from neurons.cli.training.trac import trac
 
 if TYPE_CHECKING:
-    from problems.model import Pool, Problem
     from training.corpus.building import Built, Filtered
     from training.corpus.filter.funnel import Funnel, TokenWork
-    from training.corpus.filter.leak_guard import Guard
     from training.corpus.filter.trace_features import Task
-    from training.corpus.model import CorpusPool, Rules
+    from training.corpus.model import Rules
 
 app = typer.Typer(help="Filter exports into a training corpus, and see what was dropped.", no_args_is_help=True)
 _E4 = 10_000
-SEALS, _COUNTS = "seals", "token_counts"
+_COUNTS = "token_counts"
 
 _StateDir = Annotated[
     Path | None,
@@ -236,16 +234,6 @@ app.command()(rewrite)
 app.command()(trac)
 
 
-def read_plan(path: Path | None, flags: Mapping[str, object]) -> Rules:
-    """The file's rules with the flags over them. Raises ArenaError V2146."""
-    import msgspec
-
-    from training.corpus.building import read_rules, rules_of
-
-    given = msgspec.to_builtins(read_rules(path)) if path else {}
-    return rules_of(given | {name: value for name, value in flags.items() if value is not None}, "flags")
-
-
 def _task(rules: Rules, tokenizer: Path | None, cache: Path, catalogue: Path | None) -> Task:
     """How traces are appraised; a catalogue says which ids there are, and of which category."""
     from training.corpus.filter.trace_features import Task
@@ -260,27 +248,6 @@ def _task(rules: Rules, tokenizer: Path | None, cache: Path, catalogue: Path | N
         categories = {one.product_id: one.category for one in open_catalogue(catalogue).products()}
         known = frozenset(categories)
     return Task(arms=(rules,), tokenizer=tokenizer, cache=cache, known_ids=known, category_of=categories)
-
-
-def open_guard(
-    held_out: list[Path], partition: Path | None, bank: str, catalogue: Path | None, admits: CorpusPool
-) -> Guard:
-    """The leak guard of the partition and the problems named, for a corpus of the pool `admits`.
-
-    Raises ArenaError P4001, P4023, P4028.
-    """
-    from arena.bank.partition_file import read_partition, read_public_manifest
-    from arena.chain.keys import verify
-    from neurons.cli.problems.reading import read_classes, read_files
-    from training.corpus.filter.leak_guard import Guard
-
-    problems: dict[Pool, list[Problem]] = {"eval": read_files(held_out)} if held_out else {}
-    classes = read_classes(None, catalogue)
-    if partition is None:
-        return Guard(None, problems, classes=classes, admits=admits)
-    if bank:
-        return Guard(read_public_manifest(partition, bank, verify), problems, classes=classes, admits=admits)
-    return Guard(None, problems, partition=read_partition(partition, verify), classes=classes, admits=admits)
 
 
 def _refuse_existing(path: Path) -> None:

@@ -16,12 +16,12 @@ from neurons.cli.options import JsonOutOption
 from neurons.cli.presenter import show
 from neurons.cli.progress import show_progress
 from neurons.cli.store_reading import state_folder
-from neurons.cli.training.run_inputs import MICRO, SCRIPTED, TIMEOUT_MS, parse_price
+from neurons.cli.training.run_inputs import MICRO, SCRIPTED, SEALS, TIMEOUT_MS, open_guard, parse_price, read_plan
 
 if TYPE_CHECKING:
     from harness.inference.port import Upstream
     from training.corpus.model import RejectCode
-    from training.rewriting.model import LeftOut, Rewrite, RewriteReport
+    from training.rewriting.model import OmittedRun, Rewrite, RewriteReport
 
 
 def rewrite(
@@ -76,7 +76,6 @@ def rewrite(
 
     from arena.chain.keys import verify
     from harness.inference.client import OpenAIUpstream
-    from neurons.cli.training.corpus import SEALS, open_guard, read_plan
     from training.corpus.building import open_sources, trajectories_in
     from training.corpus.filter.gates import codes_of, gates
     from training.corpus.model import ExecutedTrace, Trace
@@ -103,7 +102,7 @@ def rewrite(
     def would_reject(trace: Trace) -> Sequence[RejectCode]:
         return sorted({*codes_of(trace, plan, every), *guard(trace)})
 
-    made: list[Rewrite | LeftOut] = []
+    made: list[Rewrite | OmittedRun] = []
     with show_progress(is_quiet=as_json) as progress:
         seals = state_folder(state_dir) / "corpus" / SEALS
         sources = open_sources(exports, (), verify, trust_unsigned=trust_unsigned, seals=seals, progress=progress)

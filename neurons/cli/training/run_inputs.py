@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +14,16 @@ from foundation.progress import Progress, no_progress
 if TYPE_CHECKING:
     from harness.inference.port import Upstream
     from neurons.node.settings import Settings
-    from problems.model import Problem
+    from problems.model import Pool, Problem
+    from training.corpus.filter.leak_guard import Guard
+    from training.corpus.model import CorpusPool, Rules
     from training.recipe import Recipe
     from training.run_context import RunContext
     from training.trac.model import Price
 
 SCRIPTED = "scripted"
 TIMEOUT_MS = 120_000
+SEALS = "seals"  # folder of finished verifications
 MICRO = 1_000_000  # of a dollar, or of a token's price
 
 
@@ -138,3 +141,34 @@ def parse_price(text: str) -> tuple[str, Price]:
     if not model or min(prompt, completion) < 0:
         raise typer.BadParameter(f"{text!r} is not MODEL=IN,OUT, such as small=0.15,0.60")
     return model, Price(prompt_micro_usd=prompt, completion_micro_usd=completion)
+
+
+def read_plan(path: Path | None, flags: Mapping[str, object]) -> Rules:
+    """The file's rules with the flags over them. Raises ArenaError V2146."""
+    import msgspec
+
+    from training.corpus.building import read_rules, rules_of
+
+    given = msgspec.to_builtins(read_rules(path)) if path else {}
+    return rules_of(given | {name: value for name, value in flags.items() if value is not None}, "flags")
+
+
+def open_guard(
+    held_out: list[Path], partition: Path | None, bank: str, catalogue: Path | None, admits: CorpusPool
+) -> Guard:
+    """The leak guard of the partition and the problems named, for a corpus of the pool `admits`.
+
+    Raises ArenaError P4001, P4023, P4028.
+    """
+    from arena.bank.partition_file import read_partition, read_public_manifest
+    from arena.chain.keys import verify
+    from neurons.cli.problems.reading import read_classes, read_files
+    from training.corpus.filter.leak_guard import Guard
+
+    problems: dict[Pool, list[Problem]] = {"eval": read_files(held_out)} if held_out else {}
+    classes = read_classes(None, catalogue)
+    if partition is None:
+        return Guard(None, problems, classes=classes, admits=admits)
+    if bank:
+        return Guard(read_public_manifest(partition, bank, verify), problems, classes=classes, admits=admits)
+    return Guard(None, problems, partition=read_partition(partition, verify), classes=classes, admits=admits)

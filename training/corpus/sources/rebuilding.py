@@ -30,7 +30,7 @@ _VALUES_MAX = 2_000  # of one result that are looked for one by one
 _LETTERS_MAX = 2_000_000_000  # of one episode; a second or so
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _ReadCompletion(msgspec.Struct, frozen=True):
     """A completion taken apart. `calls` keep the record's ids; `is_broken`: it holds a call that nobody can read."""
 
     reasoning: str
@@ -39,7 +39,7 @@ class _Said(msgspec.Struct, frozen=True):
     is_broken: bool
 
 
-class _Item(msgspec.Struct, frozen=True):
+class _OwedItem(msgspec.Struct, frozen=True):
     """Something the conversation shows, which later completions ought to have been shown too."""
 
     lack: Lack
@@ -52,12 +52,12 @@ def rebuild(talk: Conversation, query: str, tools: str) -> tuple[tuple[Message, 
 
     `query` and `tools` (an OpenAI `tools` array, JSON text) are the record's.
     """
-    episode = _Episode(talk, query, tools)
+    episode = _Rebuilding(talk, query, tools)
     chosen = episode.dialogue()
     return None if chosen is None else episode.rebuilt(chosen)
 
 
-class _Episode:
+class _Rebuilding:
     """One episode while its conversation is put together."""
 
     def __init__(self, talk: Conversation, query: str, tools: str) -> None:
@@ -75,7 +75,7 @@ class _Episode:
         self._how: set[How] = set()
         self._lacks: set[Lack] = set()
         self._taken: set[str] = set()
-        self._shown = [_Shown(message) for message in self._all]
+        self._shown = [_ShownText(message) for message in self._all]
         self._where: dict[int, int] = {}  # an item that has to be shown -> the message where it was found last
         self._effort = _LetterBudget(_LETTERS_MAX)
 
@@ -123,13 +123,13 @@ class _Episode:
         half = (min(len(one.content), len(other.content)) + 1) // 2
         return one.role == other.role and one.content[:half] == other.content[:half]
 
-    def _opening(self, turns: Sequence[Turn]) -> tuple[list[Message], list[_Item]]:
+    def _opening(self, turns: Sequence[Turn]) -> tuple[list[Message], list[_OwedItem]]:
         """The messages before the first turn, as they were sent; a transcript that is sent anew each time is the
         recorded query instead. And what of these has to be in sight of every turn. What the agent claims there of turns
         and results is left out, and so is what it told the model for one turn alone."""
         messages: list[Message] = []
-        items: list[_Item] = []
-        asked = _Item("query", self._query)
+        items: list[_OwedItem] = []
+        asked = _OwedItem("query", self._query)
         for index in turns[0].request:
             sent = self._all[index]
             role = ROLES.get(sent.role)
@@ -143,12 +143,12 @@ class _Episode:
                     items.append(asked)
             elif role == "system":
                 messages.append(Message(role=role, content=sent.content))
-                items.append(_Item("prompt", sent.content))
+                items.append(_OwedItem("prompt", sent.content))
             else:
                 self._how.add("asides")
         return messages, items
 
-    def _turn(self, turn: Turn, items: list[_Item], *, is_last: bool) -> Iterator[Message]:
+    def _turn(self, turn: Turn, items: list[_OwedItem], *, is_last: bool) -> Iterator[Message]:
         """A completion and what the host answered to its calls, which later turns ought to have been shown."""
         executed = list(self._calls_of.get(turn.step, ()))
         said = self._said(self._all[turn.reply], {call.call_id for call in executed if call.emitter == "llm"})
@@ -170,16 +170,16 @@ class _Episode:
         )
         yield Message(role="assistant", content=said.content, reasoning=said.reasoning, calls=named)
         if said.content.strip():
-            items.append(_Item("words", said.content))
+            items.append(_OwedItem("words", said.content))
         for call, one in zip(named, ran, strict=True):
-            items += (_Item("calls", call.name), _Item("calls", call.arguments, is_json=True))
+            items += (_OwedItem("calls", call.name), _OwedItem("calls", call.arguments, is_json=True))
             if one is not None:
                 yield self._answer(one, call.id)
                 if call.name not in _ENDING:
-                    items.append(_Item("results", self._results[one.index], is_json=True))
+                    items.append(_OwedItem("results", self._results[one.index], is_json=True))
         yield from self._by_agent(executed)
 
-    def _said(self, reply: ChatMessage, executed: Container[str]) -> _Said:
+    def _said(self, reply: ChatMessage, executed: Container[str]) -> _ReadCompletion:
         """What a completion wrote. Calls in its text are those that the host read there (beside native calls: those
         that ran); their arguments are in the very words that the model wrote, where these can be told."""
         native = (*calls_of_chat(reply.tool_calls, "llm"), *calls_of_chat(reply.echoed_tool_calls, "echoed"))
@@ -192,20 +192,20 @@ class _Episode:
         ]
         if "<tool_call>" not in rest or (native and not read):
             is_broken = bool(native) and not all(_is_object(call.arguments) for call in native)
-            return _Said(reasoning, rest if thought else reply.content, native, is_broken)
+            return _ReadCompletion(reasoning, rest if thought else reply.content, native, is_broken)
         self._how.add("text_calls")
         try:
             written = read_turn(reply.content)
         except ArenaError:
             content = rest.partition("<tool_call>")[0].strip() if read else reply.content
-            return _Said(reasoning, content, (*native, *read), is_broken=not read)
+            return _ReadCompletion(reasoning, content, (*native, *read), is_broken=not read)
         if [call.name for call in written.calls] == [call.name for call in read]:
             read = [
                 msgspec.structs.replace(call, arguments=one.arguments)
                 for call, one in zip(read, written.calls, strict=True)
             ]
         is_broken = not all(_is_object(call.arguments) for call in read) or not read
-        return _Said(reasoning, written.content, (*native, *read), is_broken)
+        return _ReadCompletion(reasoning, written.content, (*native, *read), is_broken)
 
     def _take(self, call: Call, executed: list[ExecutedCall]) -> ExecutedCall | None:
         """The execution of a model's call: by the id under which the host matched it, else (the record has no id for an
@@ -231,7 +231,7 @@ class _Episode:
     def _answer(self, call: ExecutedCall, call_id: str) -> Message:
         return Message(role="tool", content=self._results[call.index], call_id=call_id)
 
-    def _look(self, turn: Turn, items: Sequence[_Item]) -> None:
+    def _look(self, turn: Turn, items: Sequence[_OwedItem]) -> None:
         """Note what a completion was not shown. What stood in a message stands in every one that begins with it."""
         grown: dict[int, int | None] = {}  # a message of an earlier request -> one of this that goes on from it
         for number, item in enumerate(items):
@@ -262,7 +262,7 @@ class _LetterBudget:
         return self._left >= 0
 
 
-class _Shown:
+class _ShownText:
     """A message that was sent, as what can be found in it however it was laid out."""
 
     def __init__(self, message: ChatMessage) -> None:
@@ -283,7 +283,7 @@ class _Shown:
     def _words(self) -> str:
         return f" {' '.join(words_of(self.text))} "
 
-    def holds(self, item: _Item, effort: _LetterBudget) -> bool:
+    def holds(self, item: _OwedItem, effort: _LetterBudget) -> bool:
         """Whether the message holds a text, or of JSON every value: laid out anew, escaped or not, in any words around
         it. A text that was shortened is not held, nor is one that takes more than the effort that is left."""
         if any(form in self._squeezed for form in _forms(item.text)):
