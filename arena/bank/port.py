@@ -1,7 +1,7 @@
 """The bank as a node uses it: a batch for each race, readable when its problems are drawn, burnt whole afterwards.
 
-Two banks keep this contract. `own_stock.BatchStock` seals problems that this node itself holds: its validator could read
-them at any time. `sealed_stock.SealedStock` holds the operator's sealed files: nobody here can read one before its
+Two banks keep this contract. `own_stock.BatchStock` seals problems that this node itself holds: its validator could
+read them at any time. `sealed_stock.SealedStock` holds the operator's sealed files: nobody here can read one before its
 round. Which of the two a node has is a setting; the race cannot tell.
 """
 
