@@ -24,6 +24,7 @@ _ENCODER = msgspec.json.Encoder()
 _VERSION = 2
 _TASK = "agent-arena"
 _SUMMARY_CHARS = 1_000
+_SUMMARY_FACTS = ("problem_id", "bucket", "pool", "agent_version_id", "miner_hotkey", "stop", "is_agentic")
 _FINISH = {"stop": "stop", "length": "max_tokens", "tool_calls": "tool_calls", "content_filter": "content_filter"}
 _ROLES = frozenset({"system", "user", "assistant", "tool"})
 
@@ -46,8 +47,21 @@ class InspectWriter:
             row = row_of(trajectory)
             sample = sample_of(row)
             self._add(f"samples/{row.facts.seq}_epoch_1.json", sample)
-            self._summaries.append(_summary(row, sample))
-            for name, value in _values(row.facts).items():
+            values = _values(row.facts)
+            self._summaries.append(  # what the viewer lists
+                {
+                    "id": row.facts.seq,
+                    "epoch": 1,
+                    "input": row.facts.query[:_SUMMARY_CHARS],
+                    "target": sample["target"],
+                    "metadata": {name: getattr(row.facts, name) for name in _SUMMARY_FACTS},
+                    "scores": {name: {"value": value} for name, value in values.items()},
+                    "model_usage": sample["model_usage"],
+                    "completed": True,
+                    "message_count": len(row.conversation.messages),
+                }
+            )
+            for name, value in values.items():
                 total, count = self._sums.get(name, (0.0, 0))
                 self._sums[name] = (total + value, count + 1)
             self._models.update(dict.fromkeys(turn.model for turn in row.conversation.completions))
@@ -148,23 +162,6 @@ def sample_of(row: ViewRow) -> dict[str, object]:
         "events": [],
         "model_usage": {facts.models: usage} if facts.models else {},
         "attachments": {},
-    }
-
-
-def _summary(row: ViewRow, sample: dict[str, object]) -> dict[str, object]:
-    """The short form that the viewer lists."""
-    facts = row.facts
-    names = ("problem_id", "bucket", "pool", "agent_version_id", "miner_hotkey", "stop", "is_agentic")
-    return {
-        "id": facts.seq,
-        "epoch": 1,
-        "input": facts.query[:_SUMMARY_CHARS],
-        "target": sample["target"],
-        "metadata": {name: getattr(facts, name) for name in names},
-        "scores": {name: {"value": value} for name, value in _values(facts).items()},
-        "model_usage": sample["model_usage"],
-        "completed": True,
-        "message_count": len(row.conversation.messages),
     }
 
 
