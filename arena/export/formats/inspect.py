@@ -7,6 +7,7 @@ summaries are held. One log holds one shard, so its size is bounded by the reque
 
 from __future__ import annotations
 
+import contextlib
 import zipfile
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,7 @@ from arena.export.facts import AXES, TrajectoryFacts
 from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import ViewRow, row_of
 from arena.export.writing.shards import describe
-from harness.chat import ChatCall, ChatMessage
+from harness.chat import ChatMessage
 
 _ENCODER = msgspec.json.Encoder()
 _VERSION = 2
@@ -184,24 +185,24 @@ def _message(message: ChatMessage) -> dict[str, object]:
                 {"type": "reasoning", "reasoning": message.reasoning_content},
                 {"type": "text", "text": message.content},
             ]
-        if message.tool_calls:
-            fields["tool_calls"] = [_call(call) for call in message.tool_calls]
+        calls = []
+        for call in message.tool_calls or ():
+            text, said = call.function.arguments, None
+            with contextlib.suppress(msgspec.DecodeError, RecursionError):
+                said = msgspec.json.decode(text)
+            parsed = (
+                {"arguments": said}
+                if isinstance(said, dict)
+                else {"arguments": {}, "parse_error": text[:_SUMMARY_CHARS]}
+            )
+            calls.append({"id": call.id, "function": call.function.name, "type": "function", **parsed})
+        if calls:
+            fields["tool_calls"] = calls
     if message.role == "tool":
         fields["tool_call_id"] = message.tool_call_id
     if marks:
         fields["metadata"] = marks
     return fields
-
-
-def _call(call: ChatCall) -> dict[str, object]:
-    fields: dict[str, object] = {"id": call.id, "function": call.function.name, "type": "function"}
-    try:
-        arguments = msgspec.json.decode(call.function.arguments)
-    except (msgspec.DecodeError, RecursionError):
-        arguments = None
-    if isinstance(arguments, dict):
-        return {**fields, "arguments": arguments}
-    return {**fields, "arguments": {}, "parse_error": call.function.arguments[:_SUMMARY_CHARS]}
 
 
 def _values(facts: TrajectoryFacts) -> dict[str, float]:
