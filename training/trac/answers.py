@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import msgspec
 
-from arena.export.writing.manifest import write_whole
 from foundation.canonical import content_hash
+from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 
 _Value = TypeVar("_Value")
@@ -35,6 +35,7 @@ class Answers:
         """Keep an answer. Raises ArenaError V2027."""
         path = self._path(question)
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, msgspec.json.encode(answer))
         except OSError as wrong:
             raise ArenaError("V2027", f"{path}: {wrong.strerror}") from None

@@ -7,6 +7,7 @@ summaries are held. One log holds one shard, so its size is bounded by the reque
 
 from __future__ import annotations
 
+import contextlib
 import zipfile
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,12 +19,13 @@ from arena.export.facts import AXES, TrajectoryFacts
 from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import ViewRow, row_of
 from arena.export.writing.shards import describe
-from harness.chat import ChatCall, ChatMessage
+from harness.chat import ChatMessage
 
 _ENCODER = msgspec.json.Encoder()
 _VERSION = 2
 _TASK = "agent-arena"
 _SUMMARY_CHARS = 1_000
+_SUMMARY_FACTS = ("problem_id", "bucket", "pool", "agent_version_id", "miner_hotkey", "stop", "is_agentic")
 _FINISH = {"stop": "stop", "length": "max_tokens", "tool_calls": "tool_calls", "content_filter": "content_filter"}
 _ROLES = frozenset({"system", "user", "assistant", "tool"})
 
@@ -46,8 +48,21 @@ class InspectWriter:
             row = row_of(trajectory)
             sample = sample_of(row)
             self._add(f"samples/{row.facts.seq}_epoch_1.json", sample)
-            self._summaries.append(_summary(row, sample))
-            for name, value in _values(row.facts).items():
+            values = _values(row.facts)
+            self._summaries.append(  # what the viewer lists
+                {
+                    "id": row.facts.seq,
+                    "epoch": 1,
+                    "input": row.facts.query[:_SUMMARY_CHARS],
+                    "target": sample["target"],
+                    "metadata": {name: getattr(row.facts, name) for name in _SUMMARY_FACTS},
+                    "scores": {name: {"value": value} for name, value in values.items()},
+                    "model_usage": sample["model_usage"],
+                    "completed": True,
+                    "message_count": len(row.conversation.messages),
+                }
+            )
+            for name, value in values.items():
                 total, count = self._sums.get(name, (0.0, 0))
                 self._sums[name] = (total + value, count + 1)
             self._models.update(dict.fromkeys(turn.model for turn in row.conversation.completions))
@@ -151,23 +166,6 @@ def sample_of(row: ViewRow) -> dict[str, object]:
     }
 
 
-def _summary(row: ViewRow, sample: dict[str, object]) -> dict[str, object]:
-    """The short form that the viewer lists."""
-    facts = row.facts
-    names = ("problem_id", "bucket", "pool", "agent_version_id", "miner_hotkey", "stop", "is_agentic")
-    return {
-        "id": facts.seq,
-        "epoch": 1,
-        "input": facts.query[:_SUMMARY_CHARS],
-        "target": sample["target"],
-        "metadata": {name: getattr(facts, name) for name in names},
-        "scores": {name: {"value": value} for name, value in _values(facts).items()},
-        "model_usage": sample["model_usage"],
-        "completed": True,
-        "message_count": len(row.conversation.messages),
-    }
-
-
 def _message(message: ChatMessage) -> dict[str, object]:
     """A message in inspect's form: arguments as objects, reasoning as content, our own marks as metadata."""
     marks: dict[str, object] = {}
@@ -187,24 +185,24 @@ def _message(message: ChatMessage) -> dict[str, object]:
                 {"type": "reasoning", "reasoning": message.reasoning_content},
                 {"type": "text", "text": message.content},
             ]
-        if message.tool_calls:
-            fields["tool_calls"] = [_call(call) for call in message.tool_calls]
+        calls = []
+        for call in message.tool_calls or ():
+            text, said = call.function.arguments, None
+            with contextlib.suppress(msgspec.DecodeError, RecursionError):
+                said = msgspec.json.decode(text)
+            parsed = (
+                {"arguments": said}
+                if isinstance(said, dict)
+                else {"arguments": {}, "parse_error": text[:_SUMMARY_CHARS]}
+            )
+            calls.append({"id": call.id, "function": call.function.name, "type": "function", **parsed})
+        if calls:
+            fields["tool_calls"] = calls
     if message.role == "tool":
         fields["tool_call_id"] = message.tool_call_id
     if marks:
         fields["metadata"] = marks
     return fields
-
-
-def _call(call: ChatCall) -> dict[str, object]:
-    fields: dict[str, object] = {"id": call.id, "function": call.function.name, "type": "function"}
-    try:
-        arguments = msgspec.json.decode(call.function.arguments)
-    except (msgspec.DecodeError, RecursionError):
-        arguments = None
-    if isinstance(arguments, dict):
-        return {**fields, "arguments": arguments}
-    return {**fields, "arguments": {}, "parse_error": call.function.arguments[:_SUMMARY_CHARS]}
 
 
 def _values(facts: TrajectoryFacts) -> dict[str, float]:

@@ -97,7 +97,13 @@ class Secret(msgspec.Struct, frozen=True):
 def find_secrets(text: str | bytes) -> tuple[Secret, ...]:
     """The credentials in a text, in order, none overlapping. Bytes are taken as UTF-8 and need not be valid."""
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
-    found = [*_tokens(data), *_blocks(data), *_passwords(data)]
+    found = [*_tokens(data), *_blocks(data)]
+    at = data.find(b"@")
+    while at >= 0:  # passwords in addresses: scheme://user:password@host
+        opening = data.rfind(b"://", max(0, at - _ADDRESS_BYTES_MAX), at)
+        if opening >= 0 and (user := _USER.fullmatch(data, opening + 3, at)):
+            found.append(Secret("url_password", *user.span(1)))
+        at = data.find(b"@", at + 1)
     if not found:
         return ()
     found += [Secret("phrase", *match.span(1)) for match in _PHRASE.finditer(data)]
@@ -199,13 +205,3 @@ def _blocks(data: bytes) -> Iterator[Secret]:
                 done = closing.end()
             yield Secret("private_key", opening.start(), done)
         at = data.find(_BLOCK_TITLE, done)
-
-
-def _passwords(data: bytes) -> Iterator[Secret]:
-    """Passwords in addresses: `scheme://user:password@host`."""
-    at = data.find(b"@")
-    while at >= 0:
-        opening = data.rfind(b"://", max(0, at - _ADDRESS_BYTES_MAX), at)
-        if opening >= 0 and (user := _USER.fullmatch(data, opening + 3, at)):
-            yield Secret("url_password", *user.span(1))
-        at = data.find(b"@", at + 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from arena.export.model import LogRow, Manifest, ShardFile, Trajectory
+from arena.export.model import Manifest, ShardFile
 from arena.export.reading import read_rows, read_scrubbed, row_trajectory
 from arena.export.redaction.redaction import holds_secret
 from arena.export.verify.checks import LogRowCheck
@@ -46,20 +46,12 @@ class Rederivation:
         self._files += write_notes(self._made, self._manifest.log)
         if REFERENCES in self._named:
             self._add_named(REFERENCES, len(self._check.references))
-        tally, stated = self._check.tally, self._manifest
         base = msgspec.structs.replace(
-            stated,
+            self._manifest,
             cursor=self._check.next_cursor(),
-            records=dict(sorted(tally.records.items())),
-            withheld=dict(sorted(tally.withheld.items())),
-            quarantined=tuple(tally.quarantined),
-            trajectories=tally.trajectories,
-            scrubbed=tally.scrubbed,
-            policies=tuple(sorted(tally.policies)),
-            partitions=tuple(sorted(tally.partitions)),
-            races=tuple(sorted(tally.races)),
             diversity=self._fold.days(),
             files=sorted_files(self._files),
+            **self._check.tally.stated(),
         )
         return msgspec.structs.replace(base, files=(*base.files, *sorted_files(self._sink.conclude(base))))
 
@@ -71,7 +63,14 @@ class Rederivation:
         for row in read_rows(self._folder / LOG / shard_name(number)):
             trajectory = left.pop(row.seq, None)
             if trajectory is not None:
-                _check_scrubbed(row, trajectory)
+                stated = (trajectory.validator, trajectory.content_sha256, trajectory.signature)
+                if stated != (row.validator, row.content_sha256, row.signature):
+                    raise ArenaError("V2050", f"record {row.seq}: its scrubbed trajectory is of another record")
+                if row.withheld not in (None, "secret"):
+                    raise ArenaError("V2050", f"record {row.seq}: withheld as {row.withheld}, and scrubbed")
+                if holds_secret(msgspec.json.encode(trajectory)):
+                    detail = "its scrubbed trajectory holds what looks like a credential"
+                    raise ArenaError("V2050", f"record {row.seq}: {detail}")
                 check.count(trajectory, is_scrubbed=True)
             elif (trajectory := row_trajectory(row, check.verdicts.find, check.selection.problem)) is not None:
                 check.count(trajectory, is_scrubbed=False)
@@ -106,13 +105,3 @@ class Rederivation:
         """A file whose bytes were checked already: only its rows were counted again."""
         if path in self._named:
             self._files.append(msgspec.structs.replace(self._named[path], rows=rows))
-
-
-def _check_scrubbed(row: LogRow, trajectory: Trajectory) -> None:
-    stated = (trajectory.validator, trajectory.content_sha256, trajectory.signature)
-    if stated != (row.validator, row.content_sha256, row.signature):
-        raise ArenaError("V2050", f"record {row.seq}: its scrubbed trajectory is of another record")
-    if row.withheld not in (None, "secret"):
-        raise ArenaError("V2050", f"record {row.seq}: withheld as {row.withheld}, and scrubbed")
-    if holds_secret(msgspec.json.encode(trajectory)):
-        raise ArenaError("V2050", f"record {row.seq}: its scrubbed trajectory holds what looks like a credential")

@@ -7,6 +7,7 @@ pure function of what it loaded and runs beside the event loop.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Sequence
@@ -116,7 +117,14 @@ async def load_page(store: Store, validator: str, records: list[SignedRecord], s
 def assemble(page: Page, selection: Selection, *, first_seq: int, last_seq: int, row_bytes_max: int) -> list[Assembled]:
     """The page's records as they go out, in order. `first_seq` and `last_seq` are those of the whole export."""
     restore = zstandard.ZstdDecompressor()
-    bodies = {name: _restored(restore, frame) for name, frame in page.frames.items() if frame.size <= row_bytes_max}
+    bodies: dict[str, bytes | None] = {}  # None: can't be restored
+    for name, frame in page.frames.items():
+        if frame.size <= row_bytes_max:
+            bodies[name] = None
+            with contextlib.suppress(zstandard.ZstdError):
+                is_small = zstandard.frame_content_size(frame.content) <= BODY_BYTES_MAX
+                if is_small and 0 < frame.size <= BODY_BYTES_MAX:
+                    bodies[name] = restore.decompress(frame.content, max_output_size=frame.size)
     rows = []
     for record, content, reason in zip(page.records, page.contents, page.reasons, strict=True):
         if content is None or reason is not None:
@@ -280,12 +288,3 @@ def _counted(
             withheld = _content_reason(record, row_bytes_max) or reason
             return ExportedVerdict(record, payload.verdict, withheld)
     return None
-
-
-def _restored(restore: zstandard.ZstdDecompressor, frame: BodyFrame) -> bytes:
-    try:
-        if not 0 < frame.size <= BODY_BYTES_MAX or zstandard.frame_content_size(frame.content) > BODY_BYTES_MAX:
-            return b""
-        return restore.decompress(frame.content, max_output_size=frame.size)
-    except zstandard.ZstdError:
-        return b""

@@ -40,9 +40,14 @@ def render_card(manifest: Manifest) -> str:
         )
         for day in manifest.diversity
     ]
+    withheld = [(reason, str(count), _WITHHELD.get(reason, "")) for reason, count in sorted(manifest.withheld.items())]
+    left_out = _LEFT_OUT.format(
+        table=_table(("reason", "records", "why"), withheld) if withheld else "Nothing.",
+        quarantined=", ".join(map(str, manifest.quarantined[:50])) or "none",
+    )
     varied = _table((*head, "top agent's share", "shape entropy (bits)", "agentic share"), days)
     diversity = f"## Diversity\n\n{varied if days else 'No trajectories.'}\n"
-    return "\n".join((_front_matter(manifest, splits), _about(manifest, splits), _left_out(manifest), diversity, _USE))
+    return "\n".join((_front_matter(manifest, splits), _about(manifest, splits), left_out, diversity, _USE))
 
 
 def _front_matter(manifest: Manifest, splits: Mapping[Pool, int]) -> str:
@@ -88,14 +93,11 @@ agent says. Outcomes were scored by rule, reasoning was judged with citations th
 """
 
 
-def _left_out(manifest: Manifest) -> str:
-    rows = [(reason, str(count), _WITHHELD.get(reason, "")) for reason, count in sorted(manifest.withheld.items())]
-    quarantined = ", ".join(map(str, manifest.quarantined[:50])) or "none"
-    return f"""## What was left out
+_LEFT_OUT = """## What was left out
 
 Every record of the range stands in `log/` of the export, whole or as a stub with its reason.
 
-{_table(("reason", "records", "why"), rows) if rows else "Nothing."}
+{table}
 
 Quarantined records: {quarantined}. Trained on: `train` only. `dev` may choose and diagnose, `eval` and `never_touch`
 may not be trained on, and stand here only when the export named them.

@@ -26,7 +26,7 @@ from arena.export.writing.cursor import LogWalk, first_cursor
 from arena.export.writing.diversity import DiversityFold
 from arena.export.writing.ipc import Outgoing
 from arena.export.writing.journal import Journal
-from arena.export.writing.manifest import MANIFEST, read_manifest, write_manifest, write_whole
+from arena.export.writing.manifest import MANIFEST, read_manifest, write_manifest
 from arena.export.writing.shards import LinesFile, describe, shard_is_full
 from arena.export.writing.sinks import Finished, Sink, await_writers, open_sink
 from arena.records.log.checkpoint import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
@@ -34,6 +34,7 @@ from arena.records.log.hash_chain import signing_message
 from arena.records.log.merkle import MerkleFrontier
 from arena.records.model import ReleaseRecord, SignedRecord
 from arena.store.port import Store
+from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 
 PAGE = 128
@@ -329,17 +330,10 @@ def _complete(folder: Path, journal: Journal, writing: _Writing, sink: Sink, sof
         request=journal.request,
         log=log,
         cursor=journal.waiting.next_cursor(writing.walk.cursor()),
-        records=dict(sorted(tally.records.items())),
-        withheld=dict(sorted(tally.withheld.items())),
-        quarantined=tuple(tally.quarantined),
-        trajectories=tally.trajectories,
-        scrubbed=tally.scrubbed,
-        policies=tuple(sorted(tally.policies)),
-        partitions=tuple(sorted(tally.partitions)),
-        races=tuple(sorted(tally.races)),
         diversity=writing.fold.days(),
         files=sorted_files(files),
         software=software,
+        **tally.stated(),
     )
     return msgspec.structs.replace(manifest, files=(*manifest.files, *sorted_files(sink.conclude(manifest))))
 
@@ -355,6 +349,7 @@ def write_notes(folder: Path, log: LogRange) -> list[ShardFile]:
     for size, note in {log.first_seq - 1: log.start_note, log.last_seq: log.end_note}.items():
         if note:
             path = folder / CHECKPOINTS / f"{log.validator}-{size}.txt"
+            path.parent.mkdir(exist_ok=True)
             write_whole(path, note.encode())
             files.append(describe(folder, path, 1))
     return files

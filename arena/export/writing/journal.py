@@ -12,14 +12,16 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from arena.export.model import Cursor, LogRange, Request, ShardFile
 from arena.export.writing.assembly import Assembled
 from arena.export.writing.cursor import Waiting
-from arena.export.writing.manifest import CHECKSUM, MANIFEST, SIGNATURE, write_whole
+from arena.export.writing.manifest import CHECKSUM, MANIFEST, SIGNATURE
 from arena.export.writing.shards import LOG, SCRUBBED, VIEWS
+from foundation.durable_files import SCRATCH, write_whole
 from foundation.errors import ArenaError
 
 JOURNAL = "export.journal"
@@ -57,6 +59,19 @@ class ShardCounts(msgspec.Struct):
             if row.partition_sha256:
                 self.partitions.add(row.partition_sha256)
 
+    def stated(self) -> dict[str, Any]:
+        """The fields of the manifest that say so."""
+        return {
+            "records": dict(sorted(self.records.items())),
+            "withheld": dict(sorted(self.withheld.items())),
+            "quarantined": tuple(self.quarantined),
+            "trajectories": self.trajectories,
+            "scrubbed": self.scrubbed,
+            "policies": tuple(sorted(self.policies)),
+            "partitions": tuple(sorted(self.partitions)),
+            "races": tuple(sorted(self.races)),
+        }
+
 
 class Journal(msgspec.Struct):
     """Everything an interrupted export needs to go on."""
@@ -87,7 +102,7 @@ def load(folder: Path, request: Request, start: Cursor) -> Journal | None:
     """
     path = folder / JOURNAL
     if not path.exists():
-        if any(entry.name != JOURNAL + ".partial" for entry in folder.iterdir()):
+        if any(entry.name != JOURNAL + SCRATCH for entry in folder.iterdir()):
             raise ArenaError("V2070", f"{folder} is not empty")
         return None
     try:
@@ -109,7 +124,7 @@ def clear_unfinished(folder: Path, journal: Journal) -> None:
     for view in (folder / VIEWS).glob("*"):
         if not any(path.is_file() for path in view.rglob("*")):
             shutil.rmtree(view)
-    for name in (CHECKSUM, SIGNATURE, *(f"{file}.partial" for file in (CHECKSUM, SIGNATURE, MANIFEST, JOURNAL))):
+    for name in (CHECKSUM, SIGNATURE, *(file + SCRATCH for file in (CHECKSUM, SIGNATURE, MANIFEST, JOURNAL))):
         (folder / name).unlink(missing_ok=True)
 
 

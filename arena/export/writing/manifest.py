@@ -7,7 +7,6 @@ the canonical form of a manifest of this version. The sha256 file shows a damage
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
 import msgspec
@@ -15,6 +14,7 @@ import msgspec
 from arena.chain.port import Signer, Verifier
 from arena.export.model import MANIFEST_DOMAIN, MANIFEST_VERSION, Manifest
 from foundation.canonical import canonical_bytes
+from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 
 MANIFEST, CHECKSUM, SIGNATURE = "manifest.json", "manifest.sha256", "manifest.sig"
@@ -68,17 +68,6 @@ def signer_of(folder: Path, verify_signature: Verifier) -> str:
     if text != f"{hotkey} {raw.hex()}\n" or not verify_signature(hotkey, MANIFEST_DOMAIN + digest.digest(), raw):
         raise ArenaError("V2074", f"{SIGNATURE} is not a signature of this manifest")
     return hotkey
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Put a file in place at once: whoever looks sees the old bytes or the new ones, after a crash too."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 def _checksum_text(sha256: str) -> bytes:

@@ -17,8 +17,9 @@ import msgspec
 from arena.chain.port import Verifier
 from arena.export.model import Manifest
 from arena.export.verify.verification import verify_export
-from arena.export.writing.manifest import MANIFEST, read_manifest, signer_of, write_whole
+from arena.export.writing.manifest import MANIFEST, read_manifest, signer_of
 from arena.export.writing.shards import file_hash
+from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 
 SEAL_VERSION = 1  # raised when verification finds more than it used to
@@ -79,7 +80,9 @@ def open_export(
             raise ArenaError("V2095", f"{folder}: {first.place}: {first.detail} ({len(report.wrong)} in all)")
         if seals is not None:
             seal = _Seal(version=SEAL_VERSION, manifest_sha256=manifest_sha256)
-            write_whole(_seal_path(seals, manifest_sha256), msgspec.json.encode(seal))
+            path = _seal_path(seals, manifest_sha256)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, msgspec.json.encode(seal))
     return Export(
         folder=str(folder),
         manifest=manifest,
