@@ -168,17 +168,14 @@ def _split(funnel: Funnel) -> Section:
 
 
 def _variety(funnel: Funnel) -> Section:
-    before, after = funnel.diversity_before, funnel.diversity_after
-    rows = [
-        (title, f"{getattr(before, name):,}", f"{getattr(after, name):,}")
-        for title, name in (("teams", "teams"), ("agent versions", "agents"), ("problems", "problems"))
+    both = (funnel.diversity_before, funnel.diversity_after)
+    rows: list[tuple[str, ...]] = [
+        ("teams", *(f"{one.teams:,}" for one in both)),
+        ("agent versions", *(f"{one.agents:,}" for one in both)),
+        ("problems", *(f"{one.problems:,}" for one in both)),
+        ("share of the top agent", *(f"{one.top_agent_share_e4 / 100:.1f} %" for one in both)),
+        ("shape entropy, bit", *(f"{one.shape_entropy_mbit / 1_000:.2f}" for one in both)),
     ]
-    both = (before, after)
-    top, bits = (
-        [f"{one.top_agent_share_e4 / 100:.1f} %" for one in both],
-        [f"{one.shape_entropy_mbit / 1_000:.2f}" for one in both],
-    )
-    rows += [("share of the top agent", top[0], top[1]), ("shape entropy, bit", bits[0], bits[1])]
     for name, one in coverages(funnel):
         rows.append((f"distinct {name}", f"{one.before:,}", f"{one.after:,}"))
         rows.append((f"rare {name}", f"{one.rare_before:,}", f"{one.rare_after:,}"))
