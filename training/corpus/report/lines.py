@@ -87,7 +87,20 @@ def sections(funnel: Funnel, work: TokenWork | None = None) -> tuple[Section, ..
             ),
         )
     )
-    found += [_variety(funnel), *_slices(funnel)]
+    found.append(_variety(funnel))
+    slices = (
+        ("By day", funnel.days, 0),
+        ("By bucket", funnel.buckets, 0),
+        ("By agent version", *largest_first(funnel.agents, AGENTS_MAX)),
+    )
+    header = ("name", ">traces", ">kept", ">share", "broken most")
+    for title, shown, others in slices:
+        rows = tuple(
+            (_name(one.name), f"{one.traces:,}", f"{one.kept:,}", percent(one.kept, one.traces), main_loss(one))
+            for one in shown
+        )
+        note = f"{others:,} more in funnel.json" if others else ""
+        found.append(Section(title=title, header=header, rows=rows, note=note))
     return tuple(one for one in found if one.rows)
 
 
@@ -180,24 +193,6 @@ def _variety(funnel: Funnel) -> Section:
         rows.append((f"distinct {name}", f"{one.before:,}", f"{one.after:,}"))
         rows.append((f"rare {name}", f"{one.rare_before:,}", f"{one.rare_after:,}"))
     return Section(title="Variety and the long tail", header=("", ">before", ">after"), rows=tuple(rows))
-
-
-def _slices(funnel: Funnel) -> list[Section]:
-    found = []
-    for title, slices, most in (
-        ("By day", funnel.days, len(funnel.days)),
-        ("By bucket", funnel.buckets, len(funnel.buckets)),
-        ("By agent version", funnel.agents, AGENTS_MAX),
-    ):
-        shown, others = largest_first(slices, most)
-        rows = [
-            (_name(one.name), f"{one.traces:,}", f"{one.kept:,}", percent(one.kept, one.traces), main_loss(one))
-            for one in (shown if title == "By agent version" else slices)
-        ]
-        note = f"{others:,} more in funnel.json" if others else ""
-        header = ("name", ">traces", ">kept", ">share", "broken most")
-        found.append(Section(title=title, header=header, rows=tuple(rows), note=note))
-    return found
 
 
 def _name(name: str) -> str:
