@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from foundation.canonical import canonical_bytes
+from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 from training.corpus.corpus_card import render_card
 from training.corpus.corpus_rows import JSON, columns, columns_of, row_of
@@ -94,7 +95,7 @@ def write_corpus(
         if draw is not None:
             (partial / PAGE).write_text(draw(written, funnel), "utf-8")
         partial.chmod(0o755)
-        partial.rename(folder)
+        move_into_place(partial, folder)
     except OSError as wrong:
         raise ArenaError("V2027", f"{folder}: {wrong.strerror}") from None
     finally:
