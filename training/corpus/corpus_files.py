@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from foundation.canonical import canonical_bytes
+from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 from training.corpus.corpus_card import render_card
 from training.corpus.corpus_rows import JSON, columns, columns_of, row_of
@@ -74,11 +75,27 @@ def write_corpus(
     except OSError as wrong:
         raise ArenaError("V2027", f"{folder}: {wrong.strerror}") from None
     try:
-        written = _fill(partial, rows, lineage, funnel, rejected, guard)
+        digest, count = hashlib.sha256(), 0
+        (partial / "data").mkdir()
+        with tempfile.TemporaryFile(dir=partial) as spool, _Parquet(partial / DATA) as parquet:
+            for row in _in_order(rows, spool):
+                if codes := guard(row.trace):
+                    raise ArenaError("V2099", f"{row.trace.source.place}: {', '.join(codes)}")
+                digest.update(_line(row))
+                parquet.add(row)
+                count += 1
+        written = msgspec.structs.replace(lineage, rows_sha256=digest.hexdigest())
+        compressor = zstandard.ZstdCompressor(_ZSTD_LEVEL)
+        with (partial / REJECTED).open("wb") as file, compressor.stream_writer(file) as stream:
+            for one in sorted(rejected, key=lambda one: (one.place, one.trace_id)):
+                stream.write(msgspec.json.encode(one) + b"\n")
+        (partial / LINEAGE).write_bytes(canonical_bytes(written) + b"\n")
+        (partial / FUNNEL).write_bytes(canonical_bytes(funnel) + b"\n")
+        (partial / CARD).write_text(render_card(written, funnel, count), "utf-8")
         if draw is not None:
             (partial / PAGE).write_text(draw(written, funnel), "utf-8")
         partial.chmod(0o755)
-        partial.rename(folder)
+        move_into_place(partial, folder)
     except OSError as wrong:
         raise ArenaError("V2027", f"{folder}: {wrong.strerror}") from None
     finally:
@@ -116,33 +133,6 @@ def read_rows(folder: Path) -> Iterator[CorpusRow]:
         raise ArenaError("V2027", f"{folder / DATA}: {wrong}") from None
     if digest.hexdigest() != read_lineage(folder).rows_sha256:
         raise ArenaError("V2027", f"{folder / DATA}: the rows are not those of the lineage")
-
-
-def _fill(
-    folder: Path,
-    rows: Iterable[CorpusRow],
-    lineage: Lineage,
-    funnel: Funnel,
-    rejected: Iterable[Rejection],
-    guard: Guard,
-) -> Lineage:
-    digest, count = hashlib.sha256(), 0
-    (folder / "data").mkdir()
-    with tempfile.TemporaryFile(dir=folder) as spool, _Parquet(folder / DATA) as parquet:
-        for row in _in_order(rows, spool):
-            if codes := guard(row.trace):
-                raise ArenaError("V2099", f"{row.trace.source.place}: {', '.join(codes)}")
-            digest.update(_line(row))
-            parquet.add(row)
-            count += 1
-    written = msgspec.structs.replace(lineage, rows_sha256=digest.hexdigest())
-    with (folder / REJECTED).open("wb") as file, zstandard.ZstdCompressor(_ZSTD_LEVEL).stream_writer(file) as stream:
-        for one in sorted(rejected, key=lambda one: (one.place, one.trace_id)):
-            stream.write(msgspec.json.encode(one) + b"\n")
-    (folder / LINEAGE).write_bytes(canonical_bytes(written) + b"\n")
-    (folder / FUNNEL).write_bytes(canonical_bytes(funnel) + b"\n")
-    (folder / CARD).write_text(render_card(written, funnel, count), "utf-8")
-    return written
 
 
 def _in_order(rows: Iterable[CorpusRow], spool: IO[bytes]) -> Iterator[CorpusRow]:

@@ -72,7 +72,18 @@ def annotate(trace: RenderedTrace, model: str, rules: OracleRules, asker: Asker)
     """
     found: list[Annotation] = []
     for dimension in DIMENSIONS:
-        found.append(_annotate_one(trace, dimension, found, model, rules, asker))
+        chat = annotator_chat(trace, dimension, found)
+        reason = ""
+        for _ in range(rules.replies_max):
+            text = asker.ask(model, chat, rules.reply_tokens_max)
+            try:
+                found.append(check_annotation(text, trace, dimension))
+                break
+            except RefusedReplyError as refused:
+                reason = str(refused)
+                chat = refused_chat(chat, text, reason)
+        else:
+            raise ArenaError("U3050", f"{dimension}: {reason}")
     return tuple(found)
 
 
@@ -117,26 +128,6 @@ def check_annotation(text: str, trace: RenderedTrace, dimension: Dimension) -> A
         explanation=reply.explanation[:_EXPLANATION_CHARS],
         train_use_decision=reply.train_use_decision,
     )
-
-
-def _annotate_one(
-    trace: RenderedTrace,
-    dimension: Dimension,
-    earlier: Sequence[Annotation],
-    model: str,
-    rules: OracleRules,
-    asker: Asker,
-) -> Annotation:
-    chat = annotator_chat(trace, dimension, earlier)
-    reason = ""
-    for _ in range(rules.replies_max):
-        text = asker.ask(model, chat, rules.reply_tokens_max)
-        try:
-            return check_annotation(text, trace, dimension)
-        except RefusedReplyError as refused:
-            reason = str(refused)
-            chat = refused_chat(chat, text, reason)
-    raise ArenaError("U3050", f"{dimension}: {reason}")
 
 
 def refused_chat(chat: Chat, text: str, reason: str) -> Chat:

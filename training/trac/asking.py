@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from foundation.backoff import Backoff
 from foundation.canonical import content_hash
 from foundation.errors import ArenaError
 from harness.inference.port import ModelReply, RetryLaterError, Upstream
@@ -21,7 +22,7 @@ from training.trac.answers import Answers
 from training.trac.model import Price, Trial, Usage
 
 ATTEMPTS = 4
-_BACKOFF_MS, _PAUSE_MS_MAX = 1_000, 60_000
+_PAUSES = Backoff(first_ms=1_000, most_ms=60_000)
 _BYTES_PER_TOKEN = 3  # fewer than any tokenizer needs for plain text: a bound from above
 _FREE = Price()
 
@@ -136,7 +137,7 @@ class Asker:
                 if not error.entry.is_retryable or attempt == ATTEMPTS:
                     raise
                 asked = error.retry_after_ms if isinstance(error, RetryLaterError) else 0
-                self._sleep(min(_PAUSE_MS_MAX, max(asked, _BACKOFF_MS << (attempt - 1))) / 1_000)
+                self._sleep(max(min(_PAUSES.most_ms, asked), _PAUSES.pause_ms(attempt)) / 1_000)
         raise AssertionError("the last attempt returns or raises")
 
 

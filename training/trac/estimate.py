@@ -72,11 +72,17 @@ def estimate(
     compiling = sum(prompt_tokens_bound(author_chat(one, (_ID,) * 5)) for one in shown)
     notes = 4 * count * written  # the supervisor reads what the four others wrote
     limits = policy.limits
-    episodes = [_episode(trace) for trace in admitted]
-    trial_likely = Amount(
-        prompt_tokens=rules.trials * sum(prompt for prompt, _ in episodes),
-        completion_tokens=rules.trials * sum(completion for _, completion in episodes),
-    )
+    prompts = completions = 0  # tokens of episodes like these, one each
+    for trace in admitted:
+        before = 0  # each turn sends all before it
+        for message in trace.messages:
+            texts = [message.content, message.reasoning, *(f"{call.name}{call.arguments}" for call in message.calls)]
+            tokens = sum(len(text.encode("utf-8", "replace")) for text in texts) // _BYTES_PER_TOKEN
+            if message.role == "assistant":
+                prompts += before + len(trace.tools) // _BYTES_PER_TOKEN
+                completions += tokens
+            before += tokens
+    trial_likely = Amount(prompt_tokens=rules.trials * prompts, completion_tokens=rules.trials * completions)
     trial_most = Amount(
         prompt_tokens=trials * limits.prompt_tokens, completion_tokens=trials * limits.completion_tokens
     )
@@ -103,19 +109,6 @@ def estimate(
         for stage, model, calls, likely, most in rows
     )
     return CostEstimate(traces=len(traces), admitted=count, stages=stages)
-
-
-def _episode(trace: Trace) -> tuple[int, int]:
-    """Prompt and completion tokens of an episode like this one: each turn sends all before it."""
-    prompt = completion = before = 0
-    for message in trace.messages:
-        written = [message.content, message.reasoning, *(f"{call.name}{call.arguments}" for call in message.calls)]
-        tokens = sum(len(text.encode("utf-8", "replace")) for text in written) // _BYTES_PER_TOKEN
-        if message.role == "assistant":
-            prompt += before + len(trace.tools) // _BYTES_PER_TOKEN
-            completion += tokens
-        before += tokens
-    return prompt, completion
 
 
 def _priced(amount: Amount, price: Price) -> Amount:

@@ -13,8 +13,8 @@ import msgspec
 
 from judge.neutral import neutral_name
 from judge.parse import RefusedReplyError
-from judge.render import DEFAULT_CAPS, RenderedTrace, Span, cut_span, span_text
-from training.corpus.model import Message, Trace
+from judge.render import DEFAULT_CAPS, RenderedTrace, SpanKind, cut_span, span_text
+from training.corpus.model import Trace
 
 _FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
 _Form = TypeVar("_Form")
@@ -26,11 +26,22 @@ def read_trace(trace: Trace) -> RenderedTrace:
     spans = [cut_span(1, "query", trace.query, caps.query)]
     names = {call.id: call.name for message in trace.messages for call in message.calls}
     step = 0
+
+    def add(kind: SpanKind, content: str, cap: int, tool: str = "") -> None:
+        span = cut_span(len(spans) + 1, kind, content, cap)
+        spans.append(msgspec.structs.replace(span, step=step, tool=tool))
+
     for message in trace.messages:
-        if message.role == "assistant":
-            step += 1
-        for span in _spans(message, len(spans) + 1, names):
-            spans.append(msgspec.structs.replace(span, step=step))
+        if message.role == "tool":
+            add("result", message.content, caps.result, neutral_name(names.get(message.call_id, "")))
+        if message.role != "assistant":
+            continue
+        step += 1
+        prose = "\n".join(part for part in (message.reasoning, message.content) if part.strip())
+        if prose:
+            add("completion", prose, caps.completion)
+        for call in message.calls:
+            add("call", call.arguments, caps.arguments, neutral_name(call.name))
     shown = tuple(spans[: caps.spans])
     return RenderedTrace(body_sha256=trace.trace_id, spans=shown, text="\n\n".join(span_text(span) for span in shown))
 
@@ -43,18 +54,3 @@ def read_json(text: str, form: type[_Form]) -> _Form:
         return msgspec.json.decode(fenced.group(1) if fenced else bare, type=form)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise RefusedReplyError(f"the reply is not one JSON object of the agreed form: {error}") from error
-
-
-def _spans(message: Message, number: int, names: dict[str, str]) -> list[Span]:
-    caps = DEFAULT_CAPS
-    if message.role == "tool":
-        span = cut_span(number, "result", message.content, caps.result)
-        return [msgspec.structs.replace(span, tool=neutral_name(names.get(message.call_id, "")))]
-    if message.role != "assistant":
-        return []
-    prose = "\n".join(part for part in (message.reasoning, message.content) if part.strip())
-    spans = [cut_span(number, "completion", prose, caps.completion)] if prose else []
-    for call in message.calls:
-        span = cut_span(number + len(spans), "call", call.arguments, caps.arguments)
-        spans.append(msgspec.structs.replace(span, tool=neutral_name(call.name)))
-    return spans

@@ -7,7 +7,9 @@ commits. For tests, the demo, and trying the stages out before paying for them.
 
 from __future__ import annotations
 
+import contextlib
 import re
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,6 +26,15 @@ _QUOTE_CHARS = 200
 _SEARCH = "find_product"
 
 
+class _Shown(NamedTuple):
+    """A span of the text that was shown."""
+
+    number: int
+    kind: str
+    rest: str  # of its header
+    content: str
+
+
 class ScriptedOracle:
     """An `Upstream` that plays every role. Thread-safe: it has no state."""
 
@@ -35,7 +46,13 @@ class ScriptedOracle:
         if fields["model"] in MODELS:
             return read_reply(msgspec.json.encode(complete(fields)))
         system, shown = (message["content"] for message in fields["messages"][:2])
-        spans = _spans(shown)
+        found: list[tuple[int, str, str, list[str]]] = []
+        for line in shown.split("\n"):
+            if header := _HEADER.match(line):
+                found.append((int(header[1]), header[2], header[3], []))
+            elif line.startswith("| ") and found:
+                found[-1][3].append(line[2:])
+        spans = [_Shown(number, kind, rest, "\n".join(lines)) for number, kind, rest, lines in found]
         reply = _annotation(system, spans) if "You annotate" in system else _tasklet(spans)
         text = msgspec.json.encode(reply).decode()
         return ModelReply(
@@ -51,18 +68,7 @@ class ScriptedOracle:
         return None
 
 
-def _spans(text: str) -> list[tuple[int, str, str, str]]:
-    """Number, kind, rest of the header and content of every span shown."""
-    found: list[tuple[int, str, str, list[str]]] = []
-    for line in text.split("\n"):
-        if header := _HEADER.match(line):
-            found.append((int(header[1]), header[2], header[3], []))
-        elif line.startswith("| ") and found:
-            found[-1][3].append(line[2:])
-    return [(number, kind, rest, "\n".join(lines)) for number, kind, rest, lines in found]
-
-
-def _annotation(system: str, spans: list[tuple[int, str, str, str]]) -> dict[str, object]:
+def _annotation(system: str, spans: list[_Shown]) -> dict[str, object]:
     asked = _KINDS.search(system)
     kinds = asked[1].split(" or ") if asked else []
     quotes = [
@@ -84,25 +90,17 @@ def _annotation(system: str, spans: list[tuple[int, str, str, str]]) -> dict[str
     return reply
 
 
-def _tasklet(spans: list[tuple[int, str, str, str]]) -> dict[str, object]:
+def _tasklet(spans: list[_Shown]) -> dict[str, object]:
     """The request itself, with the searches that were made added where it lacks their words."""
     query = spans[0][3]
-    terms = [
-        arguments["q"]
-        for _, kind, rest, content in spans
-        if kind == "call"
-        and _SEARCH in rest
-        and isinstance(arguments := _decoded(content), dict)
-        and arguments.get("q")
-    ]
+    terms = []
+    for _, kind, rest, content in spans:
+        if kind == "call" and _SEARCH in rest:
+            with contextlib.suppress(msgspec.DecodeError):
+                arguments = msgspec.json.decode(content)
+                if isinstance(arguments, dict) and arguments.get("q"):
+                    terms.append(arguments["q"])
     known = set(re.findall(r"\w+", query.casefold()))
     added = [term for term in terms if not set(re.findall(r"\w+", str(term).casefold())) <= known]
     prompt = f"{query} Words that describe it: {'; '.join(map(str, added))}" if added else query
     return {"prompt": prompt, "search_terms": [str(term) for term in terms] or [query]}
-
-
-def _decoded(content: str) -> object:
-    try:
-        return msgspec.json.decode(content)
-    except msgspec.DecodeError:
-        return None

@@ -113,7 +113,24 @@ class Guard:
             return Leak(code="leak", reason=f"its answer is held out for {min(pools)}")
         if is_vouched:
             return None
-        return self._find_foreign(trace, ids, titles)
+        # its cluster is unproven, and its answer not held out: it is compared by its query, by resemblance
+        if self._partition is None and not self._ids:
+            return Leak(code="leak", reason="no held-out problems are known to hold it against")
+        # a row can name another query than the one its model read
+        said = (message.content for message in trace.messages if message.role == "user")
+        asked = tuple(dict.fromkeys(text for text in (trace.query, *said) if text))
+        if not asked and not ids:
+            return Leak(code="leak", reason="neither its query nor its answer is known")
+        if self._partition is not None:
+            pools = set[Pool]().union(*map(self._partition.query_pools, asked)) - {self._admits}
+            if pools:
+                return Leak(code="leak", reason=f"its query is held out for {min(pools)}")
+        near = [self._titles.nearest(title_words(title)) for title in titles]
+        near += [self._queries.nearest(words) or self._queries.within(words) for words in map(content_words, asked)]
+        resembled = next((pool for pool in near if pool is not None), None)
+        if resembled is None:
+            return None
+        return Leak(code="leak", reason=f"its answer or query resembles one held out for {resembled}")
 
     def require_clean(self, traces: Iterable[Trace]) -> None:
         """Raises ArenaError V2099 when one of the traces may not enter, naming the first places."""
@@ -137,24 +154,6 @@ class Guard:
         if self._partition is not None:
             pools.update(contaminated(self._partition, titles=titles, product_ids=ids, classes=self._classes))
         return pools - {self._admits}
-
-    def _find_foreign(self, trace: Trace, ids: Sequence[str], titles: Sequence[str]) -> Leak | None:
-        """A trace of unproven cluster whose answer is not held out is compared by its query, by resemblance."""
-        if self._partition is None and not self._ids:
-            return Leak(code="leak", reason="no held-out problems are known to hold it against")
-        if not _asked(trace) and not ids:
-            return Leak(code="leak", reason="neither its query nor its answer is known")
-        if self._partition is not None:
-            pools = set[Pool]().union(*(self._partition.query_pools(text) for text in _asked(trace))) - {self._admits}
-            if pools:
-                return Leak(code="leak", reason=f"its query is held out for {min(pools)}")
-        asked = [content_words(text) for text in _asked(trace)]
-        near = [self._titles.nearest(title_words(title)) for title in titles]
-        near += [self._queries.nearest(words) or self._queries.within(words) for words in asked]
-        resembled = next((pool for pool in near if pool is not None), None)
-        if resembled is None:
-            return None
-        return Leak(code="leak", reason=f"its answer or query resembles one held out for {resembled}")
 
 
 class _Net:
@@ -196,12 +195,6 @@ def answered(trace: Trace) -> tuple[str, ...]:
     calls = [call for call in calls_of(trace) if call.name == RECOMMEND]
     called = [one for call in calls for one in recommended_ids(call.arguments, is_strict=False)]
     return tuple(dict.fromkeys([*(trace.facts.recommended or ()), *called]))
-
-
-def _asked(trace: Trace) -> tuple[str, ...]:
-    """What a trace may have been asked: a row can name another query than the one its model read."""
-    said = [message.content for message in trace.messages if message.role == "user"]
-    return tuple(dict.fromkeys(text for text in (trace.query, *said) if text))
 
 
 def _titles(trace: Trace, ids: Sequence[str]) -> tuple[str, ...]:

@@ -35,12 +35,27 @@ def funnel_of(
     kept = [one for one, stays in zip(traces, is_kept, strict=True) if stays]
     has_categories = any(one.categories for one in traces)
     before, after = _distributions(traces), _distributions(kept)
+    broken: dict[RejectCode, list[str]] = defaultdict(list)
+    for one, found in zip(traces, codes, strict=True):
+        for code in found:
+            broken[code].append(one.place)
+    alone = Counter(found[0] for found in codes if len(found) == 1)
     return Funnel(
         rules=rules,
         traces=len(traces),
         quarantined=quarantined,
         kept=len(kept),
-        codes=_code_counts(traces, codes),
+        codes=tuple(
+            CodeCount(
+                code=code,
+                count=len(broken[code]),
+                alone=alone[code],
+                # drawn by a hash of the place: a sample, and the same one in any order
+                examples=tuple(sorted(broken[code], key=lambda place: (zlib.crc32(place.encode()), place))[:EXAMPLES]),
+            )
+            for code in CODES
+            if code in broken
+        ),
         removed=_in_order(Counter(min(found, key=CODES.index) for found in codes if found)),
         days=_slices(traces, is_kept, codes, lambda one: one.day),
         buckets=_slices(traces, is_kept, codes, lambda one: one.bucket),
@@ -53,27 +68,6 @@ def funnel_of(
         categories=_coverage(traces, kept, lambda one: one.categories) if has_categories else None,
         tools=_coverage(traces, kept, lambda one: set(one.signals.shape)),
         lengths=lengths_of(before.tokens.counts, rules.tokens_max),
-    )
-
-
-def _code_counts(traces: Sequence[Appraisal], codes: _Codes) -> tuple[CodeCount, ...]:
-    """Examples are drawn by a hash of the place, so they are a sample and the same one in any order."""
-    broken: dict[RejectCode, list[str]] = defaultdict(list)
-    alone: Counter[RejectCode] = Counter()
-    for one, found in zip(traces, codes, strict=True):
-        for code in found:
-            broken[code].append(one.place)
-        if len(found) == 1:
-            alone[found[0]] += 1
-    return tuple(
-        CodeCount(
-            code=code,
-            count=len(broken[code]),
-            alone=alone[code],
-            examples=tuple(sorted(broken[code], key=lambda place: (zlib.crc32(place.encode()), place))[:EXAMPLES]),
-        )
-        for code in CODES
-        if code in broken
     )
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 from training.corpus.filter.funnel import Bin, Distribution, Lengths
 from training.corpus.filter.qwen3_text import RENDERING
@@ -126,7 +127,7 @@ def add_counts(path: Path, counts: Mapping[str, int]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".counts-", delete=False) as file:
             file.writelines(f"{key} {merged[key]}\n" for key in sorted(merged))
-        Path(file.name).replace(path)
+        move_into_place(Path(file.name), path)
     except OSError as wrong:
         raise ArenaError("V2027", f"{path}: {wrong.strerror}") from None
 

@@ -16,7 +16,7 @@ import msgspec
 from training.corpus.filter.duplicates import Fingerprint, TextReading, fingerprints, read
 from training.corpus.filter.emitter_guess import query_of
 from training.corpus.filter.funnel import TokenWork
-from training.corpus.filter.gates import Gate, calls_of, check_rules, coefficient, coefficient_of, gates
+from training.corpus.filter.gates import calls_of, check_rules, coefficient, coefficient_of, gates
 from training.corpus.filter.qwen3_text import render
 from training.corpus.filter.ranking import signals_of
 from training.corpus.filter.tokens import TokenCounter, cache_path, open_counter, read_counts, text_key
@@ -105,6 +105,7 @@ def appraise_shard(
     """Read one shard once. Raises ArenaError V2140, V2141 when the tokenizer cannot be used."""
     tally = _TokenTally(task, clock_ns)
     every = tuple(gate for gate in gates(task.known_ids) if gate is not coefficient)
+    category_of = task.category_of or {}
     quarantined: dict[str, int] = {}
     done: list[Appraisal] = []
     waiting: list[tuple[int, TextReading]] = []
@@ -113,7 +114,29 @@ def appraise_shard(
         if isinstance(row, Quarantined):
             quarantined[row.code] = quarantined.get(row.code, 0) + 1
             continue
-        appraisal = _appraise(number, ordinal, row, task, every, guard)
+        facts = row.facts
+        codes = {code for gate in every if (code := gate(row, task.arms[0])) is not None}.union(guard(row))
+        queries = {query for call in calls_of(row) if (query := query_of(call))}
+        digests = [hashlib.blake2b(one.encode("utf-8", "surrogatepass"), digest_size=8).digest() for one in queries]
+        appraisal = Appraisal(
+            shard=number,
+            ordinal=ordinal,
+            trace_id=row.trace_id,
+            place=row.source.place,
+            codes=tuple(sorted(codes)),
+            coefficient_e4=facts.coefficient_e4,
+            tokens=None,
+            problem=problem_key(row),
+            bucket=facts.bucket or "",
+            day=facts.day or "",
+            agent=facts.agent or "",
+            team=facts.team or "",
+            signals=signals_of(row),
+            turns=sum(message.role == "assistant" for message in row.messages),
+            queries=tuple(sorted(int.from_bytes(digest, "big") for digest in digests)),
+            categories=tuple(sorted({category_of[one] for one in facts.recommended or () if one in category_of})),
+            fingerprint=None,
+        )
         ordinal += 1
         open_arms = [rules for rules in task.arms if not codes_under(appraisal, rules)]
         if open_arms:
@@ -141,34 +164,6 @@ def with_trace(rows: Iterable[Trace | Quarantined], wanted: Collection[int]) -> 
             if not left:
                 return
         ordinal += 1
-
-
-def _appraise(shard: int, ordinal: int, trace: Trace, task: Task, every: Sequence[Gate], guard: Guard) -> Appraisal:
-    facts, rules = trace.facts, task.arms[0]
-    codes = {code for gate in every if (code := gate(trace, rules)) is not None}
-    codes.update(guard(trace))
-    queries = {query for call in calls_of(trace) if (query := query_of(call))}
-    digests = [hashlib.blake2b(one.encode("utf-8", "surrogatepass"), digest_size=8).digest() for one in queries]
-    category_of = task.category_of or {}
-    return Appraisal(
-        shard=shard,
-        ordinal=ordinal,
-        trace_id=trace.trace_id,
-        place=trace.source.place,
-        codes=tuple(sorted(codes)),
-        coefficient_e4=facts.coefficient_e4,
-        tokens=None,
-        problem=problem_key(trace),
-        bucket=facts.bucket or "",
-        day=facts.day or "",
-        agent=facts.agent or "",
-        team=facts.team or "",
-        signals=signals_of(trace),
-        turns=sum(message.role == "assistant" for message in trace.messages),
-        queries=tuple(sorted(int.from_bytes(digest, "big") for digest in digests)),
-        categories=tuple(sorted({category_of[one] for one in facts.recommended or () if one in category_of})),
-        fingerprint=None,
-    )
 
 
 def problem_key(trace: Trace) -> str:

@@ -87,7 +87,20 @@ def sections(funnel: Funnel, work: TokenWork | None = None) -> tuple[Section, ..
             ),
         )
     )
-    found += [_variety(funnel), *_slices(funnel)]
+    found.append(_variety(funnel))
+    slices = (
+        ("By day", funnel.days, 0),
+        ("By bucket", funnel.buckets, 0),
+        ("By agent version", *largest_first(funnel.agents, AGENTS_MAX)),
+    )
+    header = ("name", ">traces", ">kept", ">share", "broken most")
+    for title, shown, others in slices:
+        rows = tuple(
+            (_name(one.name), f"{one.traces:,}", f"{one.kept:,}", percent(one.kept, one.traces), main_loss(one))
+            for one in shown
+        )
+        note = f"{others:,} more in funnel.json" if others else ""
+        found.append(Section(title=title, header=header, rows=rows, note=note))
     return tuple(one for one in found if one.rows)
 
 
@@ -168,39 +181,18 @@ def _split(funnel: Funnel) -> Section:
 
 
 def _variety(funnel: Funnel) -> Section:
-    before, after = funnel.diversity_before, funnel.diversity_after
-    rows = [
-        (title, f"{getattr(before, name):,}", f"{getattr(after, name):,}")
-        for title, name in (("teams", "teams"), ("agent versions", "agents"), ("problems", "problems"))
+    both = (funnel.diversity_before, funnel.diversity_after)
+    rows: list[tuple[str, ...]] = [
+        ("teams", *(f"{one.teams:,}" for one in both)),
+        ("agent versions", *(f"{one.agents:,}" for one in both)),
+        ("problems", *(f"{one.problems:,}" for one in both)),
+        ("share of the top agent", *(f"{one.top_agent_share_e4 / 100:.1f} %" for one in both)),
+        ("shape entropy, bit", *(f"{one.shape_entropy_mbit / 1_000:.2f}" for one in both)),
     ]
-    both = (before, after)
-    top, bits = (
-        [f"{one.top_agent_share_e4 / 100:.1f} %" for one in both],
-        [f"{one.shape_entropy_mbit / 1_000:.2f}" for one in both],
-    )
-    rows += [("share of the top agent", top[0], top[1]), ("shape entropy, bit", bits[0], bits[1])]
     for name, one in coverages(funnel):
         rows.append((f"distinct {name}", f"{one.before:,}", f"{one.after:,}"))
         rows.append((f"rare {name}", f"{one.rare_before:,}", f"{one.rare_after:,}"))
     return Section(title="Variety and the long tail", header=("", ">before", ">after"), rows=tuple(rows))
-
-
-def _slices(funnel: Funnel) -> list[Section]:
-    found = []
-    for title, slices, most in (
-        ("By day", funnel.days, len(funnel.days)),
-        ("By bucket", funnel.buckets, len(funnel.buckets)),
-        ("By agent version", funnel.agents, AGENTS_MAX),
-    ):
-        shown, others = largest_first(slices, most)
-        rows = [
-            (_name(one.name), f"{one.traces:,}", f"{one.kept:,}", percent(one.kept, one.traces), main_loss(one))
-            for one in (shown if title == "By agent version" else slices)
-        ]
-        note = f"{others:,} more in funnel.json" if others else ""
-        header = ("name", ">traces", ">kept", ">share", "broken most")
-        found.append(Section(title=title, header=header, rows=tuple(rows), note=note))
-    return found
 
 
 def _name(name: str) -> str:

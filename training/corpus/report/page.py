@@ -36,6 +36,13 @@ _UNNAMED = "not recorded"
 
 def render_page(lineage: Lineage, funnel: Funnel) -> str:
     """The page of a corpus."""
+    total = funnel.traces
+    left = [Bar(label="read", parts=(("after", total),), numbers=f"{total:,}", title=f"{total:,} traces read")]
+    for one in steps(funnel):
+        numbers = f"{one.left:,}   −{one.removed:,}"
+        title = f"{one.code}: {one.meaning}; {one.removed:,} removed here, {one.left:,} left"
+        parts = (("after", one.left), ("lost", one.removed))
+        left.append(Bar(label=one.code, parts=parts, numbers=numbers, title=title))
     measures = []
     for measure in MEASURES:
         before, after = getattr(funnel.before, measure.name), getattr(funnel.after, measure.name)
@@ -44,6 +51,7 @@ def render_page(lineage: Lineage, funnel: Funnel) -> str:
             for name, one in (("before", before), ("after", after))
         ]
         measures.append((measure, _measure(measure, before, after), quantiles, before.missing))
+    variety = (funnel.diversity_before, funnel.diversity_after)
     return read_template("page.html.j2").render(
         funnel=funnel,
         lineage=lineage,
@@ -51,7 +59,7 @@ def render_page(lineage: Lineage, funnel: Funnel) -> str:
         percent=percent,
         lengths=_lengths(funnel),
         lengths_text=_lengths_text(funnel),
-        steps=_steps(funnel),
+        steps=Markup(bars(left, name="traces left after each rule", whole=total)),
         meaning=MEANING,
         measures=measures,
         slices=[
@@ -63,7 +71,16 @@ def render_page(lineage: Lineage, funnel: Funnel) -> str:
         split_counts=split_of(funnel),
         coverages=coverages(funnel),
         coverage_plot=_coverage(funnel),
-        diversity=_diversity(funnel),
+        diversity=[
+            ("teams", *(f"{one.teams:,}" for one in variety)),
+            ("agent versions", *(f"{one.agents:,}" for one in variety)),
+            ("problems", *(f"{one.problems:,}" for one in variety)),
+            (
+                "share of the most frequent agent version",
+                *(f"{one.top_agent_share_e4 / 100:.1f} %" for one in variety),
+            ),
+            ("entropy of tool-call shapes", *(f"{one.shape_entropy_mbit / 1_000:.2f} bit" for one in variety)),
+        ],
         rules=msgspec.json.format(msgspec.json.encode(funnel.rules), indent=2).decode(),
     )
 
@@ -97,18 +114,6 @@ def _lengths_text(funnel: Funnel) -> str:
         f"{near:,} ({percent(near, found.counted)}) use more than four fifths of it."
     )
     return text.replace(" %", "\N{NO-BREAK SPACE}%")
-
-
-def _steps(funnel: Funnel) -> Markup:
-    total = funnel.traces
-    rows = [Bar(label="read", parts=(("after", total),), numbers=f"{total:,}", title=f"{total:,} traces read")]
-    for one in steps(funnel):
-        numbers = f"{one.left:,}   −{one.removed:,}"
-        title = f"{one.code}: {one.meaning}; {one.removed:,} removed here, {one.left:,} left"
-        rows.append(
-            Bar(label=one.code, parts=(("after", one.left), ("lost", one.removed)), numbers=numbers, title=title)
-        )
-    return Markup(bars(rows, name="traces left after each rule", whole=total))
 
 
 def _measure(measure: Measure, before: Distribution, after: Distribution) -> Markup | None:
@@ -178,19 +183,6 @@ def _coverage(funnel: Funnel) -> Markup:
             numbers = f"{after:,} of {before:,}, {percent(after, before)}"
             rows.append(Bar(label=label, parts=parts, numbers=numbers, title=f"{label}: {numbers} still there"))
     return Markup(bars(rows, name="distinct values still there after the filter", whole=10_000))
-
-
-def _diversity(funnel: Funnel) -> list[tuple[str, str, str]]:
-    before, after = funnel.diversity_before, funnel.diversity_after
-    rows = [
-        (title, f"{getattr(before, name):,}", f"{getattr(after, name):,}")
-        for title, name in (("teams", "teams"), ("agent versions", "agents"), ("problems", "problems"))
-    ]
-    shares = [f"{one.top_agent_share_e4 / 100:.1f} %" for one in (before, after)]
-    bits = [f"{one.shape_entropy_mbit / 1_000:.2f} bit" for one in (before, after)]
-    rows.append(("share of the most frequent agent version", shares[0], shares[1]))
-    rows.append(("entropy of tool-call shapes", bits[0], bits[1]))
-    return rows
 
 
 def _short(name: str) -> str:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from judge.neutral import neutral_text
-from training.corpus.model import CorpusRow, Message, Trace
+from training.corpus.model import CorpusRow, Message
 from training.corpus.report.templates import read_template
 
 RESULT_CHARS = 600
@@ -60,7 +60,21 @@ def draw_sample(rows: Iterable[CorpusRow], count: int, seed: int) -> tuple[tuple
         name, trace = f"S{number:03d}", row.trace
         turns = [turn for message in trace.messages if message.role != "system" for turn in _turns(message)]
         items.append(Item(name=name, query=neutral_text(trace.query), turns=tuple(turns)))
-        keys.append(_key(name, trace))
+        emitters = Counter(call.emitter or "not recorded" for message in trace.messages for call in message.calls)
+        facts = trace.facts
+        keys.append(
+            Key(
+                item=name,
+                trace_id=trace.trace_id,
+                place=trace.source.place,
+                agent=facts.agent,
+                team=facts.team,
+                coefficient_e4=facts.coefficient_e4,
+                is_success=facts.is_success,
+                is_agentic=facts.is_agentic,
+                emitters=tuple(sorted(emitters.items())),
+            )
+        )
     return tuple(items), tuple(keys)
 
 
@@ -96,22 +110,6 @@ def _turns(message: Message) -> list[tuple[str, str]]:
     if content.strip():
         turns.append(("said", content))
     return turns + [("call", neutral_text(f"{call.name} {call.arguments}")) for call in message.calls]
-
-
-def _key(name: str, trace: Trace) -> Key:
-    emitters = Counter(call.emitter or "not recorded" for message in trace.messages for call in message.calls)
-    facts = trace.facts
-    return Key(
-        item=name,
-        trace_id=trace.trace_id,
-        place=trace.source.place,
-        agent=facts.agent,
-        team=facts.team,
-        coefficient_e4=facts.coefficient_e4,
-        is_success=facts.is_success,
-        is_agentic=facts.is_agentic,
-        emitters=tuple(sorted(emitters.items())),
-    )
 
 
 def _cell(text: str) -> str:
