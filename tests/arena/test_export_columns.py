@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.export.formats.columns import integer_column, text_column, truth_column, utf8_column
+from arena.export.formats.parquet import integer_column, text_column, truth_column, utf8_column
 
 INT64 = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
