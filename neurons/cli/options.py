@@ -60,6 +60,24 @@ CatalogueOption = Annotated[
 TitlesOption = Annotated[
     str, typer.Option("--titles", help="Title matcher: lexical/1, or the file of a bank's title release.")
 ]
+
+# -- a corpus: what may enter it
+TrustUnsignedOption = Annotated[
+    bool, typer.Option("--trust-unsigned", help="Take an export that its validator did not sign; lineage says so.")
+]
+CorpusPoolOption = Annotated[
+    str | None, typer.Option("--pool", help="train (default), or dev: held out, never learnt.")
+]
+CoefficientOption = Annotated[
+    float | None, typer.Option("--coefficient", min=0.0, max=1.0, help="Least reasoning coefficient.")
+]
+HeldOutOption = Annotated[
+    list[Path] | None, typer.Option("--held-out", help="Held-out problems: a file or suite. Repeatable.")
+]
+PartitionOption = Annotated[
+    Path | None, typer.Option("--partition", help="Partition: the private file, or with --bank the public one.")
+]
+BankOption = Annotated[str, typer.Option("--bank", help="Hotkey of the bank that signed the public partition.")]
 CorpusArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A corpus.", exists=True, file_okay=False)]
 
 # -- a wallet: the hotkey that a command signs with; settings fill in what no flag says

@@ -132,7 +132,7 @@ class TestTheWatch:
             raise ArenaError("U3010", "catalogue down")
 
         with pytest.raises(ArenaError):
-            run(BEHIND_THE_HOST.format(work="time.sleep"), CallHost(fault), sandbox_of(name))
+            run(BEHIND_THE_HOST.format(work="threading.Event().wait"), CallHost(fault), sandbox_of(name))
         assert not [thread for thread in threading.enumerate() if thread.name == "jail-watch"]
 
 

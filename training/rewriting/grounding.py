@@ -13,6 +13,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from functools import cache
 
 import msgspec
 import orjson
@@ -68,7 +69,6 @@ _CLAIMS: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = tuple(
         ("recommended", "recommendation (?:is|was) made", ("recommend",)),
     )
 )
-_OPENERS = frozenset(prompt_text("openers").split())  # words that plain sentences begin with
 _KNOWN_NAMES = frozenset(("php", "cod", "lazmall", "lazflash", "sku", "id", "ids", "ok", "usb"))
 _LIST_WORDS = 3  # a run of words of a later result
 _REPEATED = 0.8  # share of equal word triples from which two thoughts are one
@@ -195,7 +195,7 @@ def _names(thought: str, evidence: KnownFacts) -> Iterator[str]:
         for found in _NAME.finditer(sentence):
             words = words_of(found[0])
             is_first = not sentence[: found.start()].strip(" \"'“(-")
-            if is_first and all(word in _OPENERS or word in _NUMBER_WORDS or len(word) == 1 for word in words):
+            if is_first and all(word in _openers() or word in _NUMBER_WORDS or len(word) == 1 for word in words):
                 continue
             strange = [
                 word
@@ -266,3 +266,9 @@ def _objects(value: object) -> Iterator[dict[str, object]]:
             stack.extend(item.values())
         elif isinstance(item, list):
             stack.extend(item)
+
+
+@cache
+def _openers() -> frozenset[str]:
+    """Words that plain sentences begin with."""
+    return frozenset(prompt_text("openers").split())

@@ -8,7 +8,7 @@ call and lifts nothing that does not stand (V2149).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -61,11 +61,14 @@ def write_results(out: Path, found: Sequence[Rewrite | OmittedRun], report: Rewr
         raise ArenaError("V2027", f"{out}: {wrong.strerror}") from None
 
 
-def with_rewrites(sources: Sources, folders: Iterable[Path], prompt: str) -> Sources:
-    """Sources in which runs with thoughts are lifted; the lineage names the files of thoughts beside the exports.
+def with_rewrites(sources: Sources, folders: Sequence[Path], prompt: str) -> Sources:
+    """Sources in which runs with thoughts are lifted; without folders, as they are. The lineage names the files of
+    thoughts beside the exports.
 
     `prompt` is the system prompt of the lifted rows. Raises ArenaError V2149 for a file that can't be read.
     """
+    if not folders:
+        return sources
     rewrites: dict[str, Rewrite] = {}
     hashes = set(sources.hashes)
     for folder in folders:

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neurons.cli.options import CorpusArgument, JsonOutOption
+from neurons.cli.options import (
+    BankOption,
+    CoefficientOption,
+    CorpusArgument,
+    CorpusPoolOption,
+    HeldOutOption,
+    JsonOutOption,
+    PartitionOption,
+    TrustUnsignedOption,
+)
 from neurons.cli.presenter import echo_json, show
 from neurons.cli.progress import show_progress
 from neurons.cli.store_reading import state_folder
@@ -42,14 +51,7 @@ _Rewritten = Annotated[
     list[Path] | None,
     typer.Option("--rewritten", help="Folder of `arena corpus rewrite`: lifts its runs. Repeatable."),
 ]
-_TrustUnsigned = Annotated[
-    bool, typer.Option("--trust-unsigned", help="Take an export that its validator did not sign; lineage says so.")
-]
 _RulesFile = Annotated[Path | None, typer.Option("--rules", help="TOML or JSON file of the filter's rules.")]
-_PoolName = Annotated[str | None, typer.Option("--pool", help="train (default), or dev: held out, never learnt.")]
-_Coefficient = Annotated[
-    float | None, typer.Option("--coefficient", min=0.0, max=1.0, help="Least reasoning coefficient.")
-]
 _TokensMax = Annotated[int | None, typer.Option("--tokens-max", min=1, help="Token budget of a trace.")]
 _PerProblem = Annotated[int | None, typer.Option("--per-problem", min=1, help="Most traces of a problem.")]
 _Off = Annotated[list[str] | None, typer.Option("--off", help="Switch a rule off by its code. Repeatable.")]
@@ -65,13 +67,6 @@ _Tokenizer = Annotated[
 _Catalogue = Annotated[
     Path | None, typer.Option("--catalogue", help="Built index: which ids exist, of which category.")
 ]
-_HeldOut = Annotated[
-    list[Path] | None, typer.Option("--held-out", help="Held-out problems: a file or suite. Repeatable.")
-]
-_Partition = Annotated[
-    Path | None, typer.Option("--partition", help="Partition: the private file, or with --bank the public one.")
-]
-_Bank = Annotated[str, typer.Option("--bank", help="Hotkey of the bank that signed the public partition.")]
 _Workers = Annotated[
     int | None, typer.Option("--workers", min=1, help="Processes. Default: one a core for large exports.")
 ]
@@ -83,10 +78,10 @@ def build(
     exports: _Exports = None,
     foreign: _Foreign = None,
     rewritten: _Rewritten = None,
-    trust_unsigned: _TrustUnsigned = False,
+    trust_unsigned: TrustUnsignedOption = False,
     rules: _RulesFile = None,
-    pool: _PoolName = None,
-    coefficient: _Coefficient = None,
+    pool: CorpusPoolOption = None,
+    coefficient: CoefficientOption = None,
     tokens_max: _TokensMax = None,
     per_problem: _PerProblem = None,
     off: _Off = None,
@@ -95,9 +90,9 @@ def build(
     ablation: _Ablation = None,
     tokenizer: _Tokenizer = None,
     catalogue: _Catalogue = None,
-    held_out: _HeldOut = None,
-    partition: _Partition = None,
-    bank: _Bank = "",
+    held_out: HeldOutOption = None,
+    partition: PartitionOption = None,
+    bank: BankOption = "",
     workers: _Workers = None,
     state_dir: _StateDir = None,
     as_json: JsonOutOption = False,
@@ -146,17 +141,10 @@ def build(
     task = _task(plan, tokenizer, state / _COUNTS, catalogue)
     processes = workers or processes_for(trajectories_in(exports or [])) or 1
     with show_progress(is_quiet=as_json) as progress:
-        sources = open_sources(
-            exports or [],
-            foreign or [],
-            verify,
-            trust_unsigned=trust_unsigned,
-            seals=state / SEALS,
-            workers=processes,
-            progress=progress,
-        )
-        if rewritten:
-            sources = with_rewrites(sources, rewritten, distilled_prompt())
+        seals = state / SEALS
+        given = (exports or (), foreign or (), verify)
+        sources = open_sources(*given, trust_unsigned=trust_unsigned, seals=seals, workers=processes, progress=progress)
+        sources = with_rewrites(sources, rewritten or (), distilled_prompt())
         filtered = filter_sources(sources, task, arms, guard, workers=processes, progress=progress)
     if not all(one.kept for one in filtered.funnels):
         _show_nothing(filtered, as_json=as_json)

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neurons.cli.options import JsonOutOption
+from neurons.cli.options import (
+    BankOption,
+    CoefficientOption,
+    CorpusPoolOption,
+    HeldOutOption,
+    JsonOutOption,
+    PartitionOption,
+    TrustUnsignedOption,
+)
 from neurons.cli.presenter import show
 from neurons.cli.progress import show_progress
 from neurons.cli.store_reading import state_folder
@@ -31,20 +39,12 @@ def rewrite(
         str, typer.Option("--base-url", help="Endpoint with its version path, or `scripted`.", envvar="OPENAI_BASE_URL")
     ],
     writer: Annotated[str, typer.Option("--writer", help="Model that writes the thoughts.")] = "scripted-writer",
-    trust_unsigned: Annotated[
-        bool, typer.Option("--trust-unsigned", help="Take an export that its validator did not sign.")
-    ] = False,
-    pool: Annotated[str | None, typer.Option("--pool", help="train (default), or dev, as for `corpus build`.")] = None,
-    coefficient: Annotated[
-        float | None, typer.Option("--coefficient", min=0.0, max=1.0, help="Least reasoning coefficient.")
-    ] = None,
-    held_out: Annotated[
-        list[Path] | None, typer.Option("--held-out", help="Held-out problems: a file or suite. Repeatable.")
-    ] = None,
-    partition: Annotated[
-        Path | None, typer.Option("--partition", help="Partition: the private file, or with --bank the public one.")
-    ] = None,
-    bank: Annotated[str, typer.Option("--bank", help="Hotkey of the bank that signed the public partition.")] = "",
+    trust_unsigned: TrustUnsignedOption = False,
+    pool: CorpusPoolOption = None,
+    coefficient: CoefficientOption = None,
+    held_out: HeldOutOption = None,
+    partition: PartitionOption = None,
+    bank: BankOption = "",
     price: Annotated[
         str | None, typer.Option("--price", metavar="IN,OUT", help="The writer's dollars for a million tokens.")
     ] = None,
@@ -88,9 +88,8 @@ def rewrite(
 
     if price_max is not None and price is None:
         raise typer.BadParameter("a limit needs the writer's price: --price IN,OUT")
-    plan = read_plan(
-        None, {"pool": pool, "coefficient_e4_min": None if coefficient is None else round(coefficient * 1e4)}
-    )
+    share_e4 = None if coefficient is None else round(coefficient * 10_000)
+    plan, trajectories = read_plan(None, {"pool": pool, "coefficient_e4_min": share_e4}), trajectories_in(exports)
     guard, every, rules = open_guard(held_out or [], partition, bank, None, plan.pool), gates(), RewriteRules()
     upstream: Upstream = ScriptedWriter()
     if base_url != SCRIPTED:
@@ -106,11 +105,10 @@ def rewrite(
     with show_progress(is_quiet=as_json) as progress:
         seals = state_folder(state_dir) / "corpus" / SEALS
         sources = open_sources(exports, (), verify, trust_unsigned=trust_unsigned, seals=seals, progress=progress)
-        total = trajectories_in(exports)
         traces = (row for shard in sources.shards for row in with_calls(shard)() if isinstance(row, ExecutedTrace))
         for one in rewrite_all(traces, writer, rules, asker, would_reject, parallel=parallel):
             made.append(one)
-            progress("rewrite", len(made), total)
+            progress("rewrite", len(made), trajectories)
     found = report(made, writer, rules, asker, sources.hashes)
     write_results(out, made, found)
     show(to_builtins(found), _lines(found, out), as_json=as_json)
