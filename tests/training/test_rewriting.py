@@ -26,7 +26,8 @@ LAMPS = (
     'Lamp black","price":420.0,"service":["COD"],"sold_count":4}]'
 )
 DETAILS = (
-    '[{"product_id":"4410023987","description":"A lamp for the desk.","sku_options":{"color":"Polar Ivory","plug":'
+    '[{"product_id":"4410023987","description":"A lamp for the desk.","sku_options":{"color":"Polar Ivory",'
+    '"arm":["brushed nickel"],"plug":'
     '"Type G2"}}]'
 )
 PADS = '[{"product_id":"5599001122","shop_id":"77120","title":"Tavik Mouse Pad XL stitched edge","price":129.0}]'
@@ -96,10 +97,42 @@ def test_honest_thoughts_stand() -> None:
         assert refusal(thought, TIMELINE, number, HONEST[:number]) is None
 
 
+@pytest.mark.parametrize(
+    ("step", "thought"),
+    [
+        (0, "Okay, the user needs two things: a Lumora desk lamp and a Tavik mouse pad. I'll begin with it."),
+        (
+            1,
+            "I've got two hits. Only 4410023987 carries the Lumora name; it's listed at PHP 849.50, below 900.",
+        ),
+        (
+            1,
+            "Neither title mentions a charging port, though the Lumora's says USB. I'll double-check sku_options.",
+        ),
+        (2, "OK. The description doesn't say much, but the option reads “Polar Ivory”. One down, one to go."),
+        (3, "4410023987 is the white Lumora at 849.50 and 5599001122 the Tavik pad. Together that's 978.50 PHP."),
+        (4, "None of the wishes is open any more, so there's nothing left to do and I close the dialogue here."),
+    ],
+)
+def test_thoughts_as_people_write_them_stand(step: int, thought: str) -> None:
+    assert refusal(thought, TIMELINE, step, ()) is None
+
+
+@pytest.mark.parametrize("way", ["a title", "an option", "a value in a list", "what the answer is"])
+def test_what_only_later_results_tell_is_named_as_such(way: str) -> None:
+    thoughts = FAULTY[f"foretells {way}"]
+    reasons = [refusal(thought, TIMELINE, step, thoughts[:step]) for step, thought in enumerate(thoughts)]
+    assert "known only from" in next(reason for reason in reasons if reason)
+
+
 FAULTY = {
     "foretells the id": at(0, lambda _: "The shopper wants a lamp; product 4410023987 could be the one to take."),
     "foretells a price": at(0, lambda said: f"{said} It should cost around 849.50 PHP."),
-    "foretells a title": at(0, lambda said: f"{said} Perhaps something like a dimmable Lumora Desk Lamp USB white."),
+    "foretells a title": at(0, lambda said: f"{said} Something like a black clip lamp would be wrong."),
+    "foretells a value in a list": at(1, lambda said: f"{said} I take it to be made of brushed nickel."),
+    "gives it another's price a sentence later": at(1, lambda said: f"{said} The Lumora fits. It costs 420 PHP."),
+    "knows how it is graded": at(1, lambda said: f"{said} The scorer wants this lamp and no other."),
+    "speaks another language": at(2, lambda _: "lamp desk polar ivory tavik mouse pad lumora white lumora desk."),
     "foretells an option": at(1, lambda said: f"{said} I hope for polar ivory as its color."),
     "foretells what the answer is": at(2, lambda said: f"{said} The tavik mouse pad xl stitched edge would do."),
     "invents an id": at(1, lambda said: f"{said} Product 4410999999 is worse."),

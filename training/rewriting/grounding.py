@@ -1,10 +1,8 @@
 """Whether a thought stands on what was known when it is said to have been thought.
 
 Promise: pure. A thought before a call may name what the shopper asked, what the results so far hold, and what its own
-call says; nothing of later results, and nothing that stands nowhere. Refused is what code can see: ids, numbers, quoted
-passages and names that had not been returned, a number beside an id whose product does not have it, passages of later
-results, claims of steps that were not made, markup, talk about the record itself, and one sentence for every step. What
-it cannot see: an invented name in small letters, a wrong comparison of true figures, and praise.
+call says; nothing of later results, and nothing that stands nowhere. README.md lists what is refused, and what code
+cannot see.
 """
 
 from __future__ import annotations
@@ -14,108 +12,85 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from functools import cache
-
-import msgspec
-import orjson
+from itertools import pairwise
 
 from harness.emission.wording import Passage, words_of
+from training.rewriting.known_facts import NUMBER, KnownFacts, numbers_of
 from training.rewriting.model import CallTimeline
 from training.rewriting.prompts import prompt_text
 
 THOUGHT_CHARS = (40, 1_200)
 
-_NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 _NUMBER_WORDS = {
     "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10, "eleven": 11,
     "twelve": 12, "dozen": 12, "thirteen": 13, "fourteen": 14, "fifteen": 15, "sixteen": 16, "seventeen": 17,
-    "eighteen": 18, "nineteen": 19, "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "hundred": 100,
-    "thousand": 1_000,
+    "eighteen": 18, "nineteen": 19, "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70,
+    "eighty": 80, "ninety": 90, "hundred": 100, "thousand": 1_000,
 }  # fmt: skip
-_CROWDS = re.compile(r"\b(?:dozens|hundreds|thousands|millions?|half|twice|double|triple)\b", re.IGNORECASE)
-_QUOTED = re.compile(r'["“”«»]([^"“”«»]+)["“”«»]')
-_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|\n+")
-_NAME = re.compile(r"\b[A-Z][\w'’-]*")
+_AMOUNTS = re.compile(
+    r"\b(?:dozens|hundreds|thousands|(?:m|b|tr)illions?|zero|half|twice|double(?!-check)|triple|ii|iii|iv|vi|vii|viii|ix"
+    r"|(?<=\ba )(?:third|quarter|fifth|tenth))\b",
+    re.IGNORECASE,
+)
+# What no tool tells; a result or the request may speak of it.
+_UNSEEN = re.compile(
+    r"\b(?:ratings?|reviews?|warrant(?:y|ies)|in stock|tomorrow|photos?|discounts?|stars?)\b", re.IGNORECASE
+)
+_QUOTED = re.compile(r"""["“”«»]([^"“”«»]+)["“”«»]|(?<!\w)['‘]([^'‘’\n]{6,}?)['’](?!\w)""")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+_NAME = re.compile(r"\b[a-z]*[A-Z][\w'’]*")
+_CONTRACTED = re.compile(r"(?:n['’]t|['’](?:s|ll|ve|re|d|m))\b")
 _MARKUP = re.compile(
-    r"[<>{}\[\]|`\\#*_=]|https?:|www\.|\b(?:system|user|assistant|tool|observation)\s*:", re.IGNORECASE
+    r"[<>{}\[\]|`\\#*=]|(?<!\w)_|_(?!\w)|_\w*\(|^\s*[-•]|https?:|www\.|\b(?:system|user|assistant|tool|observation)\s*:",
+    re.IGNORECASE | re.MULTILINE,
 )
 _META = re.compile(
-    r"\b(?:rewr\w+|transcripts?|traces?|trajector\w+|recorded|hindsight|python|scripts?|source code|program|dataset"
-    r"|training data|language model|the agent|in the end|turns? out|later result|will (?:return|show|reveal) that)\b",
+    r"\b(?:rewr\w+|transcripts?|traces?|trajector\w+|recorded|hindsight|python|scripts?|source code|by code|program"
+    r"|dataset|training data|language model|the model|the (?:agent|assistant|log)|this run|ground truth|my job|prompt"
+    r"|instructions?|(?:expected|reference) answer|scor(?:er|ed|es)|judges?|rewards?|grad(?:er|ed)|whoever reads"
+    r"|from now on|(?:picked|chosen|laid out) (?:for|to) me|as expected|already know|was accepted|in the end|turns? out"
+    r"|later result|will (?:return|show|reveal) that|will (?:confirm|prove|pass|be the one)"
+    r"|(?:shopper|seller) (?:told|said|thanked|insisted)|asked the seller)\b",
     re.IGNORECASE,
 )
 _NOTHING_FOUND = re.compile(
     r"\b(?:no (?:results?|hits?|products?|matches)|nothing (?:was |has been )?(?:found|returned)|came back empty)\b",
     re.IGNORECASE,
 )
-# Words that claim a step, and the beginnings of the names of tools that make it.
-_CLAIMS: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = tuple(
+# Words that claim a step, other ways to say so, and the beginnings of the names of tools that make it.
+_STEPS = (
     (
-        re.compile(rf"\b(?:I|we)(?:'ve|’ve| have| had)?(?: now| just| already)? (?:{verbs})\b|\b(?:{facts})\b", re.I),
-        names,
-    )
-    for verbs, facts, names in (
-        (
-            "searched|found",
-            "search (?:returned|gave|shows?|brought)|results? (?:so far )?(?:shows?|lists?)",
-            ("find", "search"),
-        ),
-        (
-            "viewed|opened|inspected|looked at|read",
-            "product pages? (?:says?|shows?)|details (?:say|show)",
-            ("view", "open", "get"),
-        ),
-        ("verified|confirmed|checked", "checks? (?:says?|shows?)", ("check", "view", "verify", "find")),
-        ("calculated|computed", "calculation (?:says|shows)", ("calc", "check")),
-        ("recommended", "recommendation (?:is|was) made", ("recommend",)),
-    )
+        "searched|found",
+        r"search (?:returned|gave|shows?|brought)|results? (?:so far )?(?:shows?|lists?)",
+        ("find", "search"),
+    ),
+    (
+        "viewed|opened|inspected|looked at|read|studied|browsed|took a look|went through",
+        r"product pages? (?:says?|shows?)|details (?:say|show|list)|(?:page|details|description) (?:was|were) \w+ed"
+        r"|(?:having|after) (?:view|open|read|stud)\w*",
+        ("view", "open", "get"),
+    ),
+    (
+        "verified|confirmed|checked",
+        r"checks? (?:says?|shows?|came back)|(?:having|after) (?:check|verif|confirm)\w+",
+        ("check", "view", "verify", "calc"),
+    ),
+    ("calculated|computed", r"calculat(?:ion|or) (?:says|shows)", ("calc", "check")),
+    ("recommended", r"recommendation (?:is|was) made", ("recommend",)),
 )
+_CLAIMS = tuple(
+    (re.compile(rf"\b(?:I|we)(?:['’]ve| have| had)?(?: now| just| already)? (?:{did})\b|\b(?:{said})\b", re.I), tools)
+    for did, said, tools in _STEPS
+)
+_NEXT_PAGE = re.compile(r"\b(?:second|next|third) page (?:says?|shows?|had|has|held|was|were)\b", re.IGNORECASE)
+_RECOMMENDS = re.compile(r"\brecommend(?:ing)? (?:product )?(\d{6,})", re.IGNORECASE)
+_COSTS = re.compile(r"\b(?:costs?|priced at|listed at|sells for|price is) (?:PHP |₱)?(\d+(?:,\d{3})*(?:\.\d+)?)")
+_FIGURE = re.compile(rf"(?<![\w.-]){NUMBER.pattern}(?![\w-])")
 _KNOWN_NAMES = frozenset(("php", "cod", "lazmall", "lazflash", "sku", "id", "ids", "ok", "usb"))
-_LIST_WORDS = 3  # a run of words of a later result
+_RUN_WORDS = 3  # a run of words of a later result
+_PAIR_LETTERS, _ALONE_LETTERS, _ALONE_MAX = 4, 5, 1  # later words side by side, or here and there
+_ENGLISH_SHARE = 0.3  # of a thought's words, that plain sentences are held together by
 _REPEATED = 0.8  # share of equal word triples from which two thoughts are one
-_VALUE_LETTERS = 6  # of a single word that is all a later result says somewhere
-_SHORT_LEAF = 200  # characters of a value such as a title; longer ones are descriptions
-
-
-class ProductFacts(msgspec.Struct, frozen=True):
-    """What results so far say of one product."""
-
-    numbers: frozenset[Decimal] = frozenset()
-    title: frozenset[str] = frozenset()
-
-
-class KnownFacts:
-    """What is known before a call: the query, the results so far, and the arguments of the call itself."""
-
-    def __init__(self, timeline: CallTimeline, number: int) -> None:
-        """`number` is the step, from 0, that the thought stands before."""
-        before, self.step = timeline.steps[:number], timeline.steps[number]
-        self.tools = tuple(step.name for step in before)
-        self.results = tuple(step.result for step in before)
-        texts = [timeline.query, self.step.arguments, *(f"{step.arguments}\n{step.result}" for step in before)]
-        self.passage = Passage(word for text in texts for word in (*words_of(text), Passage.BREAK))
-        self.numbers = {number for text in texts for number in numbers_of(text)}
-        self.numbers |= {Decimal(len(found)) for found in map(_decoded, self.results) if isinstance(found, list)}
-        self.common = {number for text in (timeline.query, self.step.arguments) for number in numbers_of(text)} | {
-            Decimal(count) for count in range(1, 11)
-        }
-        self.products: dict[str, ProductFacts] = {}
-        for found in (found for result in self.results for found in _objects(_decoded(result))):
-            words = words_of(str(found.get("product_id", "")))
-            if len(words) == 1:
-                text = orjson.dumps(found).decode()
-                known = self.products.get(words[0], ProductFacts())
-                self.products[words[0]] = ProductFacts(
-                    numbers=known.numbers.union(numbers_of(text)),
-                    title=known.title.union(words_of(str(found.get("title", "")))),
-                )
-        later = [_decoded(step.result) for step in timeline.steps[number:]]
-        leaves = (
-            leaf for found in later for each in _objects(found) for leaf in each.values() if isinstance(leaf, str)
-        )
-        short = [words_of(leaf) for leaf in leaves if len(leaf) <= _SHORT_LEAF]
-        self.later = Passage(word for words in short for word in (*words, Passage.BREAK))
-        whole = {"".join(words) for words in short if len(words) > 1 or len("".join(words)) >= _VALUE_LETTERS}
-        self.later_values = sorted(value for value in whole if not self.passage.holds(value))
 
 
 def refusal(thought: str, timeline: CallTimeline, number: int, earlier: Sequence[str]) -> str | None:
@@ -125,122 +100,149 @@ def refusal(thought: str, timeline: CallTimeline, number: int, earlier: Sequence
     """
     if reason := _form(thought):
         return reason
-    evidence = KnownFacts(timeline, number)
-    reasons = (*_numbers(thought, evidence), *_passages(thought, evidence), *_names(thought, evidence))
-    reasons += (*_claims(thought, evidence), *_repeats(thought, earlier))
-    if evidence.step.name.startswith("recommend") and not reasons:
-        reasons += tuple(_commits(thought, evidence))
-    return next(iter(reasons), None)
-
-
-def numbers_of(text: str) -> Iterator[Decimal]:
-    """Every number written in digits, thousands set apart by commas or not."""
-    for found in _NUMBER.findall(unicodedata.normalize("NFKC", text)):
-        yield Decimal(found.replace(",", ""))
+    known = KnownFacts(timeline, number)
+    for check in (_numbers, _pairings, _passages, _names, _claims, _commits):
+        if (reason := next(check(thought, known), None)) is not None:
+            return reason
+    own = _triples(thought)
+    for step, other in enumerate(earlier, start=1):
+        theirs = _triples(other)
+        if own and len(own & theirs) >= _REPEATED * min(len(own), len(theirs) or 1):
+            return f"it repeats the thought before step {step}"
+    return None
 
 
 def _form(thought: str) -> str | None:
     least, most = THOUGHT_CHARS
     if not least <= len(thought) <= most:
         return f"it has {len(thought)} characters, not {least} to {most}"
-    if thought != unicodedata.normalize("NFKC", thought) or not thought.replace("\n", " ").isprintable():
+    dotted = thought.replace("…", "...")
+    if dotted != unicodedata.normalize("NFKC", dotted) or not dotted.replace("\n", " ").isprintable():
         return "it holds characters that are not plain text"
     if found := _MARKUP.search(thought):
         return f"it holds markup: {found[0]!r}"
     if found := _META.search(thought):
         return f"it speaks of the record or of what comes later: {found[0]!r}"
+    words = [word for word in words_of(thought) if word.isalpha()]
+    plain = _listed("function_words") | _listed("openers")
+    if sum(word in plain for word in words) < _ENGLISH_SHARE * len(words):
+        return "it is not in plain English"
     return None
 
 
-def _numbers(thought: str, evidence: KnownFacts) -> Iterator[str]:
+def _numbers(thought: str, known: KnownFacts) -> Iterator[str]:
     for number in numbers_of(thought):
-        if number not in evidence.numbers:
+        if number not in known.numbers:
             yield f"{number} stands neither in the request nor in a result so far nor in this call"
     for word in words_of(thought):
         value = _NUMBER_WORDS.get(word)
-        if value is not None and Decimal(value) not in evidence.numbers and word not in evidence.passage.vocabulary:
+        if value is not None and Decimal(value) not in known.numbers and word not in known.passage.vocabulary:
             yield f"{word!r} is no count that was seen"
-    if (found := _CROWDS.search(thought)) and found[0].lower() not in evidence.passage.vocabulary:
-        yield f"{found[0]!r} is no count that was seen"
+    for pattern in (_AMOUNTS, _UNSEEN):
+        for found in pattern.finditer(thought):
+            if not known.passage.vocabulary.issuperset(words_of(found[0])):
+                yield f"{found[0]!r} was not seen"
+
+
+def _pairings(thought: str, known: KnownFacts) -> Iterator[str]:
+    """The first figure after a product, or after several side by side, has to be theirs; "It costs" goes on with the
+    product of the sentence before."""
+    before: set[str] = set()
     for sentence in _SENTENCE_END.split(thought):
-        named = [word for word in words_of(sentence) if word in evidence.products]
-        if len(set(named)) == 1:
-            own = evidence.products[named[0]].numbers | evidence.common
-            for number in numbers_of(sentence):
-                if number not in own:
-                    yield f"{number} is not of product {named[0]}"
+        marks = [
+            (word.end(), known.marks[word[0].lower()])
+            for word in re.finditer(r"[^\W_]+", sentence)
+            if (word[0].isdecimal() or word[0][0].isupper()) and word[0].lower() in known.marks
+        ]
+        if not marks and before and re.match(r"It\b|Its\b", sentence):
+            yield from _strange_figure(sentence, before, known)
+        named: set[str] = set()
+        for (start, product), (end, _) in pairwise([*marks, (len(sentence), "")]):
+            named.add(product)
+            stretch = sentence[start:end]
+            if any(found[0] not in known.products for found in _FIGURE.finditer(stretch)):
+                yield from _strange_figure(stretch, named, known)
+                named = set()
+        before = {product for _, product in marks} if len({product for _, product in marks}) == 1 else set()
 
 
-def _passages(thought: str, evidence: KnownFacts) -> Iterator[str]:
-    for quoted in _QUOTED.findall(thought):
-        if not evidence.passage.holds("".join(words_of(quoted))):
+def _strange_figure(text: str, products: set[str], known: KnownFacts) -> Iterator[str]:
+    own = frozenset[Decimal]().union(*(known.products[product].numbers for product in products))
+    figures = [found[0] for found in _FIGURE.finditer(text) if found[0] not in known.products]
+    priced = _COSTS.search(text)
+    if figures and Decimal(figures[0].replace(",", "")) not in own | known.common:
+        yield f"{figures[0]} is not of {', '.join(sorted(products))}"
+    if priced and Decimal(priced[1].replace(",", "")) not in own:
+        yield f"{priced[1]} is not the price of {', '.join(sorted(products))}"
+
+
+def _passages(thought: str, known: KnownFacts) -> Iterator[str]:
+    for quoted in ("".join(found) for found in _QUOTED.findall(thought)):
+        if not known.passage.holds("".join(words_of(quoted))):
             yield f"the passage {quoted[:60]!r} stands nowhere yet"
     words = words_of(thought)
-    for value in filter(Passage(words).holds, evidence.later_values):
-        yield f"{value[:60]!r} is known only from a later result"
-    for start in range(len(words) - _LIST_WORDS + 1):
-        run = words[start : start + _LIST_WORDS]
-        if sum(len(word) > 3 for word in run) < 2:
-            continue
-        if evidence.later.holds("".join(run)) and not evidence.passage.holds("".join(run)):
-            yield f"{' '.join(run)!r} is known only from a later result"
+    said = Passage(words)
+    for value in known.later_alone:
+        if said.holds(value):
+            yield f"{value[:60]!r} is known only from a later result"
+    plain = _listed("function_words") | _listed("openers")
+    for size, letters in ((_RUN_WORDS, 3), (2, _PAIR_LETTERS - 1)):
+        for run in zip(*(words[start:] for start in range(size)), strict=False):
+            telling = [word for word in run if len(word) > letters and word not in plain]
+            if len(telling) > 1 and known.later.holds("".join(run)) and not known.passage.holds("".join(run)):
+                yield f"{' '.join(run)!r} is known only from a later result"
+    later = {word for word in words if len(word) >= _ALONE_LETTERS and word in known.later.vocabulary}
+    later -= known.passage.vocabulary | plain
+    if len(later) > _ALONE_MAX:
+        yield f"{' and '.join(sorted(later))} are known only from later results"
     for word in words:
         is_marked = not word.isascii() or (any(map(str.isdigit, word)) and not word.isdecimal())
-        if is_marked and word not in evidence.passage.vocabulary:
+        if is_marked and word not in known.passage.vocabulary:
             yield f"{word!r} stands nowhere yet"
 
 
-def _names(thought: str, evidence: KnownFacts) -> Iterator[str]:
+def _names(thought: str, known: KnownFacts) -> Iterator[str]:
     for sentence in _SENTENCE_END.split(thought):
         for found in _NAME.finditer(sentence):
-            words = words_of(found[0])
+            words = words_of(_CONTRACTED.sub("", found[0]))
             is_first = not sentence[: found.start()].strip(" \"'“(-")
-            if is_first and all(word in _openers() or word in _NUMBER_WORDS or len(word) == 1 for word in words):
+            ordinary = _listed("openers") | _listed("function_words") | _NUMBER_WORDS.keys()
+            if is_first and all(word in ordinary or len(word) == 1 for word in words):
                 continue
-            strange = [
-                word
-                for word in words
-                if word not in evidence.passage.vocabulary and word not in _KNOWN_NAMES and len(word) > 1
-            ]
-            if strange and not (is_first and _is_plain(words[0], evidence)):
+            if any(
+                len(word) > 1 and word not in known.passage.vocabulary and word not in _KNOWN_NAMES for word in words
+            ):
                 yield f"the name {found[0]!r} stands neither in the request nor in a result so far"
 
 
-def _is_plain(word: str, evidence: KnownFacts) -> bool:
-    """Whether a sentence may begin with the word though nothing holds it: a verb or an adverb, not a name."""
-    return word.endswith(("ing", "ly", "ed")) and word not in evidence.later.vocabulary
-
-
-def _claims(thought: str, evidence: KnownFacts) -> Iterator[str]:
-    for claim, beginnings in _CLAIMS:
-        if (found := claim.search(thought)) and not any(name.startswith(beginnings) for name in evidence.tools):
+def _claims(thought: str, known: KnownFacts) -> Iterator[str]:
+    made = [step.name for step in known.before]
+    for claim, tools in _CLAIMS:
+        if (found := claim.search(thought)) and not any(name.startswith(tools) for name in made):
             yield f"{found[0]!r} claims a step that was not made yet"
+    if (found := _NEXT_PAGE.search(thought)) and not any('"page":1' not in step.arguments for step in known.before):
+        yield f"{found[0]!r}, but no other page was asked for"
     if found := _NOTHING_FOUND.search(thought):
-        last = _decoded(evidence.results[-1]) if evidence.results else None
-        if not evidence.results or (isinstance(last, list) and last):
+        last = known.results[-1] if known.results else None
+        if not known.results or (isinstance(last, list) and last):
             yield f"{found[0]!r}, but the last result is not empty"
+    for found in _RECOMMENDS.finditer(thought):
+        if found[1] not in words_of(known.step.arguments):
+            yield f"{found[1]} is not in this call"
 
 
-def _repeats(thought: str, earlier: Sequence[str]) -> Iterator[str]:
-    own = _triples(thought)
-    for number, other in enumerate(earlier, start=1):
-        theirs = _triples(other)
-        if own and len(own & theirs) >= _REPEATED * min(len(own), len(theirs) or 1):
-            yield f"it repeats the thought before step {number}"
-            return
-
-
-def _commits(thought: str, evidence: KnownFacts) -> Iterator[str]:
+def _commits(thought: str, known: KnownFacts) -> Iterator[str]:
     """A recommendation has a reason: something of a product that it names, its id, a price or words of its title."""
-    chosen = [word for word in words_of(evidence.step.arguments) if word in evidence.products]
-    if not chosen:
+    if not known.step.name.startswith("recommend"):
         return
+    chosen = [word for word in words_of(known.step.arguments) if word in known.products]
     said, numbers = set(words_of(thought)), set(numbers_of(thought))
     for product in chosen:
-        title = {word for word in evidence.products[product].title if len(word) > 3}
-        if product in said or len(said & title) >= 2 or not evidence.products[product].numbers.isdisjoint(numbers):
+        title = {word for word in known.products[product].title if len(word) > 3}
+        if product in said or len(said & title) > 1 or known.products[product].price in numbers:
             return
-    yield "it names nothing of what it recommends: no id, price or title"
+    if chosen:
+        yield "it names nothing of what it recommends: no id, price or title"
 
 
 def _triples(text: str) -> set[tuple[str, ...]]:
@@ -248,27 +250,7 @@ def _triples(text: str) -> set[tuple[str, ...]]:
     return set(zip(words, words[1:], words[2:], strict=False))
 
 
-def _decoded(result: str) -> object:
-    """A result that is JSON; None for one that is not."""
-    try:
-        return orjson.loads(result)
-    except orjson.JSONDecodeError:
-        return None
-
-
-def _objects(value: object) -> Iterator[dict[str, object]]:
-    """Every object in a decoded value, without recursion."""
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, dict):
-            yield item
-            stack.extend(item.values())
-        elif isinstance(item, list):
-            stack.extend(item)
-
-
 @cache
-def _openers() -> frozenset[str]:
-    """Words that plain sentences begin with."""
-    return frozenset(prompt_text("openers").split())
+def _listed(name: str) -> frozenset[str]:
+    """The words of a list that is package data."""
+    return frozenset(prompt_text(name).split())

@@ -88,11 +88,14 @@ def _thought(shown: _Asked) -> str:
             return seen + _reason(chosen, shown)
         case "terminate":
             return "The shopper has an answer now, and nothing of the request is left to do. So this is where it stops."
-        case _:
+        case "view_product_information":
             return (
                 f"{seen}Before anything is chosen, the details have to be looked at next to what the shopper asked for:"
                 f" {_plain(shown.request)[:300]}."
             )
+        case tool:
+            asked = _plain(shown.next.arguments)[:300]
+            return f"{seen}To be sure of it, this is worth a {tool.split('_')[0]} of its own now, with {asked}."
 
 
 def _reason(chosen: list[str], shown: _Asked) -> str:

@@ -1,0 +1,148 @@
+"""What is known before a call of a run, and what only later results tell."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from decimal import Decimal
+from functools import cached_property
+from itertools import accumulate
+
+import msgspec
+import orjson
+
+from harness.emission.wording import Passage, words_of
+from training.rewriting.model import CallTimeline
+
+ID_DIGITS = 6  # a number of so many digits is a product's or a shop's
+NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
+
+_SHORT_LEAF = 200  # characters of a value such as a title; longer ones are descriptions
+_VALUE_LETTERS = 6  # of a single word that is all a later result says somewhere
+_MARK_LETTERS = 4  # of a word of one title alone, that may stand for its product
+_SPEAKING_OF_OTHERS = ("service", "matches", "mismatches")  # fields whose values are words of the request
+
+
+class ProductFacts(msgspec.Struct, frozen=True):
+    """What results so far say of one product."""
+
+    numbers: frozenset[Decimal] = frozenset()
+    title: frozenset[str] = frozenset()
+    price: Decimal | None = None
+
+
+class KnownFacts:
+    """What is known before a call: the query, the results so far, and the arguments of the call itself."""
+
+    def __init__(self, timeline: CallTimeline, number: int) -> None:
+        """`number` is the step, from 0, that the thought stands before."""
+        self.before, self.step = timeline.steps[:number], timeline.steps[number]
+        self.results = tuple(decoded(step.result) for step in self.before)
+        self._query, self._later_steps = timeline.query, timeline.steps[number:]
+        texts = [timeline.query, self.step.arguments, *(f"{step.arguments}\n{step.result}" for step in self.before)]
+        self.passage = Passage(word for text in texts for word in (*words_of(text), Passage.BREAK))
+        self._seen = {seen for text in texts for seen in numbers_of(text)}
+
+    @cached_property
+    def numbers(self) -> frozenset[Decimal]:
+        """Every number that may be named: what was seen, lengths of results, parts of the request, sums of prices."""
+        counts = {len(found) for found in self.results if isinstance(found, list)}
+        answers = [step for step in (*self.before, *self._later_steps) if step.name.startswith("recommend")]
+        wishes = max((len(ids_in(step.arguments)) for step in answers), default=0)
+        counts.update(range(max(wishes, len(self.before) + 1) + 1))
+        own = ids_in(self.step.arguments)
+        counts.add(len(own))
+        prices = [price for one in own if one in self.products and (price := self.products[one].price) is not None]
+        sums = list(accumulate(prices or numbers_of(self.step.arguments)))
+        return frozenset(self._seen | {Decimal(count) for count in counts} | set(sums))
+
+    @cached_property
+    def common(self) -> frozenset[Decimal]:
+        """Numbers that may stand beside any product: the request's, the call's, and small counts."""
+        given = {number for text in (self._query, self.step.arguments) for number in numbers_of(text)}
+        return frozenset(given | {Decimal(count) for count in range(1, 11)})
+
+    @cached_property
+    def products(self) -> dict[str, ProductFacts]:
+        """What is known of each product, by id."""
+        products: dict[str, ProductFacts] = {}
+        for found in (found for result in self.results for found in objects_in(result)):
+            product_id, price = str(found.get("product_id", "")), found.get("price")
+            if product_id.isdecimal():
+                known = products.get(product_id, ProductFacts())
+                products[product_id] = ProductFacts(
+                    numbers=known.numbers.union(numbers_of(orjson.dumps(found).decode())),
+                    title=known.title.union(words_of(str(found.get("title", "")))),
+                    price=Decimal(str(price)) if isinstance(price, int | float) else known.price,
+                )
+        return products
+
+    @cached_property
+    def marks(self) -> dict[str, str]:
+        """Words that stand for one product: its id, and words of its title that no other title has."""
+        owners: dict[str, set[str]] = {}
+        for product_id, product in self.products.items():
+            for word in product.title:
+                owners.setdefault(word, set()).add(product_id)
+        alone = {
+            word: min(ids)
+            for word, ids in owners.items()
+            if len(ids) == 1 and len(word) >= _MARK_LETTERS and not word.isdecimal()
+        }
+        return alone | {product_id: product_id for product_id in self.products}
+
+    @cached_property
+    def later(self) -> Passage:
+        """Titles and other short values of this call's result and of all after it."""
+        return Passage(word for words in self._later_values for word in (*words, Passage.BREAK))
+
+    @cached_property
+    def later_alone(self) -> tuple[str, ...]:
+        """Values that only later results hold, run together."""
+        long = ("".join(words) for words in self._later_values if len(words) > 1 or len(words[0]) >= _VALUE_LETTERS)
+        return tuple(sorted({value for value in long if not self.passage.holds(value)}))
+
+    @cached_property
+    def _later_values(self) -> list[tuple[str, ...]]:
+        fields = (
+            field
+            for step in self._later_steps
+            for found in objects_in(decoded(step.result))
+            for name, value in found.items()
+            if name not in _SPEAKING_OF_OTHERS
+            for field in (value if isinstance(value, list) else [value])
+        )
+        values = (words_of(field) for field in fields if isinstance(field, str) and len(field) <= _SHORT_LEAF)
+        return [words for words in values if words]
+
+
+def numbers_of(text: str) -> Iterator[Decimal]:
+    """Every number written in digits, thousands set apart by commas or not."""
+    for found in NUMBER.findall(unicodedata.normalize("NFKC", text)):
+        yield Decimal(found.replace(",", ""))
+
+
+def ids_in(arguments: str) -> list[str]:
+    """The ids in a call's arguments, in order, each once."""
+    return list(dict.fromkeys(word for word in words_of(arguments) if word.isdecimal() and len(word) >= ID_DIGITS))
+
+
+def decoded(result: str) -> object:
+    """A result that is JSON; None for one that is not."""
+    try:
+        return orjson.loads(result)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def objects_in(value: object) -> Iterator[dict[str, object]]:
+    """Every object in a decoded value, without recursion."""
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            yield item
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
