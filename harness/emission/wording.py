@@ -83,12 +83,6 @@ def words_of(text: str) -> Words:
     return _words_of_short(text) if len(text) <= _SHORT else _words_of(text)
 
 
-@lru_cache(maxsize=1 << 12)
-def _words_of_short(text: str) -> Words:
-    """Names of tools and parameters, ids and queries come again and again."""
-    return _words_of(text)
-
-
 def _words_of(text: str) -> Words:
     for _ in range(_LAYERS):
         before = text
@@ -112,6 +106,10 @@ def _words_of(text: str) -> Words:
         text = _ZERO_DECIMALS.sub(_shortened, text)
     found = text.encode().translate(_ASCII_WORDS).decode().split() if text.isascii() else _WORD.findall(text)
     return tuple("null" if word == _NOTHING else word for word in found) if _NOTHING in found else tuple(found)
+
+
+# names of tools and parameters, ids and queries come again and again
+_words_of_short = lru_cache(maxsize=1 << 12)(_words_of)
 
 
 class Passage:

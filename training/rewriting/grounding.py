@@ -98,21 +98,6 @@ def refusal(thought: str, timeline: CallTimeline, number: int, earlier: Sequence
 
     `earlier` are the thoughts before the steps before it.
     """
-    if reason := _form(thought):
-        return reason
-    known = KnownFacts(timeline, number)
-    for check in (_numbers, _pairings, _passages, _names, _claims, _commits):
-        if (reason := next(check(thought, known), None)) is not None:
-            return reason
-    own = _triples(thought)
-    for step, other in enumerate(earlier, start=1):
-        theirs = _triples(other)
-        if own and len(own & theirs) >= _REPEATED * min(len(own), len(theirs) or 1):
-            return f"it repeats the thought before step {step}"
-    return None
-
-
-def _form(thought: str) -> str | None:
     least, most = THOUGHT_CHARS
     if not least <= len(thought) <= most:
         return f"it has {len(thought)} characters, not {least} to {most}"
@@ -127,6 +112,15 @@ def _form(thought: str) -> str | None:
     plain = _listed("function_words") | _listed("openers")
     if sum(word in plain for word in words) < _ENGLISH_SHARE * len(words):
         return "it is not in plain English"
+    known = KnownFacts(timeline, number)
+    for check in (_numbers, _pairings, _passages, _names, _claims, _commits):
+        if (reason := next(check(thought, known), None)) is not None:
+            return reason
+    own = _triples(thought)
+    for step, other in enumerate(earlier, start=1):
+        theirs = _triples(other)
+        if own and len(own & theirs) >= _REPEATED * min(len(own), len(theirs) or 1):
+            return f"it repeats the thought before step {step}"
     return None
 
 

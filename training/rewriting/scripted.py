@@ -74,7 +74,7 @@ def _thought(shown: _Asked) -> str:
     found = _products(shown.done[-1].result) if shown.done else ()
     seen = ""
     if found:
-        price = "" if found[0].price is None else f", at {_number(found[0].price)} PHP"
+        price = "" if found[0].price is None else f", at {f'{found[0].price:.2f}'.rstrip('0').rstrip('.')} PHP"
         seen = f"The first of what came back is {_plain(found[0].title) or 'a product'}{price}. "
     arguments = msgspec.json.decode(shown.next.arguments)
     arguments = arguments if isinstance(arguments, dict) else {}
@@ -84,8 +84,11 @@ def _thought(shown: _Asked) -> str:
             searches = sum(done.tool == "find_product" for done in shown.done)
             return seen + _SEARCHES[searches % len(_SEARCHES)].format(q=words)
         case "recommend_product":
+            known = {product.product_id: product for done in shown.done for product in _products(done.result)}
             chosen = re.findall(r"\d+", str(arguments.get("product_ids", "")))
-            return seen + _reason(chosen, shown)
+            reasons = [f"Of what was seen, {one} fits: {_plain(known[one].title)}." for one in chosen if one in known]
+            said = " ".join(reasons[:5])
+            return f"{seen}{said} With this every part of the request has its product, so it is time to answer."
         case "terminate":
             return "The shopper has an answer now, and nothing of the request is left to do. So this is where it stops."
         case "view_product_information":
@@ -98,14 +101,6 @@ def _thought(shown: _Asked) -> str:
             return f"{seen}To be sure of it, this is worth a {tool.split('_')[0]} of its own now, with {asked}."
 
 
-def _reason(chosen: list[str], shown: _Asked) -> str:
-    known = {product.product_id: product for done in shown.done for product in _products(done.result)}
-    reasons = [
-        f"Of what was seen, {product} fits: {_plain(known[product].title)}." for product in chosen if product in known
-    ]
-    return " ".join(reasons[:5]) + " With this every part of the request has its product, so it is time to answer."
-
-
 def _products(result: str) -> tuple[_Found, ...]:
     try:
         return msgspec.json.decode(result, type=tuple[_Found, ...], strict=False)
@@ -116,7 +111,3 @@ def _products(result: str) -> tuple[_Found, ...]:
 def _plain(text: str) -> str:
     """Letters and digits of a passage with their spacing, without what could be markup."""
     return " ".join(_OTHER.sub(" ", unicodedata.normalize("NFKC", text)).split())
-
-
-def _number(value: float) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".")
