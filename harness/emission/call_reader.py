@@ -14,6 +14,7 @@ from functools import lru_cache
 
 import msgspec
 
+from foundation.decoded_json import objects_in
 from harness.emission.call_identity import CallKey, CallMenu, call_key, decoded_call_key, spell_argument
 from harness.trace import EmittedCall
 
@@ -120,7 +121,7 @@ class CallReader:
         keys: set[CallKey] = set()
         menus: set[CallMenu] = set()
         calls = message.get("tool_calls")
-        for call in _objects(calls if _is_flat(calls) else None):
+        for call in objects_in(calls if _is_flat(calls) else None):
             if (read := _as_call(call)) is not None:
                 keys.add(self.key(*read))
         try:
@@ -158,7 +159,7 @@ class CallReader:
             text = _ESCAPE.sub(lambda found: _ESCAPED.get(found[1]) or chr(int(found[1][1:], 16)), text)
 
     def _read_object(self, text: str, opening: int, keys: set[CallKey], menus: set[CallMenu], effort: _Effort) -> None:
-        for item in _objects(_decoded_at(text, opening, effort)):
+        for item in objects_in(_decoded_at(text, opening, effort)):
             if (menu := _as_menu(item)) is not None:
                 effort.spend(_EXPRESSION_EFFORT * sum(len(one) for _, choices in menu.choices for one in choices))
                 menus.add(menu)
@@ -313,18 +314,6 @@ def _decoded_at(text: str, opening: int, effort: _Effort) -> object:
         value, end = None, len(window)
     effort.spend(end)
     return value if _is_flat(value) else None
-
-
-def _objects(value: object) -> Iterator[dict[str, object]]:
-    """Every object in a decoded value, without recursion."""
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, dict):
-            yield item
-            stack.extend(item.values())
-        elif isinstance(item, list):
-            stack.extend(item)
 
 
 def _values(text: str) -> Iterator[object]:

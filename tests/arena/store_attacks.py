@@ -147,6 +147,12 @@ async def functions_of(connection: asyncpg.Connection) -> list[asyncpg.Record]:
     return await connection.fetch(_CALLABLE)
 
 
+async def attempts(connection: asyncpg.Connection) -> list[str]:
+    """All that a role may try with the connected database, which `connection` reads as the owner."""
+    on_functions = (statement for function in await functions_of(connection) for statement in attacks_on(function))
+    return [*attacks(await partition_day(connection)).values(), *on_functions]
+
+
 async def is_refused(connection: asyncpg.Connection, statement: str) -> bool:
     """True when the server refuses for want of a right; whatever the statement did is rolled back."""
     transaction = connection.transaction()
@@ -158,6 +164,14 @@ async def is_refused(connection: asyncpg.Connection, statement: str) -> bool:
     finally:
         await transaction.rollback()
     return False
+
+
+async def partition_day(connection: asyncpg.Connection) -> str:
+    """YYYYMMDD of the earliest partition there is: the database's own days, whatever the day is by now."""
+    name = await connection.fetchval(
+        "select min(inhrelid::regclass::text) from pg_inherits where inhparent = 'arena.record'::regclass"
+    )
+    return name.removeprefix("arena.record_")
 
 
 async def fingerprint(connection: asyncpg.Connection) -> str:

@@ -109,9 +109,9 @@ CALLS: dict[str, dict[str, Any]] = {
 class Log:
     """The log of one validator in a database of its own, and where it ends."""
 
-    def __init__(self, connection: asyncpg.Connection) -> None:
-        self._connection = connection
-        self._seq, self._hash = 0, hashlib.sha256(MINE.encode()).digest()
+    def __init__(self, connection: asyncpg.Connection, validator: str = MINE) -> None:
+        self._connection, self._validator = connection, validator
+        self._seq, self._hash = 0, hashlib.sha256(validator.encode()).digest()
 
     async def call(self, **given: Any) -> tuple[object, ...]:
         """The new head, or the reason of the refusal, by SQLSTATE and first line."""
@@ -119,7 +119,7 @@ class Log:
         try:
             row = await self._connection.fetchrow(
                 CALL,
-                given.get("validator", MINE),
+                given.get("validator", self._validator),
                 given.get("seq", self._seq + 1),
                 given.get("prev", self._hash),
                 contents,

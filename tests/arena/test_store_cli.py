@@ -31,8 +31,8 @@ from neurons.cli.records.records import app as records_app
 from neurons.cli.validator.store import app
 from tests.arena.log_stand import HOST, Clock, attempt, episode, item
 from tests.arena.released_schemas import fill_0001, make_schema
-from tests.arena.store_attacks import ATTACKER, VICTIM, attacks, attacks_on, fingerprint, functions_of, is_refused
-from tests.arena.test_store_roles import TODAY, as_owner
+from tests.arena.store_attacks import ATTACKER, VICTIM, attempts, fingerprint, is_refused, partition_day
+from tests.arena.test_store_roles import as_owner
 from tests.postgres_stand import start_new
 
 ALICE, BOB = generate_signer(), generate_signer()
@@ -226,11 +226,11 @@ async def require_all_attacks_refused(postgres: EmbeddedServer, owner_dsn: str) 
     owner, attacker = await asyncpg.connect(owner_dsn), await asyncpg.connect(logins[ATTACKER])
     victim = await asyncpg.connect(logins[VICTIM])
     before = await fingerprint(owner)
-    tried = [*attacks(TODAY).values(), *(s for function in await functions_of(owner) for s in attacks_on(function))]
+    tried, day = await attempts(owner), await partition_day(owner)
     assert [statement for statement in tried if not await is_refused(attacker, statement)] == []
     assert await fingerprint(owner) == before
     assert await attacker.fetch("select from arena.record") == []
-    for table in ("record", "body", "checkpoint", "anchor", "head", f"record_{TODAY}", f"body_{TODAY}"):
+    for table in ("record", "body", "checkpoint", "anchor", "head", f"record_{day}", f"body_{day}"):
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match="append-only"):
             await owner.execute(f"truncate arena.{table} cascade")
     for connection in (owner, attacker, victim):

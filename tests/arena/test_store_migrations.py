@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import asyncpg
@@ -24,11 +23,10 @@ from arena.store.postgres.store import PostgresStore
 from arena.store.schema import SCHEMA_REVISION, migrate, provision_validator
 from tests.arena.log_stand import HOST, Clock, attempt, episode
 from tests.arena.released_schemas import FROZEN, fill_0001, make_schema
-from tests.arena.store_attacks import ATTACKER, VICTIM, attacks, attacks_on, fingerprint, functions_of, is_refused
+from tests.arena.store_attacks import ATTACKER, VICTIM, attempts, fingerprint, is_refused
 from tests.arena.test_store_roles import as_owner
 
 MIGRATIONS = Path(__file__).parents[2] / "arena" / "store" / "migrations"
-TODAY = datetime.now(UTC).strftime("%Y%m%d")
 
 
 class Old:
@@ -138,7 +136,7 @@ async def test_refused_writes_stay_refused_after_the_migration(old: Old) -> None
     victim = await asyncpg.connect(old.dsn_for(VICTIM))
     owner, attacker = await asyncpg.connect(old.owner_dsn), await asyncpg.connect(old.dsn_for(ATTACKER))
     before = await fingerprint(owner)
-    tried = [*attacks(TODAY).values(), *(s for function in await functions_of(owner) for s in attacks_on(function))]
+    tried = await attempts(owner)
     assert [statement for statement in tried if not await is_refused(attacker, statement)] == []
     assert await fingerprint(owner) == before
     for connection in (owner, attacker, victim):

@@ -136,5 +136,5 @@ def test_a_value_that_says_its_words_twice_may_stand_torn_at_the_end_of_the_text
     emission = Emission(READER, text)
     emission.complete([json.dumps({"role": "user", "content": text})], (), text)
     emission.returned(NAME, text, text, "code")
-    emission.attribute(text, text)
-    emission.attribute(NAME, json.dumps({"q": text}))
+    assert emission.attribute(text, text).emitter == "code"
+    assert emission.attribute(NAME, json.dumps({"q": text})).emitter == "code"  # the shopper's own words: no echo

@@ -12,6 +12,7 @@ from itertools import accumulate
 import msgspec
 import orjson
 
+from foundation.decoded_json import objects_in
 from harness.emission.wording import Passage, words_of
 from training.rewriting.model import CallTimeline
 
@@ -134,15 +135,3 @@ def decoded(result: str) -> object:
         return orjson.loads(result)
     except orjson.JSONDecodeError:
         return None
-
-
-def objects_in(value: object) -> Iterator[dict[str, object]]:
-    """Every object in a decoded value, without recursion."""
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, dict):
-            yield item
-            stack.extend(item.values())
-        elif isinstance(item, list):
-            stack.extend(item)

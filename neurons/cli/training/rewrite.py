@@ -24,7 +24,16 @@ from neurons.cli.options import (
 from neurons.cli.presenter import show
 from neurons.cli.progress import show_progress
 from neurons.cli.store_reading import state_folder
-from neurons.cli.training.run_inputs import MICRO, SCRIPTED, SEALS, TIMEOUT_MS, open_guard, parse_price, read_plan
+from neurons.cli.training.run_inputs import (
+    MICRO,
+    SCRIPTED,
+    SEALS,
+    TIMEOUT_MS,
+    open_guard,
+    parse_price,
+    read_plan,
+    usage_lines,
+)
 
 if TYPE_CHECKING:
     from harness.inference.port import Upstream
@@ -119,8 +128,6 @@ def _lines(found: RewriteReport, out: Path) -> Iterator[str]:
     yield f"{found.steps:,} thoughts, {found.refused:,} refused on the way"
     for code, count in found.left_out:
         yield f"  {code:<18}{count:>8,}"
-    for one in found.usage:
-        tokens = f"{one.prompt_tokens:,} + {one.completion_tokens:,} tokens"
-        yield f"  {one.model:<28}{one.calls:,} calls, {one.kept:,} kept; {tokens}; ${one.micro_usd / MICRO:,.2f}"
+    yield from usage_lines(found.usage)
     yield f"{out / 'thoughts.jsonl'}: for `arena corpus build --rewritten {out}`"
     yield f"{out / 'left_out.jsonl'}: the others, and why"

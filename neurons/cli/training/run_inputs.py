@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from training.corpus.model import CorpusPool, Rules
     from training.recipe import Recipe
     from training.run_context import RunContext
-    from training.trac.model import Price
+    from training.trac.model import Price, Usage
 
 SCRIPTED = "scripted"
 TIMEOUT_MS = 120_000
@@ -172,3 +172,10 @@ def open_guard(
     if bank:
         return Guard(read_public_manifest(partition, bank, verify), problems, classes=classes, admits=admits)
     return Guard(None, problems, partition=read_partition(partition, verify), classes=classes, admits=admits)
+
+
+def usage_lines(usage: Sequence[Usage]) -> Iterator[str]:
+    """One line a model: what it was asked for and what that cost."""
+    for one in usage:
+        tokens = f"{one.prompt_tokens:,} + {one.completion_tokens:,} tokens"
+        yield f"  {one.model:<28}{one.calls:,} calls, {one.kept:,} kept; {tokens}; ${one.micro_usd / MICRO:,.2f}"

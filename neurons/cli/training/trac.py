@@ -18,7 +18,7 @@ from foundation.durable_files import write_whole
 from neurons.cli.options import CorpusArgument, JsonOutOption, RunStateDirOption
 from neurons.cli.presenter import show
 from neurons.cli.progress import show_progress
-from neurons.cli.training.run_inputs import MICRO, SCRIPTED, open_settings, parse_price
+from neurons.cli.training.run_inputs import MICRO, SCRIPTED, open_settings, parse_price, usage_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -186,7 +186,5 @@ def _report_lines(found: OracleReport, out: Path) -> Iterator[str]:
     yield f"{found.traces:,} traces; a teacher has to be better by {found.margin} of {found.rules.trials} trials"
     for fate, count in found.fates:
         yield f"  {fate:<16}{count:>8,}"
-    for one in found.usage:
-        tokens = f"{one.prompt_tokens:,} + {one.completion_tokens:,} tokens"
-        yield f"  {one.model:<28}{one.calls:,} calls, {one.kept:,} kept; {tokens}; ${one.micro_usd / MICRO:,.2f}"
+    yield from usage_lines(found.usage)
     yield f"{out / 'tasklets.jsonl'}: accepted; {out / 'judged.jsonl'}: every trace with its annotations"
