@@ -36,6 +36,8 @@ def evaluate(source: str, problem: Problem, ports: EvaluatePorts) -> Evaluation:
         toolbox.schemas,
         policy.limits,
         ports.sleep,
+        dedicated=ports.dedicated,
+        ledger=ports.ledger,
         journal=ports.journal,
         is_last=ports.is_last,
     )

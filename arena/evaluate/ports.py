@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from arena.policy import Policy
 from harness.catalogue.port import Catalogue
+from harness.inference.ledger import Ledger
 from harness.inference.port import CompletionJournal, Upstream
 from harness.sandbox.port import Sandbox
 from judge.port import Judge
@@ -23,7 +24,9 @@ class EvaluatePorts:
     titles: TitleMatcher
     sandbox: Sandbox
     upstreams: Sequence[Upstream]
+    dedicated: Mapping[str, Sequence[Upstream]] = field(default_factory=dict)  # models with their own
     judges: Sequence[Judge]
     sleep: Callable[[float], None] = time.sleep  # seconds, between attempts at an upstream
     journal: CompletionJournal | None = None  # of this agent and problem, where a fault may restart the episode
+    ledger: Ledger | None = None  # gets one entry per model request
     is_last: bool = False  # the policy allows no attempt after this one

@@ -9,7 +9,7 @@ ROWS = (
         "U3001",
         "model endpoint is missing or refuses the key",
         NO_SCORE,
-        "set OPENAI_BASE_URL and OPENAI_API_KEY",
+        "set OPENAI_BASE_URL and OPENAI_API_KEY, or [[upstreams]] in arena.toml",
         True,
     ),
     row(

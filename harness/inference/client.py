@@ -9,6 +9,7 @@ imported on first use.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ import orjson
 from foundation.canonical import foreign_text
 from foundation.errors import ArenaError, Failure
 from harness.inference.port import ModelReply, RetryLaterError
+from harness.inference.slots import RequestSlots
 from harness.trace import EmittedCall
 
 if TYPE_CHECKING:
@@ -36,8 +38,12 @@ _ENDPOINT_MISSING = frozenset({401, 402, 403, 404, 405})
 class OpenAIUpstream:
     """An `Upstream` at `base_url` (with its version path, e.g. `https://host/v1`). Thread-safe."""
 
-    def __init__(self, name: str, base_url: str, api_key: str, timeout_ms: int) -> None:
+    def __init__(
+        self, name: str, base_url: str, api_key: str, timeout_ms: int, *, slots: RequestSlots | None = None
+    ) -> None:
+        """`slots` bounds how many requests this node has at the endpoint at once; None: nothing does."""
         self._name = name
+        self._slots = slots
         self._base_url = base_url
         self._api_key = api_key
         self._timeout_ms = timeout_ms
@@ -53,7 +59,8 @@ class OpenAIUpstream:
         """One attempt at `request`, the JSON text of a rebuilt request.
 
         Raises ArenaError A1040 (the endpoint says the request is at fault), U3001 (missing endpoint, refused key or
-        request, unknown model), U3002 (timeout, no connection, 5xx), U3003 (unreadable reply), U3004 (rate limit).
+        request, unknown model), U3002 (timeout, no connection, 5xx), U3003 (unreadable reply), U3004 (rate limit, or
+        no slot came free).
         """
         import httpx
         import openai
@@ -63,12 +70,13 @@ class OpenAIUpstream:
                 # An empty key would make the client look for one in the environment of this process.
                 self._client = openai.OpenAI(base_url=self._base_url, api_key=self._api_key or "none", max_retries=0)
         try:
-            response = self._client.post(
-                "/chat/completions",
-                cast_to=httpx.Response,
-                body=orjson.loads(request),
-                options={"timeout": self._timeout_ms / 1000},
-            )
+            with self._slots.held() if self._slots else contextlib.nullcontext():
+                response = self._client.post(
+                    "/chat/completions",
+                    cast_to=httpx.Response,
+                    body=orjson.loads(request),
+                    options={"timeout": self._timeout_ms / 1000},
+                )
         except openai.APIStatusError as error:
             status = error.status_code
             detail = f"HTTP {status}: {error.message}"[:_DETAIL_CHARS].encode("utf-8", "replace").decode()

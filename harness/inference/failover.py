@@ -38,12 +38,13 @@ _ROUNDS = 2  # the second one is for a request that failed in an outage that has
 
 
 class Failover:
-    """The way of one request. `is_last`: no later attempt at this episode can give a second opinion."""
+    """The way of one request through the upstreams of its model. `is_last`: no later attempt at this episode can give a
+    second opinion."""
 
     def __init__(
         self,
         request: RebuiltRequest,
-        upstreams: tuple[Upstream, ...],
+        upstreams_of: Callable[[str], tuple[Upstream, ...]],
         rules: InferenceRules,
         sleep: Callable[[float], None],
         *,
@@ -52,7 +53,8 @@ class Failover:
         self.attempts = self.probes = 0
         self.answered_by = ""
         self._request = request
-        self._upstreams = upstreams
+        self._upstreams = upstreams_of(request.model)
+        self._upstreams_of = upstreams_of
         self._rules = rules
         self._sleep = sleep
         self._is_last = is_last
@@ -108,28 +110,29 @@ class Failover:
         return last
 
     def _answers_neutral(self, place: int, failure: Failure) -> bool:
-        refused = self._probe(place, neutral_request(self._request.text))
+        upstream = self._upstreams[place]
+        refused = self._probe(upstream, neutral_request(self._request.text))
         if refused is None:
             return True
         served = self._rules.served_bytes
         is_too_long = served and len(self._request.text.encode()) > served
         if not is_too_long or {failure.code, refused.code} != {MALFORMED}:
             return False
-        return self._probe(place, neutral_request(self._request.text, at_most_bytes=served)) is None
+        return self._probe(upstream, neutral_request(self._request.text, at_most_bytes=served)) is None
 
-    def _probe(self, place: int, request: str) -> Failure | None:
+    def _probe(self, upstream: Upstream, request: str) -> Failure | None:
         """Each request once to each upstream."""
-        if (place, request) not in self._probed:
+        if (id(upstream), request) not in self._probed:
             self.probes += 1
-            self._probed[place, request] = self._upstreams[place].probe(request)
-        return self._probed[place, request]
+            self._probed[id(upstream), request] = upstream.probe(request)
+        return self._probed[id(upstream), request]
 
     def _outage(self, failures: tuple[Failure, ...], models: Iterable[str]) -> ArenaError:
         """The code of a real outage is the common one when all upstreams failed alike, else U3002; the detail names
         every upstream."""
         detail = "; ".join(failure.detail for failure in failures)
         for model in dict.fromkeys((self._request.model, *models)):
-            if any(self._probe(place, plain_request(model)) is None for place in range(len(self._upstreams))):
+            if any(self._probe(upstream, plain_request(model)) is None for upstream in self._upstreams_of(model)):
                 return ArenaError(_SHAPE_NOT_SERVED, detail)
         codes = {_FAILED if failure.code == MALFORMED else failure.code for failure in failures}
         return ArenaError(codes.pop() if len(codes) == 1 else _FAILED, detail)

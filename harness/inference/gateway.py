@@ -1,16 +1,18 @@
 """The model gateway: the one way from a guest to a model.
 
-Promise: every request is rebuilt from the allow-list (`harness.inference.request`), tried on the upstreams in policy
-order, and charged by the upstream's own usage numbers. Whose fault a failure is, `harness.inference.failover` decides.
-What an earlier attempt at the same episode was answered is answered again from the journal, and nothing is sent: a
-restart draws no completion anew. It keeps no budget (the session does) and no conversation.
+Promise: every request is rebuilt from the allow-list (`harness.inference.request`), tried on the upstreams of
+its model in the order they are given, and charged by the upstream's own usage numbers. Whose fault a failure is,
+`harness.inference.failover` decides. What an earlier attempt at the same episode was answered is answered again from
+the journal, and nothing is sent: a restart draws no completion anew. It keeps no budget (the session does) and no
+conversation.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError, Failure
@@ -51,6 +53,7 @@ class Gateway:
         limits: EpisodeLimits,
         sleep: Callable[[float], None] = time.sleep,
         *,
+        dedicated: Mapping[str, Sequence[Upstream]] = MappingProxyType({}),
         clock_ms: Callable[[], int] = monotonic_ms,
         ledger: Ledger | None = None,
         journal: CompletionJournal | None = None,
@@ -58,12 +61,16 @@ class Gateway:
     ) -> None:
         """`tools_schemas` is the toolbox's canonical `tools` array, JSON text; `ledger` gets one entry per request.
 
+        `dedicated` names the upstreams of a model that has its own; `upstreams` serve every other model.
         `journal` holds what earlier attempts were answered; `is_last`: the policy allows no attempt after this one.
         """
-        if not rules.models or not upstreams:
-            raise ArenaError(_NO_ENDPOINT, "no model or no endpoint is configured")
+        if not rules.models:
+            raise ArenaError(_NO_ENDPOINT, "no model is configured")
+        if unserved := [model for model in rules.models if not dedicated.get(model, upstreams)]:
+            raise ArenaError(_NO_ENDPOINT, f"no endpoint is configured for {', '.join(unserved)}")
         self._rules = rules
         self._upstreams = tuple(upstreams)
+        self._dedicated = {model: tuple(own) for model, own in dedicated.items()}
         self._schemas = {schema["function"]["name"]: schema for schema in json.loads(tools_schemas)}
         self._limits = limits
         self._sleep = sleep
@@ -104,7 +111,7 @@ class Gateway:
         if owed and self._replies + owed >= self._limits.steps:
             raise EndingRefusalError(_DIVERGED, "a restart leaves out what was answered before", "diverged")
         started_ms = self._clock_ms()
-        course = Failover(request, self._upstreams, self._rules, self._sleep, is_last=self._is_last)
+        course = Failover(request, self._upstreams_of, self._rules, self._sleep, is_last=self._is_last)
         try:
             reply = course.run(self._journal.models())
         except ArenaError as error:
@@ -120,6 +127,9 @@ class Gateway:
         self._enter(request, course, latency_ms, reply=reply)
         self._journal.add(RecordedAnswer(request_sha256=request.sha256, model=request.model, reply=reply))
         return reply, latency_ms
+
+    def _upstreams_of(self, model: str) -> tuple[Upstream, ...]:
+        return self._dedicated.get(model, self._upstreams)
 
     def _answer(self, request: RebuiltRequest, reply: ModelReply, model_ms: int) -> GatewayAnswer:
         self._replies += 1

@@ -66,11 +66,13 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
 
 
-class LedgerTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over a ledger."""
+class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What an upstream was asked for under one of the allow-listed names, summed over a ledger. Requests that no
+    upstream answered stand under the upstream ""; those answered from the journal cost nothing and are not counted."""
 
+    upstream: str
+    model: str
     requests: int = 0
-    failed: int = 0
     attempts: int = 0
     probes: int = 0
     prompt_tokens: int = 0
@@ -109,15 +111,22 @@ class Ledger:
             if entry.failure is None
         )
 
-    def totals(self) -> LedgerTotals:
-        """Sums over all entries so far."""
-        entries = self.entries()
-        return LedgerTotals(
-            requests=len(entries),
-            failed=sum(entry.failure is not None for entry in entries),
-            attempts=sum(entry.attempts for entry in entries),
-            probes=sum(entry.probes for entry in entries),
-            prompt_tokens=sum(entry.prompt_tokens for entry in entries),
-            completion_tokens=sum(entry.completion_tokens for entry in entries),
-            latency_ms=sum(entry.latency_ms for entry in entries),
+    def usage(self) -> tuple[ModelUsage, ...]:
+        """What was asked for so far, by upstream and model, in the order of their names."""
+        groups: dict[tuple[str, str], list[LedgerEntry]] = {}
+        for entry in self.entries():
+            if entry.attempts:
+                groups.setdefault((entry.upstream, entry.model), []).append(entry)
+        return tuple(
+            ModelUsage(
+                upstream=upstream,
+                model=model,
+                requests=len(entries),
+                attempts=sum(entry.attempts for entry in entries),
+                probes=sum(entry.probes for entry in entries),
+                prompt_tokens=sum(entry.prompt_tokens for entry in entries),
+                completion_tokens=sum(entry.completion_tokens for entry in entries),
+                latency_ms=sum(entry.latency_ms for entry in entries),
+            )
+            for (upstream, model), entries in sorted(groups.items())
         )

@@ -272,15 +272,19 @@ def judge_folder(folder: Path) -> DoctorCheck:
 
 
 def check_model(settings: Settings) -> DoctorCheck:
-    """The model endpoint completes one token; without one, the scripted model on loopback does."""
+    """Each endpoint completes one token of each model it is asked for; without one, the scripted model on loopback."""
     from harness.inference.scripted.server import start_scripted_server
+    from neurons.node.model_endpoints import endpoints_of, named_endpoints
     from neurons.node.wiring import policy_of
 
-    if settings.openai_base_url:
-        key = settings.openai_api_key.get_secret_value()
-        model = policy_of(settings).inference.models[0]
-        _complete_one_token(settings.openai_base_url, key, model)
-        return DoctorCheck(name="model", status="ok", found=f"{model} at {settings.openai_base_url}")
+    if named := named_endpoints(settings):
+        asked = [(model, one) for model in policy_of(settings).inference.models for one in endpoints_of(model, named)]
+        if not asked:
+            raise ArenaError("U3001", "no entry of [[upstreams]] serves a model of the policy")
+        for model, one in asked:
+            _complete_one_token(one.base_url, one.api_key, model)
+        found = ", ".join(f"{model} at {one.base_url}" for model, one in asked)
+        return DoctorCheck(name="model", status="ok", found=found)
     with start_scripted_server() as server:
         _complete_one_token(server.base_url, "", SCRIPTED_MODEL)
     return DoctorCheck(name="model", status="ok", found="the scripted model, on loopback")

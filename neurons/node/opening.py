@@ -38,13 +38,12 @@ from neurons.node.bank_preparation import (
     prepare_local_chain,
     prepare_suite,
 )
+from neurons.node.model_endpoints import check_endpoints, open_endpoints
 from neurons.node.node import Node
 from neurons.node.settings import Settings
 from neurons.node.variants import SuiteVariants
 from neurons.node.wiring import (
     code_commit,
-    endpoints,
-    missing_models,
     policy_of,
     prepare_catalogue,
     signer_of,
@@ -75,9 +74,9 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     await asyncio.to_thread(prepare_catalogue, settings)
     async with contextlib.AsyncExitStack() as stack:
-        upstreams, judge = stack.enter_context(endpoints(settings))
-        if unserved := await asyncio.to_thread(missing_models, upstreams, policy.inference.models):
-            raise ArenaError("U3005", f"{', '.join(unserved)} at {', '.join(e.base_url for e in upstreams)}")
+        upstreams, judge = stack.enter_context(open_endpoints(settings, policy))
+        for silent in await asyncio.to_thread(check_endpoints, upstreams, policy.inference.models):
+            structlog.get_logger().warning("endpoint.away", detail=silent, costs="episodes wait until it answers")
         workers = worker_count(settings.workers, usable_memory_bytes(), policy.limits)
         if workers < settings.workers:
             structlog.get_logger().warning("node.workers_bounded", wanted=settings.workers, memory_holds=workers)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from foundation.errors import ArenaError
@@ -35,6 +35,7 @@ _FLAG_ALIASES = {
 }
 _FLAG_CONSTANTS = {"--logging.debug": ("log_level", "debug"), "--logging.info": ("log_level", "info")}
 _SWITCHES = frozenset({"share", "shadow"})  # flags that stand alone, too: `--share` is `--share true`
+_FILE_ONLY = frozenset({"upstreams"})  # tables, which no flag could spell
 _PLAIN_ENVIRONMENT = {"OPENAI_BASE_URL": "openai_base_url", "OPENAI_API_KEY": "openai_api_key"}
 
 
@@ -42,6 +43,23 @@ def _default_state_dir() -> Path:
     from arena.store.location import default_state_dir
 
     return default_state_dir()
+
+
+class UpstreamSettings(BaseModel):
+    """One entry of `[[upstreams]]` in the settings file: a model endpoint, what it serves and what it charges."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(min_length=1, pattern=r"^[a-z0-9_-]+$")
+    base_url: str = Field(pattern=r"^https?://")
+    api_key_env: str = ""  # the environment variable that holds its key
+    models: tuple[str, ...] = ()  # it is asked for these alone; empty: for every model that no other entry names
+    requests_at_once: int = Field(default=0, ge=0)  # of all workers together; 0: not bounded
+    prompt_micro_usd: int | None = Field(default=None, ge=0)  # per million tokens; None: not known
+    completion_micro_usd: int | None = Field(default=None, ge=0)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.base_url}{': ' if self.models else ''}{', '.join(self.models)})"
 
 
 class Settings(BaseSettings):
@@ -91,6 +109,11 @@ class Settings(BaseSettings):
     )
     openai_base_url: str = Field(default="", description="model endpoint; empty: the scripted model")
     openai_api_key: SecretStr = Field(default=SecretStr(""), description="key of the model endpoint")
+    upstreams: tuple[UpstreamSettings, ...] = Field(
+        default=(),
+        description="several model endpoints instead of openai_base_url: [[upstreams]] tables in the settings file,"
+        " with name, base_url, api_key_env, models, requests_at_once, prompt_micro_usd, completion_micro_usd",
+    )
     models: str = Field(
         default="", description="comma-separated model ids instead of the policy's (another policy hash)"
     )
@@ -262,7 +285,8 @@ def format_rows(rows: Sequence[SettingRow]) -> str:
 
 
 def _spellings() -> dict[str, str]:
-    return {**{f"--{name.replace('_', '-')}": name for name in Settings.model_fields}, **_FLAG_ALIASES}
+    names = [name for name in Settings.model_fields if name not in _FILE_ONLY]
+    return {**{f"--{name.replace('_', '-')}": name for name in names}, **_FLAG_ALIASES}
 
 
 def _from_environment() -> dict[str, Any]:
@@ -290,6 +314,8 @@ def _nearest(name: str, known: Sequence[str] | Mapping[str, object] | set[str]) 
 
 def _shown(value: object) -> str:
     """Of a secret DSN, what follows the last `@` and is no query stays readable; of any other secret, nothing."""
+    if isinstance(value, tuple):
+        return "; ".join(map(str, value))
     if not isinstance(value, SecretStr):
         return "" if value is None else str(value)
     secret = value.get_secret_value()

@@ -11,7 +11,7 @@ import dataclasses
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from foundation.errors import ArenaError
 from harness.sandbox.port import GuestChoice
 from judge.port import Judge
 from judge.rubric import Rubric
+from neurons.node.model_endpoints import SCRIPTED_PREFIX, endpoints_of, open_endpoints
 from neurons.node.settings import Settings
 from neurons.worker.protocol import Endpoint, WorkerSetup
 from problems.model import BUCKETS, Bucket, Problem
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 SYNTHETIC_DOCUMENTS = 20_000
 SYNTHETIC_SEED = 7
 LOCAL_NETWORK = "local"
-SCRIPTED_PREFIX = "scripted-"
 
 
 @contextlib.contextmanager
@@ -48,9 +48,20 @@ def open_evaluate_ports(setup: WorkerSetup) -> Iterator[EvaluatePorts]:
     from harness.agents.registry import reference_sha256s
     from harness.catalogue.engines.native import open_catalogue
     from harness.inference.client import OpenAIUpstream
+    from harness.inference.slots import RequestSlots
     from harness.sandbox.probing.probe import open_sandbox
 
     timeout_ms = setup.policy.inference.attempt_timeout_ms
+    opened = {
+        one.name: OpenAIUpstream(
+            name=one.name,
+            base_url=one.base_url,
+            api_key=one.api_key,
+            timeout_ms=timeout_ms,
+            slots=RequestSlots(Path(one.slots_dir), one.requests_at_once, timeout_ms) if one.requests_at_once else None,
+        )
+        for one in setup.upstreams
+    }
     sandbox = open_sandbox(
         Path(setup.guest_dir),
         reference_sha256s=reference_sha256s(),
@@ -63,10 +74,11 @@ def open_evaluate_ports(setup: WorkerSetup) -> Iterator[EvaluatePorts]:
         catalogue=open_catalogue(Path(setup.catalogue_dir)),
         titles=open_titles(setup.titles_file),
         sandbox=sandbox,
-        upstreams=tuple(
-            OpenAIUpstream(name=each.name, base_url=each.base_url, api_key=each.api_key, timeout_ms=timeout_ms)
-            for each in setup.upstreams
-        ),
+        upstreams=tuple(opened[one.name] for one in setup.upstreams if not one.models),
+        dedicated={
+            model: tuple(opened[one.name] for one in endpoints_of(model, setup.upstreams))
+            for model in dict.fromkeys(model for one in setup.upstreams for model in one.models)
+        },
         judges=open_judges(setup.policy.rubric, setup.judge),
     )
 
@@ -75,36 +87,11 @@ def open_evaluate_ports(setup: WorkerSetup) -> Iterator[EvaluatePorts]:
 def open_local_ports(settings: Settings) -> Iterator[EvaluatePorts]:
     """The ports of a miner's desk: the validator's own, in this process."""
     prepare_catalogue(settings)
-    with endpoints(settings) as (upstreams, judge):
-        setup = worker_setup(settings, policy_of(settings), upstreams, judge, slot=0)
+    policy = policy_of(settings)
+    with open_endpoints(settings, policy) as (upstreams, judge):
+        setup = worker_setup(settings, policy, upstreams, judge, slot=0)
         with open_evaluate_ports(setup) as ports:
             yield dataclasses.replace(ports, is_last=True)  # a desk makes one attempt
-
-
-@contextlib.contextmanager
-def endpoints(settings: Settings) -> Iterator[tuple[tuple[Endpoint, ...], Endpoint | None]]:
-    """The model and judge endpoints the settings name; the scripted server on loopback where they name none.
-
-    Raises ArenaError U3001 when the policy's models are real ones and no endpoint is set.
-    """
-    judge = None
-    if settings.judge_base_url:
-        judge = Endpoint(
-            name="judge", base_url=settings.judge_base_url, api_key=settings.judge_api_key.get_secret_value()
-        )
-    if settings.openai_base_url:
-        key = settings.openai_api_key.get_secret_value()
-        yield (Endpoint(name="model", base_url=settings.openai_base_url, api_key=key),), judge
-        return
-    policy = policy_of(settings)
-    if not all(model.startswith(SCRIPTED_PREFIX) for model in policy.inference.models):
-        raise ArenaError(
-            "U3001", f"policy {policy.name} names {policy.inference.models[0]} and OPENAI_BASE_URL is not set"
-        )
-    from harness.inference.scripted.server import start_scripted_server
-
-    with start_scripted_server() as server:
-        yield (Endpoint(name="scripted", base_url=server.base_url),), judge
 
 
 def policy_of(settings: Settings) -> Policy:
@@ -245,28 +232,6 @@ def code_commit() -> str:
         return f"agent-arena {version('agent-arena')}"
     except PackageNotFoundError:
         return "unknown"
-
-
-def missing_models(upstreams: Sequence[Endpoint], models: Sequence[str]) -> tuple[str, ...]:
-    """Models of the policy that no endpoint lists, found before anything runs; none while an endpoint can't be asked.
-
-    Raises ArenaError U3001 when one refuses its key.
-    """
-    import openai
-
-    missing = list(models)
-    for endpoint in upstreams:
-        client = openai.OpenAI(
-            base_url=endpoint.base_url, api_key=endpoint.api_key or "none", max_retries=1, timeout=20
-        )
-        try:
-            listed = {model.id for model in client.models.list()}
-        except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
-            raise ArenaError("U3001", f"{endpoint.name} at {endpoint.base_url}: {error}") from error
-        except openai.OpenAIError:
-            return ()  # it lists nothing, or is away: episodes wait for it, a start need not
-        missing = [model for model in missing if model not in listed]
-    return tuple(missing)
 
 
 def unix_ms() -> int:

@@ -57,31 +57,36 @@ def main() -> None:
 def _answer(request: Request, ports: object) -> Reply:
     from arena.evaluate import EvaluatePorts, evaluate
     from harness.inference.journal import open_journal
+    from harness.inference.ledger import Ledger
     from judge.panel import judge_body
 
     assert isinstance(ports, EvaluatePorts)
     if isinstance(request, WorkerSetup):
         raise SystemExit("a worker is set up once")
+    ledger = Ledger()
     try:
         if isinstance(request, EvaluateJob):
             with open_journal(request.journal) as journal:
                 own = dataclasses.replace(
-                    ports, titles=request.titles or ports.titles, journal=journal, is_last=request.is_last
+                    ports,
+                    titles=request.titles or ports.titles,
+                    journal=journal,
+                    ledger=ledger,
+                    is_last=request.is_last,
                 )
                 evaluation = evaluate(request.source, request.problem, own)
-            return Evaluated(job_id=request.job_id, evaluation=evaluation)
+            return Evaluated(job_id=request.job_id, evaluation=evaluation, usage=ledger.usage())
         assert isinstance(request, JudgeJob)
         verdict = judge_body(request.body, ports.policy.rubric, ports.judges)
         return Judged(job_id=request.job_id, verdict=verdict)
     except ArenaError as error:
-        return Faulted(job_id=request.job_id, failure=error.failure)
+        return Faulted(job_id=request.job_id, failure=error.failure, usage=ledger.usage())
     except Exception as error:  # noqa: BLE001 - a bug of ours is a recorded V2004, never a score and never a silence
         import traceback
 
         traceback.print_exc()
-        return Faulted(
-            job_id=request.job_id, failure=Failure(code="V2004", detail=f"{type(error).__name__}: {error}"[:300])
-        )
+        failure = Failure(code="V2004", detail=f"{type(error).__name__}: {error}"[:300])
+        return Faulted(job_id=request.job_id, failure=failure, usage=ledger.usage())
 
 
 def _read_requests(stream: BinaryIO, requests: queue.SimpleQueue[Request]) -> None:

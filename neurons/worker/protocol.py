@@ -13,6 +13,7 @@ import msgspec
 from arena.evaluate.model import Evaluation
 from arena.policy import Policy
 from foundation.errors import Failure
+from harness.inference.ledger import ModelUsage
 from harness.sandbox.port import NOTHING_CHOSEN, GuestChoice, SandboxLevel
 from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict
@@ -25,11 +26,16 @@ _LENGTH = struct.Struct(">I")
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """An OpenAI-compatible endpoint and its key."""
+    """An OpenAI-compatible endpoint and its key. `requests_at_once` are shared by all workers, through `slots_dir`."""
 
     name: str
     base_url: str
     api_key: str = ""
+    models: tuple[str, ...] = ()  # it is the endpoint of these alone; empty: of every model without one of its own
+    requests_at_once: int = 0  # 0: not bounded
+    slots_dir: str = ""
+    prompt_micro_usd: int | None = None  # what it charges for a million tokens; None: not known
+    completion_micro_usd: int | None = None
 
 
 class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
@@ -80,6 +86,7 @@ class Evaluated(msgspec.Struct, frozen=True, kw_only=True, tag="evaluated"):
 
     job_id: str
     evaluation: Evaluation
+    usage: tuple[ModelUsage, ...] = ()
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True, tag="judged"):
@@ -94,6 +101,7 @@ class Faulted(msgspec.Struct, frozen=True, kw_only=True, tag="faulted"):
 
     job_id: str
     failure: Failure
+    usage: tuple[ModelUsage, ...] = ()
 
 
 Request = WorkerSetup | EvaluateJob | JudgeJob

@@ -10,9 +10,10 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
+from types import MappingProxyType, TracebackType
+from typing import Any
 
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import Gateway
@@ -72,13 +73,20 @@ def hang(seconds: float) -> Behaviour:
 
 class OtherServer:
     """`queue` is answered first, one behaviour a request; then `then` for ever. What no agent wrote (a neutral request,
-    one token) is answered by `probed`."""
+    one token) is answered by `probed`, what is read (the list of models) by `listed`."""
 
-    def __init__(self, *queue: Behaviour, then: Behaviour | None = None, probed: Behaviour | None = None) -> None:
+    def __init__(
+        self,
+        *queue: Behaviour,
+        then: Behaviour | None = None,
+        probed: Behaviour | None = None,
+        listed: Behaviour | None = None,
+    ) -> None:
         self.queue, self.then = list(queue), then or answer()
         self.probed = probed or answer("OK")
         self.bodies: list[dict[str, object]] = []
         self.probes = 0
+        self.listed = listed or status(404)
         stand = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -86,7 +94,13 @@ class OtherServer:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                code, reply, *more = stand._behaviour(body)(body)
+                self._reply(stand._behaviour(body)(body))
+
+            def do_GET(self) -> None:
+                self._reply(stand.listed({}))
+
+            def _reply(self, behaved: tuple[Any, ...]) -> None:
+                code, reply, *more = behaved
                 try:
                     self.send_response(code)
                     for name, value in more[0].items() if more else ():
@@ -161,6 +175,7 @@ class RecordingUpstream:
 
 def make_gateway(
     *upstreams: Upstream,
+    dedicated: Mapping[str, Sequence[Upstream]] = MappingProxyType({}),
     ledger: Ledger | None = None,
     pauses: list[float] | None = None,
     journal: CompletionJournal | None = None,
@@ -182,6 +197,7 @@ def make_gateway(
         EpisodeLimits(completion_tokens_per_call=256),
         sleep=(pauses if pauses is not None else []).append,
         clock_ms=lambda: 0,
+        dedicated=dedicated,
         ledger=ledger,
         journal=journal,
         is_last=is_last,

@@ -10,6 +10,7 @@ import pytest
 from foundation.errors import ArenaError, Owner
 from harness.inference.client import OpenAIUpstream, read_retry_after
 from harness.inference.gateway import Gateway
+from harness.inference.journal import MemoryJournal
 from harness.inference.ledger import Ledger, completed_lines, ledger_sha256
 from harness.inference.port import EndingRefusalError
 from harness.inference.sanitize import neutral_request, plain_request
@@ -89,7 +90,7 @@ def test_what_two_endpoints_refuse_while_both_answer_a_neutral_request_is_the_ag
         make_gateway(*both, ledger=ledger).chat(ASK, completion_tokens_left=100)
     assert caught.value.code == ("A1040" if code == "A1040" else "A1043")
     assert not isinstance(caught.value, EndingRefusalError)
-    assert [len(one.probed) for one in both] == [1, 1] and ledger.totals().probes == 2
+    assert [len(one.probed) for one in both] == [1, 1] and ledger.usage()[0].probes == 2
 
 
 @pytest.mark.parametrize("code", KINDS)
@@ -141,9 +142,40 @@ def test_every_admitted_request_leaves_one_ledger_entry() -> None:
     answered, failed = ledger.entries()
     assert (answered.upstream, answered.attempts, answered.prompt_tokens, answered.failure) == ("first", 3, 3, None)
     assert failed.upstream == "" and failed.failure is not None and failed.failure.code == "U3004"
-    totals = ledger.totals()
-    assert (totals.requests, totals.failed, totals.attempts, totals.probes) == (2, 1, 6, 2)
-    assert totals.completion_tokens == 2
+    unanswered, first = ledger.usage()
+    assert (unanswered.upstream, unanswered.requests, unanswered.attempts, unanswered.probes) == ("", 1, 3, 2)
+    assert (first.upstream, first.model, first.requests, first.attempts) == ("first", MODEL, 1, 3)
+    assert (first.prompt_tokens, first.completion_tokens) == (3, 2)
+
+
+# -- models with endpoints of their own
+
+
+def test_a_model_with_endpoints_of_its_own_is_asked_of_these_alone() -> None:
+    general, own = RecordingUpstream("general"), RecordingUpstream("own", *["U3002"] * 99, is_healthy=False)
+    gateway = make_gateway(general, dedicated={"other-model": (own,)})
+    with pytest.raises(ArenaError):
+        gateway.chat({**ASK, "model": "other-model"}, completion_tokens_left=100)
+    assert general.sent == general.probed == []
+    assert gateway.chat({**ASK, "model": MODEL}, completion_tokens_left=100).reply.content == "ok"
+    assert {request["model"] for request in own.sent} == {"other-model"}
+    assert [request["model"] for request in general.sent] == [MODEL]
+
+
+def test_an_outage_of_another_models_endpoint_is_looked_for_there() -> None:
+    """An agent that got a bad reply of one model can't make an outage by asking for another one that is down."""
+    general, own = RecordingUpstream("general"), RecordingUpstream("own", *["U3002"] * 99, is_healthy=False)
+    gateway = make_gateway(general, dedicated={"other-model": (own,)}, journal=MemoryJournal())
+    gateway.chat({**ASK, "model": MODEL}, completion_tokens_left=100)
+    with pytest.raises(ArenaError) as caught:
+        gateway.chat({**ASK, "model": "other-model"}, completion_tokens_left=100)
+    assert caught.value.failure.code == "U3007"
+    assert [request["model"] for request in general.probed] == [MODEL]
+
+
+def test_a_model_without_an_endpoint_is_refused_before_anything_runs() -> None:
+    with pytest.raises(ArenaError, match=f"U3001.*{MODEL}"):
+        make_gateway(dedicated={"other-model": (RecordingUpstream(),)})
 
 
 # -- the same contract over two real endpoints

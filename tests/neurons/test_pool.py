@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from harness.catalogue.engines.native import open_catalogue
 from harness.limits import EpisodeLimits
+from neurons.node.model_endpoints import open_endpoints
 from neurons.node.settings import resolve
-from neurons.node.wiring import endpoints, worker_setup
+from neurons.node.wiring import worker_setup
 from neurons.worker.capacity import RESERVED_BYTES, WORKER_BYTES, usable_cores, usable_memory_bytes, worker_count
 from neurons.worker.pool import WorkerPool
 from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted
@@ -58,7 +59,7 @@ def test_the_hosts_own_numbers_are_plausible():
 @asynccontextmanager
 async def open_pool(base: Path, catalogue: Path, size: int, deadline_s: float) -> AsyncIterator[WorkerPool]:
     settings = resolve({"state_dir": base, "catalogue_dir": catalogue, "guest_dir": base, "policy": "demo"}).settings
-    with endpoints(settings) as (upstreams, judge):
+    with open_endpoints(settings, SMALL) as (upstreams, judge):
         setups = tuple(worker_setup(settings, SMALL, upstreams, judge, slot) for slot in range(size))
         pool = WorkerPool(setups, deadline_s)
         try:

@@ -169,6 +169,7 @@ def _settings(
         "catalogue_dir": catalogue,
         "state_dir": state_dir,
         "openai_base_url": model_url,
+        "upstreams": () if model_url else None,  # the endpoint named here is asked, whatever a file names
         "models": model,
     }
     resolved = resolve(flags)

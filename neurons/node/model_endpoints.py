@@ -1,0 +1,115 @@
+"""Model and judge endpoints: from settings to what workers are sent, and whether they answer at a start.
+
+A model that an entry of `[[upstreams]]` names is asked of such entries alone, so a re-entered model's own server stands
+beside a provider; entries without models serve every other one. Keys come from the environment and stand in no file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+
+from arena.policy import Policy
+from foundation.errors import ArenaError
+from neurons.node.settings import Settings
+from neurons.worker.protocol import Endpoint
+
+SCRIPTED_PREFIX = "scripted-"
+_LISTING_TIMEOUT_S = 20
+
+
+@contextlib.contextmanager
+def open_endpoints(settings: Settings, policy: Policy) -> Iterator[tuple[tuple[Endpoint, ...], Endpoint | None]]:
+    """The model endpoints and the judge's that the settings name; the scripted server on loopback where they name none.
+
+    Raises ArenaError U3001 when the policy's models are real ones and no endpoint is set, V2030 for settings that
+    contradict each other or a key's variable that is not set.
+    """
+    judge = None
+    if settings.judge_base_url:
+        judge = Endpoint(
+            name="judge", base_url=settings.judge_base_url, api_key=settings.judge_api_key.get_secret_value()
+        )
+    if named := named_endpoints(settings):
+        yield named, judge
+        return
+    if not all(model.startswith(SCRIPTED_PREFIX) for model in policy.inference.models):
+        raise ArenaError(
+            "U3001", f"policy {policy.name} names {policy.inference.models[0]} and no model endpoint is set"
+        )
+    from harness.inference.scripted.server import start_scripted_server
+
+    with start_scripted_server() as server:
+        yield (Endpoint(name="scripted", base_url=server.base_url),), judge
+
+
+def endpoints_of(model: str, endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
+    """Who is asked for `model`, in this order: the endpoints that name it, else those that name none."""
+    own = tuple(one for one in endpoints if model in one.models)
+    return own or tuple(one for one in endpoints if not one.models)
+
+
+def check_endpoints(endpoints: Sequence[Endpoint], models: Sequence[str]) -> tuple[str, ...]:
+    """Ask every endpoint for its models before anything runs: a line for each that does not answer, which a start need
+    not wait for.
+
+    Raises ArenaError U3001 when one refuses its key or a model has no endpoint, U3005 for a model that none of its
+    endpoints lists.
+    """
+    listed = {one.name: _listed_models(one) for one in endpoints}
+    for model in models:
+        own = endpoints_of(model, endpoints)
+        if not own:
+            raise ArenaError("U3001", f"no entry of [[upstreams]] serves {model}")
+        answers = [listed[one.name] for one in own]
+        if all(isinstance(answer, frozenset) and model not in answer for answer in answers):
+            raise ArenaError("U3005", f"{model} at {', '.join(one.base_url for one in own)}")
+    return tuple(answer for answer in listed.values() if isinstance(answer, str))
+
+
+def _listed_models(endpoint: Endpoint) -> frozenset[str] | str | None:
+    """What the endpoint lists, a line about why it did not answer, or None where it has no such list."""
+    import openai
+
+    client = openai.OpenAI(
+        base_url=endpoint.base_url, api_key=endpoint.api_key or "none", max_retries=1, timeout=_LISTING_TIMEOUT_S
+    )
+    try:
+        return frozenset(model.id for model in client.models.list())
+    except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
+        raise ArenaError("U3001", f"{endpoint.name} at {endpoint.base_url}: {error}") from error
+    except openai.NotFoundError:
+        return None
+    except openai.OpenAIError as error:
+        return f"{endpoint.name} at {endpoint.base_url}: {error}"
+
+
+def named_endpoints(settings: Settings) -> tuple[Endpoint, ...]:
+    """The model endpoints that the settings name, with their keys. Raises ArenaError V2030."""
+    if settings.openai_base_url and settings.upstreams:
+        raise ArenaError(
+            "V2030", "openai_base_url and [[upstreams]] are both set: make it one more entry of [[upstreams]]"
+        )
+    if settings.openai_base_url:
+        key = settings.openai_api_key.get_secret_value()
+        return (Endpoint(name="model", base_url=settings.openai_base_url, api_key=key),)
+    made: list[Endpoint] = []
+    for one in settings.upstreams:
+        if one.name in {earlier.name for earlier in made}:
+            raise ArenaError("V2030", f"two entries of [[upstreams]] are called {one.name}")
+        if one.api_key_env and not os.environ.get(one.api_key_env):
+            raise ArenaError("V2030", f"{one.api_key_env}, the key of upstream {one.name}, is not in the environment")
+        made.append(
+            Endpoint(
+                name=one.name,
+                base_url=one.base_url,
+                api_key=os.environ.get(one.api_key_env, "") if one.api_key_env else "",
+                models=one.models,
+                requests_at_once=one.requests_at_once,
+                slots_dir=str(settings.state_dir / "upstreams" / one.name) if one.requests_at_once else "",
+                prompt_micro_usd=one.prompt_micro_usd,
+                completion_micro_usd=one.completion_micro_usd,
+            )
+        )
+    return tuple(made)

@@ -1,0 +1,120 @@
+"""Several model endpoints: read from the settings file, routed by model, asked before anything runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from arena.policies import policy_by_name
+from foundation.errors import ArenaError
+from neurons.node.model_endpoints import check_endpoints, endpoints_of, named_endpoints, open_endpoints
+from neurons.node.settings import format_rows, resolve
+from neurons.worker.protocol import Endpoint
+from tests.harness.inference_stand import OtherServer, raw, status
+
+TWO = """
+[[upstreams]]
+name = "provider"
+base_url = "https://models.example/v1"
+api_key_env = "PROVIDER_KEY"
+prompt_micro_usd = 150000
+completion_micro_usd = 600000
+
+[[upstreams]]
+name = "ours"
+base_url = "http://127.0.0.1:8000/v1"
+models = ["arena-agent"]
+requests_at_once = 2
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder of its own, and no endpoint in the environment."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.setenv("PROVIDER_KEY", "a secret")
+    return tmp_path
+
+
+def settings_of(folder: Path, text: str):
+    (folder / "arena.toml").write_text(text)
+    return resolve({"state_dir": folder})
+
+
+def listing(*models: str) -> OtherServer:
+    """A server that lists `models`."""
+    return OtherServer(listed=raw(json.dumps({"object": "list", "data": [{"id": name} for name in models]}).encode()))
+
+
+def test_a_settings_file_names_endpoints_and_dry_run_shows_no_key(folder: Path) -> None:
+    resolved = settings_of(folder, TWO)
+    provider, ours = named_endpoints(resolved.settings)
+    assert (provider.api_key, provider.models, provider.prompt_micro_usd) == ("a secret", (), 150_000)
+    assert (ours.api_key, ours.models, ours.requests_at_once) == ("", ("arena-agent",), 2)
+    assert Path(ours.slots_dir).is_relative_to(folder)
+    shown = format_rows(resolved.rows)
+    assert "ours (http://127.0.0.1:8000/v1: arena-agent)" in shown and "a secret" not in shown
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (('name = "ours"', 'name = "provider"'), "two entries"),
+        (('name = "ours"', 'name = "../ours"'), "pattern"),
+        (("PROVIDER_KEY", "OTHER_KEY"), "OTHER_KEY"),
+        (("requests_at_once", "request_at_once"), "Extra inputs"),
+        (("http://127.0.0.1:8000/v1", "127.0.0.1:8000"), "pattern"),
+        (("[[upstreams]]", 'openai_base_url = "http://one/v1"\n[[upstreams]]'), "both set"),
+    ],
+)
+def test_an_entry_that_means_nothing_is_refused_by_name(folder: Path, change: tuple[str, str], said: str) -> None:
+    with pytest.raises(ArenaError, match=f"V2030.*{said}"):
+        named_endpoints(settings_of(folder, TWO.replace(*change, 1)).settings)
+
+
+def test_the_short_form_is_one_endpoint_for_every_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://one/v1")
+    (only,) = named_endpoints(resolve({}).settings)
+    assert endpoints_of("anything", (only,)) == (only,)
+
+
+def test_a_model_is_asked_of_the_endpoints_that_name_it_else_of_those_that_name_none() -> None:
+    general = Endpoint(name="general", base_url="http://a/v1")
+    own = Endpoint(name="own", base_url="http://b/v1", models=("m",))
+    assert endpoints_of("m", (general, own)) == (own,)
+    assert endpoints_of("other", (general, own)) == (general,)
+    assert endpoints_of("other", (own,)) == ()
+
+
+def test_a_policy_of_real_models_needs_an_endpoint(folder: Path) -> None:
+    with pytest.raises(ArenaError, match="U3001"), open_endpoints(resolve({}).settings, policy_by_name("paper")):
+        pass
+
+
+def test_a_model_that_none_of_its_endpoints_lists_is_refused_before_anything_runs() -> None:
+    with listing("a", "b") as general, listing("c") as special:
+        endpoints = (
+            Endpoint(name="general", base_url=general.base_url),
+            Endpoint(name="special", base_url=special.base_url, models=("c", "d")),
+        )
+        assert check_endpoints(endpoints, ("a", "c")) == ()
+        with pytest.raises(ArenaError, match=rf"U3005.*d at {special.base_url}"):
+            check_endpoints(endpoints, ("a", "d"))
+        with pytest.raises(ArenaError, match=r"U3001.*serves x"):
+            check_endpoints(endpoints[1:], ("x",))
+
+
+def test_an_endpoint_that_is_away_is_told_and_one_without_a_list_is_not() -> None:
+    away = Endpoint(name="away", base_url="http://127.0.0.1:9/v1")
+    (line,) = check_endpoints((away,), ("a",))
+    assert line.startswith("away at http://127.0.0.1:9/v1")
+    with OtherServer(listed=status(404)) as without:
+        assert check_endpoints((Endpoint(name="plain", base_url=without.base_url),), ("a",)) == ()
+
+
+def test_a_refused_key_stops_a_start() -> None:
+    with OtherServer(listed=status(401)) as server, pytest.raises(ArenaError, match="U3001"):
+        check_endpoints((Endpoint(name="model", base_url=server.base_url, api_key="wrong"),), ("a",))
