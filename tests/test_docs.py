@@ -87,11 +87,11 @@ def test_every_command_that_a_page_of_the_root_or_of_docs_or_an_example_names_ex
             assert words[1] in group.commands, words
 
 
-def test_the_ten_decisions_are_listed_and_each_has_its_parts() -> None:
+def test_every_decision_is_listed_and_has_its_parts() -> None:
     decisions = sorted((ROOT / "docs" / "adr").glob("*.md"))
     listed = re.findall(r"\(adr/([\w-]+\.md)\)", ARCHITECTURE.read_text("utf-8"))
     assert [path.name for path in decisions] == listed
-    assert len(listed) == 10
+    assert len(listed) >= 10
     for path in decisions:
         parts = re.findall(r"^## (.+)$", path.read_text("utf-8"), re.MULTILINE)
         assert parts == ["Context", "Decision", "Consequences", "Where"], path.name

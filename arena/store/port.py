@@ -14,6 +14,7 @@ import msgspec
 from arena.records.log.filing import Filing
 from arena.records.model import Context, Head, SignedRecord, Stage, Subject
 from foundation.errors import ArenaError
+from harness.inference.ledger import ModelUsage
 
 RECORDS_PER_PAGE = 500
 
@@ -127,6 +128,34 @@ class WeightsResult(msgspec.Struct, frozen=True, kw_only=True):
     weights_u16: tuple[int, ...]
     status: Literal["ok", "rate_limited", "not_registered", "failed"]
     detail: str = ""
+
+
+class AttemptUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model endpoints were asked for in one attempt: a row for each upstream and model."""
+
+    attempt_id: str
+    race_id: str  # "" in qualifying
+    stage: Stage
+    agent_version_id: str
+    rows: tuple[ModelUsage, ...]
+
+
+class UsageTotal(msgspec.Struct, frozen=True, kw_only=True):
+    """Sums over the attempts of one agent in one race (or in qualifying) at one upstream with one model."""
+
+    race_id: str
+    stage: Stage
+    agent_version_id: str
+    upstream: str
+    model: str
+    episodes: int
+    requests: int
+    attempts: int
+    probes: int
+    prompt_tokens: int
+    completion_tokens: int
+    latency_ms: int
+    cost_micro_usd: int | None = None  # None: not known for all of them
 
 
 STORE_AWAY = "V2021"  # nobody knows whether what was asked for happened
@@ -288,6 +317,15 @@ class Store(Protocol):
 
     async def streams(self, prefix: str) -> list[str]:
         """The streams whose names begin so, in the order in which they were begun."""
+        ...
+
+    # -- what models cost: an account for the operator, no evidence
+    async def put_usage(self, usage: AttemptUsage) -> None:
+        """Keep the account of an attempt. The first one of an attempt stands."""
+        ...
+
+    async def usage_totals(self) -> list[UsageTotal]:
+        """All accounts, summed, in the order of their keys."""
         ...
 
     async def put_weights_result(self, result: WeightsResult) -> None: ...

@@ -9,13 +9,16 @@ same completions can be held against each other.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import msgspec
 
 from foundation.canonical import content_hash, text_hash
 from foundation.errors import Failure
 from harness.trace import Completion, EmittedCall, Event
+
+_TOKENS_PRICED = 1_000_000  # a price is per this many tokens
 
 
 class LedgerLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +69,18 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
 
 
+class UpstreamPrice(msgspec.Struct, frozen=True, kw_only=True):
+    """What an upstream charges, in micro-USD per million tokens."""
+
+    prompt_micro_usd: int
+    completion_micro_usd: int
+
+    def cost_micro_usd(self, prompt_tokens: int, completion_tokens: int) -> int:
+        """What so many tokens cost, rounded up."""
+        cost = prompt_tokens * self.prompt_micro_usd + completion_tokens * self.completion_micro_usd
+        return -(-cost // _TOKENS_PRICED)
+
+
 class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
     """What an upstream was asked for under one of the allow-listed names, summed over a ledger. Requests that no
     upstream answered stand under the upstream ""; those answered from the journal cost nothing and are not counted."""
@@ -78,6 +93,7 @@ class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     latency_ms: int = 0
+    cost_micro_usd: int | None = None  # by the tokens that the upstream itself counted; None: its price is not known
 
 
 class Ledger:
@@ -111,22 +127,30 @@ class Ledger:
             if entry.failure is None
         )
 
-    def usage(self) -> tuple[ModelUsage, ...]:
-        """What was asked for so far, by upstream and model, in the order of their names."""
+    def usage(self, prices: Mapping[str, UpstreamPrice] = MappingProxyType({})) -> tuple[ModelUsage, ...]:
+        """What was asked for so far, by upstream and model, in the order of their names. `prices` are by upstream."""
         groups: dict[tuple[str, str], list[LedgerEntry]] = {}
         for entry in self.entries():
             if entry.attempts:
                 groups.setdefault((entry.upstream, entry.model), []).append(entry)
-        return tuple(
-            ModelUsage(
-                upstream=upstream,
-                model=model,
-                requests=len(entries),
-                attempts=sum(entry.attempts for entry in entries),
-                probes=sum(entry.probes for entry in entries),
-                prompt_tokens=sum(entry.prompt_tokens for entry in entries),
-                completion_tokens=sum(entry.completion_tokens for entry in entries),
-                latency_ms=sum(entry.latency_ms for entry in entries),
+        usage: list[ModelUsage] = []
+        for (upstream, model), entries in sorted(groups.items()):
+            prompt_tokens = sum(entry.prompt_tokens for entry in entries)
+            completion_tokens = sum(entry.completion_tokens for entry in entries)
+            cost = 0 if not upstream else None  # what no upstream answered costs nothing
+            if upstream in prices:
+                cost = prices[upstream].cost_micro_usd(prompt_tokens, completion_tokens)
+            usage.append(
+                ModelUsage(
+                    upstream=upstream,
+                    model=model,
+                    requests=len(entries),
+                    attempts=sum(entry.attempts for entry in entries),
+                    probes=sum(entry.probes for entry in entries),
+                    prompt_tokens=prompt_tokens,
+                    completion_tokens=completion_tokens,
+                    latency_ms=sum(entry.latency_ms for entry in entries),
+                    cost_micro_usd=cost,
+                )
             )
-            for (upstream, model), entries in sorted(groups.items())
-        )
+        return tuple(usage)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from arena.policy import Policy
 from foundation.errors import ArenaError
+from harness.inference.ledger import UpstreamPrice
 from neurons.node.settings import Settings
 from neurons.worker.protocol import Endpoint
 
@@ -41,7 +42,8 @@ def open_endpoints(settings: Settings, policy: Policy) -> Iterator[tuple[tuple[E
     from harness.inference.scripted.server import start_scripted_server
 
     with start_scripted_server() as server:
-        yield (Endpoint(name="scripted", base_url=server.base_url),), judge
+        free = UpstreamPrice(prompt_micro_usd=0, completion_micro_usd=0)
+        yield (Endpoint(name="scripted", base_url=server.base_url, price=free),), judge
 
 
 def endpoints_of(model: str, endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
@@ -108,8 +110,7 @@ def named_endpoints(settings: Settings) -> tuple[Endpoint, ...]:
                 models=one.models,
                 requests_at_once=one.requests_at_once,
                 slots_dir=str(settings.state_dir / "upstreams" / one.name) if one.requests_at_once else "",
-                prompt_micro_usd=one.prompt_micro_usd,
-                completion_micro_usd=one.completion_micro_usd,
+                price=one.price,
             )
         )
     return tuple(made)

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from foundation.errors import ArenaError
+from harness.inference.ledger import UpstreamPrice
 from neurons.worker.capacity import usable_cores
 
 ENVIRONMENT_PREFIX = "ARENA_"
@@ -57,6 +58,20 @@ class UpstreamSettings(BaseModel):
     requests_at_once: int = Field(default=0, ge=0)  # of all workers together; 0: not bounded
     prompt_micro_usd: int | None = Field(default=None, ge=0)  # per million tokens; None: not known
     completion_micro_usd: int | None = Field(default=None, ge=0)
+
+    @model_validator(mode="after")
+    def require_both_prices(self) -> UpstreamSettings:
+        """A price of one kind of token alone would be a wrong one."""
+        if (self.prompt_micro_usd is None) != (self.completion_micro_usd is None):
+            raise ValueError("one price is set: set both, of prompt and completion tokens, or none")
+        return self
+
+    @property
+    def price(self) -> UpstreamPrice | None:
+        """What it charges, or None where that is not known."""
+        if self.prompt_micro_usd is None or self.completion_micro_usd is None:
+            return None
+        return UpstreamPrice(prompt_micro_usd=self.prompt_micro_usd, completion_micro_usd=self.completion_micro_usd)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.base_url}{': ' if self.models else ''}{', '.join(self.models)})"

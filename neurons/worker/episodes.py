@@ -25,11 +25,12 @@ from arena.race.state.items import witness_item
 from arena.race.state.retry import after_fault, is_last_attempt, may_diverge
 from arena.records.body import encode_body
 from arena.records.model import AttemptRecord, Stage
-from arena.store.port import Lease, LeaseLostError, Store, WorkItem
+from arena.store.port import AttemptUsage, Lease, LeaseLostError, Store, WorkItem
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError, Failure, Owner
 from harness.agents.registry import shipped_source
 from harness.inference.journal import open_journal
+from harness.inference.ledger import ModelUsage
 from neurons.loops.run_loop import StopSignal, drained_within, persist, run_loop
 from neurons.node.node import Node
 from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted
@@ -120,6 +121,8 @@ class EpisodeLoop:
             await self._finish(lease, reply.evaluation)
         else:
             await self._fault(lease, reply.failure if isinstance(reply, Faulted) else Failure(code="V2004"))
+        if isinstance(reply, Evaluated | Faulted) and reply.usage:
+            await self._keep_usage(lease, reply.usage)
 
     async def _job(self, lease: Lease) -> EvaluateJob:
         """What a worker is sent; a race's problem goes with the accepted titles that its own batch holds for it.
@@ -173,6 +176,22 @@ class EpisodeLoop:
             if renewed is None:
                 work.cancel()
                 return
+
+    async def _keep_usage(self, lease: Lease, rows: tuple[ModelUsage, ...]) -> None:
+        """After the records, which it must not hold up; of a lost lease, too, since its money was spent."""
+        context = lease.item.context
+        usage = AttemptUsage(
+            attempt_id=lease.attempt_id,
+            race_id=context.race_id,
+            stage=context.stage,
+            agent_version_id=lease.item.subject.agent_version_id,
+            rows=rows,
+        )
+
+        async def put() -> None:
+            await self._node.store.put_usage(usage)
+
+        await persist(f"usage of {lease.attempt_id}", put, self._drain, self._node.log)
 
     async def _finish(self, lease: Lease, evaluation: Evaluation) -> None:
         outcome = evaluation.outcome

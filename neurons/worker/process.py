@@ -11,9 +11,11 @@ import os
 import queue
 import sys
 import threading
+from collections.abc import Mapping
 from typing import BinaryIO
 
 from foundation.errors import ArenaError, Failure
+from harness.inference.ledger import UpstreamPrice
 from neurons.worker.protocol import (
     LENGTH_BYTES,
     Evaluated,
@@ -47,14 +49,15 @@ def main() -> None:
     try:
         with open_evaluate_ports(setup) as ports:
             _send(replies, Ready(process_id=os.getpid(), sandbox=ports.sandbox.level))
+            prices = {one.name: one.price for one in setup.upstreams if one.price is not None}
             while True:
                 request = requests.get()
-                _send(replies, _answer(request, ports))
+                _send(replies, _answer(request, ports, prices))
     except ArenaError as error:
         _send(replies, Faulted(job_id="", failure=error.failure))
 
 
-def _answer(request: Request, ports: object) -> Reply:
+def _answer(request: Request, ports: object, prices: Mapping[str, UpstreamPrice]) -> Reply:
     from arena.evaluate import EvaluatePorts, evaluate
     from harness.inference.journal import open_journal
     from harness.inference.ledger import Ledger
@@ -75,18 +78,18 @@ def _answer(request: Request, ports: object) -> Reply:
                     is_last=request.is_last,
                 )
                 evaluation = evaluate(request.source, request.problem, own)
-            return Evaluated(job_id=request.job_id, evaluation=evaluation, usage=ledger.usage())
+            return Evaluated(job_id=request.job_id, evaluation=evaluation, usage=ledger.usage(prices))
         assert isinstance(request, JudgeJob)
         verdict = judge_body(request.body, ports.policy.rubric, ports.judges)
         return Judged(job_id=request.job_id, verdict=verdict)
     except ArenaError as error:
-        return Faulted(job_id=request.job_id, failure=error.failure, usage=ledger.usage())
+        return Faulted(job_id=request.job_id, failure=error.failure, usage=ledger.usage(prices))
     except Exception as error:  # noqa: BLE001 - a bug of ours is a recorded V2004, never a score and never a silence
         import traceback
 
         traceback.print_exc()
         failure = Failure(code="V2004", detail=f"{type(error).__name__}: {error}"[:300])
-        return Faulted(job_id=request.job_id, failure=failure, usage=ledger.usage())
+        return Faulted(job_id=request.job_id, failure=failure, usage=ledger.usage(prices))
 
 
 def _read_requests(stream: BinaryIO, requests: queue.SimpleQueue[Request]) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from arena.evaluate.model import Evaluation
 from arena.policy import Policy
 from foundation.errors import Failure
-from harness.inference.ledger import ModelUsage
+from harness.inference.ledger import ModelUsage, UpstreamPrice
 from harness.sandbox.port import NOTHING_CHOSEN, GuestChoice, SandboxLevel
 from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict
@@ -34,8 +34,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] = ()  # it is the endpoint of these alone; empty: of every model without one of its own
     requests_at_once: int = 0  # 0: not bounded
     slots_dir: str = ""
-    prompt_micro_usd: int | None = None  # what it charges for a million tokens; None: not known
-    completion_micro_usd: int | None = None
+    price: UpstreamPrice | None = None  # None: not known
 
 
 class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):

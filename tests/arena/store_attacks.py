@@ -23,6 +23,7 @@ OWN_TABLES = (
     "weights_result",
     "checkpoint",
     "anchor",
+    "usage",
 )  # each row belongs to one validator
 TABLES = {**dict.fromkeys(OWN_TABLES, "validator"), "validator": "hotkey", "alembic_version": "version_num"}
 PARTITIONED = ("record", "body")

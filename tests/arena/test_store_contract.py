@@ -14,10 +14,18 @@ from arena.records.log.hash_chain import first_head
 from arena.records.log.sequencer import Sequencer
 from arena.records.verify.verification import verify_store
 from arena.store.embedded.server import EmbeddedServer
-from arena.store.port import HeadMovedError, LogLeaf, StoredCheckpoint, StoredSubmission, WeightsResult
+from arena.store.port import (
+    AttemptUsage,
+    HeadMovedError,
+    LogLeaf,
+    StoredCheckpoint,
+    StoredSubmission,
+    WeightsResult,
+)
 from arena.store.postgres.log import LEAVES_PER_PAGE, RECORDS_PER_PAGE
 from arena.store.postgres.store import PostgresStore
 from foundation.errors import ArenaError, Failure
+from harness.inference.ledger import ModelUsage
 from tests.arena.log_stand import HOST, SUBJECT, Clock, attempt, episode, settlement, subject
 
 
@@ -216,6 +224,22 @@ async def test_streams_are_listed_once_each_in_the_order_in_which_they_were_begu
     assert await store.streams("%") == []
     await other.put_event("race/2", 0, "{}")
     assert await other.streams("race/") == ["race/2"]
+
+
+async def test_accounts_of_attempts_are_kept_once_and_summed(store) -> None:
+    def account(number: int, *rows: ModelUsage, race_id: str = "r") -> AttemptUsage:
+        return AttemptUsage(attempt_id=f"a{number}", race_id=race_id, stage="race", agent_version_id="v", rows=rows)
+
+    dear = ModelUsage(upstream="dear", model="m", requests=2, attempts=3, prompt_tokens=1 << 40, cost_micro_usd=7)
+    unpriced = ModelUsage(upstream="own", model="m", requests=1, attempts=1, completion_tokens=5, latency_ms=9)
+    await store.put_usage(account(1, dear, unpriced))
+    await store.put_usage(account(1, msgspec.structs.replace(dear, requests=99)))
+    await store.put_usage(account(2, dear))
+    await store.put_usage(account(3, msgspec.structs.replace(unpriced, cost_micro_usd=0)))
+    totals = {one.upstream: one for one in await store.usage_totals()}
+    assert (totals["dear"].episodes, totals["dear"].requests, totals["dear"].attempts) == (2, 4, 6)
+    assert (totals["dear"].prompt_tokens, totals["dear"].cost_micro_usd) == (2 << 40, 14)
+    assert (totals["own"].episodes, totals["own"].latency_ms, totals["own"].cost_micro_usd) == (2, 18, None)
 
 
 async def test_weights_results_come_back_newest_first(store) -> None:

@@ -11,7 +11,7 @@ from foundation.errors import ArenaError, Owner
 from harness.inference.client import OpenAIUpstream, read_retry_after
 from harness.inference.gateway import Gateway
 from harness.inference.journal import MemoryJournal
-from harness.inference.ledger import Ledger, completed_lines, ledger_sha256
+from harness.inference.ledger import Ledger, UpstreamPrice, completed_lines, ledger_sha256
 from harness.inference.port import EndingRefusalError
 from harness.inference.sanitize import neutral_request, plain_request
 from harness.inference.scripted import start_scripted_server
@@ -145,7 +145,17 @@ def test_every_admitted_request_leaves_one_ledger_entry() -> None:
     unanswered, first = ledger.usage()
     assert (unanswered.upstream, unanswered.requests, unanswered.attempts, unanswered.probes) == ("", 1, 3, 2)
     assert (first.upstream, first.model, first.requests, first.attempts) == ("first", MODEL, 1, 3)
-    assert (first.prompt_tokens, first.completion_tokens) == (3, 2)
+    assert (first.prompt_tokens, first.completion_tokens, first.cost_micro_usd) == (3, 2, None)
+    price = UpstreamPrice(prompt_micro_usd=1_000_000, completion_micro_usd=100_000)
+    assert [one.cost_micro_usd for one in ledger.usage({"first": price})] == [0, 4]  # 3.2, rounded up
+
+
+def test_a_reply_from_the_journal_costs_nothing_again() -> None:
+    ledger, journal = Ledger(), MemoryJournal()
+    make_gateway(RecordingUpstream("first"), journal=journal).chat(ASK, completion_tokens_left=100)
+    journal.next_attempt()
+    make_gateway(RecordingUpstream("first"), journal=journal, ledger=ledger).chat(ASK, completion_tokens_left=100)
+    assert len(ledger.entries()) == 1 and ledger.usage() == ()
 
 
 # -- models with endpoints of their own

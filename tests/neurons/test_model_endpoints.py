@@ -9,6 +9,7 @@ import pytest
 
 from arena.policies import policy_by_name
 from foundation.errors import ArenaError
+from harness.inference.ledger import UpstreamPrice
 from neurons.node.model_endpoints import check_endpoints, endpoints_of, named_endpoints, open_endpoints
 from neurons.node.settings import format_rows, resolve
 from neurons.worker.protocol import Endpoint
@@ -52,7 +53,8 @@ def listing(*models: str) -> OtherServer:
 def test_a_settings_file_names_endpoints_and_dry_run_shows_no_key(folder: Path) -> None:
     resolved = settings_of(folder, TWO)
     provider, ours = named_endpoints(resolved.settings)
-    assert (provider.api_key, provider.models, provider.prompt_micro_usd) == ("a secret", (), 150_000)
+    assert (provider.api_key, provider.models) == ("a secret", ())
+    assert provider.price == UpstreamPrice(prompt_micro_usd=150_000, completion_micro_usd=600_000)
     assert (ours.api_key, ours.models, ours.requests_at_once) == ("", ("arena-agent",), 2)
     assert Path(ours.slots_dir).is_relative_to(folder)
     shown = format_rows(resolved.rows)
@@ -65,6 +67,7 @@ def test_a_settings_file_names_endpoints_and_dry_run_shows_no_key(folder: Path) 
         (('name = "ours"', 'name = "provider"'), "two entries"),
         (('name = "ours"', 'name = "../ours"'), "pattern"),
         (("PROVIDER_KEY", "OTHER_KEY"), "OTHER_KEY"),
+        (("completion_micro_usd = 600000\n", ""), "one price"),
         (("requests_at_once", "request_at_once"), "Extra inputs"),
         (("http://127.0.0.1:8000/v1", "127.0.0.1:8000"), "pattern"),
         (("[[upstreams]]", 'openai_base_url = "http://one/v1"\n[[upstreams]]'), "both set"),

@@ -14,10 +14,12 @@ from pathlib import Path
 import psutil
 import pytest
 from msgspec.structs import replace
+from typer.testing import CliRunner
 
 from arena.chain.keys import keypair_signer
 from arena.race.model import CountedEvaluation
 from arena.race.settlement.control import control_subject
+from neurons.cli.app import app
 from neurons.demo.demo import RACE, VALIDATOR, DemoRun, DemoView, conclude, running_validator, watch
 from neurons.race.log import QUALIFYING
 from problems.suites.formats import read_problems
@@ -92,6 +94,20 @@ def test_every_agent_and_problem_is_counted_once_and_every_attempt_recorded(
     settlement = view.race.settlement
     assert settlement is not None
     assert len(counts) == (len(settlement.standings) + 1) * len(settlement.drawn)  # the control agent is one more
+
+
+def test_tokens_of_the_account_are_those_of_the_records(finished: tuple[DemoRun, DemoView]) -> None:
+    run, _ = finished
+    result = CliRunner().invoke(app, ["records", "costs", "--json", "--state-dir", str(run.folder)])
+    assert result.exit_code == 0, result.output
+    rows = {row["group"]: row for row in json.loads(result.stdout)}
+    assert set(rows) == {RACE, "qualifying"}
+    _, (race,) = read_back(run, HOTKEY, (RACE,))
+    totals = [row.record.totals for row in race.evaluations]
+    account = rows[RACE]
+    assert account["prompt_tokens"] == sum(one.prompt_tokens for one in totals) > 0
+    assert account["completion_tokens"] == sum(one.completion_tokens for one in totals)
+    assert (account["cost_micro_usd"], account["unpriced"]) == (0, 0)  # the scripted model is free, and known to be
 
 
 def test_the_control_agent_stands_in_the_records_and_nowhere_else(finished: tuple[DemoRun, DemoView]) -> None:

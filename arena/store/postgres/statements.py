@@ -221,6 +221,16 @@ STREAMS = text(
 )
 EVENTS = text("select event from arena.event where validator = :validator and stream = :stream order by index")
 
+PUT_USAGE = text("select arena.put_usage(:validator, :attempt_id, :race_id, :stage, :agent_version_id, (:rows)::jsonb)")
+USAGE_TOTALS = text(
+    "select race_id, stage, agent_version_id, upstream, model, count(*)::integer as episodes,"
+    " sum(requests)::bigint as requests, sum(attempts)::bigint as attempts, sum(probes)::bigint as probes,"
+    " sum(prompt_tokens)::bigint as prompt_tokens, sum(completion_tokens)::bigint as completion_tokens,"
+    " sum(latency_ms)::bigint as latency_ms,"
+    " case when bool_and(cost_micro_usd is not null) then sum(cost_micro_usd)::bigint end as cost_micro_usd"
+    " from arena.usage where validator = :validator group by 1, 2, 3, 4, 5 order by 1, 2, 3, 4, 5"
+)
+
 PUT_WEIGHTS_RESULT = _typed(
     "select arena.put_weights_result(:validator, :race_id, :block, :uids, :weights_u16, :status, :detail)",
     block=BigInteger(),

@@ -14,7 +14,16 @@ import msgspec
 from sqlalchemy import Row
 
 from arena.records.model import Stage, Subject
-from arena.store.port import Lease, StoredSource, StoredSubmission, SubmissionState, WeightsResult, WorkItem
+from arena.store.port import (
+    AttemptUsage,
+    Lease,
+    StoredSource,
+    StoredSubmission,
+    SubmissionState,
+    UsageTotal,
+    WeightsResult,
+    WorkItem,
+)
 from arena.store.postgres import statements as sql
 from arena.store.postgres.connect import coded_errors, open_engine
 from arena.store.postgres.hold import Hold
@@ -184,6 +193,16 @@ class PostgresStore(PostgresLog):
         """The streams whose names begin so, in the order in which they were begun."""
         rows = await self._session.rows(sql.STREAMS, validator=self._validator, prefix=prefix)
         return [row.stream for row in rows]
+
+    async def put_usage(self, usage: AttemptUsage) -> None:
+        """Keep the account of an attempt. The first one of an attempt stands."""
+        values = msgspec.structs.asdict(usage) | {"rows": msgspec.json.encode(usage.rows).decode()}
+        await self._session.write(sql.PUT_USAGE, validator=self._validator, **values)
+
+    async def usage_totals(self) -> list[UsageTotal]:
+        """All accounts, summed, in the order of their keys."""
+        rows = await self._session.rows(sql.USAGE_TOTALS, validator=self._validator)
+        return [msgspec.convert(dict(row._mapping), UsageTotal) for row in rows]
 
     async def put_weights_result(self, result: WeightsResult) -> None:
         """Store one try at setting weights."""

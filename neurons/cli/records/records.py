@@ -13,6 +13,7 @@ import typer
 
 from neurons.cli.options import DsnOption, JsonOutOption, RecordArgument, StateDirOption, ValidatorOption
 from neurons.cli.presenter import echo_json, field_lines, show
+from neurons.cli.records.costs import costs
 from neurons.cli.records.export import export
 from neurons.cli.records.tail import serve, tail
 from neurons.cli.records.verify import prove, schema, verifier, verify
@@ -40,6 +41,7 @@ app.command("prove")(prove)
 app.command("export")(export)
 app.command("tail")(tail)
 app.command("serve")(serve)
+app.command("costs")(costs)
 app.command("schema")(schema)
 app.command("verifier")(verifier)
 
