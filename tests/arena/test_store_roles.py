@@ -13,10 +13,11 @@ from arena.records.log.checkpoint import sign_checkpoint
 from arena.records.log.sequencer import Sequencer
 from arena.records.verify.verification import verify_store
 from arena.store.embedded.server import EmbeddedServer
-from arena.store.port import Lease, StoredCheckpoint, StoredSubmission, WeightsResult
+from arena.store.port import AttemptUsage, Lease, StoredCheckpoint, StoredSubmission, WeightsResult
 from arena.store.postgres.store import PostgresStore
 from arena.store.schema import SCHEMA_REVISION, migrate, role_of
 from foundation.errors import ArenaError
+from harness.inference.ledger import ModelUsage
 from tests.arena.conftest import OpenStore
 from tests.arena.log_stand import HOST, SUBJECT, Clock, attempt, episode, item
 from tests.arena.store_attacks import (
@@ -126,6 +127,10 @@ async def _fill(open_store: OpenStore) -> PostgresStore:
     )
     await store.put_event("race", 0, "{}")
     await store.put_weights_result(WeightsResult(race_id="r", block=1, uids=(), weights_u16=(), status="ok"))
+    rows = (ModelUsage(upstream="u", model="m", requests=1),)
+    await store.put_usage(
+        AttemptUsage(attempt_id="a", race_id="r", stage="race", agent_version_id=SUBJECT.agent_version_id, rows=rows)
+    )
     note = sign_checkpoint((await verify_store(store, verify)).logs[0].checkpoint, signer)
     await store.put_checkpoint(StoredCheckpoint(validator=store.validator, size=3, note=note, signed_ms=1))
     await store.put_anchor(3, hashlib.sha256(note.encode()).hexdigest(), 9)
