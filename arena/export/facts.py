@@ -2,16 +2,21 @@
 
 Promise: `facts_of` is pure and total; a fact that does not exist is None (an outcome that could not be scored, a
 verdict that is owed), never 0. The names are the columns of the Parquet views, the `metadata` of chat rows and samples
-and the `info` of rollouts; FORMATS.md says what each means, and a test holds the two lists together.
+and the `info` of rollouts; FORMATS.md says what each means, and a test holds the two lists together. `episode_facts`
+adds what the log alone does not say: names and price tables, which stand in the export beside it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import msgspec
 
 from arena.export.conversation import Conversation
 from arena.export.model import Trajectory
 from arena.export.writing.diversity import day_of
+from harness.limits import EpisodeLimits, completion_cost
+from harness.trace import Completion
 from judge.verdict import Opinion, UnscoredVerdict, Verdict
 from problems.model import Pool
 from problems.scoring.outcome import Axis, OutcomeScore
@@ -105,6 +110,64 @@ class TrajectoryFacts(msgspec.Struct, frozen=True, kw_only=True):
     coefficient_e4: int | None = None
     spread_e4: int | None = None
     unjudged_code: str
+
+
+class PriceTable(msgspec.Struct, frozen=True):
+    """A policy's prices: the models that agents may ask for under it, and the limits that name the prices."""
+
+    models: tuple[str, ...]
+    limits: EpisodeLimits
+
+    def whole_cost(self, completions: Sequence[Completion], recorded_micro_usd: int) -> int | None:
+        """The recorded cost (micro-USD) where it is that of every completion, else None.
+
+        A policy prices models under the names that agents ask for, and a record names them as the endpoint does: the
+        cost is whole where every model of the policy has a price, or where the completions, priced by the names
+        recorded, come to it.
+        """
+        priced = {price.model for price in self.limits.prices}
+        if priced.issuperset(self.models):
+            return recorded_micro_usd
+        if not priced.issuperset(one.model for one in completions):
+            return None
+        costs = (
+            completion_cost(self.limits, one.model, one.prompt_tokens, one.completion_tokens) for one in completions
+        )
+        return recorded_micro_usd if sum(costs) == recorded_micro_usd else None
+
+
+class ViewContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What views show beside the log. `version` is the export's; version 1 shows the log alone."""
+
+    version: int = 1
+    names: dict[str, str] = {}  # agent version id -> the name it was submitted under
+    prices: dict[str, PriceTable] = {}  # by policy hash
+
+
+class EpisodeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What an episode cost and took, and its agent's name: in exports from version 2 on."""
+
+    agent_name: str | None
+    priced_micro_usd: int | None
+    episode_ms: int | None
+    model_ms: int | None
+    agent_ms: int | None
+
+
+def episode_facts(trajectory: Trajectory, context: ViewContext) -> EpisodeFacts:
+    """Name, cost and times of an episode; each None where it is not known."""
+    host, recorded = trajectory.content.host, trajectory.evaluation.totals.cost_micro_usd
+    completions = [event for event in trajectory.body.events if isinstance(event, Completion)]
+    table = context.prices.get(trajectory.evaluation.conditions.policy_sha256)
+    known = table.whole_cost(completions, recorded) if table else None
+    is_timed = host.episode_ms > 0  # a record without times has 0 in all three
+    return EpisodeFacts(
+        agent_name=context.names.get(trajectory.evaluation.subject.agent_version_id),
+        priced_micro_usd=known if completions else recorded,
+        episode_ms=host.episode_ms if is_timed else None,
+        model_ms=host.model_ms if is_timed else None,
+        agent_ms=host.agent_time_ms if is_timed else None,
+    )
 
 
 def facts_of(trajectory: Trajectory, conversation: Conversation) -> TrajectoryFacts:

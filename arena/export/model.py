@@ -12,7 +12,13 @@ log/<shard>.jsonl.zst                  one LogRow a line: the canonical format
 references.jsonl.zst                   LogRows from outside the range that rows in it refer to, where there are any
 scrubbed/<shard>.jsonl.zst             Trajectories with credentials removed, whose log rows are withheld as `secret`
 views/<format>/...                     parquet, messages, datasets, inspect, verifiers: derived from the log rows
+README.md, FORMATS.md                  the dataset card, and what is in a view
+agents.jsonl                           one AgentRow a line; `agents/<sha256>.py` are the sources that are open
+policies/<sha256>.json                 the rules that trajectories name, where a settlement states them
 ```
+
+Version 1 of the manifest had neither card, agents nor policies, and its views no columns of the episode
+(`arena.export.facts.EpisodeFacts`); such exports are read and verified as before.
 """
 
 from __future__ import annotations
@@ -26,7 +32,7 @@ from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.model import Bucket, Pool
 
-MANIFEST_VERSION = 1
+MANIFEST_VERSION = 2  # of layout, columns and cards
 MANIFEST_DOMAIN = b"agent-arena/manifest/1"
 
 Format = Literal["jsonl", "parquet", "messages", "datasets", "inspect", "verifiers"]
@@ -151,6 +157,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What is in the export, what was left out and why, how to go on. Written last: without it nothing is complete."""
 
     version: int = MANIFEST_VERSION
+    exported_ms: int | msgspec.UnsetType = msgspec.UNSET  # when it was begun (unix ms): sources open by then are here
     request: Request
     log: LogRange
     cursor: Cursor  # for the next export

@@ -1,4 +1,4 @@
-"""A view's row: a trajectory's facts, its conversation and the tools of its profile.
+"""A view's row: a trajectory's facts, its conversation, the tools of its profile, and what stands beside the log.
 
 Promise: every format writes from this one value, so no two formats can disagree about a trajectory.
 """
@@ -10,7 +10,7 @@ import functools
 import msgspec
 
 from arena.export.conversation import Conversation, converse
-from arena.export.facts import TrajectoryFacts, facts_of, opinions_of
+from arena.export.facts import EpisodeFacts, TrajectoryFacts, ViewContext, episode_facts, facts_of, opinions_of
 from arena.export.model import Trajectory
 from foundation.canonical import text_hash
 from harness.chat import ChatMessage
@@ -18,6 +18,7 @@ from harness.tools.registry import PROFILES, profile_schemas
 from judge.verdict import Opinion
 
 UNKNOWN_TOOLS = "[]"
+LOG_ALONE = ViewContext()
 
 
 class ViewRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +28,7 @@ class ViewRow(msgspec.Struct, frozen=True, kw_only=True):
     conversation: Conversation
     tools: str
     opinions: tuple[Opinion, ...]
+    episode: EpisodeFacts | None  # None in exports of version 1
 
     @property
     def prompt(self) -> tuple[ChatMessage, ...]:
@@ -39,7 +41,7 @@ class ViewRow(msgspec.Struct, frozen=True, kw_only=True):
         return self.conversation.messages[self.conversation.prompt_length :]
 
 
-def row_of(trajectory: Trajectory) -> ViewRow:
+def row_of(trajectory: Trajectory, context: ViewContext = LOG_ALONE) -> ViewRow:
     """The row of a trajectory. Pure and total."""
     conversation = converse(trajectory.body)
     return ViewRow(
@@ -47,6 +49,7 @@ def row_of(trajectory: Trajectory) -> ViewRow:
         conversation=conversation,
         tools=tools_of(trajectory.body.tool_profile, trajectory.body.tools_sha256),
         opinions=opinions_of(trajectory),
+        episode=episode_facts(trajectory, context) if context.version > 1 else None,
     )
 
 

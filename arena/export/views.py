@@ -1,11 +1,11 @@
 """Views: the same trajectories in the forms other tools read. What a format offers, and where it is found.
 
-Promise: a view is a function of the shard's trajectories alone, so the same rows give the same bytes: verification
-writes each shard again and compares. A format is one module `arena.export.formats.<format>`, imported when it is asked
-for, with two functions:
+Promise: a view is a function of the shard's trajectories and of what the export holds beside its log (`ViewContext`),
+so the same rows give the same bytes: verification writes each shard again and compares. A format is one module
+`arena.export.formats.<format>`, imported when it is asked for, with two functions:
 
 ```
-open_writer(folder: Path, shard_number: int) -> ViewWriter      # one shard; folder exists and is the view's own
+open_writer(folder: Path, shard_number: int, context: ViewContext) -> ViewWriter   # one shard; the view's own folder
 finish_export(folder: Path, manifest: Manifest) -> tuple[ShardFile, ...]   # whole-export files (a card); may be ()
 ```
 
@@ -21,7 +21,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol, cast
 
+from arena.export.facts import ViewContext
 from arena.export.model import FORMATS, Format, Manifest, ShardFile, Trajectory
+from arena.export.row import LOG_ALONE
 from foundation.errors import ArenaError
 
 
@@ -37,12 +39,12 @@ class ViewWriter(Protocol):
         ...
 
 
-def open_view(view: Format, folder: Path, shard_number: int) -> ViewWriter:
+def open_view(view: Format, folder: Path, shard_number: int, context: ViewContext = LOG_ALONE) -> ViewWriter:
     """A writer of shard `shard_number` (from 0) of a view into its own `folder`, which exists.
 
     Files of an earlier, interrupted try are overwritten. Raises ValueError for `jsonl`, which is no view.
     """
-    return cast(ViewWriter, _module(view).open_writer(folder, shard_number))
+    return cast(ViewWriter, _module(view).open_writer(folder, shard_number, context))
 
 
 def finish_export(view: Format, folder: Path, manifest: Manifest) -> tuple[ShardFile, ...]:

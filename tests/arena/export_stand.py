@@ -21,9 +21,10 @@ from arena.records.log.merkle import MerkleFrontier
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import Payload, VerdictRecord
 from arena.store.port import BodyFrame, LogLeaf, StoredBody, StoredCheckpoint
-from tests.arena.log_stand import HOST, Clock, MemoryLog, episode, release
+from tests.arena.log_stand import HOST, START_MS, Clock, MemoryLog, episode, release
 
 replace = msgspec.structs.replace
+NOW_MS = START_MS + 86_400_000
 
 
 class ExportLog(MemoryLog):
@@ -89,7 +90,9 @@ def request_of(log: ExportLog, **fields) -> Request:
     return Request(validator=log.validator, filters=Filters(**filters), **fields)
 
 
-def export(log: ExportLog, folder: Path, *, start=None, signer=None, store=None, processes=1, **fields) -> Manifest:
+def export(
+    log: ExportLog, folder: Path, *, start=None, signer=None, store=None, processes=1, now_ms=NOW_MS, **fields
+) -> Manifest:
     return asyncio.run(
         export_records(
             store or log,
@@ -97,6 +100,7 @@ def export(log: ExportLog, folder: Path, *, start=None, signer=None, store=None,
             folder,
             verify_signature=verify,
             software="agent-arena test",
+            now_ms=now_ms,
             start=start,
             signer=signer,
             processes=processes,

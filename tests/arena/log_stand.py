@@ -25,7 +25,7 @@ from arena.records.model import (
     Subject,
     VerdictRecord,
 )
-from arena.store.port import BodyFrame, LogLeaf, StoredBody, StoredCheckpoint, WorkItem
+from arena.store.port import BodyFrame, LogLeaf, StoredBody, StoredCheckpoint, StoredSubmission, WorkItem
 from harness.sandbox.port import SandboxLevel
 from harness.trace import Completion, EmittedCall, EvaluationBody, Surfaced, ToolCall, Totals
 from judge.verdict import Citation, Opinion, Verdict
@@ -255,6 +255,14 @@ class MemoryLog:
         self.refusals: list[Exception] = []
         self.lost_replies: list[Exception] = []
         self.end = first_head(validator)
+        self.submitted: list[StoredSubmission] = []
+        self.sources: dict[str, str] = {}  # by agent version id
+
+    async def submissions(self, states=()) -> list[StoredSubmission]:
+        return list(self.submitted)
+
+    async def source(self, agent_version_id: str) -> str | None:
+        return self.sources.get(agent_version_id)
 
     async def head(self, validator=None):
         return self.end

@@ -20,8 +20,9 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from arena.export.formats.parquet import open_writer
+from arena.export.row import LOG_ALONE
 from tests.arena.trajectory_stand import trajectory
-writer = open_writer(Path(sys.argv[1]), 0)
+writer = open_writer(Path(sys.argv[1]), 0, LOG_ALONE)
 writer.write([trajectory()])
 writer.finish()
 print("pandas" in sys.modules)

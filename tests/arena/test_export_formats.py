@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from arena.export.agents import AgentRow
 from arena.export.conversation import ExecutedCall, Turn
-from arena.export.facts import TrajectoryFacts, facts_of
-from arena.export.formats.parquet import COLUMNS
+from arena.export.facts import EpisodeFacts, TrajectoryFacts, ViewContext, facts_of
+from arena.export.formats.parquet import schema
 from arena.export.model import FORMATS, Cursor, Format, LogRange, Manifest, Request, ShardFile, Trajectory
 from arena.export.row import row_of
 from arena.export.views import finish_export, open_view
@@ -33,6 +34,8 @@ from tests.arena.trajectory_stand import appending, narrating, replace, trajecto
 VIEWS: tuple[Format, ...] = tuple(view for view in FORMATS if view != "jsonl")
 PAGE = Path(__file__).parents[2] / "arena" / "export" / "FORMATS.md"
 FAILED = Failure(code="U3002")
+CONTEXT = ViewContext(version=2, names={"a1" * 32: "lamps"})
+COLUMNS = schema(2).names
 
 
 def rows() -> list[Trajectory]:
@@ -50,7 +53,7 @@ def rows() -> list[Trajectory]:
 
 def written(folder: Path, view: Format, trajectories: Sequence[Trajectory], *, batch: int = 2) -> tuple[ShardFile, ...]:
     folder.mkdir(exist_ok=True)
-    writer = open_view(view, folder, 3)
+    writer = open_view(view, folder, 3, CONTEXT)
     for start in range(0, len(trajectories), batch):
         writer.write(trajectories[start : start + batch])
     return writer.finish()
@@ -138,6 +141,8 @@ def test_the_page_documents_every_column_and_field_and_no_other() -> None:
         ("### Completions", Turn),
         ("### Calls", ExecutedCall),
         ("## Facts", TrajectoryFacts),
+        ("## Episode", EpisodeFacts),
+        ("## Agents and policies", AgentRow),
     ):
         section = re.split(r"^#{2,3} ", text.partition(f"{title}\n")[2], flags=re.MULTILINE)[0]
         named = re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)

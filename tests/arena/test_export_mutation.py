@@ -25,11 +25,18 @@ from arena.export.writing.manifest import CHECKSUM, MANIFEST, SIGNATURE, read_ma
 from arena.export.writing.shards import file_hash
 from foundation.canonical import canonical_bytes
 from neurons.cli.records.verify import verify_folder
+from tests.arena.agents_stand import NOW_MS, AgentsLog, promotion
 from tests.arena.export_stand import ExportLog, export, released_race, replace
+from tests.arena.log_stand import START_MS
 from tests.arena.test_export_hygiene import leaky_episode
 
 PLACES_PER_FILE = 12
 KINDS = {
+    "README.md",
+    "FORMATS.md",
+    "agents",
+    "agents.jsonl",
+    "policies",
     "manifest.json",
     "manifest.sha256",
     "manifest.sig",
@@ -60,15 +67,18 @@ def kind_of(path: str) -> str:
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A signed export that holds every kind of file: it begins at a signed checkpoint, in the middle of a log, some of
-    its rows go out under an earlier release, and one had a credential removed."""
-    folder, log = tmp_path_factory.mktemp("export"), ExportLog()
+    its rows go out under an earlier release, one had a credential removed, and the source of one agent is open."""
+    folder, log = tmp_path_factory.mktemp("export"), AgentsLog()
     released_race(log, "r0", [7])
     log.checkpoint()
     first = export(log, folder / "first")
     log.add_episode(7, "r0", agent="b7")
     leaky_episode(log)
     released_race(log, "r1", [1, 2, 3])
-    export(log, folder / "sound", start=first.cursor, signer=log.signer, formats=FORMATS, rows_per_shard=3)
+    log.run(1, "r1", "c3", "cheap")
+    log.add([promotion("r1", "c3", START_MS)])
+    options = {"signer": log.signer, "formats": FORMATS, "rows_per_shard": 3, "now_ms": NOW_MS}
+    export(log, folder / "sound", start=first.cursor, **options)
     report = verify_export(folder / "sound", verify)
     assert report.is_ok, report.wrong
     return folder / "sound"
@@ -225,10 +235,10 @@ def test_samples_of_an_inspect_log_that_are_dropped_doubled_or_changed_are_found
     assert is_named(copy, path)
 
 
-@pytest.mark.parametrize("name", ["views/datasets/README.md", "views/verifiers/000000/metadata.json"])
+@pytest.mark.parametrize("name", ["README.md", "views/datasets/README.md", "views/verifiers/000000/metadata.json"])
 def test_a_card_or_summary_that_says_something_else_is_found_and_named(copy: Path, name: str) -> None:
     text = (copy / name).read_text("utf-8")
-    other = text.replace("| trajectories | 5 |", "| trajectories | 6 |").replace('"num_examples":', '"num_examples":1')
+    other = text.replace("| trajectories | 6 |", "| trajectories | 7 |").replace('"num_examples":', '"num_examples":1')
     assert other != text
     refit(copy, name, other.encode(), 0)
     assert is_named(copy, name)
@@ -246,6 +256,7 @@ def test_a_checkpoint_of_another_log_in_its_place_is_found(copy: Path) -> None:
 # What only the exporter can know: who made it, what an earlier export brought, the block the chain names; and filters
 # and limits that leave out nothing of this export.
 EXPORTERS_WORD = (
+    ("exported_ms",),  # as long as no embargo ends in between
     ("software",),
     ("log", "anchor_block"),
     ("log", "start", "exported_to"),

@@ -15,7 +15,7 @@ from arena.records.body import decode_content
 from arena.records.log.hash_chain import first_head, head_after
 from arena.records.log.sequencer import Sequencer
 from arena.records.model import AttemptRecord, Payload, ReleasedProblem, ReleaseRecord, SignedRecord, VerdictRecord
-from arena.store.port import BodyFrame, LogLeaf, StoredBody
+from arena.store.port import BodyFrame, LogLeaf, StoredBody, StoredSubmission
 from problems.model import Pool
 from tests.training.firehose import MACHINE, START_MS, Firehose, Made
 
@@ -88,7 +88,13 @@ async def _write(
     await sequencer.append([*payloads, release], bodies)
     request = Request(validator=signer.hotkey, formats=formats, pools=pools, rows_per_shard=rows_per_shard)
     return await export_records(
-        log, request, folder, verify_signature=verify, software="test", signer=signer if is_signed else None
+        log,
+        request,
+        folder,
+        verify_signature=verify,
+        software="test",
+        now_ms=START_MS,
+        signer=signer if is_signed else None,
     )
 
 
@@ -132,8 +138,16 @@ class _DayLog:
         return self._end
 
     async def records(self, validator=None, *, after_seq=0, kinds=(), race_id=None):
+        if kinds == ("settlement",):
+            return
         for record in self._releases if "release" in kinds else self._log[after_seq:]:
             yield record
+
+    async def submissions(self, states=()) -> list[StoredSubmission]:
+        return []
+
+    async def source(self, agent_version_id: str) -> str | None:
+        return None
 
     async def frames(self, names: Sequence[str], validator=None) -> list[BodyFrame]:
         return [self._frames[name] for name in names if name in self._frames]

@@ -165,6 +165,7 @@ class _Recording:
                 self._folder / EXPORT,
                 verify_signature=verify,
                 software=self._commit,
+                now_ms=now_ms(),
                 signer=self._signer,
             )
         finally:

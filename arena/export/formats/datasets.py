@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from arena.export.facts import ViewContext
 from arena.export.formats.parquet import ParquetFile
 from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import row_of
-from arena.export.writing.card import render_card
+from arena.export.writing.card import CARD, Home, render_card
 from arena.export.writing.shards import describe
 from problems.model import POOLS, Pool
 
 DATA = "data"
-CARD = "README.md"
 
 
 class DatasetsWriter:
     """A `ViewWriter` of one Parquet file for each pool of a shard."""
 
-    def __init__(self, folder: Path, shard_number: int) -> None:
-        self._folder, self._number = folder, shard_number
+    def __init__(self, folder: Path, shard_number: int, context: ViewContext) -> None:
+        self._folder, self._number, self._context = folder, shard_number, context
         self._files: dict[Pool, ParquetFile] = {}
         (folder / DATA).mkdir(exist_ok=True)
         for pool in POOLS:
@@ -34,8 +34,8 @@ class DatasetsWriter:
         """Add trajectories, each to its pool's file."""
         for trajectory in rows:
             if trajectory.pool not in self._files:
-                self._files[trajectory.pool] = ParquetFile(self._path(trajectory.pool))
-            self._files[trajectory.pool].add(row_of(trajectory))
+                self._files[trajectory.pool] = ParquetFile(self._path(trajectory.pool), self._context.version)
+            self._files[trajectory.pool].add(row_of(trajectory, self._context))
 
     def finish(self) -> tuple[ShardFile, ...]:
         """Complete the files, in the order of the pools."""
@@ -51,13 +51,13 @@ class DatasetsWriter:
         return self._folder / DATA / f"{pool}-{self._number:06d}.parquet"
 
 
-def open_writer(folder: Path, shard_number: int) -> DatasetsWriter:
+def open_writer(folder: Path, shard_number: int, context: ViewContext) -> DatasetsWriter:
     """A writer of one shard."""
-    return DatasetsWriter(folder, shard_number)
+    return DatasetsWriter(folder, shard_number, context)
 
 
 def finish_export(folder: Path, manifest: Manifest) -> tuple[ShardFile, ...]:
     """Write the dataset card."""
     card = folder / CARD
-    card.write_text(render_card(manifest), "utf-8")
+    card.write_text(render_card(manifest, Home.of_view(manifest)), "utf-8")
     return (describe(folder, card, 0),)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from arena.export.facts import AXES, TrajectoryFacts
+from arena.export.facts import AXES, TrajectoryFacts, ViewContext
 from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import ViewRow, row_of
 from arena.export.writing.shards import describe
@@ -33,8 +33,8 @@ _ROLES = frozenset({"system", "user", "assistant", "tool"})
 class InspectWriter:
     """A `ViewWriter` of one evaluation log a shard."""
 
-    def __init__(self, folder: Path, shard_number: int) -> None:
-        self._folder, self._number = folder, shard_number
+    def __init__(self, folder: Path, shard_number: int, context: ViewContext) -> None:
+        self._folder, self._number, self._context = folder, shard_number, context
         self._path = folder / f"{shard_number:06d}.eval"
         self._zip = zipfile.ZipFile(self._path, "w", zipfile.ZIP_STORED)
         self._summaries: list[dict[str, object]] = []
@@ -45,7 +45,7 @@ class InspectWriter:
     def write(self, rows: Sequence[Trajectory]) -> None:
         """Add trajectories."""
         for trajectory in rows:
-            row = row_of(trajectory)
+            row = row_of(trajectory, self._context)
             sample = sample_of(row)
             self._add(f"samples/{row.facts.seq}_epoch_1.json", sample)
             values = _values(row.facts)
@@ -55,11 +55,12 @@ class InspectWriter:
                     "epoch": 1,
                     "input": row.facts.query[:_SUMMARY_CHARS],
                     "target": sample["target"],
-                    "metadata": {name: getattr(row.facts, name) for name in _SUMMARY_FACTS},
+                    "metadata": {name: getattr(row.facts, name) for name in _SUMMARY_FACTS} | _episode(row),
                     "scores": {name: {"value": value} for name, value in values.items()},
                     "model_usage": sample["model_usage"],
                     "completed": True,
                     "message_count": len(row.conversation.messages),
+                    **_times(row),
                 }
             )
             for name, value in values.items():
@@ -121,9 +122,9 @@ class InspectWriter:
         self._zip.writestr(member, _ENCODER.encode(value))
 
 
-def open_writer(folder: Path, shard_number: int) -> InspectWriter:
+def open_writer(folder: Path, shard_number: int, context: ViewContext) -> InspectWriter:
     """A writer of one shard."""
-    return InspectWriter(folder, shard_number)
+    return InspectWriter(folder, shard_number, context)
 
 
 def finish_export(folder: Path, manifest: Manifest) -> tuple[ShardFile, ...]:
@@ -155,6 +156,7 @@ def sample_of(row: ViewRow) -> dict[str, object]:
         "scores": _scores(row),
         "metadata": {
             **msgspec.structs.asdict(facts),
+            **_episode(row),
             "calls": talk.calls,
             "completions": talk.completions,
             "other_messages": talk.other_messages,
@@ -163,7 +165,19 @@ def sample_of(row: ViewRow) -> dict[str, object]:
         "events": [],
         "model_usage": {facts.models: usage} if facts.models else {},
         "attachments": {},
+        **_times(row),
     }
+
+
+def _episode(row: ViewRow) -> dict[str, object]:
+    return {} if row.episode is None else msgspec.structs.asdict(row.episode)
+
+
+def _times(row: ViewRow) -> dict[str, float]:
+    """Seconds, as the viewer shows them; nothing where they were not recorded."""
+    if row.episode is None or row.episode.episode_ms is None:
+        return {}
+    return {"total_time": row.episode.episode_ms / 1000, "working_time": row.episode.episode_ms / 1000}
 
 
 def _message(message: ChatMessage) -> dict[str, object]:

@@ -1,8 +1,8 @@
 """OpenAI chat messages: one JSON object a line, `{messages, tools, metadata}`, in `<shard>.jsonl.zst`.
 
 Promise: the shape fine-tuning reads: arguments are text, turns the model did not write have `weight` 0. `metadata`
-holds the facts of FORMATS.md, so one `jq` filter on `is_agentic`, `is_linear` and `is_model_written` leaves clean rows
-only.
+holds the facts of FORMATS.md that the log itself says, so one `jq` filter on `is_agentic`, `is_linear` and
+`is_model_written` leaves clean rows only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from arena.export.facts import TrajectoryFacts
+from arena.export.facts import TrajectoryFacts, ViewContext
 from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import row_of
 from arena.export.writing.shards import LinesFile, describe
@@ -52,7 +52,7 @@ class MessagesWriter:
         return (describe(self._folder, self._lines.path, self._lines.rows),)
 
 
-def open_writer(folder: Path, shard_number: int) -> MessagesWriter:
+def open_writer(folder: Path, shard_number: int, context: ViewContext) -> MessagesWriter:
     """A writer of one shard."""
     return MessagesWriter(folder, shard_number)
 

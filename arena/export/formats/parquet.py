@@ -22,7 +22,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from arena.export.facts import TrajectoryFacts
+from arena.export.facts import EpisodeFacts, TrajectoryFacts, ViewContext
 from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import ViewRow, row_of
 from arena.export.writing.shards import describe
@@ -33,7 +33,7 @@ _PAGE_BYTES = 64 << 10  # pages of a megabyte, the default, take twice the time 
 _ZSTD_LEVEL = 1
 _FACTS = tuple(field.name for field in msgspec.structs.fields(TrajectoryFacts))
 _JSON_COLUMNS = ("messages", "tools", "completions", "other_messages", "calls", "opinions")
-COLUMNS = (*_FACTS, "prompt_length", *_JSON_COLUMNS)
+_EPISODE = tuple(field.name for field in msgspec.structs.fields(EpisodeFacts))
 _ENCODER = msgspec.json.Encoder()
 _ARROW: dict[object, Any] = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
 
@@ -86,10 +86,12 @@ _MAKERS: dict[Any, Callable[[Any], Any]] = {
 class ParquetFile:
     """Rows into one Parquet file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, version: int) -> None:
+        """`version` is the export's: it says which columns there are."""
         self.path, self.rows = path, 0
-        self._schema = schema()
-        self._columns: list[list[object]] = [[] for _ in COLUMNS]
+        self._schema = schema(version)
+        names = self._schema.names
+        self._columns: list[list[object]] = [[] for _ in names]
         self._held_bytes = 0
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._writing: Future[None] | None = None
@@ -101,8 +103,8 @@ class ParquetFile:
             data_page_size=_PAGE_BYTES,
             compression="zstd",
             compression_level=_ZSTD_LEVEL,
-            use_dictionary=list(_FACTS),
-            write_statistics=[name for name in COLUMNS if name not in (*_JSON_COLUMNS, "query")],
+            use_dictionary=[name for name in names if name in (*_FACTS, *_EPISODE)],
+            write_statistics=[name for name in names if name not in (*_JSON_COLUMNS, "query")],
             store_schema=False,
         )
 
@@ -117,7 +119,8 @@ class ParquetFile:
             _ENCODER.encode(talk.calls),
             _ENCODER.encode(row.opinions),
         ]
-        values = (*msgspec.structs.astuple(row.facts), talk.prompt_length, *texts)
+        episode = () if row.episode is None else msgspec.structs.astuple(row.episode)
+        values = (*msgspec.structs.astuple(row.facts), *episode, talk.prompt_length, *texts)
         for column, value in zip(self._columns, values, strict=True):
             column.append(value)
         self.rows += 1
@@ -137,7 +140,7 @@ class ParquetFile:
         """Hand the rows so far to the thread, once it is done with the group before."""
         self._wait()
         self._writing = self._thread.submit(self._write, self._columns)
-        self._columns = [[] for _ in COLUMNS]
+        self._columns = [[] for _ in self._schema.names]
         self._held_bytes = 0
 
     def _wait(self) -> None:
@@ -156,14 +159,14 @@ class ParquetFile:
 class ParquetWriter:
     """A `ViewWriter` of one Parquet file a shard."""
 
-    def __init__(self, folder: Path, shard_number: int) -> None:
-        self._folder = folder
-        self._file = ParquetFile(folder / f"{shard_number:06d}.parquet")
+    def __init__(self, folder: Path, shard_number: int, context: ViewContext) -> None:
+        self._folder, self._context = folder, context
+        self._file = ParquetFile(folder / f"{shard_number:06d}.parquet", context.version)
 
     def write(self, rows: Sequence[Trajectory]) -> None:
         """Add trajectories."""
         for trajectory in rows:
-            self._file.add(row_of(trajectory))
+            self._file.add(row_of(trajectory, self._context))
 
     def finish(self) -> tuple[ShardFile, ...]:
         """Complete the file."""
@@ -171,9 +174,9 @@ class ParquetWriter:
         return (describe(self._folder, self._file.path, self._file.rows),)
 
 
-def open_writer(folder: Path, shard_number: int) -> ParquetWriter:
+def open_writer(folder: Path, shard_number: int, context: ViewContext) -> ParquetWriter:
     """A writer of one shard."""
-    return ParquetWriter(folder, shard_number)
+    return ParquetWriter(folder, shard_number, context)
 
 
 def finish_export(folder: Path, manifest: Manifest) -> tuple[ShardFile, ...]:
@@ -181,14 +184,15 @@ def finish_export(folder: Path, manifest: Manifest) -> tuple[ShardFile, ...]:
     return ()
 
 
-def schema() -> Any:
-    """The Arrow schema: facts by their Python types, `prompt_length`, then the JSON columns as text.
+def schema(version: int) -> Any:
+    """The Arrow schema of an export's version: facts by their Python types (from version 2 on, those of the episode,
+    too), `prompt_length`, then the JSON columns as text.
 
     Facts that are a str or Literal are text, `X | None` is nullable.
     """
-    hints = get_type_hints(TrajectoryFacts)
+    hints = get_type_hints(TrajectoryFacts) | get_type_hints(EpisodeFacts)
     fields = []
-    for name in _FACTS:
+    for name in (*_FACTS, *(_EPISODE if version > 1 else ())):
         is_nullable = get_origin(hints[name]) in (Union, types.UnionType)
         kind = get_args(hints[name])[0] if is_nullable else hints[name]
         fields.append(pa.field(name, _ARROW.get(kind, pa.string()), nullable=is_nullable))
@@ -197,6 +201,6 @@ def schema() -> Any:
     return pa.schema(fields)
 
 
-def column_types() -> dict[str, str]:
+def column_types(version: int) -> dict[str, str]:
     """Arrow type names by column."""
-    return {field.name: str(field.type) for field in schema()}
+    return {field.name: str(field.type) for field in schema(version)}

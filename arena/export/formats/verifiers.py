@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from arena.export.facts import AXES, TrajectoryFacts
+from arena.export.facts import AXES, TrajectoryFacts, ViewContext
 from arena.export.model import Manifest, ShardFile, Trajectory
 from arena.export.row import ViewRow, row_of
 from arena.export.writing.shards import describe
@@ -29,8 +29,8 @@ _COUNTS = ("steps", "tool_calls", "llm_calls", "echoed_calls", "code_calls")
 class RolloutsWriter:
     """A `ViewWriter` of one results folder a shard."""
 
-    def __init__(self, folder: Path, shard_number: int) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, shard_number: int, context: ViewContext) -> None:
+        self._folder, self._context = folder, context
         self._run = folder / f"{shard_number:06d}"
         self._run.mkdir(exist_ok=True)
         self._path = self._run / "results.jsonl"
@@ -40,7 +40,7 @@ class RolloutsWriter:
     def write(self, rows: Sequence[Trajectory]) -> None:
         """Add trajectories."""
         for trajectory in rows:
-            row = row_of(trajectory)
+            row = row_of(trajectory, self._context)
             self._summary.add(row, trajectory.content.recorded_ms)
             if row.facts.reward_e4 is not None:
                 self._file.write(_ENCODER.encode(rollout(row, trajectory.content.host.episode_ms)) + b"\n")
@@ -53,9 +53,9 @@ class RolloutsWriter:
         return (describe(self._folder, metadata, 0), describe(self._folder, self._path, self._summary.rollouts))
 
 
-def open_writer(folder: Path, shard_number: int) -> RolloutsWriter:
+def open_writer(folder: Path, shard_number: int, context: ViewContext) -> RolloutsWriter:
     """A writer of one shard."""
-    return RolloutsWriter(folder, shard_number)
+    return RolloutsWriter(folder, shard_number, context)
 
 
 def finish_export(folder: Path, manifest: Manifest) -> tuple[ShardFile, ...]:
@@ -76,7 +76,12 @@ def rollout(row: ViewRow, episode_ms: int) -> dict[str, object]:
         "prompt": _messages(row.prompt),
         "completion": _messages(row.completion),
         "answer": facts.recommended if is_exact else "",
-        "info": {**msgspec.structs.asdict(facts), "calls": row.conversation.calls, "opinions": row.opinions},
+        "info": {
+            **msgspec.structs.asdict(facts),
+            **({} if row.episode is None else msgspec.structs.asdict(row.episode)),
+            "calls": row.conversation.calls,
+            "opinions": row.opinions,
+        },
         "reward": (facts.reward_e4 or 0) / 10_000,
         "error": None,
         "timing": {

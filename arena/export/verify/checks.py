@@ -6,8 +6,11 @@ ArenaError V2050 with its number; what is wrong with the record itself is in the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
+from arena.export.agents import Promotion, promotion_of
 from arena.export.model import Cursor, LogRow, Manifest, Trajectory
 from arena.export.reading import VerdictFile
 from arena.export.selection import Selection, race_of, releases_of
@@ -15,7 +18,7 @@ from arena.export.verify.line_scan import ScannedRow
 from arena.export.writing.cursor import LogWalk, Waiting
 from arena.export.writing.journal import ShardCounts
 from arena.records.body import decode_content
-from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord, VerdictRecord
+from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord, SettlementRecord, VerdictRecord
 from arena.records.verify.inspection import RecordFinding
 from foundation.errors import ArenaError
 
@@ -31,7 +34,9 @@ class LogRowCheck:
         self._releases: dict[str, ReleaseRecord] = {}
         self.references: dict[int, str] = {}  # record number -> the race it releases, "" for a verdict
         self._secret: set[int] = set()  # whole rows that hold what looks like a credential
-        self._used: set[int] = set()  # verdicts among them that count for a trajectory
+        self._used: set[int] = set()  # verdicts among them that count for a trajectory, settlements that open a source
+        self._opened: set[str] = set()  # races of those settlements
+        self.promotions: list[Promotion] = []
         self.selection = Selection(manifest.request, {}, manifest.log.start)
 
     def take_reference(self, looked: ScannedRow) -> None:
@@ -43,8 +48,9 @@ class LogRowCheck:
             raise _wrong(finding.seq, "it is of another log")
         if finding.seq <= max(self.references, default=0):
             raise _wrong(finding.seq, "references stand once each, in order")
-        if not isinstance(content.payload, ReleaseRecord | VerdictRecord):
-            raise _wrong(finding.seq, "only releases and verdicts are referred to")
+        opens = isinstance(content.payload, SettlementRecord) and self._manifest.version > 1
+        if not opens and not isinstance(content.payload, ReleaseRecord | VerdictRecord):
+            raise _wrong(finding.seq, "only releases, verdicts and settlements that open a source are referred to")
         if isinstance(content.payload, ReleaseRecord) and finding.seq > self._manifest.log.start.after_seq:
             raise _wrong(finding.seq, "a release of the range stands in the log")
         self.references[finding.seq] = content.payload.race_id if isinstance(content.payload, ReleaseRecord) else ""
@@ -105,6 +111,7 @@ class LogRowCheck:
         tally, context = self.tally, trajectory.evaluation.context
         tally.trajectories += 1
         tally.scrubbed += is_scrubbed
+        tally.add_agent(trajectory.evaluation.subject)
         tally.policies.add(trajectory.evaluation.conditions.policy_sha256)
         if context.partition_sha256:
             tally.partitions.add(context.partition_sha256)
@@ -113,10 +120,17 @@ class LogRowCheck:
         if not is_scrubbed and trajectory.verdict_seq in self.references:
             self._used.add(trajectory.verdict_seq)
 
+    def use_promotions(self, promotions: Iterable[Promotion]) -> None:
+        """Note the settlements that rows of agents refer to."""
+        for one in promotions:
+            if one.seq in self.references:
+                self._used.add(one.seq)
+                self._opened.add(one.race_id)
+
     def check_references(self) -> None:
         """All rows were judged. Raises ArenaError V2050 when a reference is missing that exists, or is of no use."""
         for seq, race_id in self.references.items():
-            if not (race_id in self.tally.races if race_id else seq in self._used):
+            if not (race_id in self.tally.races | self._opened if race_id else seq in self._used):
                 raise ArenaError("V2050", f"record {seq}: nothing in the range refers to it")
 
     def next_cursor(self) -> Cursor:
@@ -144,6 +158,9 @@ class LogRowCheck:
             self._releases.setdefault(content.payload.race_id, content.payload)
         elif isinstance(content.payload, VerdictRecord):
             self.verdicts.add(looked.finding.seq, looked.content, content.payload)
+        elif isinstance(content.payload, SettlementRecord) and not looked.is_secret:
+            promotion = promotion_of(looked.finding.seq, content.payload)
+            self.promotions += [promotion] if promotion else []
 
 
 def _wrong(seq: int, detail: str) -> ArenaError:

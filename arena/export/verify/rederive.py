@@ -11,16 +11,20 @@ from pathlib import Path
 
 import msgspec
 
-from arena.export.model import Manifest, ShardFile
+from arena.export.model import MANIFEST_VERSION, Manifest, ShardFile
 from arena.export.reading import read_rows, read_scrubbed, row_trajectory
 from arena.export.redaction.redaction import holds_secret
 from arena.export.verify.checks import LogRowCheck
+from arena.export.verify.supplement import StatedSupplement
+from arena.export.writing.card import CARD
 from arena.export.writing.diversity import DiversityFold
-from arena.export.writing.exporter import PAGE, REFERENCES, sorted_files, write_notes
+from arena.export.writing.exporter import PAGE, REFERENCES, concluded, sorted_files, write_notes
 from arena.export.writing.ipc import Outgoing
 from arena.export.writing.shards import LOG, SCRUBBED, shard_is_full, shard_name
 from arena.export.writing.sinks import Sink
 from foundation.errors import ArenaError
+
+_OLD_CARD = f"views/datasets/{CARD}"  # words of an earlier release: its hash in the manifest is all that is checked
 
 Progress = Callable[[int], None]  # rows done
 
@@ -39,13 +43,17 @@ class Rederivation:
 
     def run(self, shards: int, progress: Progress) -> Manifest:
         """The manifest this export must have. Raises ArenaError V2050."""
+        supplement = StatedSupplement(self._folder, self._manifest)
+        self._sink.begin(supplement.context)
         for number in range(shards):
             self._shard(number, is_last=number == shards - 1)
             progress(self._rows)
+        agents = supplement.agents(self._check)
         self._check.check_references()
         self._files += write_notes(self._made, self._manifest.log)
         if REFERENCES in self._named:
             self._add_named(REFERENCES, len(self._check.references))
+        self._files += supplement.files(self._made, agents)
         base = msgspec.structs.replace(
             self._manifest,
             cursor=self._check.next_cursor(),
@@ -53,7 +61,11 @@ class Rederivation:
             files=sorted_files(self._files),
             **self._check.tally.stated(),
         )
-        return msgspec.structs.replace(base, files=(*base.files, *sorted_files(self._sink.conclude(base))))
+        made = concluded(self._made, base, self._sink, agents)
+        if made.version == MANIFEST_VERSION:
+            return made
+        files = tuple(self._named.get(file.path, file) if file.path == _OLD_CARD else file for file in made.files)
+        return msgspec.structs.replace(made, files=files)
 
     def _shard(self, number: int, *, is_last: bool) -> None:
         """Judge one shard's rows and write its views again."""

@@ -17,11 +17,13 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from arena.chain.port import Signer, Verifier
-from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile
+from arena.export.agents import AgentRow
+from arena.export.model import MANIFEST_VERSION, Cursor, LogRange, Manifest, Request, ShardFile
 from arena.export.reading import shard_trajectories
 from arena.export.selection import Selection, check_request, releases_of
 from arena.export.writing import journal as journals
 from arena.export.writing.assembly import Assembled, Page, assemble, load_page, log_row, signed_content
+from arena.export.writing.card import write_card
 from arena.export.writing.cursor import LogWalk, first_cursor
 from arena.export.writing.diversity import DiversityFold
 from arena.export.writing.ipc import Outgoing
@@ -29,6 +31,7 @@ from arena.export.writing.journal import Journal
 from arena.export.writing.manifest import MANIFEST, read_manifest, write_manifest
 from arena.export.writing.shards import LinesFile, describe, shard_is_full
 from arena.export.writing.sinks import Finished, Sink, await_writers, open_sink
+from arena.export.writing.supplement import Supplement, gather_supplement, refer_to_promotions, write_supplement
 from arena.records.log.checkpoint import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
 from arena.records.log.hash_chain import signing_message
 from arena.records.log.merkle import MerkleFrontier
@@ -52,6 +55,7 @@ async def export_records(
     *,
     verify_signature: Verifier,
     software: str,
+    now_ms: int,
     start: Cursor | None = None,
     signer: Signer | None = None,
     processes: int = 1,
@@ -59,9 +63,11 @@ async def export_records(
 ) -> Manifest:
     """Export what `request` asks for into `folder`, or go on with such an export that was interrupted there.
 
-    `start`: the cursor of an earlier export (`continued`). With `signer`, the log's own hotkey, the range ends at the
-    log's head under a checkpoint signed for the export, and the manifest is signed; without, at the newest stored one.
-    `processes`: with 2 or more, an export with views is written by a process of its own; the bytes are the same.
+    `now_ms` (unix milliseconds): sources whose embargo has ended by then go out; an export that goes on keeps the time
+    it was begun at, and its version. `start`: the cursor of an earlier export (`continued`). With `signer`, the log's
+    own hotkey, the range ends at the log's head under a checkpoint signed for the export, and the manifest is signed;
+    without, at the newest stored one. `processes`: with 2 or more, an export with views is written by a process of its
+    own; the bytes are the same.
     Raises ArenaError V2070 for a folder that holds something else, V2071 when no checkpoint covers the range, V2073 for
     a request nothing can be made of, V2050 when the log does not lead to the checkpoint, V2021 when the server is away,
     V2087 when the process that writes died, V2088 when a disk is full.
@@ -84,7 +90,9 @@ async def export_records(
             ):
                 if journal is None:
                     log = await _log_range(store, begin, verify_signature, signer)
-                    journal = Journal(request=request, log=log, here=begin)
+                    journal = Journal(
+                        request=request, log=log, here=begin, version=MANIFEST_VERSION, exported_ms=now_ms
+                    )
                     journals.save(folder, journal)
                 await asyncio.to_thread(await_writers, folder)
                 journals.clear_unfinished(folder, journal)
@@ -117,6 +125,8 @@ async def _run(
     log = journal.log
     releases = {record.race_id: record async for _, record in _releases(store, log.validator, log.last_seq)}
     selection = Selection(journal.request, releases_of(releases), log.start)
+    supplement = Supplement() if journal.version == 1 else await gather_supplement(store, journal, selection)
+    shards.sink.begin(supplement.context(journal.version))
     fold = await asyncio.to_thread(_fold_finished, folder, journal)
     writing = _Writing(folder, journal, fold, shards)
     first_seq, last_seq, row_bytes_max = log.first_seq, log.last_seq, journal.request.row_bytes_max
@@ -132,11 +142,16 @@ async def _run(
             progress(writing.walk.seq - first_seq + 1, last_seq - first_seq + 1)
     await asyncio.to_thread(writing.finish)
     journal.log = await _ended_log(store, journal, writing.walk, verify_signature, signer)
+    needed = journal.tally.races | refer_to_promotions(journal, supplement)
     async for record, release in _releases(store, log.validator, log.start.after_seq):  # in front of the range
-        if release.race_id in journal.tally.races:
+        if release.race_id in needed:
             row = log_row(record, content=record.content)
             journal.tally.references[str(record.seq)] = msgspec.json.encode(row).decode()
-    manifest = await asyncio.to_thread(_complete, folder, journal, writing, shards.sink, software)
+    agents: tuple[AgentRow, ...] = ()
+    if journal.version > 1:
+        files, agents = await write_supplement(store, folder, journal, supplement)
+        journal.files += files
+    manifest = await asyncio.to_thread(_complete, folder, journal, writing, shards.sink, software, agents)
     write_manifest(folder, manifest, signer)
     journals.forget(folder)
     return manifest
@@ -316,7 +331,9 @@ def _fold_finished(folder: Path, journal: Journal) -> DiversityFold:
     return fold
 
 
-def _complete(folder: Path, journal: Journal, writing: _Writing, sink: Sink, software: str) -> Manifest:
+def _complete(
+    folder: Path, journal: Journal, writing: _Writing, sink: Sink, software: str, agents: Sequence[AgentRow]
+) -> Manifest:
     """Write the files about the whole export, and the manifest value."""
     log, tally = journal.log, journal.tally
     files = list(journal.files)
@@ -327,6 +344,8 @@ def _complete(folder: Path, journal: Journal, writing: _Writing, sink: Sink, sof
             lines.write(rows)
         files.append(describe(folder, folder / REFERENCES, len(rows)))
     manifest = Manifest(
+        version=journal.version,
+        exported_ms=journal.exported_ms if journal.version > 1 else msgspec.UNSET,
         request=journal.request,
         log=log,
         cursor=journal.waiting.next_cursor(writing.walk.cursor()),
@@ -335,7 +354,15 @@ def _complete(folder: Path, journal: Journal, writing: _Writing, sink: Sink, sof
         software=software,
         **tally.stated(),
     )
-    return msgspec.structs.replace(manifest, files=(*manifest.files, *sorted_files(sink.conclude(manifest))))
+    return concluded(folder, manifest, sink, agents)
+
+
+def concluded(folder: Path, manifest: Manifest, sink: Sink, agents: Sequence[AgentRow]) -> Manifest:
+    """The manifest with the files about the whole export, which are written."""
+    manifest = msgspec.structs.replace(manifest, files=(*manifest.files, *sorted_files(sink.conclude(manifest))))
+    if manifest.version == 1:
+        return manifest
+    return msgspec.structs.replace(manifest, files=(*manifest.files, write_card(folder, manifest, agents)))
 
 
 def sorted_files(files: Iterable[ShardFile]) -> tuple[ShardFile, ...]:

@@ -16,11 +16,13 @@ from typing import Any
 
 import msgspec
 
+from arena.export.agents import POLICIES, SOURCES, AgentTally
 from arena.export.model import Cursor, LogRange, Request, ShardFile
 from arena.export.writing.assembly import Assembled
 from arena.export.writing.cursor import Waiting
 from arena.export.writing.manifest import CHECKSUM, MANIFEST, SIGNATURE
 from arena.export.writing.shards import LOG, SCRUBBED, VIEWS
+from arena.records.model import Subject
 from foundation.durable_files import SCRATCH, write_whole
 from foundation.errors import ArenaError
 
@@ -38,6 +40,7 @@ class ShardCounts(msgspec.Struct):
     policies: set[str] = set()
     partitions: set[str] = set()
     races: set[str] = set()
+    agents: dict[str, AgentTally] = {}  # by agent version id
     references: dict[str, str] = {}  # lines of LogRows by record number; JSON keys are text
 
     def add(self, row: Assembled) -> None:
@@ -55,9 +58,14 @@ class ShardCounts(msgspec.Struct):
         if row.trajectory:
             self.trajectories += 1
             self.scrubbed += row.is_scrubbed
+            self.add_agent(row.trajectory.evaluation.subject)
             self.policies.add(row.policy_sha256)
             if row.partition_sha256:
                 self.partitions.add(row.partition_sha256)
+
+    def add_agent(self, subject: Subject) -> None:
+        """Count a trajectory of an agent."""
+        self.agents.setdefault(subject.agent_version_id, AgentTally(subject)).trajectories += 1
 
     def stated(self) -> dict[str, Any]:
         """The fields of the manifest that say so."""
@@ -79,6 +87,8 @@ class Journal(msgspec.Struct):
     request: Request
     log: LogRange
     here: Cursor  # behind the last finished shard
+    version: int = 1  # of the export: it is finished as it was begun
+    exported_ms: int = 0  # when it was begun, unix milliseconds
     shards: int = 0  # finished
     waiting: Waiting = msgspec.field(default_factory=Waiting)
     tally: ShardCounts = msgspec.field(default_factory=ShardCounts)
@@ -117,7 +127,7 @@ def load(folder: Path, request: Request, start: Cursor) -> Journal | None:
 def clear_unfinished(folder: Path, journal: Journal) -> None:
     """Remove what an interrupted shard or manifest left behind."""
     kept = {folder / file.path for file in journal.files}
-    for name in (LOG, SCRUBBED, VIEWS):
+    for name in (LOG, SCRUBBED, VIEWS, SOURCES, POLICIES):
         for path in (folder / name).rglob("*"):
             if path not in kept and not path.is_dir():
                 path.unlink()

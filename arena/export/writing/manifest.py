@@ -1,7 +1,8 @@
 """The manifest on disk: canonical bytes, the sha256 of them beside it, and a hotkey's signature where one was given.
 
 Promise: it is written last and atomically, so a folder with a manifest is complete; reading refuses bytes that are not
-the canonical form of a manifest of this version. The sha256 file shows a damaged manifest, the signature a false one.
+the canonical form of a manifest of a known version. The sha256 file shows a damaged manifest, the signature a false
+one.
 """
 
 from __future__ import annotations
@@ -33,14 +34,17 @@ def write_manifest(folder: Path, manifest: Manifest, signer: Signer | None = Non
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of an export. Raises ArenaError V2074 when there is none or it is not one of this version."""
+    """The manifest of an export. Raises ArenaError V2074 when there is none or it is of no version known."""
     try:
         content = (folder / MANIFEST).read_bytes()
         manifest = _DECODER.decode(content)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ArenaError("V2074", f"{folder / MANIFEST}: {error}") from error
-    if manifest.version != MANIFEST_VERSION:
-        raise ArenaError("V2074", f"{folder / MANIFEST}: version {manifest.version}, this release reads 1")
+    if not 1 <= manifest.version <= MANIFEST_VERSION:
+        detail = f"version {manifest.version}, this release reads 1 to {MANIFEST_VERSION}"
+        raise ArenaError("V2074", f"{folder / MANIFEST}: {detail}")
+    if (manifest.version == 1) != (manifest.exported_ms is msgspec.UNSET):
+        raise ArenaError("V2074", f"{folder / MANIFEST}: version {manifest.version} with the fields of another")
     if canonical_bytes(manifest) != content:
         raise ArenaError("V2074", f"{folder / MANIFEST}: not in canonical form")
     return manifest

@@ -17,6 +17,7 @@ from types import TracebackType
 import msgspec
 import zstandard
 
+from arena.export.facts import ViewContext
 from arena.export.model import Format, ShardFile, Trajectory
 from arena.export.views import ViewWriter, open_view
 from arena.export.writing.ipc import Outgoing
@@ -68,9 +69,9 @@ class LinesFile:
 class ShardWriter:
     """One shard being written: its files of lines and its views, each begun with its first row."""
 
-    def __init__(self, folder: Path, views: Sequence[Format], number: int) -> None:
+    def __init__(self, folder: Path, views: Sequence[Format], number: int, context: ViewContext) -> None:
         """`folder` is the export's."""
-        self.number = number
+        self.number, self._context = number, context
         self._folder, self._formats = folder, views
         self._lines: dict[str, LinesFile] = {}
         self._views: dict[Format, ViewWriter] = {}
@@ -88,7 +89,7 @@ class ShardWriter:
             for view in self._formats:
                 folder = self._folder / VIEWS / view
                 folder.mkdir(parents=True, exist_ok=True)
-                self._views[view] = open_view(view, folder, self.number)
+                self._views[view] = open_view(view, folder, self.number, self._context)
         return jobs + [partial(writer.write, shown) for writer in self._views.values() if shown]
 
     def close(self) -> WrittenShard:

@@ -21,7 +21,9 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from arena.export.facts import ViewContext
 from arena.export.model import Format, Manifest, ShardFile
+from arena.export.row import LOG_ALONE
 from arena.export.views import finish_export, require_views
 from arena.export.writing.ipc import Outgoing, pack, unpack
 from arena.export.writing.shards import VIEWS, ShardWriter, ViewFiles, WrittenShard, adopt, described
@@ -35,10 +37,15 @@ Finished = Callable[[], list[ShardFile]]  # waits for what it gives
 T = TypeVar("T")
 _ENCODER = msgspec.msgpack.Encoder()
 _MANIFEST = msgspec.msgpack.Decoder(Manifest)
+_CONTEXT = msgspec.msgpack.Decoder(ViewContext)
 
 
 class Sink(Protocol):
     """Writes one shard after the other."""
+
+    def begin(self, context: ViewContext) -> None:
+        """Say what views show beside the log. Before the first row; where it is not called, they show the log alone."""
+        ...
 
     def write(self, shard_number: int, rows: Sequence[Outgoing]) -> None:
         """Add rows to a shard, in log order; the first begin it. May return before they are written."""
@@ -62,11 +69,16 @@ class ThreadSink:
     def __init__(self, folder: Path, views: Sequence[Format], threads: ThreadPoolExecutor) -> None:
         self._folder, self._views, self._threads = folder, views, threads
         self._shard: ShardWriter | None = None
+        self._context = LOG_ALONE
+
+    def begin(self, context: ViewContext) -> None:
+        """Take what views show beside the log."""
+        self._context = context
 
     def write(self, shard_number: int, rows: Sequence[Outgoing]) -> None:
         """Add to a shard."""
         if self._shard is None or self._shard.number != shard_number:
-            self._shard = ShardWriter(self._folder, self._views, shard_number)
+            self._shard = ShardWriter(self._folder, self._views, shard_number, self._context)
         for done in [self._threads.submit(job) for job in self._shard.jobs(rows)]:
             done.result()
 
@@ -90,6 +102,11 @@ class ProcessSink:
         self._folder, self._pool = folder, pool
         loading = pool.submit(require_views, views)
         self._running = deque[tuple[Future[Any], int]]([(loading, 0)])  # with the bytes they wait with
+
+    def begin(self, context: ViewContext) -> None:
+        """Hand over what views show beside the log. Raises as `write`."""
+        packed = _ENCODER.encode(context)
+        self._running.append((self._submit(_begin_views, packed), len(packed)))
 
     def write(self, shard_number: int, rows: Sequence[Outgoing]) -> None:
         """Add to a shard. Raises ArenaError V2087, and V2073 for a format that can't be loaded."""
@@ -157,6 +174,7 @@ class _Process:
         self.folder, self.views = folder, views
         self._lock: int | None = None
         self.shard: ShardWriter | None = None
+        self.context = LOG_ALONE
 
     def hold(self) -> None:
         """Hold the folder of the views; to be called before anything is written."""
@@ -171,7 +189,7 @@ class _Process:
     def shard_of(self, number: int) -> ShardWriter:
         self.hold()
         if self.shard is None or self.shard.number != number:
-            self.shard = ShardWriter(self.folder, self.views, number)
+            self.shard = ShardWriter(self.folder, self.views, number, self.context)
         return self.shard
 
 
@@ -181,6 +199,10 @@ _PROCESS: list[_Process] = []
 def _begin(folder: Path, views: Sequence[Format]) -> None:
     begin_process()
     _PROCESS[:] = [_Process(folder, views)]
+
+
+def _begin_views(packed: bytes) -> None:
+    _PROCESS[0].context = _CONTEXT.decode(packed)
 
 
 def _write_packed(number: int, packed: bytes) -> None:

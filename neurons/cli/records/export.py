@@ -5,6 +5,7 @@ It reads the store and never writes to it; what goes out is decided by `arena.ex
 
 from __future__ import annotations
 
+import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -97,10 +98,11 @@ def export(
     """Export released trajectories with the signed log they come from.
 
     Every record up to the newest signed checkpoint stands in OUT/log, whole or as a stub with its reason, so that
-    `arena records verify --export OUT` can check the lot on any machine, without a store. Nothing of a race goes out
-    before its release. With --wallet.hotkey, the log's own, the manifest is signed too, and with it what was left out:
-    `arena corpus build` wants that. Killed half-way? Give the same command again: it goes on behind the last finished
-    shard.
+    `arena records verify --export OUT` can check the lot on any machine, without a store. OUT/README.md is a dataset
+    card: what is in it, and how to read it. Nothing of a race goes out before its release, nor a winner's source before
+    its embargo has ended. With --wallet.hotkey, the log's own, the manifest is signed too, and with it what was left
+    out: `arena corpus build` wants that. Killed half-way? Give the same command again: it goes on behind the last
+    finished shard.
 
     arena records export --out day1 --format parquet --format messages
 
@@ -137,6 +139,8 @@ def export(
 
 def summary_lines(manifest: Manifest, out: Path) -> list[str]:
     """What an export holds, what it leaves out and why, and how to go on."""
+    from arena.export.agents import SOURCES
+
     log, size_mb = manifest.log, sum(file.size_bytes for file in manifest.files) / 1e6
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in manifest.records.items())
     lines = [
@@ -148,6 +152,10 @@ def summary_lines(manifest: Manifest, out: Path) -> list[str]:
         lines.append(f"quarantined: {', '.join(map(str, manifest.quarantined))}")
     if manifest.scrubbed:
         lines.append(f"credentials removed from the views of {manifest.scrubbed:,} trajectories")
+    if manifest.version > 1:
+        opened = sum(file.path.startswith(f"{SOURCES}/") for file in manifest.files)
+        lines.append(f"sources of {opened:,} agents, whose embargo has ended; agents.jsonl says of each other why not")
+        lines.append(f"read it:   {out / 'README.md'}")
     lines.append(f"check it:  arena records verify --export {out}")
     lines.append(f"go on:     arena records export --since-cursor {out} --out NEXT")
     return lines
@@ -180,6 +188,7 @@ async def _export(
             out,
             verify_signature=verify_signature,
             software=software,
+            now_ms=int(time.time() * 1000),
             start=start,
             signer=signer,
             processes=processes_for((await store.head(names[0])).seq - (start.after_seq if start else 0)),

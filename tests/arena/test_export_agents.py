@@ -1,0 +1,333 @@
+"""What an export says beside its log: names, open sources, policies and costs, each held against the log."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+from arena.chain.keys import verify
+from arena.export.agents import AgentRow
+from arena.export.facts import EpisodeFacts
+from arena.export.model import LogRange, Manifest
+from arena.export.verify.verification import verify_export
+from arena.export.writing import journal as journals
+from arena.export.writing.manifest import CHECKSUM, MANIFEST, read_manifest, write_manifest
+from arena.export.writing.shards import file_hash
+from foundation.canonical import text_hash
+from foundation.errors import ArenaError
+from tests.arena.agents_stand import (
+    DAY_MS,
+    NOW_MS,
+    POLICY,
+    SECRET,
+    SOURCES,
+    AgentsLog,
+    opens_ms,
+    priced_policy,
+    promotion,
+    season,
+)
+from tests.arena.export_stand import ExportLog, export, released_race, replace, request_of
+from tests.arena.log_stand import START_MS, release, settlement
+
+FORMATS = ("jsonl", "parquet", "messages")
+
+
+def agents(folder: Path) -> dict[str, AgentRow]:
+    rows = [msgspec.json.decode(line, type=AgentRow) for line in (folder / "agents.jsonl").read_bytes().splitlines()]
+    return {row.agent_version_id[:2]: row for row in rows}
+
+
+def parquet(folder: Path) -> list[dict[str, object]]:
+    return pq.read_table(folder / "views" / "parquet").to_pylist()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("season") / "out"
+    export(season(), folder, now_ms=NOW_MS, formats=FORMATS)
+    return folder
+
+
+def test_each_agent_has_its_name_and_says_whether_its_source_is_open(whole: Path) -> None:
+    assert verify_export(whole, verify).wrong == ()
+    found = agents(whole)
+    assert {short: (row.name, row.source, row.trajectories) for short, row in found.items()} == {
+        "a1": ("lamp-finder", "here", 3),
+        "b2": ("budget-first", "embargo", 1),
+        "c3": ("plain", "not_promoted", 2),
+        "d4": ("leaky", "secret", 2),
+    }
+    winner, coming, plain = found["a1"], found["b2"], found["c3"]
+    assert winner.embargo_ends_ms == opens_ms(START_MS) <= NOW_MS < opens_ms(NOW_MS) == coming.embargo_ends_ms
+    assert coming.embargo_ends and coming.embargo_ends.endswith("+00:00") and coming.file is None
+    assert (plain.embargo_ends_ms, plain.promoted_race_id, plain.licence) == (None, None, None)
+    assert (winner.promoted_race_id, winner.miner_hotkey) == ("r2", "5a1")
+
+
+def test_an_open_source_is_there_byte_for_byte_and_no_other(whole: Path) -> None:
+    (file,) = (whole / "agents").iterdir()
+    assert file.read_bytes() == SOURCES["a1"].encode()
+    assert agents(whole)["a1"].file == f"agents/{hashlib.sha256(file.read_bytes()).hexdigest()}.py"
+
+
+def test_a_source_with_a_credential_leaves_no_byte_of_it(whole: Path) -> None:
+    assert not [path for path in whole.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize(("early_ms", "expected"), [(1, "embargo"), (0, "here")])
+def test_a_source_opens_at_the_end_of_the_embargo_and_not_before(tmp_path: Path, early_ms: int, expected: str) -> None:
+    manifest = export(season(), tmp_path, now_ms=opens_ms(START_MS) - early_ms)
+    assert manifest.exported_ms == opens_ms(START_MS) - early_ms
+    assert agents(tmp_path)["a1"].source == expected
+    assert verify_export(tmp_path, verify).is_ok
+
+
+def test_a_promotion_of_a_race_that_is_not_released_opens_nothing_and_is_not_told(tmp_path: Path) -> None:
+    log = AgentsLog()
+    log.run(1, "r1", "a1", "cheap")
+    log.win("r1", "c3", START_MS)
+    log.win("r2", "a1", START_MS, is_released=False)
+    log.checkpoint()
+    export(log, tmp_path, now_ms=NOW_MS)
+    assert (agents(tmp_path)["a1"].source, agents(tmp_path)["a1"].promoted_race_id) == ("not_promoted", None)
+    assert verify_export(tmp_path, verify).is_ok
+
+
+@pytest.mark.parametrize("harm", ["no inputs", "another policy", "no time"])
+def test_a_promotion_that_does_not_say_when_opens_nothing(tmp_path: Path, harm: str) -> None:
+    told = {
+        "no inputs": replace(settlement("r1"), inputs=None),
+        "another policy": replace(promotion("r1", "a1", START_MS), policy_sha256="e5" * 32),
+        "no time": promotion("r1", "a1", 2**52),
+    }[harm]
+    log = AgentsLog()
+    log.run(1, "r1", "a1", "cheap")
+    log.add([told, release("r1", [1])])
+    log.checkpoint()
+    export(log, tmp_path, now_ms=2**53 - 1)
+    assert agents(tmp_path)["a1"].source == "not_promoted"
+    assert verify_export(tmp_path, verify).is_ok
+
+
+def test_a_promotion_in_front_of_the_range_stands_in_the_references(tmp_path: Path) -> None:
+    log = season()
+    after = next(record.seq for record in log.log if b'"race_id":"r3"' in record.content) - 1
+    manifest = export(log, tmp_path, start=log.cursor_at(after), now_ms=NOW_MS, formats=FORMATS)
+    found = agents(tmp_path)
+    assert (found["a1"].source, found["c3"].source, manifest.trajectories) == ("here", "not_promoted", 3)
+    assert found["a1"].settlement_seq and found["a1"].settlement_seq <= after
+    assert verify_export(tmp_path, verify).wrong == ()
+
+
+def test_a_source_that_is_not_kept_or_not_the_recorded_one_is_said_to_be_missing(tmp_path: Path) -> None:
+    log = season()
+    log.sources["a1" * 32] = "def agent_main(problem):\n    return None\n"
+    export(log, tmp_path, now_ms=NOW_MS)
+    assert (agents(tmp_path)["a1"].source, (tmp_path / "agents").exists()) == ("missing", False)
+    assert verify_export(tmp_path, verify).is_ok
+
+
+def test_a_log_of_which_nothing_is_known_beside_it_exports_with_nulls(tmp_path: Path) -> None:
+    log = ExportLog()
+    released_race(log, "r1", (1,))
+    log.checkpoint()
+    export(log, tmp_path, formats=("parquet",))
+    (row,) = parquet(tmp_path)
+    assert {row[name] for name in EpisodeFacts.__struct_fields__} == {None}
+    assert agents(tmp_path)["a1"].name is None
+
+
+# -- costs and times
+
+
+def test_a_cost_is_that_of_every_completion_or_null(whole: Path) -> None:
+    costs = {(row["agent_name"], row["race_id"]): row["priced_micro_usd"] for row in parquet(whole)}
+    assert costs[("leaky", "r1")] == 1_000 * 10 + 100 * 40
+    assert costs[("lamp-finder", "r3")] == 100 + 40
+    assert costs[("plain", "r1")] is None  # recorded as 0: its model has no price
+    assert {row["episode_ms"] for row in parquet(whole) if row["agent_name"] == "budget-first"} == {None}
+
+
+def test_where_every_model_of_the_policy_has_a_price_an_endpoint_may_name_its_models_otherwise(tmp_path: Path) -> None:
+    policy = priced_policy("dear", "cheap")
+    for name, rules, expected in (("all", policy, 140), ("some", POLICY, None)):
+        log = AgentsLog()
+        log.run(1, "r1", "a1", "cheap-2026-09", asked="cheap", policy=rules)
+        log.add([promotion("r1", "a1", START_MS, rules), release("r1", [1])])
+        log.checkpoint()
+        export(log, tmp_path / name, formats=("parquet",))
+        assert [row["priced_micro_usd"] for row in parquet(tmp_path / name)] == [expected]
+
+
+def test_policies_are_there_under_the_hash_that_rows_name(whole: Path) -> None:
+    (file,) = (whole / "policies").iterdir()
+    assert file.name == f"{POLICY.policy_sha256}.json"
+    assert {row["policy_sha256"] for row in parquet(whole)} == {POLICY.policy_sha256}
+    assert json.loads(file.read_bytes())["limits"]["prices"][0]["model"] == "dear"
+
+
+def test_a_sample_of_inspect_and_a_rollout_have_name_cost_and_times(tmp_path: Path) -> None:
+    export(season(), tmp_path, now_ms=NOW_MS, formats=("inspect", "verifiers"))
+    with zipfile.ZipFile(tmp_path / "views" / "inspect" / "000000.eval") as log:
+        listed = json.loads(log.read("summaries.json"))
+        samples = [json.loads(log.read(name)) for name in log.namelist() if name.startswith("samples/")]
+    rollouts = (tmp_path / "views" / "verifiers" / "000000" / "results.jsonl").read_bytes().splitlines()
+    infos = [json.loads(line)["info"] for line in rollouts]
+    for shown in ([sample["metadata"] for sample in samples], [row["metadata"] for row in listed], infos):
+        assert [one["agent_name"] for one in shown].count("lamp-finder") == 3
+        assert {one["priced_micro_usd"] for one in shown} == {14_000, 140, None}
+    assert [sample.get("total_time") for sample in samples].count(2.0) == 7
+    assert sum("total_time" not in row for row in listed) == 1  # its times were not recorded
+
+
+# -- interrupted, and of an earlier version
+
+
+class AwayOnce(AgentsLog):
+    """A store that goes away when the first source is asked for."""
+
+    async def source(self, agent_version_id: str) -> str | None:
+        if self.is_away:
+            self.is_away = False
+            raise ArenaError("V2021", "away")
+        return await super().source(agent_version_id)
+
+
+def test_an_export_whose_store_went_away_at_the_sources_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    log = season()
+    whole = export(log, tmp_path / "whole", now_ms=NOW_MS, formats=FORMATS)
+    log.is_away, log.__class__ = True, AwayOnce
+    with pytest.raises(ArenaError, match="V2021"):
+        export(log, tmp_path / "twice", now_ms=NOW_MS, formats=FORMATS)
+    (tmp_path / "twice" / "agents").mkdir()
+    (tmp_path / "twice" / "agents" / "left.py").write_text("left behind by a kill")
+    assert export(log, tmp_path / "twice", now_ms=NOW_MS + 9 * DAY_MS, formats=FORMATS) == whole
+    assert verify_export(tmp_path / "twice", verify).is_ok
+
+
+def test_an_export_that_an_earlier_release_began_is_finished_and_verified_as_it_was_begun(tmp_path: Path) -> None:
+    log, formats = season(), ("parquet", "datasets", "inspect", "verifiers")
+    start, point = log.cursor_at(0), log.points[-1]
+    covered = LogRange(
+        validator=log.validator, first_seq=1, last_seq=point.size, start=start, end_note=point.note, start_note=""
+    )
+    journals.save(tmp_path, journals.Journal(request=request_of(log, formats=formats), log=covered, here=start))
+    manifest = export(log, tmp_path, now_ms=NOW_MS, formats=formats)
+    assert (manifest.version, manifest.exported_ms, manifest.trajectories) == (1, msgspec.UNSET, 8)
+    assert b"exported_ms" not in (tmp_path / MANIFEST).read_bytes()
+    assert not (tmp_path / "agents.jsonl").exists() and not (tmp_path / "README.md").exists()
+    assert "agent_name" not in parquet(tmp_path)[0]
+    assert verify_export(tmp_path, verify).wrong == ()
+
+
+# -- forgery: the manifest is written again, so that every hash fits
+
+Forge = Callable[[Path], None]
+
+
+def rewritten(change: Callable[[list[dict[str, object]]], None]) -> Forge:
+    def forge(folder: Path) -> None:
+        rows = [json.loads(line) for line in (folder / "agents.jsonl").read_bytes().splitlines()]
+        change(rows)
+        (folder / "agents.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+
+    return forge
+
+
+def opened_early(folder: Path) -> None:
+    """A source under embargo put in, as if it were open."""
+    source = f"agents/{text_hash(SOURCES['b2'])}.py"
+    (folder / source).write_text(SOURCES["b2"], "utf-8")
+    rewritten(lambda rows: rows[1].update(source="here", file=source, licence=rows[0]["licence"]))(folder)
+
+
+def leaked(folder: Path) -> None:
+    source = f"agents/{text_hash(SOURCES['d4'])}.py"
+    (folder / source).write_text(SOURCES["d4"], "utf-8")
+    rewritten(lambda rows: rows[3].update(source="here", file=source, licence=rows[0]["licence"]))(folder)
+
+
+def swapped_source(folder: Path) -> None:
+    next((folder / "agents").iterdir()).write_text("def agent_main(problem): ...\n")
+
+
+def lost_source(folder: Path) -> None:
+    next((folder / "agents").iterdir()).unlink()
+
+
+def cheaper(folder: Path) -> None:
+    file = next((folder / "policies").iterdir())
+    file.write_bytes(file.read_bytes().replace(b"10000000", b"10000001"))
+
+
+def foreign_policy(folder: Path) -> None:
+    other = priced_policy("another")
+    (folder / "policies" / f"{other.policy_sha256}.json").write_bytes(msgspec.json.encode(other))
+
+
+FORGERIES: dict[str, Forge] = {
+    "another name": rewritten(lambda rows: rows[0].update(name="renamed")),
+    "another miner": rewritten(lambda rows: rows[0].update(miner_hotkey="5thief")),
+    "an earlier end": rewritten(lambda rows: rows[1].update(embargo_ends_ms=START_MS)),
+    "an agent dropped": rewritten(lambda rows: rows.pop()),
+    "an agent added": rewritten(lambda rows: rows.append({**rows[0], "agent_version_id": "ee" * 32})),
+    "an agent doubled": rewritten(lambda rows: rows.append(rows[0])),
+    "a closed source left out with an excuse": rewritten(lambda rows: rows[1].update(source="missing")),
+    "not a row": rewritten(lambda rows: rows[0].pop("source")),
+    "opened early": opened_early,
+    "a credential let out": leaked,
+    "another source": swapped_source,
+    "no source": lost_source,
+    "other prices": cheaper,
+    "a policy that no row names": foreign_policy,
+    "a card of its own": lambda folder: (folder / "README.md").write_text("# Trust me\n"),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_what_does_not_follow_from_the_log_is_found_though_every_hash_fits(tmp_path: Path, name: str) -> None:
+    manifest = export(season(), tmp_path, now_ms=NOW_MS, formats=FORMATS)
+    FORGERIES[name](tmp_path)
+    write_manifest(tmp_path, described_again(tmp_path, manifest))
+    assert verify_export(tmp_path, verify).wrong, name
+
+
+def described_again(folder: Path, manifest: Manifest) -> Manifest:
+    """The manifest with the files as they are now, in its own order, those it did not name at the end."""
+    places = [file.path for file in manifest.files if (folder / file.path).exists()]
+    present = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    rows = {file.path: file for file in manifest.files}
+    files = []
+    for path in dict.fromkeys([*places, *(one for one in present if one not in (MANIFEST, CHECKSUM))]):
+        sha256, size = file_hash(folder / path)
+        known = rows.get(path, replace(manifest.files[0], path=path, rows=0))
+        files.append(replace(known, sha256=sha256, size_bytes=size))
+    return replace(manifest, files=tuple(files))
+
+
+def test_the_forger_of_these_tests_changes_nothing_by_himself(tmp_path: Path) -> None:
+    manifest = export(season(), tmp_path, now_ms=NOW_MS, formats=FORMATS)
+    write_manifest(tmp_path, described_again(tmp_path, manifest))
+    assert verify_export(tmp_path, verify).is_ok
+
+
+def test_a_later_moment_is_not_claimed_without_the_sources_that_it_opens(tmp_path: Path) -> None:
+    manifest = export(season(), tmp_path, now_ms=NOW_MS, formats=FORMATS)
+    write_manifest(tmp_path, replace(manifest, exported_ms=NOW_MS + 30 * DAY_MS))
+    assert verify_export(tmp_path, verify).wrong
+
+
+@pytest.mark.parametrize("change", [{"version": 3}, {"version": 0}, {"version": 1}])
+def test_a_manifest_of_no_known_version_is_refused_by_its_number(tmp_path: Path, change: dict[str, int]) -> None:
+    manifest = export(season(), tmp_path, now_ms=NOW_MS)
+    write_manifest(tmp_path, replace(manifest, **change))
+    with pytest.raises(ArenaError, match=f"version {change['version']}"):
+        read_manifest(tmp_path)

@@ -1,0 +1,244 @@
+"""The dataset card: every code block of a card that was written runs where it stands, and says what the log says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+import polars
+import pytest
+import yaml
+
+from arena.chain.keys import verify
+from arena.export.model import FORMATS, Format
+from arena.export.verify.verification import verify_export
+from tests.arena.agents_stand import NOW_MS, AgentsLog, season
+from tests.arena.export_stand import ExportLog, export
+from tests.arena.log_stand import START_MS, release
+
+SHOWN: dict[str, tuple[Format, ...]] = {
+    "whole": FORMATS,
+    "tables": ("jsonl", "parquet"),
+    "log": ("jsonl",),
+}
+PROGRAM = """
+import json, os, sys
+from pathlib import Path
+for folder, blocks in json.loads(sys.stdin.read()):
+    os.chdir(folder)
+    for block in blocks:
+        exec(compile(block, f"{folder}/README.md", "exec"), {"__name__": "__main__"})
+from datasets import load_dataset
+for name in (sys.argv[1:], ["json", None, None, sys.argv[1] + "/agents.jsonl"]):
+    rows = load_dataset(*name)
+    print("loaded", {split: len(part) for split, part in rows.items()}, sorted(rows["train"].features)[0])
+"""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """By name, exports of one season; `view` is the folder of one's `datasets` view."""
+    log, room = season(), tmp_path_factory.mktemp("cards")
+    for name, formats in SHOWN.items():
+        export(log, room / name, now_ms=NOW_MS, formats=formats, signer=log.signer, rows_per_shard=4)
+    return {**{name: room / name for name in SHOWN}, "view": room / "whole" / "views" / "datasets"}
+
+
+def card(folder: Path) -> str:
+    return (folder / "README.md").read_text("utf-8")
+
+
+def blocks(folder: Path, language: str, page: str = "README.md") -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", (folder / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def front_matter(folder: Path) -> dict[str, object]:
+    return yaml.safe_load(card(folder).split("---\n")[1])
+
+
+def surroundings(home: Path) -> dict[str, str]:
+    """No network, and our commands before all others."""
+    commands = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(home), "HOME": str(home)}
+    return {**os.environ, **offline, "PATH": commands, "ARENA_STATE_DIR": str(home / "state")}
+
+
+def test_every_python_block_of_every_card_runs_and_both_tables_load(folders: dict[str, Path], tmp_path: Path) -> None:
+    told = [(str(folders[name]), blocks(folders[name], "python")) for name in ("whole", "view", "log")]
+    assert [len(each) for _, each in told] == [4, 3, 0]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(folders["tables"])],
+        input=json.dumps(told),
+        capture_output=True,
+        text=True,
+        env=surroundings(tmp_path),
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("8 episodes, 7 of them written by the model throughout") == 2
+    assert "lamp-finder" in done.stdout and "agent-arena 4" in done.stdout
+    assert "Ignoring" not in done.stderr
+    assert "loaded {'train': 8} agent_ms" in done.stdout
+    assert "loaded {'train': 4} agent_version_id" in done.stdout
+
+
+def run(folder: Path, program: str, home: Path) -> str:
+    """Run the one shell block of a card that begins with a program; what it printed."""
+    (block,) = (each for each in blocks(folder, "sh") if each.startswith(f"{program} "))
+    command = ["bash", "-euo", "pipefail", "-c", block]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=surroundings(home))
+    assert done.returncode == 0, (block, done.stdout, done.stderr)
+    return done.stdout
+
+
+def test_a_card_has_no_shell_block_but_those_that_are_run_here(folders: dict[str, Path]) -> None:
+    programs = {name: [block.split()[0] for block in blocks(folder, "sh")] for name, folder in folders.items()}
+    assert programs.pop("whole") == ["zstdcat", "inspect", "arena"]
+    assert programs == {"tables": ["arena"], "log": ["zstdcat", "arena"], "view": []}
+
+
+def test_the_command_that_verifies_runs_in_the_cards_folder(folders: dict[str, Path], tmp_path: Path) -> None:
+    assert "ok: 8 trajectories" in run(folders["whole"], "arena", tmp_path)
+
+
+@pytest.mark.skipif(not (shutil.which("zstdcat") and shutil.which("jq")), reason="zstdcat and jq are not installed")
+def test_the_commands_that_read_lines_run(folders: dict[str, Path], tmp_path: Path) -> None:
+    assert run(folders["whole"], "zstdcat", tmp_path).splitlines() == ['["user","assistant","tool"]'] * 8
+    assert '"evaluation"]' in run(folders["log"], "zstdcat", tmp_path)
+
+
+@pytest.mark.prove
+def test_the_inspect_viewer_bundles_the_logs(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Half a minute: the viewer's own files are copied."""
+    run(folders["whole"], "inspect", tmp_path)
+    bundle = folders["whole"].parent / "inspect-bundle"
+    assert (bundle / "index.html").is_file() and len(list(bundle.rglob("*.eval"))) == 2
+
+
+# -- what each agent solved and cost, from the export alone
+
+EXPECTED = {  # agent, models -> episodes, agentic, solved, prompt tokens, unpriced, usd, usd per solved
+    ("leaky", "dear"): (2, 1.0, 2, 2_000, 0, 0.028, 0.014),
+    ("lamp-finder", "cheap"): (3, 1.0, 2, 3_000, 0, 0.000_42, 0.000_21),
+    ("budget-first", "cheap"): (1, 1.0, 1, 1_000, 0, 0.000_14, 0.000_14),
+    ("plain", "ours"): (2, 0.5, 1, 2_000, 2, None, None),
+    ("all", "all"): (8, 0.875, 6, 8_000, 2, None, None),
+}
+
+
+@pytest.mark.parametrize("name", ["whole", "tables", "view"])
+def test_the_cards_query_has_the_rows_of_the_papers_table(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (query,) = blocks(folders[name], "sql")
+    monkeypatch.chdir(folders[name])
+    table = duckdb.connect().sql(query)
+    found = [dict(zip(table.columns, row, strict=True)) for row in table.fetchall()]
+    assert list(found[0])[:7] == ["agent", "models", "episodes", "agentic_share", "solved", "unscored", "asr"]
+    kept = ("episodes", "agentic_share", "solved", "prompt_tokens", "unpriced", "usd", "usd_per_solved")
+    assert {(row["agent"], row["models"]): tuple(row[column] for column in kept) for row in found} == EXPECTED
+    by_agent = {row["agent"]: row for row in found}
+    assert found[-1]["agent"] == "all" and by_agent["lamp-finder"]["asr"] == 66.7
+    assert (by_agent["leaky"]["against_dearest"], by_agent["lamp-finder"]["against_dearest"]) == (1.0, 0.015)
+    assert (by_agent["lamp-finder"]["median_s"], by_agent["budget-first"]["median_s"]) == (2.0, None)
+
+
+def test_the_pages_query_takes_prices_of_ones_own(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    (query,) = blocks(folders["whole"], "sql", "FORMATS.md")
+    monkeypatch.chdir(folders["whole"])
+    own = query.replace("('scripted', 0.10, 0.40)", "('ours', 1.0, 2.0), ('cheap', 0.1, 0.4)")
+    found = {row[0]: row[4:] for row in duckdb.connect().sql(own).fetchall()}
+    assert found["plain"] == pytest.approx((0.0024, 0.0024))
+    assert found["leaky"] == (None, None)
+
+
+def test_duckdb_and_polars_read_the_agents_and_every_column_of_the_rows(folders: dict[str, Path]) -> None:
+    folder = folders["tables"]
+    frame = polars.read_parquet(folder / "views" / "parquet" / "*.parquet")
+    assert (frame.height, frame.schema["priced_micro_usd"], frame["episode_ms"].null_count()) == (8, polars.Int64, 1)
+    agents = polars.read_ndjson(folder / "agents.jsonl")
+    joined = frame.join(agents, on="agent_version_id")
+    assert (joined["agent_name"] == joined["name"]).all() and joined.height == 8
+    states = duckdb.sql(f"select name from '{folder}/agents.jsonl' where source = 'here'").fetchall()
+    assert states == [("lamp-finder",)]
+
+
+# -- front matter and figures
+
+
+def test_the_front_matter_is_what_dataset_hubs_read(folders: dict[str, Path]) -> None:
+    matter = front_matter(folders["tables"])
+    assert matter["license"] == "other" and matter["size_categories"] == ["n<1K"]
+    assert matter["task_categories"] == ["text-generation"] and "agents" in matter["tags"]
+    configs = {each["config_name"]: each["data_files"] for each in matter["configs"]}
+    assert configs["default"] == [{"split": "train", "path": "views/parquet/*.parquet"}]
+    assert len(configs) == 1  # of several, the reader takes one form of file for all
+    (info,) = matter["dataset_info"]
+    sizes = [path.stat().st_size for path in (folders["tables"] / "views" / "parquet").iterdir()]
+    assert info["splits"] == [{"name": "train", "num_bytes": sum(sizes), "num_examples": 8}]
+    assert {"name": "priced_micro_usd", "dtype": "int64"} in info["features"]
+    assert "configs" not in front_matter(folders["log"])
+
+
+def test_rows_of_other_pools_are_not_called_train(tmp_path: Path) -> None:
+    """Who loads a split named `train` trains on it: a view that does not part pools has that name for one pool only."""
+    manifest = export(season(), tmp_path, now_ms=NOW_MS, formats=("parquet",), pools=("train", "eval"))
+    assert manifest.trajectories == 8
+    (info,) = front_matter(tmp_path)["dataset_info"]
+    assert [(split["name"], split["num_examples"]) for split in info["splits"]] == [("mixed", 8)]
+    assert 'split="mixed"' in card(tmp_path)
+
+
+def test_the_card_names_agents_and_says_of_each_source_where_it_is(folders: dict[str, Path]) -> None:
+    said = card(folders["tables"])
+    rows = dict(re.findall(r"^\| ([\w-]+) \| `[0-9a-f]{12}` \| .* \| (.*) \|$", said, re.MULTILINE))
+    assert re.fullmatch(r"\[source\]\(agents/[0-9a-f]{64}\.py\)", rows["lamp-finder"])
+    assert re.fullmatch(r"under embargo until 2026-\d\d-\d\d 19:00 UTC", rows["budget-first"])
+    assert rows["plain"] == "its miner's: no promotion opened it"
+    assert rows["leaky"] == "left out: holds what looks like a credential"
+    links = re.findall(r"\]\(([^)]+)\)", said)
+    assert links and all((folders["tables"] / link).is_file() for link in links)
+
+
+def test_the_links_of_a_views_card_lead_into_its_export(folders: dict[str, Path]) -> None:
+    links = re.findall(r"\]\(([^)]+)\)", card(folders["view"]))
+    assert links == ["../../FORMATS.md"] and (folders["view"] / links[0]).is_file()
+
+
+def test_a_name_stays_in_its_cell(tmp_path: Path) -> None:
+    log = AgentsLog()
+    log.submitted[:] = [one for one in log.submitted if one.name == "lamp-finder"]
+    log.submitted[0] = type(log.submitted[0])(
+        subject=log.submitted[0].subject, name="a|b](x)\n# `c", state="qualified", submitted_block=7
+    )
+    log.run(1, "r1", "a1", "cheap")
+    log.add([release("r1", [1])])
+    log.checkpoint()
+    export(log, tmp_path, now_ms=START_MS)
+    assert r"| a\|b\](x)\# \`c | `" in card(tmp_path)
+    assert verify_export(tmp_path, verify).is_ok
+
+
+def test_an_export_without_rows_has_a_card_that_still_opens(tmp_path: Path) -> None:
+    log = ExportLog()
+    log.add([release("r1", [1])])
+    log.checkpoint()
+    export(log, tmp_path, formats=FORMATS)
+    assert "| trajectories | 0 |" in card(tmp_path) and "default" not in card(tmp_path).split("---\n")[1]
+    assert verify_export(tmp_path, verify).is_ok
+
+
+def languages(text: str) -> Sequence[str]:
+    return re.findall(r"^```(\w+)$", text, re.MULTILINE)
+
+
+def test_no_block_of_a_card_is_in_a_language_that_these_tests_do_not_run(folders: dict[str, Path]) -> None:
+    for folder in folders.values():
+        assert set(languages(card(folder))) <= {"python", "sh", "sql"}
