@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 import orjson
 
+from foundation.codes.names import WORDING_LOSES
 from foundation.errors import ArenaError, Failure
 from harness.inference.port import Upstream
 from problems.model import Problem
@@ -98,7 +99,7 @@ def reword(problem: Problem, upstream: Upstream, sampling: Sampling, attempts: i
         told = ["That changes the request:"]
         for flaw in flaws:
             place = "" if flaw.slot is None else f" (product {flaw.slot + 1})"
-            told.append(f"- {'missing' if flaw.code == 'P4016' else 'not asked for'}: {flaw.what}{place}")
+            told.append(f"- {'missing' if flaw.code == WORDING_LOSES else 'not asked for'}: {flaw.what}{place}")
         told.append("Rewrite the original request again, and keep to the rules.")
         messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": "\n".join(told)}]
     failure = Failure(code=flaws[0].code, detail="; ".join(flaw.detail for flaw in flaws))

@@ -143,16 +143,16 @@ def build_release(
     )
 
 
-def build_lexical(problems: Iterable[Problem], shelf: TitleIndex, catalogue: str) -> TitleRelease:
-    """The release of `lexical/1` over a shelf, named `lexical/1@<catalogue>`; similarities are shares of words."""
-    release = accept_lexically(problems, shelf, catalogue)
+def build_lexical(problems: Iterable[Problem], index: TitleIndex, catalogue: str) -> TitleRelease:
+    """The release of `lexical/1` over an index, named `lexical/1@<catalogue>`; similarities are shares of words."""
+    release = accept_lexically(problems, index, catalogue)
     near = [0] * ((NEAR_TO_E4 - NEAR_FROM_E4) // NEAR_STEP_E4)
     for reward in release.accepted:
-        for other in shelf.likenesses(reward, NEAR_FROM_E4):
+        for other in index.likenesses(reward, NEAR_FROM_E4):
             place = (10_000 * other.shared // other.union - NEAR_FROM_E4) // NEAR_STEP_E4
             if place < len(near):
                 near[place] += 1
-    return TitleRelease(titles=release, report=_report(release, THRESHOLD_E4, len(shelf.products), near))
+    return TitleRelease(titles=release, report=_report(release, THRESHOLD_E4, len(index.products), near))
 
 
 def _cosines(rewards: Iterable[Vectors], vectors: Vectors) -> Iterable[tuple[int, npt.NDArray[np.float32]]]:

@@ -16,11 +16,12 @@ import msgspec
 
 from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Commitment, Verifier
-from arena.exchange.port import PEER_LIED, Complaint, Peer, Peers
+from arena.exchange.port import Complaint, Peer, Peers
 from arena.submissions.inbox import ENTRY_BYTES_MAX
 from arena.submissions.model import SignedSubmission, is_agent_name, is_authentic
 from foundation.backoff import Backoff
 from foundation.canonical import UNREADABLE_JSON
+from foundation.codes.names import PEER_LIED
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 
@@ -85,7 +86,7 @@ class SourceRelay:
     def __init__(
         self,
         peers: Peers,
-        shelf: SubmissionCache,
+        cache: SubmissionCache,
         verify_signature: Verifier,
         deliver: Callable[[SignedSubmission], object],
         *,
@@ -93,7 +94,7 @@ class SourceRelay:
         concurrency: int = 4,
     ) -> None:
         """`deliver` gets each submission once it is to be cached: `Inbox.put` does."""
-        self._peers, self._shelf, self._verify, self._deliver = peers, shelf, verify_signature, deliver
+        self._peers, self._cache, self._verify, self._deliver = peers, cache, verify_signature, deliver
         self._now_ms, self._places = now_ms, asyncio.Semaphore(concurrency)
         self._asked: dict[str, tuple[int, int]] = {}  # commitment -> not before, times asked in vain
 
@@ -103,7 +104,7 @@ class SourceRelay:
         Raises ArenaError V2114, and what `deliver` does.
         """
         now_ms = self._now_ms()
-        wanted = {c.sha256: c for c in commitments if _SHA256.fullmatch(c.sha256) and not self._shelf.has(c.sha256)}
+        wanted = {c.sha256: c for c in commitments if _SHA256.fullmatch(c.sha256) and not self._cache.has(c.sha256)}
         self._asked = {name: asked for name, asked in self._asked.items() if name in wanted}
         due = [c for c in wanted.values() if self._asked.get(c.sha256, (0, 0))[0] <= now_ms]
         found = await asyncio.gather(*(self._fetch_one(commitment, peers) for commitment in due))
@@ -114,7 +115,7 @@ class SourceRelay:
                 self._asked[commitment.sha256] = (now_ms + PAUSES.pause_ms(times), times)
                 continue
             await asyncio.to_thread(self._deliver, submission)  # first: what is in the cache is not asked for again
-            await asyncio.to_thread(self._shelf.put, submission)
+            await asyncio.to_thread(self._cache.put, submission)
             delivered.append(commitment.sha256)
         complaints = tuple(complaint for _, complaints in found for complaint in complaints)
         return Fetched(delivered=tuple(delivered), complaints=complaints)

@@ -129,9 +129,6 @@ class WeightsResult(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-STORE_AWAY = "V2021"  # nobody knows whether what was asked for happened
-
-
 class HeadMovedError(ArenaError):
     """V2022: the log no longer ends where the record was signed to follow. Read the head and sign again."""
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from foundation.canonical import text_hash
+from foundation.codes.names import NO_ENDPOINT, RESTART_DIVERGED
 from foundation.errors import ArenaError, Failure
 from harness.errors import reading_guest_bytes
 from harness.inference.failover import Failover
@@ -30,9 +31,6 @@ from harness.inference.port import (
 from harness.inference.request import RebuiltRequest, rebuild
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestCallError
-
-_NO_ENDPOINT = "U3001"
-_DIVERGED = "A1044"
 
 
 def monotonic_ms() -> int:
@@ -61,7 +59,7 @@ class Gateway:
         `journal` holds what earlier attempts were answered; `is_last`: the policy allows no attempt after this one.
         """
         if not rules.models or not upstreams:
-            raise ArenaError(_NO_ENDPOINT, "no model or no endpoint is configured")
+            raise ArenaError(NO_ENDPOINT, "no model or no endpoint is configured")
         self._rules = rules
         self._upstreams = tuple(upstreams)
         self._schemas = {schema["function"]["name"]: schema for schema in json.loads(tools_schemas)}
@@ -92,7 +90,7 @@ class Gateway:
         if recorded is None:
             return self._answer(request, *self._complete(request))
         if recorded.reply is None:
-            refusal = recorded.refusal or Failure(code=_DIVERGED)
+            refusal = recorded.refusal or Failure(code=RESTART_DIVERGED)
             self._enter(request, failure=refusal)
             raise GuestCallError(refusal.code, refusal.detail)
         self._enter(request, reply=recorded.reply)
@@ -102,7 +100,7 @@ class Gateway:
         """A reply that was never given before, and the milliseconds it took."""
         owed = self._journal.owed()
         if owed and self._replies + owed >= self._limits.steps:
-            raise EndingRefusalError(_DIVERGED, "a restart leaves out what was answered before", "diverged")
+            raise EndingRefusalError(RESTART_DIVERGED, "a restart leaves out what was answered before", "diverged")
         started_ms = self._clock_ms()
         course = Failover(request, self._upstreams, self._rules, self._sleep, is_last=self._is_last)
         try:

@@ -130,12 +130,12 @@ def make_suites(products: Sequence[Product], *, documents: int, seed: int) -> Su
 
     Byte for byte the same wherever it runs. Raises ArenaError P4011 when the catalogue yields too few problems.
     """
-    shelf = TitleIndex(products)
-    maker = ProblemMaker(shelf)
-    recipe = CatalogueRecipe(documents=documents, seed=seed, products_sha256=products_sha256(shelf.products))
+    index = TitleIndex(products)
+    maker = ProblemMaker(index)
+    recipe = CatalogueRecipe(documents=documents, seed=seed, products_sha256=products_sha256(index.products))
     suites = {name: maker.make(seed=suite_seed(name), counts=_counts()) for name in SUITES}
     release = accept_lexically(
-        (problem for problems in suites.values() for problem in problems), shelf, f"synthetic-{documents}-{seed}"
+        (problem for problems in suites.values() for problem in problems), index, f"synthetic-{documents}-{seed}"
     )
     title_file = encode_accepted(release)
     files = {TITLES_FILE: title_file}
@@ -157,10 +157,10 @@ def make_suites(products: Sequence[Product], *, documents: int, seed: int) -> Su
     return SuiteFiles(files=files)
 
 
-def accept_lexically(problems: Iterable[Problem], shelf: TitleIndex, catalogue: str) -> AcceptedTitles:
-    """The title release of `lexical/1` for these problems: per reward title, every product of the shelf it takes."""
+def accept_lexically(problems: Iterable[Problem], index: TitleIndex, catalogue: str) -> AcceptedTitles:
+    """The title release of `lexical/1` for these problems: per reward title, every product of the index it takes."""
     accepted = {
-        title: frozenset(shelf.products[place].product_id for place in shelf.similar(title))
+        title: frozenset(index.products[place].product_id for place in index.similar(title))
         for title in sorted(reward_titles(problems))
     }
     return AcceptedTitles(name=f"lexical/1@{catalogue}", accepted=accepted)

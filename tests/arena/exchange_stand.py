@@ -133,7 +133,7 @@ class LocalNet:
 
     def peers(self, node: Node) -> LocalPeers:
         made = LocalPeers(node.hotkey, sleep=lambda _: asyncio.sleep(0))
-        made.desks = {other.hotkey: other.desk for other in self.nodes}
+        made.services = {other.hotkey: other.desk for other in self.nodes}
         return made
 
     async def close(self) -> None:

@@ -190,7 +190,7 @@ async def test_a_peer_that_never_ends_is_given_up(case: Case) -> None:
 
 async def test_a_peer_slower_than_it_may_be_counts_as_away(case: Case) -> None:
     peers = LocalPeers(case.reader.hotkey)
-    peers.desks = {node.hotkey: node.desk for node in case.net.nodes}
+    peers.services = {node.hotkey: node.desk for node in case.net.nodes}
     peers.faults[case.author.hotkey] = PeerFault(slow_s=0.5)
     pulled = await case.pull(peers, pace=PullPace(base_s=0.2))
     assert pulled.log is not None

@@ -59,7 +59,7 @@ async def test_a_source_committed_on_chain_reaches_the_inbox_of_who_lacks_it(rel
 async def test_what_is_known_is_not_asked_for_again(relaying: Relaying) -> None:
     relaying.second.shelf.put(SUBMISSION)
     await relaying.fetch()
-    relaying.ask.desks = {}
+    relaying.ask.services = {}
     fetched = await relaying.fetch()
     assert (fetched.delivered, fetched.complaints) == ((), ())
 

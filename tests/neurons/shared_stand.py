@@ -90,9 +90,9 @@ class SharedDesk(Desk):
             store=self.store,
             auth=None,  # type: ignore[arg-type]
             peers=self.peers,
-            held=self.held,
+            peer_logs=self.held,
             puller=Puller(self.peers, self.held, verify),
-            shelf=SubmissionCache(self._own / "shelf"),
+            submission_cache=SubmissionCache(self._own / "shelf"),
             endpoint="",
             permits=Permits(),
         )
@@ -102,7 +102,7 @@ class SharedDesk(Desk):
         self.door = PeerService(
             self.store,
             self.held,
-            sharing.shelf,
+            sharing.submission_cache,
             has_permit=lambda _: True,
             gate=self.clock.reveal_gate,
             terms=lambda _: RaceTerms(policy_sha256=policy.policy_sha256, guest_sha256=""),
@@ -162,7 +162,7 @@ async def enrol(desks: Sequence[SharedDesk], stakes: Sequence[int], folder: Path
         await chain.set_stake(desk.signer.hotkey, stake * 1_000_000_000_000)
         await desk.checkpoints.open()
     for desk in desks:
-        desk.peers.desks = {other.signer.hotkey: other.door for other in desks}
+        desk.peers.services = {other.signer.hotkey: other.door for other in desks}
     for number in range(3):
         desks[0].stock.add(str(number), synthesize(CATALOGUE, seed=number, counts={"product": 3}))
 

@@ -29,10 +29,11 @@ from arena.export.writing.sinks import open_sink
 from arena.records.log.checkpoint import Checkpoint, read_checkpoint
 from arena.records.verify.log_check import LogCheck, LogStart
 from arena.records.verify.report import VerifyReport
+from foundation.codes.names import EXPORTER_DIED, VERIFIER_DIED
 from foundation.errors import ArenaError
 
 WRONG_KEPT = 100
-_PROCESS_CODES = frozenset({"V2052", "V2087"})
+_PROCESS_CODES = frozenset({VERIFIER_DIED, EXPORTER_DIED})
 _BESIDE = {MANIFEST, CHECKSUM, SIGNATURE}
 
 Progress = Callable[[int, int], None]  # records done, records in all

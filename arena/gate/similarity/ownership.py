@@ -75,7 +75,7 @@ def similarity_findings(
 ) -> list[Finding]:
     """At most one finding: on the first committed agent that has equal code, else on the first that is a near copy.
 
-    Without an author (a miner's desk) every neighbour counts as committed earlier by somebody else. What the author
+    Without an author (at a miner's) every neighbour counts as committed earlier by somebody else. What the author
     committed before another did is the author's: who copies an agent gets no hold on its next version.
     """
     earlier = sorted(neighbours, key=lambda other: other.author.place)

@@ -45,7 +45,7 @@ _COLUMNS = {  # heading -> characters
     "body": 12,
 }
 _AXES = ("title", "price", "service", "sku", "attribute")
-_PRACTICE_SEED, _PRACTICE_PER_BUCKET = 1, 20  # the same practice problems at every desk with the same catalogue
+_PRACTICE_SEED, _PRACTICE_PER_BUCKET = 1, 20  # the same practice problems on every machine with the same catalogue
 
 _AgentFile = Annotated[Path, typer.Argument(metavar="AGENT.py", help="The agent file.")]
 _Policy = Annotated[str | None, typer.Option(help="Policy by name or JSON file; without a judge endpoint: demo.")]
@@ -161,7 +161,7 @@ def _settings(
     model_url: str | None = None,
     model: str | None = None,
 ) -> ResolvedSettings:
-    """A miner's desk: where nobody chose a policy or a judge, the demo policy holds, which needs no key."""
+    """A miner's settings: where nobody chose a policy or a judge, the demo policy holds, which needs no key."""
     from neurons.node.settings import resolve
 
     flags = {

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from arena.export.reading import read_lines
+from foundation.codes.names import UNKNOWN_FORMAT
 from foundation.errors import ArenaError
 from training.corpus.convert.detect import detect, text_of
 from training.corpus.convert.hermes import is_chat, read_chat
@@ -37,7 +38,7 @@ def read_foreign(path: Path) -> Iterator[Trace | Quarantined]:
     is_any_known = False
     for number, line in enumerate(_lines(path), 1):
         row = _read_line(line, f"{path.name}:{number}")
-        if isinstance(row, Quarantined) and row.code == "V2098":
+        if isinstance(row, Quarantined) and row.code == UNKNOWN_FORMAT:
             unknown = unknown or row
         else:
             is_any_known = True
