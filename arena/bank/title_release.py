@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -23,6 +23,7 @@ import numpy.typing as npt
 from arena.bank.embeddings import Embedder, Vectors
 from foundation.durable_files import replacing
 from foundation.errors import ArenaError
+from foundation.progress import PhaseProgress
 from problems.model import Problem
 from problems.product import Product
 from problems.scoring.title_index import TitleIndex
@@ -104,7 +105,7 @@ def build_release(
     *,
     name: str,
     threshold_e4: int = THRESHOLD_E4,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: PhaseProgress = lambda done, total: None,
 ) -> TitleRelease:
     """The release of these problems' titles over a catalogue.
 

@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from arena.gate.answer_tables.grams import text_grams
 from arena.gate.similarity.sketch import make_sketch
-from arena.gate.tables.grams import text_grams
 from arena.policy import GateRules
 from foundation.durable_files import replacing
 from foundation.errors import ArenaError

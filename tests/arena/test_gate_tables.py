@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arena.gate.answer_tables.grams import text_grams
 from arena.gate.inspection import inspect
 from arena.gate.knowledge import load_knowledge, make_knowledge, save_knowledge
-from arena.gate.tables.grams import text_grams
 from foundation.errors import ArenaError
 from tests.arena.gate_stand import END, IDS, RULES, TABLE, TEXTS, gate, knowledge, rules_met, shifted
 

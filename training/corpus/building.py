@@ -18,6 +18,7 @@ import msgspec
 from arena.chain.port import Verifier
 from arena.export.writing.manifest import read_manifest
 from foundation.errors import ArenaError
+from foundation.progress import Progress
 from training.corpus.corpus_files import write_corpus
 from training.corpus.filter.ablations import Arm, ablations, matched
 from training.corpus.filter.funnel import Funnel, TokenWork
@@ -31,7 +32,6 @@ from training.corpus.sources.verified import open_export
 
 FULL = "full"  # the arm that is the corpus' own rules
 
-Progress = Callable[[str, int, int], None]  # phase, done, total
 Draw = Callable[[Lineage, Funnel], str]
 
 

@@ -14,15 +14,13 @@ import msgspec
 from arena.export.model import Manifest, ShardFile
 from arena.export.reading import read_rows, read_scrubbed, row_trajectory
 from arena.export.redaction.redaction import holds_secret
-from arena.export.verify.checks import LogRowCheck
+from arena.export.verify.row_check import LogRowCheck
 from arena.export.writing.diversity import DiversityFold
 from arena.export.writing.exporter import PAGE, REFERENCES, sorted_files, write_notes
 from arena.export.writing.ipc import Outgoing
 from arena.export.writing.shards import LOG, SCRUBBED, shard_is_full, shard_name
 from arena.export.writing.sinks import Sink
 from foundation.errors import ArenaError
-
-Progress = Callable[[int], None]  # rows done
 
 
 class Rederivation:
@@ -37,7 +35,7 @@ class Rederivation:
         self._files: list[ShardFile] = []
         self._rows = 0
 
-    def run(self, shards: int, progress: Progress) -> Manifest:
+    def run(self, shards: int, progress: Callable[[int], None]) -> Manifest:
         """The manifest this export must have. Raises ArenaError V2050."""
         for number in range(shards):
             self._shard(number, is_last=number == shards - 1)

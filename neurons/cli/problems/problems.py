@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import CatalogueOption, DocumentsOption, JsonLinesOption, ProblemFile, TitlesOption
 from neurons.cli.presenter import echo_json, show
 from neurons.cli.problems.bank import release, seal, stock
@@ -125,7 +126,7 @@ def check(
             progress("check", done, len(problems))
     if not as_json:
         typer.echo(f"{len(problems) - bad} of {len(problems)} problems are solvable, not free and not ambiguous")
-    raise typer.Exit(1 if bad else 0)
+    raise typer.Exit(EXIT_FAILED if bad else 0)
 
 
 @app.command()
@@ -150,7 +151,7 @@ def score(
         for result in score_cases(stream, held, matcher):
             unscored += result.failure is not None
             echo_json(result.plain())
-    raise typer.Exit(1 if unscored else 0)
+    raise typer.Exit(EXIT_FAILED if unscored else 0)
 
 
 @app.command()

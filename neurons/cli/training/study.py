@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foundation.codes.names import GUARD_STOPPED, RUN_UNUSABLE
+from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import json_flag
 from neurons.cli.presenter import echo_json, show
 from neurons.cli.progress import show_progress
@@ -71,7 +72,7 @@ def study(
     elif not only:
         typer.echo(f"{out / 'report.html'}")
     if failed:
-        raise typer.Exit(1)
+        raise typer.Exit(EXIT_FAILED)
 
 
 def _chosen(running: Study, only: str, *, with_ablations: bool) -> list[Part]:

@@ -16,6 +16,7 @@ import msgspec
 from arena.export.reading import read_lines
 from foundation.codes.names import UNKNOWN_FORMAT
 from foundation.errors import ArenaError
+from harness.chat import Message
 from training.corpus.convert.detect import detect, text_of
 from training.corpus.convert.hermes import is_chat, read_chat
 from training.corpus.convert.openai import read_messages, read_tools
@@ -23,7 +24,7 @@ from training.corpus.convert.output_tools import read_rollout, rollout_facts
 from training.corpus.convert.react import is_folded, read_text
 from training.corpus.convert.sn15 import read_dialogue
 from training.corpus.convert.values import as_object, as_text, read_facts
-from training.corpus.model import Message, Quarantined, SourceKind, Trace, TraceSource
+from training.corpus.model import Quarantined, SourceKind, Trace, TraceSource
 from training.corpus.sources.assembly import NO_TOOLS, RESULTS, assemble_trace
 
 PROMPT = "prompt"  # in `missing`: the row is what a model answered, not what it was asked
