@@ -9,7 +9,7 @@ only; the problem stays as hard as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import orjson
@@ -104,14 +104,6 @@ def reword(problem: Problem, upstream: Upstream, sampling: Sampling, attempts: i
         messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": "\n".join(told)}]
     failure = Failure(code=flaws[0].code, detail="; ".join(flaw.detail for flaw in flaws))
     return Unworded(problem=problem, model=sampling.model, attempts=attempts, failure=failure)
-
-
-def reword_all(
-    problems: Iterable[Problem], upstream: Upstream, sampling: Sampling, attempts: int = ATTEMPTS
-) -> Iterator[Reworded | Unworded]:
-    """`reword` of each problem, one after the other, as each is done. Raises like it."""
-    for problem in problems:
-        yield reword(problem, upstream, sampling, attempts)
 
 
 def _clean(reply: str) -> str:

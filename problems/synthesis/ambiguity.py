@@ -10,7 +10,6 @@ and saying it anew, or dropped.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from random import Random
 
 import msgspec
 
@@ -20,8 +19,6 @@ from problems.product import Product
 from problems.scoring.axes import match
 from problems.scoring.title_index import TitleIndex
 from problems.scoring.title_matching import TitleMatcher
-from problems.synthesis.constraints import tighten_item
-from problems.synthesis.phrasing import say_problem
 from problems.synthesis.wording import said_names
 
 ACCEPTED_MAX = 3
@@ -68,33 +65,6 @@ def meets_constraints(item: RewardItem, product: Product) -> bool:
     """Whether a product meets everything that the item asks besides its title."""
     axes = match(item, product, _ANY_TITLE)
     return axes.hits - axes.title.hits == axes.total - axes.title.total
-
-
-def tighten(problem: Problem, index: TitleIndex, seed: int, at_most: int = ACCEPTED_MAX) -> Problem | None:
-    """The problem when no item has more than `at_most`, else one that asks for more, said anew; None: drop it.
-
-    Constraints are read off the answers, under `lexical/1`. Deterministic by (problem, seed). The words that name the
-    items stay. None too when an answer is not in the catalogue.
-    """
-    if measure_ambiguity(problem, index, at_most=at_most).failure is None:
-        return problem
-    rng = Random(f"tighten\n{seed}\n{problem.problem_id}")
-    names = said_names(problem)
-    items = []
-    for item, words in zip(problem.rewards, names, strict=True):
-        answer = index.product(item.product_id)
-        if answer is None or not words:
-            return None
-
-        def is_enough(more: RewardItem, words: Sequence[str] = words) -> bool:
-            return is_clear(more, words, index, at_most)
-
-        tight = tighten_item(item, answer, rng, is_enough, is_priced=problem.bucket != "voucher")
-        if tight is None:
-            return None
-        items.append(tight)
-    query = say_problem(problem.bucket, [" ".join(words) for words in names], items, problem.voucher, rng)
-    return msgspec.structs.replace(problem, rewards=tuple(items), query=query)
 
 
 def is_clear(item: RewardItem, words: Sequence[str], index: TitleIndex, at_most: int = ACCEPTED_MAX) -> bool:

@@ -14,7 +14,6 @@ from arena.chain.auth import HttpAuth
 from arena.chain.keys import generate_signer, verify
 from arena.exchange.http_peers import HttpPeers
 from arena.exchange.limits import ShareRules
-from arena.exchange.local_peers import LocalPeers
 from arena.exchange.log_digest import add_tally, take_tally
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService, RaceTerms
@@ -30,6 +29,7 @@ from arena.records.log.sequencer import Sequencer
 from arena.records.model import Payload, SettlementRecord
 from arena.store.port import Store
 from harness.catalogue.server.application import listen
+from tests.arena.local_peers import LocalPeers
 from tests.arena.log_stand import HOST, Clock, MemoryLog, episode
 
 RACE = "r1"

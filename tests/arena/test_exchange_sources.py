@@ -9,12 +9,12 @@ import pytest
 
 from arena.chain.keys import generate_signer, verify
 from arena.chain.port import Commitment
-from arena.exchange.local_peers import PeerFault
 from arena.exchange.submission_cache import PAUSES, SourceRelay, SubmissionCache, require_committed
 from arena.submissions.inbox import Inbox
 from arena.submissions.model import commitment_sha256, make_submission
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import LocalNet, Node
+from tests.arena.local_peers import PeerFault
 
 SOURCE = "def agent_main(problem):\n    return None\n"
 MINER = generate_signer()

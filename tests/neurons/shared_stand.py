@@ -18,7 +18,6 @@ from arena.chain.keys import generate_signer, verify
 from arena.chain.local.chain import LocalSubtensor
 from arena.chain.local.state import LocalRules
 from arena.chain.port import ChainResult, Signer
-from arena.exchange.local_peers import LocalPeers
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService, RaceTerms
 from arena.exchange.pull import Puller
@@ -33,6 +32,7 @@ from neurons.loops.anchoring import AnchorLoop
 from neurons.node.node import Permits, Sharing
 from problems.synthesis.generator import synthesize
 from tests.arena import log_stand
+from tests.arena.local_peers import LocalPeers
 from tests.neurons.clock_stand import CATALOGUE, POLICY, RULES, START_MS, SUITE, Desk, Outcome, Time
 
 HOUR_MS = 3_600_000

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from arena.gate.report import Finding, finding
-from arena.gate.similarity.sketch import Phrases, Sketch, make_sketch
+from arena.gate.similarity.sketch import Phrases, Sketch
 from arena.policy import GateRules
 
 COMMON_OWNERS = 3
@@ -63,11 +63,6 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     author: Author
     sketch: Sketch
     is_winner: bool = False
-
-
-def make_neighbour(author: Author, source: str, *, is_winner: bool = False) -> Neighbour:
-    """A neighbour from its source. Raises ValueError when the source does not parse."""
-    return Neighbour(author=author, sketch=make_sketch(source), is_winner=is_winner)
 
 
 def similarity_findings(
