@@ -104,7 +104,6 @@ def build_release(
     folder: VectorFolder,
     *,
     name: str,
-    threshold_e4: int = THRESHOLD_E4,
     on_progress: PhaseProgress = lambda done, total: None,
 ) -> TitleRelease:
     """The release of these problems' titles over a catalogue.
@@ -135,13 +134,11 @@ def build_release(
         listings = np.array([len(ids_of[title]) for title in piece], dtype=np.int64)
         for first, cosines in _cosines(reward_vectors, vectors):
             near += _near(cosines, listings)
-            for row, column in np.argwhere(cosines >= np.float32(threshold_e4) / np.float32(10_000)):
+            for row, column in np.argwhere(cosines >= np.float32(THRESHOLD_E4) / np.float32(10_000)):
                 accepted[rewards[first + int(row)]].update(ids_of[piece[int(column)]])
         on_progress(start + len(piece), len(titles))
     release = AcceptedTitles(name=name, accepted={reward: frozenset(ids) for reward, ids in accepted.items()})
-    return TitleRelease(
-        titles=release, report=_report(release, threshold_e4, sum(map(len, ids_of.values())), near.tolist())
-    )
+    return TitleRelease(titles=release, report=_report(release, sum(map(len, ids_of.values())), near.tolist()))
 
 
 def build_lexical(problems: Iterable[Problem], index: TitleIndex, catalogue: str) -> TitleRelease:
@@ -153,7 +150,7 @@ def build_lexical(problems: Iterable[Problem], index: TitleIndex, catalogue: str
             place = (10_000 * other.shared // other.union - NEAR_FROM_E4) // NEAR_STEP_E4
             if place < len(near):
                 near[place] += 1
-    return TitleRelease(titles=release, report=_report(release, THRESHOLD_E4, len(index.products), near))
+    return TitleRelease(titles=release, report=_report(release, len(index.products), near))
 
 
 def _cosines(rewards: Iterable[Vectors], vectors: Vectors) -> Iterable[tuple[int, npt.NDArray[np.float32]]]:
@@ -178,11 +175,11 @@ def _near(cosines: npt.NDArray[np.float32], listings: npt.NDArray[np.int64]) -> 
     return np.bincount(places, weights=listings[columns], minlength=len(edges) - 1).astype(np.int64)
 
 
-def _report(release: AcceptedTitles, threshold_e4: int, products: int, near: Sequence[int]) -> ReleaseReport:
+def _report(release: AcceptedTitles, products: int, near: Sequence[int]) -> ReleaseReport:
     sizes = [len(ids) for ids in release.accepted.values()]
     return ReleaseReport(
         name=release.name,
-        threshold_e4=threshold_e4,
+        threshold_e4=THRESHOLD_E4,
         reward_titles=len(sizes),
         products=products,
         pairs_accepted=sum(sizes),

@@ -28,6 +28,7 @@ from foundation.codes.names import PEER_AWAY, PEER_LACKS, PEER_LIED, PEER_REFUSE
 from foundation.errors import ArenaError
 
 CONNECT_S, SILENCE_S, ANSWER_S = 5.0, 20.0, 30.0
+CONNECTIONS = 32
 PROGRESS_BYTES_MAX, SETTLEMENT_BYTES_MAX = 16 << 20, 8 << 20
 _REFUSAL_BYTES_MAX = 16 << 10
 
@@ -42,14 +43,12 @@ class _PeerRefusal(msgspec.Struct):
 class HttpPeers:
     """The other validators at the addresses they publish. Close it when done."""
 
-    def __init__(
-        self, auth: RequestAuth, *, silence_s: float = SILENCE_S, answer_s: float = ANSWER_S, connections: int = 32
-    ) -> None:
+    def __init__(self, auth: RequestAuth, *, silence_s: float = SILENCE_S, answer_s: float = ANSWER_S) -> None:
         """`silence_s` without a byte, and `answer_s` for a whole answer that is not rows, count as absence."""
         self._auth, self._answer_s = auth, answer_s
         self._client = httpx.AsyncClient(
             timeout=httpx.Timeout(silence_s, connect=CONNECT_S),
-            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+            limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS),
             follow_redirects=False,
             trust_env=False,
         )

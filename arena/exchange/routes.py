@@ -22,7 +22,7 @@ from arena.exchange.peer_service import PeerService
 from arena.export.model import LogRow
 from foundation.errors import ArenaError
 
-STREAMS = 64
+STREAMS = 64  # answers of rows at once
 PIECE_BYTES = 64 << 10
 SEQ_MAX = 2**53 - 1
 
@@ -35,10 +35,9 @@ _Seq = Annotated[int, Query(ge=0, le=SEQ_MAX)]
 class Exchange:
     """A peer service, and how its callers are told apart."""
 
-    def __init__(self, service: PeerService, auth: RequestAuth, *, streams: int = STREAMS) -> None:
-        """`streams` answers of rows run at once."""
+    def __init__(self, service: PeerService, auth: RequestAuth) -> None:
         self.service = service
-        self.places = Places(streams)
+        self.places = Places(STREAMS)
         self._auth = auth
 
     def caller(self, request: Request) -> str:

@@ -25,7 +25,8 @@ from foundation.codes.names import PEER_LIED
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 
-SHELF_MAX = 4_096
+CACHED_MAX = 4_096
+FETCHES_AT_ONCE = 4
 PAUSES = Backoff(first_ms=30_000, most_ms=1_800_000)  # before asking again for a commitment that no peer knew
 _SHA256 = re.compile("[0-9a-f]{64}")
 
@@ -33,7 +34,7 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 class SubmissionCache:
     """Signed submissions in a folder, by the commitment that stands on chain for each."""
 
-    def __init__(self, folder: Path, *, most: int = SHELF_MAX) -> None:
+    def __init__(self, folder: Path, *, most: int = CACHED_MAX) -> None:
         """Raises ArenaError V2114 when the folder can't be made."""
         self._folder, self._most = folder, most
         try:
@@ -91,11 +92,10 @@ class SourceRelay:
         deliver: Callable[[SignedSubmission], object],
         *,
         now_ms: Callable[[], int],
-        concurrency: int = 4,
     ) -> None:
         """`deliver` gets each submission once it is to be cached: `Inbox.put` does."""
         self._peers, self._cache, self._verify, self._deliver = peers, cache, verify_signature, deliver
-        self._now_ms, self._places = now_ms, asyncio.Semaphore(concurrency)
+        self._now_ms, self._places = now_ms, asyncio.Semaphore(FETCHES_AT_ONCE)
         self._asked: dict[str, tuple[int, int]] = {}  # commitment -> not before, times asked in vain
 
     async def fetch(self, commitments: Sequence[Commitment], peers: Sequence[Peer]) -> Fetched:

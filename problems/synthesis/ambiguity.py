@@ -9,7 +9,7 @@ and saying it anew, or dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -67,17 +67,11 @@ def meets_constraints(item: RewardItem, product: Product) -> bool:
     return axes.hits - axes.title.hits == axes.total - axes.title.total
 
 
-def is_clear(item: RewardItem, words: Sequence[str], index: TitleIndex, at_most: int = ACCEPTED_MAX) -> bool:
-    """Whether at most `at_most` products satisfy the item, and at most as many fit the words and its constraints."""
-    return count_fitting(item, words, index) <= at_most and index.count_rivals(item, at_most - 1) <= at_most - 1
-
-
-def crowded(
-    problems: Iterable[Problem], index: TitleIndex, titles: TitleMatcher | None = None
-) -> tuple[Ambiguity, ...]:
-    """The counts of the problems that are too ambiguous, in order."""
-    counts = (measure_ambiguity(problem, index, titles) for problem in problems)
-    return tuple(one for one in counts if one.failure is not None)
+def is_clear(item: RewardItem, words: Sequence[str], index: TitleIndex) -> bool:
+    """Whether at most `ACCEPTED_MAX` products satisfy the item, and as many fit the words and its constraints."""
+    return (
+        count_fitting(item, words, index) <= ACCEPTED_MAX and index.count_rivals(item, ACCEPTED_MAX - 1) < ACCEPTED_MAX
+    )
 
 
 class _AnyTitle(msgspec.Struct, frozen=True):
