@@ -8,7 +8,6 @@ is read. The lineage names each source by its hash, and says where an unsigned o
 from __future__ import annotations
 
 import functools
-import hashlib
 import tomllib
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ import msgspec
 
 from arena.chain.port import Verifier
 from arena.export.writing.manifest import read_manifest
+from foundation.canonical import file_sha256
 from foundation.errors import ArenaError
 from foundation.progress import Progress
 from training.corpus.corpus_files import write_corpus
@@ -145,8 +145,7 @@ def open_sources(
         is_trusted |= not export.is_verified
     for path in foreign:
         try:
-            with path.open("rb") as file:
-                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            sha256 = file_sha256(path)
         except OSError as wrong:
             raise ArenaError("V2027", f"{path}: {wrong.strerror}") from None
         if sha256 not in hashes:
