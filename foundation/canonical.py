@@ -8,6 +8,7 @@ never canonicalises again.
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import msgspec
 import orjson
@@ -55,3 +56,9 @@ def _refuse_ambiguous(value: object) -> None:
     elif isinstance(value, list):
         for item in value:
             _refuse_ambiguous(item)
+
+
+def file_sha256(path: Path) -> str:
+    """sha256 hex of a file's bytes, read in blocks. Raises OSError."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -39,12 +39,12 @@ def replacing(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
 def move_into_place(finished: Path, path: Path) -> None:
     """Rename what is finished and synced (a file or a folder of the same file system), durably. Raises OSError."""
     finished.rename(path)
-    sync_folder(path.parent)
+    sync_path(path.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames in a folder durable. Raises OSError."""
-    handle = os.open(folder, os.O_RDONLY)
+def sync_path(path: Path) -> None:
+    """Make a file's bytes, or the renames in a folder, durable. Raises OSError."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -1,48 +1,15 @@
 """The vocabulary of failure: who owns it, what it costs, what to do next.
 
-A failure is data with an owner. `ErrorCode` is one row of the registry (`foundation.codes`), `Failure` is a
-failure that happened and may be written into a record, `ArenaError` is the same thing in flight. The first
-character of a code names the owner: A1xxx agent, V2xxx validator, U3xxx upstream, P4xxx problem or catalogue.
-This file lives in the leftmost room because every room raises from the one registry.
+A failure is data with an owner. `Failure` is a failure that happened and may be written into a record, `ArenaError` is
+the same thing in flight; the codes of both are rows of the registry (`foundation.codes`).
 """
 
 from __future__ import annotations
 
-import enum
-
 import msgspec
 
-
-class Owner(enum.Enum):
-    """Whose failure it is. Only the agent's own failures count against its score."""
-
-    AGENT = "agent"
-    VALIDATOR = "validator"
-    UPSTREAM = "upstream"
-    PROBLEM = "problem"
-
-
-_OWNER_BY_LETTER = {
-    "A": Owner.AGENT,
-    "V": Owner.VALIDATOR,
-    "U": Owner.UPSTREAM,
-    "P": Owner.PROBLEM,
-}
-
-
-class ErrorCode(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the registry; every field is a sentence shown to people."""
-
-    code: str
-    title: str  # what happened, lower case, no full stop
-    cost: str  # what it costs whom
-    remedy: str  # the next command or action
-    is_retryable: bool = False
-
-    @property
-    def owner(self) -> Owner:
-        """The owner, read from the first letter of the code."""
-        return _OWNER_BY_LETTER[self.code[0]]
+from foundation.codes import lookup
+from foundation.codes.row import ErrorCode, Owner, owner_of
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,15 +21,13 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def owner(self) -> Owner:
         """The owner, read from the first letter of the code."""
-        return _OWNER_BY_LETTER[self.code[0]]
+        return owner_of(self.code)
 
 
 class ArenaError(Exception):
     """A coded failure in flight. `str()` is the text a person sees; `failure` is what a record keeps."""
 
     def __init__(self, code: str, detail: str = "") -> None:
-        from foundation.codes import lookup
-
         self.entry: ErrorCode = lookup(code)
         self.failure = Failure(code=code, detail=detail)
         super().__init__(render(self.entry, detail))

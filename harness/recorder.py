@@ -15,6 +15,7 @@ import msgspec
 import orjson
 
 from foundation.canonical import foreign_text
+from foundation.codes.names import BAD_CALL
 from foundation.errors import ArenaError, Failure
 from harness.emission.attribution import Emission
 from harness.emission.call_reader import CallReader
@@ -27,7 +28,6 @@ from harness.tools.port import Toolbox
 from harness.trace import Completion, EmittedCall, Event, FailedCompletion, StopReason, ToolCall, Totals
 from harness.work import CALL, CALL_BYTE, REQUEST, REQUEST_BYTE, RESULT_BYTE, WorkExceededError, WorkMeter
 
-_MALFORMED_CALL = "A1050"
 _DETAIL_CHARS = 500  # of a refusal, which may quote what the agent sent
 
 
@@ -259,10 +259,10 @@ def _read_tool_call(params: dict[str, object], limit: int) -> tuple[str, str]:
     """
     name, arguments = params.get("name"), params.get("arguments")
     if params.keys() != {"name", "arguments"} or not isinstance(name, str):
-        raise GuestCallError(_MALFORMED_CALL, "a tool call has a name and arguments")
+        raise GuestCallError(BAD_CALL, "a tool call has a name and arguments")
     size = len(foreign_text([name, arguments]).encode())
     if size > limit:
-        raise GuestCallError(_MALFORMED_CALL, f"a tool call of {size} bytes; at most {limit} are read")
+        raise GuestCallError(BAD_CALL, f"a tool call of {size} bytes; at most {limit} are read")
     if not isinstance(arguments, str):
         return name, foreign_text(arguments)
     try:

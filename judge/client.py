@@ -13,6 +13,7 @@ import msgspec
 
 from foundation.backoff import Backoff
 from foundation.canonical import foreign_text
+from foundation.codes.names import BAD_REQUEST, NO_ENDPOINT
 from foundation.errors import ArenaError
 from harness.inference.client import OpenAIUpstream
 from judge.port import JudgeReply
@@ -22,7 +23,7 @@ from judge.rubric import Rubric
 
 _DETAIL_CHARS = 300
 _BACKOFF_MAX_MS = 30_000
-_REFUSED_AT_ONCE = frozenset({"A1040", "U3001"})  # the endpoint refuses the request, the key or the model
+_REFUSED_AT_ONCE = frozenset({BAD_REQUEST, NO_ENDPOINT})  # the endpoint refuses the request, the key or the model
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):

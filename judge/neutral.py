@@ -10,6 +10,7 @@ import re
 import unicodedata
 
 _BREAKS = re.compile("\r\n|[\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
+_NAME_CHARS = 60
 _DROPPED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 _NOT_PLAIN = re.compile(r"[^\n\t -~]+")  # all else is looked up character by character, which takes its time
 _OPEN, _CLOSE = re.compile(r"\[(?=\[)"), re.compile(r"\](?=\])")
@@ -28,7 +29,7 @@ def _kept(found: re.Match[str]) -> str:
     return "".join(c for c in found.group() if unicodedata.category(c) not in _DROPPED)
 
 
-def neutral_name(text: str, limit: int = 60) -> str:
-    """`text` fit for one slot of a header line: one line, no bars, no brackets, at most `limit` characters."""
+def neutral_name(text: str) -> str:
+    """`text` fit for one slot of a header line: one line, no bars, no brackets, at most 60 characters."""
     flat = " ".join(neutral_text(text).split())
-    return re.sub(r"[\[\]|]", "/", flat)[:limit]
+    return re.sub(r"[\[\]|]", "/", flat)[:_NAME_CHARS]

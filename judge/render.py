@@ -90,9 +90,9 @@ def render(body: EvaluationBody, caps: RenderCaps = DEFAULT_CAPS) -> RenderedTra
     )
 
 
-def shown_bytes(event: Event, caps: RenderCaps = DEFAULT_CAPS) -> int:
+def shown_bytes(event: Event) -> int:
     """The most bytes of UTF-8 that `render` shows of an event, its headers and the lines between spans included."""
-    texts = (span_text(span) for span in _spans_of(event, _LAST_NUMBER, NO_ECHO, caps))
+    texts = (span_text(span) for span in _spans_of(event, _LAST_NUMBER, NO_ECHO, DEFAULT_CAPS))
     return sum(len(text.encode()) + len(BETWEEN) for text in texts)
 
 

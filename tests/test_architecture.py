@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -186,6 +187,21 @@ def test_no_handler_swallows_every_exception() -> None:
                     if ast.unparse(a) in ("Exception", "BaseException")
                 ]
     assert not wrong
+
+
+def test_no_branch_compares_the_text_of_a_code() -> None:
+    """A branch asks by a name of `foundation.codes.names`. Programs that run in the jail have no registry."""
+    code = re.compile(r"[AVUP]\d{4}")
+    found = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in SOURCES
+        if not name_of(path).startswith(("harness/sandbox/guest/", "harness/agents/"))
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Compare)
+        for each in ast.walk(node)
+        if isinstance(each, ast.Constant) and isinstance(each.value, str) and code.fullmatch(each.value)
+    ]
+    assert found == []
 
 
 def test_no_module_reads_the_environment_when_it_is_imported() -> None:

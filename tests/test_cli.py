@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from foundation.codes import CODES
 from foundation.errors import ArenaError
 from neurons.cli import app as cli
+from neurons.cli.exit_codes import exit_code
 
 ROOT = Path(__file__).parents[1]
 
@@ -50,7 +51,7 @@ def test_top_level_help_names_every_command_and_loads_none() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert all(entry.name in done.stdout for entry in cli.COMMANDS)
-    assert done.stdout.splitlines()[-1] == "['neurons.cli', 'neurons.cli.app']"
+    assert done.stdout.splitlines()[-1] == "['neurons.cli', 'neurons.cli.app', 'neurons.cli.exit_codes']"
 
 
 def test_an_unknown_command_is_usage_and_names_the_nearest() -> None:
@@ -79,11 +80,11 @@ def test_explain_of_an_unknown_code_is_usage_and_names_the_nearest() -> None:
     [("A1003", 1), ("A1009", 2), ("V2001", 3), ("V2030", 2), ("V2050", 4), ("U3001", 3), ("P4001", 2)],
 )
 def test_exit_codes_follow_the_owner_of_the_failure(code: str, expected: int) -> None:
-    assert cli.exit_code(ArenaError(code)) == expected
+    assert exit_code(ArenaError(code)) == expected
 
 
 def test_every_code_has_an_exit_code_that_is_a_failure() -> None:
-    assert {cli.exit_code(ArenaError(code)) for code in CODES} == {1, 2, 3, 4}
+    assert {exit_code(ArenaError(code)) for code in CODES} == {1, 2, 3, 4}
 
 
 def test_a_coded_failure_is_shown_as_text_on_stderr_without_a_traceback(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.backoff import Backoff, NextTry
+from foundation.codes import CODES, names
 from foundation.durable_files import SCRATCH, move_into_place, replacing, write_whole
 
 
@@ -63,3 +64,9 @@ def test_each_failure_puts_the_next_try_off_by_its_pause(failures, now_ms):
     for count in range(1, failures + 1):
         retry = backoff.after(retry, now_ms)
         assert retry == NextTry(count, backoff.pause_ms(count), now_ms + backoff.pause_ms(count))
+
+
+def test_every_name_of_a_code_is_of_one_row_of_the_registry():
+    named = {name: value for name, value in vars(names).items() if name.isupper()}
+    assert len(set(named.values())) == len(named)
+    assert set(named.values()) <= CODES.keys()

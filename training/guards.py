@@ -14,6 +14,8 @@ from foundation.errors import ArenaError
 from training.model import EpisodeResult
 from training.recipe import GuardRules
 
+_OVERFLOW_SHARE_MAX = 0.5
+
 
 class GuardStopError(ArenaError):
     """V2123: a guard ended the run. `guard` names it."""
@@ -94,7 +96,7 @@ def require_train_pool(problem_ids: Iterable[str], train: frozenset[str]) -> Non
             raise GuardStopError("split", f"problem {problem_id} is not of the train pool")
 
 
-def require_context(overflows: int, rollouts: int, share_max: float = 0.5) -> None:
+def require_context(overflows: int, rollouts: int) -> None:
     """Episodes that outgrow the context are counted; too many measure the limit only. Raises GuardStopError."""
-    if rollouts and overflows > share_max * rollouts:
+    if rollouts and overflows > _OVERFLOW_SHARE_MAX * rollouts:
         raise GuardStopError("context", f"{overflows} of {rollouts} rollouts outgrew the context")

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Meta
 
 from foundation.errors import ArenaError
+from harness.chat import Message
 from problems.model import Bucket
-from training.corpus.model import Message
 
 Stage = Literal["sft", "rejection", "teacher", "kto", "grpo"]
 

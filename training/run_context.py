@@ -12,7 +12,7 @@ It cannot know a held-out problem that was not named, where there is no partitio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 
@@ -20,6 +20,7 @@ from arena.evaluate import EvaluatePorts, evaluate
 from arena.policy import Policy
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
+from foundation.progress import Progress
 from harness.catalogue.port import Catalogue
 from harness.inference.port import Upstream
 from harness.tools.registry import profile_schemas
@@ -60,7 +61,7 @@ class RunContext:
     partition_sha256: str = ""  # of the manifest in use; "" where none was named
     code_commit: str = ""
     source: str = field(default_factory=distilled_source)
-    progress: Callable[[str, int, int], None] | None = None
+    progress: Progress | None = None
 
     @property
     def train_ids(self) -> frozenset[str]:

@@ -22,14 +22,13 @@ from arena.records.model import Head
 from arena.records.verify.inspection import Entry, inspect
 from foundation.backoff import Backoff
 from foundation.canonical import UNREADABLE_JSON
+from foundation.codes.names import TAIL_BAD_REQUEST, TAIL_LACKS
 from foundation.errors import ArenaError
 
 LINE_BYTES_MAX = 32 << 20
 SILENCE_S = 60.0  # heartbeats come every 15
 PAUSES = Backoff(first_ms=500, most_ms=30_000)
 TRIES_MAX = 5  # connections in a row without a row, of a client that does not follow
-
-_BAD_REQUEST, _NOT_THERE = "V2081", "V2082"  # as `arena.api.app` answers
 
 
 class _ServedRefusal(msgspec.Struct):
@@ -149,10 +148,10 @@ class TailClient:
                         refusal = msgspec.json.decode(answer.read()[:LINE_BYTES_MAX], type=_ServedRefusal)
                     except UNREADABLE_JSON:
                         refusal = _ServedRefusal(code="", detail=f"status {answer.status_code}")
-                    if refusal.code == _NOT_THERE and checked.head and checked.head.seq:
+                    if refusal.code == TAIL_LACKS and checked.head and checked.head.seq:
                         read = f"record {checked.head.seq} of {checked.validator} was read"
                         raise ArenaError("V2050", f"{read}, and now {refusal.detail}")
-                    if refusal.code in (_BAD_REQUEST, _NOT_THERE):
+                    if refusal.code in (TAIL_BAD_REQUEST, TAIL_LACKS):
                         raise ArenaError(refusal.code, refusal.detail)
                     if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
                         raise _AwayError(f"{refusal.code} {refusal.detail}".strip())

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foundation.backoff import Backoff
+from foundation.codes.names import NO_ENDPOINT
 from foundation.errors import ArenaError
 
 Vectors = npt.NDArray[np.float32]  # one row per text
@@ -100,7 +101,7 @@ class EmbeddingsEndpoint:
             try:
                 return _unit_rows(self._post(texts), len(texts))
             except ArenaError as error:
-                if not error.entry.is_retryable or error.failure.code == "U3001":
+                if not error.entry.is_retryable or error.failure.code == NO_ENDPOINT:
                     raise
                 failure = error
         raise failure

@@ -9,11 +9,12 @@ only; the problem stays as hard as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import orjson
 
+from foundation.codes.names import WORDING_LOSES
 from foundation.errors import ArenaError, Failure
 from harness.inference.port import Upstream
 from problems.model import Problem
@@ -98,19 +99,11 @@ def reword(problem: Problem, upstream: Upstream, sampling: Sampling, attempts: i
         told = ["That changes the request:"]
         for flaw in flaws:
             place = "" if flaw.slot is None else f" (product {flaw.slot + 1})"
-            told.append(f"- {'missing' if flaw.code == 'P4016' else 'not asked for'}: {flaw.what}{place}")
+            told.append(f"- {'missing' if flaw.code == WORDING_LOSES else 'not asked for'}: {flaw.what}{place}")
         told.append("Rewrite the original request again, and keep to the rules.")
         messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": "\n".join(told)}]
     failure = Failure(code=flaws[0].code, detail="; ".join(flaw.detail for flaw in flaws))
     return Unworded(problem=problem, model=sampling.model, attempts=attempts, failure=failure)
-
-
-def reword_all(
-    problems: Iterable[Problem], upstream: Upstream, sampling: Sampling, attempts: int = ATTEMPTS
-) -> Iterator[Reworded | Unworded]:
-    """`reword` of each problem, one after the other, as each is done. Raises like it."""
-    for problem in problems:
-        yield reword(problem, upstream, sampling, attempts)
 
 
 def _clean(reply: str) -> str:

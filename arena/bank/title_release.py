@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -23,6 +23,7 @@ import numpy.typing as npt
 from arena.bank.embeddings import Embedder, Vectors
 from foundation.durable_files import replacing
 from foundation.errors import ArenaError
+from foundation.progress import PhaseProgress
 from problems.model import Problem
 from problems.product import Product
 from problems.scoring.title_index import TitleIndex
@@ -103,8 +104,7 @@ def build_release(
     folder: VectorFolder,
     *,
     name: str,
-    threshold_e4: int = THRESHOLD_E4,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: PhaseProgress = lambda done, total: None,
 ) -> TitleRelease:
     """The release of these problems' titles over a catalogue.
 
@@ -134,25 +134,23 @@ def build_release(
         listings = np.array([len(ids_of[title]) for title in piece], dtype=np.int64)
         for first, cosines in _cosines(reward_vectors, vectors):
             near += _near(cosines, listings)
-            for row, column in np.argwhere(cosines >= np.float32(threshold_e4) / np.float32(10_000)):
+            for row, column in np.argwhere(cosines >= np.float32(THRESHOLD_E4) / np.float32(10_000)):
                 accepted[rewards[first + int(row)]].update(ids_of[piece[int(column)]])
         on_progress(start + len(piece), len(titles))
     release = AcceptedTitles(name=name, accepted={reward: frozenset(ids) for reward, ids in accepted.items()})
-    return TitleRelease(
-        titles=release, report=_report(release, threshold_e4, sum(map(len, ids_of.values())), near.tolist())
-    )
+    return TitleRelease(titles=release, report=_report(release, sum(map(len, ids_of.values())), near.tolist()))
 
 
-def build_lexical(problems: Iterable[Problem], shelf: TitleIndex, catalogue: str) -> TitleRelease:
-    """The release of `lexical/1` over a shelf, named `lexical/1@<catalogue>`; similarities are shares of words."""
-    release = accept_lexically(problems, shelf, catalogue)
+def build_lexical(problems: Iterable[Problem], index: TitleIndex, catalogue: str) -> TitleRelease:
+    """The release of `lexical/1` over an index, named `lexical/1@<catalogue>`; similarities are shares of words."""
+    release = accept_lexically(problems, index, catalogue)
     near = [0] * ((NEAR_TO_E4 - NEAR_FROM_E4) // NEAR_STEP_E4)
     for reward in release.accepted:
-        for other in shelf.likenesses(reward, NEAR_FROM_E4):
+        for other in index.likenesses(reward, NEAR_FROM_E4):
             place = (10_000 * other.shared // other.union - NEAR_FROM_E4) // NEAR_STEP_E4
             if place < len(near):
                 near[place] += 1
-    return TitleRelease(titles=release, report=_report(release, THRESHOLD_E4, len(shelf.products), near))
+    return TitleRelease(titles=release, report=_report(release, len(index.products), near))
 
 
 def _cosines(rewards: Iterable[Vectors], vectors: Vectors) -> Iterable[tuple[int, npt.NDArray[np.float32]]]:
@@ -177,11 +175,11 @@ def _near(cosines: npt.NDArray[np.float32], listings: npt.NDArray[np.int64]) -> 
     return np.bincount(places, weights=listings[columns], minlength=len(edges) - 1).astype(np.int64)
 
 
-def _report(release: AcceptedTitles, threshold_e4: int, products: int, near: Sequence[int]) -> ReleaseReport:
+def _report(release: AcceptedTitles, products: int, near: Sequence[int]) -> ReleaseReport:
     sizes = [len(ids) for ids in release.accepted.values()]
     return ReleaseReport(
         name=release.name,
-        threshold_e4=threshold_e4,
+        threshold_e4=THRESHOLD_E4,
         reward_titles=len(sizes),
         products=products,
         pairs_accepted=sum(sizes),

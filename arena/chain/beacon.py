@@ -41,10 +41,10 @@ class RoundClock(msgspec.Struct, frozen=True, kw_only=True):
 class LocalBeacon:
     """The twin: ed25519 (deterministic) over the round number, with the same port and clock as drand."""
 
-    def __init__(self, now_ms: Callable[[], int], *, period_ms: int = LOCAL_PERIOD_MS, genesis_ms: int = 0) -> None:
-        """`now_ms` is the injected clock in unix milliseconds. All validators must use one period and one genesis."""
+    def __init__(self, now_ms: Callable[[], int], *, period_ms: int = LOCAL_PERIOD_MS) -> None:
+        """`now_ms` is the injected clock in unix milliseconds. All validators must use one period."""
         self._now_ms = now_ms
-        self._clock = RoundClock(genesis_ms=genesis_ms, period_ms=period_ms)
+        self._clock = RoundClock(genesis_ms=0, period_ms=period_ms)
 
     @property
     def network(self) -> str:

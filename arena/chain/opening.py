@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from arena.chain.beacon import LOCAL_PERIOD_MS, LocalBeacon
+from arena.chain.beacon import LocalBeacon
 from arena.chain.drand import DrandBeacon
 from arena.chain.keys import keypair_signer, wallet_signer
 from arena.chain.local.chain import LocalSubtensor
@@ -27,27 +27,25 @@ def local_chain_path(state_dir: Path) -> Path:
     return state_dir / "chain" / "local.sqlite"
 
 
-def open_subtensor(
-    network: str, *, netuid: int, state_dir: Path, now_ms: Callable[[], int], block_ms: int | None = None
-) -> Subtensor:
-    """The chain of a network. `block_ms` is the block time of a local chain that doesn't exist yet.
+def open_subtensor(network: str, *, netuid: int, state_dir: Path, now_ms: Callable[[], int]) -> Subtensor:
+    """The chain of a network.
 
     Raises ArenaError U3030 and V2030 as `LocalSubtensor` does; a real chain is connected to at its first call.
     """
     if network == LOCAL_NETWORK:
         owner = keypair_signer(OWNER_URI).hotkey
-        return LocalSubtensor(local_chain_path(state_dir), now_ms=now_ms, netuid=netuid, block_ms=block_ms, owner=owner)
+        return LocalSubtensor(local_chain_path(state_dir), now_ms=now_ms, netuid=netuid, owner=owner)
     return BittensorSubtensor(network, netuid=netuid)
 
 
-def open_beacon(network: str, now_ms: Callable[[], int], *, local_period_ms: int = LOCAL_PERIOD_MS) -> Beacon:
+def open_beacon(network: str, now_ms: Callable[[], int]) -> Beacon:
     """The beacon of a network: drand quicknet, or its twin for `local`."""
-    return LocalBeacon(now_ms, period_ms=local_period_ms) if network == LOCAL_NETWORK else DrandBeacon(now_ms)
+    return LocalBeacon(now_ms) if network == LOCAL_NETWORK else DrandBeacon(now_ms)
 
 
-def open_timelock(network: str, *, local_period_ms: int = LOCAL_PERIOD_MS) -> Timelock:
+def open_timelock(network: str) -> Timelock:
     """The timelock that goes with the network's beacon."""
-    return LocalTimelock(period_ms=local_period_ms) if network == LOCAL_NETWORK else QuicknetTimelock()
+    return LocalTimelock() if network == LOCAL_NETWORK else QuicknetTimelock()
 
 
 def open_signer(network: str, *, name: str, hotkey: str, path: str | Path) -> Signer:

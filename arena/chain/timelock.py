@@ -57,9 +57,9 @@ class QuicknetTimelock:
 class LocalTimelock:
     """A `Timelock` over the local beacon: authenticated, and readable early by whoever wants to."""
 
-    def __init__(self, *, period_ms: int = LOCAL_PERIOD_MS, genesis_ms: int = 0) -> None:
-        """Period and genesis are those of the `LocalBeacon` it belongs to."""
-        self._clock = RoundClock(genesis_ms=genesis_ms, period_ms=period_ms)
+    def __init__(self, *, period_ms: int = LOCAL_PERIOD_MS) -> None:
+        """The period is that of the `LocalBeacon` it belongs to."""
+        self._clock = RoundClock(genesis_ms=0, period_ms=period_ms)
 
     @property
     def network(self) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from arena.chain.port import Verifier
 from arena.exchange.log_digest import counts, extend
-from arena.exchange.port import LOG_UNFIT, PEER_LIED, ROW_BYTES_MAX, Count, LogDigest
+from arena.exchange.port import ROW_BYTES_MAX, Count, LogDigest
 from arena.export.model import LogRow
 from arena.records.body import read_content
 from arena.records.log.checkpoint import Checkpoint
@@ -23,6 +23,7 @@ from arena.records.log.hash_chain import first_head, record_hash, signing_messag
 from arena.records.log.merkle import MerkleFrontier
 from arena.records.model import RecordContent
 from arena.records.verify.log_check import LogStart
+from foundation.codes.names import LOG_UNFIT, PEER_LIED
 from foundation.errors import ArenaError
 
 WHOLE_BYTES_MAX = 4 << 30  # of one pull

@@ -17,19 +17,20 @@ import httpx
 import msgspec
 
 from arena.chain.port import RequestAuth
-from arena.exchange.port import LINE_BYTES_MAX, NOTE_BYTES_MAX, PEER_AWAY, PEER_LIED, PEER_REFUSED, Peer, Progress
+from arena.exchange.port import LINE_BYTES_MAX, NOTE_BYTES_MAX, Peer, Progress
 from arena.export.model import LogRow
 from arena.export.reading import read_row
 from arena.records.model import SettlementRecord
 from arena.submissions.inbox import ENTRY_BYTES_MAX
 from arena.submissions.model import SignedSubmission
 from foundation.canonical import UNREADABLE_JSON
+from foundation.codes.names import PEER_AWAY, PEER_LACKS, PEER_LIED, PEER_REFUSED, TAIL_FULL
 from foundation.errors import ArenaError
 
 CONNECT_S, SILENCE_S, ANSWER_S = 5.0, 20.0, 30.0
+CONNECTIONS = 32
 PROGRESS_BYTES_MAX, SETTLEMENT_BYTES_MAX = 16 << 20, 8 << 20
 _REFUSAL_BYTES_MAX = 16 << 10
-_UNKNOWN = "V2113"
 
 _Value = TypeVar("_Value")
 
@@ -42,14 +43,12 @@ class _PeerRefusal(msgspec.Struct):
 class HttpPeers:
     """The other validators at the addresses they publish. Close it when done."""
 
-    def __init__(
-        self, auth: RequestAuth, *, silence_s: float = SILENCE_S, answer_s: float = ANSWER_S, connections: int = 32
-    ) -> None:
+    def __init__(self, auth: RequestAuth, *, silence_s: float = SILENCE_S, answer_s: float = ANSWER_S) -> None:
         """`silence_s` without a byte, and `answer_s` for a whole answer that is not rows, count as absence."""
         self._auth, self._answer_s = auth, answer_s
         self._client = httpx.AsyncClient(
             timeout=httpx.Timeout(silence_s, connect=CONNECT_S),
-            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+            limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS),
             follow_redirects=False,
             trust_env=False,
         )
@@ -158,9 +157,9 @@ async def _refused(peer: Peer, answer: httpx.Response) -> ArenaError:
     except UNREADABLE_JSON:
         return ArenaError(PEER_AWAY, f"{peer.hotkey}: status {answer.status_code}")
     detail = f"{peer.hotkey}: {refusal.code[:8]} {refusal.detail[:200]}"
-    if answer.status_code >= 500 and refusal.code != "V2083":
+    if answer.status_code >= 500 and refusal.code != TAIL_FULL:
         return ArenaError(PEER_AWAY, detail)
-    return _UnknownError(detail) if refusal.code == _UNKNOWN else ArenaError(PEER_REFUSED, detail)
+    return _UnknownError(detail) if refusal.code == PEER_LACKS else ArenaError(PEER_REFUSED, detail)
 
 
 async def _whole(peer: Peer, answer: httpx.Response, bytes_max: int) -> bytes:

@@ -13,13 +13,14 @@ import hashlib
 import re
 
 from arena.chain.port import Signer, Verifier
-from arena.exchange.port import LOG_UNFIT, NOTE_BYTES_MAX, ROW_BYTES_MAX, Count, LogDigest
+from arena.exchange.port import NOTE_BYTES_MAX, ROW_BYTES_MAX, Count, LogDigest
 from arena.export.writing.assembly import signed_content
 from arena.records.log.hash_chain import record_hash, signing_message
 from arena.records.log.merkle import MerkleFrontier
 from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, RecordContent, VerdictRecord
 from arena.records.verify.log_check import LogStart
 from arena.store.port import Store
+from foundation.codes.names import LOG_UNFIT
 from foundation.errors import ArenaError
 
 TALLY_DOMAIN = "agent-arena/tally/1"

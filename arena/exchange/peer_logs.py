@@ -24,7 +24,7 @@ from arena.export.reading import read_rows
 from arena.records.log.anchors import note_sha256 as sha256_of
 from arena.records.log.checkpoint import ORIGIN_PREFIX, Checkpoint
 from arena.records.verify.log_check import LogStart
-from foundation.canonical import UNREADABLE_JSON
+from foundation.canonical import UNREADABLE_JSON, file_sha256
 from foundation.durable_files import SCRATCH, move_into_place, write_whole
 from foundation.errors import ArenaError
 
@@ -129,7 +129,7 @@ class PeerLogStore:
                 continue
             path = self._rows / file.name
             try:
-                found = _file_sha256(path)
+                found = file_sha256(path)
             except OSError as error:
                 found = str(error.strerror)
             if found != file.sha256:
@@ -281,20 +281,12 @@ class RowsWriter:
         self._file.close()
         path = self._scratch.with_suffix(".jsonl.zst")
         move_into_place(self._scratch, path)
-        return RowsFile(name=path.name, sha256=_file_sha256(path), first_seq=self._first, last_seq=self._last)
+        return RowsFile(name=path.name, sha256=file_sha256(path), first_seq=self._first, last_seq=self._last)
 
     def abandon(self) -> None:
         """Forget what was written. After `complete` it does nothing."""
         self._file.close()
         self._scratch.unlink(missing_ok=True)
-
-
-def _file_sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while piece := stream.read(_HASHED_AT_ONCE):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 def _failed(path: Path, error: OSError) -> ArenaError:

@@ -51,8 +51,8 @@ class PeerService:
     def __init__(
         self,
         store: Store,
-        held: PeerLogStore,
-        shelf: SubmissionCache,
+        logs: PeerLogStore,
+        cache: SubmissionCache,
         *,
         has_permit: Callable[[str], bool],
         gate: Callable[[], RevealGate],
@@ -65,7 +65,7 @@ class PeerService:
         """`has_permit` and `gate` are asked at every request; `terms` of a race is None where it is not run here,
         `settled` while no settlement of it is in force here."""
         self.has_permit = has_permit
-        self._store, self._held, self._shelf = store, held, shelf
+        self._store, self._logs, self._cache = store, logs, cache
         self._gate, self._terms, self._settled, self._sleep = gate, terms, settled, sleep
         self._shares = Shares(rules or ShareRules(), monotonic)
         self._done = DonePairs(store)
@@ -79,7 +79,7 @@ class PeerService:
     async def note(self, caller: str, validator: str, note_sha256: str) -> str | None:
         """A signed note of ours, or of a log we hold, by its hash. Raises ArenaError V2111, V2112, V2021."""
         self._admit(caller)
-        kept = self._held.note(validator, note_sha256)
+        kept = self._logs.note(validator, note_sha256)
         if kept is not None or validator != self.hotkey:
             return kept
         signed = await self._store.checkpoints()
@@ -106,7 +106,7 @@ class PeerService:
         else:
             covering = (
                 entry
-                for entry in reversed(self._held.entries(race_id, validator))
+                for entry in reversed(self._logs.entries(race_id, validator))
                 if entry.tally.start.after_seq <= after_seq and to_seq <= entry.log.size
             )
             held = next(covering, None)
@@ -118,7 +118,7 @@ class PeerService:
     async def submission(self, caller: str, commitment_sha256: str) -> SignedSubmission | None:
         """The submission behind a commitment, where we have it. Raises ArenaError V2111, V2112, V2114."""
         self._admit(caller)
-        return await asyncio.to_thread(self._shelf.get, commitment_sha256)
+        return await asyncio.to_thread(self._cache.get, commitment_sha256)
 
     async def settlement(self, caller: str, race_id: str) -> SettlementRecord | None:
         """The settlement in force here for a race, or None. Raises ArenaError V2111, V2112."""
@@ -173,7 +173,7 @@ class PeerService:
         yield await asyncio.to_thread(shown_rows, waiting, race_id, to_seq)
 
     async def _held_pages(self, entry: HeldEntry, after_seq: int, to_seq: int) -> AsyncGenerator[list[LogRow]]:
-        rows = self._held.all_rows(entry, after_seq)
+        rows = self._logs.all_rows(entry, after_seq)
         while page := await asyncio.to_thread(lambda: list(islice(rows, PAGE_ROWS))):
             yield [row for row in page if row.seq <= to_seq]
             if page[-1].seq >= to_seq:

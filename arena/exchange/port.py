@@ -18,8 +18,6 @@ from arena.records.verify.log_check import LogStart
 from arena.submissions.model import SignedSubmission
 from foundation.errors import Failure
 
-PEER_AWAY, PEER_REFUSED, PEER_LIED, LOG_UNFIT, LOG_REWRITTEN = "U3040", "U3041", "U3042", "U3043", "U3044"
-
 # Limits of the protocol: the same for everybody, since they decide which logs can be held at all.
 ROW_BYTES_MAX = 256 << 10  # content of a record that may count; a larger one never does
 LINE_BYTES_MAX = ROW_BYTES_MAX + (4 << 10)

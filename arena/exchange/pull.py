@@ -21,11 +21,6 @@ from arena.exchange.check import RowsCheck, SeamError
 from arena.exchange.log_digest import read_tally
 from arena.exchange.peer_logs import HeldEntry, PeerLogStore, RowsWriter
 from arena.exchange.port import (
-    LOG_REWRITTEN,
-    LOG_UNFIT,
-    PEER_AWAY,
-    PEER_LIED,
-    PEER_REFUSED,
     Complaint,
     Count,
     HeldLog,
@@ -37,6 +32,7 @@ from arena.export.model import LogRow
 from arena.records.log.anchors import note_sha256 as sha256_of
 from arena.records.log.checkpoint import Checkpoint, read_checkpoint
 from arena.records.verify.log_check import LogStart
+from foundation.codes.names import LOG_REWRITTEN, LOG_UNFIT, PEER_AWAY, PEER_LIED, PEER_REFUSED
 from foundation.errors import ArenaError, Failure
 
 BATCH_ROWS = 256  # checked at a time, beside the event loop
@@ -96,9 +92,9 @@ class Puller:
     """Pulls into one folder."""
 
     def __init__(
-        self, peers: Peers, held: PeerLogStore, verify_signature: Verifier, *, pace: PullPace | None = None
+        self, peers: Peers, logs: PeerLogStore, verify_signature: Verifier, *, pace: PullPace | None = None
     ) -> None:
-        self._peers, self._held, self._verify = peers, held, verify_signature
+        self._peers, self._logs, self._verify = peers, logs, verify_signature
         self._pace = pace or PullPace()
         self._places = asyncio.Semaphore(self._pace.logs_at_once)
         self._locks: dict[str, asyncio.Lock] = {}
@@ -111,7 +107,7 @@ class Puller:
         """Hold one log, unless it is held. Raises V2114 when it can't be written; all else is in the answer."""
         lock = self._locks.setdefault(wanted.validator, asyncio.Lock())
         async with lock, self._places:
-            entry = self._held.find(wanted.validator, wanted.race_id, wanted.note_sha256)
+            entry = self._logs.find(wanted.validator, wanted.race_id, wanted.note_sha256)
             if entry is not None:
                 return Pulled(wanted=wanted, log=entry.log)
             order = sorted(peers, key=lambda peer: peer.hotkey != wanted.validator)
@@ -128,7 +124,7 @@ class Puller:
 
     async def _claim(self, wanted: Wanted, peers: Sequence[Peer], complaints: list[Complaint]) -> _Claim | None:
         """The note, from our own folder or a peer. Raises ArenaError U3043 for one that its author made wrong."""
-        note = self._held.note(wanted.validator, wanted.note_sha256)
+        note = self._logs.note(wanted.validator, wanted.note_sha256)
         for peer in peers if note is None else ():
             try:
                 found = await self._peers.note(peer, wanted.validator, wanted.note_sha256)
@@ -158,7 +154,7 @@ class Puller:
         # Reading begins, for qualifying, behind the newest note held of it, whose rows go on counting, unless the log
         # was rewritten; else where the tally does.
         name, due = claim.point.validator, claim.due
-        held = [] if due.race_id else self._held.entries("", name)
+        held = [] if due.race_id else self._logs.entries("", name)
         fitting = [e for e in held if e.tally.start == due.start and e.log.size < claim.point.size]
         later = max(fitting, key=lambda entry: entry.log.size, default=None)
         starts = [_Start(later.end, later.tally.count, later)] if later else []
@@ -186,9 +182,9 @@ class Puller:
         """Read the rows behind `start` from one peer, and hold the log; and what it contradicts that was held before.
 
         Raises ArenaError U3040 to U3043, V2114; without a peer, when what needs no row does not fit, U3043."""
-        known = [entry.end for entry in self._held.entries(None, claim.point.validator)]
+        known = [entry.end for entry in self._logs.entries(None, claim.point.validator)]
         check = RowsCheck(claim.point, claim.due, self._verify, start.mark, start.counted, known)
-        writer = self._held.writer()
+        writer = self._logs.writer()
         try:
             if peer is not None:
                 budget_s = self._pace.budget_s(claim.point.size - check.at)
@@ -204,7 +200,7 @@ class Puller:
                     raise
                 raise ArenaError(LOG_UNFIT, error.failure.detail) from error
             log = await asyncio.to_thread(
-                self._held.put,
+                self._logs.put,
                 writer,
                 point=claim.point,
                 note=claim.note,

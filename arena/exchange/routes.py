@@ -22,7 +22,7 @@ from arena.exchange.peer_service import PeerService
 from arena.export.model import LogRow
 from foundation.errors import ArenaError
 
-STREAMS = 64
+STREAMS = 64  # answers of rows at once
 PIECE_BYTES = 64 << 10
 SEQ_MAX = 2**53 - 1
 
@@ -35,10 +35,9 @@ _Seq = Annotated[int, Query(ge=0, le=SEQ_MAX)]
 class Exchange:
     """A peer service, and how its callers are told apart."""
 
-    def __init__(self, desk: PeerService, auth: RequestAuth, *, streams: int = STREAMS) -> None:
-        """`streams` answers of rows run at once."""
-        self.desk = desk
-        self.places = Places(streams)
+    def __init__(self, service: PeerService, auth: RequestAuth) -> None:
+        self.service = service
+        self.places = Places(STREAMS)
         self._auth = auth
 
     def caller(self, request: Request) -> str:
@@ -47,7 +46,7 @@ class Exchange:
         claimed = self._auth.claimed(headers)
         if claimed is None:
             raise ArenaError("V2110", "no hotkey is named")
-        if not self.desk.has_permit(claimed):
+        if not self.service.has_permit(claimed):
             raise ArenaError("V2111", claimed)
         if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
             raise ArenaError("V2110", "a request of the exchange has no body")
@@ -69,33 +68,33 @@ def add_exchange(
 ) -> None:
     """Add the routes to an application. `refuse` answers an error; `knows` refuses other parameters."""
     app.state.exchange = exchange
-    desk = exchange.desk
+    service = exchange.service
 
     @app.get("/v1/exchange/note", response_class=Response, dependencies=[knows("validator", "sha256")])
     async def read_note(asker: _Caller, validator: _Hotkey, sha256: _Sha256) -> Response:
         """A signed checkpoint by its hash, of this validator or of one whose log it holds."""
-        return _found(await desk.note(asker, validator, sha256), "note")
+        return _found(await service.note(asker, validator, sha256), "note")
 
     @app.get("/v1/exchange/rows", response_class=Response, dependencies=[knows("validator", "after", "to", "race")])
     async def read_rows(asker: _Caller, validator: _Hotkey, to: _Seq, after: _Seq = 0, race: _Race = "") -> Response:
         """Rows of a log under an anchored root, one a line: whole where they count for the race, once revealed."""
-        rows = await desk.rows(asker, validator, after_seq=after, to_seq=to, race_id=race)
+        rows = await service.rows(asker, validator, after_seq=after, to_seq=to, race_id=race)
         return RowStream(_pieces(rows), exchange.places, refuse)
 
     @app.get("/v1/exchange/submission", response_class=Response, dependencies=[knows("commitment")])
     async def read_submission(asker: _Caller, commitment: _Sha256) -> Response:
         """The signed submission behind a commitment on chain."""
-        return _found(await desk.submission(asker, commitment), "submission")
+        return _found(await service.submission(asker, commitment), "submission")
 
     @app.get("/v1/exchange/settlement", response_class=Response, dependencies=[knows("race")])
     async def read_settlement(asker: _Caller, race: _Race) -> Response:
         """The settlement in force here for a race."""
-        return _found(await desk.settlement(asker, race), "settlement")
+        return _found(await service.settlement(asker, race), "settlement")
 
     @app.get("/v1/exchange/progress", response_class=Response, dependencies=[knows("race")])
     async def read_progress(asker: _Caller, race: _Race) -> Response:
         """Which pairs of a race are done here, never how they ended."""
-        return _found(await desk.progress(asker, race), "progress")
+        return _found(await service.progress(asker, race), "progress")
 
 
 def _found(value: object, what: str) -> Response:

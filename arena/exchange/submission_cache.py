@@ -16,15 +16,17 @@ import msgspec
 
 from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Commitment, Verifier
-from arena.exchange.port import PEER_LIED, Complaint, Peer, Peers
+from arena.exchange.port import Complaint, Peer, Peers
 from arena.submissions.inbox import ENTRY_BYTES_MAX
 from arena.submissions.model import SignedSubmission, is_agent_name, is_authentic
 from foundation.backoff import Backoff
 from foundation.canonical import UNREADABLE_JSON
+from foundation.codes.names import PEER_LIED
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 
-SHELF_MAX = 4_096
+CACHED_MAX = 4_096
+FETCHES_AT_ONCE = 4
 PAUSES = Backoff(first_ms=30_000, most_ms=1_800_000)  # before asking again for a commitment that no peer knew
 _SHA256 = re.compile("[0-9a-f]{64}")
 
@@ -32,7 +34,7 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 class SubmissionCache:
     """Signed submissions in a folder, by the commitment that stands on chain for each."""
 
-    def __init__(self, folder: Path, *, most: int = SHELF_MAX) -> None:
+    def __init__(self, folder: Path, *, most: int = CACHED_MAX) -> None:
         """Raises ArenaError V2114 when the folder can't be made."""
         self._folder, self._most = folder, most
         try:
@@ -85,16 +87,15 @@ class SourceRelay:
     def __init__(
         self,
         peers: Peers,
-        shelf: SubmissionCache,
+        cache: SubmissionCache,
         verify_signature: Verifier,
         deliver: Callable[[SignedSubmission], object],
         *,
         now_ms: Callable[[], int],
-        concurrency: int = 4,
     ) -> None:
         """`deliver` gets each submission once it is to be cached: `Inbox.put` does."""
-        self._peers, self._shelf, self._verify, self._deliver = peers, shelf, verify_signature, deliver
-        self._now_ms, self._places = now_ms, asyncio.Semaphore(concurrency)
+        self._peers, self._cache, self._verify, self._deliver = peers, cache, verify_signature, deliver
+        self._now_ms, self._places = now_ms, asyncio.Semaphore(FETCHES_AT_ONCE)
         self._asked: dict[str, tuple[int, int]] = {}  # commitment -> not before, times asked in vain
 
     async def fetch(self, commitments: Sequence[Commitment], peers: Sequence[Peer]) -> Fetched:
@@ -103,7 +104,7 @@ class SourceRelay:
         Raises ArenaError V2114, and what `deliver` does.
         """
         now_ms = self._now_ms()
-        wanted = {c.sha256: c for c in commitments if _SHA256.fullmatch(c.sha256) and not self._shelf.has(c.sha256)}
+        wanted = {c.sha256: c for c in commitments if _SHA256.fullmatch(c.sha256) and not self._cache.has(c.sha256)}
         self._asked = {name: asked for name, asked in self._asked.items() if name in wanted}
         due = [c for c in wanted.values() if self._asked.get(c.sha256, (0, 0))[0] <= now_ms]
         found = await asyncio.gather(*(self._fetch_one(commitment, peers) for commitment in due))
@@ -114,7 +115,7 @@ class SourceRelay:
                 self._asked[commitment.sha256] = (now_ms + PAUSES.pause_ms(times), times)
                 continue
             await asyncio.to_thread(self._deliver, submission)  # first: what is in the cache is not asked for again
-            await asyncio.to_thread(self._shelf.put, submission)
+            await asyncio.to_thread(self._cache.put, submission)
             delivered.append(commitment.sha256)
         complaints = tuple(complaint for _, complaints in found for complaint in complaints)
         return Fetched(delivered=tuple(delivered), complaints=complaints)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+from arena.gate.answer_tables.findings import table_findings
+from arena.gate.answer_tables.literals import collect_literals, literal_findings
 from arena.gate.capabilities.findings import capability_findings
 from arena.gate.capabilities.texts import text_findings
 from arena.gate.knowledge import GateKnowledge
@@ -18,8 +20,6 @@ from arena.gate.rules import RULES_VERSION
 from arena.gate.similarity.ownership import Author, Neighbour, inputs_hash, similarity_findings
 from arena.gate.similarity.sketch import make_sketch
 from arena.gate.source import parse, read_text
-from arena.gate.tables.findings import table_findings
-from arena.gate.tables.literals import collect_literals, literal_findings
 from arena.policy import GateRules
 
 

@@ -8,19 +8,15 @@ is known, so sealed texts would turn the gate into an oracle.
 from __future__ import annotations
 
 import hashlib
-import zipfile
 from collections.abc import Iterable
-from pathlib import Path
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from arena.gate.answer_tables.grams import text_grams
 from arena.gate.similarity.sketch import make_sketch
-from arena.gate.tables.grams import text_grams
 from arena.policy import GateRules
-from foundation.durable_files import replacing
-from foundation.errors import ArenaError
 
 Sorted64 = npt.NDArray[np.uint64]
 
@@ -69,7 +65,22 @@ def make_knowledge(
     grams = [text_grams(text.encode("utf-8", "surrogatepass"), rules.ngram_words)[0] for text in texts]
     phrases = [make_sketch(source).phrases for source in published_agents]
     ids = np.unique(np.array(numbers, dtype=np.uint64))
-    return _assemble(ids, np.unique(_joined(grams)), np.unique(_joined(phrases)), skipped)
+    text, baseline = np.unique(_joined(grams)), np.unique(_joined(phrases))
+    digest = hashlib.sha256(b"agent-arena/gate-inputs/1")
+    for values in (ids, text, baseline):
+        digest.update(len(values).to_bytes(8, "little"))
+        digest.update(np.ascontiguousarray(values, dtype="<u8").data)
+    # ids are sorted, so those of one length are one slice
+    bounds = np.array([10 ** (length - 1) for length in range(ID_DIGITS_MIN, ID_DIGITS_MAX + 2)], dtype=np.uint64)
+    counts = np.diff(np.searchsorted(ids, bounds))
+    return GateKnowledge(
+        product_ids=ids,
+        id_lengths=tuple(ID_DIGITS_MIN + index for index, count in enumerate(counts) if count),
+        text_grams=text,
+        baseline=baseline,
+        skipped_ids=skipped,
+        inputs_sha256=digest.hexdigest(),
+    )
 
 
 def is_searchable(product_id: str) -> bool:
@@ -79,50 +90,6 @@ def is_searchable(product_id: str) -> bool:
         and product_id.isdigit()
         and ID_DIGITS_MIN <= len(product_id) <= ID_DIGITS_MAX
         and product_id[0] != "0"
-    )
-
-
-def save_knowledge(knowledge: GateKnowledge, path: Path) -> None:
-    """Write the knowledge to a file, whole or not at all. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as stream:
-        np.savez(
-            stream,
-            ids=knowledge.product_ids,
-            grams=knowledge.text_grams,
-            baseline=knowledge.baseline,
-            skipped=np.array([knowledge.skipped_ids], dtype=np.uint64),
-        )
-
-
-def load_knowledge(path: Path) -> GateKnowledge:
-    """Read a file of `save_knowledge`. Raises ArenaError V2060 when it is missing or broken."""
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            ids, grams, baseline = (np.asarray(arrays[name], dtype=np.uint64) for name in ("ids", "grams", "baseline"))
-            skipped = int(arrays["skipped"][0])
-    except (OSError, ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile) as error:
-        raise ArenaError("V2060", f"gate knowledge {path}: {error}") from error
-    if any(np.any(values[1:] <= values[:-1]) for values in (ids, grams, baseline)):
-        raise ArenaError("V2060", f"gate knowledge {path}: values are not sorted")
-    return _assemble(ids, grams, baseline, skipped)
-
-
-def _assemble(ids: Sorted64, grams: Sorted64, baseline: Sorted64, skipped: int) -> GateKnowledge:
-    digest = hashlib.sha256(b"agent-arena/gate-inputs/1")
-    for values in (ids, grams, baseline):
-        digest.update(len(values).to_bytes(8, "little"))
-        digest.update(np.ascontiguousarray(values, dtype="<u8").data)
-    # ids are sorted, so those of one length are one slice
-    bounds = np.array([10 ** (length - 1) for length in range(ID_DIGITS_MIN, ID_DIGITS_MAX + 2)], dtype=np.uint64)
-    counts = np.diff(np.searchsorted(ids, bounds))
-    return GateKnowledge(
-        product_ids=ids,
-        id_lengths=tuple(ID_DIGITS_MIN + index for index, count in enumerate(counts) if count),
-        text_grams=grams,
-        baseline=baseline,
-        skipped_ids=skipped,
-        inputs_sha256=digest.hexdigest(),
     )
 
 

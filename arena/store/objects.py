@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import os
 import re
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -30,6 +29,7 @@ from obstore.exceptions import (
 from obstore.store import LocalStore, S3Store
 
 from arena.store.port import BodyFrame
+from foundation.durable_files import sync_path
 from foundation.errors import ArenaError
 
 SUFFIX = ".zst"
@@ -143,7 +143,7 @@ class BodyObjects:
         folders = {part for file in files for part in file.parents if part == root or root in part.parents}
         naming = {folder.parent for folder in folders - self._lasting}
         for paths in (files, sorted(holding | naming)):
-            await asyncio.gather(*(asyncio.to_thread(_sync, path) for path in paths))
+            await asyncio.gather(*(asyncio.to_thread(sync_path, path) for path in paths))
         self._lasting |= folders
 
     def _opened(self) -> LocalStore | S3Store:
@@ -227,14 +227,6 @@ def _open_bucket(url: SplitResult, location: str) -> BodyObjects:
 
 def _key(prefix: str, body_sha256: str) -> str:
     return f"{prefix}/{body_sha256[:2]}/{body_sha256}{SUFFIX}"
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager

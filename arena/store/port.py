@@ -158,9 +158,6 @@ class UsageTotal(msgspec.Struct, frozen=True, kw_only=True):
     cost_micro_usd: int | None = None  # None: not known for all of them
 
 
-STORE_AWAY = "V2021"  # nobody knows whether what was asked for happened
-
-
 class HeadMovedError(ArenaError):
     """V2022: the log no longer ends where the record was signed to follow. Read the head and sign again."""
 

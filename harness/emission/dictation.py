@@ -106,7 +106,13 @@ class Dictation:
                 or (
                     has_verbs
                     # a list of ids to choose from dictates none of them
-                    and (is_free or all(word in said or not _is_id(word) for word in own.vocabulary))
+                    and (
+                        is_free
+                        or all(
+                            word in said or not word.isdecimal() or len(word) < TELLING_DIGITS
+                            for word in own.vocabulary
+                        )
+                    )
                     and any(self._spells_verb(own, spoken, verb) for verb in spoken.verbs)
                 )
                 or self._quotes(seams, spoken)
@@ -336,10 +342,6 @@ def _schemas_of(text: str) -> Passage:
 def _announcing(spoken: Spoken, *names: str) -> tuple[str, ...]:
     """What announces a value: its parameter's name, the value before it in a list, and `names`."""
     return (*names, *map("".join, spoken.parameters), *(leaf.text for leaf in spoken.leaves))
-
-
-def _is_id(word: str) -> bool:
-    return word.isdecimal() and len(word) >= TELLING_DIGITS
 
 
 def _foreign(words: Words, expected: Collection[str], letters: int) -> int:

@@ -21,18 +21,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from foundation.backoff import Backoff
-from foundation.errors import ArenaError, Failure, Owner
+from foundation.codes.names import (
+    BAD_REQUEST,
+    MODEL_FAILED,
+    MODEL_REFUSED,
+    NO_ENDPOINT,
+    REQUEST_PROVOKED,
+    SHAPE_NOT_SERVED,
+)
+from foundation.codes.row import Owner
+from foundation.errors import ArenaError, Failure
 from harness.inference.port import EndingRefusalError, InferenceRules, ModelReply, RetryLaterError, Upstream
-from harness.inference.request import MALFORMED, RebuiltRequest
+from harness.inference.request import RebuiltRequest
 from harness.inference.sanitize import neutral_request, plain_request
 from harness.sandbox.port import GuestCallError
 
-REFUSED = "A1043"
-_NO_ENDPOINT = "U3001"
-_FAILED = "U3002"
-_PROVOKED = "U3006"
-_SHAPE_NOT_SERVED = "U3007"
-_AT_ONCE = frozenset({_NO_ENDPOINT, MALFORMED})  # what another attempt within one call does not heal
+_AT_ONCE = frozenset({NO_ENDPOINT, BAD_REQUEST})  # what another attempt within one call does not heal
 _BACKOFF_MAX_MS = 600_000
 _ROUNDS = 2  # the second one is for a request that failed in an outage that has just ended
 
@@ -80,11 +84,11 @@ class Failover:
                 raise self._outage(tuple(failures.values()), models)
         detail, codes = failures[candidates[0]].detail, {failures[place].code for place in candidates}
         if len(candidates) > 1:
-            code = MALFORMED if codes == {MALFORMED} else REFUSED
+            code = BAD_REQUEST if codes == {BAD_REQUEST} else MODEL_REFUSED
             raise GuestCallError(code, f"the model endpoint refused the request: {detail}")
         if self._is_last:
-            raise EndingRefusalError(REFUSED, "refused at every attempt that the policy allows", "model_refused")
-        raise ArenaError(_PROVOKED, detail)
+            raise EndingRefusalError(MODEL_REFUSED, "refused at every attempt that the policy allows", "model_refused")
+        raise ArenaError(REQUEST_PROVOKED, detail)
 
     def _try(self, upstream: Upstream) -> ModelReply | Failure:
         """All attempts on one upstream, with pauses that double, or what the endpoint asked for when that is longer (up
@@ -92,7 +96,7 @@ class Failover:
         rules = self._rules
         backoff = Backoff(first_ms=rules.backoff_ms, most_ms=max(rules.backoff_ms, _BACKOFF_MAX_MS))
         spread = 1 + int(self._request.sha256[:4], 16) / 0x2_0000  # workers that fail together part ways
-        last, asked_pause_ms = Failure(code=_FAILED), 0
+        last, asked_pause_ms = Failure(code=MODEL_FAILED), 0
         for attempt in range(rules.attempts):
             if attempt:
                 pause_ms = max(backoff.pause_ms(attempt), min(asked_pause_ms, rules.retry_after_max_ms))
@@ -101,7 +105,7 @@ class Failover:
             try:
                 return upstream.complete(self._request.text)
             except ArenaError as error:
-                if error.owner is not Owner.UPSTREAM and error.failure.code != MALFORMED:
+                if error.owner is not Owner.UPSTREAM and error.failure.code != BAD_REQUEST:
                     raise
                 last = Failure(code=error.failure.code, detail=f"{upstream.name}: {error.failure.detail}")
                 asked_pause_ms = error.retry_after_ms if isinstance(error, RetryLaterError) else 0
@@ -116,7 +120,7 @@ class Failover:
             return True
         served = self._rules.served_bytes
         is_too_long = served and len(self._request.text.encode()) > served
-        if not is_too_long or {failure.code, refused.code} != {MALFORMED}:
+        if not is_too_long or {failure.code, refused.code} != {BAD_REQUEST}:
             return False
         return self._probe(upstream, neutral_request(self._request.text, at_most_bytes=served)) is None
 
@@ -133,6 +137,6 @@ class Failover:
         detail = "; ".join(failure.detail for failure in failures)
         for model in dict.fromkeys((self._request.model, *models)):
             if any(self._probe(upstream, plain_request(model)) is None for upstream in self._upstreams_of(model)):
-                return ArenaError(_SHAPE_NOT_SERVED, detail)
-        codes = {_FAILED if failure.code == MALFORMED else failure.code for failure in failures}
-        return ArenaError(codes.pop() if len(codes) == 1 else _FAILED, detail)
+                return ArenaError(SHAPE_NOT_SERVED, detail)
+        codes = {MODEL_FAILED if failure.code == BAD_REQUEST else failure.code for failure in failures}
+        return ArenaError(codes.pop() if len(codes) == 1 else MODEL_FAILED, detail)

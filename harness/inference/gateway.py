@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from foundation.canonical import text_hash
+from foundation.codes.names import NO_ENDPOINT, RESTART_DIVERGED
 from foundation.errors import ArenaError, Failure
 from harness.errors import reading_guest_bytes
 from harness.inference.failover import Failover
@@ -32,9 +33,6 @@ from harness.inference.port import (
 from harness.inference.request import RebuiltRequest, rebuild
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestCallError
-
-_NO_ENDPOINT = "U3001"
-_DIVERGED = "A1044"
 
 
 def monotonic_ms() -> int:
@@ -65,9 +63,9 @@ class Gateway:
         `journal` holds what earlier attempts were answered; `is_last`: the policy allows no attempt after this one.
         """
         if not rules.models:
-            raise ArenaError(_NO_ENDPOINT, "no model is configured")
+            raise ArenaError(NO_ENDPOINT, "no model is configured")
         if unserved := [model for model in rules.models if not dedicated.get(model, upstreams)]:
-            raise ArenaError(_NO_ENDPOINT, f"no endpoint is configured for {', '.join(unserved)}")
+            raise ArenaError(NO_ENDPOINT, f"no endpoint is configured for {', '.join(unserved)}")
         self._rules = rules
         self._upstreams = tuple(upstreams)
         self._dedicated = {model: tuple(own) for model, own in dedicated.items()}
@@ -99,7 +97,7 @@ class Gateway:
         if recorded is None:
             return self._answer(request, *self._complete(request))
         if recorded.reply is None:
-            refusal = recorded.refusal or Failure(code=_DIVERGED)
+            refusal = recorded.refusal or Failure(code=RESTART_DIVERGED)
             self._enter(request, failure=refusal)
             raise GuestCallError(refusal.code, refusal.detail)
         self._enter(request, reply=recorded.reply)
@@ -109,7 +107,7 @@ class Gateway:
         """A reply that was never given before, and the milliseconds it took."""
         owed = self._journal.owed()
         if owed and self._replies + owed >= self._limits.steps:
-            raise EndingRefusalError(_DIVERGED, "a restart leaves out what was answered before", "diverged")
+            raise EndingRefusalError(RESTART_DIVERGED, "a restart leaves out what was answered before", "diverged")
         started_ms = self._clock_ms()
         course = Failover(request, self._upstreams_of, self._rules, self._sleep, is_last=self._is_last)
         try:

@@ -16,13 +16,10 @@ import msgspec
 import orjson
 
 from foundation.canonical import foreign_text, text_hash
+from foundation.codes.names import BAD_REQUEST, FORCED_TURN, UNLISTED_MODEL
 from harness.inference.port import InferenceRules
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestCallError
-
-MALFORMED = "A1040"
-UNLISTED_MODEL = "A1041"
-FORCED = "A1042"
 
 # Control tokens of chat templates: in a message they would close the turn and open a prefilled assistant turn.
 _CONTROL_TOKEN = re.compile(r"<(\|[A-Za-z_]{2,40}\||｜[^<>]{1,40}｜|(?:start|end)_of_turn)>")
@@ -52,9 +49,9 @@ def rebuild(
     tool choice or a chat-template control token; A1040 for everything else that is not well formed.
     """
     if params.get("stream"):
-        raise GuestCallError(MALFORMED, "stream is not available: leave it out, the reply comes in one piece")
+        raise GuestCallError(BAD_REQUEST, "stream is not available: leave it out, the reply comes in one piece")
     if params.get("n") not in (None, 1):
-        raise GuestCallError(MALFORMED, "n must be 1: one request gives one completion")
+        raise GuestCallError(BAD_REQUEST, "n must be 1: one request gives one completion")
     messages = _messages(params.get("messages"), rules)
     fields: dict[str, object] = {"messages": messages}
     fields |= _sampling(params, rules, min(limits.completion_tokens_per_call, completion_tokens_left))
@@ -63,10 +60,10 @@ def rebuild(
         text = foreign_text(fields)
         texts = tuple(foreign_text(message) for message in messages)
     except orjson.JSONEncodeError as error:
-        raise GuestCallError(MALFORMED, f"the request is not valid Unicode: {error}") from error
+        raise GuestCallError(BAD_REQUEST, f"the request is not valid Unicode: {error}") from error
     size = len(text.encode())
     if size > rules.request_bytes:
-        raise GuestCallError(MALFORMED, f"the request has {size} bytes; at most {rules.request_bytes} are allowed")
+        raise GuestCallError(BAD_REQUEST, f"the request has {size} bytes; at most {rules.request_bytes} are allowed")
     return RebuiltRequest(model=str(fields["model"]), text=text, messages=texts, sha256=text_hash(text))
 
 
@@ -83,19 +80,19 @@ def _sampling(params: Mapping[str, object], rules: InferenceRules, tokens_max: i
     if asked is None:
         asked = ceiling
     elif isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
-        raise GuestCallError(MALFORMED, f"max_tokens must be a positive integer, not {asked!r}")
+        raise GuestCallError(BAD_REQUEST, f"max_tokens must be a positive integer, not {asked!r}")
     fields: dict[str, object] = {"model": model, "max_tokens": min(asked, ceiling)}
     heat = params.get("temperature")
     if heat is not None:
         highest = rules.temperature_max_e4 / 10_000
         is_number = isinstance(heat, int | float) and not isinstance(heat, bool)
         if not is_number or not math.isfinite(heat) or not 0 <= heat <= highest:  # type: ignore[arg-type,operator]
-            raise GuestCallError(MALFORMED, f"temperature must be a number from 0 to {highest:g}, not {heat!r}")
+            raise GuestCallError(BAD_REQUEST, f"temperature must be a number from 0 to {highest:g}, not {heat!r}")
         fields["temperature"] = float(heat)  # type: ignore[arg-type]
     seed = params.get("seed")
     if seed is not None:
         if isinstance(seed, bool) or not isinstance(seed, int) or abs(seed) > _SEED_MAX:
-            raise GuestCallError(MALFORMED, f"seed must be an integer below 2^53, not {seed!r}")
+            raise GuestCallError(BAD_REQUEST, f"seed must be an integer below 2^53, not {seed!r}")
         fields["seed"] = seed
     return fields
 
@@ -105,23 +102,25 @@ def _tools(params: Mapping[str, object], schemas: Mapping[str, dict[str, object]
     choice of none of them; nothing where it named none."""
     choice, given = params.get("tool_choice"), params.get("tools")
     if params.get("function_call") not in (None, "auto", "none"):
-        raise GuestCallError(FORCED, "function_call may not force a call")
+        raise GuestCallError(FORCED_TURN, "function_call may not force a call")
     if choice not in (None, "auto", "none"):
-        raise GuestCallError(FORCED, f'tool_choice must be "auto" or "none", not {choice!r}: the model chooses')
+        raise GuestCallError(FORCED_TURN, f'tool_choice must be "auto" or "none", not {choice!r}: the model chooses')
     if given is None:
         return {}
     if not isinstance(given, list):
-        raise GuestCallError(MALFORMED, "tools must be a list")
+        raise GuestCallError(BAD_REQUEST, "tools must be a list")
     named: set[str] = set()
     for tool in given:
         function = tool.get("function", tool) if isinstance(tool, dict) else None  # nested as in the protocol, or flat
         name = function.get("name") if isinstance(function, dict) else tool
         if not isinstance(name, str):
-            raise GuestCallError(MALFORMED, "each tool must be an OpenAI function schema with a name")
+            raise GuestCallError(BAD_REQUEST, "each tool must be an OpenAI function schema with a name")
         named.add(name)
     unknown = sorted(named - set(schemas))
     if unknown:
-        raise GuestCallError(MALFORMED, f"tools not in this profile: {', '.join(unknown)}; known: {', '.join(schemas)}")
+        raise GuestCallError(
+            BAD_REQUEST, f"tools not in this profile: {', '.join(unknown)}; known: {', '.join(schemas)}"
+        )
     tools = [schema for name, schema in schemas.items() if name in named]
     if not tools:
         return {}
@@ -130,21 +129,23 @@ def _tools(params: Mapping[str, object], schemas: Mapping[str, dict[str, object]
 
 def _messages(value: object, rules: InferenceRules) -> list[dict[str, object]]:
     if not isinstance(value, list) or not value:
-        raise GuestCallError(MALFORMED, "messages must be a list of at least one message")
+        raise GuestCallError(BAD_REQUEST, "messages must be a list of at least one message")
     if len(value) > rules.message_count:
-        raise GuestCallError(MALFORMED, f"{len(value)} messages; at most {rules.message_count} are allowed")
+        raise GuestCallError(BAD_REQUEST, f"{len(value)} messages; at most {rules.message_count} are allowed")
     messages = [_message(index, message) for index, message in enumerate(value)]
     if messages[-1]["role"] == "assistant":
-        raise GuestCallError(FORCED, "the last message may not be the assistant's: the model writes its own turn")
+        raise GuestCallError(FORCED_TURN, "the last message may not be the assistant's: the model writes its own turn")
     return messages
 
 
 def _message(index: int, value: object) -> dict[str, object]:
     if not isinstance(value, dict):
-        raise GuestCallError(MALFORMED, f"message {index} is not an object")
+        raise GuestCallError(BAD_REQUEST, f"message {index} is not an object")
     role = value.get("role")
     if role not in ("system", "user", "assistant", "tool"):
-        raise GuestCallError(MALFORMED, f"message {index}: role must be system, user, assistant or tool, not {role!r}")
+        raise GuestCallError(
+            BAD_REQUEST, f"message {index}: role must be system, user, assistant or tool, not {role!r}"
+        )
     text = _content(index, value.get("content"), role)
     # A tool result may carry a control token from the catalogue's text, no fault of the agent's: it is broken apart.
     text = _CONTROL_TOKEN.sub(r"< \1>", text) if role == "tool" else _free_of_control(index, text)
@@ -152,7 +153,7 @@ def _message(index: int, value: object) -> dict[str, object]:
     if role == "tool":
         call_id = value.get("tool_call_id")
         if not isinstance(call_id, str) or not call_id:
-            raise GuestCallError(MALFORMED, f"message {index}: a tool message needs the tool_call_id it answers")
+            raise GuestCallError(BAD_REQUEST, f"message {index}: a tool message needs the tool_call_id it answers")
         message["tool_call_id"] = _free_of_control(index, call_id)
     elif role == "assistant" and value.get("tool_calls"):
         message["tool_calls"] = _earlier_calls(index, value["tool_calls"])
@@ -167,27 +168,27 @@ def _content(index: int, value: object, role: str) -> str:
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
-        raise GuestCallError(MALFORMED, f"message {index}: content must be text")
+        raise GuestCallError(BAD_REQUEST, f"message {index}: content must be text")
     texts: list[str] = []
     for part in value:
         text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
         if not isinstance(text, str):
-            raise GuestCallError(MALFORMED, f"message {index}: only text parts are allowed")
+            raise GuestCallError(BAD_REQUEST, f"message {index}: only text parts are allowed")
         texts.append(text)
     return "\n".join(texts)
 
 
 def _earlier_calls(index: int, value: object) -> list[dict[str, object]]:
     if not isinstance(value, list):
-        raise GuestCallError(MALFORMED, f"message {index}: tool_calls must be a list")
+        raise GuestCallError(BAD_REQUEST, f"message {index}: tool_calls must be a list")
     calls: list[dict[str, object]] = []
     for call in value:
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict):
-            raise GuestCallError(MALFORMED, f"message {index}: each tool call needs id and function")
+            raise GuestCallError(BAD_REQUEST, f"message {index}: each tool call needs id and function")
         fields = (call.get("id"), function.get("name"), function.get("arguments"))
         if not all(isinstance(field, str) for field in fields):
-            raise GuestCallError(MALFORMED, f"message {index}: id, name and arguments of a tool call must be text")
+            raise GuestCallError(BAD_REQUEST, f"message {index}: id, name and arguments of a tool call must be text")
         call_id, name, arguments = (_free_of_control(index, str(field)) for field in fields)
         calls.append({"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}})
     return calls
@@ -196,5 +197,5 @@ def _earlier_calls(index: int, value: object) -> list[dict[str, object]]:
 def _free_of_control(index: int, text: str) -> str:
     found = _CONTROL_TOKEN.search(text)
     if found:
-        raise GuestCallError(FORCED, f"message {index}: chat-template control token {found.group()!r} refused")
+        raise GuestCallError(FORCED_TURN, f"message {index}: chat-template control token {found.group()!r} refused")
     return text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import orjson
 
+from foundation.codes.names import BAD_CALL
 from foundation.errors import Failure
 from harness.catalogue.port import Catalogue
 from harness.tools.port import ToolOutcome
@@ -12,7 +13,6 @@ from harness.work import WorkMeter
 from problems.model import Problem
 from problems.product import Product
 
-MALFORMED = "A1050"
 _ECHO_MAX = 200  # characters of the agent's own text repeated in an error
 
 
@@ -38,8 +38,8 @@ def refuse(message: str, *, recommended_ids: tuple[str, ...] | None = None) -> T
     """The answer to a malformed call: the same sentence for the agent and for the record."""
     sentence = message.encode("utf-8", "replace").decode()
     return ToolOutcome(
-        result=result_text({"error": sentence, "code": MALFORMED}),
-        failure=Failure(code=MALFORMED, detail=sentence),
+        result=result_text({"error": sentence, "code": BAD_CALL}),
+        failure=Failure(code=BAD_CALL, detail=sentence),
         recommended_ids=recommended_ids,
     )
 

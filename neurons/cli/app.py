@@ -17,51 +17,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from foundation.errors import ArenaError, Owner
-
-EXIT_FAILED, EXIT_USAGE, EXIT_NOT_READY, EXIT_INTEGRITY = 1, 2, 3, 4
-EXIT_INTERRUPTED = 130  # the shell's own convention
-
-_EXIT_BY_OWNER = {
-    Owner.AGENT: EXIT_FAILED,
-    Owner.VALIDATOR: EXIT_NOT_READY,
-    Owner.UPSTREAM: EXIT_NOT_READY,
-    Owner.PROBLEM: EXIT_USAGE,
-}
-# A mistyped path or setting is usage (2) whatever the code's owner; a log that fails verification is 4.
-_EXIT_BY_CODE = {
-    "A1009": EXIT_USAGE,
-    "V2026": EXIT_USAGE,
-    "V2027": EXIT_USAGE,
-    "V2030": EXIT_USAGE,
-    "V2050": EXIT_INTEGRITY,
-    "V2070": EXIT_USAGE,
-    "V2072": EXIT_USAGE,
-    "V2073": EXIT_USAGE,
-    "V2074": EXIT_INTEGRITY,
-    "V2080": EXIT_INTEGRITY,
-    "V2081": EXIT_USAGE,
-    "V2082": EXIT_USAGE,
-    "V2095": EXIT_INTEGRITY,
-    "V2096": EXIT_INTEGRITY,
-    "V2098": EXIT_USAGE,
-    "V2099": EXIT_INTEGRITY,
-    "V2120": EXIT_USAGE,
-    "V2123": EXIT_FAILED,
-    "V2141": EXIT_USAGE,
-    "V2144": EXIT_USAGE,
-    "V2149": EXIT_USAGE,
-    "V2146": EXIT_USAGE,
-    "V2147": EXIT_FAILED,
-    "V2148": EXIT_FAILED,
-    "V2143": EXIT_INTEGRITY,
-    "V2165": EXIT_USAGE,
-    "V2166": EXIT_INTEGRITY,
-    "P4010": EXIT_INTEGRITY,
-    "P4018": EXIT_INTEGRITY,
-    "P4025": EXIT_INTEGRITY,
-    "P4028": EXIT_INTEGRITY,
-}
+from foundation.errors import ArenaError
+from neurons.cli.exit_codes import EXIT_INTERRUPTED, EXIT_NOT_READY, exit_code
 
 
 class CommandEntry(NamedTuple):
@@ -185,11 +142,6 @@ def arena(
     from neurons.node.observe import configure_logs
 
     configure_logs(level="warning")  # stdout is for results; a long-running command asks for more
-
-
-def exit_code(error: ArenaError) -> int:
-    """The exit code of a coded failure (docs/architecture.md#commands-and-errors)."""
-    return _EXIT_BY_CODE.get(error.failure.code, _EXIT_BY_OWNER[error.owner])
 
 
 def run_guarded(program: Callable[[], int | None]) -> int:

@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 
+from neurons.cli.exit_codes import EXIT_INTEGRITY
 from neurons.cli.options import json_flag
 
 app = typer.Typer()
-
-EXIT_INTEGRITY = 4
 
 
 @app.command()

@@ -31,6 +31,7 @@ from arena.store.port import StoredSubmission, WeightsResult
 from arena.store.postgres.store import PostgresStore
 from arena.submissions.flow import submit
 from arena.submissions.inbox import Inbox
+from foundation.codes.names import STORE_AWAY
 from foundation.errors import ArenaError
 from harness.agents.registry import baseline_source, cheater_source, reference_agent
 from harness.catalogue.engines.native import open_catalogue
@@ -242,7 +243,7 @@ async def _connect(run: DemoRun, process: subprocess.Popen[bytes]) -> PostgresSt
             try:
                 return await PostgresStore.open(location.dsn, location.validator)
             except ArenaError as error:
-                if error.failure.code != "V2021":
+                if error.failure.code != STORE_AWAY:
                     raise
         await asyncio.sleep(WATCH_S)
 

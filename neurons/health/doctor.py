@@ -24,6 +24,7 @@ import msgspec
 from arena.chain.opening import LOCAL_NETWORK, open_subtensor
 from arena.chain.port import Subtensor
 from foundation.codes import lookup
+from foundation.codes.names import CHAIN_STANDS, NO_PERMIT, NO_SANDBOX, STATE_PRUNED
 from foundation.errors import ArenaError
 from neurons.node.settings import Settings
 from neurons.node.wiring import signer_of, unix_ms
@@ -39,7 +40,6 @@ MODEL_TIMEOUT_MS = 20_000
 SCRIPTED_MODEL = "scripted-expert"
 BEHIND_MS = 180_000
 DAY_BLOCKS = 7_200  # what a node has to keep that goes on with a race after a day's outage
-_PRUNED, _STALE, _NO_PLACE = "U3033", "U3034", "U3035"
 
 Status = Literal["ok", "warn", "fail"]
 
@@ -198,7 +198,7 @@ def check_sandbox(settings: Settings) -> DoctorCheck:
     try:
         level = open_sandbox(state_dir, reference_sha256s=frozenset(), slots=1, wanted=wanted, choice=choice).level
     except ArenaError as error:
-        if error.failure.code != "V2001":
+        if error.failure.code != NO_SANDBOX:
             raise
         fix = _jail_fixes(diagnose(state_dir, wanted, choice))
         return DoctorCheck(name="sandbox", status="fail", found=f"{wanted}: {error.failure.detail}", fix=fix)
@@ -334,15 +334,15 @@ async def examine_network(chain: Subtensor, hotkey: str, now_ms: int) -> DoctorC
     own = next((neuron for neuron in metagraph.neurons if neuron.hotkey == hotkey), None)
     if own is None or not own.has_validator_permit:
         found = f"{hotkey} {'has no permit' if own else 'is not registered'} on netuid {chain.netuid}"
-        return DoctorCheck(name="network", status="fail", found=found, fix=lookup(_NO_PLACE).remedy)
+        return DoctorCheck(name="network", status="fail", found=found, fix=lookup(NO_PERMIT).remedy)
     found = f"netuid {chain.netuid}, block {metagraph.block}, uid {own.uid} with a permit"
     if await chain.block_at(now_ms - BEHIND_MS) is None:
         found += f"; no final block of the last {BEHIND_MS // 60_000} minutes"
-        return DoctorCheck(name="network", status="warn", found=found, fix=lookup(_STALE).remedy)
+        return DoctorCheck(name="network", status="warn", found=found, fix=lookup(CHAIN_STANDS).remedy)
     try:
         await chain.commitment(hotkey, max(1, metagraph.block - DAY_BLOCKS))
     except ArenaError as error:
-        if error.failure.code != _PRUNED:
+        if error.failure.code != STATE_PRUNED:
             raise
         found += "; it has forgotten yesterday's state"
         return DoctorCheck(name="network", status="warn", found=found, fix=error.entry.remedy)

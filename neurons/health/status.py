@@ -11,6 +11,7 @@ import msgspec
 
 from arena.store.port import WeightsResult
 from foundation.codes import lookup
+from foundation.codes.names import NO_BATCH_LEFT
 from foundation.errors import Failure
 from neurons.health.node_file import Heartbeat, NodeFile, skewed
 
@@ -21,7 +22,6 @@ CHECKPOINT_LATE, ANCHOR_LATE = 3, 4  # times their schedule
 DISK_LEAST_BYTES = 2 << 30
 REFUSED_IN_A_ROW = 12  # the longest wait is reached long before
 DAY_MS = 86_400_000
-_NO_BATCH = "P4014"  # what comes of it
 
 
 class Deadline(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,7 +141,7 @@ def _of_beat(now_ms: int, beat: Heartbeat, is_running: bool) -> list[Point]:
     if beat.bank_until_ms is not None and beat.bank_until_ms - now_ms < beat.bank_days_min * DAY_MS:
         days = max(0, beat.bank_until_ms - now_ms) // DAY_MS
         about = f"the bank's stock lasts {days} days; {beat.bank_days_min} are wanted"
-        points.append(Point(code=_NO_BATCH, about=about, fix=lookup(_NO_BATCH).remedy))
+        points.append(Point(code=NO_BATCH_LEFT, about=about, fix=lookup(NO_BATCH_LEFT).remedy))
     return points
 
 

@@ -31,17 +31,17 @@ from arena.records.model import GateRecord, Hold, SettlementRecord, Subject
 from arena.store.port import StoredSubmission, SubmissionState
 from arena.submissions.inbox import AgreedStanding, Inbox
 from arena.submissions.neighbours import Neighbourhood, commitment_order, hashes_before, neighbourhood
+from foundation.codes.names import HOST_FAILED, HOST_LACKS, STATE_PRUNED
 from foundation.errors import ArenaError
 from neurons.node.node import Node
 from neurons.race.log import QUALIFYING, RaceLog
 
-GATE_FAULTS = frozenset({"V2004", "V2060"})
+GATE_FAULTS = frozenset({HOST_FAILED, HOST_LACKS})
 AGAIN_A_TURN = 4  # inspections of what was inspected before, so that new submissions never wait long
 FAULT_PAUSE_MS = 60_000
 LIKENESS = frozenset({"similarity"})  # rules that hold an agent for likeness to another's; all others are heuristics
 _PASSED: frozenset[SubmissionState] = frozenset({"accepted", "qualified", "unqualified"})
 _STATES: dict[str, SubmissionState] = {"accept": "accepted", "review": "review", "reject": "rejected"}
-FORGOTTEN = "U3033"
 
 
 class Ownership:
@@ -62,7 +62,7 @@ class Ownership:
             try:
                 metagraph = await self._node.chain.metagraph(subject.commitment_block)
             except ArenaError as error:
-                if error.failure.code != FORGOTTEN:
+                if error.failure.code != STATE_PRUNED:
                     raise
                 self._node.log.warning("the chain forgot a commitment's block", block=subject.commitment_block)
                 metagraph = await self._node.chain.metagraph(await self._node.chain.finalized_block())
@@ -97,7 +97,7 @@ class Ownership:
             try:
                 block = await self._node.chain.block_at(ends_ms)
             except ArenaError as error:
-                if error.failure.code != FORGOTTEN:
+                if error.failure.code != STATE_PRUNED:
                     raise
                 self._node.log.warning("the chain forgot when a winner was revealed", agent=agent, ends_ms=ends_ms)
                 continue

@@ -20,6 +20,7 @@ from arena.records.log.hash_chain import first_head, record_hash, signing_messag
 from arena.records.log.merkle import MerkleFrontier
 from arena.records.model import Head
 from arena.store.port import StoredCheckpoint
+from foundation.codes.names import STORE_REFUSED
 from foundation.errors import ArenaError
 from neurons.loops import checkpoint_files
 from neurons.loops.checkpoint_files import Frontier
@@ -130,7 +131,7 @@ class CheckpointLoop:
         try:
             await self._node.store.put_checkpoint(checkpoint)
         except ArenaError as error:
-            if error.failure.code != "V2022":
+            if error.failure.code != STORE_REFUSED:
                 raise
             for other in await self._node.store.checkpoints(after_size=checkpoint.size - 1):
                 if other.size == checkpoint.size:

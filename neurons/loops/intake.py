@@ -25,7 +25,9 @@ from arena.submissions.admission import Admission, PastSubmission, admit, cooldo
 from arena.submissions.inbox import InboxEntry, Place, Receipt
 from arena.submissions.model import SignedSubmission, is_authentic
 from foundation.backoff import Backoff, NextTry
-from foundation.errors import ArenaError, Failure, Owner
+from foundation.codes.names import INBOX_UNREADABLE
+from foundation.codes.row import Owner
+from foundation.errors import ArenaError, Failure
 from neurons.loops.admission import GATE_FAULTS, Admissions, held_until, read_report, shown_report
 from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.node.node import Node
@@ -35,7 +37,7 @@ from neurons.race.log import QUALIFYING, RaceLog
 TURN_S = 0.5
 ENTRY_PAUSES = Backoff(first_ms=1_000, most_ms=600_000)
 ENTRIES_PER_TURN = 1_000  # however many wait, agents that are through with qualifying wait for no more than these
-ENTRY_FAULTS = GATE_FAULTS | {"V2185"}
+ENTRY_FAULTS = GATE_FAULTS | {INBOX_UNREADABLE}
 _STATE_OF_OUTCOME: dict[str, SubmissionState] = {"accept": "accepted", "review": "review", "reject": "rejected"}
 
 
@@ -148,7 +150,7 @@ class Intake:
             self._node.log.info("refused", agent=submission.name, failure=str(admission.refusal))
             return
         if self._node.sharing:  # before it is decided: who committed it may be asked for at any validator
-            await asyncio.to_thread(self._node.sharing.shelf.put, submission)
+            await asyncio.to_thread(self._node.sharing.submission_cache.put, submission)
         subject = Subject(
             agent_version_id=submission.agent_version_id,
             miner_hotkey=submission.hotkey,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from arena.records.body import decode_body
 from arena.records.model import VerdictRecord
 from foundation.backoff import Backoff, NextTry
+from foundation.codes.names import JUDGE_UNUSABLE
 from foundation.errors import ArenaError
 from judge.verdict import Verdict
 from neurons.loops.run_loop import StopSignal, run_loop
@@ -16,7 +17,6 @@ from neurons.worker.protocol import Judged, JudgeJob
 
 TURN_S = 5.0
 PAUSES = Backoff(first_ms=5_000, most_ms=300_000)
-REFUSED = "U3021"
 
 
 class VerdictLoop:
@@ -50,7 +50,7 @@ class VerdictLoop:
                 reply = await self._node.pool.run(job)
                 verdict = reply.verdict if isinstance(reply, Judged) else None
                 still_owed += not isinstance(verdict, Verdict)
-                if isinstance(verdict, Verdict) or (verdict is not None and verdict.failure.code == REFUSED):
+                if isinstance(verdict, Verdict) or (verdict is not None and verdict.failure.code == JUDGE_UNUSABLE):
                     record = VerdictRecord(subject=row.record.subject, context=row.record.context, verdict=verdict)
                     await self._node.sequencer.append([record])
         self._retry = PAUSES.after(self._retry, self._node.now_ms()) if still_owed else NextTry()

@@ -112,15 +112,15 @@ class Replenisher:
 
     def classes(self) -> ProductClasses:
         """The product classes of the catalogue."""
-        return self._shelf.classes
+        return self._index.classes
 
     @functools.cached_property
-    def _shelf(self) -> TitleIndex:
+    def _index(self) -> TitleIndex:
         return TitleIndex(self._products())
 
     @functools.cached_property
     def _maker(self) -> ProblemMaker:
-        maker = ProblemMaker(self._shelf)
+        maker = ProblemMaker(self._index)
         maker.exclude(self._public)
         return maker
 

@@ -44,9 +44,9 @@ class Sharing:
     store: Store
     auth: RequestAuth
     peers: Peers
-    held: PeerLogStore
+    peer_logs: PeerLogStore
     puller: Puller
-    shelf: SubmissionCache
+    submission_cache: SubmissionCache
     endpoint: str
     permits: Permits
 

@@ -185,17 +185,11 @@ class ResolvedSettings(msgspec.Struct, frozen=True, kw_only=True):
     rest: tuple[str, ...] = ()
 
 
-def read_settings(argv: Sequence[str]) -> tuple[Settings, list[str]]:
-    """Settings from flags in `argv`, environment, file and defaults, and the arguments left over.
+def resolve_arguments(argv: Sequence[str]) -> ResolvedSettings:
+    """Settings from flags in `argv`, environment, file and defaults, with their sources, and what is left over.
 
     Raises ArenaError V2030 for an unknown or wrong value, naming its source.
     """
-    resolved = resolve_arguments(argv)
-    return resolved.settings, list(resolved.rest)
-
-
-def resolve_arguments(argv: Sequence[str]) -> ResolvedSettings:
-    """Like `read_settings`, with the source of every value. Raises ArenaError V2030."""
     flags, config, rest = split_flags(argv)
     resolved = resolve(flags, config)
     return ResolvedSettings(settings=resolved.settings, rows=resolved.rows, rest=tuple(rest))

@@ -18,6 +18,7 @@ import structlog
 from arena.api.server import ExchangeServer
 from arena.exchange.peer_service import PeerService, RaceTerms
 from arena.exchange.routes import Exchange
+from foundation.codes.names import HOTKEY_IN_USE
 from foundation.errors import ArenaError, Failure
 from neurons.health.heartbeat import EVERY_S, HeartbeatLoop, Schedules
 from neurons.health.node_file import note_ending
@@ -42,7 +43,6 @@ from neurons.worker.episodes import EpisodeLoop, sweep
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 DRAIN_S = 30.0
 SIGN_OFF_S = 10.0
-_HELD = "V2024"  # another process runs this hotkey: the file is its own
 SWEEP_S = 2.0
 
 
@@ -75,7 +75,7 @@ async def _run(settings: Settings) -> None:
         failure = error.failure
         raise
     finally:
-        if settings.state_dir.is_dir() and (failure is None or failure.code != _HELD):
+        if settings.state_dir.is_dir() and (failure is None or failure.code != HOTKEY_IN_USE):  # its file then
             try:
                 note_ending(settings.state_dir, failure, unix_ms())
             except OSError as error:
@@ -179,16 +179,16 @@ class Supervisor:
                 return None
             return RaceTerms(policy_sha256=current.opened.policy_sha256, guest_sha256=guest_sha256)
 
-        desk = PeerService(
+        service = PeerService(
             ports.store,
-            ports.held,
-            ports.shelf,
+            ports.peer_logs,
+            ports.submission_cache,
             has_permit=loop.has_permit,
             gate=self._clock.reveal_gate,
             terms=terms,
             settled=self._clock.settlement,
         )
-        return ExchangeServer(Exchange(desk, ports.auth), ports.listener)
+        return ExchangeServer(Exchange(service, ports.auth), ports.listener)
 
     async def _sign_off(self) -> Exception | None:
         """Sign what the drain still appended. What a retry could mend is left to the next start."""

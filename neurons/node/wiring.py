@@ -1,6 +1,6 @@
 """The composition root: settings in, open ports out. The only place that chooses adapters.
 
-Promise: miner's desk, validator and demo get their ports from the same functions, so a local score comes from the
+Promise: miner, validator and demo get their ports from the same functions, so a local score comes from the
 validator's code. Everything opened here is closed by leaving the context manager.
 """
 
@@ -85,13 +85,13 @@ def open_evaluate_ports(setup: WorkerSetup) -> Iterator[EvaluatePorts]:
 
 @contextlib.contextmanager
 def open_local_ports(settings: Settings) -> Iterator[EvaluatePorts]:
-    """The ports of a miner's desk: the validator's own, in this process."""
+    """The ports of a miner: the validator's own, in this process."""
     prepare_catalogue(settings)
     policy = policy_of(settings)
     with open_endpoints(settings, policy) as (upstreams, judge):
         setup = worker_setup(settings, policy, upstreams, judge, slot=0)
         with open_evaluate_ports(setup) as ports:
-            yield dataclasses.replace(ports, is_last=True)  # a desk makes one attempt
+            yield dataclasses.replace(ports, is_last=True)  # a miner makes one attempt
 
 
 def policy_of(settings: Settings) -> Policy:

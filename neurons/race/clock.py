@@ -30,7 +30,9 @@ from arena.race.state.schedule import closing_ms
 from arena.race.state.timeline import ROLLS, Timeline, timeline_refusal
 from arena.records.model import SettlementRecord
 from foundation.backoff import Backoff, NextTry
-from foundation.errors import ArenaError, Owner
+from foundation.codes.names import BATCH_DAMAGED, STATE_PRUNED
+from foundation.codes.row import Owner
+from foundation.errors import ArenaError
 from harness.agents.registry import shipped_source
 from neurons.loops.checkpoints import CheckpointLoop
 from neurons.loops.run_loop import StopSignal, run_loop
@@ -42,8 +44,6 @@ from neurons.race.log import RaceLog
 TURN_S = 0.5
 PAUSES = Backoff(first_ms=1_000, most_ms=60_000)  # of an effect that can't be done yet
 ASK_MS = 60_000  # between two times of asking the others how far they are
-_DAMAGED_BATCH = "P4010"
-_FORGOTTEN = "U3033"
 
 
 class RaceClock:
@@ -215,7 +215,7 @@ class RaceClock:
             try:
                 closing_block = block if is_alone else await node.chain.block_at(closes_ms)
             except ArenaError as error:
-                if error.failure.code != _FORGOTTEN:
+                if error.failure.code != STATE_PRUNED:
                     raise
                 closing_block = finalized  # such a race can only be adopted or given up
         return RaceObservation(
@@ -286,4 +286,4 @@ def _is_of_the_bank(effect: Effect, error: ArenaError) -> bool:
     and a batch that does not open is not drawn from. A node's own batch that was tampered with is no such thing."""
     if isinstance(effect, FetchBeacon):
         return error.owner is Owner.PROBLEM
-    return isinstance(effect, SealBatch) and error.owner is Owner.PROBLEM and error.failure.code != _DAMAGED_BATCH
+    return isinstance(effect, SealBatch) and error.owner is Owner.PROBLEM and error.failure.code != BATCH_DAMAGED

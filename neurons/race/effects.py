@@ -343,7 +343,7 @@ async def anchor_log(
 ) -> Committed | None:
     """Commit a note with this roll's tally; after a crash in between, the note that already stands. None for an empty
     log: there is nothing to say. Raises ArenaError U3031 where the chain refuses."""
-    held, race_id = sharing.held, race_of(effect.roll, state)
+    held, race_id = sharing.peer_logs, race_of(effect.roll, state)
     slot, before = await node.chain.commitment(node.signer.hotkey), state.read("closing")
     note = held.note(node.signer.hotkey, slot.sha256) if slot else None
     is_of_roll = slot is not None and before is not None and slot.block > before.block

@@ -24,12 +24,12 @@ from arena.race.state.timeline import Roll, anchor_of
 from arena.records.body import decode_content
 from arena.records.model import CountedLog, SettlementRecord
 from foundation.backoff import Backoff, NextTry
+from foundation.codes.names import PEER_AWAY
 from foundation.errors import ArenaError, Failure
 from neurons.node.node import Node, Sharing
 from neurons.race.log import QUALIFYING
 
 PULL_PAUSES = Backoff(first_ms=2_000, most_ms=120_000)
-_AWAY = "U3040"
 
 
 class RacePeers:
@@ -63,7 +63,7 @@ class RacePeers:
     def held(self, state: RaceState, roll: Roll) -> tuple[AnchoredLog, ...]:
         """The logs that this node holds for a roll, its own as it anchored it among them."""
         sharing = self._node.sharing
-        pulled = sharing.held.held(race_of(roll, state)) if sharing else ()
+        pulled = sharing.peer_logs.held(race_of(roll, state)) if sharing else ()
         logs = [AnchoredLog(validator=log.validator, note_sha256=log.note_sha256) for log in pulled]
         own = state.stated(anchor_of(roll))
         if own is not None:
@@ -75,7 +75,7 @@ class RacePeers:
     ) -> tuple[tuple[CountedLog, ...], RaceRecords]:
         """The counted logs with their sizes, and what they say of the race (or of qualifying)."""
         race_id, records, counted = race_of(roll, state), RaceRecords(), []
-        held = {(log.validator, log.note_sha256): log for log in self.sharing.held.held(race_id)}
+        held = {(log.validator, log.note_sha256): log for log in self.sharing.peer_logs.held(race_id)}
         own = state.stated(anchor_of(roll))
         for log in logs:
             mine = own if own and (log.validator, log.note_sha256) == (self._node.signer.hotkey, own.sha256) else None
@@ -92,7 +92,7 @@ class RacePeers:
                     if counts(content, len(record.content), race_id):
                         records.take(record.validator, record.seq, record.content_sha256, content.payload)
                 continue
-            for row in self.sharing.held.rows(race_id, log.validator, note_sha256=log.note_sha256):
+            for row in self.sharing.peer_logs.rows(race_id, log.validator, note_sha256=log.note_sha256):
                 if row.content is not None:
                     payload = decode_content(bytes(row.content)).payload
                     records.take(row.validator, row.seq, row.content_sha256, payload)
@@ -156,7 +156,9 @@ class RacePeers:
             history = await self._history_of(found, peers, succession(earlier))
             if history is not None:
                 return RaceSettled(settlement=found, is_adopted=True, history=history)
-        raise ArenaError(_AWAY, f"nobody shows the settlement of {state.race_id} that has the quorum, with its history")
+        raise ArenaError(
+            PEER_AWAY, f"nobody shows the settlement of {state.race_id} that has the quorum, with its history"
+        )
 
     async def _peers(self, state: RaceState) -> tuple[Peer, ...]:
         """The race's other validators, where they answer now."""

@@ -68,9 +68,9 @@ async def open_sharing(
                 store=await open_store(),
                 auth=auth,
                 peers=peers,
-                held=held,
+                peer_logs=held,
                 puller=Puller(peers, held, verify),
-                shelf=SubmissionCache(settings.state_dir / "shelf"),
+                submission_cache=SubmissionCache(settings.state_dir / "shelf"),
                 endpoint=endpoint,
                 permits=Permits(),
             )
@@ -87,7 +87,7 @@ class SharingLoop:
         self._publish_not_before_ms = self._progress_not_before_ms = 0
         self._block = self._relayed = -1  # the final block looked at last, and the one whose sources were asked for
         self._seen: dict[str, PeerSeen] = {}
-        self._relay = SourceRelay(ports.peers, ports.shelf, verify, node.inbox.put, now_ms=node.now_ms)
+        self._relay = SourceRelay(ports.peers, ports.submission_cache, verify, node.inbox.put, now_ms=node.now_ms)
 
     async def run(self, drain: StopSignal) -> None:
         """Turn until drained. Raises what no retry can mend."""

@@ -27,7 +27,9 @@ from arena.records.body import encode_body
 from arena.records.model import AttemptRecord, Stage
 from arena.store.port import AttemptUsage, Lease, LeaseLostError, Store, WorkItem
 from foundation.canonical import text_hash
-from foundation.errors import ArenaError, Failure, Owner
+from foundation.codes.names import STORE_CANNOT_HOLD
+from foundation.codes.row import Owner
+from foundation.errors import ArenaError, Failure
 from harness.agents.registry import shipped_source
 from harness.inference.journal import open_journal
 from harness.inference.ledger import ModelUsage
@@ -219,7 +221,7 @@ class EpisodeLoop:
         try:
             await self._write(lease, append, is_end=True)
         except ArenaError as error:
-            if error.failure.code != "V2025":
+            if error.failure.code != STORE_CANNOT_HOLD:
                 raise
             await self._fault(lease, error.failure, is_hopeless=True)
 

@@ -37,11 +37,6 @@ class Clusters(msgspec.Struct, frozen=True, kw_only=True):
         return {problem_id: name for name, ids in self.problems_of.items() for problem_id in ids}
 
 
-def product_class(title: str) -> str:
-    """What a title says of the product, without any catalogue: its title key."""
-    return title_key(title)
-
-
 def cluster_id(problem: Problem) -> str:
     """The name (sha256 hex) of the cluster a problem makes on its own; a larger cluster has its members' smallest."""
     marks = (mark for item in problem.rewards for mark in _own_marks(item, NO_CATALOGUE))

@@ -67,22 +67,6 @@ def check_solvable(problem: Problem, product_of: ProductOf, titles: TitleMatcher
     )
 
 
-def check_problem_set(
-    problems: Iterable[Problem],
-    crowd: Sequence[Product],
-    product_of: ProductOf,
-    titles: TitleMatcher,
-    seed: int,
-    draws: int = RANDOM_DRAWS,
-) -> tuple[SelfCheck, ...]:
-    """`check_solvable` and `check_chance` of each problem, in order."""
-    checks = []
-    for problem in problems:
-        check = check_solvable(problem, product_of, titles)
-        checks.append(check_chance(check, problem, crowd, titles, seed, draws) if check.is_usable else check)
-    return tuple(checks)
-
-
 def check_chance(
     check: SelfCheck,
     problem: Problem,
@@ -121,12 +105,6 @@ def check_chance(
         is_random_success=outcome.is_success,
         failure=Failure(code="P4013", detail="random products satisfy it") if is_free else check.failure,
     )
-
-
-def unsolvable(problems: Iterable[Problem], product_of: ProductOf, titles: TitleMatcher) -> tuple[SelfCheck, ...]:
-    """The checks of the problems that must not be used, in order."""
-    checks = (check_solvable(problem, product_of, titles) for problem in problems)
-    return tuple(check for check in checks if not check.is_usable)
 
 
 def _warnings(problem: Problem, product_of: ProductOf, titles: TitleMatcher) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""The shelf: a word index over catalogue titles that tells which products would satisfy a reward.
+"""A word index over catalogue titles that tells which products would satisfy a reward.
 
 Promise: exact answers under `lexical/1`, without comparing every title with every other, and the same whatever order
 the products came in. It is built once (a few seconds per hundred thousand products) and asked many times: synthesis,
@@ -21,7 +21,7 @@ from problems.product import Product
 from problems.scoring.axes import match
 from problems.scoring.title_matching import LexicalTitles, TitleMatcher, title_words
 
-Numbers = npt.NDArray[np.int32]  # places on the shelf, ascending
+Numbers = npt.NDArray[np.int32]  # places in the index, ascending
 _NOBODY: Numbers = np.empty(0, dtype=np.int32)
 
 

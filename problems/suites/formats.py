@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from foundation.canonical import canonical_bytes
+from foundation.codes.names import WEB_PROBLEM
 from foundation.errors import ArenaError
 from problems.model import BUCKETS, Problem
 from problems.scoring.soundness import check_problem, code_of_field
@@ -40,7 +41,7 @@ def read_problems(lines: Iterable[str | bytes | Mapping[str, object]]) -> tuple[
             problem = read_problem(row)
         except ArenaError as error:
             code = error.failure.code
-            share = f"; {sum(_is_web(one) for _, one in rows)} of {len(rows)} rows are" if code == "P4008" else ""
+            share = f"; {sum(_is_web(one) for _, one in rows)} of {len(rows)} rows are" if code == WEB_PROBLEM else ""
             raise ArenaError(code, f"{place}: {error.failure.detail}{share}") from error
         name, copies = problem.problem_id, 1
         while problem.problem_id in problems:

@@ -1,7 +1,7 @@
 """Shipped suites: s1, s2 and s3, thirty problems each over the synthetic catalogue, and the manifests that pin them.
 
 Promise: `load_shipped` gives the problems of a suite only if their file and its title release have the hashes that the
-manifest names (P4018 otherwise); `make_suites` remakes them byte for byte from the recipe in the manifest. The three
+manifest names (P4018 otherwise); what is shipped can be remade byte for byte from the recipe in the manifest. The three
 share no answer class. The files are in `problems/shipped/` and are read when asked for. Who signed a manifest is
 checked in `arena.bank.suite_signature`. The suites are public, as the paper's are: they qualify agents and are held out
 from every sealed batch (`shipped_answers`) and from training, but they are no secret.
@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from importlib import resources
 
 import msgspec
 
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
-from problems.model import BUCKETS, Bucket, Problem
+from problems.model import Problem
 from problems.product import Product
 from problems.scoring.title_index import TitleIndex
-from problems.scoring.title_matching import AcceptedTitles, decode_accepted, encode_accepted, reward_titles
-from problems.suites.formats import read_problems, write_problems
-from problems.synthesis.generator import ProblemMaker
+from problems.scoring.title_matching import AcceptedTitles, decode_accepted, reward_titles
+from problems.suites.formats import read_problems
 
 SUITES = ("s1", "s2", "s3")
 SUITE_VERSION = 1
@@ -62,12 +61,6 @@ class ShippedSuite(msgspec.Struct, frozen=True, kw_only=True):
     manifest: SuiteManifest
     problems: tuple[Problem, ...]
     titles: AcceptedTitles
-
-
-class SuiteFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """The bytes of the shipped files, by file name without folder."""
-
-    files: dict[str, bytes]
 
 
 @functools.cache
@@ -125,42 +118,10 @@ def open_suite(manifest: SuiteManifest, problem_file: bytes, title_file: bytes) 
     return ShippedSuite(manifest=manifest, problems=read_problems(problem_file.splitlines()), titles=titles)
 
 
-def make_suites(products: Sequence[Product], *, documents: int, seed: int) -> SuiteFiles:
-    """Every shipped file but the signatures, from the synthetic catalogue `generate(documents, seed)`.
-
-    Byte for byte the same wherever it runs. Raises ArenaError P4011 when the catalogue yields too few problems.
-    """
-    shelf = TitleIndex(products)
-    maker = ProblemMaker(shelf)
-    recipe = CatalogueRecipe(documents=documents, seed=seed, products_sha256=products_sha256(shelf.products))
-    suites = {name: maker.make(seed=suite_seed(name), counts=_counts()) for name in SUITES}
-    release = accept_lexically(
-        (problem for problems in suites.values() for problem in problems), shelf, f"synthetic-{documents}-{seed}"
-    )
-    title_file = encode_accepted(release)
-    files = {TITLES_FILE: title_file}
-    for place, (name, problems) in enumerate(suites.items()):
-        problem_file = "".join(f"{line}\n" for line in write_problems(problems)).encode()
-        manifest = SuiteManifest(
-            name=name,
-            version=SUITE_VERSION,
-            catalogue=recipe,
-            seed=str(suite_seed(name)),
-            after=SUITES[:place],
-            counts={str(bucket): count for bucket, count in _counts().items()},
-            problems_sha256=hashlib.sha256(problem_file).hexdigest(),
-            titles=release.name,
-            titles_sha256=hashlib.sha256(title_file).hexdigest(),
-        )
-        files[f"{name}.jsonl"] = problem_file
-        files[f"{name}.manifest.json"] = manifest_bytes(manifest)
-    return SuiteFiles(files=files)
-
-
-def accept_lexically(problems: Iterable[Problem], shelf: TitleIndex, catalogue: str) -> AcceptedTitles:
-    """The title release of `lexical/1` for these problems: per reward title, every product of the shelf it takes."""
+def accept_lexically(problems: Iterable[Problem], index: TitleIndex, catalogue: str) -> AcceptedTitles:
+    """The title release of `lexical/1` for these problems: per reward title, every product of the index it takes."""
     accepted = {
-        title: frozenset(shelf.products[place].product_id for place in shelf.similar(title))
+        title: frozenset(index.products[place].product_id for place in index.similar(title))
         for title in sorted(reward_titles(problems))
     }
     return AcceptedTitles(name=f"lexical/1@{catalogue}", accepted=accepted)
@@ -172,12 +133,3 @@ def products_sha256(products: Iterable[Product]) -> str:
     for product in sorted(products, key=lambda one: one.product_id):
         digest.update(msgspec.json.encode(product, order="deterministic") + b"\n")
     return digest.hexdigest()
-
-
-def suite_seed(name: str) -> int:
-    """The seed of a suite: public, since the suite is."""
-    return int(hashlib.sha256(f"agent-arena/suite/{name}".encode()).hexdigest()[:15], 16)
-
-
-def _counts() -> dict[Bucket, int]:
-    return dict.fromkeys(BUCKETS, PER_BUCKET)

@@ -8,7 +8,7 @@ the table is keyed or hidden, and the next agent's variants are others. A requir
 not do: at most `problems.synthesis.ambiguity.ACCEPTED_MAX` products satisfy an item, so a table could hold them all.
 
 Titles are decided by `lexical/1`: a title release lists the suite's own titles and no others. Not thread-safe, as the
-shelf is not.
+index is not.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class VariantMaker:
         short = (
             msgspec.structs.replace(one, short_description="", description="", specification="") for one in products
         )
-        self._shelf = TitleIndex(short)
-        self._maker = ProblemMaker(self._shelf, exclude=self._answers)
+        self._index = TitleIndex(short)
+        self._maker = ProblemMaker(self._index, exclude=self._answers)
 
     def variant(self, problem_id: str, seed: str) -> Variant:
         """The variant of the suite's problem under a seed.
@@ -65,7 +65,7 @@ class VariantMaker:
                 drawn = self._maker.make_like(model, seed=number, problem_id=named)
             except TooFewProblemsError as error:
                 raise ArenaError("P4032", f"{problem_id}: {error.failure.detail}") from error
-            titles = accept_lexically((drawn,), self._shelf, "variant")
+            titles = accept_lexically((drawn,), self._index, "variant")
             if not any(ids & self._answers for ids in titles.accepted.values()):
                 check_problem(drawn)
                 return Variant(problem=drawn, titles=titles)

@@ -9,8 +9,7 @@ and saying it anew, or dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from random import Random
+from collections.abc import Sequence
 
 import msgspec
 
@@ -20,8 +19,6 @@ from problems.product import Product
 from problems.scoring.axes import match
 from problems.scoring.title_index import TitleIndex
 from problems.scoring.title_matching import TitleMatcher
-from problems.synthesis.constraints import tighten_item
-from problems.synthesis.phrasing import say_problem
 from problems.synthesis.wording import said_names
 
 ACCEPTED_MAX = 3
@@ -37,15 +34,15 @@ class Ambiguity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure_ambiguity(
-    problem: Problem, shelf: TitleIndex, titles: TitleMatcher | None = None, at_most: int = ACCEPTED_MAX
+    problem: Problem, index: TitleIndex, titles: TitleMatcher | None = None, at_most: int = ACCEPTED_MAX
 ) -> Ambiguity:
     """The counts of a problem. `titles` is `lexical/1` when left out; under a title release `accepted` is by its lists.
 
     Raises ArenaError V2040 when the matcher does not know a title.
     """
     names = said_names(problem)
-    accepted = tuple(len(shelf.accepted(item, titles)) for item in problem.rewards)
-    fitting = tuple(count_fitting(item, words, shelf) for item, words in zip(problem.rewards, names, strict=True))
+    accepted = tuple(len(index.accepted(item, titles)) for item in problem.rewards)
+    fitting = tuple(count_fitting(item, words, index) for item, words in zip(problem.rewards, names, strict=True))
     over = [
         f"reward[{slot}]: {counts[0]} products satisfy it, {counts[1]} fit its words"
         for slot, counts in enumerate(zip(accepted, fitting, strict=True))
@@ -59,9 +56,9 @@ def measure_ambiguity(
     )
 
 
-def count_fitting(item: RewardItem, words: Sequence[str], shelf: TitleIndex) -> int:
+def count_fitting(item: RewardItem, words: Sequence[str], index: TitleIndex) -> int:
     """How many products hold all the words in their title and meet every constraint of the item."""
-    return sum(meets_constraints(item, product) for product in shelf.holding(words))
+    return sum(meets_constraints(item, product) for product in index.holding(words))
 
 
 def meets_constraints(item: RewardItem, product: Product) -> bool:
@@ -70,44 +67,11 @@ def meets_constraints(item: RewardItem, product: Product) -> bool:
     return axes.hits - axes.title.hits == axes.total - axes.title.total
 
 
-def tighten(problem: Problem, shelf: TitleIndex, seed: int, at_most: int = ACCEPTED_MAX) -> Problem | None:
-    """The problem when no item has more than `at_most`, else one that asks for more, said anew; None: drop it.
-
-    Constraints are read off the answers, under `lexical/1`. Deterministic by (problem, seed). The words that name the
-    items stay. None too when an answer is not in the catalogue.
-    """
-    if measure_ambiguity(problem, shelf, at_most=at_most).failure is None:
-        return problem
-    rng = Random(f"tighten\n{seed}\n{problem.problem_id}")
-    names = said_names(problem)
-    items = []
-    for item, words in zip(problem.rewards, names, strict=True):
-        answer = shelf.product(item.product_id)
-        if answer is None or not words:
-            return None
-
-        def is_enough(more: RewardItem, words: Sequence[str] = words) -> bool:
-            return is_clear(more, words, shelf, at_most)
-
-        tight = tighten_item(item, answer, rng, is_enough, is_priced=problem.bucket != "voucher")
-        if tight is None:
-            return None
-        items.append(tight)
-    query = say_problem(problem.bucket, [" ".join(words) for words in names], items, problem.voucher, rng)
-    return msgspec.structs.replace(problem, rewards=tuple(items), query=query)
-
-
-def is_clear(item: RewardItem, words: Sequence[str], shelf: TitleIndex, at_most: int = ACCEPTED_MAX) -> bool:
-    """Whether at most `at_most` products satisfy the item, and at most as many fit the words and its constraints."""
-    return count_fitting(item, words, shelf) <= at_most and shelf.count_rivals(item, at_most - 1) <= at_most - 1
-
-
-def crowded(
-    problems: Iterable[Problem], shelf: TitleIndex, titles: TitleMatcher | None = None
-) -> tuple[Ambiguity, ...]:
-    """The counts of the problems that are too ambiguous, in order."""
-    counts = (measure_ambiguity(problem, shelf, titles) for problem in problems)
-    return tuple(one for one in counts if one.failure is not None)
+def is_clear(item: RewardItem, words: Sequence[str], index: TitleIndex) -> bool:
+    """Whether at most `ACCEPTED_MAX` products satisfy the item, and as many fit the words and its constraints."""
+    return (
+        count_fitting(item, words, index) <= ACCEPTED_MAX and index.count_rivals(item, ACCEPTED_MAX - 1) < ACCEPTED_MAX
+    )
 
 
 class _AnyTitle(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
 """Difficulty: how hard a problem is, measured from the problem and its catalogue, in integers.
 
-Promise: `measure_difficulty` is a pure function of a finished problem and a shelf, so that it says the same of a
+Promise: `measure_difficulty` is a pure function of a finished problem and an index, so that it says the same of a
 synthesised problem, of one worded by a model and of a public one; synthesis draws until the measure is the level asked
 for.
 
@@ -65,10 +65,10 @@ AIMS: dict[Level, Aim] = {
 }
 
 
-def measure_difficulty(problem: Problem, shelf: TitleIndex) -> Difficulty:
+def measure_difficulty(problem: Problem, index: TitleIndex) -> Difficulty:
     """The measure of a problem over the catalogue it is asked of. An answer that is not there counts no namesakes."""
     constraints = tuple(map(count_constraints, problem.rewards))
-    namesakes = tuple(shelf.count_holding(words) for words in said_names(problem))
+    namesakes = tuple(index.count_holding(words) for words in said_names(problem))
     points = sum(constraints) + 2 * sum(max(0, count - 1).bit_length() for count in namesakes)
     items = len(problem.rewards)
     points_e4 = 10_000 * points // items + 10_000 * (items - 1)

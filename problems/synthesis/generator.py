@@ -88,31 +88,31 @@ class _SynthesisOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProblemMaker:
-    """Makes set after set over one shelf, and remembers which product classes have answered.
+    """Makes set after set over one index, and remembers which product classes have answered.
 
     What it makes depends on everything it made before, but for `make_like`. A set costs the same however many came
     before it: nothing is rebuilt, and products found taken are dropped from what is drawn from.
     """
 
-    def __init__(self, shelf: TitleIndex, exclude: Iterable[str] = ()) -> None:
+    def __init__(self, index: TitleIndex, exclude: Iterable[str] = ()) -> None:
         """`exclude` as in `ProblemMaker.exclude`, from the first draw on."""
-        self._shelf = shelf
-        self._classes = shelf.class_numbers
+        self._index = index
+        self._classes = index.class_numbers
         self._taken: set[int] = set()
         self.exclude(exclude)
         self._free = [
             place
-            for place, product in enumerate(shelf.products)
+            for place, product in enumerate(index.products)
             if int(self._classes[place]) not in self._taken and is_askable(product)
         ]
         by_shop: dict[str, list[int]] = defaultdict(list)
         for place in self._free:
-            by_shop[shelf.products[place].shop_id].append(place)
+            by_shop[index.products[place].shop_id].append(place)
         self._shops = [places for places in by_shop.values() if len(places) >= 2]
 
     def exclude(self, product_ids: Iterable[str]) -> None:
         """Keep these products, and all near-identical listings of them, from answering. Unknown ids are ignored."""
-        places = map(self._shelf.place, product_ids)
+        places = map(self._index.place, product_ids)
         self._taken.update(int(self._classes[place]) for place in places if place is not None)
 
     def make(self, *, seed: int, counts: Mapping[Bucket, int], mix: Mix | None = None) -> tuple[Problem, ...]:
@@ -144,7 +144,7 @@ class ProblemMaker:
         items = min(len(model.rewards), ITEMS_MAX)
         is_one_shop = model.bucket == "shop" or (model.voucher is not None and model.voucher.voucher_type == "shop")
         aim = msgspec.structs.replace(PUBLIC_AIM, items={model.bucket: (items, items)})
-        level = measure_difficulty(model, self._shelf).level
+        level = measure_difficulty(model, self._index).level
         order = _SynthesisOrder(bucket=model.bucket, aim=aim, level=level, is_one_shop=is_one_shop)
         try:
             return self._make_one(order, problem_id, Random(seed))[0]
@@ -183,7 +183,7 @@ class ProblemMaker:
     ) -> Problem | None:
         """The problem of these answers, or None when it would be ambiguous, unreadable, or of another level."""
         bucket, level = order.bucket, order.level
-        answers = [self._shelf.products[place] for place in places]
+        answers = [self._index.products[place] for place in places]
         voucher = None
         if bucket == "voucher":
             total_php = total_price(answer.price for answer in answers)
@@ -195,7 +195,7 @@ class ProblemMaker:
         for answer in answers:
             words = self._name(answer, order.aim.namesakes, rng)
             drawn = draw_item(answer, rng, is_priced=is_priced, appetite=order.aim.appetite)
-            is_enough = functools.partial(is_clear, words=words, shelf=self._shelf)
+            is_enough = functools.partial(is_clear, words=words, index=self._index)
             item = tighten_item(drawn, answer, rng, is_enough, is_priced=is_priced)
             if item is None:  # the answer offers too little to be told apart
                 return None
@@ -208,7 +208,7 @@ class ProblemMaker:
             rewards=tuple(items),
             voucher=voucher,
         )
-        if check_wording(problem) or (level is not None and measure_difficulty(problem, self._shelf).level != level):
+        if check_wording(problem) or (level is not None and measure_difficulty(problem, self._index).level != level):
             return None
         return problem
 
@@ -217,15 +217,15 @@ class ProblemMaker:
         all, then, where that keeps enough, some more."""
         least, most = namesakes
         words = _telling_words(answer.title)
-        ranked = sorted(words, key=lambda word: (self._shelf.rarity(word), word))
-        while len(ranked) > _NAME_WORDS[0] and self._shelf.count_holding(ranked[: _NAME_WORDS[0]]) < least:
+        ranked = sorted(words, key=lambda word: (self._index.rarity(word), word))
+        while len(ranked) > _NAME_WORDS[0] and self._index.count_holding(ranked[: _NAME_WORDS[0]]) < least:
             ranked = ranked[1:]
         count = _NAME_WORDS[0]
-        while count < min(_NAME_WORDS[1], len(ranked)) and self._shelf.count_holding(ranked[:count]) > most:
+        while count < min(_NAME_WORDS[1], len(ranked)) and self._index.count_holding(ranked[:count]) > most:
             count += 1
         chosen = set(ranked[:count])
         more = chosen.union(rng.sample(words, min(len(words), rng.randint(1, 3))))
-        if least == 1 or self._shelf.count_holding(more) >= least:
+        if least == 1 or self._index.count_holding(more) >= least:
             chosen = more
         return [word for word in words if word in chosen]
 

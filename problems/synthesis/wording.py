@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from foundation.errors import ArenaError
 from problems.model import Problem, RewardItem, Voucher
 from problems.scoring.axes import Pair, attribute_pairs_of, sku_pairs_of
 from problems.scoring.title_matching import title_words
@@ -100,12 +99,6 @@ def check_rewording(problem: Problem, query: str) -> tuple[Flaw, ...]:
         for word in own
         if word not in new
     )
-
-
-def require_wording(problem: Problem, query: str | None = None) -> None:
-    """Raises ArenaError P4016 or P4017 naming the first flaw of a wording."""
-    for flaw in check_wording(problem, query):
-        raise ArenaError(flaw.code, f"{problem.problem_id}: {flaw.detail}")
 
 
 def said_names(problem: Problem, query: str | None = None) -> tuple[tuple[str, ...], ...]:

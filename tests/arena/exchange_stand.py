@@ -14,7 +14,6 @@ from arena.chain.auth import HttpAuth
 from arena.chain.keys import generate_signer, verify
 from arena.exchange.http_peers import HttpPeers
 from arena.exchange.limits import ShareRules
-from arena.exchange.local_peers import LocalPeers
 from arena.exchange.log_digest import add_tally, take_tally
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService, RaceTerms
@@ -30,6 +29,7 @@ from arena.records.log.sequencer import Sequencer
 from arena.records.model import Payload, SettlementRecord
 from arena.store.port import Store
 from harness.catalogue.server.application import listen
+from tests.arena.local_peers import LocalPeers
 from tests.arena.log_stand import HOST, Clock, MemoryLog, episode
 
 RACE = "r1"
@@ -133,7 +133,7 @@ class LocalNet:
 
     def peers(self, node: Node) -> LocalPeers:
         made = LocalPeers(node.hotkey, sleep=lambda _: asyncio.sleep(0))
-        made.desks = {other.hotkey: other.desk for other in self.nodes}
+        made.services = {other.hotkey: other.desk for other in self.nodes}
         return made
 
     async def close(self) -> None:

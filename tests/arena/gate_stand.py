@@ -7,6 +7,8 @@ import functools
 from arena.gate.inspection import inspect
 from arena.gate.knowledge import GateKnowledge, make_knowledge
 from arena.gate.report import GateReport
+from arena.gate.similarity.ownership import Author, Neighbour
+from arena.gate.similarity.sketch import make_sketch
 from arena.policy import GateRules
 
 RULES = GateRules(version="gate/2", similarity_review_e4=6_000, remnant_phrases=100)
@@ -44,3 +46,8 @@ def shifted(text: str, by: int) -> str:
         alphabet[by % len(alphabet) :] + alphabet[: by % len(alphabet)] for alphabet in (low, low.upper(), digits)
     ]
     return text.translate(str.maketrans(low + low.upper() + digits, "".join(turned)))
+
+
+def make_neighbour(author: Author, source: str, *, is_winner: bool = False) -> Neighbour:
+    """A neighbour from its source. Raises ValueError when the source does not parse."""
+    return Neighbour(author=author, sketch=make_sketch(source), is_winner=is_winner)

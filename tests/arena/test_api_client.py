@@ -25,7 +25,8 @@ from arena.records.log.sequencer import Sequencer
 from arena.records.model import SignedRecord
 from arena.store.location import StoreLocation, write_location
 from foundation.errors import ArenaError
-from neurons.cli.app import EXIT_INTEGRITY, EXIT_NOT_READY, EXIT_USAGE, main
+from neurons.cli.app import main
+from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_NOT_READY, EXIT_USAGE
 from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt, episode
 from tests.arena.tail_stand import Author, client, free_port, serving
 

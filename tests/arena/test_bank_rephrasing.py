@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from arena.bank.rephrasing import Reworded, Sampling, Unworded, reword, reword_all
+from arena.bank.rephrasing import Reworded, Sampling, Unworded, reword
 from foundation.errors import ArenaError
 from harness.inference.client import OpenAIUpstream
 from harness.inference.port import ModelReply
@@ -122,11 +122,11 @@ def test_any_openai_compatible_endpoint_will_do_and_its_faults_are_its_own():
     problem = PROBLEMS[0]
     with OtherServer(answer(other_words(problem)), then=status(503)) as server:
         upstream = OpenAIUpstream("words", server.base_url, "", 10_000)
-        first, *_ = reword_all([problem], upstream, SAMPLING)
+        first = reword(problem, upstream, SAMPLING)
         assert isinstance(first, Reworded)
         assert server.bodies[0]["model"] == "wordy" and server.bodies[0]["max_tokens"] == 1_024
         with pytest.raises(ArenaError, match="U3002"):
-            list(reword_all([problem], upstream, SAMPLING))
+            reword(problem, upstream, SAMPLING)
 
 
 def test_a_problem_that_does_not_say_its_own_constraints_is_not_worded():

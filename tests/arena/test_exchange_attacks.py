@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from arena.chain.keys import generate_signer, verify
-from arena.exchange.local_peers import LocalPeers, PeerFault
 from arena.exchange.log_digest import add_tally, extend, read_tally
 from arena.exchange.port import ROW_BYTES_MAX, Count, LogDigest, Peer
 from arena.exchange.pull import Pulled, PullPace, Wanted
@@ -24,6 +23,7 @@ from arena.records.log.merkle import MerkleFrontier
 from arena.records.verify.log_check import LogStart
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import FAST, RACE, LocalNet, Node
+from tests.arena.local_peers import LocalPeers, PeerFault
 
 Change = Callable[[list[LogRow]], list[LogRow]]
 
@@ -190,7 +190,7 @@ async def test_a_peer_that_never_ends_is_given_up(case: Case) -> None:
 
 async def test_a_peer_slower_than_it_may_be_counts_as_away(case: Case) -> None:
     peers = LocalPeers(case.reader.hotkey)
-    peers.desks = {node.hotkey: node.desk for node in case.net.nodes}
+    peers.services = {node.hotkey: node.desk for node in case.net.nodes}
     peers.faults[case.author.hotkey] = PeerFault(slow_s=0.5)
     pulled = await case.pull(peers, pace=PullPace(base_s=0.2))
     assert pulled.log is not None

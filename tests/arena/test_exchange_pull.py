@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arena.exchange.local_peers import PeerFault
 from arena.exchange.log_digest import COUNTED_KINDS, counts
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import ROW_BYTES_MAX, Peer
@@ -19,6 +18,7 @@ from arena.exchange.pull import Pulled
 from arena.export.writing.assembly import signed_content
 from arena.records.model import HostFacts, RecordContent
 from tests.arena.exchange_stand import FAST, RACE, HttpNet, LocalNet, Node
+from tests.arena.local_peers import PeerFault
 from tests.arena.log_stand import attempt, gate
 
 
@@ -151,7 +151,7 @@ async def test_a_held_log_is_asked_for_no_more_also_after_a_restart(trio: Trio) 
     wanted = await trio.author.anchor()
     first = await trio.pull(wanted)
     trio.reader.held = PeerLogStore(trio.reader.folder / "held")
-    trio.ask.desks = {}
+    trio.ask.services = {}
     again = await trio.pull(wanted)
     assert (again.log, again.complaints) == (first.log, ())
 
@@ -194,7 +194,7 @@ async def test_a_log_that_was_rewritten_counts_as_it_stands_and_is_reported(trio
     await author.evaluate([1])
     await trio.pull(await author.anchor())
     other = Node(tmp_path / "again", author.permits, signer=author.signer)  # the same hotkey, another log
-    trio.ask.desks[author.hotkey] = other.desk
+    trio.ask.services[author.hotkey] = other.desk
     size = await other.evaluate([5, 6], "r2")
     pulled = await trio.pull(await other.anchor("r2"))
     assert pulled.rewritten.code == "U3044"
@@ -210,7 +210,7 @@ async def test_a_rewritten_log_is_read_from_its_beginning_where_it_was_to_go_on(
     await author.evaluate([1], "")
     await trio.pull(await author.anchor(""))
     other = Node(tmp_path / "again", author.permits, signer=author.signer)
-    trio.ask.desks[author.hotkey] = other.desk
+    trio.ask.services[author.hotkey] = other.desk
     size = await other.evaluate([2, 3], "")
     pulled = await trio.pull(await other.anchor(""))
     assert (pulled.log.size, pulled.complaints, pulled.rewritten.code) == (size, (), "U3044")

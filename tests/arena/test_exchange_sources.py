@@ -9,12 +9,12 @@ import pytest
 
 from arena.chain.keys import generate_signer, verify
 from arena.chain.port import Commitment
-from arena.exchange.local_peers import PeerFault
 from arena.exchange.submission_cache import PAUSES, SourceRelay, SubmissionCache, require_committed
 from arena.submissions.inbox import Inbox
 from arena.submissions.model import commitment_sha256, make_submission
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import LocalNet, Node
+from tests.arena.local_peers import PeerFault
 
 SOURCE = "def agent_main(problem):\n    return None\n"
 MINER = generate_signer()
@@ -59,7 +59,7 @@ async def test_a_source_committed_on_chain_reaches_the_inbox_of_who_lacks_it(rel
 async def test_what_is_known_is_not_asked_for_again(relaying: Relaying) -> None:
     relaying.second.shelf.put(SUBMISSION)
     await relaying.fetch()
-    relaying.ask.desks = {}
+    relaying.ask.services = {}
     fetched = await relaying.fetch()
     assert (fetched.delivered, fetched.complaints) == ((), ())
 

@@ -21,7 +21,8 @@ from arena.store.embedded.server import EmbeddedServer
 from arena.store.port import StoredCheckpoint
 from arena.store.postgres.store import PostgresStore
 from foundation.errors import ArenaError
-from neurons.cli.app import exit_code, main
+from neurons.cli.app import main
+from neurons.cli.exit_codes import exit_code
 from neurons.cli.records.records import app
 from neurons.cli.records.verify import verify_folder
 from tests.arena.log_stand import HOST, Clock, episode, release

@@ -7,10 +7,10 @@ import pytest
 from arena.gate import isolation
 from arena.gate.inspection import inspect
 from arena.gate.isolation import inspect_isolated
-from arena.gate.similarity.ownership import Author, make_neighbour
+from arena.gate.similarity.ownership import Author
 from foundation.errors import ArenaError
 from harness.agents.registry import cheater_source, reference_agents
-from tests.arena.gate_stand import END, IDS, RULES, knowledge
+from tests.arena.gate_stand import END, IDS, RULES, knowledge, make_neighbour
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ import pytest
 from arena.gate.inspection import inspect
 from arena.gate.knowledge import make_knowledge
 from arena.gate.report import GateReport
-from arena.gate.similarity.ownership import Author, Neighbour, make_neighbour, shared_e4, sources_of
+from arena.gate.similarity.ownership import Author, Neighbour, shared_e4, sources_of
 from arena.gate.similarity.sketch import make_sketch
 from harness.agents.registry import reference_agents
 from tests.arena.gate_disguises import EQUAL, NEAR, Disguise
-from tests.arena.gate_stand import END, RULES, knowledge, rules_met
+from tests.arena.gate_stand import END, RULES, knowledge, make_neighbour, rules_met
 from tests.arena.gate_wrappers import WRAPPERS
 
 REACT = (Path(__file__).parents[1] / "harness" / "sn15_react_agent.py").read_text(encoding="utf-8")

@@ -12,7 +12,8 @@ from arena.policy import RaceRules
 from arena.race.state.retry import after_fault, is_last_attempt, may_diverge
 from arena.records.model import Stage
 from foundation.codes import CODES
-from foundation.errors import Failure, Owner
+from foundation.codes.row import Owner
+from foundation.errors import Failure
 
 RULES = RaceRules(attempts=3, retry_ms=1_000, retry_max_ms=8_000)
 OURS, UPSTREAM, PROBLEM = Failure(code="V2005"), Failure(code="U3002"), Failure(code="P4006")

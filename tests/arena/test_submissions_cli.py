@@ -18,8 +18,9 @@ from arena.store.location import StoreLocation, write_location
 from arena.store.port import StoredSubmission
 from arena.store.postgres.store import PostgresStore
 from arena.submissions.inbox import AgreedStanding, Receipt
+from neurons.cli.exit_codes import EXIT_USAGE
 from neurons.cli.miner.submit import _status_lines
-from neurons.cli.validator.submissions import EXIT_USAGE, app
+from neurons.cli.validator.submissions import app
 
 FIRST, SECOND, THIRD = ("aa" + "11" * 31, "aa" + "22" * 31, "cc" * 32)
 

@@ -16,7 +16,8 @@ from arena.chain.local.chain import LocalSubtensor
 from arena.submissions.flow import submit
 from arena.submissions.inbox import ENTRY_BYTES_MAX, NAMES_PER_LOOK, Inbox, Receipt
 from arena.submissions.model import make_submission
-from foundation.errors import ArenaError, Owner
+from foundation.codes.row import Owner
+from foundation.errors import ArenaError
 from tests.arena.chain_stands import BLOCK_MS, Clock
 
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.errors import ArenaError, Owner
+from foundation.codes.row import Owner
+from foundation.errors import ArenaError
 from harness.catalogue.analysis.analyzer import default_analyzer
 from harness.catalogue.engines.bm25 import byte_length, length_byte
 from harness.catalogue.engines.native import open_catalogue

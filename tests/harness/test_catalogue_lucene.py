@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from foundation.errors import ArenaError, Owner
+from foundation.codes.row import Owner
+from foundation.errors import ArenaError
 from harness.catalogue.engines.lucene import MANIFEST, read_lucene_manifest
 from harness.catalogue.engines.registry import ENGINES, build_engine, open_engine
 from harness.catalogue.port import Catalogue, SearchRequest

@@ -28,7 +28,7 @@ from harness.catalogue.server.answers import (
     answer,
     read_parameters,
 )
-from harness.catalogue.server.application import open_shelf
+from harness.catalogue.server.application import open_served
 from harness.catalogue.synthetic.generator import generate
 from problems.product import Product
 from tests.harness.catalogue_stand import index_of, mixed_requests, product
@@ -42,7 +42,7 @@ SHELF = [
 
 @pytest.fixture(scope="module")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> ServedCatalogue:
-    return open_shelf(index_of(SHELF, tmp_path_factory.mktemp("server")))
+    return open_served(index_of(SHELF, tmp_path_factory.mktemp("server")))
 
 
 def ask(shelf: ServedCatalogue, target: str, method: str = "GET") -> HttpAnswer:
@@ -84,7 +84,7 @@ def test_raw_products_are_the_whole_indexed_documents(tmp_path: Path) -> None:
     line = json.loads(document_line(SHELF[0])) | {"product": whole}
     (tmp_path / "documents.jsonl").write_text(json.dumps(line) + "\n")
     build_index(tmp_path / "documents.jsonl", tmp_path / "index")
-    assert get(open_shelf(tmp_path / "index"), "/get_product_raw?product_ids=101") == [whole]
+    assert get(open_served(tmp_path / "index"), "/get_product_raw?product_ids=101") == [whole]
 
 
 def test_health_and_index_are_the_references(shelf: ServedCatalogue) -> None:
@@ -156,7 +156,7 @@ def test_an_answer_is_the_engines_page(shelf: ServedCatalogue, parameters: dict[
 def test_answers_over_a_dirty_catalogue_are_the_engines_pages(tmp_path: Path) -> None:
     products = list(generate(800, 3))
     index = index_of(products, tmp_path)
-    shelf, catalogue = open_shelf(index), open_catalogue(index)
+    shelf, catalogue = open_served(index), open_catalogue(index)
     for request in mixed_requests(products, 250, seed=2):
         given_ = {name: value for name, value in msgspec.structs.asdict(request).items() if value is not None}
         rows = get(shelf, "/find_product?" + urlencode(given_))
@@ -169,7 +169,7 @@ def test_answers_over_a_dirty_catalogue_are_the_engines_pages(tmp_path: Path) ->
 def test_numpy_numba_and_auto_serve_the_same_bytes(tmp_path: Path) -> None:
     index = index_of(SHELF, tmp_path)
     targets = [target for target, _ in QUIRKS]
-    answers = [[ask(open_shelf(index, name), target) for target in targets] for name in ("auto", "numpy", "numba")]
+    answers = [[ask(open_served(index, name), target) for target in targets] for name in ("auto", "numpy", "numba")]
     assert answers[0] == answers[1] == answers[2]
 
 

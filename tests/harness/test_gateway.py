@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from foundation.errors import ArenaError, Owner
+from foundation.codes.row import Owner
+from foundation.errors import ArenaError
 from harness.inference.client import OpenAIUpstream, read_retry_after
 from harness.inference.gateway import Gateway
 from harness.inference.journal import MemoryJournal

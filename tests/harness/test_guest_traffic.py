@@ -17,7 +17,8 @@ import pytest
 
 from arena.policies import PAPER
 from foundation.canonical import canonical_bytes, foreign_text
-from foundation.errors import ArenaError, Owner
+from foundation.codes.row import Owner
+from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
 from harness.inference.gateway import Gateway
 from harness.inference.port import InferenceRules, ModelReply

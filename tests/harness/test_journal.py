@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.errors import ArenaError, Failure, Owner
+from foundation.codes.row import Owner
+from foundation.errors import ArenaError, Failure
 from harness.inference.journal import _LONG_BYTES, FileJournal, MemoryJournal, open_journal
 from harness.inference.port import CompletionJournal, ModelReply, RecordedAnswer
 

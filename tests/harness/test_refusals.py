@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.errors import ArenaError, Owner
+from foundation.codes.row import Owner
+from foundation.errors import ArenaError
 from harness.inference.client import OpenAIUpstream
 from harness.inference.port import EndingRefusalError
 from harness.inference.request import rebuild

@@ -14,7 +14,7 @@ import pytest
 
 from arena.policies import PAPER
 from foundation.codes import CODES
-from foundation.errors import Owner
+from foundation.codes.row import Owner
 from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic.generator import generate
 from harness.inference.client import OpenAIUpstream

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from foundation.canonical import canonical_bytes
-from foundation.errors import ArenaError, Owner
+from foundation.codes.row import Owner
+from foundation.errors import ArenaError
 from harness.agents.registry import reference_agent
 from harness.inference.port import GatewayAnswer
 from harness.session import EpisodePorts, EpisodeRules, run_episode

@@ -7,7 +7,8 @@ import typing
 import pytest
 
 from foundation.codes import CODES
-from foundation.errors import ArenaError, Owner
+from foundation.codes.row import Owner
+from foundation.errors import ArenaError
 from harness.errors import classify_exception, classify_guest, classify_host, stable_text
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestEnd, GuestExit

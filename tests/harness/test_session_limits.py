@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from foundation.codes import CODES
-from foundation.errors import ArenaError, Owner
+from foundation.codes.row import Owner
+from foundation.errors import ArenaError
 from harness.inference.port import GatewayAnswer
 from harness.limits import EpisodeLimits, ModelPrice, completion_cost
 from harness.session import EpisodePorts, EpisodeRules, run_episode

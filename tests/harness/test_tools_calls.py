@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foundation.errors import ArenaError, Owner
+from foundation.codes.row import Owner
+from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
 from harness.tools.port import Toolbox
 from harness.tools.registry import PROFILES, make_toolbox

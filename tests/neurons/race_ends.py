@@ -187,7 +187,7 @@ class SharedRace:
             before = await desk.store.events(stream_of(race_name(race_number(CLOSES_MS, DAILY.race))))
             is_alive = await turn(desk, desk.clock.turn)
             for other in desks:
-                other.peers.desks = {each.signer.hotkey: each.door for each in desks}
+                other.peers.services = {each.signer.hotkey: each.door for each in desks}
             await desk.clock.rest()
             await desk.work(desk.solves)
             after = await desk.store.events(stream_of(race_name(race_number(CLOSES_MS, DAILY.race))))

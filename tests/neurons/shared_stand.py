@@ -18,7 +18,6 @@ from arena.chain.keys import generate_signer, verify
 from arena.chain.local.chain import LocalSubtensor
 from arena.chain.local.state import LocalRules
 from arena.chain.port import ChainResult, Signer
-from arena.exchange.local_peers import LocalPeers
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService, RaceTerms
 from arena.exchange.pull import Puller
@@ -33,6 +32,7 @@ from neurons.loops.anchoring import AnchorLoop
 from neurons.node.node import Permits, Sharing
 from problems.synthesis.generator import synthesize
 from tests.arena import log_stand
+from tests.arena.local_peers import LocalPeers
 from tests.neurons.clock_stand import CATALOGUE, POLICY, RULES, START_MS, SUITE, Desk, Outcome, Time
 
 HOUR_MS = 3_600_000
@@ -90,9 +90,9 @@ class SharedDesk(Desk):
             store=self.store,
             auth=None,  # type: ignore[arg-type]
             peers=self.peers,
-            held=self.held,
+            peer_logs=self.held,
             puller=Puller(self.peers, self.held, verify),
-            shelf=SubmissionCache(self._own / "shelf"),
+            submission_cache=SubmissionCache(self._own / "shelf"),
             endpoint="",
             permits=Permits(),
         )
@@ -102,7 +102,7 @@ class SharedDesk(Desk):
         self.door = PeerService(
             self.store,
             self.held,
-            sharing.shelf,
+            sharing.submission_cache,
             has_permit=lambda _: True,
             gate=self.clock.reveal_gate,
             terms=lambda _: RaceTerms(policy_sha256=policy.policy_sha256, guest_sha256=""),
@@ -162,7 +162,7 @@ async def enrol(desks: Sequence[SharedDesk], stakes: Sequence[int], folder: Path
         await chain.set_stake(desk.signer.hotkey, stake * 1_000_000_000_000)
         await desk.checkpoints.open()
     for desk in desks:
-        desk.peers.desks = {other.signer.hotkey: other.door for other in desks}
+        desk.peers.services = {other.signer.hotkey: other.door for other in desks}
     for number in range(3):
         desks[0].stock.add(str(number), synthesize(CATALOGUE, seed=number, counts={"product": 3}))
 

@@ -18,7 +18,7 @@ from arena.chain.timelock import LocalTimelock
 from arena.policies import DEMO, PAPER
 from foundation.errors import ArenaError
 from harness.catalogue.engines.native import open_catalogue
-from neurons.cli.app import exit_code
+from neurons.cli.exit_codes import exit_code
 from neurons.node.bank_preparation import BANK_TITLES, Replenisher, open_bank, prepare_suite
 from neurons.node.settings import Settings, resolve
 from neurons.node.wiring import open_released_titles, open_titles, prepare_catalogue, titles_file

@@ -14,7 +14,7 @@ from arena.records.log.checkpoint import read_checkpoint
 from arena.records.verify.verification import verify_store
 from arena.store.embedded.server import EmbeddedServer
 from foundation.errors import ArenaError
-from neurons.cli.app import EXIT_INTEGRITY, exit_code
+from neurons.cli.exit_codes import EXIT_INTEGRITY, exit_code
 from neurons.loops import checkpoint_files
 from neurons.loops.checkpoints import FOLDER
 from tests.neurons.checkpoint_stand import RULES, LogDesk

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from arena.bank.batches.sealed_file import open_batch, read_notice, read_sealed
 from arena.bank.embeddings import HashedWords
 from arena.bank.partition_file import read_partition
-from arena.bank.scripted_embeddings import ScriptedEmbeddings
 from arena.bank.suite_signature import read_suite
 from arena.chain.beacon import local_round
 from arena.chain.keys import keypair_signer, verify
@@ -24,6 +23,7 @@ from neurons.node.settings import Settings
 from problems.scoring.title_matching import cut_titles, decode_accepted, reward_titles
 from problems.suites.formats import read_problems, write_problems
 from problems.suites.shipped import load_shipped
+from tests.arena.scripted_embeddings import ScriptedEmbeddings
 from tests.problems.stand import PROBLEMS, make_catalogue
 from tests.problems.test_cases_cli import write_documents
 

@@ -12,7 +12,6 @@ from foundation.errors import ArenaError
 from neurons.node.settings import (
     Settings,
     format_rows,
-    read_settings,
     refuse_unknown_flags,
     resolve,
     resolve_arguments,
@@ -49,7 +48,7 @@ def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(
 
 
 def test_the_ecosystems_dotted_flags_are_understood_and_the_rest_is_handed_back() -> None:
-    settings, rest = read_settings(
+    found = resolve_arguments(
         [
             "--wallet.name",
             "alice",
@@ -60,6 +59,7 @@ def test_the_ecosystems_dotted_flags_are_understood_and_the_rest_is_handed_back(
             "--logging.debug",
         ]
     )
+    settings, rest = found.settings, list(found.rest)
     assert (settings.wallet_name, settings.wallet_hotkey, settings.network) == ("alice", "h1", "finney")
     assert settings.log_level == "debug"
     assert rest == ["--dry-run"]
@@ -76,13 +76,14 @@ def test_the_ecosystems_dotted_flags_are_understood_and_the_rest_is_handed_back(
     ],
 )
 def test_a_switch_may_stand_alone(arguments: list[str], is_shared: bool, left: list[str]) -> None:
-    settings, rest = read_settings(arguments)
+    found = resolve_arguments(arguments)
+    settings, rest = found.settings, list(found.rest)
     assert (settings.share, rest) == (is_shared, left)
 
 
 @pytest.mark.parametrize("spelling", ["--subtensor.chain_endpoint", "--network", "--subtensor.network"])
 def test_the_chain_may_be_named_by_address(spelling: str) -> None:
-    assert read_settings([spelling, "ws://127.0.0.1:9944"])[0].network == "ws://127.0.0.1:9944"
+    assert resolve_arguments([spelling, "ws://127.0.0.1:9944"]).settings.network == "ws://127.0.0.1:9944"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_the_chain_may_be_named_by_address(spelling: str) -> None:
 )
 def test_a_wrong_flag_is_refused_with_the_reason(arguments: list[str], said: str) -> None:
     with pytest.raises(ArenaError, match="V2030") as refused:
-        read_settings(arguments)
+        resolve_arguments(arguments)
     assert said in refused.value.failure.detail
 
 

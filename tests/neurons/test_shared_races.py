@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from arena.chain.keys import generate_signer
-from arena.exchange.local_peers import PeerFault
 from arena.race.settlement.provenance import inputs_again, settlement_sha256
 from arena.race.settlement.settle import settle
 from arena.race.state.timeline import timeline
@@ -21,6 +20,7 @@ from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 from neurons.loops.weights import WeightsLoop
 from neurons.race.peers import RacePeers
+from tests.arena.local_peers import PeerFault
 from tests.neurons.clock_stand import Time
 from tests.neurons.shared_stand import (
     CLOSES_MS,

@@ -6,6 +6,8 @@ The manifests are signed with the well-known development key. Another suite unde
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,14 +17,72 @@ from arena.bank.suite_signature import DEVELOPMENT_KEY_URI, sign_suite
 from arena.chain.keys import keypair_signer
 from harness.catalogue.synthetic.generator import generate
 from neurons.node.wiring import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
-from problems.suites.shipped import SUITES, decode_manifest, make_suites
+from problems.model import BUCKETS, Bucket
+from problems.product import Product
+from problems.scoring.title_index import TitleIndex
+from problems.scoring.title_matching import encode_accepted
+from problems.suites.formats import write_problems
+from problems.suites.shipped import (
+    PER_BUCKET,
+    SUITE_VERSION,
+    SUITES,
+    TITLES_FILE,
+    CatalogueRecipe,
+    SuiteManifest,
+    accept_lexically,
+    decode_manifest,
+    manifest_bytes,
+    products_sha256,
+)
+from problems.synthesis.generator import ProblemMaker
 
 FOLDER = Path(problems.__file__).parent / "shipped"
 
 
+def make_suites(products: Sequence[Product], *, documents: int, seed: int) -> dict[str, bytes]:
+    """The bytes of every shipped file but the signatures, by name, from `generate(documents, seed)`.
+
+    Byte for byte the same wherever it runs. Raises ArenaError P4011 when the catalogue yields too few problems.
+    """
+    index = TitleIndex(products)
+    maker = ProblemMaker(index)
+    recipe = CatalogueRecipe(documents=documents, seed=seed, products_sha256=products_sha256(index.products))
+    suites = {name: maker.make(seed=suite_seed(name), counts=_counts()) for name in SUITES}
+    release = accept_lexically(
+        (problem for made in suites.values() for problem in made), index, f"synthetic-{documents}-{seed}"
+    )
+    title_file = encode_accepted(release)
+    files = {TITLES_FILE: title_file}
+    for place, (name, made) in enumerate(suites.items()):
+        problem_file = "".join(f"{line}\n" for line in write_problems(made)).encode()
+        manifest = SuiteManifest(
+            name=name,
+            version=SUITE_VERSION,
+            catalogue=recipe,
+            seed=str(suite_seed(name)),
+            after=SUITES[:place],
+            counts={str(bucket): count for bucket, count in _counts().items()},
+            problems_sha256=hashlib.sha256(problem_file).hexdigest(),
+            titles=release.name,
+            titles_sha256=hashlib.sha256(title_file).hexdigest(),
+        )
+        files[f"{name}.jsonl"] = problem_file
+        files[f"{name}.manifest.json"] = manifest_bytes(manifest)
+    return files
+
+
+def suite_seed(name: str) -> int:
+    """The seed of a suite: public, since the suite is."""
+    return int(hashlib.sha256(f"agent-arena/suite/{name}".encode()).hexdigest()[:15], 16)
+
+
+def _counts() -> dict[Bucket, int]:
+    return dict.fromkeys(BUCKETS, PER_BUCKET)
+
+
 def main() -> None:
     products = tuple(generate(SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED))
-    made = make_suites(products, documents=SYNTHETIC_DOCUMENTS, seed=SYNTHETIC_SEED).files
+    made = make_suites(products, documents=SYNTHETIC_DOCUMENTS, seed=SYNTHETIC_SEED)
     signer = keypair_signer(DEVELOPMENT_KEY_URI)
     FOLDER.mkdir(exist_ok=True)
     for name, content in made.items():

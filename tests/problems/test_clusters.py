@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from problems.pools.clusters import cluster_id, find_clusters, product_class
+from problems.pools.clusters import cluster_id, find_clusters
 from problems.pools.product_classes import NO_CATALOGUE, find_classes
+from problems.pools.title_keys import title_key
 from problems.product import Product
 from problems.suites.formats import read_problems
 from tests.problems.leak_stand import problem_of, real_problems, real_rows, real_suites
@@ -43,7 +44,7 @@ def ask(problem_id: str, *numbers: int):
     ],
 )
 def test_one_product_written_twice_is_one_class(left: str, right: str):
-    assert product_class(left) == product_class(right)
+    assert title_key(left) == title_key(right)
 
 
 @pytest.mark.parametrize(
@@ -64,20 +65,20 @@ def test_one_product_written_twice_is_one_class(left: str, right: str):
     ],
 )
 def test_variants_are_classes_of_their_own(left: str, right: str):
-    assert product_class(left) != product_class(right)
+    assert title_key(left) != title_key(right)
 
 
 @given(st.permutations(["Kettle", "500ml", "VX-20", "blue", "Vermo", "1/4", "authentic", "12 pcs", "60x40cm"]))
 def test_a_title_says_the_same_in_any_order_case_and_punctuation(words: list[str]):
-    assert product_class(", ".join(words).upper()) == "1/4 12pcs 500ml 600x400mm blue kettle vermo vx20"
+    assert title_key(", ".join(words).upper()) == "1/4 12pcs 500ml 600x400mm blue kettle vermo vx20"
 
 
 @given(st.text(max_size=60))
 def test_any_text_has_a_class_and_repeating_it_changes_nothing(title: str):
-    once = product_class(title)
+    once = title_key(title)
     assert once
     if not once.startswith("="):
-        assert product_class(f"{title} | {title}") == once
+        assert title_key(f"{title} | {title}") == once
 
 
 def test_problems_that_share_one_answer_share_a_cluster_and_chains_join():

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from harness.catalogue.synthetic.generator import generate
-from problems.pools.clusters import product_class
-from problems.pools.leak_guard import falsely_merged, guard_table, measure_guard
 from problems.pools.product_classes import ProductClasses, find_classes
+from problems.pools.title_keys import title_key
 from problems.scoring.score import score
 from problems.scoring.soundness import check_problem
 from problems.scoring.title_matching import matcher_named
-from problems.synthesis.disguises import DISGUISE_KINDS, disguises
 from problems.synthesis.generator import synthesize
+from tests.problems.disguises import DISGUISE_KINDS, disguises
+from tests.problems.guard_figures import falsely_merged, guard_table, measure_guard
 from tests.problems.leak_stand import cheap_problems, problem_of, real_problems
 
 CATALOGUE = tuple(generate(5_000, 11))
@@ -52,7 +52,7 @@ def test_unrelated_problems_are_not_merged():
 def test_a_false_merge_is_counted():
     pair = [problem_of(f"p{place}", "product", [CATALOGUE[place]]) for place in (0, 900)]
     assert falsely_merged(pair, CLASSES) == frozenset()
-    keys = tuple(sorted(product_class(CATALOGUE[place].title) for place in (0, 900)))
+    keys = tuple(sorted(title_key(CATALOGUE[place].title) for place in (0, 900)))
     wrong = ProductClasses(class_of_key=dict.fromkeys(keys, keys[0]), keys_of_class={keys[0]: keys})
     assert falsely_merged(pair, wrong) == {"p0", "p900"}
 

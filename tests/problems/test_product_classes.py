@@ -9,7 +9,7 @@ import pytest
 from harness.catalogue.synthetic.generator import generate
 from problems.pools.product_classes import find_classes
 from problems.product import Product
-from problems.synthesis.planted import measure_classes, plant
+from tests.problems.planted import measure_classes, plant
 
 CATALOGUE = tuple(generate(5_000, 7))
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.errors import ArenaError, Owner
+from foundation.codes.row import Owner
+from foundation.errors import ArenaError
 from problems.model import PriceRule, Problem, RewardItem
 from problems.product import Product
 from problems.scoring.outcome import Axis, OutcomeScore, UnscoredOutcome

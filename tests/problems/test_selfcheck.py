@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from problems.model import BUCKETS, PriceRule, RewardItem
-from problems.scoring.self_check import RANDOM_DRAWS, check_chance, check_problem_set, check_solvable, unsolvable
+from problems.scoring.self_check import RANDOM_DRAWS, check_chance, check_solvable
 from problems.scoring.title_index import TitleIndex
 from problems.scoring.title_matching import LexicalTitles
 from problems.synthesis.generator import synthesize
+from tests.problems.problem_checks import check_problem_set
 from tests.problems.stand import (
     LAMP,
     LAMP_ITEM,
@@ -92,7 +93,8 @@ def test_chance_needs_a_crowd():
     ],
 )
 def test_an_unsolvable_problem_is_named(problem, code, words):
-    (check,) = unsolvable([problem, PRODUCT_PROBLEM], PRODUCTS.get, TITLES)
+    check = check_solvable(problem, PRODUCTS.get, TITLES)
+    assert not check.is_usable and check_solvable(PRODUCT_PROBLEM, PRODUCTS.get, TITLES).is_usable
     assert check.problem_id == problem.problem_id and not check.is_usable
     assert check.failure is not None and check.failure.code == code and words in check.failure.detail
     (same,) = check_problem_set([problem], SHELF.products, PRODUCTS.get, TITLES, seed=1)

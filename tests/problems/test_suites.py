@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.errors import ArenaError, Owner
+from foundation.codes.row import Owner
+from foundation.errors import ArenaError
 from problems.model import PriceRule
 from problems.suites.formats import problem_bytes, read_problem, read_problems, write_problems
 from tests.problems.stand import DATA, PROBLEMS, PRODUCT_PROBLEM

@@ -21,7 +21,6 @@ from foundation.errors import ArenaError
 from harness.catalogue.synthetic.generator import generate
 from neurons.node.wiring import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
 from problems.model import BUCKETS
-from problems.scoring.self_check import check_problem_set
 from problems.scoring.title_index import TitleIndex
 from problems.scoring.title_matching import LexicalTitles, decode_accepted, encode_accepted
 from problems.suites.shipped import (
@@ -30,7 +29,6 @@ from problems.suites.shipped import (
     TITLES_FILE,
     decode_manifest,
     load_shipped,
-    make_suites,
     manifest_bytes,
     open_suite,
     shipped_answers,
@@ -38,6 +36,8 @@ from problems.suites.shipped import (
 )
 from problems.synthesis.ambiguity import measure_ambiguity
 from problems.synthesis.wording import check_wording
+from tests.problems.problem_checks import check_problem_set
+from tests.problems.ship_suites import make_suites
 
 replace = msgspec.structs.replace
 
@@ -48,7 +48,7 @@ def shelf() -> TitleIndex:
 
 
 def test_the_suites_are_remade_byte_for_byte_from_their_recipe(shelf):
-    made = make_suites(shelf.products, documents=SYNTHETIC_DOCUMENTS, seed=SYNTHETIC_SEED).files
+    made = make_suites(shelf.products, documents=SYNTHETIC_DOCUMENTS, seed=SYNTHETIC_SEED)
     assert set(made) == {TITLES_FILE, *(f"{name}.{kind}" for name in SUITES for kind in ("jsonl", "manifest.json"))}
     for name, content in made.items():
         assert content == shipped_bytes(name), f"{name}: run python -m tests.problems.ship_suites"

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from foundation.errors import ArenaError
-from problems.pools.clusters import cluster_id, product_class
+from problems.pools.clusters import cluster_id
+from problems.pools.title_keys import title_key
 from problems.scoring.axes import attribute_pairs_of, match, sku_pairs_of
 from problems.scoring.score import score
 from problems.scoring.self_check import check_solvable
@@ -184,7 +185,7 @@ def test_a_near_identical_listing_of_an_excluded_product_does_not_answer_either(
 
 
 def test_no_two_problems_of_a_set_share_an_answer_class():
-    classes = [product_class(*item.title) for problem in PROBLEMS for item in problem.rewards]
+    classes = [title_key(*item.title) for problem in PROBLEMS for item in problem.rewards]
     assert len(set(classes)) == len(classes)
 
 

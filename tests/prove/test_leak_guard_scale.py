@@ -7,13 +7,13 @@ import time
 import pytest
 
 from harness.catalogue.synthetic.generator import generate
-from problems.pools.leak_guard import falsely_merged, guard_table, measure_guard
 from problems.pools.manifest import check_extends
 from problems.pools.partition import OpenPartition, extend, freeze
 from problems.pools.product_classes import find_classes
 from problems.synthesis.generator import synthesize
-from problems.synthesis.planted import measure_classes, plant
+from tests.problems.guard_figures import falsely_merged, guard_table, measure_guard
 from tests.problems.leak_stand import cheap_problems
+from tests.problems.planted import measure_classes, plant
 
 pytestmark = pytest.mark.prove
 

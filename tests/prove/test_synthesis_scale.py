@@ -20,7 +20,6 @@ from harness.catalogue.synthetic.generator import generate
 from problems.model import BUCKETS, Problem
 from problems.pools.manifest import check_extends, manifest_bytes
 from problems.pools.partition import OpenPartition, extend, freeze
-from problems.scoring.self_check import check_problem_set
 from problems.scoring.title_index import TitleIndex
 from problems.scoring.title_matching import LexicalTitles
 from problems.suites.distributions import describe
@@ -28,6 +27,7 @@ from problems.synthesis.ambiguity import ACCEPTED_MAX, measure_ambiguity
 from problems.synthesis.difficulty import measure_difficulty
 from problems.synthesis.generator import ProblemMaker
 from problems.synthesis.wording import check_wording
+from tests.problems.problem_checks import check_problem_set
 
 pytestmark = pytest.mark.prove
 

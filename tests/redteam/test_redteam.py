@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from foundation.errors import Owner
+from foundation.codes.row import Owner
 from harness.limits import EpisodeLimits
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from tests.harness.episode_stand import StandGateway, problem, rules

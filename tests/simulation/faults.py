@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from arena.exchange.local_peers import PeerFault
+from tests.arena.local_peers import PeerFault
 
 Lie = Literal["show all", "show to one", "withhold", "distort", "break off", "boast"]
 _LIES: tuple[Lie, ...] = ("show all", "show all", "show to one", "withhold", "distort", "break off", "boast")

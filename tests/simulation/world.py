@@ -147,7 +147,7 @@ class World:
     def introduce(self) -> None:
         """Let every validator reach every other."""
         for desk in self.desks:
-            desk.peers.desks = {other.signer.hotkey: other.door for other in self.desks}
+            desk.peers.services = {other.signer.hotkey: other.door for other in self.desks}
 
     async def join(self) -> Miner:
         """A new miner whose agent is accepted everywhere."""

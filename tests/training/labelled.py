@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 
+from harness.chat import Call, Message
 from tests.training.stories import (
     Goods,
     Turn,
@@ -29,7 +30,7 @@ from tests.training.stories import (
     say,
     search,
 )
-from training.corpus.model import Call, Message, RejectCode, Trace
+from training.corpus.model import RejectCode, Trace
 
 Truth = Literal["agentic", "subtask"]
 HELD_OUT_CLUSTER = "c-held-out"

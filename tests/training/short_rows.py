@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from training.corpus.model import Call, Message
+from harness.chat import Call, Message
 from training.model import TokenRow
 from training.models.render import Qwen3Codec
 from training.recipe import Recipe, parse_recipe

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from harness.chat import Call, Message
 from harness.tools.registry import profile_schemas
 from harness.trace import Emitter
-from training.corpus.model import Call, Message, SourceKind, Trace, TraceFacts, TraceSource
+from training.corpus.model import SourceKind, Trace, TraceFacts, TraceSource
 from training.corpus.sources.assembly import assemble_trace
 
 TOOLS = profile_schemas("sn15")

@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
+from harness.chat import Call, Message
 from tests.training.firehose import Firehose, trajectory_of
 from tests.training.test_corpus_convert import without_ids
 from tests.training.test_corpus_reader import as_trace
 from training.corpus.convert.hermes import read_chat, write_chat
 from training.corpus.convert.openai import write_row
-from training.corpus.model import Call, Message, Trace, TraceFacts, TraceSource
+from training.corpus.model import Trace, TraceFacts, TraceSource
 from training.corpus.sources.assembly import assemble_trace
 from training.corpus.sources.foreign import convert_row
 

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
+from harness.chat import Call, Message
 from tests.training.firehose import Firehose, dialogue_of, trajectory_of
 from training.corpus.convert.detect import detect
 from training.corpus.convert.openai import write_row
-from training.corpus.model import Call, Message, Quarantined, Trace
+from training.corpus.model import Quarantined, Trace
 from training.corpus.sources.foreign import convert_row, read_foreign
 
 REAL = Path(__file__).parents[2].parent / "shared" / "data" / "trajectories"

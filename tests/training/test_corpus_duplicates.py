@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.chat import Message
 from tests.training.labelled import Maker, disguise, reword
 from tests.training.stories import agentic_turns, make_trace, make_word, messages_of
 from training.corpus.filter.duplicates import Fingerprint, KeptTraces, fingerprints, normal_words, read
-from training.corpus.model import Message, Rules, Trace
+from training.corpus.model import Rules, Trace
 
 NEAR_E4 = Rules().near_duplicate_e4
 

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arena.chain.keys import verify
+from harness.chat import Message
 from tests.training.firehose import TRUTH, Firehose
 from tests.training.labelled import FACTS, MALFORMED, Labelled, Maker, make_labelled, stand_guard
 from training.corpus.filter.gates import NEVER_OFF, codes_of, gates, recommended_ids, visible_text
 from training.corpus.filter.selection import Appraised, appraise
 from training.corpus.filter.trace_features import Task, codes_under
-from training.corpus.model import Message, RejectCode, Rules, Trace
+from training.corpus.model import RejectCode, Rules, Trace
 from training.corpus.sources.reader import export_shards
 from training.corpus.sources.verified import open_export
 

@@ -17,8 +17,8 @@ from problems.model import BUCKETS, Pool, Problem
 from problems.pools.partition import DEV_COUNTS, EVAL_COUNTS, OpenPartition, freeze
 from problems.pools.review_net import content_words
 from problems.suites.shipped import SUITES, load_shipped
-from problems.synthesis.disguises import disguises
 from problems.synthesis.generator import synthesize
+from tests.problems.disguises import disguises
 from tests.training.firehose import Firehose
 from tests.training.firehose_export import write_day
 from training.corpus.filter.leak_guard import Guard, answered

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from harness.chat import Call, Message
 from tests.training.firehose import TRUTH, Firehose, dialogue_of
 from tests.training.foreign_agents import STYLES, make_dialogue
 from tests.training.labelled import Maker
 from training.corpus.filter.emitter_guess import looks_subtask, signs_of
 from training.corpus.filter.gates import subtask
-from training.corpus.model import Call, Message, Rules, Trace, TraceFacts, TraceSource
+from training.corpus.model import Rules, Trace, TraceFacts, TraceSource
 from training.corpus.sources.assembly import EMITTERS
 from training.corpus.sources.foreign import convert_row
 

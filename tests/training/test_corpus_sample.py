@@ -8,10 +8,11 @@ import io
 import msgspec
 import pytest
 
+from harness.chat import Message
 from tests.training.labelled import make_labelled, stand_guard
 from training.corpus.filter.selection import kept_rows, select
 from training.corpus.filter.trace_features import Task
-from training.corpus.model import CorpusRow, Message, Rules
+from training.corpus.model import CorpusRow, Rules
 from training.corpus.report.sampling import (
     RESULT_CHARS,
     SHEET_COLUMNS,

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
+from harness.chat import Message
 from tests.training.labelled import Maker, stand_guard
 from training.corpus.filter.funnel import Distribution
 from training.corpus.filter.qwen3_text import render
@@ -28,7 +29,7 @@ from training.corpus.filter.tokens import (
     text_key,
 )
 from training.corpus.filter.trace_features import Task
-from training.corpus.model import Message, Rules, Trace, TraceFacts, TraceSource
+from training.corpus.model import Rules, Trace, TraceFacts, TraceSource
 
 GOLDEN = [json.loads(line) for line in (Path(__file__).parent / "qwen3_rendered.jsonl").read_text("utf-8").splitlines()]
 needs_library = pytest.mark.skipif(

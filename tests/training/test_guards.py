@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from foundation.errors import ArenaError
-from neurons.cli.app import EXIT_USAGE, exit_code
+from neurons.cli.exit_codes import EXIT_USAGE, exit_code
 from problems.pools.partition import OpenPartition, freeze, pool_of
 from tests.training.rollouts import make_result
 from tests.training.stock import Stock, corpus_of

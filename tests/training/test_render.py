@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from foundation.canonical import foreign_text
 from foundation.errors import ArenaError
+from harness.chat import Call, Message
 from harness.tools.registry import PROFILES, profile_schemas
 from tests.training.stock import TOKENIZER, Stock
 from training.corpus.filter.qwen3_text import served_tools
-from training.corpus.model import Call, Message, Trace
+from training.corpus.model import Trace
 from training.model import TokenRow
 from training.models.mask import mask_defect, masked_runs, run_defect
 from training.models.render import Qwen3Codec

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from foundation.errors import ArenaError
+from harness.chat import Message
 from tests.training.stock import EPISODE, Stock
 from tests.training.vllm_double import VllmDouble, serve
 from training.corpus.filter.qwen3_text import served_tools
-from training.corpus.model import Message
 from training.model import Decode, Sampler
 from training.models.mask import run_defect
 from training.recipe import parse_recipe

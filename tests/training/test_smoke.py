@@ -28,7 +28,7 @@ from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from harness.inference.port import Upstream
 from harness.sandbox.probing.probe import open_sandbox
-from neurons.cli.app import EXIT_INTEGRITY, exit_code
+from neurons.cli.exit_codes import EXIT_INTEGRITY, exit_code
 from neurons.cli.training import evaluate_model, train
 from problems.pools.partition import freeze
 from tests.training.stock import POLICY, RECIPES, Stock, corpus_of

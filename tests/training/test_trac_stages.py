@@ -11,12 +11,13 @@ import pytest
 
 from foundation.errors import ArenaError
 from harness.catalogue.port import SearchRequest
+from harness.chat import Message
 from harness.inference.port import ModelReply
 from judge.parse import RefusedReplyError
 from judge.render import RenderedTrace
 from problems.product import Product
 from tests.training.labelled import Maker
-from training.corpus.model import Message, Trace, TraceFacts
+from training.corpus.model import Trace, TraceFacts
 from training.trac.annotation import annotate, annotator_chat, check_annotation
 from training.trac.answers import Answers
 from training.trac.asking import Asker

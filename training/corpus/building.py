@@ -8,7 +8,6 @@ is read. The lineage names each source by its hash, and says where an unsigned o
 from __future__ import annotations
 
 import functools
-import hashlib
 import tomllib
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -17,7 +16,9 @@ import msgspec
 
 from arena.chain.port import Verifier
 from arena.export.writing.manifest import read_manifest
+from foundation.canonical import file_sha256
 from foundation.errors import ArenaError
+from foundation.progress import Progress
 from training.corpus.corpus_files import write_corpus
 from training.corpus.filter.ablations import Arm, ablations, matched
 from training.corpus.filter.funnel import Funnel, TokenWork
@@ -31,7 +32,6 @@ from training.corpus.sources.verified import open_export
 
 FULL = "full"  # the arm that is the corpus' own rules
 
-Progress = Callable[[str, int, int], None]  # phase, done, total
 Draw = Callable[[Lineage, Funnel], str]
 
 
@@ -145,8 +145,7 @@ def open_sources(
         is_trusted |= not export.is_verified
     for path in foreign:
         try:
-            with path.open("rb") as file:
-                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            sha256 = file_sha256(path)
         except OSError as wrong:
             raise ArenaError("V2027", f"{path}: {wrong.strerror}") from None
         if sha256 not in hashes:

@@ -21,7 +21,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -45,6 +45,8 @@ DATA, CARD, LINEAGE, FUNNEL, REJECTED, PAGE = (
     "rejected.jsonl.zst",
     "report.html",
 )
+
+T = TypeVar("T")
 
 _GROUP_ROWS = 256
 _ZSTD_LEVEL = 9
@@ -105,18 +107,19 @@ def write_corpus(
 
 def read_lineage(folder: Path) -> Lineage:
     """The lineage of a corpus. Raises ArenaError V2027 when there is none that can be read."""
-    try:
-        return msgspec.json.decode((folder / LINEAGE).read_bytes(), type=Lineage)
-    except (OSError, msgspec.DecodeError) as wrong:
-        raise ArenaError("V2027", f"{folder / LINEAGE}: {wrong}") from None
+    return _read(folder / LINEAGE, Lineage)
 
 
 def read_funnel(folder: Path) -> Funnel:
     """The funnel of a corpus. Raises ArenaError V2027 when there is none that can be read."""
+    return _read(folder / FUNNEL, Funnel)
+
+
+def _read(path: Path, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode((folder / FUNNEL).read_bytes(), type=Funnel)
+        return msgspec.json.decode(path.read_bytes(), type=kind)
     except (OSError, msgspec.DecodeError) as wrong:
-        raise ArenaError("V2027", f"{folder / FUNNEL}: {wrong}") from None
+        raise ArenaError("V2027", f"{path}: {wrong}") from None
 
 
 def read_rows(folder: Path) -> Iterator[CorpusRow]:

@@ -11,9 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from harness.chat import Call as Call
-from harness.chat import Message as Message
-from harness.chat import Role as Role
+from harness.chat import Message
 from problems.model import Bucket, Pool
 
 TRACE_VERSION = 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from training.corpus.model import Message
+from harness.chat import Message
 from training.model import ChatCodec, TokenRow
 
 # The template writes it before a last turn of text that has no reasoning; a policy that thinks freely never does.

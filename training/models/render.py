@@ -17,9 +17,8 @@ from typing import Any
 import msgspec
 
 from foundation.errors import ArenaError
-from harness.chat import chat_row
+from harness.chat import Call, Message, chat_row
 from training.corpus.filter.qwen3_text import served_tools
-from training.corpus.model import Call, Message
 from training.model import ParsedTurn, TokenRow, UnfitRowError
 from training.models.mask import EMPTY_THOUGHT
 

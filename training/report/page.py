@@ -29,7 +29,8 @@ METHODS: Mapping[Method, tuple[str, str]] = {  # how an interval was taken -> it
 def render_page(document: Document) -> str:
     """The HTML of a document."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(share=_share, interval=_interval, thousandths=_thousandths, p=p_text, points=_points)
+    environment.filters.update(share=_share, interval=_interval, p=p_text, points=_points)
+    environment.filters["thousandths"] = lambda value: "–" if value is None else f"{value / 10:.1f}%"
     groups: dict[str, list[Any]] = {}
     for row in document.published:
         groups.setdefault(row.group, []).append(row)
@@ -64,7 +65,3 @@ def _points(estimate: Estimate) -> str:
     """A difference in percentage points, with the letter of its interval."""
     value, low, high = (100 * one for one in (estimate.value, estimate.low, estimate.high))
     return f"{value:+.1f} [{low:+.1f}, {high:+.1f}] {METHODS[estimate.method][0]}"
-
-
-def _thousandths(value: int | None) -> str:
-    return "–" if value is None else f"{value / 10:.1f}%"

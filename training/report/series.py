@@ -53,14 +53,14 @@ class RunCurves(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.lineage_sha256)
 
 
-def read_curves(folder: Path, label: str = "") -> tuple[RunCurves, ...]:
+def read_curves(folder: Path) -> tuple[RunCurves, ...]:
     """The curves of a run's folder; a swept run has one for each learning rate.
 
     Raises ArenaError V2124 for a folder that is no run.
     """
     if not (folder / RECIPE).exists():
         raise ArenaError("V2124", f"{folder} is no folder of a run")
-    name = label or folder.name
+    name = folder.name
     end = _end(folder)
     logs = sorted(folder.glob(_LOGS))
     if not logs:

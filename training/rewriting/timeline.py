@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from training.corpus.model import Call, ExecutedTrace, Message, Rewritten, Trace
+from harness.chat import Call, Message
+from training.corpus.model import ExecutedTrace, Rewritten, Trace
 from training.corpus.sources.assembly import assemble_trace
 from training.rewriting.model import CallStep, CallTimeline, LeftOutCode, RewriteRules
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 
 from foundation.errors import ArenaError
-from training.corpus.model import Message
+from foundation.progress import PhaseProgress
+from harness.chat import Message
 from training.model import EpisodeResult, Rollout
 from training.rollouts.rollout import Job
 
@@ -70,7 +71,7 @@ def collect(
     jobs: Sequence[Job],
     file: EpisodeFile,
     run: Callable[[Sequence[Job]], Iterable[EpisodeLine]],
-    progress: Callable[[int, int], None] | None = None,
+    progress: PhaseProgress | None = None,
 ) -> None:
     """Run the jobs that have no line yet, and keep each as it ends."""
     missing = file.missing(jobs)

@@ -6,9 +6,9 @@ the arena neutral requests decide such a case, because an agent could profit fro
 
 from __future__ import annotations
 
+from foundation.codes.names import BAD_REQUEST
 from foundation.errors import ArenaError, Failure
 from harness.inference.port import ModelReply, Upstream
-from harness.inference.request import MALFORMED
 from harness.sandbox.port import GuestCallError
 
 
@@ -28,10 +28,10 @@ class OwnEndpoint:
         try:
             return self._inner.complete(request)
         except ArenaError as error:
-            if error.failure.code != MALFORMED:
+            if error.failure.code != BAD_REQUEST:
                 raise
             detail = f"the model endpoint refused the request: {error.failure.detail}"
-            raise GuestCallError(MALFORMED, detail) from error
+            raise GuestCallError(BAD_REQUEST, detail) from error
 
     def probe(self, request: str) -> Failure | None:
         """Never answered: a failure of the endpoint is an outage of the run, whatever else it would answer."""

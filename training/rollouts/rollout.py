@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -19,12 +19,13 @@ import msgspec
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from arena.policy import Policy
 from foundation.canonical import text_hash
+from foundation.progress import PhaseProgress
 from harness.catalogue.port import Catalogue
+from harness.chat import Call, Message
 from harness.trace import Completion, EvaluationBody, ToolCall
 from problems.model import Problem
 from problems.scoring.outcome import OutcomeScore
 from problems.scoring.title_matching import TitleMatcher
-from training.corpus.model import Call, Message
 from training.model import ChatCodec, Decode, EpisodeResult, Rollout, RolloutTurn, Sampler
 from training.rollouts.in_process_sandbox import InProcessSandbox
 from training.rollouts.token_upstream import CONTEXT_FULL, TokenUpstream, TurnTokens
@@ -76,7 +77,7 @@ def run_jobs(
     ports: RolloutPorts,
     *,
     parallel: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: PhaseProgress | None = None,
 ) -> Iterator[tuple[Job, Evaluation]]:
     """Run all jobs, `parallel` at a time, and give them in order. Raises ArenaError when the sampler can't answer.
 

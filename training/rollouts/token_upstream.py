@@ -13,11 +13,10 @@ from typing import Any
 import msgspec
 
 from foundation.errors import Failure
-from harness.chat import chat_row
+from harness.chat import Call, Message, chat_row
 from harness.inference.port import ModelReply
 from harness.sandbox.port import GuestCallError
 from harness.trace import EmittedCall
-from training.corpus.model import Call, Message
 from training.model import ChatCodec, Decode, Sampler
 
 CONTEXT_FULL = "the context is full"

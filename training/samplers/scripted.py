@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from foundation.errors import ArenaError
+from harness.chat import Call, Message
 from harness.inference.client import read_reply
 from harness.inference.scripted import MODELS, complete
-from training.corpus.model import Call, Message
 from training.model import ChatCodec, Decode, Sampled
 from training.models.mask import masked_runs
 

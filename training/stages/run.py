@@ -25,7 +25,7 @@ from pathlib import Path
 
 import msgspec
 
-from foundation.canonical import content_hash
+from foundation.canonical import content_hash, file_sha256
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from foundation.progress import Progress
@@ -212,11 +212,7 @@ def weights_sha256(folder: Path) -> str:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise ArenaError("V2124", f"{folder} holds no weights")
-    named = []
-    for file in files:
-        with file.open("rb") as stream:
-            named.append([file.name, hashlib.file_digest(stream, "sha256").hexdigest()])
-    return content_hash(named)
+    return content_hash([[file.name, file_sha256(file)] for file in files])
 
 
 def installed() -> dict[str, str]:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from arena.chain.keys import verify
 from foundation.durable_files import move_into_place
-from training.corpus.building import Origin, Progress, arms_of, filter_sources, open_sources, write_filtered
+from foundation.progress import Progress
+from training.corpus.building import Origin, arms_of, filter_sources, open_sources, write_filtered
 from training.corpus.filter.leak_guard import Guard
 from training.corpus.filter.trace_features import Task
 from training.corpus.model import CorpusPool, Rules

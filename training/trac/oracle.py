@@ -8,12 +8,13 @@ second run costs nothing. Nothing here changes a corpus: what is accepted is lis
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
 from foundation.errors import ArenaError
+from foundation.progress import PhaseProgress
 from harness.catalogue.port import Catalogue
 from judge.neutral import neutral_text
 from training.corpus.filter.leak_guard import answered
@@ -42,7 +43,7 @@ def judge_traces(
     attempt: Attempt,
     *,
     parallel: int = 1,
-    progress: Callable[[int, int], None] | None = None,
+    progress: PhaseProgress | None = None,
 ) -> Iterator[TrialVerdict]:
     """What becomes of each trace. Raises ArenaError V2148, A1040, U3001 to U3004: whatever was answered is kept."""
     with ThreadPoolExecutor(parallel) as pool:

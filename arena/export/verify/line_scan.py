@@ -2,7 +2,7 @@
 
 Promise: `look` is a pure function of a line, never raises whatever the line holds, and returns something small. With
 processes or without it gives the same in the same order; a process that dies ends it with V2052. What rows say about
-each other and what the request keeps back is `arena.export.verify.checks`.
+each other and what the request keeps back is `arena.export.verify.row_check`.
 """
 
 from __future__ import annotations

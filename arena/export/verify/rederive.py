@@ -14,7 +14,7 @@ import msgspec
 from arena.export.model import MANIFEST_VERSION, Manifest, ShardFile
 from arena.export.reading import read_rows, read_scrubbed, row_trajectory
 from arena.export.redaction.redaction import holds_secret
-from arena.export.verify.checks import LogRowCheck
+from arena.export.verify.row_check import LogRowCheck
 from arena.export.verify.supplement import StatedSupplement
 from arena.export.writing.card import CARD
 from arena.export.writing.diversity import DiversityFold
@@ -25,8 +25,6 @@ from arena.export.writing.sinks import Sink
 from foundation.errors import ArenaError
 
 _OLD_CARD = f"views/datasets/{CARD}"  # words of an earlier release: its hash in the manifest is all that is checked
-
-Progress = Callable[[int], None]  # rows done
 
 
 class Rederivation:
@@ -41,7 +39,7 @@ class Rederivation:
         self._files: list[ShardFile] = []
         self._rows = 0
 
-    def run(self, shards: int, progress: Progress) -> Manifest:
+    def run(self, shards: int, progress: Callable[[int], None]) -> Manifest:
         """The manifest this export must have. Raises ArenaError V2050."""
         supplement = StatedSupplement(self._folder, self._manifest)
         self._sink.begin(supplement.context)

@@ -9,7 +9,7 @@ that is not what its format makes of the log. It can't tell why a stub is a stub
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -18,9 +18,9 @@ from arena.chain.port import Verifier
 from arena.export.model import Manifest
 from arena.export.reading import VerdictFile, read_lines
 from arena.export.selection import check_request
-from arena.export.verify.checks import LogRowCheck
 from arena.export.verify.line_scan import Looking, ScannedRow, open_looking
 from arena.export.verify.rederive import Rederivation
+from arena.export.verify.row_check import LogRowCheck
 from arena.export.writing.cursor import LogWalk
 from arena.export.writing.exporter import REFERENCES
 from arena.export.writing.manifest import CHECKSUM, MANIFEST, SIGNATURE, read_manifest, signer_of
@@ -29,13 +29,13 @@ from arena.export.writing.sinks import open_sink
 from arena.records.log.checkpoint import Checkpoint, read_checkpoint
 from arena.records.verify.log_check import LogCheck, LogStart
 from arena.records.verify.report import VerifyReport
+from foundation.codes.names import EXPORTER_DIED, VERIFIER_DIED
 from foundation.errors import ArenaError
+from foundation.progress import PhaseProgress
 
 WRONG_KEPT = 100
-_PROCESS_CODES = frozenset({"V2052", "V2087"})
+_PROCESS_CODES = frozenset({VERIFIER_DIED, EXPORTER_DIED})
 _BESIDE = {MANIFEST, CHECKSUM, SIGNATURE}
-
-Progress = Callable[[int, int], None]  # records done, records in all
 
 
 class Wrong(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verify_export(
-    folder: Path, verify_signature: Verifier, *, processes: int = 0, progress: Progress | None = None
+    folder: Path, verify_signature: Verifier, *, processes: int = 0, progress: PhaseProgress | None = None
 ) -> ExportReport:
     """Verify a whole export. Files are looked at first: where one is not what the manifest says, rows are not read.
 
@@ -146,7 +146,7 @@ class _Rows:
         manifest: Manifest,
         verify_signature: Verifier,
         processes: int,
-        progress: Progress | None,
+        progress: PhaseProgress | None,
     ) -> None:
         self._folder, self._manifest = folder, manifest
         self._verify_signature, self._processes, self._progress = verify_signature, processes, progress

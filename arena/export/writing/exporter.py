@@ -9,7 +9,7 @@ and never writes to it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -39,12 +39,12 @@ from arena.records.model import ReleaseRecord, SignedRecord
 from arena.store.port import Store
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
+from foundation.progress import PhaseProgress
 
 PAGE = 128
 PAGES_AHEAD = 3  # of each stage: a page is a few megabytes, and a shard's end delays no stage before it
 CHECKPOINTS, REFERENCES = "checkpoints", "references.jsonl.zst"
 
-Progress = Callable[[int, int], None]  # records done, records in all
 T = TypeVar("T")
 
 
@@ -59,7 +59,7 @@ async def export_records(
     start: Cursor | None = None,
     signer: Signer | None = None,
     processes: int = 1,
-    progress: Progress | None = None,
+    progress: PhaseProgress | None = None,
 ) -> Manifest:
     """Export what `request` asks for into `folder`, or go on with such an export that was interrupted there.
 
@@ -119,7 +119,7 @@ async def _run(
     verify_signature: Verifier,
     software: str,
     signer: Signer | None,
-    progress: Progress | None,
+    progress: PhaseProgress | None,
     shards: _Shards,
 ) -> Manifest:
     log = journal.log

@@ -16,7 +16,6 @@ from arena.gate.capabilities.folding import fold
 from arena.gate.capabilities.modules import MODULES
 from arena.gate.capabilities.scopes import Meaning, Scopes
 from arena.gate.capabilities.vocabulary import (
-    BUILTIN_VALUES,
     BUILTINS,
     COMMON_BUILTINS,
     DECODERS,
@@ -330,11 +329,6 @@ def _by_name(node: ast.Call, called: str, position: int) -> Iterator[Finding]:
                 yield finding("attribute", node.lineno, f"{called} of {text!r}")
             elif part in ("__class__", "__init__"):
                 yield finding("dynamic-attribute", node.lineno, f"{called} of {text!r}")
-
-
-def is_known_builtin(name: str) -> bool:
-    """Whether the rules say something about a builtin: every one of the running Python has to be known."""
-    return name in BUILTINS | COMMON_BUILTINS | DIRECT_BUILTINS | BUILTIN_VALUES
 
 
 def _written_names(node: ast.AST) -> Iterator[str]:

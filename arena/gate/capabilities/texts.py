@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from arena.gate.answer_tables.literals import Literal
 from arena.gate.capabilities.codings import is_spoken_codec
 from arena.gate.capabilities.vocabulary import FRAMES, is_refused_attribute, refused_words
 from arena.gate.report import Finding, finding
-from arena.gate.tables.literals import Literal
 
 _CODEC_CHARS_MAX = 40
 _FIELD = re.compile(r"\{[^{}]*")

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from arena.gate.report import Finding, finding
-from arena.gate.similarity.sketch import Phrases, Sketch, make_sketch
+from arena.gate.similarity.sketch import Phrases, Sketch
 from arena.policy import GateRules
 
 COMMON_OWNERS = 3
@@ -65,17 +65,12 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     is_winner: bool = False
 
 
-def make_neighbour(author: Author, source: str, *, is_winner: bool = False) -> Neighbour:
-    """A neighbour from its source. Raises ValueError when the source does not parse."""
-    return Neighbour(author=author, sketch=make_sketch(source), is_winner=is_winner)
-
-
 def similarity_findings(
     sketch: Sketch, author: Author | None, neighbours: Sequence[Neighbour], published: Phrases, rules: GateRules
 ) -> list[Finding]:
     """At most one finding: on the first committed agent that has equal code, else on the first that is a near copy.
 
-    Without an author (a miner's desk) every neighbour counts as committed earlier by somebody else. What the author
+    Without an author (at a miner's) every neighbour counts as committed earlier by somebody else. What the author
     committed before another did is the author's: who copies an agent gets no hold on its next version.
     """
     earlier = sorted(neighbours, key=lambda other: other.author.place)

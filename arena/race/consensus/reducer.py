@@ -15,12 +15,12 @@ from arena.race.consensus.rulings import GateWord, next_word
 from arena.race.model import CountedAttempt, CountedEvaluation, CountedVerdict
 from arena.race.settlement.qualifying import QualifyingResult
 from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, Payload, Subject, VerdictRecord
-from foundation.errors import Owner
+from foundation.codes.names import JUDGE_UNUSABLE
+from foundation.codes.row import Owner
 from judge.verdict import Verdict
 from problems.scoring.outcome import OutcomeScore
 
 REFUSALS_MAX = 3  # tries of the judge at one body, after which nobody asks again
-_REFUSED = "U3021"
 
 
 class RaceRecords:
@@ -51,7 +51,7 @@ class RaceRecords:
             key = (validator, payload.verdict.body_sha256)
             if isinstance(payload.verdict, Verdict):
                 self._first.setdefault(key, payload.verdict)
-            elif payload.verdict.failure.code == _REFUSED:
+            elif payload.verdict.failure.code == JUDGE_UNUSABLE:
                 self._refusals[key] += 1
         elif isinstance(payload, AttemptRecord):
             if payload.ended != "evaluated" and payload.context.stage == "race":

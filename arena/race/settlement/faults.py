@@ -15,7 +15,7 @@ import msgspec
 from arena.policy import RaceRules
 from arena.race.model import CountedAttempt, CountedEvaluation
 from arena.race.settlement.control import control_subject, witness_subject
-from foundation.errors import Owner
+from foundation.codes.row import Owner
 from problems.scoring.outcome import OutcomeScore
 
 _UNIT = 10_000

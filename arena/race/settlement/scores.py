@@ -177,13 +177,13 @@ def bootstrap_interval(agent: AgentScore, lambda_e4: int, picks: np.ndarray) -> 
     return Interval(int(ordered[edge]), int(ordered[-1 - edge]))
 
 
-def resample(seed: str, count: int, resamples: int = _RESAMPLES) -> np.ndarray:
-    """Indexes of problems, shape (resamples, count), from SHAKE-256 of the race's seed: the same on every machine.
+def resample(seed: str, count: int) -> np.ndarray:
+    """Indexes of problems, shape (1,000, count), from SHAKE-256 of the race's seed: the same on every machine.
 
     The whole field is resampled alike, so that intervals of one race can be compared.
     """
-    stream = hashlib.shake_256(b"agent-arena/bootstrap/1" + bytes.fromhex(seed)).digest(4 * resamples * count)
-    words = np.frombuffer(stream, dtype="<u4").astype(np.uint64).reshape(resamples, count)
+    stream = hashlib.shake_256(b"agent-arena/bootstrap/1" + bytes.fromhex(seed)).digest(4 * _RESAMPLES * count)
+    words = np.frombuffer(stream, dtype="<u4").astype(np.uint64).reshape(_RESAMPLES, count)
     return ((words * np.uint64(count)) >> np.uint64(32)).astype(np.int64)
 
 

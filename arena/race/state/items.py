@@ -41,16 +41,16 @@ def item_id(context: Context, agent_version_id: str, policy_sha256: str = "") ->
 
 
 def qualifying_items(
-    subject: Subject, problem_ids: Iterable[str], policy: Policy, race_id: str = "", *, variant_seed: str = ""
+    subject: Subject, problem_ids: Iterable[str], policy: Policy, *, variant_seed: str = ""
 ) -> tuple[WorkItem, ...]:
     """One item per problem of the active suite, in suite order.
 
-    `race_id` names the race the agent qualifies for; empty when qualifying is not tied to a race. `variant_seed` is the
-    agent's (`arena.race.settlement.draw.qualifying_seed`) where the policy asks for variants.
+    Qualifying is tied to no race, so its race id is empty. `variant_seed` is the agent's
+    (`arena.race.settlement.draw.qualifying_seed`) where the policy asks for variants.
     """
     suite, rules = policy.qualifying.suite, policy.policy_sha256
     contexts = (
-        Context(stage="qualifying", race_id=race_id, problem_id=one, suite=suite, variant_seed=variant_seed or UNSET)
+        Context(stage="qualifying", race_id="", problem_id=one, suite=suite, variant_seed=variant_seed or UNSET)
         for one in problem_ids
     )
     return tuple(

@@ -17,12 +17,13 @@ import msgspec
 
 from arena.policy import RaceRules
 from arena.records.model import Stage
-from foundation.errors import Failure, Owner
+from foundation.codes.names import LEASE_LOST, MODEL_BUSY, MODEL_FAILED, MODEL_UNREADABLE, NO_ENDPOINT, REQUEST_PROVOKED
+from foundation.codes.row import Owner
+from foundation.errors import Failure
 
-_PROVOKED = "U3006"
 # No agent can bring these about: nothing at all answers, or this node lost the lease. U3007 is none of them: the agent
 # chooses the length, model and temperature that are not served.
-_NOBODYS = frozenset({"U3001", "U3002", "U3003", "U3004", "V2006"})
+_NOBODYS = frozenset({NO_ENDPOINT, MODEL_FAILED, MODEL_UNREADABLE, MODEL_BUSY, LEASE_LOST})
 _DOUBLINGS_MAX = 7  # of the longest wait: from ten minutes to a day
 
 
@@ -54,7 +55,7 @@ def after_fault(failure: Failure, stage: Stage, *, faults: int, counted: int, ru
     return Retry(
         is_closing=False,
         is_counted=is_ours,
-        is_refused=failure.code == _PROVOKED,
+        is_refused=failure.code == REQUEST_PROVOKED,
         may_diverge=may_diverge(failure),
         delay_ms=delay_ms,
     )

@@ -20,7 +20,8 @@ from arena.chain.port import Signer
 from arena.records.body import encode_content
 from arena.records.log.hash_chain import head_after, signing_message
 from arena.records.model import AttemptRecord, Head, HostFacts, Payload, RecordContent, SignedRecord
-from arena.store.port import STORE_AWAY, HeadMovedError, Lease, Store, StoredBody
+from arena.store.port import HeadMovedError, Lease, Store, StoredBody
+from foundation.codes.names import STORE_AWAY
 from foundation.errors import ArenaError
 
 SIGNING_ATTEMPTS = 64

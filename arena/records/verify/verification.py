@@ -28,6 +28,7 @@ from arena.records.verify.workers import Inspector, open_inspector
 from arena.store.bodies import restore_bodies
 from arena.store.port import BodyFrame, Store, StoredBody, StoredCheckpoint
 from foundation.errors import ArenaError
+from foundation.progress import PhaseProgress
 
 __all__ = [
     "DEFECTS_KEPT",
@@ -46,7 +47,6 @@ BATCH = 128  # records that are loaded, inspected and taken together
 LEAVES = 5_000
 
 BodiesOf = Callable[[Sequence[str], str], Awaitable[Sequence[StoredBody | BodyFrame]]]
-Progress = Callable[[int], None]
 
 
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -61,7 +61,7 @@ async def verify_records(
     heads: Mapping[str, Head] | None = None,
     checkpoints: Sequence[Checkpoint] = (),
     processes: int = 0,
-    progress: Progress | None = None,
+    progress: PhaseProgress | None = None,
 ) -> VerifyReport:
     """Verify whole logs, each from its first record.
 
@@ -81,7 +81,7 @@ async def verify_entries(
     check: LogCheck,
     entries: AsyncIterable[Entry] | Iterable[Entry],
     inspector: Inspector,
-    progress: Progress | None = None,
+    progress: PhaseProgress | None = None,
 ) -> None:
     """Inspect entries and let `check` take them, in order: for logs that lie in files. Raises ArenaError V2052."""
     await _take(check, _batches(entries), inspector, progress)
@@ -95,7 +95,7 @@ async def verify_store(
     since: Sequence[Checkpoint] = (),
     subtensor: Subtensor | None = None,
     processes: int = 0,
-    progress: Progress | None = None,
+    progress: PhaseProgress | None = None,
 ) -> VerifyReport:
     """Verify every log of a store against its heads, its stored checkpoints and these. Records appended meanwhile are
     verified too.
@@ -114,7 +114,7 @@ async def verify_store(
                 async for leaves in _batches(store.leaves(validator, to_seq=to_seq), LEAVES):
                     check.take_leaves(validator, leaves)
                     if progress:
-                        progress(check.records)
+                        progress(check.records, 0)
             await _take_log(check, store, validator, inspector, progress)
             for checkpoint in stored:
                 if checkpoint.anchor_block and checkpoint.note:
@@ -144,7 +144,7 @@ def _expect_stored(
 
 
 async def _take_log(
-    check: LogCheck, store: Store, validator: str, inspector: Inspector, progress: Progress | None
+    check: LogCheck, store: Store, validator: str, inspector: Inspector, progress: PhaseProgress | None
 ) -> None:
     """The rest of a log, up to a head that did not move while its records were read."""
     while True:
@@ -179,7 +179,7 @@ async def _check_anchor(
 
 
 async def _take(
-    check: LogCheck, batches: AsyncIterator[list[Entry]], inspector: Inspector, progress: Progress | None
+    check: LogCheck, batches: AsyncIterator[list[Entry]], inspector: Inspector, progress: PhaseProgress | None
 ) -> None:
     """Let batches be inspected, `inspector.depth` at a time, and take the findings in order."""
     running: deque[asyncio.Task[list[RecordFinding]]] = deque()
@@ -196,11 +196,11 @@ async def _take(
         await asyncio.gather(*running, return_exceptions=True)
 
 
-def _take_all(check: LogCheck, findings: Sequence[RecordFinding], progress: Progress | None) -> None:
+def _take_all(check: LogCheck, findings: Sequence[RecordFinding], progress: PhaseProgress | None) -> None:
     for finding in findings:
         check.take(finding)
     if progress:
-        progress(check.records)
+        progress(check.records, 0)
 
 
 async def _loaded(

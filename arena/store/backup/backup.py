@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import os
 import secrets
 import shutil
@@ -30,7 +29,7 @@ from arena.store.port import BodyFrame
 from arena.store.postgres import statements as sql
 from arena.store.postgres.connect import coded_errors, open_engine
 from arena.store.schema import revision
-from foundation.canonical import canonical_bytes
+from foundation.canonical import canonical_bytes, file_sha256
 from foundation.durable_files import move_into_place, write_whole
 from foundation.errors import ArenaError
 from foundation.progress import Progress
@@ -146,7 +145,7 @@ async def _fill(
         server_version=server_version,
         store=facts,
         archive_bytes=(folder / ARCHIVE).stat().st_size,
-        archive_sha256=await asyncio.to_thread(_file_sha256, folder / ARCHIVE),
+        archive_sha256=await asyncio.to_thread(file_sha256, folder / ARCHIVE),
         objects=kept,
     )
     write_whole(folder / MANIFEST, canonical_bytes(manifest))
@@ -159,7 +158,7 @@ def read_manifest(backup: Path) -> BackupManifest:
         manifest = msgspec.json.decode((backup / MANIFEST).read_bytes(), type=BackupManifest)
         if manifest.format != FORMAT:
             raise ArenaError("V2056", f"{backup}: format {manifest.format}, this code reads {FORMAT}")
-        found = _file_sha256(backup / ARCHIVE)
+        found = file_sha256(backup / ARCHIVE)
     except (OSError, msgspec.DecodeError) as error:
         raise ArenaError("V2056", f"{backup}: {error}") from error
     if found != manifest.archive_sha256:
@@ -225,8 +224,3 @@ async def carry(source: BodyObjects, target: BodyObjects | None, validator: str,
         await target.put(validator, frames)
         copied += len(frames)
     return copied
-
-
-def _file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -6,12 +6,11 @@ harmless. A missing object is a body that can't be read: verification names its 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 from arena.store.objects import BodyObjects
 from arena.store.postgres.log import PostgresLog
+from foundation.progress import PhaseProgress
 
 SHARDS = 256  # by the first byte of the sha256: the names of one are held in memory at a time
 NAMES_KEPT = 100
@@ -32,7 +31,7 @@ class ObjectsReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def compare_objects(
-    log: PostgresLog, objects: BodyObjects, validator: str, progress: Callable[[int], None] | None = None
+    log: PostgresLog, objects: BodyObjects, validator: str, progress: PhaseProgress | None = None
 ) -> ObjectsReport:
     """Compare all objects of a validator with its log. `progress` gets the number of shards (of 256) done.
 
@@ -55,5 +54,5 @@ async def compare_objects(
             orphans=(*total.orphans, *orphans)[:NAMES_KEPT],
         )
         if progress:
-            progress(shard + 1)
+            progress(shard + 1, SHARDS)
     return total

@@ -21,7 +21,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from arena.store.port import STORE_AWAY, HeadMovedError, LeaseLostError
+from arena.store.port import HeadMovedError, LeaseLostError
+from foundation.codes.names import STORE_AWAY
 from foundation.errors import ArenaError
 
 T = TypeVar("T")

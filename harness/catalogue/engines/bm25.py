@@ -36,12 +36,6 @@ def byte_length(byte: int) -> int:
     return _EXACT_LENGTHS + ((rest & 7) if shift < 0 else ((rest & 7) | 8) << shift)
 
 
-def length_bytes(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-    """`length_byte` of every element."""
-    distinct, place = np.unique(lengths, return_inverse=True)
-    return np.array([length_byte(int(length)) for length in distinct], np.uint8)[place]
-
-
 def denominators(pairs: npt.NDArray[np.uint32], total_terms: int, scored_documents: int) -> npt.NDArray[np.float32]:
     """`1 + tf * inverse[norm]` for each pair, where a pair is `tf << 8 | length byte`.
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from harness.catalogue.index.columns import Columns
 from harness.catalogue.port import SearchRequest, Shop, ShopPages
-from harness.catalogue.requests import HIT_CAP, SearchPlan, read_request
+from harness.catalogue.requests import SearchPlan, read_request
 from harness.work import WorkMeter
 from problems.product import SERVICES, Product
 
@@ -30,9 +30,7 @@ Hits = TypeVar("Hits")  # an engine's own form of a text's best hits
 class IndexedCatalogue(abc.ABC, Generic[Hits]):
     """A `Catalogue` and `ShopDirectory` over the columns of an index folder."""
 
-    def __init__(
-        self, columns: Columns, content_sha256: str, *, hit_cap: int = HIT_CAP, unfiltered_cap: int = HIT_CAP
-    ) -> None:
+    def __init__(self, columns: Columns, content_sha256: str, *, hit_cap: int, unfiltered_cap: int) -> None:
         """Filters see the best `hit_cap` hits; the best `unfiltered_cap` make a page that nothing is filtered from."""
         self._columns, self._content_sha256 = columns, content_sha256
         self._hit_cap, self._unfiltered_cap = hit_cap, unfiltered_cap

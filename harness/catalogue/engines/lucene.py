@@ -86,9 +86,9 @@ class _LuceneHits(msgspec.Struct, frozen=True):
 class LuceneCatalogue(IndexedCatalogue[_LuceneHits]):
     """A catalogue over one Lucene index. Thread-safe by taking turns. Make it with `open_lucene_catalogue`."""
 
-    def __init__(self, folder: Path, manifest: LuceneManifest, *, hit_cap: int = HIT_CAP) -> None:
+    def __init__(self, folder: Path, manifest: LuceneManifest) -> None:
         columns = Columns(folder, manifest.content.id_bytes)
-        super().__init__(columns, manifest.content_sha256, hit_cap=hit_cap, unfiltered_cap=hit_cap)
+        super().__init__(columns, manifest.content_sha256, hit_cap=HIT_CAP, unfiltered_cap=HIT_CAP)
         self._decode = msgspec.json.Decoder(IndexLine).decode
         self._java = java_thread()
         self._searcher, self._reader = self._java(_open_segments, str(folder / _SEGMENTS))
@@ -140,7 +140,7 @@ class LuceneCatalogue(IndexedCatalogue[_LuceneHits]):
         return line.product
 
 
-def open_lucene_catalogue(path: Path, *, is_fully_checked: bool = False, hit_cap: int = HIT_CAP) -> LuceneCatalogue:
+def open_lucene_catalogue(path: Path, *, is_fully_checked: bool = False) -> LuceneCatalogue:
     """Open an index folder made by `build_lucene_index`.
 
     Raises ArenaError V2060 when the Java packages are missing, V2011 when there is no index, V2010 when it is
@@ -149,7 +149,7 @@ def open_lucene_catalogue(path: Path, *, is_fully_checked: bool = False, hit_cap
     require_packages()
     manifest = read_lucene_manifest(path)
     layout.check_entries(path, manifest.files, is_full=is_fully_checked)
-    return LuceneCatalogue(path, manifest, hit_cap=hit_cap)
+    return LuceneCatalogue(path, manifest)
 
 
 def read_lucene_manifest(folder: Path) -> LuceneManifest:

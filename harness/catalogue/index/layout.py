@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import functools
 import glob
-import hashlib
 import mmap
 import os
 import secrets
@@ -25,7 +24,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from foundation.canonical import content_hash
+from foundation.canonical import content_hash, file_sha256
 from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 
@@ -106,12 +105,6 @@ def array_path(folder: Path, name: str) -> Path:
 def describe_file(path: Path) -> FileEntry:
     """Name, size and hash of a file, read once in blocks."""
     return FileEntry(name=path.name, size=path.stat().st_size, sha256=file_sha256(path))
-
-
-def file_sha256(path: Path) -> str:
-    """sha256 hex of a file's bytes."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def write_manifest(path: Path, manifest: msgspec.Struct) -> None:

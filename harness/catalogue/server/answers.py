@@ -52,7 +52,7 @@ class RefusedRequestError(Exception):
         self.status, self.parameter = status, parameter
 
 
-def answer(shelf: ServedCatalogue, method: str, path: str, query_string: bytes) -> HttpAnswer:
+def answer(served: ServedCatalogue, method: str, path: str, query_string: bytes) -> HttpAnswer:
     """The response to one request. Never raises for what a client sent.
 
     400, 404, 405 and 414 are the client's; 500 stands where the reference fails too, and for an index that cannot be
@@ -67,7 +67,7 @@ def answer(shelf: ServedCatalogue, method: str, path: str, query_string: bytes) 
             return HttpAnswer(status=200, body=b"")
         if len(query_string) > QUERY_STRING_MAX:
             raise RefusedRequestError(414, f"the query string is longer than {QUERY_STRING_MAX} bytes")
-        return HttpAnswer(status=200, body=to_json(_found(shelf, path, read_parameters(query_string))))
+        return HttpAnswer(status=200, body=to_json(_found(served, path, read_parameters(query_string))))
     except RefusedRequestError as refusal:
         about = {"parameter": refusal.parameter} if refusal.parameter else {}
         return HttpAnswer(status=refusal.status, body=to_json({"error": str(refusal), **about}))
@@ -100,7 +100,7 @@ def _requote(text: str) -> str:
     return _UNDECODED.sub(lambda found: f"%{ord(found[0]) - 0xDC00:02X}", text)
 
 
-def _found(shelf: ServedCatalogue, path: str, given: Parameters) -> object:
+def _found(served: ServedCatalogue, path: str, given: Parameters) -> object:
     """What stands at one of PATHS. Raises RefusedRequestError for parameters that cannot be answered."""
     match path:
         case "/":
@@ -122,7 +122,7 @@ def _found(shelf: ServedCatalogue, path: str, given: Parameters) -> object:
                     "service": product.service,
                     "sold_count": product.sold_count,
                 }
-                for product in shelf.catalogue.search(request)
+                for product in served.catalogue.search(request)
             ]
         case "/view_product_information":
             ids = given.get("product_ids")
@@ -136,11 +136,11 @@ def _found(shelf: ServedCatalogue, path: str, given: Parameters) -> object:
                     "sku_options": product.sku_options,
                     "attributes": product.attributes,
                 }
-                for product in map(shelf.catalogue.product, _split_ids(ids))
+                for product in map(served.catalogue.product, _split_ids(ids))
                 if product is not None
             ]
         case _:
-            documents = map(shelf.raw, _split_ids(given.get("product_ids", "")))
+            documents = map(served.raw, _split_ids(given.get("product_ids", "")))
             return [document for document in documents if document is not None]
 
 

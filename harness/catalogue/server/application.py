@@ -33,7 +33,7 @@ _HEALTH_TIMEOUT_S = 10  # a worker that has not answered its supervisor for so l
 _ALLOW = ", ".join(METHODS).encode()
 
 
-def open_shelf(path: Path, engine: str = "auto") -> ServedCatalogue:
+def open_served(path: Path, engine: str = "auto") -> ServedCatalogue:
     """The catalogue at `path` and its whole documents. Raises ArenaError as `open_engine` does.
 
     Over a Lucene index a whole document has the fields of a `Product` and no others.
@@ -43,32 +43,32 @@ def open_shelf(path: Path, engine: str = "auto") -> ServedCatalogue:
 
 
 class SearchApplication:
-    """The ASGI application. It opens its shelf when it starts, so that it can be sent to a worker process before."""
+    """The ASGI application. It opens the catalogue at its start, so that it can be sent to a worker process before."""
 
     def __init__(self, open_it: Callable[[], ServedCatalogue]) -> None:
         self._open = open_it
-        self._shelf: ServedCatalogue | None = None
+        self._served: ServedCatalogue | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One request, or the life of the process."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
-        elif scope["type"] == "http" and self._shelf is not None:
+        elif scope["type"] == "http" and self._served is not None:
             method = scope["method"]
-            reply = answer(self._shelf, method, scope["path"], scope["query_string"])
+            reply = answer(self._served, method, scope["path"], scope["query_string"])
             headers = [(b"content-type", b"application/json"), (b"content-length", str(len(reply.body)).encode())]
             if reply.status == 405 or method == "OPTIONS":
                 headers.append((b"allow", _ALLOW))
             if scope["path"] == "/health":
-                headers.append((b"x-catalogue-sha256", self._shelf.catalogue.content_sha256.encode()))
+                headers.append((b"x-catalogue-sha256", self._served.catalogue.content_sha256.encode()))
             await send({"type": "http.response.start", "status": reply.status, "headers": headers})
             await send({"type": "http.response.body", "body": reply.body})
 
     async def _live(self, receive: Any, send: Any) -> None:
         await receive()
         try:
-            self._shelf = self._open()
-            self._shelf.catalogue.search(SearchRequest(q="a warm start"))  # compiles and maps before the first client
+            self._served = self._open()
+            self._served.catalogue.search(SearchRequest(q="a warm start"))  # compiles and maps before the first client
         except ArenaError as error:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
@@ -139,7 +139,7 @@ def serve(
         read_lucene_manifest(path)
     else:
         open_engine(engine, path)
-    open_it = functools.partial(open_shelf, path, engine)
+    open_it = functools.partial(open_served, path, engine)
     with listen(host, port) as listener:
         config = make_config(SearchApplication(open_it), workers or available_cores())
         supervisor = Multiprocess(config, sockets=[listener])

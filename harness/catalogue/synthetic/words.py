@@ -125,6 +125,6 @@ class Dice:
         """A standard normal value."""
         return _NORMAL.inv_cdf(min(max(self._random(), 1e-12), 1 - 1e-12))
 
-    def invented_word(self, syllables: Sequence[str], low: int = 2, high: int = 3) -> str:
-        """A word nobody has used before, of `low` to `high` syllables."""
-        return "".join(self.pick(syllables) for _ in range(self.between(low, high)))
+    def invented_word(self, syllables: Sequence[str]) -> str:
+        """A word nobody has used before, of two or three syllables."""
+        return "".join(self.pick(syllables) for _ in range(self.between(2, 3)))

@@ -14,6 +14,7 @@ import typer
 
 from foundation.codes import lookup
 from foundation.errors import ArenaError, render
+from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import BuiltIndexOption, JsonOption
 from neurons.cli.presenter import badge, echo_json, make_table, share_text, show
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-_EXIT_FAILED = 1
 _TAIL_CHARS = 2_000  # of a failed agent's own output
 _COLUMNS = {  # heading -> characters
     "problem": 18,
@@ -45,7 +45,7 @@ _COLUMNS = {  # heading -> characters
     "body": 12,
 }
 _AXES = ("title", "price", "service", "sku", "attribute")
-_PRACTICE_SEED, _PRACTICE_PER_BUCKET = 1, 20  # the same practice problems at every desk with the same catalogue
+_PRACTICE_SEED, _PRACTICE_PER_BUCKET = 1, 20  # the same practice problems on every machine with the same catalogue
 
 _AgentFile = Annotated[Path, typer.Argument(metavar="AGENT.py", help="The agent file.")]
 _Policy = Annotated[str | None, typer.Option(help="Policy by name or JSON file; without a judge endpoint: demo.")]
@@ -78,7 +78,7 @@ def check(
     else:
         _show_report(agent, report)
     if report.outcome == "reject":
-        raise typer.Exit(_EXIT_FAILED)
+        raise typer.Exit(EXIT_FAILED)
 
 
 @app.command()
@@ -130,7 +130,7 @@ def run(
         report = gate_report(raw, resolved.settings)
         if report.outcome == "reject":
             _show_report(agent, report)
-            raise typer.Exit(_EXIT_FAILED)
+            raise typer.Exit(EXIT_FAILED)
     done: list[Evaluation] = []
     with open_local_ports(resolved.settings) as ports:
         asked = _asked(ports, resolved.settings, problems, problem or [], count, variant)
@@ -144,7 +144,7 @@ def run(
                 watch(evaluation)
     show(list(map(_json_row, done)), _summary_lines(done), as_json=as_json)
     if any(evaluation.body.failure for evaluation in done):
-        raise typer.Exit(_EXIT_FAILED)
+        raise typer.Exit(EXIT_FAILED)
 
 
 def _read(path: Path) -> bytes:
@@ -161,7 +161,7 @@ def _settings(
     model_url: str | None = None,
     model: str | None = None,
 ) -> ResolvedSettings:
-    """A miner's desk: where nobody chose a policy or a judge, the demo policy holds, which needs no key."""
+    """A miner's settings: where nobody chose a policy or a judge, the demo policy holds, which needs no key."""
     from neurons.node.settings import resolve
 
     flags = {

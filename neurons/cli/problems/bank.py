@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neurons.cli.exit_codes import EXIT_FAILED, EXIT_INTEGRITY
 from neurons.cli.options import (
     CatalogueOption,
     ClosesPolicyOption,
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from arena.store.postgres.store import PostgresStore
     from problems.model import Problem
     from problems.pools.product_classes import ProductClasses
-
-_EXIT_FAILED, _EXIT_INTEGRITY = 1, 4
 
 
 def seal(
@@ -163,7 +162,7 @@ def stock(
         files = len(list((settings.state_dir / "bank").glob(f"*{SUFFIX}")))
         if files:
             typer.echo(f"{files} sealed files stand there, of rounds that are out or of another network than this one")
-    raise typer.Exit(_EXIT_FAILED if is_low else 0)
+    raise typer.Exit(EXIT_FAILED if is_low else 0)
 
 
 def release(
@@ -193,14 +192,14 @@ def release(
     if isinstance(found, str):
         text = f"{race} has not begun here" if found == "new" else f"{race} is {found}: nothing is open"
         show({"race_id": race, "state": found}, [text], as_json=as_json)
-        raise typer.Exit(_EXIT_FAILED)
+        raise typer.Exit(EXIT_FAILED)
     lines = [f"{one.problem_id:<20} {one.pool:<6} {one.cluster_id[:16]}  {one.cluster}" for one in found.problems]
     lines.append(f"{race}: salt {found.salt}\nbatch {found.batch_sha256}: {found.batch}")
     lines += [f"broken: {fault}" for fault in found.faults]
     lines.append(f"{len(found.problems)} problems, {'every commitment is kept' if found.is_ok else 'NOT as committed'}")
     show(found, lines, as_json=as_json)
     if not found.is_ok:
-        raise typer.Exit(_EXIT_INTEGRITY)
+        raise typer.Exit(EXIT_INTEGRITY)
     if titles_out is not None:
         path = folder / f"{found.race_id}.batch.json"
         released = read_batch(path).titles if found.batch == "kept" else None

@@ -10,6 +10,7 @@ import typer
 
 from foundation.durable_files import replacing
 from foundation.progress import Progress
+from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import json_flag
 from neurons.cli.presenter import echo_json, field_lines, make_table, show
 from neurons.cli.progress import show_progress
@@ -181,7 +182,7 @@ def bench(
             table.add_row(one.engine, *times, *ratios, f"{one.pages_equal}/{one.queries}")
         Console().print(table)
     if any(figure.pages_equal < figure.queries for figure in figures):
-        raise typer.Exit(1)
+        raise typer.Exit(EXIT_FAILED)
 
 
 def _ids_of(catalogue: Catalogue) -> Search:

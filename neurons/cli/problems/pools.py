@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import (
     CatalogueOption,
     DocumentsOption,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from arena.bank.batches.released_problems import LearntPool, ReleasedPool
     from arena.records.model import ReleaseRecord
 
-_EXIT_FAILED = 1
 _POOLS: tuple[LearntPool, ...] = ("train", "dev")
 _WHY = {
     "held_out": "held out by name",
@@ -132,7 +132,7 @@ def partition(
         lines = [f"refused: {problem_id} would join two pools, or is a suite's" for problem_id in refused]
         entered = ", ".join(f"{number} {name}" for name, number in counts.items()) or "nothing"
         show(row, [*lines, f"entered {entered}; manifest {sha256}"], as_json=as_json)
-        raise typer.Exit(_EXIT_FAILED if refused else 0)
+        raise typer.Exit(EXIT_FAILED if refused else 0)
     out.parent.mkdir(parents=True, exist_ok=True)
     refuse_existing(out, "add --extend to enter problems into it; a partition is frozen once")
     from arena.bank.partition_file import write_partition
@@ -220,7 +220,7 @@ def pool(
     if taken.problems:
         out.write_text("".join(f"{line}\n" for line in write_problems(taken.problems)), encoding="utf-8")
     _show(taken, chosen, out, folder, as_json=as_json)
-    raise typer.Exit(0 if taken.problems else _EXIT_FAILED)
+    raise typer.Exit(0 if taken.problems else EXIT_FAILED)
 
 
 def _three(text: str, flag: str) -> list[int]:

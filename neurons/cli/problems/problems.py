@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import CatalogueOption, DocumentsOption, JsonLinesOption, ProblemFile, TitlesOption
 from neurons.cli.presenter import echo_json, show
 from neurons.cli.problems.bank import release, seal, stock
@@ -18,7 +19,7 @@ from neurons.cli.problems.reading import (
     read_file,
     read_files,
     read_matcher,
-    read_shelf,
+    read_title_index,
     refuse_existing,
 )
 from neurons.cli.problems.stats import stats
@@ -99,12 +100,12 @@ def check(
     from problems.scoring.self_check import check_solvable
     from problems.synthesis.ambiguity import measure_ambiguity
 
-    matcher, shelf = read_matcher(titles), read_shelf(documents, catalogue)
+    matcher, index = read_matcher(titles), read_title_index(documents, catalogue)
     bad = 0
     with show_progress() as progress:
         for done, problem in enumerate(problems, start=1):
-            solvable = check_solvable(problem, shelf.product, matcher)
-            ambiguity = measure_ambiguity(problem, shelf, matcher, accepted_max) if solvable.is_usable else None
+            solvable = check_solvable(problem, index.product, matcher)
+            ambiguity = measure_ambiguity(problem, index, matcher, accepted_max) if solvable.is_usable else None
             # what merely fits the words of a query is shown, not judged: only the wordings of our own synthesis can be
             # read back
             accepted = enumerate(ambiguity.accepted if ambiguity else ())
@@ -125,7 +126,7 @@ def check(
             progress("check", done, len(problems))
     if not as_json:
         typer.echo(f"{len(problems) - bad} of {len(problems)} problems are solvable, not free and not ambiguous")
-    raise typer.Exit(1 if bad else 0)
+    raise typer.Exit(EXIT_FAILED if bad else 0)
 
 
 @app.command()
@@ -150,7 +151,7 @@ def score(
         for result in score_cases(stream, held, matcher):
             unscored += result.failure is not None
             echo_json(result.plain())
-    raise typer.Exit(1 if unscored else 0)
+    raise typer.Exit(EXIT_FAILED if unscored else 0)
 
 
 @app.command()
@@ -201,7 +202,7 @@ def synthesize(
     each: dict[Bucket, int] = {"product": product, "shop": shop, "voucher": voucher}
     counts = spread if count else {name: each[name] for name in wanted}
     mix = _mix(difficulty)
-    maker = ProblemMaker(read_shelf(documents, catalogue))
+    maker = ProblemMaker(read_title_index(documents, catalogue))
     maker.exclude(shipped_answers())
     maker.exclude(reward.product_id for problem in read_files(exclude or []) for reward in problem.rewards)
     chosen, total = secrets.randbits(256) if seed is None else seed, sum(counts.values())

@@ -66,7 +66,7 @@ def read_products(documents: Path | None, catalogue: Path | None) -> Iterator[Pr
         raise typer.BadParameter("give either --documents or --catalogue")
 
 
-def read_shelf(documents: Path | None, catalogue: Path | None) -> TitleIndex:
+def read_title_index(documents: Path | None, catalogue: Path | None) -> TitleIndex:
     """The products with the index that synthesis and ambiguity look things up in."""
     from problems.scoring.title_index import TitleIndex
 

@@ -10,7 +10,7 @@ import typer
 
 from neurons.cli.options import CatalogueOption, DocumentsOption, JsonLinesOption, ProblemFile
 from neurons.cli.presenter import echo_json, make_table
-from neurons.cli.problems.reading import has_catalogue, read_file, read_shelf
+from neurons.cli.problems.reading import has_catalogue, read_file, read_title_index
 from neurons.cli.progress import show_progress
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ def stats(
     from problems.suites.distributions import describe
 
     sets = {str(one): read_file(one) for one in (path, *(compare or []))}
-    shelf = read_shelf(documents, catalogue) if has_catalogue(documents, catalogue) else None
+    index = read_title_index(documents, catalogue) if has_catalogue(documents, catalogue) else None
     names, shapes = short_names(list(sets)), [describe(problems) for problems in sets.values()]
-    difficulties = [_measure(problems, shelf) if shelf else [] for problems in sets.values()]
+    difficulties = [_measure(problems, index) if index else [] for problems in sets.values()]
     if as_json:
         for name, shape, measured in zip(sets, shapes, difficulties, strict=True):
             echo_json({"set": name, "shape": shape, "difficulty": _levels(measured)})
@@ -84,7 +84,7 @@ def stats(
         Console(soft_wrap=True, width=_WIDTH_MOST).print(table)
         typer.echo("ranges: median (5th to 95th percentile)")
         for name, measured in zip(names, difficulties, strict=True):
-            if shelf and not measured:
+            if index and not measured:
                 typer.echo(f"{name}: no difficulty, since this catalogue does not hold its answers")
     if plot is not None:
         from neurons.cli.problems.picture import draw
@@ -133,15 +133,15 @@ def short_names(names: Sequence[str]) -> list[str]:
     return short if len(set(short)) == len(short) else list(names)
 
 
-def _measure(problems: Sequence[Problem], shelf: TitleIndex) -> list[Difficulty]:
+def _measure(problems: Sequence[Problem], index: TitleIndex) -> list[Difficulty]:
     """The difficulty of the problems whose answers are in the catalogue; of others it would say nothing."""
     from problems.synthesis.difficulty import measure_difficulty
 
     measured = []
     with show_progress() as progress:
         for done, problem in enumerate(problems, start=1):
-            if all(shelf.place(item.product_id) is not None for item in problem.rewards):
-                measured.append(measure_difficulty(problem, shelf))
+            if all(index.place(item.product_id) is not None for item in problem.rewards):
+                measured.append(measure_difficulty(problem, index))
             progress("measure", done, len(problems))
     return measured
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import (
     CatalogueOption,
     DocumentsOption,
@@ -120,7 +121,7 @@ def sign_suite(
         for check in unusable:
             said = f"{check.failure.code} {check.failure.detail}" if check.failure else "not usable"
             typer.echo(f"{check.problem_id}: {said}", err=True)
-        raise typer.Exit(1)
+        raise typer.Exit(EXIT_FAILED)
     signer = open_signing_key(wallet_name, wallet_hotkey, wallet_path, network)
     recipe = CatalogueRecipe(
         generator="given", documents=len(products), seed=0, products_sha256=products_sha256(products.values())

@@ -5,6 +5,7 @@ It reads the store and never writes to it; what goes out is decided by `arena.ex
 
 from __future__ import annotations
 
+import functools
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -192,5 +193,5 @@ async def _export(
             start=start,
             signer=signer,
             processes=processes_for((await store.head(names[0])).seq - (start.after_seq if start else 0)),
-            progress=lambda done, total: progress("export", done, total),
+            progress=functools.partial(progress, "export"),
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import typer
 
+from neurons.cli.exit_codes import EXIT_USAGE
 from neurons.cli.options import DsnOption, JsonOutOption, RecordArgument, StateDirOption, ValidatorOption
 from neurons.cli.presenter import echo_json, field_lines, show
 from neurons.cli.records.costs import costs
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
         SignedRecord, RecordContent | Unread | None, EvaluationBody | None, list[Verdict | UnscoredVerdict]
     ]
 
-EXIT_USAGE = 2
 
 app = typer.Typer(
     help="Read and verify the signed log. Every record is signed, chained to the one before and append-only.",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neurons.cli.exit_codes import EXIT_INTERRUPTED
 from neurons.cli.options import DsnOption, JsonOutOption, StateDirOption, ValidatorOption
 from neurons.cli.presenter import echo_json
 from neurons.cli.store_reading import logs_of, open_store, read_or_none, run_on_store
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 POLL_S = 1.0
 PORT = 8750
-EXIT_INTERRUPTED = 130
 
 _Count = Annotated[int, typer.Option("-n", min=1, help="How many records of each log, unless --after is given.")]
 _After = Annotated[int | None, typer.Option("--after", min=0, help="Begin behind this record.")]

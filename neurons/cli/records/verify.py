@@ -8,6 +8,7 @@ verifies by itself is also held against those.
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
 from neurons.cli.options import DsnOption, JsonOutOption, RecordArgument, StateDirOption, ValidatorOption
 from neurons.cli.presenter import echo_json, printable
 from neurons.cli.progress import show_progress
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from arena.records.verify.verification import VerifyReport
     from arena.store.postgres.store import PostgresStore
 
-EXIT_USAGE, EXIT_INTEGRITY = 2, 4
 NETUID = 15
 PARALLEL_FROM = 2_000  # records from which starting processes pays
 
@@ -194,7 +195,7 @@ def verify_folder(
             folder,
             verify_signature,
             processes=processes,
-            progress=lambda done, total: progress("verify", done, total),
+            progress=functools.partial(progress, "verify"),
         )
     if report.is_ok:
         report = msgspec.structs.replace(report, wrong=hold_against(folder, points, subtensor))
@@ -294,7 +295,7 @@ async def _verify(
             since=begins,
             subtensor=subtensor,
             processes=processes,
-            progress=lambda done: progress("verify", done, max(total, done)),
+            progress=lambda done, _: progress("verify", done, max(total, done)),
         )
     return report, await verify_sources(store.sources())
 

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from foundation.durable_files import write_whole
+from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import json_flag
 from neurons.cli.presenter import field_lines, show
 
@@ -64,4 +65,4 @@ def rollouts(
     lines = [f"{out}: {len(found.lines)} samples of {found.groups} problems", *field_lines(fields.items(), 26)]
     show(counts, lines, as_json=as_json)
     if not found.lines:
-        raise typer.Exit(1)
+        raise typer.Exit(EXIT_FAILED)

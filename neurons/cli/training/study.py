@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from foundation.codes.names import GUARD_STOPPED, RUN_UNUSABLE
+from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import json_flag
 from neurons.cli.presenter import echo_json, show
 from neurons.cli.progress import show_progress
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from training.study.parts import Part
     from training.study.study import Study
 
-_OF_A_STAGE = ("V2123", "V2124")  # a guard, or nothing to learn from: a finding of the study
+_FINDINGS = frozenset({GUARD_STOPPED, RUN_UNUSABLE})  # of a stage or a measurement; the study goes on
 
 app = typer.Typer(help="Run the small study.", no_args_is_help=True)
 
@@ -70,7 +72,7 @@ def study(
     elif not only:
         typer.echo(f"{out / 'report.html'}")
     if failed:
-        raise typer.Exit(1)
+        raise typer.Exit(EXIT_FAILED)
 
 
 def _chosen(running: Study, only: str, *, with_ablations: bool) -> list[Part]:
@@ -116,7 +118,7 @@ def _run(running: Study, parts: Sequence[Part], *, is_quiet: bool) -> dict[str, 
             if not is_quiet:
                 typer.echo(f"{part.name}: {time.monotonic() - begun_s:.0f} s")
         except ArenaError as error:
-            if part.kind not in ("stage", "measure") or error.failure.code not in _OF_A_STAGE:
+            if part.kind not in ("stage", "measure") or error.failure.code not in _FINDINGS:
                 raise
             failed[part.name] = str(error)
             running.keep_failure(part, str(error))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import BuiltIndexOption, JsonOutOption, PolicyOption, RunStateDirOption
 from neurons.cli.presenter import field_lines, show
 from neurons.cli.progress import show_progress
@@ -109,7 +110,7 @@ def train(
     if launched(os.environ).is_first:
         show(done, _run_lines(out, done), as_json=as_json)
     if done.stopped_by:
-        raise typer.Exit(1)
+        raise typer.Exit(EXIT_FAILED)
 
 
 @app.command()

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
+from neurons.cli.exit_codes import EXIT_NOT_READY
 from neurons.cli.options import JsonOption
 from neurons.cli.presenter import echo_json
 
 app = typer.Typer()
 
-_EXIT_NOT_READY = 3
 _MARK = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
 _COLOUR = {"ok": "green", "warn": "yellow", "fail": "red"}
 
@@ -46,4 +46,4 @@ def doctor(
     elif is_all_well:
         typer.echo("\nThis host is ready. Next: arena demo")
     if not is_all_well:
-        raise typer.Exit(_EXIT_NOT_READY)
+        raise typer.Exit(EXIT_NOT_READY)

@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
+from neurons.cli.exit_codes import EXIT_FAILED, EXIT_USAGE
 from neurons.cli.options import json_flag
 from neurons.cli.presenter import echo_json
 
 app = typer.Typer(help="Judge stored bodies again.", no_args_is_help=True)
-
-_EXIT_FAILED, _EXIT_USAGE = 1, 2
 
 
 @app.callback()
@@ -49,7 +48,7 @@ def replay(
         rubric = policy_by_name(policy).rubric
     except (msgspec.DecodeError, KeyError) as error:
         typer.echo(f"{body} is no evaluation body, or the policy is unknown: {error}", err=True)
-        raise typer.Exit(_EXIT_USAGE) from error
+        raise typer.Exit(EXIT_USAGE) from error
     if show_trace:
         typer.echo(render(trace).text)
         return
@@ -72,4 +71,4 @@ def replay(
                 typer.echo(f"  span {citation.span} [{citation.gate}] {citation.quote}")
     else:
         typer.echo(f"no verdict: {verdict.failure.code} {verdict.failure.detail}")
-    raise typer.Exit(0 if isinstance(verdict, Verdict) else _EXIT_FAILED)
+    raise typer.Exit(0 if isinstance(verdict, Verdict) else EXIT_FAILED)

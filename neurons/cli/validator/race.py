@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
 from neurons.cli.options import DsnOption, JsonOption, JsonOutOption, StateDirOption, ValidatorOption
 from neurons.cli.presenter import echo_json, field_lines, share_text, show
 from neurons.cli.store_reading import logs_of, run_on_store, state_folder
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Look at races.", no_args_is_help=True)
 
-_EXIT_USAGE, _EXIT_INTEGRITY = 2, 4
 
 _Race = Annotated[str, typer.Argument(metavar="RACE", help="Id of a settled race, as `arena race list` shows it.")]
 
@@ -124,7 +124,7 @@ def replay(
     shown = {"race": race, "differing": again.differing, "made": again.made, "others": dict(others)}
     show(shown, lines, as_json=as_json)
     if again.differing:
-        raise typer.Exit(_EXIT_INTEGRITY)
+        raise typer.Exit(EXIT_INTEGRITY)
 
 
 @app.command()
@@ -155,7 +155,7 @@ def weights(
                 case = msgspec.json.decode(line, type=WeightCase)
             except msgspec.DecodeError as error:
                 typer.echo(f"line {number} is no case: {error}", err=True)
-                raise typer.Exit(_EXIT_USAGE) from error
+                raise typer.Exit(EXIT_USAGE) from error
             try:
                 vector = reference_vector(case.metagraph_hotkeys, case.finishers, case.t_top, case.t_burn)
             except ValueError as error:
@@ -185,7 +185,7 @@ def policy(
         chosen = policy_by_name(name)
     except KeyError as error:
         typer.echo(error.args[0], err=True)
-        raise typer.Exit(_EXIT_USAGE) from error
+        raise typer.Exit(EXIT_USAGE) from error
     fields, sha256 = to_builtins(chosen), chosen.policy_sha256
     lines = [f"policy_sha256  {sha256}", *field_lines(_leaves(fields), 38)]
     show({"policy_sha256": sha256, "policy": fields}, lines, as_json=as_json)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from neurons.cli.exit_codes import EXIT_INTEGRITY
 from neurons.cli.options import DsnOption, JsonOutOption, StateDirOption, ValidatorOption
 from neurons.cli.presenter import echo_json
 from neurons.cli.progress import show_progress
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from arena.store.objects import BodyObjects
     from arena.store.postgres.store import PostgresStore
 
-EXIT_INTEGRITY = 4
 
 app = typer.Typer(help="Prepare a Postgres server of your own.", no_args_is_help=True)
 
@@ -271,11 +271,11 @@ def restore(
 
 
 async def _compare(store: PostgresStore, objects: BodyObjects, validator: str) -> list[ObjectsReport]:
-    from arena.store.backup.inventory import SHARDS, compare_objects
+    from arena.store.backup.inventory import compare_objects
 
     with show_progress() as progress:
         return [
-            await compare_objects(store, objects, name, lambda done: progress("objects", done, SHARDS))
+            await compare_objects(store, objects, name, functools.partial(progress, "objects"))
             for name in await logs_of(store, validator)
         ]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from neurons.cli.exit_codes import EXIT_USAGE
 from neurons.cli.options import JsonOption
 from neurons.cli.presenter import echo_json
 from neurons.cli.store_reading import location_of, state_folder
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="See what the gate holds for review, and decide it.", no_args_is_help=True)
 
-EXIT_USAGE = 2
 StateDirOption = Annotated[Path | None, typer.Option("--state-dir", help="State folder of the running validator.")]
 AgentArgument = Annotated[str, typer.Argument(metavar="AGENT", help="Agent version id, or the beginning of one.")]
 

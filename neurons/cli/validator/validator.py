@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import JsonOutOption, StateDirOption, json_flag
 
 _RUN, _STATUS = "run", "status"
-_EXIT_NEEDS_PERSON = 1
 
 
 class _ValidatorGroup(TyperGroup):
@@ -75,4 +75,4 @@ def status(state_dir: StateDirOption = None, as_json: JsonOutOption = False) -> 
     found = look(folder, facts, now_ms, failure)
     show(found, [page(found)], as_json=as_json)
     if found.needs_person:
-        raise typer.Exit(_EXIT_NEEDS_PERSON)
+        raise typer.Exit(EXIT_FAILED)

@@ -12,8 +12,9 @@ import re
 import msgspec
 
 from foundation.errors import ArenaError
+from harness.chat import Message, Role
 from training.corpus.convert.spoken import lift
-from training.corpus.model import Message, Role, Trace
+from training.corpus.model import Trace
 from training.corpus.sources.assembly import NO_TOOLS
 
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>\n?|\Z)", re.DOTALL)

@@ -12,10 +12,10 @@ from typing import Any, get_args
 import msgspec
 
 from foundation.errors import ArenaError
-from harness.chat import chat_row
+from harness.chat import Call, Message, Role, chat_row
 from training.corpus.convert.spoken import lift, name_calls
 from training.corpus.convert.values import as_list, as_object, as_text, broken, json_text, write_facts
-from training.corpus.model import Call, Message, Role, Trace
+from training.corpus.model import Trace
 from training.corpus.sources.assembly import NO_TOOLS
 
 _ROLES: dict[str, Role] = {role: role for role in get_args(Role)} | {"developer": "system", "function": "tool"}

@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
+from harness.chat import Message
 from training.corpus.convert.openai import read_messages
 from training.corpus.convert.values import as_list, as_object, broken
-from training.corpus.model import Message, TraceFacts
+from training.corpus.model import TraceFacts
 
 
 def read_rollout(row: dict[str, Any], query: str) -> list[Message]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
+from harness.chat import Message
 from training.corpus.convert.spoken import lift
-from training.corpus.model import Message
 
 _OBSERVED = re.compile(r"(<obs>.*?</obs>)", re.DOTALL)
 

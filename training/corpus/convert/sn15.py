@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from foundation.errors import ArenaError
+from harness.chat import Call, Message
 from training.corpus.convert.spoken import name_calls, read_turn
 from training.corpus.convert.values import as_list, as_object, as_text, json_text
-from training.corpus.model import Call, Message
 
 
 def read_dialogue(value: object, query: str = "") -> list[Message]:

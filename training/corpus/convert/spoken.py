@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from foundation.errors import ArenaError
-from training.corpus.model import Call, Message
+from harness.chat import Call, Message
 
 _CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 _RESPONSE = re.compile(r"<response>(.*?)</response>", re.DOTALL)

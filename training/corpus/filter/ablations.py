@@ -44,7 +44,7 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     rules: Rules
 
 
-def ablations(rules: Rules, *, sweep_e4: Sequence[int] = SWEEP_E4) -> tuple[Arm, ...]:
+def ablations(rules: Rules) -> tuple[Arm, ...]:
     """`full` (the rules themselves), `no_structural_filter`, one arm for each gate switched off, and the sweep.
 
     The token budget stays on in `no_structural_filter`, since a trainer cannot take a longer row; it is off in its own
@@ -58,7 +58,7 @@ def ablations(rules: Rules, *, sweep_e4: Sequence[int] = SWEEP_E4) -> tuple[Arm,
     arms += [Arm(name=f"no_{name}", rules=without(rules, codes)) for name, codes in switches.items()]
     arms += [
         Arm(name=f"coefficient_{one}", rules=msgspec.structs.replace(rules, coefficient_e4_min=one))
-        for one in sweep_e4
+        for one in SWEEP_E4
         if one != rules.coefficient_e4_min
     ]
     return tuple(arms)

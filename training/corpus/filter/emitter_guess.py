@@ -15,7 +15,8 @@ from typing import Literal
 
 import msgspec
 
-from training.corpus.model import Call, Message, Trace
+from harness.chat import Call, Message
+from training.corpus.model import Trace
 
 Sign = Literal[
     "no_calls",  # the model's turns hold no call at all

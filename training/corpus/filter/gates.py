@@ -16,9 +16,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import msgspec
 
+from harness.chat import Call, Message
 from problems.scoring.score import parse_recommendation
 from training.corpus.filter.emitter_guess import looks_subtask
-from training.corpus.model import Call, Message, RejectCode, Rules, Trace
+from training.corpus.model import RejectCode, Rules, Trace
 
 Gate = Callable[[Trace, Rules], RejectCode | None]
 

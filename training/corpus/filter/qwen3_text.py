@@ -15,7 +15,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from training.corpus.model import Message, Trace
+from harness.chat import Message
+from training.corpus.model import Trace
 
 RENDERING = "qwen3-chat/2"  # 2: tools in the order in which a served model reads them
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from foundation.errors import ArenaError
+from foundation.progress import PhaseProgress
 from training.corpus.filter.duplicates import KeptTraces
 from training.corpus.filter.funnel import Funnel, TokenWork
 from training.corpus.filter.ranking import RankedTrace, choose, sort_key
@@ -86,7 +87,7 @@ def appraise(
     *,
     workers: int = 1,
     clock_ns: Clock = time.perf_counter_ns,
-    progress: Callable[[int, int], None] | None = None,
+    progress: PhaseProgress | None = None,
 ) -> Appraised:
     """Read every shard once, in `workers` processes. Tokens counted anew go into the task's cache.
 

@@ -17,8 +17,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from harness.chat import Message
 from judge.neutral import neutral_text
-from training.corpus.model import CorpusRow, Message
+from training.corpus.model import CorpusRow
 from training.corpus.report.templates import read_template
 
 RESULT_CHARS = 600

@@ -14,11 +14,11 @@ import msgspec
 
 from arena.export.conversation import Conversation, ExecutedCall
 from foundation.errors import ArenaError
-from harness.chat import ChatMessage, calls_of_chat
+from harness.chat import ChatMessage, Message, calls_of_chat
 from harness.trace import Emitter
 from training.corpus.convert.spoken import is_spoken, lift
 from training.corpus.filter.gates import is_paired
-from training.corpus.model import EXPORTED_FACTS, Message, Rebuilt, Trace, TraceFacts, TraceSource
+from training.corpus.model import EXPORTED_FACTS, Rebuilt, Trace, TraceFacts, TraceSource
 from training.corpus.sources.assembly import assemble_trace
 from training.corpus.sources.rebuilding import ROLES, TEXT_CALL, rebuild
 

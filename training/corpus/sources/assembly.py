@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from training.corpus.model import Message, Rebuilt, Trace, TraceFacts, TraceSource
+from harness.chat import Message
+from training.corpus.model import Rebuilt, Trace, TraceFacts, TraceSource
 
 NO_TOOLS = "[]"
 EMITTERS, TOOLS, RESULTS, MESSAGES = "emitters", "tools", "results", "messages"  # in `missing` beside names of facts

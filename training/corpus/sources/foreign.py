@@ -14,7 +14,9 @@ from pathlib import Path
 import msgspec
 
 from arena.export.reading import read_lines
+from foundation.codes.names import UNKNOWN_FORMAT
 from foundation.errors import ArenaError
+from harness.chat import Message
 from training.corpus.convert.detect import detect, text_of
 from training.corpus.convert.hermes import is_chat, read_chat
 from training.corpus.convert.openai import read_messages, read_tools
@@ -22,7 +24,7 @@ from training.corpus.convert.output_tools import read_rollout, rollout_facts
 from training.corpus.convert.react import is_folded, read_text
 from training.corpus.convert.sn15 import read_dialogue
 from training.corpus.convert.values import as_object, as_text, read_facts
-from training.corpus.model import Message, Quarantined, SourceKind, Trace, TraceSource
+from training.corpus.model import Quarantined, SourceKind, Trace, TraceSource
 from training.corpus.sources.assembly import NO_TOOLS, RESULTS, assemble_trace
 
 PROMPT = "prompt"  # in `missing`: the row is what a model answered, not what it was asked
@@ -37,7 +39,7 @@ def read_foreign(path: Path) -> Iterator[Trace | Quarantined]:
     is_any_known = False
     for number, line in enumerate(_lines(path), 1):
         row = _read_line(line, f"{path.name}:{number}")
-        if isinstance(row, Quarantined) and row.code == "V2098":
+        if isinstance(row, Quarantined) and row.code == UNKNOWN_FORMAT:
             unknown = unknown or row
         else:
             is_any_known = True

@@ -19,12 +19,13 @@ from arena.export.reading import shard_trajectories
 from arena.export.row import row_of
 from arena.export.writing.shards import LOG, VIEWS, shard_name
 from foundation.errors import ArenaError
+from foundation.progress import PhaseProgress
 from harness.chat import ChatMessage
 from judge.verdict import Verdict
 from training.corpus.model import ExecutedTrace, Quarantined, Trace
 from training.corpus.sources.arena_rows import ROW_FACTS, row_place, trace_of_row
 from training.corpus.sources.log_index import LogIndex, index_shards
-from training.corpus.sources.verified import Export, Progress
+from training.corpus.sources.verified import Export
 
 PARQUET = "parquet"
 _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
@@ -117,7 +118,7 @@ def export_shards(export: Export, *, use_log: bool = False) -> tuple[ViewShard |
 
 
 def read_traces(
-    export: Export, *, use_log: bool = False, progress: Progress | None = None
+    export: Export, *, use_log: bool = False, progress: PhaseProgress | None = None
 ) -> Iterator[Trace | Quarantined]:
     """The trajectories of an export, in this process. `progress` gets trajectories done and in all."""
     done = 0

@@ -9,7 +9,7 @@ write into the seals' folder can make a seal: it is the reader's own folder, nev
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -21,10 +21,9 @@ from arena.export.writing.manifest import MANIFEST, read_manifest, signer_of
 from arena.export.writing.shards import file_hash
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
+from foundation.progress import PhaseProgress
 
 SEAL_VERSION = 1  # raised when verification finds more than it used to
-
-Progress = Callable[[int, int], None]  # done, in all
 
 
 class Export(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +53,7 @@ def open_export(
     trust_unsigned: bool = False,
     seals: Path | None = None,
     processes: int = 0,
-    progress: Progress | None = None,
+    progress: PhaseProgress | None = None,
 ) -> Export:
     """The export in `folder`, verified now or before. `validators`: whose logs are trusted, anybody's when empty.
 

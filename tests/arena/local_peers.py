@@ -13,10 +13,11 @@ from contextlib import aclosing, contextmanager
 import msgspec
 
 from arena.exchange.peer_service import PeerService
-from arena.exchange.port import PEER_AWAY, PEER_REFUSED, Peer, Progress
+from arena.exchange.port import Peer, Progress
 from arena.export.model import LogRow
 from arena.records.model import SettlementRecord
 from arena.submissions.model import SignedSubmission
+from foundation.codes.names import PEER_AWAY, PEER_FOLDER, PEER_REFUSED
 from foundation.errors import ArenaError
 
 
@@ -34,25 +35,25 @@ class LocalPeers:
     """The other services as one validator sees them."""
 
     def __init__(self, caller: str, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        self.desks: dict[str, PeerService] = {}
+        self.services: dict[str, PeerService] = {}
         self.faults: dict[str, PeerFault] = {}
         self._caller, self._sleep = caller, sleep
 
     async def note(self, peer: Peer, validator: str, note_sha256: str) -> str | None:
         """As `Peers.note`."""
-        desk, fault = await self._reach(peer)
+        service, fault = await self._reach(peer)
         with _refusals(peer):
-            found = await desk.note(self._caller, validator, note_sha256)
+            found = await service.note(self._caller, validator, note_sha256)
         return found + "\n" if found and fault.is_lying else found
 
     async def rows(
         self, peer: Peer, validator: str, *, after_seq: int, to_seq: int, race_id: str
     ) -> AsyncGenerator[LogRow]:
         """As `Peers.rows`."""
-        desk, fault = await self._reach(peer)
+        service, fault = await self._reach(peer)
         sent = 0
         with _refusals(peer):
-            rows = await desk.rows(self._caller, validator, after_seq=after_seq, to_seq=to_seq, race_id=race_id)
+            rows = await service.rows(self._caller, validator, after_seq=after_seq, to_seq=to_seq, race_id=race_id)
             async with aclosing(rows):
                 async for row in rows:
                     if sent == fault.rows_max:
@@ -67,31 +68,31 @@ class LocalPeers:
 
     async def submission(self, peer: Peer, commitment_sha256: str) -> SignedSubmission | None:
         """As `Peers.submission`."""
-        desk, fault = await self._reach(peer)
+        service, fault = await self._reach(peer)
         with _refusals(peer):
-            found = await desk.submission(self._caller, commitment_sha256)
+            found = await service.submission(self._caller, commitment_sha256)
         return msgspec.structs.replace(found, source=found.source + "#\n") if found and fault.is_lying else found
 
     async def settlement(self, peer: Peer, race_id: str) -> SettlementRecord | None:
         """As `Peers.settlement`."""
-        desk, fault = await self._reach(peer)
+        service, fault = await self._reach(peer)
         with _refusals(peer):
-            found = await desk.settlement(self._caller, race_id)
+            found = await service.settlement(self._caller, race_id)
         return msgspec.structs.replace(found, seed="00" * 32) if found and fault.is_lying else found
 
     async def progress(self, peer: Peer, race_id: str) -> Progress | None:
         """As `Peers.progress`."""
-        desk, _ = await self._reach(peer)
+        service, _ = await self._reach(peer)
         with _refusals(peer):
-            return await desk.progress(self._caller, race_id)
+            return await service.progress(self._caller, race_id)
 
     async def _reach(self, peer: Peer) -> tuple[PeerService, PeerFault]:
-        desk, fault = self.desks.get(peer.hotkey), self.faults.get(peer.hotkey, PeerFault())
+        service, fault = self.services.get(peer.hotkey), self.faults.get(peer.hotkey, PeerFault())
         if fault.slow_s:
             await self._sleep(fault.slow_s)
-        if desk is None or fault.is_away:
+        if service is None or fault.is_away:
             raise ArenaError(PEER_AWAY, peer.hotkey)
-        return desk, fault
+        return service, fault
 
 
 def as_stub(row: LogRow) -> LogRow:
@@ -115,7 +116,7 @@ def _refusals(peer: Peer) -> Iterator[None]:
         code = error.failure.code
         if code.startswith("U304"):
             raise
-        away = code.startswith("V202") or code == "V2114"
+        away = code.startswith("V202") or code == PEER_FOLDER
         raise ArenaError(
             PEER_AWAY if away else PEER_REFUSED, f"{peer.hotkey}: {code} {error.failure.detail}"
         ) from error

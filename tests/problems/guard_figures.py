@@ -21,7 +21,7 @@ from problems.pools.clusters import answer_marks, find_clusters
 from problems.pools.product_classes import NO_CATALOGUE, ProductClasses
 from problems.pools.review_net import similar_pairs
 from problems.scoring.title_matching import resemble
-from problems.synthesis.disguises import DISGUISE_KINDS, DisguiseKind, disguises
+from tests.problems.disguises import DISGUISE_KINDS, DisguiseKind, disguises
 
 
 class GuardRow(msgspec.Struct, frozen=True, kw_only=True):

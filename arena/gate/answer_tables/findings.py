@@ -15,11 +15,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from arena.gate.answer_tables.grams import text_grams
+from arena.gate.answer_tables.literals import Literal, Pool, collect_names, decoded_pools, make_pool
+from arena.gate.answer_tables.sequences import columns, moved, separated, spelled
 from arena.gate.knowledge import ID_DIGITS_MIN, GateKnowledge, contains
 from arena.gate.report import Finding, finding
-from arena.gate.tables.grams import text_grams
-from arena.gate.tables.literals import Literal, Pool, collect_names, decoded_pools, make_pool
-from arena.gate.tables.sequences import columns, moved, separated, spelled
 from arena.policy import GateRules
 
 PACKED_DIGITS_MAX = 20_000  # digits of long runs searched for packed ids

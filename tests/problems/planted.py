@@ -19,7 +19,7 @@ import msgspec
 from problems.pools.product_classes import find_classes
 from problems.product import Product
 from problems.scoring.title_matching import title_words
-from problems.synthesis.disguises import relisted, respelled
+from tests.problems.disguises import relisted, respelled
 
 TwinKind = Literal["order", "retailer", "unit", "plain words", "unheard word"]
 MissKind = Literal["measure", "model", "colour", "count", "brand", "grade"]

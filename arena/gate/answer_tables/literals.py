@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
+from arena.gate.answer_tables.sequences import count_numbers
 from arena.gate.capabilities.folding import Folding
 from arena.gate.report import Finding, finding
-from arena.gate.tables.sequences import count_numbers
 from arena.policy import GateRules
 
 _WINDOW_STEP = 20
@@ -75,7 +75,7 @@ def decoded_pools(pool: Pool) -> Iterator[Pool]:
     """Other readings of a pool: one per encoding that decodes anything.
 
     Decoding is per token, so that one token that doesn't decode hides nothing else. Reversal and rotation are not made
-    here: searches cover them on every reading (`arena.gate.tables.findings`).
+    here: searches cover them on every reading (`arena.gate.answer_tables.findings`).
     """
     readings: tuple[tuple[str, re.Pattern[bytes], Callable[[bytes], bytes]], ...] = (
         ("base64", _BASE64, _from_base64),
