@@ -20,7 +20,8 @@ TEXT_KEYS = ("text", "trajectory", "response")
 TALK_KEYS = ("messages", "traj", "history")  # chat, as OpenAI's rows, tau-bench and SWE-agent call it
 _KNOWN = (
     "known are SN15 steps (a list of `completion`, or `dialogue`), chat "
-    f"({', '.join(TALK_KEYS)}, or a list of `role`), `output_tools`, and ReAct, Hermes or ChatML text (a string, or one under {OUTPUT_KEY}, {', '.join(TEXT_KEYS)})"
+    f"({', '.join(TALK_KEYS)}, or a list of `role`), `output_tools`, "
+    f"and ReAct, Hermes or ChatML text (a string, or one under {OUTPUT_KEY}, {', '.join(TEXT_KEYS)})"
 )
 _PRINTED = re.compile(r"\s*(?:system|user|human): .*\nassistant: ", re.DOTALL | re.IGNORECASE)
 _PRINTED_LACKS = (

@@ -3,7 +3,8 @@
 Promise: pure; names, ids and arguments are kept as they were written, an arguments object becomes JSON text.
 `developer` is read as `system`. Results without ids are those of the calls right before them, as many and in their
 order, as with the older `function_call`. Calls and results that an agent wrote as text into such messages are lifted
-(`spoken`). What `write_row` writes is read back as the same trace, but for surfaced ids and emitters, which such rows can't carry.
+(`spoken`). What `write_row` writes is read back as the same trace, but for surfaced ids and emitters, which such rows
+can't carry.
 """
 
 from __future__ import annotations
