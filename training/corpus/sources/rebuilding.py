@@ -155,7 +155,9 @@ class _Rebuilding:
         executed = list(self._calls_of.get(turn.step, ()))
         said = self._said(self._all[turn.reply], {call.call_id for call in executed if call.emitter == "llm"})
         every = [(call, self._take(call, executed)) for call in said.calls]
-        pairs = [(call, one) for call, one in every if one is not None or self._is_handed_on(call, turn, following)]
+        ran = [(call.name, call.arguments, self._results[one.index]) for call, one in every if one is not None]
+        told = [said.reasoning, said.content, *itertools.chain.from_iterable(ran)]
+        pairs = [pair for pair in every if pair[1] or self._is_handed_on(pair[0], told, turn, following)]
         is_idle = all(one is None for _, one in every) and all(call.emitter == "code" for call in executed)
         if is_idle and following is None:
             pairs = every  # the end of the dialogue, where nothing was tried again
@@ -168,7 +170,6 @@ class _Rebuilding:
                 return
         if len(pairs) < len(every):
             self._how.add("unrun_calls")
-        ran = [one for _, one in pairs]
         named = name_calls(
             [
                 msgspec.structs.replace(
@@ -183,7 +184,7 @@ class _Rebuilding:
         yield Message(role="assistant", content=said.content, reasoning=said.reasoning, calls=named)
         if said.content.strip():
             items.append(_OwedItem("remarks" if named else "words", said.content))
-        for call, one in zip(named, ran, strict=True):
+        for call, (_, one) in zip(named, pairs, strict=True):
             items += (_OwedItem("calls", call.name), _OwedItem("calls", call.arguments, is_json=True))
             if one is not None:
                 yield self._answer(one, call.id)
@@ -191,9 +192,10 @@ class _Rebuilding:
                     items.append(_OwedItem("results", self._results[one.index], is_json=True))
         yield from self._by_agent(executed)
 
-    def _is_handed_on(self, call: Call, turn: Turn, following: Turn | None) -> bool:
-        """Whether the agent told its model of a call that never ran (its name and values are in sight once more), and
-        the call is none that its tool must refuse: it may have been answered then, by what no record has."""
+    def _is_handed_on(self, call: Call, told: Sequence[str], turn: Turn, following: Turn | None) -> bool:
+        """Whether the agent told its model of a call that never ran: name and values are in sight more often than the
+        turn's other texts (`told`) explain, and it is no call that its tool must refuse. Then it may have been
+        answered, by what no record has."""
         if following is None:
             return False
         required, known = _parameters(self._tools).get(call.name, (frozenset(), None))
@@ -202,6 +204,7 @@ class _Rebuilding:
             return False
         said = (*_spelled(call.name, is_json=False), *_spelled(call.arguments, is_json=True))
         before, after = (" ".join(self._shown[at].words for at in one.request) for one in (turn, following))
+        before += "".join(f" {' '.join(words_of(text))} " for text in told)
         is_read = self._effort.spend(len(said) * (len(before) + len(after)))
         return not is_read or all(after.count(one) > before.count(one) for one in said)
 
