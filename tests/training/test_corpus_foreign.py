@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from foundation.errors import ArenaError
+from tests.training.foreign_shares import shares
 from tests.training.test_corpus_convert import converted
 from training.corpus.filter.gates import is_paired
 from training.corpus.model import Trace
@@ -78,3 +79,12 @@ def test_a_trajectory_file_is_one_row(tmp_path: Path) -> None:
     (trace,) = read_foreign(tmp_path / "one.traj")
     assert isinstance(trace, Trace)
     assert [one.role for one in trace.messages] == ["user", "assistant"]
+
+
+def test_shares_count_every_row_once(tmp_path: Path) -> None:
+    talk = {"messages": [{"role": "user", "content": "A seat."}, CALLING, {"role": "tool", "content": "4A"}]}
+    rows = [talk, {"messages": talk["messages"][:2]}, {"text": "user: Hi\nassistant: Hi"}, {"odd": 1}]
+    (tmp_path / "rows.json").write_bytes(msgspec.json.encode(rows))
+    found, codes = shares([tmp_path / "rows.json"])
+    assert found == {"rows": 4, "converted": 2, "calls": 2, "paired": 1}
+    assert codes == {"V2097": 1, "V2098": 1}

@@ -89,7 +89,7 @@ def test_what_is_trained_on_decodes_to_what_the_model_wrote(
 
 def test_the_check_sees_a_turn_that_the_model_did_not_write() -> None:
     written = Completion(
-        step=1, model="m", request=(), request_sha256="", content="I search.", reasoning="", calls=(),
+        step=1, model="m", request=(), request_sha256="", response="", content="I search.", reasoning="", calls=(),
         finish_reason="stop", prompt_tokens=1, completion_tokens=1,
     )  # fmt: skip
     assert is_of(Message(role="assistant", content="I search."), written)
