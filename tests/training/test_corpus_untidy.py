@@ -15,7 +15,12 @@ from tests.training.test_corpus_reader import as_trace
 from tests.training.untidy_model import HABITS
 from training.corpus.model import Rebuilt, Trace
 
-KNOWN = {"find_product": "q page", "view_product_information": "product_ids", "recommend_product": "product_ids"}
+KNOWN = {
+    "find_product": "q page",
+    "view_product_information": "product_ids",
+    "recommend_product": "product_ids",
+    "terminate": "status",
+}
 REMARKS = {"words before", "words after", "words between"}
 UNREAD = {"fence", "fence without tags", "text in the tag", "single quotes", "no end of the tag", "cut", "nothing"}
 REFUSED = {"arguments", "unknown parameter"}  # by the function that stands for the tool
@@ -34,7 +39,7 @@ def read(text: str) -> list[Asked]:
 
 def is_runnable(call: Asked) -> bool:
     given = set(call[1])
-    return call[0] == "terminate" or (bool(given) and given <= set(KNOWN.get(call[0], "").split()))
+    return bool(given) and given <= set(KNOWN.get(call[0], "").split())
 
 
 def shopping(habit: str) -> EvaluationBody:
@@ -49,9 +54,7 @@ def shopping(habit: str) -> EvaluationBody:
     for text in texts:
         run.chat(SYSTEM, {"role": "user", "content": "\n".join(told)})
         calls = read(text)
-        told += [
-            f"<{tag}>{part}</{tag}>" for tag in ("think", "response") for part in re.findall(f"<{tag}>(.+?)</", text)
-        ]
+        told += [found[0] for found in re.finditer(r"<(think|response)>.+?</\1>", text)]
         told.append(json.dumps([{"name": name, "parameters": given} for name, given in calls]))
         told += [run.tool(*call) if is_runnable(call) else f"Error: {call[0]} failed" for call in calls]
     return run.body()

@@ -162,8 +162,9 @@ class _Rebuilding:
         if is_idle and following is None:
             pairs = every  # the end of the dialogue, where nothing was tried again
         elif is_idle and following is not None:
-            told = said.content.strip() and _OwedItem("words", said.content)
-            is_told = told and any(self._shown[at].holds(told, self._effort) for at in following.request)
+            words = _OwedItem("words", said.content)
+            is_told = any(self._shown[at].holds(words, self._effort) for at in following.request)
+            is_told = is_told and bool(said.content.strip())
             if said.is_broken or not (pairs or is_told):
                 self._how.add("retries")
                 yield from self._by_agent(executed)
