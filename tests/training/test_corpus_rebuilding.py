@@ -142,7 +142,7 @@ def test_a_pruned_list_of_native_calls_is_rebuilt_and_says_so() -> None:
         turn = run.chat(SYSTEM, USER, *sent)
         sent = [turn, *run.answer(turn)]  # the turns before are forgotten
     trace = as_trace(run.body())
-    assert trace.rebuilt == Rebuilt(how=("events",), lacks=("calls", "results", "words"))
+    assert trace.rebuilt == Rebuilt(how=("events",), lacks=("calls", "remarks", "results"))
     assert calls_by_role(trace.messages) == WHOLE
     assert codes(trace) == ("view_incomplete",)
 
@@ -267,11 +267,11 @@ def _key(call: Asked) -> str:
 
 
 HELD_BACK = {  # what these do not show their model; all others show everything
-    "native calls, trimmed": ("calls", "results", "words"),
+    "native calls, trimmed": ("calls", "remarks", "results"),
     "turns, results cut": ("results",),
     "told by the program": ("results",),
     "scratchpad": ("calls", "results"),
-    "plan, step by step": ("calls", "results", "words"),
+    "plan, step by step": ("calls", "remarks", "results"),
 }
 
 

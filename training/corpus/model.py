@@ -84,12 +84,13 @@ How = Literal[
     "text_calls",  # calls that the model wrote as text stand as calls
     "events",  # turns, calls and results are put together from the record, not from a request
     "query",  # what opened the dialogue was a transcript, sent anew each time: the recorded query stands in its place
-    "retries",  # turns with a call that nobody can read, none of which ran, are left out
+    "retries",  # turns of which nothing ran are left out: a call that nobody can read, or nothing was handed on
+    "unrun_calls",  # calls of a turn that never ran and were not handed on are left out
     "asides",  # what the agent told the model for one turn alone, or claims of turns and results, is left out
     "agent_calls",  # calls of the agent's Python stand as turns that the model did not write
     "sub_dialogue",  # other dialogues of the episode, which made no call, are left out
 ]
-Lack = Literal["prompt", "query", "words", "calls", "results"]
+Lack = Literal["prompt", "query", "words", "remarks", "calls", "results"]  # remarks: words beside a call
 
 
 class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ what was looked for and what was found.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from foundation.errors import ArenaError
@@ -16,9 +17,15 @@ from training.corpus.model import SourceKind
 
 OUTPUT_KEY = "raw_text"  # what a model answered; `messages` beside it are what it was asked
 TEXT_KEYS = ("text", "trajectory", "response")
+TALK_KEYS = ("messages", "traj", "history")  # chat, as OpenAI's rows, tau-bench and SWE-agent call it
 _KNOWN = (
-    "known are SN15 steps (a list of `completion`, or `dialogue`), chat (`messages`, or a list of `role`), "
-    f"`output_tools`, and ReAct, Hermes or ChatML text (a string, or one under {OUTPUT_KEY}, {', '.join(TEXT_KEYS)})"
+    "known are SN15 steps (a list of `completion`, or `dialogue`), chat "
+    f"({', '.join(TALK_KEYS)}, or a list of `role`), `output_tools`, "
+    f"and ReAct, Hermes or ChatML text (a string, or one under {OUTPUT_KEY}, {', '.join(TEXT_KEYS)})"
+)
+_PRINTED = re.compile(r"\s*(?:system|user|human): .*\nassistant: ", re.DOTALL | re.IGNORECASE)
+_PRINTED_LACKS = (
+    "a conversation printed as lines of `role: text`: its calls, their ids and where a message ends are missing"
 )
 
 
@@ -40,8 +47,10 @@ def detect(row: object) -> SourceKind:
             return "output_tools"
         if (text := text_of(row)) is not None:
             return _of_text(text)
-        if isinstance(row.get("messages"), list) and row["messages"]:
-            return _of_messages(row["messages"])
+        if (talk := talk_of(row)) is not None:
+            return _of_messages(talk)
+        if any(isinstance(value, str) and _PRINTED.match(value) for value in row.values()):
+            raise ArenaError("V2097", f"{_PRINTED_LACKS}; fields: {', '.join(sorted(map(str, row))[:12])}")
         raise ArenaError("V2098", f"an object of {', '.join(sorted(map(str, row))[:12]) or 'nothing'}; {_KNOWN}")
     raise ArenaError("V2098", f"a {type(row).__name__} with nothing in it; {_KNOWN}")
 
@@ -50,6 +59,12 @@ def text_of(row: dict[str, Any]) -> str | None:
     """The text of a row that is one; beside `messages`, a rendering of these is not."""
     keys = (OUTPUT_KEY,) if row.get("messages") else (OUTPUT_KEY, *TEXT_KEYS)
     return next((row[key] for key in keys if isinstance(row.get(key), str)), None)
+
+
+def talk_of(row: dict[str, Any]) -> list[Any] | None:
+    """The chat of a row: the list under the first of `TALK_KEYS` that has one with something in it."""
+    found = (row[key] for key in TALK_KEYS if isinstance(row.get(key), list) and row[key])
+    return next((talk for talk in found if isinstance(talk[0], dict) and "role" in talk[0]), None)
 
 
 def _of_messages(messages: list[Any]) -> SourceKind:
@@ -74,4 +89,6 @@ def _of_text(text: str) -> SourceKind:
         return "react"
     if is_spoken(text):
         return "hermes"
+    if _PRINTED.match(text):
+        raise ArenaError("V2097", _PRINTED_LACKS)
     raise ArenaError("V2098", f"text without a tag, {len(text)} characters; {_KNOWN}")

@@ -1,8 +1,10 @@
 """OpenAI chat rows: `messages` with native tool calls, and `tools`, flat or wrapped.
 
 Promise: pure; names, ids and arguments are kept as they were written, an arguments object becomes JSON text.
-`developer` is read as `system`. Calls and results that an agent wrote as text into such messages are lifted (`spoken`).
-What `write_row` writes is read back as the same trace, but for surfaced ids and emitters, which such rows can't carry.
+`developer` is read as `system`. Results without ids are those of the calls right before them, as many and in their
+order, as with the older `function_call`. Calls and results that an agent wrote as text into such messages are lifted
+(`spoken`). What `write_row` writes is read back as the same trace, but for surfaced ids and emitters, which such rows
+can't carry.
 """
 
 from __future__ import annotations
@@ -26,7 +28,14 @@ def read_messages(value: object) -> list[Message]:
     """The messages of a row. Raises ArenaError V2097 for what is no chat message."""
     taken: set[str] = set()
     rows = [as_object(row, f"message {number}") for number, row in enumerate(as_list(value, "messages"))]
-    return lift([_message(row, f"message {number}", taken) for number, row in enumerate(rows)])
+    messages = [_message(row, f"message {number}", taken) for number, row in enumerate(rows)]
+    for first, message in enumerate(messages, 1):
+        answers = messages[first : first + len(message.calls)]
+        if len(answers) == len(message.calls) and all(one.role == "tool" and not one.call_id for one in answers):
+            messages[first : first + len(answers)] = [
+                msgspec.structs.replace(one, call_id=call.id) for one, call in zip(answers, message.calls, strict=True)
+            ]
+    return lift(messages)
 
 
 def read_tools(value: object) -> str:
@@ -65,6 +74,8 @@ def _message(row: dict[str, Any], place: str, taken: set[str]) -> Message:
     is_model = row.get("weight") != 0
     if role != "assistant":
         call_id = as_text(row.get("tool_call_id"), f"{place}, tool_call_id")
+        if not call_id and len(own := as_list(row.get("tool_call_ids"), f"{place}, tool_call_ids")) == 1:
+            call_id = as_text(own[0], f"{place}, tool_call_ids")
         return Message(role=role, content=content, call_id=call_id, is_model=is_model)
     calls = [_call(as_object(call, f"{place}, tool call")) for call in as_list(row.get("tool_calls"), place)]
     if row.get("function_call") is not None:

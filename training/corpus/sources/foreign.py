@@ -17,7 +17,7 @@ from arena.export.reading import read_lines
 from foundation.codes.names import UNKNOWN_FORMAT
 from foundation.errors import ArenaError
 from harness.chat import Message
-from training.corpus.convert.detect import detect, text_of
+from training.corpus.convert.detect import detect, talk_of, text_of
 from training.corpus.convert.hermes import is_chat, read_chat
 from training.corpus.convert.openai import read_messages, read_tools
 from training.corpus.convert.output_tools import read_rollout, rollout_facts
@@ -31,7 +31,9 @@ PROMPT = "prompt"  # in `missing`: the row is what a model answered, not what it
 
 
 def read_foreign(path: Path) -> Iterator[Trace | Quarantined]:
-    """The rows of a `.jsonl`, `.jsonl.zst` or `.json` file (a list of rows, or one). Memory: a row, or a `.json` file.
+    """The rows of a `.jsonl`, `.jsonl.zst`, `.json` or `.traj` file (a list of rows, or one).
+
+    Memory: a row, or a whole `.json` or `.traj` file.
 
     Raises ArenaError V2098 at the end when rows were read and none was of a known format, V2050 for a broken archive.
     """
@@ -90,7 +92,7 @@ def _conversation(kind: SourceKind, row: object, fields: dict[str, object], quer
         return read_rollout(fields, query), read_tools(fields.get("tools"))
     text = row if isinstance(row, str) else text_of(fields)
     if text is None:
-        return read_messages(fields.get("messages", row)), read_tools(fields.get("tools"))
+        return read_messages(talk_of(fields) or row), read_tools(fields.get("tools"))
     if is_chat(text):
         messages, tools = read_chat(text)
         return messages, read_tools(fields.get("tools")) if tools == NO_TOOLS else tools
@@ -110,10 +112,10 @@ def _read_line(line: bytes, place: str) -> Trace | Quarantined:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """The rows of a file as JSON text. A `.json` file is a list of rows, or one row."""
+    """The rows of a file as JSON text. A `.json` or `.traj` file is a list of rows, or one row."""
     if path.name.endswith(".zst"):
         yield from (line for line in read_lines(path) if line.strip())
-    elif path.suffix == ".json":
+    elif path.suffix in (".json", ".traj"):
         content = path.read_bytes().strip()
         try:
             rows = msgspec.json.decode(content, type=list[msgspec.Raw])

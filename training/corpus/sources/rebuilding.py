@@ -9,8 +9,9 @@ is made up: a call that the host never ran has no result here, and the filter's 
 from __future__ import annotations
 
 import bisect
+import itertools
 import json
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from functools import cached_property, lru_cache
 
 import msgspec
@@ -62,7 +63,7 @@ class _Rebuilding:
 
     def __init__(self, talk: Conversation, query: str, tools: str) -> None:
         self._all = (*talk.messages, *talk.other_messages)
-        self._turns, self._query, self._reader = talk.completions, query, _reader(tools)
+        self._turns, self._query, self._tools, self._reader = talk.completions, query, tools, _reader(tools)
         self._results = {
             call.index: (self._all[call.message].content if call.message is not None else call.result) or ""
             for call in talk.calls
@@ -104,11 +105,11 @@ class _Rebuilding:
         """The messages of the chosen turns, in order, with every call and result of the episode."""
         messages, items = self._opening(turns)
         messages += self._by_agent(self._calls_of.get(0, ()))
-        steps = {turn.step: turn for turn in turns}
+        following = {turn.step: after for turn, after in itertools.zip_longest(turns, turns[1:])}
         for turn in self._turns:
-            if turn.step in steps:
+            if turn.step in following:
                 self._look(turn, items)
-                messages += self._turn(turn, items, is_last=turn is turns[-1])
+                messages += self._turn(turn, items, following[turn.step])
             else:
                 messages += self._by_agent(self._calls_of.get(turn.step, ()))
         return tuple(messages), Rebuilt(how=tuple(sorted({*self._how, "events"})), lacks=tuple(sorted(self._lacks)))
@@ -148,15 +149,28 @@ class _Rebuilding:
                 self._how.add("asides")
         return messages, items
 
-    def _turn(self, turn: Turn, items: list[_OwedItem], *, is_last: bool) -> Iterator[Message]:
-        """A completion and what the host answered to its calls, which later turns ought to have been shown."""
+    def _turn(self, turn: Turn, items: list[_OwedItem], following: Turn | None) -> Iterator[Message]:
+        """A completion and what the host answered to its calls, which later turns ought to have been shown. What came
+        to nothing is left out: calls that never ran and were not handed on, and turns without anything else."""
         executed = list(self._calls_of.get(turn.step, ()))
         said = self._said(self._all[turn.reply], {call.call_id for call in executed if call.emitter == "llm"})
-        if said.is_broken and not is_last and all(call.emitter == "code" for call in executed):
-            self._how.add("retries")
-            yield from self._by_agent(executed)
-            return
-        ran = [self._take(call, executed) for call in said.calls]
+        every = [(call, self._take(call, executed)) for call in said.calls]
+        ran = [(call.name, call.arguments, self._results[one.index]) for call, one in every if one is not None]
+        told = [said.reasoning, said.content, *itertools.chain.from_iterable(ran)]
+        pairs = [pair for pair in every if pair[1] or self._is_handed_on(pair[0], told, turn, following)]
+        is_idle = all(one is None for _, one in every) and all(call.emitter == "code" for call in executed)
+        if is_idle and following is None:
+            pairs = every  # the end of the dialogue, where nothing was tried again
+        elif is_idle and following is not None:
+            words = _OwedItem("words", said.content)
+            is_told = any(self._shown[at].holds(words, self._effort) for at in following.request)
+            is_told = is_told and bool(said.content.strip())
+            if said.is_broken or not (pairs or is_told):
+                self._how.add("retries")
+                yield from self._by_agent(executed)
+                return
+        if len(pairs) < len(every):
+            self._how.add("unrun_calls")
         named = name_calls(
             [
                 msgspec.structs.replace(
@@ -164,14 +178,14 @@ class _Rebuilding:
                     id="" if call.id.startswith(TEXT_CALL) else call.id,
                     emitter=one.emitter if one else call.emitter or "llm",
                 )
-                for call, one in zip(said.calls, ran, strict=True)
+                for call, one in pairs
             ],
             self._taken,
         )
         yield Message(role="assistant", content=said.content, reasoning=said.reasoning, calls=named)
         if said.content.strip():
-            items.append(_OwedItem("words", said.content))
-        for call, one in zip(named, ran, strict=True):
+            items.append(_OwedItem("remarks" if named else "words", said.content))
+        for call, (_, one) in zip(named, pairs, strict=True):
             items += (_OwedItem("calls", call.name), _OwedItem("calls", call.arguments, is_json=True))
             if one is not None:
                 yield self._answer(one, call.id)
@@ -179,11 +193,30 @@ class _Rebuilding:
                     items.append(_OwedItem("results", self._results[one.index], is_json=True))
         yield from self._by_agent(executed)
 
-    def _said(self, reply: ChatMessage, executed: Container[str]) -> _ReadCompletion:
+    def _is_handed_on(self, call: Call, told: Sequence[str], turn: Turn, following: Turn | None) -> bool:
+        """Whether the agent told its model of a call that never ran: name and values are in sight more often than the
+        turn's other texts (`told`) explain, and it is no call that its tool must refuse. Then it may have been
+        answered, by what no record has."""
+        if following is None:
+            return False
+        required, known = _parameters(self._tools).get(call.name, (frozenset(), None))
+        given = _members(call.arguments)
+        if given is not None and known is not None and not required <= given <= known:
+            return False
+        said = (*_spelled(call.name, is_json=False), *_spelled(call.arguments, is_json=True))
+        before, after = (" ".join(self._shown[at].words for at in one.request) for one in (turn, following))
+        before += "".join(f" {' '.join(words_of(text))} " for text in told)
+        is_read = self._effort.spend(len(said) * (len(before) + len(after)))
+        return not is_read or all(after.count(one) > before.count(one) for one in said)
+
+    def _said(self, reply: ChatMessage, executed: Set[str]) -> _ReadCompletion:
         """What a completion wrote. Calls in its text are those that the host read there (beside native calls: those
         that ran); their arguments are in the very words that the model wrote, where these can be told."""
         native = (*calls_of_chat(reply.tool_calls, "llm"), *calls_of_chat(reply.echoed_tool_calls, "echoed"))
-        thought, rest = split_thinking(reply.content)
+        text = reply.content
+        if "<think>" in text and "</think>" not in text and any(one.startswith(TEXT_CALL) for one in executed):
+            text = text.replace("<tool_call>", "</think><tool_call>", 1)  # a call that ran ended the thought
+        thought, rest = split_thinking(text)
         reasoning = "\n\n".join(part for part in (reply.reasoning_content, thought) if part)
         read = [
             Call(id=call.call_id, name=call.name, arguments=call.arguments)
@@ -191,20 +224,21 @@ class _Rebuilding:
             if not native or call.call_id in executed
         ]
         if "<tool_call>" not in rest or (native and not read):
-            is_broken = bool(native) and not all(_is_object(call.arguments) for call in native)
-            return _ReadCompletion(reasoning, rest if thought else reply.content, native, is_broken)
+            is_broken = bool(native) and not all(_members(call.arguments) is not None for call in native)
+            content = read_turn(rest).content if "<response>" in rest and not native else rest if thought else text
+            return _ReadCompletion(reasoning, content, native, is_broken)
         self._how.add("text_calls")
         try:
-            written = read_turn(reply.content)
+            written = read_turn(text)
         except ArenaError:
-            content = rest.partition("<tool_call>")[0].strip() if read else reply.content
-            return _ReadCompletion(reasoning, content, (*native, *read), is_broken=not read)
+            content = rest.partition("<tool_call>")[0].strip() if read else text
+            return _ReadCompletion(reasoning, content, (*native, *read), is_broken=True)
         if [call.name for call in written.calls] == [call.name for call in read]:
             read = [
                 msgspec.structs.replace(call, arguments=one.arguments)
                 for call, one in zip(read, written.calls, strict=True)
             ]
-        is_broken = not all(_is_object(call.arguments) for call in read) or not read
+        is_broken = not all(_members(call.arguments) is not None for call in read) or not read
         return _ReadCompletion(reasoning, written.content, (*native, *read), is_broken)
 
     def _take(self, call: Call, executed: list[ExecutedCall]) -> ExecutedCall | None:
@@ -280,7 +314,7 @@ class _ShownText:
         return _squeezed(self.text)
 
     @cached_property
-    def _words(self) -> str:
+    def words(self) -> str:
         return f" {' '.join(words_of(self.text))} "
 
     def holds(self, item: _OwedItem, effort: _LetterBudget) -> bool:
@@ -289,7 +323,7 @@ class _ShownText:
         if any(form in self._squeezed for form in _forms(item.text)):
             return True
         values = _spelled(item.text, is_json=item.is_json)
-        return effort.spend(len(values) * len(self._words)) and all(one in self._words for one in values)
+        return effort.spend(len(values) * len(self.words)) and all(one in self.words for one in values)
 
 
 def _squeezed(text: str) -> str:
@@ -339,8 +373,21 @@ def _reader(tools: str) -> CallReader:
     return CallReader(tools)
 
 
-def _is_object(text: str) -> bool:
+@lru_cache(maxsize=16)
+def _parameters(tools: str) -> dict[str, tuple[frozenset[str], frozenset[str]]]:
+    """Of each tool the names of the parameters that a call must have, and of those it can have."""
+    functions = [tool["function"] for tool in json.loads(tools)]
+    schemas = {one["name"]: one.get("parameters", {}) for one in functions}
+    return {
+        name: (frozenset(schema.get("required", ())), frozenset(schema.get("properties", ())))
+        for name, schema in schemas.items()
+    }
+
+
+def _members(text: str) -> frozenset[str] | None:
+    """The names in a JSON object; None for what is none."""
     try:
-        return isinstance(json.loads(text), dict)
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        return False
+        return None
+    return frozenset(value) if isinstance(value, dict) else None

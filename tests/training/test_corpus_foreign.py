@@ -1,0 +1,90 @@
+"""Trajectories as other projects publish them: chat under other names, results without ids, printed conversations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from foundation.errors import ArenaError
+from tests.training.foreign_shares import shares
+from tests.training.test_corpus_convert import converted
+from training.corpus.filter.gates import is_paired
+from training.corpus.model import Trace
+from training.corpus.sources.foreign import read_foreign
+
+CALLING = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "find_seat", "arguments": "{}"}}]}
+
+
+@pytest.mark.parametrize("key", ["messages", "traj", "history"])
+def test_chat_is_found_under_the_names_that_agents_and_benchmarks_have_for_it(key: str) -> None:
+    talk = [
+        {"role": "user", "content": "A seat."},
+        {"role": "assistant", "content": "Which?"},
+        {"role": "user", "content": "By the window."},
+        {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "a", "type": "function", "function": {"name": "find_seat", "arguments": '{"row": 4}'}}
+        ]},
+        {"role": "tool", "name": "find_seat", "tool_call_id": "a", "content": "4A"},
+        {"role": "assistant", "content": "4A."},
+        {"role": "user", "content": "Thanks."},
+    ]  # fmt: skip
+    trace = converted({key: talk, "reward": 1.0, "info": {"source": "user"}})
+    assert [one.role for one in trace.messages] == [one["role"] for one in talk]
+    assert trace.query == "A seat."
+    assert is_paired(trace.messages)
+    assert {"tools", "is_success"} <= set(trace.missing)  # a reward of its own is nobody's verdict
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_whole"),
+    [
+        ([{"content": "4A"}], True),
+        ([{"content": "4A", "tool_call_ids": ["b"]}], False),  # of another call
+        ([{"content": "4A"}, {"content": "4B"}], False),
+        ([], False),
+    ],
+)
+def test_results_without_ids_are_those_of_the_calls_right_before_them(
+    answers: list[dict[str, object]], is_whole: bool
+) -> None:
+    talk = [{"role": "user", "content": "A seat."}, CALLING, *({"role": "tool"} | one for one in answers)]
+    assert is_paired(converted({"messages": talk}).messages) == is_whole
+
+
+def test_two_calls_and_two_results_without_ids_are_paired_in_order() -> None:
+    calling = CALLING | {
+        "tool_calls": [{"function": {"name": name, "arguments": "{}"}} for name in ("first", "second")]
+    }
+    talk = [calling, {"role": "function", "content": ["1", "2"]}, {"role": "function", "content": "2"}]
+    trace = converted({"messages": talk})
+    assert is_paired(trace.messages)
+    assert [one.content for one in trace.messages[1:]] == ['["1","2"]', "2"]
+
+
+@pytest.mark.parametrize(
+    "row", ["user: A seat.\nassistant: None\ntool: 4A\nassistant: 4A.", "Human: Hi\nAssistant: Hi"]
+)
+def test_a_printed_conversation_is_refused_for_the_calls_it_lacks(row: str) -> None:
+    for one in (row, {"messages_display": row}, {"text": row}):
+        with pytest.raises(ArenaError, match="its calls, their ids and where a message ends are missing") as raised:
+            converted(one)
+        assert raised.value.failure.code == "V2097"
+
+
+def test_a_trajectory_file_is_one_row(tmp_path: Path) -> None:
+    talk = {"trajectory": [{"action": "ls"}], "history": [{"role": "user", "content": "A\nfix."}, CALLING]}
+    (tmp_path / "one.traj").write_bytes(msgspec.json.format(msgspec.json.encode(talk)))
+    (trace,) = read_foreign(tmp_path / "one.traj")
+    assert isinstance(trace, Trace)
+    assert [one.role for one in trace.messages] == ["user", "assistant"]
+
+
+def test_shares_count_every_row_once(tmp_path: Path) -> None:
+    talk = {"messages": [{"role": "user", "content": "A seat."}, CALLING, {"role": "tool", "content": "4A"}]}
+    rows = [talk, {"messages": talk["messages"][:2]}, {"text": "user: Hi\nassistant: Hi"}, {"odd": 1}]
+    (tmp_path / "rows.json").write_bytes(msgspec.json.encode(rows))
+    found, codes = shares([tmp_path / "rows.json"])
+    assert found == {"rows": 4, "converted": 2, "calls": 2, "paired": 1}
+    assert codes == {"V2097": 1, "V2098": 1}
