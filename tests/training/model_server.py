@@ -39,11 +39,9 @@ class ModelStand:
             prompt = self._tokenizer.apply_chat_template(
                 asked["messages"], add_generation_prompt=True, tokenize=True, return_dict=False
             )
-            tokens_max = int(asked.get("max_tokens") or asked.get("max_completion_tokens") or ANSWER_TOKENS)
+            tokens_max = min(int(asked.get("max_tokens") or self._answer_tokens), self._answer_tokens)
             if len(prompt) + tokens_max > self._context_tokens:
-                said = (
-                    f"maximum context length is {self._context_tokens} tokens; {len(prompt)} + {tokens_max} were asked"
-                )
+                said = f"maximum context length is {self._context_tokens} tokens, the prompt has {len(prompt)}"
                 return 400, {"error": {"message": said, "type": "BadRequestError", "code": 400}}
             same = next(
                 (n for n, (a, b) in enumerate(zip(prompt, self._seen, strict=False)) if a != b), len(self._seen)

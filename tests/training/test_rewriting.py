@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from foundation.errors import ArenaError
 from harness.inference.port import ModelReply
 from tests.training.lamp_run import BY, HONEST, STEPS, TIMELINE, Writer, trace_of, written
 from training.rewriting.grounding import refusal
@@ -74,6 +75,18 @@ def test_a_writer_that_learns_from_the_reason_goes_on(tmp_path: Path) -> None:
     )
     assert isinstance(made, Rewrite)
     assert (made.thoughts, made.refused) == (HONEST, 1)
+
+
+def test_a_question_that_the_endpoint_cannot_answer_leaves_the_run_out(tmp_path: Path) -> None:
+    class Short(Writer):
+        def complete(self, request: str) -> ModelReply:
+            if len(msgspec.json.decode(request)["messages"][1]["content"]) > 2_000:
+                raise ArenaError("A1040", "HTTP 400: maximum context length is 512 tokens")
+            return super().complete(request)
+
+    left = written(tmp_path, Short(HONEST), trace_of(TIMELINE))
+    assert isinstance(left, OmittedRun) and left.code == "not_answered"
+    assert left.detail == "step 5, terminate: HTTP 400: maximum context length is 512 tokens"
 
 
 def test_a_second_run_asks_nothing(tmp_path: Path) -> None:

@@ -22,9 +22,11 @@ LeftOutCode = Literal[
     "no_answer",  # nothing was recommended
     "too_long",  # more steps than the rules allow
     "kept_out",  # the corpus would not take it, whatever is thought: its detail names the rules of the filter
+    "not_answered",  # the writer's endpoint answers, but not the question about one step: too long, or too slow
     "not_grounded",  # a thought was refused as often as the rules allow
 ]
 LEFT_OUT_CODES: tuple[LeftOutCode, ...] = get_args(LeftOutCode)
+ASKED_CODES: tuple[LeftOutCode, ...] = ("not_answered", "not_grounded")  # of runs that the writer was asked about
 
 
 class CallStep(msgspec.Struct, frozen=True, kw_only=True):

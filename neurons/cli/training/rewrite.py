@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neurons.cli.options import (
+    AnswerTimeoutOption,
     BankOption,
     CoefficientOption,
     CorpusPoolOption,
@@ -28,7 +29,6 @@ from neurons.cli.training.run_inputs import (
     MICRO,
     SCRIPTED,
     SEALS,
-    TIMEOUT_MS,
     open_guard,
     parse_price,
     read_plan,
@@ -38,7 +38,7 @@ from neurons.cli.training.run_inputs import (
 if TYPE_CHECKING:
     from harness.inference.port import Upstream
     from training.corpus.model import RejectCode
-    from training.rewriting.model import OmittedRun, Rewrite, RewriteReport
+    from training.rewriting.model import RewriteReport
 
 
 def rewrite(
@@ -61,6 +61,10 @@ def rewrite(
         float | None, typer.Option("--price-max", min=0.0, help="Dollars this run may cost; it stops before more.")
     ] = None,
     parallel: Annotated[int, typer.Option("--parallel", min=1, help="Runs at a time.")] = 4,
+    rows: Annotated[
+        int | None, typer.Option("--rows", min=1, help="Stop after so many runs that the writer was asked about.")
+    ] = None,
+    timeout: AnswerTimeoutOption = 180,
     state_dir: Annotated[
         Path | None, typer.Option("--state-dir", help="Keeps finished verifications. Default: ARENA_STATE_DIR.")
     ] = None,
@@ -88,7 +92,7 @@ def rewrite(
     from training.corpus.building import open_sources, trajectories_in
     from training.corpus.filter.gates import codes_of, gates
     from training.corpus.model import ExecutedTrace, Trace
-    from training.rewriting.model import RewriteRules
+    from training.rewriting.model import ASKED_CODES, OmittedRun, Rewrite, RewriteRules
     from training.rewriting.results import with_calls, write_results
     from training.rewriting.scripted import ScriptedWriter
     from training.rewriting.writing import report, rewrite_all
@@ -102,7 +106,7 @@ def rewrite(
     guard, every, rules = open_guard(held_out or [], partition, bank, None, plan.pool), gates(), RewriteRules()
     upstream: Upstream = ScriptedWriter()
     if base_url != SCRIPTED:
-        upstream = OpenAIUpstream("rewrite", base_url, os.environ.get("OPENAI_API_KEY", ""), TIMEOUT_MS)
+        upstream = OpenAIUpstream("rewrite", base_url, os.environ.get("OPENAI_API_KEY", ""), timeout * 1_000)
     prices = {} if price is None else dict([parse_price(f"{writer}={price}")])
     limit = None if price_max is None else round(price_max * MICRO)
     asker = Asker(upstream, Answers(out / "answers"), prices, micro_usd_max=limit)
@@ -111,6 +115,7 @@ def rewrite(
         return sorted({*codes_of(trace, plan, every), *guard(trace)})
 
     made: list[Rewrite | OmittedRun] = []
+    asked = 0
     with show_progress(is_quiet=as_json) as progress:
         seals = state_folder(state_dir) / "corpus" / SEALS
         sources = open_sources(exports, (), verify, trust_unsigned=trust_unsigned, seals=seals, progress=progress)
@@ -118,6 +123,9 @@ def rewrite(
         for one in rewrite_all(traces, writer, rules, asker, would_reject, parallel=parallel):
             made.append(one)
             progress("rewrite", len(made), trajectories)
+            asked += isinstance(one, Rewrite) or one.code in ASKED_CODES
+            if asked == rows:
+                break
     found = report(made, writer, rules, asker, sources.hashes)
     write_results(out, made, found)
     show(to_builtins(found), _lines(found, out), as_json=as_json)
