@@ -6,6 +6,7 @@ small version is `tests/training/test_rewriting_cli.py`.
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 import time
@@ -25,7 +26,7 @@ from training.corpus.corpus_files import read_rows
 pytestmark = pytest.mark.prove
 
 RUNS = 1_000
-_SUCCESS = 0.6  # at least so many of the subtask agent's runs succeed
+_SUCCESS = 0.68  # at least so many of the subtask agent's runs succeed
 _ALL_ROWS = ("--coefficient", "0", "--off", "duplicate", "--off", "near_duplicate")
 
 
@@ -46,7 +47,7 @@ def measure(folder: Path, runs: int) -> tuple[LiftedRows, dict[str, float]]:
     stand.mkdir()
     episodes = timed(
         "episodes",
-        lambda: real_episodes(stand, counts=counts, agents=("subtask",), documents=20_000, is_in_process=True),
+        lambda: real_episodes(stand, counts=counts, agents=("subtask",), documents=6_000, is_in_process=True),
     )
     timed("export", lambda: write_records(Firehose(episodes).as_recorded(), export))
     state = ("--state-dir", folder / "state", *_ALL_ROWS[:2])
@@ -71,4 +72,5 @@ def test_a_thousand_runs_are_lifted_unchanged(tmp_path: Path) -> None:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="arena-") as scratch:
         figures, parts = measure(Path(scratch), int(sys.argv[1]))
-    print(msgspec.json.encode({**msgspec.to_builtins(figures), "seconds": parts}).decode())
+        left_out = json.loads((Path(scratch) / "thoughts" / "rewriting.json").read_bytes())["left_out"]
+    print(json.dumps({**msgspec.to_builtins(figures), "left_out": dict(left_out), "seconds": parts}))
