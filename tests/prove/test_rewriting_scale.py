@@ -1,6 +1,6 @@
 """A thousand runs that code drove, lifted by the scripted writer: no call, result or answer changes.
 
-`python -m tests.prove.test_rewriting_scale 1000` prints one JSON object: what was compared, seconds of each part. The
+`python -m tests.prove.test_rewriting_scale 1000 [SEED]` prints one JSON object: what was compared, seconds of each part. The
 small version is `tests/training/test_rewriting_cli.py`.
 """
 
@@ -30,7 +30,7 @@ _SUCCESS = 0.68  # at least so many of the subtask agent's runs succeed
 _ALL_ROWS = ("--coefficient", "0", "--off", "duplicate", "--off", "near_duplicate")
 
 
-def measure(folder: Path, runs: int) -> tuple[LiftedRows, dict[str, float]]:
+def measure(folder: Path, runs: int, seed: int = 3) -> tuple[LiftedRows, dict[str, float]]:
     """At least `runs` successful runs of the shipped program-driven agent, rewritten, their corpus compared with the
     records; seconds of each part."""
     seconds: dict[str, float] = {}
@@ -47,7 +47,9 @@ def measure(folder: Path, runs: int) -> tuple[LiftedRows, dict[str, float]]:
     stand.mkdir()
     episodes = timed(
         "episodes",
-        lambda: real_episodes(stand, counts=counts, agents=("subtask",), documents=6_000, is_in_process=True),
+        lambda: real_episodes(
+            stand, counts=counts, agents=("subtask",), seed=seed, documents=6_000, is_in_process=True
+        ),
     )
     timed("export", lambda: write_records(Firehose(episodes).as_recorded(), export))
     state = ("--state-dir", folder / "state", *_ALL_ROWS[:2])
@@ -71,6 +73,6 @@ def test_a_thousand_runs_are_lifted_unchanged(tmp_path: Path) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="arena-") as scratch:
-        figures, parts = measure(Path(scratch), int(sys.argv[1]))
+        figures, parts = measure(Path(scratch), *map(int, sys.argv[1:]))
         left_out = json.loads((Path(scratch) / "thoughts" / "rewriting.json").read_bytes())["left_out"]
     print(json.dumps({**msgspec.to_builtins(figures), "left_out": dict(left_out), "seconds": parts}))
