@@ -1,7 +1,7 @@
 """A thousand runs that code drove, lifted by the scripted writer: no call, result or answer changes.
 
-`python -m tests.prove.test_rewriting_scale 1000 [SEED]` prints one JSON object: what was compared, seconds of each part. The
-small version is `tests/training/test_rewriting_cli.py`.
+`python -m tests.prove.test_rewriting_scale 1000 [SEED]` prints one JSON object: what was compared, and seconds.
+The small version is `tests/training/test_rewriting_cli.py`.
 """
 
 from __future__ import annotations
