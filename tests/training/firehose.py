@@ -130,12 +130,16 @@ def real_episodes(
     build_index(folder / "documents.jsonl", folder / "index")
     sources = {name: agent_source(name) for name in agents}
     admitted = reference_sha256s() | {text_hash(source) for source in sources.values()}
-    guests = {"reference_sha256s": admitted, "slots": 1, "wanted": "reference-agents-only"}
+    sandbox = (
+        InProcessSandbox(admitted)
+        if is_in_process
+        else open_sandbox(folder, reference_sha256s=admitted, slots=1, wanted="reference-agents-only")
+    )
     ports = EvaluatePorts(
         policy=DEMO,
         catalogue=open_catalogue(folder / "index"),
         titles=LexicalTitles(),
-        sandbox=InProcessSandbox(admitted) if is_in_process else open_sandbox(folder, **guests),
+        sandbox=sandbox,
         upstreams=[ScriptedUpstream()],
         judges=[ScriptedJudge()],
     )

@@ -26,7 +26,6 @@ LeftOutCode = Literal[
     "not_grounded",  # a thought was refused as often as the rules allow
 ]
 LEFT_OUT_CODES: tuple[LeftOutCode, ...] = get_args(LeftOutCode)
-ASKED_CODES: tuple[LeftOutCode, ...] = ("not_answered", "not_grounded")  # of runs that the writer was asked about
 
 
 class CallStep(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,15 +56,13 @@ def rewrite(
     partition: PartitionOption = None,
     bank: BankOption = "",
     price: Annotated[
-        str | None, typer.Option("--price", metavar="IN,OUT", help="The writer's dollars for a million tokens.")
+        str | None, typer.Option("--price", metavar="IN,OUT", help="Dollars for a million tokens.")
     ] = None,
     price_max: Annotated[
         float | None, typer.Option("--price-max", min=0.0, help="Dollars this run may cost; it stops before more.")
     ] = None,
     parallel: Annotated[int, typer.Option("--parallel", min=1, help="Runs at a time.")] = 4,
-    rows: Annotated[
-        int | None, typer.Option("--rows", min=1, help="Stop after so many runs that the writer was asked about.")
-    ] = None,
+    rows: Annotated[int | None, typer.Option("--rows", min=1, help="Only the first runs: to try a writer.")] = None,
     timeout: AnswerTimeoutOption = 180,
     state_dir: Annotated[
         Path | None, typer.Option("--state-dir", help="Keeps finished verifications. Default: ARENA_STATE_DIR.")
@@ -92,7 +91,7 @@ def rewrite(
     from training.corpus.building import open_sources, trajectories_in
     from training.corpus.filter.gates import codes_of, gates
     from training.corpus.model import ExecutedTrace, Trace
-    from training.rewriting.model import ASKED_CODES, OmittedRun, Rewrite, RewriteRules
+    from training.rewriting.model import OmittedRun, Rewrite, RewriteRules
     from training.rewriting.results import with_calls, write_results
     from training.rewriting.scripted import ScriptedWriter
     from training.rewriting.writing import report, rewrite_all
@@ -115,17 +114,13 @@ def rewrite(
         return sorted({*codes_of(trace, plan, every), *guard(trace)})
 
     made: list[Rewrite | OmittedRun] = []
-    asked = 0
     with show_progress(is_quiet=as_json) as progress:
         seals = state_folder(state_dir) / "corpus" / SEALS
         sources = open_sources(exports, (), verify, trust_unsigned=trust_unsigned, seals=seals, progress=progress)
         traces = (row for shard in sources.shards for row in with_calls(shard)() if isinstance(row, ExecutedTrace))
-        for one in rewrite_all(traces, writer, rules, asker, would_reject, parallel=parallel):
+        for one in rewrite_all(islice(traces, rows), writer, rules, asker, would_reject, parallel=parallel):
             made.append(one)
             progress("rewrite", len(made), trajectories)
-            asked += isinstance(one, Rewrite) or one.code in ASKED_CODES
-            if asked == rows:
-                break
     found = report(made, writer, rules, asker, sources.hashes)
     write_results(out, made, found)
     show(to_builtins(found), _lines(found, out), as_json=as_json)

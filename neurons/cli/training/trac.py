@@ -59,9 +59,7 @@ def trac(
     ] = None,
     parallel: Annotated[int, typer.Option("--parallel", min=1, help="Traces at a time.")] = 4,
     timeout: AnswerTimeoutOption = 180,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print calls, tokens and price at most; ask nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print calls, tokens and price; ask nothing.")] = False,
     state_dir: RunStateDirOption = None,
     as_json: JsonOutOption = False,
 ) -> None:
