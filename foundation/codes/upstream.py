@@ -150,4 +150,10 @@ ROWS = (
         "the trace makes no training row, and is counted as such",
         "name a stronger author; the refused replies stand in the oracle's answers",
     ),
+    row(
+        "U3052",
+        "model endpoint answers, but not this question",
+        "what the question was about is left out, and counted as such",
+        "its length or the time it takes: serve the model with a longer context, or give --timeout",
+    ),
 )

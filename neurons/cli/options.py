@@ -71,6 +71,9 @@ CorpusPoolOption = Annotated[
 CoefficientOption = Annotated[
     float | None, typer.Option("--coefficient", min=0.0, max=1.0, help="Least reasoning coefficient.")
 ]
+AnswerTimeoutOption = Annotated[
+    int, typer.Option("--timeout", min=1, help="Seconds to wait for one answer of the endpoint.")
+]
 HeldOutOption = Annotated[
     list[Path] | None, typer.Option("--held-out", help="Held-out problems: a file or suite. Repeatable.")
 ]

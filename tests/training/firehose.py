@@ -42,6 +42,7 @@ from problems.pools.clusters import find_clusters
 from problems.scoring.outcome import OutcomeScore
 from problems.scoring.title_matching import LexicalTitles
 from problems.synthesis.generator import synthesize
+from training.rollouts.in_process_sandbox import InProcessSandbox
 
 SN15_AGENT = Path(__file__).parents[1] / "harness" / "sn15_react_agent.py"
 START_MS = 1_790_000_000_000  # 2026-09-21 13:33 UTC
@@ -119,19 +120,26 @@ def real_episodes(
     agents: Sequence[str] = tuple(AGENTS),
     seed: int = 3,
     documents: int = 3_000,
+    is_in_process: bool = False,
 ) -> list[Episode]:
-    """Every agent once on each of `counts` synthetic problems. `folder` takes catalogue and guest; 0.1 s an episode."""
+    """Every agent once on each of `counts` synthetic problems. `folder` takes catalogue and guest; 0.1 s an episode, or
+    less in this process."""
     products = list(generate(documents, 7))
     with (folder / "documents.jsonl").open("wb") as stream:
         write_documents(products, stream)
     build_index(folder / "documents.jsonl", folder / "index")
     sources = {name: agent_source(name) for name in agents}
     admitted = reference_sha256s() | {text_hash(source) for source in sources.values()}
+    sandbox = (
+        InProcessSandbox(admitted)
+        if is_in_process
+        else open_sandbox(folder, reference_sha256s=admitted, slots=1, wanted="reference-agents-only")
+    )
     ports = EvaluatePorts(
         policy=DEMO,
         catalogue=open_catalogue(folder / "index"),
         titles=LexicalTitles(),
-        sandbox=open_sandbox(folder, reference_sha256s=admitted, slots=1, wanted="reference-agents-only"),
+        sandbox=sandbox,
         upstreams=[ScriptedUpstream()],
         judges=[ScriptedJudge()],
     )

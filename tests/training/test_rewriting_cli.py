@@ -7,16 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from arena.chain.keys import verify
 from neurons.cli.app import main
 from tests.training.firehose import Firehose, real_episodes
 from tests.training.firehose_export import write_records
-from training.agents import distilled_prompt
+from tests.training.lifted_rows import compare
 from training.corpus.corpus_files import read_rows
-from training.corpus.model import CorpusRow, ExecutedTrace
-from training.corpus.sources.reader import export_shards
-from training.corpus.sources.verified import open_export
-from training.rewriting.results import with_calls
+from training.corpus.model import CorpusRow
 
 LOOSE = ("--coefficient", "0")
 
@@ -50,24 +46,13 @@ def built(export: Path, folder: Path, *more: object) -> list[CorpusRow]:
 
 def test_driven_runs_are_lifted_with_their_calls_unchanged(export: Path, thoughts: Path, tmp_path: Path) -> None:
     report = json.loads((thoughts / "rewriting.json").read_bytes())
-    driven = {
-        row.source.place: row.executed
-        for shard in export_shards(open_export(export, verify))
-        for row in with_calls(shard)()
-        if isinstance(row, ExecutedTrace) and row.facts.is_agentic is False and row.facts.is_success
-    }
-    assert report["rewritten"] == len(driven) >= 2
-    assert not {row.trace.source.place for row in built(export, tmp_path / "without")} & driven.keys()
+    without = list(built(export, tmp_path / "without"))
+    assert {row.trace.provenance for row in without} == {"verbatim"}
     rows = built(export, tmp_path / "with", "--rewritten", thoughts, "--per-problem", 9)
-    lifted = [row.trace for row in rows if row.trace.provenance == "rewritten"]
-    assert lifted
-    for trace in lifted:
-        calls = [call for message in trace.messages for call in message.calls]
-        results = {message.call_id: message.content for message in trace.messages if message.role == "tool"}
-        made = tuple((call.name, call.arguments, results[call.id]) for call in calls)
-        assert made == driven[trace.source.place]
-        assert trace.messages[0].content == distilled_prompt()
-        assert all(message.reasoning for message in trace.messages if message.role == "assistant")
+    found = compare(export, rows)
+    assert found.driven == report["rewritten"] >= 2
+    assert found.rows and found.calls >= 2 * found.rows
+    assert (found.changed_calls, found.changed_rows) == (0, 0)
     assert {row.trace.provenance for row in rows} == {"verbatim", "rewritten"}
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import msgspec
@@ -27,7 +28,7 @@ from training.corpus.corpus_files import read_rows
 from training.model import RunLineage, Versions
 from training.recipe import read_whole_text
 from training.report.document import Document
-from training.stages.run import lineage_chain
+from training.stages.run import LINEAGE, lineage_chain
 from training.study.market import make_market, open_partition, read_market, stock
 from training.study.notes import ArmRows, arm_lines, progress_notes
 from training.study.parts import parts_of, recipe_text
@@ -121,6 +122,12 @@ def test_an_ablation_trains_on_its_own_corpus_and_from_its_own_parents() -> None
     assert 'parent = "/study/runs/teacher@no_pairing"' in grpo and 'rollouts = ["/study/runs/teacher"]' in grpo
 
 
+def test_the_mixed_arm_trains_on_both_of_its_corpora() -> None:
+    text = recipe_text(read_whole_text(SHIPPED / "sft_arm.toml"), Path("/study"), "mixed")
+    corpora = tomllib.loads(text)["data"]["corpus"]
+    assert corpora == ["/study/corpora/matched/mixed/agentic", "/study/corpora/matched/mixed/lifted"]
+
+
 def test_parts_come_after_what_they_need_and_have_names_of_their_own() -> None:
     parts = parts_of(read_plan(SHIPPED / "study.toml"), Path("/study"), with_ablations=True)
     names = [part.name for part in parts]
@@ -175,6 +182,11 @@ def test_the_study_runs_from_nothing_to_its_report_through_a_kill(tmp_path: Path
     held = {row.trace.facts.problem_id for row in read_rows(out / "corpora" / "dev")}
     assert held and held <= {one.problem_id for one in market.dev}
     sizes = {name: len(list(read_rows(out / "corpora" / "matched" / name))) for name in ("full", "no_agentic_split")}
+    mixed = {part: list(read_rows(out / "corpora" / "matched" / "mixed" / part)) for part in ("agentic", "lifted")}
+    assert {row.trace.provenance for row in mixed["agentic"]} == {"verbatim"}
+    assert {row.trace.provenance for row in mixed["lifted"]} == {"rewritten"}
+    assert {row.trace.facts.problem_id for rows in mixed.values() for row in rows} <= trained
+    sizes["mixed"] = sum(map(len, mixed.values()))
     assert len(set(sizes.values())) == 1
     assert [found.stage for _, _, found in lineage_chain(out / "runs" / "grpo_refresh")] == [
         "grpo",
@@ -190,12 +202,16 @@ def test_the_study_runs_from_nothing_to_its_report_through_a_kill(tmp_path: Path
     assert min(expert) > 0.5  # the control really shops
     partial = [row.partial for row in document.rows]
     assert all(one is not None and 0.0 <= one.value <= 1.0 for one in partial)
-    assert [line.split(":")[0] for line in document.arms] == ["full", "no_agentic_split"]
+    assert [line.split(":")[0] for line in document.arms] == ["full", "no_agentic_split", "mixed"]
+    assert f"{len(mixed['lifted'])} of them lifted" in document.arms[-1]
     assert not any(note.startswith(("Of the plan", "Failed")) for note in document.notes)  # it lacks nothing
     assert any(note.startswith("Of the ablations not trained yet: sft_arm@full") for note in document.notes)
     pages = (out / "report.html").read_text("utf-8")
     assert "its numbers say nothing of ShoppingBench" in pages and "pre-trained from scratch" in pages
     assert all(study.is_done(part) for part in study.parts() if part.kind != "report")
+    (arm,) = [part for part in study.parts(with_ablations=True) if part.name == "stage sft_arm@mixed"]
+    study.run(arm)
+    assert len(msgspec.json.decode((out / "runs" / "sft_arm@mixed" / LINEAGE).read_bytes())["corpus_sha256s"]) == 2
 
 
 def _start_and_kill(plan: Path, out: Path, mark: Path) -> None:

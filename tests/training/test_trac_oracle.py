@@ -27,6 +27,7 @@ from training.trac.asking import Asker
 from training.trac.estimate import estimate
 from training.trac.model import FATES, OracleReport, OracleRules, Price, Roles, TrialVerdict
 from training.trac.oracle import judge_traces, report
+from training.trac.reading import read_trace
 from training.trac.scripted import ANNOTATOR, ScriptedOracle
 from training.trac.trials import Episodes, Stage
 
@@ -121,6 +122,25 @@ def test_a_model_that_does_not_deliver_stops_its_trace_and_not_the_run(
 ) -> None:
     found, _ = run(traces, catalogue, tmp_path, Counting(change))
     assert {one.fate for one in found} == {"not_admitted", fate}
+
+
+def test_a_trace_that_is_too_long_for_the_endpoint_is_left_out_and_the_others_are_judged(
+    traces: list[Trace], catalogue: Catalogue, tmp_path: Path
+) -> None:
+    admitted = [trace for trace in traces if trace.facts.is_success]
+    longest = max(admitted, key=lambda trace: len(read_trace(trace).text))
+    shown = read_trace(longest).text
+
+    class Short(ScriptedOracle):
+        def complete(self, request: str) -> ModelReply:
+            if shown in json.loads(request)["messages"][-1]["content"]:
+                raise ArenaError("A1040", "HTTP 400: maximum context length is 4096 tokens")
+            return super().complete(request)
+
+    found, _ = run(admitted, catalogue, tmp_path, Short())
+    stopped = [one for one in found if one.fate == "not_annotated"]
+    assert [one.trace_id for one in stopped] == [longest.trace_id] and len(found) > 1
+    assert stopped[0].detail == "U3052: HTTP 400: maximum context length is 4096 tokens"
 
 
 def test_a_target_that_the_catalogue_does_not_have_is_not_grounded(

@@ -9,7 +9,7 @@ from math import comb
 import msgspec
 import pytest
 
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, Failure
 from harness.catalogue.port import SearchRequest
 from harness.chat import Message
 from harness.inference.port import ModelReply
@@ -36,8 +36,9 @@ class Answering:
 
     name = "prepared"
 
-    def __init__(self, replies: Sequence[str | Exception]) -> None:
-        self._replies = iter(replies)
+    def __init__(self, replies: Sequence[str | Exception], others: Failure | None = None) -> None:
+        """`others`: why it answers no other question; None where it does."""
+        self._replies, self._others = iter(replies), others
         self.requests: list[dict[str, object]] = []
 
     def complete(self, request: str) -> ModelReply:
@@ -47,8 +48,8 @@ class Answering:
             raise reply
         return ModelReply(model="m", content=reply, prompt_tokens=1_000, completion_tokens=100, message="{}")
 
-    def probe(self, request: str) -> None:
-        return None
+    def probe(self, request: str) -> Failure | None:
+        return self._others
 
 
 class Shelf:
@@ -264,10 +265,18 @@ def test_a_passing_fault_is_tried_again_and_a_lasting_one_ends_the_run(tmp_path:
     assert one.ask("m", (("user", "a"),), 10) == "well"
     assert pauses == [1.0, 2.0]
     for code, tries in (("U3002", 4), ("A1040", 1)):
-        upstream = Answering([ArenaError(code, "")] * 9)
+        upstream = Answering([ArenaError(code, "")] * 9, others=Failure(code=code))
         with pytest.raises(ArenaError) as caught:
             asker(tmp_path, upstream, sleep=pauses.append).ask("m", (("user", code),), 10)
         assert caught.value.failure.code == code and len(upstream.requests) == tries
+
+
+@pytest.mark.parametrize("code", ["A1040", "U3002", "U3003"])
+def test_one_question_that_an_endpoint_cannot_answer_is_not_the_endpoint_s_end(tmp_path: object, code: str) -> None:
+    upstream = Answering([ArenaError(code, "maximum context length is 4096 tokens")] * 9)
+    with pytest.raises(ArenaError) as caught:
+        asker(tmp_path, upstream, sleep=lambda _: None).ask("m", (("user", "a"),), 10)
+    assert caught.value.failure.code == "U3052" and "4096" in caught.value.failure.detail
 
 
 def test_nothing_is_asked_that_could_break_the_limit(tmp_path: object) -> None:

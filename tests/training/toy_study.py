@@ -26,7 +26,7 @@ _PLAN = {
     r"turn_tokens_max = \d+": "turn_tokens_max = 8",
     r'sets = \["eval", "second"\]': 'sets = ["second"]',
     r"samples = 8": "samples = 2",
-    r"(?s)\narms = \[.*?\]": '\narms = ["no_agentic_split"]',
+    r"(?s)\narms = \[.*?\]": '\narms = ["no_agentic_split", "mixed"]',
     r"(?m)^trained_arms = .*": "trained_arms = []",
     r"(?m)^headline_arms = .*": 'headline_arms = ["no_agentic_split"]',
     r"(?m)^recipes = .*": 'recipes = ["sft", "rejection", "teacher", "kto", "grpo_refresh"]',

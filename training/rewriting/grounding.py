@@ -11,13 +11,22 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from functools import cache
 from itertools import pairwise
 
 from harness.emission.wording import Passage, words_of
 from training.rewriting.known_facts import NUMBER, KnownFacts, numbers_of
 from training.rewriting.model import CallTimeline
-from training.rewriting.prompts import prompt_text
+from training.rewriting.product_claims import (
+    SENTENCE_END,
+    absence_claims,
+    choice_claims,
+    option_claims,
+    page_claims,
+    price_claims,
+    service_claims,
+    shop_claims,
+)
+from training.rewriting.prompts import listed_words
 
 THOUGHT_CHARS = (40, 1_200)
 
@@ -37,7 +46,7 @@ _UNSEEN = re.compile(
     r"\b(?:ratings?|reviews?|warrant(?:y|ies)|in stock|tomorrow|photos?|discounts?|stars?)\b", re.IGNORECASE
 )
 _QUOTED = re.compile(r"""["“”«»]([^"“”«»]+)["“”«»]|(?<!\w)['‘]([^'‘’\n]{6,}?)['’](?!\w)""")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+_FOREIGN_WORD = re.compile(r"\w*[^\W\x00-\x7f]\w*")
 _NAME = re.compile(r"\b[a-z]*[A-Z][\w'’]*")
 _CONTRACTED = re.compile(r"(?:n['’]t|['’](?:s|ll|ve|re|d|m))\b")
 _MARKUP = re.compile(
@@ -47,14 +56,16 @@ _MARKUP = re.compile(
 _META = re.compile(
     r"\b(?:rewr\w+|transcripts?|traces?|trajector\w+|recorded|hindsight|python|scripts?|source code|by code|program"
     r"|dataset|training data|language model|the model|the (?:agent|assistant|log)|this run|ground truth|my job|prompt"
-    r"|instructions?|(?:expected|reference) answer|scor(?:er|ed|es)|judges?|rewards?|grad(?:er|ed)|whoever reads"
+    r"|instructions?|(?:expected|reference|correct) answer|full (?:points|marks|score)"
+    r"|scor(?:er|ed|es)|judges?|rewards?|grad(?:er|ed)|whoever reads"
     r"|from now on|(?:picked|chosen|laid out) (?:for|to) me|as expected|already know|was accepted|in the end|turns? out"
     r"|later result|will (?:return|show|reveal) that|will (?:confirm|prove|pass|be the one)"
     r"|(?:shopper|seller) (?:told|said|thanked|insisted)|asked the seller)\b",
     re.IGNORECASE,
 )
 _NOTHING_FOUND = re.compile(
-    r"\b(?:no (?:results?|hits?|products?|matches)|nothing (?:was |has been )?(?:found|returned)|came back empty)\b",
+    r"\b(?:no (?:results?|hits?|products?|matches)|nothing (?:was |has been )?(?:found|returned)"
+    r"|(?:found|returned|shows?|showed) nothing|came (?:back|up) (?:empty|with nothing))\b",
     re.IGNORECASE,
 )
 # Words that claim a step, other ways to say so, and the beginnings of the names of tools that make it.
@@ -65,14 +76,15 @@ _STEPS = (
         ("find", "search"),
     ),
     (
-        "viewed|opened|inspected|looked at|read|studied|browsed|took a look|went through",
+        "viewed|opened|inspected|looked (?:at|through|over|into)|read|studied|browsed|took a look"
+        "|went (?:through|over)",
         r"product pages? (?:says?|shows?)|details (?:say|show|list)|(?:page|details|description) (?:was|were) \w+ed"
         r"|(?:having|after) (?:view|open|read|stud)\w*",
         ("view", "open", "get"),
     ),
     (
         "verified|confirmed|checked",
-        r"checks? (?:says?|shows?|came back)|(?:having|after) (?:check|verif|confirm)\w+",
+        r"checks? [^.;]{0,40}\b(?:says?|shows?|came back|went|passed)\b|(?:having|after) (?:check|verif|confirm)\w+",
         ("check", "view", "verify", "calc"),
     ),
     ("calculated|computed", r"calculat(?:ion|or) (?:says|shows)", ("calc", "check")),
@@ -84,6 +96,13 @@ _CLAIMS = tuple(
 )
 _NEXT_PAGE = re.compile(r"\b(?:second|next|third) page (?:says?|shows?|had|has|held|was|were)\b", re.IGNORECASE)
 _RECOMMENDS = re.compile(r"\brecommend(?:ing)? (?:product )?(\d{6,})", re.IGNORECASE)
+# What the thought says it does now, and the beginnings of the tools that do it.
+_DECLARED = re.compile(
+    r"(?<!before )(?<!until )(?<!when )(?<!once )(?<!if )\b"
+    r"I(?:['’]ll| will| now| then)* (?:(recommend)|search|look for)\b"
+)
+_MAKERS = re.compile(r"\bby ((?:[a-z]+, )*[a-z]+(?:,? and (?:by )?[a-z]+)?)\b")
+_NO_MAKERS = frozenset(("far", "hand", "itself", "themselves", "step", "default", "chance", "name", "weight"))
 _COSTS = re.compile(r"\b(?:costs?|priced at|listed at|sells for|price is) (?:PHP |₱)?(\d+(?:,\d{3})*(?:\.\d+)?)")
 _FIGURE = re.compile(rf"(?<![\w.-]){NUMBER.pattern}(?![\w-])")
 _KNOWN_NAMES = frozenset(("php", "cod", "lazmall", "lazflash", "sku", "id", "ids", "ok", "usb"))
@@ -109,11 +128,11 @@ def refusal(thought: str, timeline: CallTimeline, number: int, earlier: Sequence
     if found := _META.search(thought):
         return f"it speaks of the record or of what comes later: {found[0]!r}"
     words = [word for word in words_of(thought) if word.isalpha()]
-    plain = _listed("function_words") | _listed("openers")
+    plain = listed_words("function_words") | listed_words("openers")
     if sum(word in plain for word in words) < _ENGLISH_SHARE * len(words):
         return "it is not in plain English"
     known = KnownFacts(timeline, number)
-    for check in (_numbers, _pairings, _passages, _names, _claims, _commits):
+    for check in _CHECKS:
         if (reason := next(check(thought, known), None)) is not None:
             return reason
     own = _triples(thought)
@@ -142,12 +161,8 @@ def _pairings(thought: str, known: KnownFacts) -> Iterator[str]:
     """The first figure after a product, or after several side by side, has to be theirs; "It costs" goes on with the
     product of the sentence before."""
     before: set[str] = set()
-    for sentence in _SENTENCE_END.split(thought):
-        marks = [
-            (word.end(), known.marks[word[0].lower()])
-            for word in re.finditer(r"[^\W_]+", sentence)
-            if (word[0].isdecimal() or word[0][0].isupper()) and word[0].lower() in known.marks
-        ]
+    for sentence in SENTENCE_END.split(thought):
+        marks = known.named_in(sentence)
         if not marks and before and re.match(r"It\b|Its\b", sentence):
             yield from _strange_figure(sentence, before, known)
         named: set[str] = set()
@@ -174,12 +189,15 @@ def _passages(thought: str, known: KnownFacts) -> Iterator[str]:
     for quoted in ("".join(found) for found in _QUOTED.findall(thought)):
         if not known.passage.holds("".join(words_of(quoted))):
             yield f"the passage {quoted[:60]!r} stands nowhere yet"
+    for found in _FOREIGN_WORD.finditer(thought):
+        if found[0] not in known.text:
+            yield f"{found[0]!r} is written with letters that are not English, and stands so nowhere yet"
     words = words_of(thought)
     said = Passage(words)
     for value in known.later_alone:
         if said.holds(value):
             yield f"{value[:60]!r} is known only from a later result"
-    plain = _listed("function_words") | _listed("openers")
+    plain = listed_words("function_words") | listed_words("openers")
     for size, letters in ((_RUN_WORDS, 3), (2, _PAIR_LETTERS - 1)):
         for run in zip(*(words[start:] for start in range(size)), strict=False):
             telling = [word for word in run if len(word) > letters and word not in plain]
@@ -196,17 +214,22 @@ def _passages(thought: str, known: KnownFacts) -> Iterator[str]:
 
 
 def _names(thought: str, known: KnownFacts) -> Iterator[str]:
-    for sentence in _SENTENCE_END.split(thought):
+    for sentence in SENTENCE_END.split(thought):
         for found in _NAME.finditer(sentence):
             words = words_of(_CONTRACTED.sub("", found[0]))
             is_first = not sentence[: found.start()].strip(" \"'“(-")
-            ordinary = _listed("openers") | _listed("function_words") | _NUMBER_WORDS.keys()
+            ordinary = listed_words("openers") | listed_words("function_words") | _NUMBER_WORDS.keys()
             if is_first and all(word in ordinary or len(word) == 1 for word in words):
                 continue
             if any(
                 len(word) > 1 and word not in known.passage.vocabulary and word not in _KNOWN_NAMES for word in words
             ):
                 yield f"the name {found[0]!r} stands neither in the request nor in a result so far"
+    for found in _MAKERS.finditer(thought):
+        ordinary = listed_words("openers") | listed_words("function_words") | _NO_MAKERS
+        for word in words_of(found[1]):
+            if word not in known.passage.vocabulary | ordinary and not word.endswith("ing"):
+                yield f"'by {word}': a name that stands neither in the request nor in a result so far"
 
 
 def _claims(thought: str, known: KnownFacts) -> Iterator[str]:
@@ -220,6 +243,9 @@ def _claims(thought: str, known: KnownFacts) -> Iterator[str]:
         last = known.results[-1] if known.results else None
         if not known.results or (isinstance(last, list) and last):
             yield f"{found[0]!r}, but the last result is not empty"
+    declared = [(found[0], ("recommend",) if found[1] else ("find", "search")) for found in _DECLARED.finditer(thought)]
+    if declared and not any(known.step.name.startswith(tools) for _, tools in declared):
+        yield f"{declared[0][0]!r}, but another call follows"
     for found in _RECOMMENDS.finditer(thought):
         if found[1] not in words_of(known.step.arguments):
             yield f"{found[1]} is not in this call"
@@ -239,12 +265,23 @@ def _commits(thought: str, known: KnownFacts) -> Iterator[str]:
         yield "it names nothing of what it recommends: no id, price or title"
 
 
+_CHECKS = (
+    _numbers,
+    _pairings,
+    _passages,
+    _names,
+    _claims,
+    service_claims,
+    option_claims,
+    shop_claims,
+    price_claims,
+    page_claims,
+    absence_claims,
+    choice_claims,
+    _commits,
+)
+
+
 def _triples(text: str) -> set[tuple[str, ...]]:
     words = [word for word in words_of(text) if not word.isdecimal()]
     return set(zip(words, words[1:], words[2:], strict=False))
-
-
-@cache
-def _listed(name: str) -> frozenset[str]:
-    """The words of a list that is package data."""
-    return frozenset(prompt_text(name).split())

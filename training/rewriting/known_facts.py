@@ -22,6 +22,7 @@ NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 _SHORT_LEAF = 200  # characters of a value such as a title; longer ones are descriptions
 _VALUE_LETTERS = 6  # of a single word that is all a later result says somewhere
 _MARK_LETTERS = 4  # of a word of one title alone, that may stand for its product
+_AFTER_THE = re.compile(r"\b[Tt]h(?:e|is|at) (?:\w+ )?\Z")
 _SPEAKING_OF_OTHERS = ("service", "matches", "mismatches")  # fields whose values are words of the request
 
 
@@ -30,6 +31,7 @@ class ProductFacts(msgspec.Struct, frozen=True):
 
     numbers: frozenset[Decimal] = frozenset()
     title: frozenset[str] = frozenset()
+    words: frozenset[str] = frozenset()  # of everything that was told of it
     price: Decimal | None = None
 
 
@@ -42,6 +44,7 @@ class KnownFacts:
         self.results = tuple(decoded(step.result) for step in self.before)
         self._query, self._later_steps = timeline.query, timeline.steps[number:]
         texts = [timeline.query, self.step.arguments, *(f"{step.arguments}\n{step.result}" for step in self.before)]
+        self.text = "\n".join(texts)
         self.passage = Passage(word for text in texts for word in (*words_of(text), Passage.BREAK))
         self._seen = {seen for text in texts for seen in numbers_of(text)}
 
@@ -75,9 +78,25 @@ class KnownFacts:
                 products[product_id] = ProductFacts(
                     numbers=known.numbers.union(numbers_of(orjson.dumps(found).decode())),
                     title=known.title.union(words_of(str(found.get("title", "")))),
+                    words=known.words.union(words_of(orjson.dumps(found).decode())),
                     price=Decimal(str(price)) if isinstance(price, int | float) else known.price,
                 )
         return products
+
+    @cached_property
+    def listings(self) -> tuple[frozenset[str], ...]:
+        """The products of each result that lists some, by id."""
+        found = (
+            frozenset(str(one["product_id"]) for one in result if isinstance(one, dict) and "title" in one)
+            for result in self.results
+            if isinstance(result, list)
+        )
+        return tuple(listed for listed in found if listed)
+
+    def words_of_others(self, product_id: str) -> frozenset[str]:
+        """Words that were told of other products, and not of this one."""
+        others = (facts.words for one, facts in self.products.items() if one != product_id)
+        return frozenset[str]().union(*others) - self.products[product_id].words
 
     @cached_property
     def marks(self) -> dict[str, str]:
@@ -92,6 +111,16 @@ class KnownFacts:
             if len(ids) == 1 and len(word) >= _MARK_LETTERS and not word.isdecimal()
         }
         return alone | {product_id: product_id for product_id in self.products}
+
+    def named_in(self, text: str) -> list[tuple[int, str]]:
+        """Products that a text names, in order, each with the place behind its name: by id, by a word of its title
+        alone that is written like a name, or by such a word soon after "the" ("the glass one")."""
+        return [
+            (word.end(), product)
+            for word in re.finditer(r"[^\W_]+", text)
+            if (product := self.marks.get(word[0].lower())) is not None
+            and (word[0].isdecimal() or word[0][0].isupper() or _AFTER_THE.search(text, 0, word.start()))
+        ]
 
     @cached_property
     def later(self) -> Passage:

@@ -22,6 +22,7 @@ LeftOutCode = Literal[
     "no_answer",  # nothing was recommended
     "too_long",  # more steps than the rules allow
     "kept_out",  # the corpus would not take it, whatever is thought: its detail names the rules of the filter
+    "not_answered",  # the writer's endpoint answers, but not the question about one step: too long, or too slow
     "not_grounded",  # a thought was refused as often as the rules allow
 ]
 LEFT_OUT_CODES: tuple[LeftOutCode, ...] = get_args(LeftOutCode)

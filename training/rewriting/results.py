@@ -27,18 +27,21 @@ THOUGHTS, LEFT_OUT, REPORT = "thoughts.jsonl", "left_out.jsonl", "rewriting.json
 
 
 class LiftedShard(msgspec.Struct, frozen=True, kw_only=True):
-    """A shard in which runs with thoughts stand as if the model had chosen their calls. Calling it reads it."""
+    """A shard in which runs with thoughts stand as if the model had chosen their calls; alone, or among the others.
+    Calling it reads it."""
 
     shard: Shard
     rewrites: Mapping[str, Rewrite]  # by the trace's id
     prompt: str
+    is_alone: bool = False
 
     def __call__(self) -> Iterator[Trace | Quarantined]:
         """Its rows, in order; a run whose thoughts do not stand is quarantined."""
         for row in self.shard():
             made = self.rewrites.get(row.trace_id) if isinstance(row, ExecutedTrace) else None
             if made is None or not isinstance(row, ExecutedTrace):
-                yield row
+                if not self.is_alone:
+                    yield row
                 continue
             timeline = timeline_of(row)
             reason = "its calls are in no order" if timeline is None else broken(made, timeline)
@@ -61,11 +64,12 @@ def write_results(out: Path, found: Sequence[Rewrite | OmittedRun], report: Rewr
         raise ArenaError("V2027", f"{out}: {wrong.strerror}") from None
 
 
-def with_rewrites(sources: Sources, folders: Sequence[Path], prompt: str) -> Sources:
+def with_rewrites(sources: Sources, folders: Sequence[Path], prompt: str, *, is_alone: bool = False) -> Sources:
     """Sources in which runs with thoughts are lifted; without folders, as they are. The lineage names the files of
     thoughts beside the exports.
 
-    `prompt` is the system prompt of the lifted rows. Raises ArenaError V2149 for a file that can't be read.
+    `prompt` is the system prompt of the lifted rows; `is_alone` leaves every other run out. Raises ArenaError V2149 for
+    a file that can't be read.
     """
     if not folders:
         return sources
@@ -78,7 +82,10 @@ def with_rewrites(sources: Sources, folders: Sequence[Path], prompt: str) -> Sou
         except (OSError, msgspec.DecodeError) as wrong:
             raise ArenaError("V2149", f"{folder / THOUGHTS}: {wrong}") from None
         hashes.add(hashlib.sha256(data).hexdigest())
-    shards = tuple(LiftedShard(shard=with_calls(shard), rewrites=rewrites, prompt=prompt) for shard in sources.shards)
+    shards = tuple(
+        LiftedShard(shard=with_calls(shard), rewrites=rewrites, prompt=prompt, is_alone=is_alone)
+        for shard in sources.shards
+    )
     return msgspec.structs.replace(sources, shards=shards, hashes=tuple(sorted(hashes)))
 
 

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import msgspec
 
 from foundation.canonical import text_hash
+from foundation.errors import ArenaError
 from judge.parse import RefusedReplyError
 from training.corpus.model import ExecutedTrace, RejectCode, Rewritten, Trace
 from training.rewriting.grounding import refusal
@@ -97,7 +98,13 @@ def rewrite(
     for number, step in enumerate(timeline.steps):
         chat, reason = thought_chat(timeline, thoughts, rules), ""
         for _ in range(rules.replies_max):
-            text = asker.ask(writer, chat, rules.reply_tokens_max)
+            try:
+                text = asker.ask(writer, chat, rules.reply_tokens_max)
+            except ArenaError as error:
+                if error.failure.code != "U3052":
+                    raise
+                detail = f"step {number + 1}, {step.name}: {error.failure.detail}"
+                return OmittedRun(trace_id=trace.trace_id, place=trace.source.place, code="not_answered", detail=detail)
             try:
                 thought = read_json(text, _ThoughtReply).thought.strip()
                 reason = refusal(thought, timeline, number, thoughts) or ""

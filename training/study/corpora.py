@@ -1,4 +1,4 @@
-"""From the study's export to its corpora: the filter's own, that of `dev`, and the ablations' of one size.
+"""From the study's export to its corpora: the filter's own, that of `dev`, and the arms' of one size.
 
 Promise: the export is verified before a row is read, the leak guard is on in every arm, and a corpus that stands is not
 made again. What a kill left unfinished is thrown away and made anew.
@@ -12,12 +12,13 @@ from pathlib import Path
 from arena.chain.keys import verify
 from foundation.durable_files import move_into_place
 from foundation.progress import Progress
-from training.corpus.building import Origin, arms_of, filter_sources, open_sources, write_filtered
+from training.corpus.building import FULL, Origin, arms_of, filter_sources, open_sources, write_filtered
 from training.corpus.filter.leak_guard import Guard
 from training.corpus.filter.trace_features import Task
 from training.corpus.model import CorpusPool, Rules
 from training.study.market import open_partition
-from training.study.plan import StudyPlan
+from training.study.mixed import build_mixed
+from training.study.plan import MIXED, StudyPlan
 
 FULL_CORPUS, DEV_CORPUS, MATCHED = "full", "dev", "matched"
 
@@ -32,10 +33,11 @@ def build_corpora(
     code_commit: str,
     progress: Progress | None,
 ) -> None:
-    """Write `folder`/full, `folder`/dev, and `folder`/matched/ARM for the plan's ablations.
+    """Write `folder`/full, `folder`/dev, and `folder`/matched/ARM for the plan's arms; thoughts of `mixed` to
+    `folder`/thoughts, where there are none.
 
     Raises ArenaError V2095, V2096 for an export that does not verify, V2146 for an unknown arm, V2147 when an arm keeps
-    nothing.
+    nothing, V2149 for thoughts that can't be read.
     """
     partition = open_partition(market_dir)
     origin = Origin(partition_sha256=partition.manifest.sha256, code_commit=code_commit)
@@ -56,6 +58,11 @@ def build_corpora(
             coefficient_e4_min=plan.coefficient_e4_min, tokens_max=plan.corpus_tokens_max, seed=plan.seed, pool=pool
         )
         task = Task(arms=(rules,), tokenizer=tokenizer / "tokenizer.json")
-        filtered = filter_sources(sources, task, arms_of(rules, wanted), guard, progress=progress)
-        write_filtered(filtered, draft, guard, origin, progress=progress)
+        arms = arms_of(rules, [arm for arm in wanted if arm != MIXED])
+        filtered = filter_sources(sources, task, arms, guard, progress=progress)
+        out = draft / FULL if MIXED in wanted and len(arms) == 1 else draft
+        built = write_filtered(filtered, out, guard, origin, progress=progress)
+        if MIXED in wanted:
+            rows, share = built[0].funnel.kept, plan.mixed_agentic_e4
+            build_mixed(sources, task, rows, share, guard, origin, draft / MIXED, folder / "thoughts")
         move_into_place(draft, target)

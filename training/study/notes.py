@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from training.corpus.corpus_files import DATA
 from training.model import RunLineage
 from training.study.parts import Kind, Part
+from training.study.plan import MIXED, MIXED_PARTS
 
 _GROUPS: tuple[tuple[str, frozenset[Kind]], ...] = (
     ("not made yet", frozenset(("market", "tokenizer", "records", "corpora", "base"))),
@@ -28,16 +29,22 @@ class ArmRows(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     trace_ids: tuple[str, ...]
+    lifted: int = 0  # of the rows
 
 
 def read_arms(folder: Path, names: Sequence[str]) -> tuple[ArmRows, ...]:
     """The arms of these names that have a corpus in `folder`."""
     found = []
     for name in names:
-        path = folder / name / DATA
-        if path.exists():
-            ids = pq.read_table(path, columns=["trace_id"])["trace_id"].to_pylist()
-            found.append(ArmRows(name=name, trace_ids=tuple(sorted(ids))))
+        parts = {part: folder / name / part / DATA for part in (MIXED_PARTS if name == MIXED else ("",))}
+        ids = {
+            part: pq.read_table(path, columns=["trace_id"])["trace_id"].to_pylist()
+            for part, path in parts.items()
+            if path.exists()
+        }
+        if ids:
+            every = sorted(one for part in ids.values() for one in part)
+            found.append(ArmRows(name=name, trace_ids=tuple(every), lifted=len(ids.get(MIXED_PARTS[1], ()))))
     return tuple(found)
 
 
@@ -74,6 +81,7 @@ def arm_lines(arms: Sequence[ArmRows], runs: Mapping[str, RunLineage], recipes: 
     for arm in arms:
         rows, different = len(arm.trace_ids), len(set(arm.trace_ids))
         counted = f"{rows} rows" + (f", {different} of them different" if different < rows else "")
+        counted += f", {arm.lifted} of them lifted" if arm.lifted else ""
         trained = [
             f"{recipe} {found.steps} steps"
             + (f" (stopped: {found.stopped_by.split(':')[0]})" if found.stopped_by else "")

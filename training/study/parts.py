@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from training.study.measure import EXPERT_LABEL, RANDOM_LABEL, Measurement
-from training.study.plan import DecodeRules, StudyPlan
+from training.study.plan import MIXED, MIXED_PARTS, DecodeRules, StudyPlan
 
 BASE = "base"
 STUDY_MARK = "{study}"
@@ -76,7 +76,9 @@ def recipe_text(text: str, folder: Path, arm: str = "", *, arm_start: str = "sft
     is the recipe an arm begins with: it takes the place of sft and rejection, which would sample for each arm anew.
     """
     if arm:
-        text = text.replace(f"{STUDY_MARK}/corpora/full", f"{STUDY_MARK}/corpora/matched/{arm}")
+        matched = f"{STUDY_MARK}/corpora/matched/{arm}"
+        folders = [f"{matched}/{part}" for part in MIXED_PARTS] if arm == MIXED else [matched]
+        text = text.replace(f'"{STUDY_MARK}/corpora/full"', ", ".join(f'"{folder}"' for folder in folders))
         parent = tomllib.loads(text).get("parent", "")
         if parent:
             skipped = {f"{STUDY_MARK}/runs/{name}" for name in ("sft", "rejection")}

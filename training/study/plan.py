@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from foundation.errors import ArenaError
 from problems.model import Bucket
 from training.corpus.building import FULL
+
+MIXED = "mixed"  # the arm of agentic and lifted rows (`training.study.mixed`)
+MIXED_PARTS = ("agentic", "lifted")  # its corpora
 
 SetKey = Literal["eval", "second"]
 
@@ -95,7 +99,10 @@ class StudyPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     coefficient_e4_min: int = 9_000
     arms: tuple[
         str, ...
-    ] = ()  # ablations, by the names of `training.corpus.filter.ablations`; `full` is always among them
+    ] = ()  # ablations, by the names of `training.corpus.filter.ablations`, and `mixed`; `full` is always among them
+    mixed_agentic_e4: Annotated[int, Meta(ge=0, le=10_000)] = (
+        5_000  # share of `mixed` that is agentic; the rest is lifted
+    )
     trained_arms: tuple[str, ...] = ()  # those that are trained; empty: all. Arms of equal rows need one training
     arm_recipes: tuple[str, ...] = ("sft",)  # what each arm trains
     arm_decodes: tuple[str, ...] = ("greedy",)  # how arms are measured, by the names of `decodes`

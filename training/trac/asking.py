@@ -1,7 +1,8 @@
 """The one way from the oracle to a model: answers kept, faults retried, tokens counted, a limit of cost held.
 
 Promise: nothing is asked that was answered before; nothing is asked that could take the run over its limit (V2148). An
-endpoint's fault is tried again while its code says that this may help, and then ends the run: what was answered stays.
+endpoint's fault is tried again while its code says that this may help. Then a short question tells whether the endpoint
+still answers: if it does, this question alone is at fault (U3052); if not, the run ends, and what was answered stays.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ ATTEMPTS = 4
 _PAUSES = Backoff(first_ms=1_000, most_ms=60_000)
 _BYTES_PER_TOKEN = 3  # fewer than any tokenizer needs for plain text: a bound from above
 _FREE = Price()
+_OF_ONE_QUESTION = ("A1040", "U3002", "U3003")  # a refusal, a timeout or an unreadable reply may be one question's
 
 Chat = tuple[tuple[str, str], ...]  # (role, text)
 
@@ -57,8 +59,12 @@ class Asker:
         self._asking: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def ask(self, model: str, chat: Chat, tokens_max: int) -> str:
-        """The reply's text. Raises ArenaError V2148 before a call that could break the limit, else what the endpoint
-        raises after its retries: A1040, U3001 to U3004."""
+        """The reply's text.
+
+        Raises ArenaError V2148 before a call that could break the limit, U3052 for a question that the endpoint refuses
+        or can't answer while it answers others (too long, or too slow), else what the endpoint raises after its
+        retries: A1040, U3001 to U3004.
+        """
         messages = [{"role": role, "content": text} for role, text in chat]
         question = {"model": model, "messages": messages, "temperature": 0, "max_tokens": tokens_max}
         with self._alone(question):
@@ -67,7 +73,7 @@ class Asker:
                 self._count(model, 0, 0, kept=1)
                 return kept.text
             with self._reserved(model, prompt_tokens_bound(chat), tokens_max):
-                reply = self._complete(msgspec.json.encode(question).decode())
+                reply = self._complete(model, msgspec.json.encode(question).decode())
                 kept = Kept(
                     text=reply.content, prompt_tokens=reply.prompt_tokens, completion_tokens=reply.completion_tokens
                 )
@@ -129,16 +135,24 @@ class Asker:
                 micro_usd=one.micro_usd + price.micro_usd(prompt_tokens, completion_tokens),
             )
 
-    def _complete(self, request: str) -> ModelReply:
+    def _complete(self, model: str, request: str) -> ModelReply:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return self._upstream.complete(request)
             except ArenaError as error:
                 if not error.entry.is_retryable or attempt == ATTEMPTS:
+                    if error.failure.code in _OF_ONE_QUESTION and self._answers_others(model):
+                        raise ArenaError("U3052", error.failure.detail) from error
                     raise
                 asked = error.retry_after_ms if isinstance(error, RetryLaterError) else 0
                 self._sleep(max(min(_PAUSES.most_ms, asked), _PAUSES.pause_ms(attempt)) / 1_000)
         raise AssertionError("the last attempt returns or raises")
+
+    def _answers_others(self, model: str) -> bool:
+        """Whether the endpoint answers a question that any with this model can."""
+        said = [{"role": "user", "content": "Say yes."}]
+        short = {"model": model, "messages": said, "temperature": 0, "max_tokens": 1}
+        return self._upstream.probe(msgspec.json.encode(short).decode()) is None
 
 
 def prompt_tokens_bound(chat: Sequence[tuple[str, str]]) -> int:

@@ -105,7 +105,9 @@ def _with(so_far: TrialVerdict, **fields: object) -> TrialVerdict:
 
 
 def _stopped(so_far: TrialVerdict, fate: str, error: ArenaError, code: str) -> TrialVerdict:
-    """The fate where the models' own replies were the trouble; any other error ends the run."""
-    if error.failure.code != code:
+    """The fate where the models' own replies were the trouble, or one question was more than the endpoint takes; any
+    other error ends the run."""
+    if error.failure.code not in (code, "U3052"):
         raise error
-    return _with(so_far, fate=fate, detail=neutral_text(error.failure.detail)[:_DETAIL_CHARS])
+    detail = neutral_text(f"{error.failure.code}: {error.failure.detail}")
+    return _with(so_far, fate=fate, detail=detail[:_DETAIL_CHARS])

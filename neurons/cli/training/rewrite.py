@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from neurons.cli.options import (
+    AnswerTimeoutOption,
     BankOption,
     CoefficientOption,
     CorpusPoolOption,
@@ -28,7 +30,6 @@ from neurons.cli.training.run_inputs import (
     MICRO,
     SCRIPTED,
     SEALS,
-    TIMEOUT_MS,
     open_guard,
     parse_price,
     read_plan,
@@ -38,7 +39,7 @@ from neurons.cli.training.run_inputs import (
 if TYPE_CHECKING:
     from harness.inference.port import Upstream
     from training.corpus.model import RejectCode
-    from training.rewriting.model import OmittedRun, Rewrite, RewriteReport
+    from training.rewriting.model import RewriteReport
 
 
 def rewrite(
@@ -55,12 +56,14 @@ def rewrite(
     partition: PartitionOption = None,
     bank: BankOption = "",
     price: Annotated[
-        str | None, typer.Option("--price", metavar="IN,OUT", help="The writer's dollars for a million tokens.")
+        str | None, typer.Option("--price", metavar="IN,OUT", help="Dollars for a million tokens.")
     ] = None,
     price_max: Annotated[
         float | None, typer.Option("--price-max", min=0.0, help="Dollars this run may cost; it stops before more.")
     ] = None,
     parallel: Annotated[int, typer.Option("--parallel", min=1, help="Runs at a time.")] = 4,
+    rows: Annotated[int | None, typer.Option("--rows", min=1, help="Only the first runs: to try a writer.")] = None,
+    timeout: AnswerTimeoutOption = 180,
     state_dir: Annotated[
         Path | None, typer.Option("--state-dir", help="Keeps finished verifications. Default: ARENA_STATE_DIR.")
     ] = None,
@@ -88,7 +91,7 @@ def rewrite(
     from training.corpus.building import open_sources, trajectories_in
     from training.corpus.filter.gates import codes_of, gates
     from training.corpus.model import ExecutedTrace, Trace
-    from training.rewriting.model import RewriteRules
+    from training.rewriting.model import OmittedRun, Rewrite, RewriteRules
     from training.rewriting.results import with_calls, write_results
     from training.rewriting.scripted import ScriptedWriter
     from training.rewriting.writing import report, rewrite_all
@@ -102,7 +105,7 @@ def rewrite(
     guard, every, rules = open_guard(held_out or [], partition, bank, None, plan.pool), gates(), RewriteRules()
     upstream: Upstream = ScriptedWriter()
     if base_url != SCRIPTED:
-        upstream = OpenAIUpstream("rewrite", base_url, os.environ.get("OPENAI_API_KEY", ""), TIMEOUT_MS)
+        upstream = OpenAIUpstream("rewrite", base_url, os.environ.get("OPENAI_API_KEY", ""), timeout * 1_000)
     prices = {} if price is None else dict([parse_price(f"{writer}={price}")])
     limit = None if price_max is None else round(price_max * MICRO)
     asker = Asker(upstream, Answers(out / "answers"), prices, micro_usd_max=limit)
@@ -115,7 +118,7 @@ def rewrite(
         seals = state_folder(state_dir) / "corpus" / SEALS
         sources = open_sources(exports, (), verify, trust_unsigned=trust_unsigned, seals=seals, progress=progress)
         traces = (row for shard in sources.shards for row in with_calls(shard)() if isinstance(row, ExecutedTrace))
-        for one in rewrite_all(traces, writer, rules, asker, would_reject, parallel=parallel):
+        for one in rewrite_all(islice(traces, rows), writer, rules, asker, would_reject, parallel=parallel):
             made.append(one)
             progress("rewrite", len(made), trajectories)
     found = report(made, writer, rules, asker, sources.hashes)

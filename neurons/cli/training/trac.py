@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foundation.durable_files import write_whole
-from neurons.cli.options import CorpusArgument, JsonOutOption, RunStateDirOption
+from neurons.cli.options import AnswerTimeoutOption, CorpusArgument, JsonOutOption, RunStateDirOption
 from neurons.cli.presenter import show
 from neurons.cli.progress import show_progress
 from neurons.cli.training.run_inputs import MICRO, SCRIPTED, open_settings, parse_price, usage_lines
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from training.corpus.model import Trace
     from training.trac.estimate import CostEstimate
     from training.trac.model import OracleReport, OracleRules, Price, Roles
-
-_TIMEOUT_MS = 180_000
 
 
 def trac(
@@ -60,9 +58,8 @@ def trac(
         float | None, typer.Option("--price-max", min=0.0, help="Dollars this run may cost; it stops before more.")
     ] = None,
     parallel: Annotated[int, typer.Option("--parallel", min=1, help="Traces at a time.")] = 4,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print calls, tokens and price at most; ask nothing.")
-    ] = False,
+    timeout: AnswerTimeoutOption = 180,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print calls, tokens and price; ask nothing.")] = False,
     state_dir: RunStateDirOption = None,
     as_json: JsonOutOption = False,
 ) -> None:
@@ -106,6 +103,7 @@ def trac(
             micro_usd_max=None if price_max is None else round(price_max * MICRO),
             settings=settings,
             parallel=parallel,
+            timeout_ms=timeout * 1_000,
         ),
         out,
         is_quiet=as_json,
@@ -122,6 +120,7 @@ class _Ports:
     micro_usd_max: int | None
     settings: Settings
     parallel: int
+    timeout_ms: int
 
 
 def _run(
@@ -141,7 +140,7 @@ def _run(
 
     upstream: Upstream = ScriptedOracle()
     if ports.base_url != SCRIPTED:
-        upstream = OpenAIUpstream("trac", ports.base_url, os.environ.get("OPENAI_API_KEY", ""), _TIMEOUT_MS)
+        upstream = OpenAIUpstream("trac", ports.base_url, os.environ.get("OPENAI_API_KEY", ""), ports.timeout_ms)
     asker = Asker(upstream, Answers(out / "answers"), ports.prices, micro_usd_max=ports.micro_usd_max)
     wiring.prepare_catalogue(ports.settings)
     catalogue = open_catalogue(wiring.catalogue_path(ports.settings))
