@@ -23,6 +23,7 @@ from neurons.cli.options import (
 from neurons.cli.presenter import echo_json, show
 from neurons.cli.progress import show_progress
 from neurons.cli.store_reading import state_folder
+from neurons.cli.training.compare import compare
 from neurons.cli.training.rewrite import rewrite
 from neurons.cli.training.run_inputs import SEALS, open_guard, read_plan
 from neurons.cli.training.trac import trac
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from training.corpus.filter.trace_features import Task
     from training.corpus.model import Rules
 
-app = typer.Typer(help="Filter exports into a training corpus, and see what was dropped.", no_args_is_help=True)
+app = typer.Typer(
+    help="Filter exports into a training corpus, see what was dropped, and compare corpora.", no_args_is_help=True
+)
 _E4 = 10_000
 _COUNTS = "token_counts"
 
@@ -233,6 +236,7 @@ def sample(
     show({"rows": len(items), "sheet": str(out), "key": str(key)}, lines, as_json=as_json)
 
 
+app.command()(compare)
 app.command()(rewrite)
 app.command()(trac)
 

@@ -1,0 +1,307 @@
+"""Two corpora side by side: every measure with its interval, and what chance alone would give.
+
+Promise: pure and seeded; equal episodes, seed and draws give equal values. What is drawn is problems with all their
+episodes, never single episodes: several runs at one problem are alike, and would make intervals too narrow. Intervals
+hold 95 %. A distance is read against three others: between random halves of the one corpus, of the other, and between
+the two after their problems were shuffled together (permutation).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from training.corpus.distance.episodes import Episode
+from training.corpus.distance.measures import (
+    COVERAGE,
+    GRAMS,
+    LENGTH,
+    OUTCOMES,
+    Floats,
+    Grams,
+    Ratio,
+    behaviour,
+    by_problem,
+    expected_distinct,
+    gram_counts,
+    js_distance,
+    ratio_sums,
+    transitions,
+)
+
+DRAWS = 1_000
+PROBLEMS_MIN = 4  # two a half
+_LOW, _HIGH = 2.5, 97.5
+_DIGITS = 6
+_Z2 = 1.959963984540054**2  # of a normal deviate, two-sided 95 %
+_CURVE_POINTS = 30
+_LARGEST = 8  # transitions listed
+
+
+class Interval(msgspec.Struct, frozen=True, kw_only=True):
+    """An estimate and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Distance(msgspec.Struct, frozen=True, kw_only=True):
+    """One distance in [0, 1]. `halves`: of 95 % of random halves of each corpus, at most; `shuffled`: of 95 % of
+    permutations, at most; `p_value`: the share of permutations that lie as far apart."""
+
+    name: str
+    about: str
+    distance: Interval
+    halves: tuple[float, float]
+    shuffled: float
+    p_value: float
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """One measure in both corpora and their difference (second less first); None where it is not defined.
+
+    `counts`: what it was taken over in each (calls, searches, demands).
+    """
+
+    name: str
+    about: str
+    is_share: bool
+    values: tuple[Interval | None, Interval | None]
+    difference: Interval | None
+    counts: tuple[int, int]
+
+
+class Behaviours(msgspec.Struct, frozen=True, kw_only=True):
+    """Distinct sequences of tools. `at`: episodes drawn from each for the two intervals; curves are (episodes, distinct
+    behaviours expected)."""
+
+    distinct: tuple[int, int]
+    at: int
+    expected: tuple[Interval, Interval]
+    curves: tuple[tuple[tuple[int, float], ...], tuple[tuple[int, float], ...]]
+
+
+class Transition(msgspec.Struct, frozen=True, kw_only=True):
+    """How often `after` follows `before`, of all that follows it, in each corpus."""
+
+    before: str
+    after: str
+    shares: tuple[float, float]
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """One corpus. `lengths`: (calls, episodes)."""
+
+    name: str
+    episodes: int
+    problems: int
+    known_problems: int  # whose demands are known
+    calls: int
+    lengths: tuple[tuple[int, int], ...]
+    transitions: tuple[tuple[float | None, ...], ...]  # rows `start` and tools, columns tools and `end`
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole comparison."""
+
+    sides: tuple[Side, Side]
+    seed: int
+    draws: int
+    tools: tuple[str, ...]
+    distances: tuple[Distance, ...]
+    length: Compared
+    outcomes: tuple[Compared, ...]
+    coverage: tuple[Compared, ...]
+    behaviours: Behaviours
+    largest: tuple[Transition, ...]
+
+
+def compare(
+    one: Sequence[Episode],
+    other: Sequence[Episode],
+    names: tuple[str, str],
+    *,
+    seed: int = 0,
+    draws: int = DRAWS,
+    progress: Callable[[int, int], None] | None = None,
+) -> Comparison:
+    """Compare two corpora. Raises ValueError for one of fewer than four problems: it has no halves to speak of."""
+    groups = (by_problem(one), by_problem(other))
+    for name, found in zip(names, groups, strict=True):
+        if len(found) < PROBLEMS_MIN:
+            raise ValueError(f"{name}: {len(found)} problems; a comparison needs at least {PROBLEMS_MIN}")
+    measures = (LENGTH, *OUTCOMES, *COVERAGE)
+    total = len(GRAMS) + len(measures) + 1
+    steps = iter(range(1, total + 1))
+
+    def done() -> None:
+        if progress:
+            progress(next(steps), total)
+
+    distances, compared = [], []
+    for grams in GRAMS:
+        distances.append(_distance(grams, *groups, np.random.default_rng([seed, len(distances)]), draws))
+        done()
+    for ratio in measures:
+        compared.append(_compared(ratio, *groups, np.random.default_rng([seed, 100 + len(compared)]), draws))
+        done()
+    behaviours = _behaviours(*groups, np.random.default_rng([seed, 1_000]), draws)
+    done()
+    tools = tuple(sorted({step.tool for episode in (*one, *other) for step in episode.steps}))
+    tables = (transitions(one, tools), transitions(other, tools))
+    return Comparison(
+        sides=(_side(names[0], one, tables[0]), _side(names[1], other, tables[1])),
+        seed=seed,
+        draws=draws,
+        tools=tools,
+        distances=tuple(distances),
+        length=compared[0],
+        outcomes=tuple(compared[1 : 1 + len(OUTCOMES)]),
+        coverage=tuple(compared[1 + len(OUTCOMES) :]),
+        behaviours=behaviours,
+        largest=tuple(_largest(one, other, tools, tables)),
+    )
+
+
+_Groups = Sequence[Sequence[Episode]]
+
+
+def _distance(grams: Grams, one: _Groups, other: _Groups, rng: np.random.Generator, draws: int) -> Distance:
+    left, right = gram_counts(grams, one, other)
+    value = js_distance(left.sum(axis=0), right.sum(axis=0))
+    drawn = [js_distance(_drawn(left, rng), _drawn(right, rng)) for _ in range(draws)]
+    # drawn corpora lie further apart than the corpora they are drawn from: the interval is turned about the estimate
+    low, high = (2 * value - one for one in np.nanpercentile(drawn, (_HIGH, _LOW)))
+    both = np.concatenate((left, right))
+    shuffled = [_split(both, len(left), rng) for _ in range(draws)]
+    halves = [
+        float(np.nanpercentile([_split(table, len(table) // 2, rng) for _ in range(draws)], 95))
+        for table in (left, right)
+    ]
+    return Distance(
+        name=grams.name,
+        about=grams.about,
+        distance=_interval(value, min(value, max(0.0, low)), max(value, min(1.0, high))),
+        halves=(_rounded(halves[0]), _rounded(halves[1])),
+        shuffled=_rounded(float(np.nanpercentile(shuffled, 95))),
+        p_value=_rounded((1 + sum(found >= value for found in shuffled)) / (1 + draws)),
+    )
+
+
+def _drawn(table: Floats, rng: np.random.Generator) -> Floats:
+    """The sum of as many problems as there are, drawn with replacement."""
+    weights = np.bincount(rng.integers(len(table), size=len(table)), minlength=len(table))
+    summed: Floats = weights @ table
+    return summed
+
+
+def _split(table: Floats, first: int, rng: np.random.Generator) -> float:
+    """The distance between `first` problems drawn without replacement, and the rest."""
+    order = rng.permutation(len(table))
+    return js_distance(table[order[:first]].sum(axis=0), table[order[first:]].sum(axis=0))
+
+
+def _compared(ratio: Ratio, one: _Groups, other: _Groups, rng: np.random.Generator, draws: int) -> Compared:
+    values: list[Interval | None] = []
+    drawn, estimates, counts = [], [], []
+    for groups in (one, other):
+        table = np.stack(ratio_sums(ratio, groups), axis=1)
+        top, bottom = table.sum(axis=0)
+        sums = [_drawn(table, rng) for _ in range(draws)]
+        found = np.array([a / b if b else math.nan for a, b in sums])
+        is_defined = bool(bottom) and not np.isnan(found).all()
+        estimates.append(top / bottom if bottom else math.nan)
+        drawn.append(found)
+        counts.append(int(bottom))
+        low, high = np.nanpercentile(found, (_LOW, _HIGH)) if is_defined else (math.nan, math.nan)
+        if ratio.is_share and low == high:  # what Wilson's bound leaves to problems that were not seen
+            unseen = _Z2 / (int(np.count_nonzero(table[:, 1])) + _Z2)
+            low, high = max(0.0, low - unseen), min(1.0, high + unseen)
+        values.append(_interval(estimates[-1], low, high) if is_defined else None)
+    difference = None
+    if None not in values:
+        apart = np.nanpercentile(drawn[1] - drawn[0], (_LOW, _HIGH))
+        difference = _interval(estimates[1] - estimates[0], *apart)
+    return Compared(
+        name=ratio.name,
+        about=ratio.about,
+        is_share=ratio.is_share,
+        values=(values[0], values[1]),
+        difference=difference,
+        counts=(counts[0], counts[1]),
+    )
+
+
+def _behaviours(one: _Groups, other: _Groups, rng: np.random.Generator, draws: int) -> Behaviours:
+    counted = [Counter(behaviour(episode) for group in groups for episode in group) for groups in (one, other)]
+    at = max(1, min(sum(found.values()) for found in counted) // 2)
+    expected = []
+    for groups, found in zip((one, other), counted, strict=True):
+        seen = []
+        for _ in range(draws):
+            order = [episode for number in rng.permutation(len(groups)) for episode in groups[number]]
+            seen.append(len({behaviour(episode) for episode in order[:at]}))
+        expected.append(_interval(expected_distinct(found, at), *np.percentile(seen, (_LOW, _HIGH))))
+    curves = tuple(
+        tuple((size, _rounded(expected_distinct(found, size))) for size in _sizes(sum(found.values())))
+        for found in counted
+    )
+    return Behaviours(
+        distinct=(len(counted[0]), len(counted[1])),
+        at=at,
+        expected=(expected[0], expected[1]),
+        curves=(curves[0], curves[1]),
+    )
+
+
+def _sizes(most: int) -> list[int]:
+    return sorted({1 + round(number * (most - 1) / _CURVE_POINTS) for number in range(_CURVE_POINTS + 1)})
+
+
+def _side(name: str, episodes: Sequence[Episode], table: list[list[float]]) -> Side:
+    return Side(
+        name=name,
+        episodes=len(episodes),
+        problems=len({one.problem for one in episodes}),
+        known_problems=len({one.problem for one in episodes if one.demands is not None}),
+        calls=sum(len(one.steps) for one in episodes),
+        lengths=tuple(sorted(Counter(len(one.steps) for one in episodes).items())),
+        transitions=tuple(tuple(None if math.isnan(one) else _rounded(one) for one in row) for row in table),
+    )
+
+
+def _largest(
+    one: Sequence[Episode], other: Sequence[Episode], tools: Sequence[str], tables: tuple[list[list[float]], ...]
+) -> Iterator[Transition]:
+    """The transitions that differ most between the corpora, weighted by how often the first call is made."""
+    rows, columns = ("start", *tools), (*tools, "end")
+    weights = [1.0]
+    for tool in tools:
+        shares = [
+            sum(step.tool == tool for episode in side for step in episode.steps) / max(1, len(side))
+            for side in (one, other)
+        ]
+        weights.append(max(shares))
+    found = []
+    for row, before in enumerate(rows):
+        for column, after in enumerate(columns):
+            pair = (tables[0][row][column], tables[1][row][column])
+            shares = tuple(0.0 if math.isnan(share) else _rounded(share) for share in pair)
+            apart = abs(shares[0] - shares[1]) * weights[row]
+            if apart:
+                found.append((-apart, Transition(before=before, after=after, shares=(shares[0], shares[1]))))
+    found.sort(key=lambda pair: (pair[0], pair[1].before, pair[1].after))
+    return (transition for _, transition in found[:_LARGEST])
+
+
+def _interval(value: float, low: float, high: float) -> Interval:
+    return Interval(value=_rounded(value), low=_rounded(low), high=_rounded(high))
+
+
+def _rounded(value: float) -> float:
+    return round(float(value), _DIGITS)

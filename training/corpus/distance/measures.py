@@ -1,0 +1,168 @@
+"""Measures over episodes, summed by problem so that they can be drawn again problem by problem. Pure.
+
+Promise: a distance is the square root of the Jensen-Shannon divergence to base 2: 0 for equal distributions, 1 for
+distributions that share nothing. A ratio whose denominator is 0 is nothing (NaN), never 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from training.corpus.distance.episodes import Demand, Episode, Step, is_recovered
+
+START, END = "start", "end"
+
+Floats = NDArray[np.float64]
+Sums = tuple[Floats, Floats]  # numerators and denominators, one each a problem
+
+
+class Grams(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to cut an episode into stretches of calls: `length` calls in a row, each named by `name_of`."""
+
+    name: str
+    about: str
+    length: int
+    name_of: Callable[[Step], str]
+
+    def of(self, episode: Episode) -> Iterator[tuple[str, ...]]:
+        """The stretches; those of more than one call count the episode's start and end as calls."""
+        names = [self.name_of(step) for step in episode.steps]
+        if self.length > 1:
+            names = [START, *names, END]
+        return zip(*(names[begin:] for begin in range(self.length)), strict=False)
+
+
+GRAMS = (
+    Grams(name="tools", about="which tools are called, and how often", length=1, name_of=lambda step: step.tool),
+    Grams(name="pairs", about="which tool follows which", length=2, name_of=lambda step: step.tool),
+    Grams(name="triples", about="three tools in a row", length=3, name_of=lambda step: step.tool),
+    Grams(name="forms", about="tools with the arguments filled in", length=1, name_of=lambda step: step.form),
+)
+
+
+class Ratio(msgspec.Struct, frozen=True, kw_only=True):
+    """A measure that is a sum over another: of `numerator` and `denominator` of every episode."""
+
+    name: str
+    about: str
+    of: Callable[[Episode], tuple[int, int]]
+    is_share: bool = True  # between 0 and 1
+
+
+def _failed(episode: Episode) -> list[int]:
+    return [place for place, step in enumerate(episode.steps) if step.outcome in ("error", "empty")]
+
+
+def _demand(kind: Demand) -> Callable[[Episode], tuple[int, int]]:
+    return lambda episode: (episode.demands or {}).get(kind, (0, 0))
+
+
+LENGTH = Ratio(name="calls", about="calls in an episode", of=lambda one: (len(one.steps), 1), is_share=False)
+OUTCOMES = (
+    Ratio(
+        name="errors",
+        about="calls that the tool answered with an error",
+        of=lambda one: (sum(step.outcome == "error" for step in one.steps), len(one.steps)),
+    ),
+    Ratio(
+        name="empty searches",
+        about="searches that found nothing",
+        of=lambda one: (
+            sum(step.outcome == "empty" for step in one.steps),
+            sum(step.is_search for step in one.steps),
+        ),
+    ),
+    Ratio(
+        name="recovered",
+        about="errors and empty searches after which the same tool was called with success",
+        of=lambda one: (sum(is_recovered(one.steps, place) for place in _failed(one)), len(_failed(one))),
+    ),
+)
+COVERAGE = (
+    Ratio(
+        name="words of the request",
+        about="content words of the request that some call's arguments hold",
+        of=lambda one: (one.said, one.asked),
+    ),
+    Ratio(name="title", about="products half of whose title one call asks for", of=_demand("title")),
+    Ratio(name="price", about="price bounds, where some call sets a price filter", of=_demand("price")),
+    Ratio(name="service", about="services that some call filters by", of=_demand("service")),
+    Ratio(name="option", about="options (colour, size) that one call names", of=_demand("option")),
+    Ratio(name="attribute", about="attributes that one call names", of=_demand("attribute")),
+    Ratio(name="one shop", about="problems of one shop where a call names a shop", of=_demand("shop")),
+    Ratio(name="budget", about="problems with a voucher where the voucher is calculated", of=_demand("budget")),
+)
+
+
+def by_problem(episodes: Sequence[Episode]) -> list[list[Episode]]:
+    """Episodes in groups of one problem, sorted by its name: what is drawn together."""
+    groups: dict[str, list[Episode]] = {}
+    for one in episodes:
+        groups.setdefault(one.problem, []).append(one)
+    return [groups[name] for name in sorted(groups)]
+
+
+def gram_counts(grams: Grams, *corpora: Sequence[Sequence[Episode]]) -> list[Floats]:
+    """For each corpus, counts of stretches: a row a problem, a column a stretch that some corpus has."""
+    counted = [[Counter(gram for one in group for gram in grams.of(one)) for group in groups] for groups in corpora]
+    columns = {gram: number for number, gram in enumerate(sorted({g for rows in counted for row in rows for g in row}))}
+    tables = []
+    for rows in counted:
+        table = np.zeros((len(rows), len(columns)))
+        for number, row in enumerate(rows):
+            for gram, count in row.items():
+                table[number, columns[gram]] = count
+        tables.append(table)
+    return tables
+
+
+def ratio_sums(ratio: Ratio, groups: Sequence[Sequence[Episode]]) -> Sums:
+    """Numerators and denominators of a ratio, one each a problem."""
+    pairs = np.array([[sum(part) for part in zip(*map(ratio.of, group), strict=True)] for group in groups], np.float64)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def js_distance(one: Floats, other: Floats) -> float:
+    """Between two rows of counts; NaN where one is empty."""
+    if not one.sum() or not other.sum():
+        return math.nan
+    p, q = one / one.sum(), other / other.sum()
+    middle = (p + q) / 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = [np.where(side > 0, side * np.log2(side / middle), 0.0).sum() for side in (p, q)]
+    return math.sqrt(min(1.0, max(0.0, sum(parts) / 2)))
+
+
+def transitions(episodes: Sequence[Episode], names: Sequence[str]) -> list[list[float]]:
+    """How often a call of one tool (row) is followed by another (column): shares of each row, NaN in a row of none.
+
+    Rows are `start` and `names`, columns `names` and `end`.
+    """
+    counts: Counter[tuple[str, ...]] = Counter(pair for one in episodes for pair in GRAMS[1].of(one))
+    rows = [[counts[left, right] for right in (*names, END)] for left in (START, *names)]
+    return [[value / sum(row) if sum(row) else math.nan for value in row] for row in rows]
+
+
+def behaviour(episode: Episode) -> Hashable:
+    """What counts as one behaviour: the tools called, in order."""
+    return tuple(step.tool for step in episode.steps)
+
+
+def expected_distinct(counts: Mapping[Hashable, int], size: int) -> float:
+    """How many distinct behaviours a draw of `size` episodes without replacement holds on average (Hurlbert, 1971)."""
+    total = sum(counts.values())
+    everything = _log_choose(total, size)
+    return sum(
+        1.0 - (math.exp(_log_choose(total - count, size) - everything) if total - count >= size else 0.0)
+        for count in counts.values()
+    )
+
+
+def _log_choose(total: int, size: int) -> float:
+    return math.lgamma(total + 1) - math.lgamma(size + 1) - math.lgamma(total - size + 1)
