@@ -8,6 +8,7 @@ the two after their problems were shuffled together (permutation).
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +39,7 @@ PROBLEMS_MIN = 4  # two a half
 _LOW, _HIGH = 2.5, 97.5
 _DIGITS = 6
 _Z2 = 1.959963984540054**2  # of a normal deviate, two-sided 95 %
+_CELLS = 4_000_000
 _CURVE_POINTS = 30
 _LARGEST = 8  # transitions listed
 
@@ -173,37 +175,42 @@ _Groups = Sequence[Sequence[Episode]]
 
 def _distance(grams: Grams, one: _Groups, other: _Groups, rng: np.random.Generator, draws: int) -> Distance:
     left, right = gram_counts(grams, one, other)
-    value = js_distance(left.sum(axis=0), right.sum(axis=0))
-    drawn = [js_distance(_drawn(left, rng), _drawn(right, rng)) for _ in range(draws)]
+    value = float(js_distance(left.sum(axis=0), right.sum(axis=0)))
+    drawn = js_distance(_drawn(left, rng, draws), _drawn(right, rng, draws))
     # drawn corpora lie further apart than the corpora they are drawn from: the interval is turned about the estimate
-    low, high = (2 * value - one for one in np.nanpercentile(drawn, (_HIGH, _LOW)))
-    both = np.concatenate((left, right))
-    shuffled = [_split(both, len(left), rng) for _ in range(draws)]
-    halves = [
-        float(np.nanpercentile([_split(table, len(table) // 2, rng) for _ in range(draws)], 95))
-        for table in (left, right)
-    ]
+    low, high = (2 * value - found for found in np.nanpercentile(drawn, (_HIGH, _LOW)))
+    shuffled = _splits(np.concatenate((left, right)), len(left), rng, draws)
+    halves = [float(np.nanpercentile(_splits(table, len(table) // 2, rng, draws), 95)) for table in (left, right)]
     return Distance(
         name=grams.name,
         about=grams.about,
         distance=_interval(value, min(value, max(0.0, low)), max(value, min(1.0, high))),
         halves=(_rounded(halves[0]), _rounded(halves[1])),
         shuffled=_rounded(float(np.nanpercentile(shuffled, 95))),
-        p_value=_rounded((1 + sum(found >= value for found in shuffled)) / (1 + draws)),
+        p_value=_rounded((1 + int((shuffled >= value).sum())) / (1 + draws)),
     )
 
 
-def _drawn(table: Floats, rng: np.random.Generator) -> Floats:
-    """The sum of as many problems as there are, drawn with replacement."""
-    weights = np.bincount(rng.integers(len(table), size=len(table)), minlength=len(table))
-    summed: Floats = weights @ table
-    return summed
+def _drawn(table: Floats, rng: np.random.Generator, draws: int) -> Floats:
+    """For each draw, the sum of as many problems as there are, drawn with replacement."""
+    even = np.full(len(table), 1 / len(table))
+    return np.concatenate([rng.multinomial(len(table), even, size=size) @ table for size in _parts(len(table), draws)])
 
 
-def _split(table: Floats, first: int, rng: np.random.Generator) -> float:
-    """The distance between `first` problems drawn without replacement, and the rest."""
-    order = rng.permutation(len(table))
-    return js_distance(table[order[:first]].sum(axis=0), table[order[first:]].sum(axis=0))
+def _splits(table: Floats, first: int, rng: np.random.Generator, draws: int) -> Floats:
+    """For each draw, the distance between `first` problems drawn without replacement, and the rest."""
+    total, found = table.sum(axis=0), []
+    for size in _parts(len(table), draws):
+        places = rng.permuted(np.tile(np.arange(len(table)), (size, 1)), axis=1)
+        part = (places < first).astype(np.float64) @ table
+        found.append(js_distance(part, total - part))
+    return np.concatenate(found)
+
+
+def _parts(problems: int, draws: int) -> Iterator[int]:
+    """Draws in parts, so that memory holds `_CELLS` numbers whatever the corpus."""
+    most = max(1, _CELLS // problems)
+    yield from (min(most, draws - begin) for begin in range(0, draws, most))
 
 
 def _compared(ratio: Ratio, one: _Groups, other: _Groups, rng: np.random.Generator, draws: int) -> Compared:
@@ -212,8 +219,8 @@ def _compared(ratio: Ratio, one: _Groups, other: _Groups, rng: np.random.Generat
     for groups in (one, other):
         table = np.stack(ratio_sums(ratio, groups), axis=1)
         top, bottom = table.sum(axis=0)
-        sums = [_drawn(table, rng) for _ in range(draws)]
-        found = np.array([a / b if b else math.nan for a, b in sums])
+        sums = _drawn(table, rng, draws)
+        found = np.divide(sums[:, 0], sums[:, 1], out=np.full(draws, math.nan), where=sums[:, 1] > 0)
         is_defined = bool(bottom) and not np.isnan(found).all()
         estimates.append(top / bottom if bottom else math.nan)
         drawn.append(found)
@@ -242,10 +249,12 @@ def _behaviours(one: _Groups, other: _Groups, rng: np.random.Generator, draws: i
     at = max(1, min(sum(found.values()) for found in counted) // 2)
     expected = []
     for groups, found in zip((one, other), counted, strict=True):
+        numbers = {sequence: number for number, sequence in enumerate(found)}
+        named = [[numbers[behaviour(episode)] for episode in group] for group in groups]
         seen = []
         for _ in range(draws):
-            order = [episode for number in rng.permutation(len(groups)) for episode in groups[number]]
-            seen.append(len({behaviour(episode) for episode in order[:at]}))
+            order = itertools.chain.from_iterable(named[number] for number in rng.permutation(len(named)))
+            seen.append(len(set(itertools.islice(order, at))))
         expected.append(_interval(expected_distinct(found, at), *np.percentile(seen, (_LOW, _HIGH))))
     curves = tuple(
         tuple((size, _rounded(expected_distinct(found, size))) for size in _sizes(sum(found.values())))

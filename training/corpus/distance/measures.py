@@ -128,15 +128,14 @@ def ratio_sums(ratio: Ratio, groups: Sequence[Sequence[Episode]]) -> Sums:
     return pairs[:, 0], pairs[:, 1]
 
 
-def js_distance(one: Floats, other: Floats) -> float:
-    """Between two rows of counts; NaN where one is empty."""
-    if not one.sum() or not other.sum():
-        return math.nan
-    p, q = one / one.sum(), other / other.sum()
-    middle = (p + q) / 2
+def js_distance(one: Floats, other: Floats) -> Floats:
+    """Between counts along the last axis; NaN where one side is empty."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        parts = [np.where(side > 0, side * np.log2(side / middle), 0.0).sum() for side in (p, q)]
-    return math.sqrt(min(1.0, max(0.0, sum(parts) / 2)))
+        p, q = one / one.sum(axis=-1, keepdims=True), other / other.sum(axis=-1, keepdims=True)
+        middle = (p + q) / 2
+        parts = [np.where(side == 0, 0.0, side * np.log2(side / middle)).sum(axis=-1) for side in (p, q)]
+    distance: Floats = np.sqrt(np.clip((parts[0] + parts[1]) / 2, 0.0, 1.0))
+    return distance
 
 
 def transitions(episodes: Sequence[Episode], names: Sequence[str]) -> list[list[float]]:
