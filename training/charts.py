@@ -29,6 +29,7 @@ _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 64, 28, 22, 44
 _ROW, _LEGEND_ROW = 26, 18
 _LABEL, _NUMBERS = 170, 150  # columns of words beside bars
 _LABEL_CHARS = 26
+_SLANTED = 112  # below a chart, for names that stand aslant
 _TICKS = 8
 
 
@@ -142,7 +143,7 @@ def heatmap(rows: Sequence[str], columns: Sequence[str], shares: Sequence[Sequen
     """A table of shares in [0, 1] as squares, the darker the larger, each with its percentage; None is left empty."""
     if not _has_matplotlib():
         return NO_MATPLOTLIB
-    axes = _open_axes(_TOP + _ROW * len(rows) + 150, left=_LABEL, right=_RIGHT, bottom=150)
+    axes = _open_axes(_TOP + _ROW * len(rows) + _SLANTED, left=_LABEL, right=_RIGHT, bottom=_SLANTED)
     axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
     axes.set_yticks(range(len(rows)), rows, parse_math=False)
     axes.set_xticks(range(len(columns)), columns, rotation=40, ha="right", parse_math=False)

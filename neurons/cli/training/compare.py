@@ -43,10 +43,10 @@ def compare(
     Compared are the calls (single, in pairs, in threes, with their arguments), what follows what, length, the number of
     distinct behaviours at equal size, errors and recovery, and which demands of a request the calls ask for. Each
     figure has a 95 % interval over problems. A distance is never 0 between finite corpora, so beside each stands what
-    two halves of the same corpus differ by, and what is left when the problems of both are shuffled.
+    two halves of the same corpus differ by, and what is left when the runs of both are dealt anew by chance.
 
-    An export holds every run as it was; a corpus only what the filter kept, which is most errors fewer. Compare like
-    with like.
+    An export holds every run as it was, with the calls that a program made; a corpus only what the filter kept, with
+    few errors, and the calls of the conversation. Compare like with like.
 
     arena corpus compare day1 scripted-day --out distance.html
 
@@ -90,15 +90,17 @@ def _traces(path: Path, trust_unsigned: bool) -> Iterator[Trace]:
     from training.corpus.corpus_files import read_rows
     from training.corpus.model import Quarantined
     from training.corpus.sources.foreign import read_foreign
-    from training.corpus.sources.reader import read_traces
+    from training.corpus.sources.reader import export_shards
     from training.corpus.sources.verified import open_export
+    from training.rewriting.results import with_calls
 
     if path.is_dir() and not (path / MANIFEST).is_file():
         yield from (row.trace for row in read_rows(path))
         return
     if path.is_dir():
         seals = state_folder(None) / "corpus" / SEALS
-        rows = read_traces(open_export(path, verify, trust_unsigned=trust_unsigned, seals=seals))
+        export = open_export(path, verify, trust_unsigned=trust_unsigned, seals=seals)
+        rows = (row for shard in export_shards(export) for row in with_calls(shard)())
     else:
         rows = read_foreign(path)
     unread = 0
@@ -119,18 +121,18 @@ def _lines(found: Comparison, out: Path | None) -> Iterator[str]:
     yield ""
     yield verdict(found)
     yield ""
-    yield f"{'distance (0 to 1)':<22}{'':<20}  chance  p"
+    yield f"{'distance (0 to 1)':<24}{'':<20}  chance  p"
     for one in found.distances:
-        yield f"  {one.name:<20}{interval_text(one.distance):<20}  {one.shuffled:.2f}    {one.p_value:.3f}"
+        yield f"  {one.name:<22}{interval_text(one.distance):<20}  {one.shuffled:.2f}    {one.p_value:.3f}"
     yield ""
     first, second = (side.name for side in found.sides)
-    yield f"{'measure':<22}{first:<24}  {second}"
+    yield f"{'measure':<24}{first:<24}  {second}"
     for measure in (found.length, *found.outcomes, *found.coverage):
         texts = [interval_text(value, measure.is_share) for value in measure.values]
-        yield f"  {measure.name:<20}{texts[0]:<24}  {texts[1]}"
+        yield f"  {measure.name:<22}{texts[0]:<24}  {texts[1]}"
     behaviours = found.behaviours
     texts = [interval_text(one) for one in behaviours.expected]
-    yield f"  {'distinct behaviours':<20}{texts[0]:<24}  {texts[1]}  in {behaviours.at:,} episodes"
+    yield f"  {'distinct behaviours':<22}{texts[0]:<24}  {texts[1]}  in {behaviours.at:,} episodes"
     if out is not None:
         yield ""
         yield f"page: {out}"

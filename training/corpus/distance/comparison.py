@@ -3,15 +3,15 @@
 Promise: pure and seeded; equal episodes, seed and draws give equal values. What is drawn is problems with all their
 episodes, never single episodes: several runs at one problem are alike, and would make intervals too narrow. Intervals
 hold 95 %. A distance is read against three others: between random halves of the one corpus, of the other, and between
-the two after their problems were shuffled together (permutation).
+the two after their episodes were dealt anew (permutation): among the runs at one problem where both corpora know it,
+else whole problems.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -31,6 +31,7 @@ from training.corpus.distance.measures import (
     gram_counts,
     js_distance,
     ratio_sums,
+    shuffled_masks,
     transitions,
 )
 
@@ -152,7 +153,7 @@ def compare(
     for ratio in measures:
         compared.append(_compared(ratio, *groups, np.random.default_rng([seed, 100 + len(compared)]), draws))
         done()
-    behaviours = _behaviours(*groups, np.random.default_rng([seed, 1_000]), draws)
+    behaviours = _behaviours(*groups)
     done()
     tools = tuple(sorted({step.tool for episode in (*one, *other) for step in episode.steps}))
     tables = (transitions(one, tools), transitions(other, tools))
@@ -179,7 +180,7 @@ def _distance(grams: Grams, one: _Groups, other: _Groups, rng: np.random.Generat
     drawn = js_distance(_drawn(left, rng, draws), _drawn(right, rng, draws))
     # drawn corpora lie further apart than the corpora they are drawn from: the interval is turned about the estimate
     low, high = (2 * value - found for found in np.nanpercentile(drawn, (_HIGH, _LOW)))
-    shuffled = _splits(np.concatenate((left, right)), len(left), rng, draws)
+    shuffled = _shuffled(grams, one, other, rng, draws)
     halves = [float(np.nanpercentile(_splits(table, len(table) // 2, rng, draws), 95)) for table in (left, right)]
     return Distance(
         name=grams.name,
@@ -205,6 +206,24 @@ def _splits(table: Floats, first: int, rng: np.random.Generator, draws: int) -> 
         part = (places < first).astype(np.float64) @ table
         found.append(js_distance(part, total - part))
     return np.concatenate(found)
+
+
+def _shuffled(grams: Grams, one: _Groups, other: _Groups, rng: np.random.Generator, draws: int) -> Floats:
+    """Distances after dealing anew: episodes within a problem that both corpora have, all others problem by problem."""
+    known = [{group[0].problem for group in groups} for groups in (one, other)]
+    both = known[0] & known[1]
+    things = [
+        [part for group in groups for part in ([[e] for e in group] if group[0].problem in both else [group])]
+        for groups in (one, other)
+    ]
+    left, right = gram_counts(grams, *things)
+    table = np.concatenate((left, right))
+    total, found = table.sum(axis=0), []
+    names = [[thing[0].problem for thing in side] for side in things]
+    for mask in shuffled_masks(names, rng, draws):
+        part = mask.astype(np.float64) @ table
+        found.append(js_distance(part, total - part))
+    return np.array(found)
 
 
 def _parts(problems: int, draws: int) -> Iterator[int]:
@@ -244,24 +263,26 @@ def _compared(ratio: Ratio, one: _Groups, other: _Groups, rng: np.random.Generat
     )
 
 
-def _behaviours(one: _Groups, other: _Groups, rng: np.random.Generator, draws: int) -> Behaviours:
-    counted = [Counter(behaviour(episode) for group in groups for episode in group) for groups in (one, other)]
-    at = max(1, min(sum(found.values()) for found in counted) // 2)
+def _behaviours(one: _Groups, other: _Groups) -> Behaviours:
+    counted = [[Counter(behaviour(episode) for episode in group) for group in groups] for groups in (one, other)]
+    totals = [sum(groups, Counter[Hashable]()) for groups in counted]
+    # so many that they can still be drawn when any one problem is left out
+    at = min(min(n.total() // 2, n.total() - max(map(Counter.total, g))) for n, g in zip(totals, counted, strict=True))
+    at = max(1, at)
     expected = []
-    for groups, found in zip((one, other), counted, strict=True):
-        numbers = {sequence: number for number, sequence in enumerate(found)}
-        named = [[numbers[behaviour(episode)] for episode in group] for group in groups]
-        seen = []
-        for _ in range(draws):
-            order = itertools.chain.from_iterable(named[number] for number in rng.permutation(len(named)))
-            seen.append(len(set(itertools.islice(order, at))))
-        expected.append(_interval(expected_distinct(found, at), *np.percentile(seen, (_LOW, _HIGH))))
+    for groups, total in zip(counted, totals, strict=True):
+        value = expected_distinct(total.values(), at)
+        without = np.array([expected_distinct((total - group).values(), at) for group in groups])
+        # the jackknife over problems: a bootstrap would repeat episodes, and so lose behaviours
+        error = math.sqrt((len(groups) - 1) / len(groups) * float(((without - without.mean()) ** 2).sum()))
+        reach = math.sqrt(_Z2) * error
+        expected.append(_interval(value, max(1.0, value - reach), min(float(at), value + reach)))
     curves = tuple(
-        tuple((size, _rounded(expected_distinct(found, size))) for size in _sizes(sum(found.values())))
-        for found in counted
+        tuple((size, _rounded(expected_distinct(total.values(), size))) for size in _sizes(total.total()))
+        for total in totals
     )
     return Behaviours(
-        distinct=(len(counted[0]), len(counted[1])),
+        distinct=(len(totals[0]), len(totals[1])),
         at=at,
         expected=(expected[0], expected[1]),
         curves=(curves[0], curves[1]),

@@ -1,12 +1,14 @@
 """What a trace does, as the comparison of corpora sees it: its calls, how each ended, and what they asked for.
 
-Promise: pure. A call ended in an `error` when its result says so, `empty` when a search found nothing, `unanswered`
-when the conversation holds no result; else `ok`. What a problem demands is known only of problems that are given; the
-words of a request are known of every trace.
+Promise: pure. Where a trace names every call that was executed (an export's do), these are its calls, whoever made
+them; else those of its conversation. A call ended in an `error` when its result says so, `empty` when a search found
+nothing, `unanswered` when there is no result; else `ok`. What a problem demands is known only of problems that are
+given; the words of a request are known of every trace.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
@@ -17,7 +19,7 @@ from problems.model import Problem
 from problems.pools.review_net import content_words
 from training.corpus.filter.emitter_guess import query_of
 from training.corpus.filter.trace_features import problem_key
-from training.corpus.model import Trace
+from training.corpus.model import Call, ExecutedTrace, Trace
 
 Outcome = Literal["ok", "error", "empty", "unanswered"]
 Demand = Literal["title", "price", "service", "option", "attribute", "shop", "budget"]
@@ -58,21 +60,12 @@ def episode_of(trace: Trace, problem: Problem | None) -> Episode:
     """The episode of one trace."""
     steps: list[Step] = []
     filled: list[list[tuple[str, str]]] = []
-    for number, message in enumerate(trace.messages):
-        if message.role != "assistant":
-            continue
-        results: dict[str, str] = {}
-        for answer in trace.messages[number + 1 :]:
-            if answer.role != "tool":
-                break
-            results[answer.call_id] = answer.content
-        for call in message.calls:
-            fields = list(_fields(_decoded(call.arguments), ""))
-            filled.append(fields)
-            names = ", ".join(sorted({name.partition(".")[0] for name, _ in fields}))
-            is_search = bool(query_of(call))
-            outcome = outcome_of(results.get(call.id), is_search=is_search)
-            steps.append(Step(call.name, f"{call.name}({names})", is_search, outcome))
+    for call, result in _calls(trace):
+        fields = list(_fields(_decoded(call.arguments), ""))
+        filled.append(fields)
+        names = ", ".join(sorted({name.partition(".")[0] for name, _ in fields}))
+        is_search = bool(query_of(call))
+        steps.append(Step(call.name, f"{call.name}({names})", is_search, outcome_of(result, is_search=is_search)))
     asked = content_words(trace.query)
     return Episode(
         problem=problem_key(trace),
@@ -98,6 +91,19 @@ def outcome_of(result: str | None, *, is_search: bool) -> Outcome:
 def is_recovered(steps: tuple[Step, ...], place: int) -> bool:
     """Whether a later call of the same tool ended well."""
     return any(later.tool == steps[place].tool and later.outcome == "ok" for later in steps[place + 1 :])
+
+
+def _calls(trace: Trace) -> Iterator[tuple[Call, str | None]]:
+    """Each call with its result: of the whole run where the trace names it, else of the conversation."""
+    if isinstance(trace, ExecutedTrace):
+        for name, arguments, result in trace.executed:
+            yield Call(id="", name=name, arguments=arguments), result
+        return
+    for number, message in enumerate(trace.messages):
+        if message.role == "assistant":
+            answers = itertools.takewhile(lambda one: one.role == "tool", trace.messages[number + 1 :])
+            results = {one.call_id: one.content for one in answers}
+            yield from ((call, results.get(call.id)) for call in message.calls)
 
 
 def _demands(problem: Problem, tools: set[str], filled: list[list[tuple[str, str]]]) -> dict[Demand, tuple[int, int]]:

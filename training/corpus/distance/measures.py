@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -86,7 +86,7 @@ OUTCOMES = (
 )
 COVERAGE = (
     Ratio(
-        name="words of the request",
+        name="request words",
         about="content words of the request that some call's arguments hold",
         of=lambda one: (one.said, one.asked),
     ),
@@ -108,9 +108,9 @@ def by_problem(episodes: Sequence[Episode]) -> list[list[Episode]]:
     return [groups[name] for name in sorted(groups)]
 
 
-def gram_counts(grams: Grams, *corpora: Sequence[Sequence[Episode]]) -> list[Floats]:
-    """For each corpus, counts of stretches: a row a problem, a column a stretch that some corpus has."""
-    counted = [[Counter(gram for one in group for gram in grams.of(one)) for group in groups] for groups in corpora]
+def gram_counts(grams: Grams, *sets: Sequence[Sequence[Episode]]) -> list[Floats]:
+    """For each set of groups, counts of stretches: a row a group, a column a stretch that some set has."""
+    counted = [[Counter(gram for one in group for gram in grams.of(one)) for group in groups] for groups in sets]
     columns = {gram: number for number, gram in enumerate(sorted({g for rows in counted for row in rows for g in row}))}
     tables = []
     for rows in counted:
@@ -120,6 +120,27 @@ def gram_counts(grams: Grams, *corpora: Sequence[Sequence[Episode]]) -> list[Flo
                 table[number, columns[gram]] = count
         tables.append(table)
     return tables
+
+
+def shuffled_masks(
+    problems: Sequence[Sequence[str]], rng: np.random.Generator, draws: int
+) -> Iterator[NDArray[np.bool_]]:
+    """Ways to deal what two sets hold to two sets of the same sizes: which of all (first the one's) go to the first.
+
+    `problems` names the problem of each thing. Things on a problem that both sets know change places among themselves
+    alone, so that a set on easier problems is not taken for another behaviour; all others change places freely.
+    """
+    shared = set(problems[0]) & set(problems[1])
+    names = [name if name in shared else "" for name in (*problems[0], *problems[1])]
+    strata = np.unique(names, return_inverse=True)[1]
+    sizes = np.bincount(strata)
+    starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+    to_first = np.bincount(strata[: len(problems[0])], minlength=len(sizes))
+    for _ in range(draws):
+        order = np.lexsort((rng.random(len(strata)), strata))
+        mask = np.zeros(len(strata), np.bool_)
+        mask[order] = np.arange(len(strata)) - starts[strata[order]] < to_first[strata[order]]
+        yield mask
 
 
 def ratio_sums(ratio: Ratio, groups: Sequence[Sequence[Episode]]) -> Sums:
@@ -153,13 +174,18 @@ def behaviour(episode: Episode) -> Hashable:
     return tuple(step.tool for step in episode.steps)
 
 
-def expected_distinct(counts: Mapping[Hashable, int], size: int) -> float:
-    """How many distinct behaviours a draw of `size` episodes without replacement holds on average (Hurlbert, 1971)."""
-    total = sum(counts.values())
+def expected_distinct(counts: Iterable[int], size: int) -> float:
+    """How many distinct behaviours a draw of `size` episodes without replacement holds on average (Hurlbert, 1971).
+
+    `counts`: how many episodes show each behaviour.
+    """
+    times = Counter(counts)
+    total = sum(count * number for count, number in times.items())
     everything = _log_choose(total, size)
     return sum(
-        1.0 - (math.exp(_log_choose(total - count, size) - everything) if total - count >= size else 0.0)
-        for count in counts.values()
+        number * (1.0 - (math.exp(_log_choose(total - count, size) - everything) if total - count >= size else 0.0))
+        for count, number in times.items()
+        if count
     )
 
 
