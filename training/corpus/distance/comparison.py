@@ -42,7 +42,7 @@ _DIGITS = 6
 _Z2 = 1.959963984540054**2  # of a normal deviate, two-sided 95 %
 _CELLS = 4_000_000
 _CURVE_POINTS = 30
-_LARGEST = 8  # transitions listed
+_LARGEST, _APART_MIN = 8, 0.01  # transitions listed
 
 
 class Interval(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,7 +234,7 @@ def _parts(problems: int, draws: int) -> Iterator[int]:
 
 def _compared(ratio: Ratio, one: _Groups, other: _Groups, rng: np.random.Generator, draws: int) -> Compared:
     values: list[Interval | None] = []
-    drawn, estimates, counts = [], [], []
+    estimates, counts = [], []
     for groups in (one, other):
         table = np.stack(ratio_sums(ratio, groups), axis=1)
         top, bottom = table.sum(axis=0)
@@ -242,22 +242,25 @@ def _compared(ratio: Ratio, one: _Groups, other: _Groups, rng: np.random.Generat
         found = np.divide(sums[:, 0], sums[:, 1], out=np.full(draws, math.nan), where=sums[:, 1] > 0)
         is_defined = bool(bottom) and not np.isnan(found).all()
         estimates.append(top / bottom if bottom else math.nan)
-        drawn.append(found)
         counts.append(int(bottom))
         low, high = np.nanpercentile(found, (_LOW, _HIGH)) if is_defined else (math.nan, math.nan)
         if ratio.is_share and low == high:  # what Wilson's bound leaves to problems that were not seen
             unseen = _Z2 / (int(np.count_nonzero(table[:, 1])) + _Z2)
             low, high = max(0.0, low - unseen), min(1.0, high + unseen)
         values.append(_interval(estimates[-1], low, high) if is_defined else None)
+    left, right = values
     difference = None
-    if None not in values:
-        apart = np.nanpercentile(drawn[1] - drawn[0], (_LOW, _HIGH))
-        difference = _interval(estimates[1] - estimates[0], *apart)
+    if left is not None and right is not None:
+        apart = estimates[1] - estimates[0]
+        # from the two intervals, which are independent (MOVER, Zou and Donner 2008)
+        low = apart - math.hypot(right.value - right.low, left.high - left.value)
+        high = apart + math.hypot(right.high - right.value, left.value - left.low)
+        difference = _interval(apart, low, high)
     return Compared(
         name=ratio.name,
         about=ratio.about,
         is_share=ratio.is_share,
-        values=(values[0], values[1]),
+        values=(left, right),
         difference=difference,
         counts=(counts[0], counts[1]),
     )
@@ -323,7 +326,7 @@ def _largest(
             pair = (tables[0][row][column], tables[1][row][column])
             shares = tuple(0.0 if math.isnan(share) else _rounded(share) for share in pair)
             apart = abs(shares[0] - shares[1]) * weights[row]
-            if apart:
+            if apart >= _APART_MIN:
                 found.append((-apart, Transition(before=before, after=after, shares=(shares[0], shares[1]))))
     found.sort(key=lambda pair: (pair[0], pair[1].before, pair[1].after))
     return (transition for _, transition in found[:_LARGEST])
