@@ -33,17 +33,14 @@ def sorted_on_disk(
             run.append(pair)
             held_bytes += len(pair[0]) + len(pair[1]) + _PAIR_BYTES
             if held_bytes >= run_bytes:
+                run.sort()
                 runs.append(files.enter_context(tempfile.TemporaryFile()))
-                _put_down(run, runs[-1])
+                parts = ((_HEAD.pack(len(key), len(value)), key, value) for key, value in run)
+                runs[-1].writelines(part for three in parts for part in three)
+                runs[-1].seek(0)
                 run, held_bytes = [], 0
         run.sort()
         yield from heapq.merge(run, *map(_take_up, runs))
-
-
-def _put_down(run: list[Pair], file: IO[bytes]) -> None:
-    run.sort()
-    file.writelines(part for key, value in run for part in (_HEAD.pack(len(key), len(value)), key, value))
-    file.seek(0)
 
 
 def _take_up(file: IO[bytes]) -> Iterator[Pair]:

@@ -146,7 +146,8 @@ def compare(
         if progress:
             progress(next(steps), total)
 
-    distances, compared = [], []
+    distances: list[Distance] = []
+    compared: list[Compared] = []
     for grams in GRAMS:
         distances.append(_distance(grams, *groups, np.random.default_rng([seed, len(distances)]), draws))
         done()
@@ -281,8 +282,11 @@ def _behaviours(one: _Groups, other: _Groups) -> Behaviours:
         reach = math.sqrt(_Z2) * error
         expected.append(_interval(value, max(1.0, value - reach), min(float(at), value + reach)))
     curves = tuple(
-        tuple((size, _rounded(expected_distinct(total.values(), size))) for size in _sizes(total.total()))
-        for total in totals
+        tuple((size, _rounded(expected_distinct(total.values(), size))) for size in sizes)
+        for total, sizes in (
+            (total, np.unique(np.linspace(1, total.total(), _CURVE_POINTS).round().astype(int)).tolist())
+            for total in totals
+        )
     )
     return Behaviours(
         distinct=(len(totals[0]), len(totals[1])),
@@ -290,10 +294,6 @@ def _behaviours(one: _Groups, other: _Groups) -> Behaviours:
         expected=(expected[0], expected[1]),
         curves=(curves[0], curves[1]),
     )
-
-
-def _sizes(most: int) -> list[int]:
-    return sorted({1 + round(number * (most - 1) / _CURVE_POINTS) for number in range(_CURVE_POINTS + 1)})
 
 
 def _side(name: str, episodes: Sequence[Episode], table: list[list[float]]) -> Side:
@@ -324,10 +324,10 @@ def _largest(
     for row, before in enumerate(rows):
         for column, after in enumerate(columns):
             pair = (tables[0][row][column], tables[1][row][column])
-            shares = tuple(0.0 if math.isnan(share) else _rounded(share) for share in pair)
-            apart = abs(shares[0] - shares[1]) * weights[row]
+            left, right = (0.0 if math.isnan(share) else _rounded(share) for share in pair)
+            apart = abs(left - right) * weights[row]
             if apart >= _APART_MIN:
-                found.append((-apart, Transition(before=before, after=after, shares=(shares[0], shares[1]))))
+                found.append((-apart, Transition(before=before, after=after, shares=(left, right))))
     found.sort(key=lambda pair: (pair[0], pair[1].before, pair[1].after))
     return (transition for _, transition in found[:_LARGEST])
 

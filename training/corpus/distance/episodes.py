@@ -60,7 +60,7 @@ def episode_of(trace: Trace, problem: Problem | None) -> Episode:
     """The episode of one trace."""
     steps: list[Step] = []
     filled: list[list[tuple[str, str]]] = []
-    for call, result in _calls(trace):
+    for call, result in calls_made(trace):
         fields = list(_fields(_decoded(call.arguments), ""))
         filled.append(fields)
         names = ", ".join(sorted({name.partition(".")[0] for name, _ in fields}))
@@ -93,7 +93,7 @@ def is_recovered(steps: tuple[Step, ...], place: int) -> bool:
     return any(later.tool == steps[place].tool and later.outcome == "ok" for later in steps[place + 1 :])
 
 
-def _calls(trace: Trace) -> Iterator[tuple[Call, str | None]]:
+def calls_made(trace: Trace) -> Iterator[tuple[Call, str | None]]:
     """Each call with its result: of the whole run where the trace names it, else of the conversation."""
     if isinstance(trace, ExecutedTrace):
         for name, arguments, result in trace.executed:

@@ -107,11 +107,16 @@ class AppraisalJournal:
         self._heads: list[int] = []  # where each shard's head stands
         self._end = len(identity) + 1
         head = identity.encode() + b"\n"
-        if os.pread(self._file, len(head), 0) == head:
-            self._take_up()
-        else:
+        if os.pread(self._file, len(head), 0) != head:
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, head, 0)
+        while len(begin := os.pread(self._file, _SHARD.size, self._end)) == _SHARD.size:
+            size, checksum = _SHARD.unpack(begin)
+            packed = os.pread(self._file, size, self._end + _SHARD.size)
+            if len(packed) != size or zlib.crc32(packed) != checksum:
+                break  # a kill cut it short, or the disk changed it: read again
+            self._index(packed)
+        os.ftruncate(self._file, self._end)
 
     @property
     def shards(self) -> int:
@@ -139,15 +144,6 @@ class AppraisalJournal:
         """Take the file away: what it was for is done. The appraisals can still be read by whoever has them."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
-
-    def _take_up(self) -> None:
-        while len(begin := os.pread(self._file, _SHARD.size, self._end)) == _SHARD.size:
-            size, checksum = _SHARD.unpack(begin)
-            packed = os.pread(self._file, size, self._end + _SHARD.size)
-            if len(packed) != size or zlib.crc32(packed) != checksum:
-                break
-            self._index(packed)
-        os.ftruncate(self._file, self._end)
 
     def _index(self, packed: bytes) -> None:
         start = self._end + _SHARD.size

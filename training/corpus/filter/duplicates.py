@@ -187,10 +187,8 @@ class _Bands:
         for key in keys.tolist():
             self._recent[key].append(number)
         self._recent_traces += 1
-        if self._recent_traces == _RECENT_TRACES:
-            self._merge()
-
-    def _merge(self) -> None:
+        if self._recent_traces < _RECENT_TRACES:
+            return
         order = sorted(self._recent)
         members = np.fromiter((one for key in order for one in self._recent[key]), np.uint32)
         lengths = [len(self._recent[key]) for key in order]
