@@ -100,7 +100,7 @@ def _traces(path: Path, trust_unsigned: bool) -> Iterator[Trace]:
     if path.is_dir():
         seals = state_folder(None) / "corpus" / SEALS
         export = open_export(path, verify, trust_unsigned=trust_unsigned, seals=seals)
-        rows = (row for shard in export_shards(export) for row in with_calls(shard)())
+        rows: Iterator[Trace | Quarantined] = (row for shard in export_shards(export) for row in with_calls(shard)())
     else:
         rows = read_foreign(path)
     unread = 0
