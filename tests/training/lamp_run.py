@@ -7,8 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from harness.chat import Message
 from harness.inference.port import ModelReply
-from training.corpus.model import ExecutedTrace, Message, Rewritten, TraceFacts, TraceSource
+from training.corpus.model import ExecutedTrace, Rewritten, TraceFacts, TraceSource
 from training.corpus.sources.assembly import assemble_trace
 from training.rewriting.model import CallStep, CallTimeline, OmittedRun, Rewrite, RewriteRules
 from training.rewriting.scripted import WRITER, ScriptedWriter

@@ -8,10 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from harness.chat import Call, Message
 from harness.trace import Completion, EvaluationBody
 from tests.training.agent_styles import STYLES, StyleRow, run_styles, table
 from tests.training.test_corpus_rebuilt_rows import _sent
-from training.corpus.model import Call, Message, Trace
+from training.corpus.model import Trace
 from training.models.mask import mask_defect, masked_runs
 from training.models.render import Qwen3Codec
 

@@ -2,34 +2,41 @@
 
 Promise: sources are read once, whatever the number of filters; every corpus of a comparison has the same number of
 rows, drawn by seed; nothing is written before every filter has kept something. An export is verified before a row of it
-is read. The lineage names each source by its hash, and says where an unsigned or foreign one was trusted.
+is read. The lineage names each source by its hash, and says where an unsigned or foreign one was trusted. A build that
+was killed is taken up from its journal, and ends in the bytes it would have ended in.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import shutil
+import tempfile
 import tomllib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from arena.chain.port import Verifier
 from arena.export.writing.manifest import read_manifest
-from foundation.canonical import file_sha256
+from foundation.canonical import content_hash, file_sha256
+from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 from foundation.progress import Progress
-from training.corpus.corpus_files import write_corpus
+from training.corpus.corpus_files import PART, write_corpus
 from training.corpus.filter.ablations import Arm, ablations, matched
+from training.corpus.filter.appraisal_journal import AppraisalJournal
 from training.corpus.filter.funnel import Funnel, TokenWork
 from training.corpus.filter.selection import Appraised, Decision, Shard, appraise, decide, funnel, kept_rows, rejections
 from training.corpus.filter.tokens import open_counter
 from training.corpus.filter.trace_features import Guard, Task
-from training.corpus.model import Lineage, Rules
+from training.corpus.model import CorpusRow, Lineage, Rules
 from training.corpus.sources.foreign import read_foreign
 from training.corpus.sources.reader import export_shards
 from training.corpus.sources.verified import open_export
 
+JOURNAL = ".journal"
 FULL = "full"  # the arm that is the corpus' own rules
 
 Draw = Callable[[Lineage, Funnel], str]
@@ -154,6 +161,33 @@ def open_sources(
     return Sources(shards=tuple(shards), hashes=tuple(sorted(hashes)), is_trusted_unsigned=is_trusted)
 
 
+def open_journal(out: Path, sources: Sources, task: Task, arms: Sequence[Arm], *others: str) -> AppraisalJournal:
+    """The journal of a build that ends in `out`, beside it: `.OUT.journal`. One that was killed goes on from it.
+
+    A journal of other sources, rules, tokenizer, catalogue or code is begun anew; `others` names what else the answers
+    depend on (the guard, the commit). What a killed writer left beside `out` is taken away. Raises ArenaError V2027
+    when another build to `out` is running, V2140 and V2141 for the tokenizer.
+    """
+    code = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        code.update(path.read_bytes())
+    identity = [
+        [arm.rules for arm in arms],
+        open_counter(task.tokenizer).identity if task.counts_tokens else "",
+        None if task.known_ids is None else sorted(task.known_ids),
+        None if task.category_of is None else sorted(task.category_of.items()),
+        sources.hashes,
+        len(sources.shards),
+        code.hexdigest(),
+        others,
+    ]
+    journal = AppraisalJournal(out.with_name(f".{out.name}{JOURNAL}"), content_hash(identity))
+    for left in out.parent.iterdir():
+        if left.name.startswith(f".{out.name}{PART}"):
+            shutil.rmtree(left, ignore_errors=True)
+    return journal
+
+
 def filter_sources(
     sources: Sources,
     task: Task,
@@ -162,15 +196,18 @@ def filter_sources(
     *,
     workers: int = 1,
     progress: Progress | None = None,
+    journal: AppraisalJournal | None = None,
 ) -> Filtered:
     """Read everything once and decide for every arm; several arms are cut to the rows of the smallest.
+
+    `journal` is that of `open_journal`, for these sources, task and arms.
 
     An arm that keeps nothing is left as it is: `Filtered.funnels` shows it, `write_filtered` refuses it. Raises what
     reading a shard raises, and ArenaError V2140, V2141, V2145.
     """
     task = msgspec.structs.replace(task, arms=tuple(arm.rules for arm in arms))
     report = functools.partial(progress, "filter") if progress else None
-    appraised = appraise(sources.shards, task, guard, workers=workers, progress=report)
+    appraised = appraise(sources.shards, task, guard, workers=workers, progress=report, journal=journal)
     decisions = [decide(appraised.traces, arm.rules) for arm in arms]
     if len(arms) > 1 and all(one.kept for one in decisions):
         kept = {arm.name: one.kept for arm, one in zip(arms, decisions, strict=True)}
@@ -196,21 +233,60 @@ def write_filtered(
     workers: int = 1,
     progress: Progress | None = None,
 ) -> tuple[Built, ...]:
-    """Write the corpus to `out`, or for several arms each to a folder of its name in `out`.
+    """Write the corpus to `out`, or for several arms each to a folder of its name in `out`, all of them or none.
 
     Raises ArenaError V2147 when an arm kept nothing (before anything is written), V2144, V2099, V2142, V2027.
     """
     empty = [arm.name for arm, one in zip(filtered.arms, filtered.decisions, strict=True) if not one.kept]
     if empty:
         raise ArenaError("V2147", "" if len(filtered.arms) == 1 else f"under {', '.join(empty)}")
-    folders = [out] if len(filtered.arms) == 1 else [out / arm.name for arm in filtered.arms]
-    for folder in folders:
-        if folder.exists():
-            raise ArenaError("V2144", str(folder))
+    if out.exists():
+        raise ArenaError("V2144", str(out))
+    write = functools.partial(_write_arms, filtered, guard, origin, draw, workers, progress)
+    if len(filtered.arms) == 1:
+        return write([out], [out])
+    names = [arm.name for arm in filtered.arms]
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}{PART}"))
+    except OSError as wrong:
+        raise ArenaError("V2027", f"{out}: {wrong.strerror}") from None
+    try:
+        built = write([partial / name for name in names], [out / name for name in names])
+        partial.chmod(0o755)
+        move_into_place(partial, out)
+    except OSError as wrong:
+        raise ArenaError("V2027", f"{out}: {wrong.strerror}") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return built
+
+
+def _write_arms(
+    filtered: Filtered,
+    guard: Guard,
+    origin: Origin,
+    draw: Draw | None,
+    workers: int,
+    progress: Progress | None,
+    folders: Sequence[Path],
+    names: Sequence[Path],
+) -> tuple[Built, ...]:
+    """Write each arm to its folder; `names` are what the folders will be called in the end."""
     traces, shards = filtered.appraised.traces, filtered.sources.shards
     tokenizer = open_counter(filtered.task.tokenizer).identity if filtered.task.counts_tokens else ""
+    count, total = 0, sum(one.kept for one in filtered.decisions)
+
+    def counted(rows: Iterable[CorpusRow]) -> Iterator[CorpusRow]:
+        nonlocal count
+        for row in rows:
+            yield row
+            count += 1
+            if progress:
+                progress("write", count, total)
+
     built: list[Built] = []
-    for arm, decision, found, folder in zip(filtered.arms, filtered.decisions, filtered.funnels, folders, strict=True):
+    for number, (arm, decision) in enumerate(zip(filtered.arms, filtered.decisions, strict=True)):
         lineage = Lineage(
             rules=arm.rules,
             sources=filtered.sources.hashes,
@@ -221,15 +297,13 @@ def write_filtered(
             rows_sha256="",
         )
         written = write_corpus(
-            folder,
-            kept_rows(shards, traces, decision, workers=workers),
+            folders[number],
+            counted(kept_rows(shards, traces, decision, workers=workers)),
             lineage=lineage,
-            funnel=found,
+            funnel=filtered.funnels[number],
             rejected=rejections(traces, decision),
             guard=guard,
             draw=draw,
         )
-        built.append(Built(name=arm.name, folder=str(folder), lineage=written, funnel=found))
-        if progress:
-            progress("write", len(built), len(folders))
+        built.append(Built(name=arm.name, folder=str(names[number]), lineage=written, funnel=filtered.funnels[number]))
     return tuple(built)

@@ -11,13 +11,15 @@ report.html          the funnel as a page, where the caller draws one
 
 Promise: the same rows, lineage and funnel give the same bytes with the pinned pyarrow and zstandard. The guard is asked
 again of every row on its way into the file. A folder appears under its name when it is complete, and is never changed:
-an existing one is refused. Rows are spooled to disk, so memory holds one row group, whatever the size of the corpus.
+an existing one is refused. Rows and rejections are sorted on disk, so memory holds a row group and a run of the sort,
+whatever the size of the corpus. What a killed writer leaves begins with `.NAME.part-`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import shutil
+import struct
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -33,6 +35,7 @@ from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 from training.corpus.corpus_card import render_card
 from training.corpus.corpus_rows import JSON, columns, columns_of, row_of
+from training.corpus.disk_sort import Pair, sorted_on_disk
 from training.corpus.filter.funnel import Funnel
 from training.corpus.filter.trace_features import Guard
 from training.corpus.model import CorpusRow, Lineage, Rejection
@@ -46,6 +49,9 @@ DATA, CARD, LINEAGE, FUNNEL, REJECTED, PAGE = (
     "report.html",
 )
 
+PART = ".part-"  # in the name of a folder that is not finished
+
+_PLACE = struct.Struct(">QI")
 T = TypeVar("T")
 
 _GROUP_ROWS = 256
@@ -73,7 +79,7 @@ def write_corpus(
         raise ArenaError("V2144", str(folder))
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}{PART}"))
     except OSError as wrong:
         raise ArenaError("V2027", f"{folder}: {wrong.strerror}") from None
     try:
@@ -89,8 +95,9 @@ def write_corpus(
         written = msgspec.structs.replace(lineage, rows_sha256=digest.hexdigest())
         compressor = zstandard.ZstdCompressor(_ZSTD_LEVEL)
         with (partial / REJECTED).open("wb") as file, compressor.stream_writer(file) as stream:
-            for one in sorted(rejected, key=lambda one: (one.place, one.trace_id)):
-                stream.write(msgspec.json.encode(one) + b"\n")
+            lines = ((_key(one.place, one.trace_id), msgspec.json.encode(one) + b"\n") for one in rejected)
+            for _, line in sorted_on_disk(lines):
+                stream.write(line)
         (partial / LINEAGE).write_bytes(canonical_bytes(written) + b"\n")
         (partial / FUNNEL).write_bytes(canonical_bytes(funnel) + b"\n")
         (partial / CARD).write_text(render_card(written, funnel, count), "utf-8")
@@ -140,16 +147,23 @@ def read_rows(folder: Path) -> Iterator[CorpusRow]:
 
 def _in_order(rows: Iterable[CorpusRow], spool: IO[bytes]) -> Iterator[CorpusRow]:
     """The rows sorted by trace id and place, by way of a file."""
-    places: list[tuple[str, str, int, int]] = []
-    offset = 0
-    for row in rows:
-        packed = msgspec.msgpack.encode(row)
-        spool.write(packed)
-        places.append((row.trace.trace_id, row.trace.source.place, offset, len(packed)))
-        offset += len(packed)
-    for *_, start, length in sorted(places):
+
+    def spooled() -> Iterator[Pair]:
+        offset = 0
+        for row in rows:
+            packed = msgspec.msgpack.encode(row)
+            spool.write(packed)
+            yield _key(row.trace.trace_id, row.trace.source.place), _PLACE.pack(offset, len(packed))
+            offset += len(packed)
+
+    for _, place in sorted_on_disk(spooled()):
+        start, length = _PLACE.unpack(place)
         spool.seek(start)
         yield _UNPACK.decode(spool.read(length))
+
+
+def _key(first: str, second: str) -> bytes:
+    return f"{first}\0{second}".encode("utf-8", "surrogatepass")
 
 
 def _line(row: CorpusRow) -> bytes:

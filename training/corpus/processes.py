@@ -1,15 +1,18 @@
 """One function over many jobs, in this process or in several fresh ones.
 
-Promise: results come in the order of the jobs, the same on any number of processes. The function travels once to each
-process, whatever it holds (a catalogue's ids, a guard), and a job each time. A process that dies ends the work with
-V2145; processes end with their parent.
+Promise: results come in the order of the jobs, the same on any number of processes. Jobs are taken as they are needed,
+and at most two a process are under way or waiting to be fetched, so results do not pile up. The function travels once
+to each process, whatever it holds (a catalogue's ids, a guard), and a job each time. A process that dies ends the work
+with V2145; processes end with their parent.
 """
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
@@ -22,20 +25,34 @@ _Result = TypeVar("_Result")
 _work: Callable[[Any], Any] | None = None  # of a process that `spread` started
 
 
-def spread(work: Callable[[_Job], _Result], jobs: Sequence[_Job], workers: int) -> Iterator[_Result]:
+def spread(work: Callable[[_Job], _Result], jobs: Iterable[_Job], workers: int) -> Iterator[_Result]:
     """The results of `work`, which has to be picklable for more than one worker. Raises what it raises, or V2145."""
-    if workers <= 1 or len(jobs) <= 1:
-        yield from map(work, jobs)
+    coming = iter(jobs)
+    first = list(itertools.islice(coming, 2))
+    if workers <= 1 or len(first) <= 1:
+        yield from map(work, itertools.chain(first, coming))
         return
     context = multiprocessing.get_context("spawn")  # a fork would copy the threads and locks of whoever calls
+    under_way: deque[Future[_Result | Failure]] = deque()
     try:
-        with ProcessPoolExecutor(min(workers, len(jobs)), context, initializer=_begin, initargs=(work,)) as pool:
-            for result in pool.map(_run, jobs):
-                if isinstance(result, Failure):
-                    raise ArenaError(result.code, result.detail)
-                yield result
+        with ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(work,)) as pool:
+            try:
+                for job in itertools.chain(first, coming):
+                    under_way.append(pool.submit(_run, job))
+                    if len(under_way) == 2 * workers:
+                        yield _checked(under_way.popleft().result())
+                while under_way:
+                    yield _checked(under_way.popleft().result())
+            finally:
+                pool.shutdown(cancel_futures=True)
     except BrokenProcessPool as error:
         raise ArenaError("V2145", str(error)) from error
+
+
+def _checked(result: _Result | Failure) -> _Result:
+    if isinstance(result, Failure):
+        raise ArenaError(result.code, result.detail)
+    return result
 
 
 def _begin(work: Callable[[Any], Any]) -> None:

@@ -23,6 +23,7 @@ from neurons.cli.options import (
 from neurons.cli.presenter import echo_json, show
 from neurons.cli.progress import show_progress
 from neurons.cli.store_reading import state_folder
+from neurons.cli.training.compare import compare
 from neurons.cli.training.rewrite import rewrite
 from neurons.cli.training.run_inputs import SEALS, open_guard, read_plan
 from neurons.cli.training.trac import trac
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from training.corpus.filter.trace_features import Task
     from training.corpus.model import Rules
 
-app = typer.Typer(help="Filter exports into a training corpus, and see what was dropped.", no_args_is_help=True)
+app = typer.Typer(
+    help="Filter exports into a training corpus, see what was dropped, and compare corpora.", no_args_is_help=True
+)
 _E4 = 10_000
 _COUNTS = "token_counts"
 
@@ -103,7 +106,8 @@ def build(
     coefficient, the five format rejects, the agentic split, duplicates, one to two traces a problem; held-out problems
     are kept out whatever is switched off. With --rewritten, runs that code drove stand with the thoughts that were
     written for them, told apart by their provenance. OUT gets Parquet, dataset card, lineage, funnel, every rejection
-    with its codes, and report.html. A corpus is never changed: build another.
+    with its codes, and report.html. A corpus is never changed: build another. A build that was killed goes on where it
+    was when the same command is given again; until it ends, what it has read lies beside OUT in .OUT.journal.
 
     Exit code 1 when nothing passes (the funnel says why), 2 for files and rules that can't be read, 4 for an export
     that does not verify.
@@ -118,7 +122,15 @@ def build(
     from neurons.cli.records.verify import processes_for
     from neurons.node.wiring import code_commit
     from training.agents import distilled_prompt
-    from training.corpus.building import Origin, arms_of, filter_sources, open_sources, trajectories_in, write_filtered
+    from training.corpus.building import (
+        Origin,
+        arms_of,
+        filter_sources,
+        open_journal,
+        open_sources,
+        trajectories_in,
+        write_filtered,
+    )
     from training.corpus.report.page import render_page
     from training.rewriting.results import with_rewrites
 
@@ -145,12 +157,18 @@ def build(
         given = (exports or (), foreign or (), verify)
         sources = open_sources(*given, trust_unsigned=trust_unsigned, seals=seals, workers=processes, progress=progress)
         sources = with_rewrites(sources, rewritten or (), distilled_prompt())
-        filtered = filter_sources(sources, task, arms, guard, workers=processes, progress=progress)
+        origin = Origin(partition_sha256=guard.partition_sha256, code_commit=code_commit())
+        journal = open_journal(out, sources, task, arms, guard.identity, origin.code_commit)
+        if journal.shards and not as_json:
+            typer.echo(f"goes on after {journal.shards:,} of {len(sources.shards):,} shards, read before", err=True)
+        given_arms = (sources, task, arms, guard)
+        filtered = filter_sources(*given_arms, workers=processes, progress=progress, journal=journal)
     if not all(one.kept for one in filtered.funnels):
+        journal.discard()
         _show_nothing(filtered, as_json=as_json)
-    origin = Origin(partition_sha256=guard.partition_sha256, code_commit=code_commit())
     with show_progress(is_quiet=as_json) as progress:
         built = write_filtered(filtered, out, guard, origin, draw=render_page, workers=processes, progress=progress)
+    journal.discard()
     _show_built(built, filtered.work, as_json=as_json)
 
 
@@ -218,6 +236,7 @@ def sample(
     show({"rows": len(items), "sheet": str(out), "key": str(key)}, lines, as_json=as_json)
 
 
+app.command()(compare)
 app.command()(rewrite)
 app.command()(trac)
 

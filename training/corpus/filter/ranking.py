@@ -9,6 +9,7 @@ the pool, the signals rank within it (paper, section 5).
 from __future__ import annotations
 
 import itertools
+import struct
 from collections import Counter
 from collections.abc import Sequence
 
@@ -57,6 +58,13 @@ def merit(signals: Signals) -> tuple[int, ...]:
 def sort_key(candidate: RankedTrace) -> tuple[tuple[int, ...], tuple[str, str]]:
     """A total order: by merit, then by identity."""
     return merit(candidate.signals), candidate.identity
+
+
+def sort_bytes(candidate: RankedTrace) -> bytes:
+    """Bytes that compare as `sort_key` does, for sorting on disk."""
+    trace_id, place = candidate.identity
+    numbers = struct.pack(">4Q", *(part + 2**63 for part in merit(candidate.signals)))  # none below zero
+    return numbers + f"{trace_id}\0{place}".encode("utf-8", "surrogatepass")
 
 
 def choose(candidates: Sequence[RankedTrace], most: int) -> list[int]:

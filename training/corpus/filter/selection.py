@@ -1,9 +1,11 @@
 """The whole filter: shards of traces in, a decision on every trace and the rows of the corpus out.
 
 Promise: the same set of traces gives the same corpus, in whatever order or shards it comes and on any number of
-processes. Memory holds about a kilobyte a trace, not the traces: `appraise` reads everything once, `decide` sees only
-appraisals, and `kept_rows` reads again those shards that hold something to keep. A trace that is not kept has a
-`Rejection` with every per-trace rule it breaks, or the one set-level rule.
+processes, killed and taken up again or not. `appraise` reads everything once and puts a kilobyte a trace into a journal
+on disk; `decide` sees only these appraisals, and `kept_rows` reads again those shards that hold something to keep.
+Memory holds a few shards, about 60 bytes a trace, and 1.2 kB for each trace that others are compared with as possible
+duplicates (README, "Scale"). A trace that is not kept has a `Rejection` with every per-trace rule it breaks, or the one
+set-level rule.
 
 Set-level rules come after the per-trace ones, over the traces those let pass: exact duplicates, near duplicates,
 ranking within each problem, and the seeded draw of a size-matched corpus.
@@ -13,24 +15,28 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
+import struct
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
 from foundation.errors import ArenaError
 from foundation.progress import PhaseProgress
+from training.corpus.disk_sort import sorted_on_disk
+from training.corpus.filter.appraisal_journal import AppraisalJournal, pack_shard
 from training.corpus.filter.duplicates import KeptTraces
 from training.corpus.filter.funnel import Funnel, TokenWork
-from training.corpus.filter.ranking import RankedTrace, choose, sort_key
+from training.corpus.filter.ranking import RankedTrace, choose, sort_bytes
 from training.corpus.filter.tallies import funnel_of
 from training.corpus.filter.tokens import add_counts, cache_path, open_counter
 from training.corpus.filter.trace_features import (
     Appraisal,
     Clock,
     Guard,
-    ShardAppraisals,
     Task,
     appraise_shard,
     codes_under,
@@ -43,9 +49,9 @@ Shard = Callable[[], Iterable[Trace | Quarantined]]  # read twice: the same rows
 
 
 class Appraised(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything read once. `traces` are in the order of shards."""
+    """Everything read once. `traces` are in the order of shards, and on disk."""
 
-    traces: list[Appraisal]
+    traces: Sequence[Appraisal]
     quarantined: dict[str, int]  # rows that could not be converted, by code
     work: TokenWork
 
@@ -54,7 +60,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """One decision a trace, in the order of `Appraised.traces`: its rank within its problem, or why it is out."""
 
     rules: Rules
-    ranks: list[int]  # from 1; 0 for a trace that is not kept
+    ranks: Sequence[int]  # from 1; 0 for a trace that is not kept
     codes: list[tuple[RejectCode, ...]]
 
     @property
@@ -88,67 +94,67 @@ def appraise(
     workers: int = 1,
     clock_ns: Clock = time.perf_counter_ns,
     progress: PhaseProgress | None = None,
+    journal: AppraisalJournal | None = None,
 ) -> Appraised:
     """Read every shard once, in `workers` processes. Tokens counted anew go into the task's cache.
 
-    `progress` gets shards done and in all.
+    `journal` takes the appraisals, and names by its identity whatever they depend on; shards that it holds are not read
+    again. None is one that goes with the process. `progress` gets shards done and in all.
 
-    Raises what a shard raises when it is read, ArenaError V2140, V2141, V2027 for tokenizer and cache, and V2145 when
-    a process died.
+    Raises what a shard raises when it is read, ArenaError V2140, V2141, V2027 for tokenizer and cache, V2027 for a
+    journal that can't be written, and V2145 when a process died.
     """
+    journal = journal or AppraisalJournal()
     work = functools.partial(_appraise_packed, task, guard, clock_ns)
-    traces: list[Appraisal] = []
-    quarantined: dict[str, int] = defaultdict(int)
-    counts: dict[str, int] = {}
-    works = []
     try:
-        for packed in spread(work, list(enumerate(shards)), workers):
-            one = _UNPACK.decode(packed)
-            traces += one.traces
-            counts |= one.counts
-            works.append(one.work)
-            for code, count in one.quarantined.items():
-                quarantined[code] += count
+        for packed in spread(work, list(enumerate(shards))[journal.shards :], workers):
+            journal.add(packed)
             if progress:
-                progress(len(works), len(shards))
+                progress(journal.shards, len(shards))
     finally:  # what was counted before an error stays counted
-        if task.cache is not None and counts:
+        if task.cache is not None and any(head.counts for head in journal.heads()):
+            counts = (pair for head in journal.heads() for pair in head.counts.items())
             add_counts(cache_path(task.cache, open_counter(task.tokenizer).identity), counts)
-    total = TokenWork(
-        counter=next((one.counter for one in works if one.counter), ""),
-        counted=sum(one.counted for one in works),
-        from_cache=sum(one.from_cache for one in works),
-        tokens=sum(one.tokens for one in works),
-        text_bytes=sum(one.text_bytes for one in works),
-        elapsed_ms=sum(one.elapsed_ms for one in works),
-    )
-    return Appraised(traces=traces, quarantined=dict(quarantined), work=total)
+    quarantined: dict[str, int] = defaultdict(int)
+    total = TokenWork(counter="")
+    for head in journal.heads():
+        for code, count in head.quarantined.items():
+            quarantined[code] += count
+        total = TokenWork(
+            counter=total.counter or head.work.counter,
+            counted=total.counted + head.work.counted,
+            from_cache=total.from_cache + head.work.from_cache,
+            tokens=total.tokens + head.work.tokens,
+            text_bytes=total.text_bytes + head.work.text_bytes,
+            elapsed_ms=total.elapsed_ms + head.work.elapsed_ms,
+        )
+    return Appraised(traces=journal.traces, quarantined=dict(quarantined), work=total)
 
 
 def decide(traces: Sequence[Appraisal], rules: Rules) -> Decision:
-    """The decision on every trace. A function of the set: order and shards do not count."""
-    codes = [codes_under(one, rules) for one in traces]
-    left = [index for index, found in enumerate(codes) if not found]
-    left.sort(key=lambda index: sort_key(_candidate(traces[index])))
-    left = _drop(codes, left, _duplicates(traces, left, rules))
-    ranks = [0] * len(traces)
-    problems: dict[str, list[int]] = defaultdict(list)
-    for index in left:
-        problems[traces[index].problem].append(index)
-    outranked: dict[int, RejectCode] = {}
+    """The decision on every trace. A function of the set: order and shards do not count. Reads each a few times."""
+    names: dict[tuple[RejectCode, ...], tuple[RejectCode, ...]] = {}
+    codes = [names.setdefault(found, found) for found in (codes_under(one, rules) for one in traces)]
+    ranks = array("I", bytes(4 * len(codes)))
+    problems: dict[str, array[int]] = defaultdict(functools.partial(array, "I"))
+    for index, one in _without_duplicates(traces, codes, rules):
+        problems[one.problem].append(index)
     for members in problems.values():
         most = len(members) if "ranked_out" in rules.off else rules.per_problem_max
         taken = choose([_candidate(traces[index]) for index in members], most)
         for rank, place in enumerate(taken, start=1):
             ranks[members[place]] = rank
-        outranked.update((index, "ranked_out") for index in members if not ranks[index])
-    left = _drop(codes, left, outranked)
+        for index in members:
+            if not ranks[index]:
+                codes[index] = ("ranked_out",)
     if rules.rows is not None and "sampled_out" not in rules.off:
         # a trace's lot is the same whatever else is in the set
-        lots = {
-            i: hashlib.sha256(f"{rules.seed} {traces[i].trace_id} {traces[i].place}".encode()).digest() for i in left
-        }
-        for index in sorted(left, key=lots.__getitem__)[rules.rows :]:
+        lots = (
+            (hashlib.sha256(f"{rules.seed} {one.trace_id} {one.place}".encode()).digest(), _INDEX.pack(index))
+            for index, one in ((index, traces[index]) for index, rank in enumerate(ranks) if rank)
+        )
+        for _, packed in itertools.islice(sorted_on_disk(lots), rules.rows, None):
+            (index,) = _INDEX.unpack(packed)
             codes[index], ranks[index] = ("sampled_out",), 0
     return Decision(rules=rules, ranks=ranks, codes=codes)
 
@@ -157,7 +163,7 @@ def funnel(appraised: Appraised, decision: Decision) -> Funnel:
     """The report's values for one decision."""
     return funnel_of(
         appraised.traces,
-        [rank > 0 for rank in decision.ranks],
+        decision.ranks,
         decision.codes,
         decision.rules,
         sum(appraised.quarantined.values()),
@@ -175,31 +181,33 @@ def kept_rows(
     shards: Sequence[Shard], traces: Sequence[Appraisal], decision: Decision, *, workers: int = 1
 ) -> Iterator[CorpusRow]:
     """The rows of the corpus, shard by shard. Raises ArenaError V2142 when a shard does not read as it did before."""
-    wanted: dict[int, dict[int, Appraisal]] = defaultdict(dict)
-    rank_of: dict[tuple[int, int], int] = {}
-    for one, rank in zip(traces, decision.ranks, strict=True):
-        if rank:
-            wanted[one.shard][one.ordinal] = one
-            rank_of[one.shard, one.ordinal] = rank
-    jobs = [(shards[number], frozenset(found)) for number, found in sorted(wanted.items())]
-    for (number, found), packed in zip(sorted(wanted.items()), spread(_read_packed, jobs, workers), strict=True):
+    kept = ((traces[index], rank) for index, rank in enumerate(decision.ranks) if rank)
+    under_way: deque[tuple[int, dict[int, tuple[Appraisal, int]]]] = deque()
+
+    def jobs() -> Iterator[tuple[Shard, frozenset[int]]]:
+        for number, group in itertools.groupby(kept, key=lambda pair: pair[0].shard):
+            under_way.append((number, {one.ordinal: (one, rank) for one, rank in group}))
+            yield shards[number], frozenset(under_way[-1][1])
+
+    for packed in spread(_read_packed, jobs(), workers):
+        number, wanted = under_way.popleft()
         again = _UNPACK_TRACES.decode(packed)
         for ordinal, trace in again:
-            one = found[ordinal]
+            one, rank = wanted[ordinal]
             if trace.trace_id != one.trace_id:
                 raise ArenaError("V2142", f"{trace.source.place} is no longer {one.place}")
-            yield CorpusRow(trace=trace, signals=one.signals, tokens=one.tokens, rank=rank_of[number, ordinal])
-        if len(again) != len(found):
-            raise ArenaError("V2142", f"{len(found) - len(again)} traces of shard {number} are gone")
+            yield CorpusRow(trace=trace, signals=one.signals, tokens=one.tokens, rank=rank)
+        if len(again) != len(wanted):
+            raise ArenaError("V2142", f"{len(wanted) - len(again)} traces of shard {number} are gone")
 
 
-_UNPACK = msgspec.msgpack.Decoder(ShardAppraisals)
 _UNPACK_TRACES = msgspec.msgpack.Decoder(list[tuple[int, Trace]])
+_INDEX = struct.Struct(">I")
 
 
 def _appraise_packed(task: Task, guard: Guard, clock_ns: Clock, job: tuple[int, Shard]) -> bytes:
     number, shard = job
-    return msgspec.msgpack.encode(appraise_shard(number, shard(), task, guard, clock_ns))
+    return pack_shard(appraise_shard(number, shard(), task, guard, clock_ns))
 
 
 def _read_packed(job: tuple[Shard, frozenset[int]]) -> bytes:
@@ -211,27 +219,26 @@ def _candidate(one: Appraisal) -> RankedTrace:
     return RankedTrace(signals=one.signals, identity=one.identity)
 
 
-def _duplicates(traces: Sequence[Appraisal], best_first: Sequence[int], rules: Rules) -> dict[int, RejectCode]:
-    """The duplicates among the traces left, offered best first."""
-    found: dict[int, RejectCode] = {}
-    if {"duplicate", "near_duplicate"} <= set(rules.off):
-        return found
-    kept = KeptTraces(rules.near_duplicate_e4)
-    for index in best_first:
-        fingerprint = traces[index].fingerprint
-        if fingerprint is None:
-            raise ValueError("a trace that passes has no fingerprint: it was appraised for other rules")
-        if kept.is_exact(fingerprint):
-            if "duplicate" not in rules.off:
-                found[index] = "duplicate"
-        elif "near_duplicate" not in rules.off and kept.is_near(fingerprint):
-            found[index] = "near_duplicate"
-        else:
-            kept.add(fingerprint)
-    return found
-
-
-def _drop(codes: list[tuple[RejectCode, ...]], left: Sequence[int], out: Mapping[int, RejectCode]) -> list[int]:
-    for index, code in out.items():
-        codes[index] = (code,)
-    return [index for index in left if index not in out]
+def _without_duplicates(
+    traces: Sequence[Appraisal], codes: list[tuple[RejectCode, ...]], rules: Rules
+) -> Iterator[tuple[int, Appraisal]]:
+    """The traces that break no rule of their own, best first, less their duplicates, which get their code."""
+    offered = (
+        (sort_bytes(_candidate(traces[index])), _INDEX.pack(index)) for index, found in enumerate(codes) if not found
+    )
+    kept = None if {"duplicate", "near_duplicate"} <= set(rules.off) else KeptTraces(rules.near_duplicate_e4)
+    for _, packed in sorted_on_disk(offered):
+        (index,) = _INDEX.unpack(packed)
+        one = traces[index]
+        if kept is not None:
+            if one.fingerprint is None:
+                raise ValueError("a trace that passes has no fingerprint: it was appraised for other rules")
+            if kept.is_exact(one.fingerprint):
+                if "duplicate" not in rules.off:
+                    codes[index] = ("duplicate",)
+            elif "near_duplicate" not in rules.off and kept.is_near(one.fingerprint):
+                codes[index] = ("near_duplicate",)
+            else:
+                kept.add(one.fingerprint)
+        if not codes[index]:
+            yield index, one

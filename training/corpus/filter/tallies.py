@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import zlib
+from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import get_args
+
+import numpy as np
 
 from arena.export.writing.diversity import entropy_mbit
 from training.corpus.filter.funnel import (
@@ -29,114 +34,157 @@ _Codes = Sequence[tuple[RejectCode, ...]]
 
 
 def funnel_of(
-    traces: Sequence[Appraisal], is_kept: Sequence[bool], codes: _Codes, rules: Rules, quarantined: int
+    traces: Iterable[Appraisal], is_kept: Sequence[int], codes: _Codes, rules: Rules, quarantined: int
 ) -> Funnel:
-    """The funnel of a decision; `is_kept` and `codes` stand beside `traces`."""
-    kept = [one for one, stays in zip(traces, is_kept, strict=True) if stays]
-    has_categories = any(one.categories for one in traces)
-    before, after = _distributions(traces), _distributions(kept)
-    broken: dict[RejectCode, list[str]] = defaultdict(list)
-    for one, found in zip(traces, codes, strict=True):
+    """The funnel of a decision; `is_kept` (0 or not) and `codes` stand beside `traces`, which are read once."""
+    before, after = _Measured(), _Measured()
+    days, buckets, agents = _Sliced(), _Sliced(), _Sliced()
+    queries, categories, tools = _Covered(), _Covered(), _Covered()
+    broken: Counter[RejectCode] = Counter()
+    alone: Counter[RejectCode] = Counter()
+    removed: Counter[RejectCode] = Counter()
+    examples: dict[RejectCode, list[tuple[int, str]]] = defaultdict(list)
+    for one, stays, found in zip(traces, is_kept, codes, strict=True):
+        for measured in (before, after) if stays else (before,):
+            measured.add(one)
+        for sliced, name in ((days, one.day), (buckets, one.bucket), (agents, one.agent)):
+            sliced.add(name, bool(stays), found)
+        queries.add(one.queries, bool(stays))
+        categories.add(map(_number_of, one.categories), bool(stays))
+        tools.add(map(_number_of, set(one.signals.shape)), bool(stays))
+        broken.update(found)
+        alone.update(found if len(found) == 1 else ())
+        removed.update([min(found, key=CODES.index)] if found else ())
         for code in found:
-            broken[code].append(one.place)
-    alone = Counter(found[0] for found in codes if len(found) == 1)
+            # drawn by a hash of the place: a sample, and the same one in any order
+            examples[code] = sorted([*examples[code], (zlib.crc32(one.place.encode()), one.place)])[:EXAMPLES]
+    distributions = before.distributions()
     return Funnel(
         rules=rules,
-        traces=len(traces),
+        traces=before.traces,
         quarantined=quarantined,
-        kept=len(kept),
+        kept=after.traces,
         codes=tuple(
             CodeCount(
                 code=code,
-                count=len(broken[code]),
+                count=broken[code],
                 alone=alone[code],
-                # drawn by a hash of the place: a sample, and the same one in any order
-                examples=tuple(sorted(broken[code], key=lambda place: (zlib.crc32(place.encode()), place))[:EXAMPLES]),
+                examples=tuple(place for _, place in examples[code]),
             )
             for code in CODES
             if code in broken
         ),
-        removed=_in_order(Counter(min(found, key=CODES.index) for found in codes if found)),
-        days=_slices(traces, is_kept, codes, lambda one: one.day),
-        buckets=_slices(traces, is_kept, codes, lambda one: one.bucket),
-        agents=_slices(traces, is_kept, codes, lambda one: one.agent),
-        before=before,
-        after=after,
-        diversity_before=_diversity(traces),
-        diversity_after=_diversity(kept),
-        queries=_coverage(traces, kept, lambda one: one.queries),
-        categories=_coverage(traces, kept, lambda one: one.categories) if has_categories else None,
-        tools=_coverage(traces, kept, lambda one: set(one.signals.shape)),
-        lengths=lengths_of(before.tokens.counts, rules.tokens_max),
+        removed=_in_order(removed),
+        days=days.slices(),
+        buckets=buckets.slices(),
+        agents=agents.slices(),
+        before=distributions,
+        after=after.distributions(),
+        diversity_before=before.diversity(),
+        diversity_after=after.diversity(),
+        queries=queries.coverage(before.traces),
+        categories=categories.coverage(before.traces) if categories.is_any else None,
+        tools=tools.coverage(before.traces),
+        lengths=lengths_of(distributions.tokens.counts, rules.tokens_max),
     )
 
 
-def _slices(
-    traces: Sequence[Appraisal], is_kept: Sequence[bool], codes: _Codes, name_of: Callable[[Appraisal], str]
-) -> tuple[Slice, ...]:
-    counts: Counter[str] = Counter()
-    kept: Counter[str] = Counter()
-    found_in: dict[str, Counter[RejectCode]] = defaultdict(Counter)
-    for one, stays, found in zip(traces, is_kept, codes, strict=True):
-        name = name_of(one)
-        counts[name] += 1
-        kept[name] += stays
-        found_in[name].update(found)
-    return tuple(
-        Slice(name=name, traces=counts[name], kept=kept[name], codes=_in_order(found_in[name]))
-        for name in sorted(counts)
-    )
+class _Measured:
+    """The measures of a set while its traces are added. Eight bytes a trace are kept: a hash of its shape."""
+
+    def __init__(self) -> None:
+        self.traces = 0
+        self._turns, self._calls, self._queries = Counter[int](), Counter[int](), Counter[int]()
+        self._tokens, self._coefficients = Counter[int | None](), Counter[int | None]()
+        self._agents = Counter[str]()
+        self._teams, self._problems = set[str](), set[str]()
+        self._shapes = array("Q")
+
+    def add(self, one: Appraisal) -> None:
+        self.traces += 1
+        self._turns[one.turns] += 1
+        self._calls[len(one.signals.shape)] += 1
+        self._queries[one.signals.reformulations] += 1
+        self._tokens[one.tokens] += 1
+        self._coefficients[one.coefficient_e4] += 1
+        self._agents[one.agent] += 1
+        self._teams.add(one.team)
+        self._problems.add(one.problem)
+        self._shapes.append(_number_of("\n".join(one.signals.shape)))
+
+    def distributions(self) -> Distributions:
+        return Distributions(
+            turns=_distribution(self._turns),
+            tool_calls=_distribution(self._calls),
+            queries=_distribution(self._queries),
+            tokens=_distribution(self._tokens),
+            coefficient_e4=_distribution(self._coefficients),
+        )
+
+    def diversity(self) -> Diversity:
+        _, shapes = np.unique(np.asarray(self._shapes), return_counts=True)
+        return Diversity(
+            teams=len(self._teams - {""}),
+            agents=len(self._agents.keys() - {""}),
+            problems=len(self._problems),
+            top_agent_share_e4=max(self._agents.values(), default=0) * 10_000 // max(1, self.traces),
+            shape_entropy_mbit=entropy_mbit(shapes.tolist()),
+        )
+
+
+class _Sliced:
+    """Counts by name while traces are added."""
+
+    def __init__(self) -> None:
+        self._counts, self._kept = Counter[str](), Counter[str]()
+        self._found: dict[str, Counter[RejectCode]] = defaultdict(Counter)
+
+    def add(self, name: str, stays: bool, found: tuple[RejectCode, ...]) -> None:
+        self._counts[name] += 1
+        self._kept[name] += stays
+        self._found[name].update(found)
+
+    def slices(self) -> tuple[Slice, ...]:
+        return tuple(
+            Slice(name=name, traces=self._counts[name], kept=self._kept[name], codes=_in_order(self._found[name]))
+            for name in sorted(self._counts)
+        )
+
+
+class _Covered:
+    """Values of 64 bits while traces are added: eight bytes each, repeated ones too."""
+
+    def __init__(self) -> None:
+        self._seen, self._after = array("Q"), array("Q")
+
+    @property
+    def is_any(self) -> bool:
+        return bool(self._seen)
+
+    def add(self, values: Iterable[int], stays: bool) -> None:
+        """The distinct values of one trace."""
+        found = array("Q", values)
+        self._seen.extend(found)
+        if stays:
+            self._after.extend(found)
+
+    def coverage(self, traces: int) -> Coverage:
+        most = max(1, traces * RARE_E4 // 10_000)
+        seen, counts = np.unique(np.asarray(self._seen), return_counts=True)
+        rare, after = seen[counts <= most], np.unique(np.asarray(self._after))
+        rare_after = np.intersect1d(rare, after, assume_unique=True)
+        return Coverage(before=len(seen), after=len(after), rare_before=len(rare), rare_after=len(rare_after))
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _number_of(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
 def _in_order(counts: Counter[RejectCode]) -> tuple[tuple[RejectCode, int], ...]:
     return tuple((code, counts[code]) for code in CODES if counts[code])
 
 
-def _distributions(traces: Iterable[Appraisal]) -> Distributions:
-    turns: Counter[int] = Counter()
-    calls: Counter[int] = Counter()
-    queries: Counter[int] = Counter()
-    tokens: Counter[int | None] = Counter()
-    coefficients: Counter[int | None] = Counter()
-    for one in traces:
-        turns[one.turns] += 1
-        calls[len(one.signals.shape)] += 1
-        queries[one.signals.reformulations] += 1
-        tokens[one.tokens] += 1
-        coefficients[one.coefficient_e4] += 1
-    return Distributions(
-        turns=_distribution(turns),
-        tool_calls=_distribution(calls),
-        queries=_distribution(queries),
-        tokens=_distribution(tokens),
-        coefficient_e4=_distribution(coefficients),
-    )
-
-
 def _distribution(counts: Counter[int] | Counter[int | None]) -> Distribution:
     known = tuple(sorted((value, count) for value, count in counts.items() if value is not None))
     return Distribution(counts=known, missing=sum(counts.values()) - sum(count for _, count in known))
-
-
-def _diversity(traces: Sequence[Appraisal]) -> Diversity:
-    agents = Counter(one.agent for one in traces)
-    shapes = Counter(one.signals.shape for one in traces)
-    return Diversity(
-        teams=len({one.team for one in traces if one.team}),
-        agents=len(agents.keys() - {""}),
-        problems=len({one.problem for one in traces}),
-        top_agent_share_e4=max(agents.values(), default=0) * 10_000 // max(1, len(traces)),
-        shape_entropy_mbit=entropy_mbit(list(shapes.values())),
-    )
-
-
-def _coverage(
-    traces: Sequence[Appraisal], kept: Sequence[Appraisal], values_of: Callable[[Appraisal], Iterable[int | str]]
-) -> Coverage:
-    seen: Counter[int | str] = Counter()
-    for one in traces:
-        seen.update(values_of(one))
-    most = max(1, len(traces) * RARE_E4 // 10_000)
-    rare = {value for value, count in seen.items() if count <= most}
-    after = {value for one in kept for value in values_of(one)}
-    return Coverage(before=len(seen), after=len(after), rare_before=len(rare), rare_after=len(rare & after))
