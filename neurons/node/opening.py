@@ -15,7 +15,6 @@ from typing import Literal
 
 import structlog
 
-from arena.api.server import TailServer
 from arena.chain.opening import open_beacon, open_subtensor, open_timelock
 from arena.policy import Policy
 from arena.race.consensus.assignment import permitted_validators
@@ -105,8 +104,10 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         beacon = open_beacon(settings.network, unix_ms)
         metrics = Metrics()
         metrics.serve(settings.metrics_port)
-        tail: TailServer | None = None
+        tail = None
         if settings.serve_port:
+            from arena.api.server import TailServer  # here: it loads the web framework
+
             listener = stack.enter_context(listen(settings.serve_host, settings.serve_port))
             tail = TailServer(await open_again(), listener, clients=settings.serve_clients)
             places = tail.places

@@ -44,8 +44,8 @@ def _maker() -> VariantMaker:
 
 
 @functools.cache
-def _variants() -> tuple[Variant, ...]:
-    return tuple(_maker().variant(problem.problem_id, seed) for seed in SEEDS for problem in _suite())
+def _variants() -> list[Variant]:
+    return [_maker().variant(problem.problem_id, seed) for seed in SEEDS for problem in _suite()]
 
 
 def test_a_variant_follows_from_suite_catalogue_seed_and_problem_alone() -> None:
