@@ -29,7 +29,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell starts what run
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# where a test may wait for a race, a training run, or a build of the whole project: first, so that no process of several
+# where a test may wait for a race, a training run, or a build of the project: first, so that no process of several
 # is left alone with it
 LONG = ("tests/neurons/", "tests/training/", "tests/kept/", "tests/redteam/", "tests/structure/", "tests/test_")
 
