@@ -11,6 +11,7 @@ import contextlib
 import os
 import platform
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Literal
 
 import structlog
@@ -109,7 +110,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
 
             listener = stack.enter_context(listen(settings.serve_host, settings.serve_port))
             tail = TailServer(await open_again(), listener, clients=settings.serve_clients)
-            metrics.tail_clients.set_function(lambda places=tail.places: places.taken)
+            metrics.tail_clients.set_function(partial(getattr, tail.places, "taken"))
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
         yield Node(
             policy=policy,
