@@ -23,7 +23,7 @@ from judge.citations import check_citations, is_inference_present
 from judge.parse import RefusedReplyError, parse_reply
 from judge.port import Judge
 from judge.render import BETWEEN, RenderedTrace, Span, SpanKind, render, span_text
-from judge.rubric import Rubric, coefficient_e4, quality_of
+from judge.rubric import Rubric, coefficient_e4, lower_median, quality_of
 from judge.verdict import Opinion, Refusal, UnscoredVerdict, Verdict
 
 _TEXTS: Mapping[SpanKind, str] = {
@@ -124,13 +124,6 @@ def ask(judge: Judge, trace: RenderedTrace, rubric: Rubric) -> Opinion | Refusal
             reply_sha256=text_hash(reply.text),
         )
     return Refusal(model=judge.model, attempts=len(reasons), reason=reasons[-1][:500])
-
-
-def lower_median(values: Sequence[int]) -> int:
-    """The middle value, the lower of the two middle ones when the count is even. Raises ValueError for none."""
-    if not values:
-        raise ValueError("the median of nothing is not defined")
-    return sorted(values)[(len(values) - 1) // 2]
 
 
 def _verdict(

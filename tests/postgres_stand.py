@@ -1,5 +1,8 @@
 """Servers for tests without `initdb` and migrations: made once in each process of the tests, then copied.
 
+They do not wait for the disk: a test may kill them, which loses nothing that they had written, but nobody cuts the
+machine's power.
+
 What a server's first start makes is tested in `tests/arena/test_store_embedded.py`, which begins from nothing, and so
 do the demo and the README.
 """
@@ -23,7 +26,10 @@ def _made() -> ServerPaths:
     state_dir = Path(tempfile.mkdtemp(prefix="arena-", dir="/tmp"))
     atexit.register(shutil.rmtree, state_dir, ignore_errors=True)
     start_embedded(state_dir).stop()
-    return lay_out(state_dir, server_user())
+    paths = lay_out(state_dir, server_user())
+    with (paths.data / "postgresql.auto.conf").open("a", encoding="utf-8") as settings:
+        settings.write("fsync = off\nfull_page_writes = off\n")
+    return paths
 
 
 def lay_server(state_dir: Path) -> None:

@@ -6,10 +6,10 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from structlog.typing import FilteringBoundLogger
 
-from arena.api.server import TailServer
 from arena.bank.port import Bank
 from arena.chain.port import Beacon, RequestAuth, Signer, Subtensor
 from arena.exchange.peer_logs import PeerLogStore
@@ -26,6 +26,9 @@ from neurons.health.metrics import Metrics
 from neurons.node.variants import SuiteVariants
 from neurons.worker.pool import WorkerPool
 from problems.model import Problem
+
+if TYPE_CHECKING:  # a node that serves nothing need not load the web framework
+    from arena.api.server import TailServer
 
 
 @dataclass

@@ -11,11 +11,11 @@ import contextlib
 import os
 import platform
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Literal
 
 import structlog
 
-from arena.api.server import TailServer
 from arena.chain.opening import open_beacon, open_subtensor, open_timelock
 from arena.policy import Policy
 from arena.race.consensus.assignment import permitted_validators
@@ -84,8 +84,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         pool = WorkerPool(setups, episode_deadline_s(policy))
         stack.push_async_callback(pool.stop)
         await pool.start()
-        level = pool.sandbox
-        _refuse_wrong_level(policy, level)
+        _refuse_wrong_level(policy, pool.sandbox)
         await prepare_local_chain(chain, signer)
         permitted = permitted_validators(await chain.metagraph())
         if signer.hotkey not in permitted:
@@ -104,12 +103,13 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         beacon = open_beacon(settings.network, unix_ms)
         metrics = Metrics()
         metrics.serve(settings.metrics_port)
-        tail: TailServer | None = None
+        tail = None
         if settings.serve_port:
+            from arena.api.server import TailServer  # here: it loads the web framework
+
             listener = stack.enter_context(listen(settings.serve_host, settings.serve_port))
             tail = TailServer(await open_again(), listener, clients=settings.serve_clients)
-            places = tail.places
-            metrics.tail_clients.set_function(lambda: places.taken)
+            metrics.tail_clients.set_function(partial(getattr, tail.places, "taken"))
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
         yield Node(
             policy=policy,
@@ -127,7 +127,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
                 policy_sha256=policy.policy_sha256,
                 scoring_pipeline=SCORING_PIPELINE,
                 code_commit=code_commit(),
-                sandbox=level,
+                sandbox=pool.sandbox,
             ),
             host=host,
             state_dir=settings.state_dir,

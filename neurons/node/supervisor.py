@@ -12,12 +12,11 @@ import asyncio
 import os
 import signal
 from collections.abc import Coroutine
+from typing import TYPE_CHECKING
 
 import structlog
 
-from arena.api.server import ExchangeServer
 from arena.exchange.peer_service import PeerService, RaceTerms
-from arena.exchange.routes import Exchange
 from foundation.codes.names import HOTKEY_IN_USE
 from foundation.errors import ArenaError, Failure
 from neurons.health.heartbeat import EVERY_S, HeartbeatLoop, Schedules
@@ -39,6 +38,9 @@ from neurons.race.clock import RaceClock
 from neurons.race.log import QUALIFYING, RaceLog
 from neurons.race.sharing import SharingLoop
 from neurons.worker.episodes import EpisodeLoop, sweep
+
+if TYPE_CHECKING:  # a node that races alone need not load the web framework
+    from arena.api.server import ExchangeServer
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 DRAIN_S = 30.0
@@ -188,6 +190,9 @@ class Supervisor:
             terms=terms,
             settled=self._clock.settlement,
         )
+        from arena.api.server import ExchangeServer
+        from arena.exchange.routes import Exchange
+
         return ExchangeServer(Exchange(service, ports.auth), ports.listener)
 
     async def _sign_off(self) -> Exception | None:

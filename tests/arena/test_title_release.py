@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections.abc import Sequence
@@ -14,8 +15,8 @@ from msgspec.structs import replace
 from arena.bank.embeddings import EmbeddingsEndpoint, HashedWords, Vectors
 from arena.bank.title_release import THRESHOLD_E4, VectorFolder, build_lexical, build_release
 from foundation.errors import ArenaError
-from harness.catalogue.synthetic.generator import generate
-from problems.model import BUCKETS
+from problems.model import BUCKETS, Problem
+from problems.product import Product
 from problems.scoring.score import score
 from problems.scoring.title_index import TitleIndex
 from problems.scoring.title_matching import LexicalTitles, decode_accepted, encode_accepted, title_words
@@ -23,12 +24,26 @@ from problems.synthesis.ambiguity import measure_ambiguity
 from problems.synthesis.generator import synthesize
 from tests.arena.scripted_embeddings import ScriptedEmbeddings
 from tests.harness.inference_stand import OtherServer, raw, status
+from tests.problems.stand import synthetic_shelf
 
-PRODUCTS = tuple(generate(3_000, seed=5))
-SHELF = TitleIndex(PRODUCTS)
-PROBLEMS = synthesize(SHELF, seed=9, counts=dict.fromkeys(BUCKETS, 6))
-REWARDS = sorted({title for problem in PROBLEMS for item in problem.rewards for title in item.title})
 NAME = "hashed-words/1@test"
+
+
+def _products() -> tuple[Product, ...]:
+    return _shelf().products
+
+
+def _shelf() -> TitleIndex:
+    return synthetic_shelf(3_000, 5)
+
+
+@functools.cache
+def _problems() -> tuple[Problem, ...]:
+    return synthesize(_shelf(), seed=9, counts=dict.fromkeys(BUCKETS, 6))
+
+
+def _reward_titles() -> list[str]:
+    return sorted({title for problem in _problems() for item in problem.rewards for title in item.title})
 
 
 class Counting:
@@ -50,33 +65,36 @@ class Counting:
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory):
     folder = VectorFolder(tmp_path_factory.mktemp("vectors"))
-    return build_release(PROBLEMS, PRODUCTS, HashedWords(), folder, name=NAME)
+    return build_release(_problems(), _products(), HashedWords(), folder, name=NAME)
 
 
 def test_a_product_passes_exactly_when_its_cosine_reaches_the_threshold(release):
-    rewards, titles = HashedWords().embed(REWARDS), HashedWords().embed([product.title for product in PRODUCTS])
+    rewards, titles = (
+        HashedWords().embed(_reward_titles()),
+        HashedWords().embed([product.title for product in _products()]),
+    )
     cosines = rewards @ titles.T
-    assert set(release.titles.accepted) == set(REWARDS)
-    for row, title in enumerate(REWARDS):
-        expected = {PRODUCTS[at].product_id for at in np.flatnonzero(cosines[row] >= np.float32(0.7))}
+    assert set(release.titles.accepted) == set(_reward_titles())
+    for row, title in enumerate(_reward_titles()):
+        expected = {_products()[at].product_id for at in np.flatnonzero(cosines[row] >= np.float32(0.7))}
         assert release.titles.accepted[title] == expected
 
 
 def test_every_answer_scores_one_under_the_release(release):
     read_back = decode_accepted(encode_accepted(release.titles))
     assert read_back == release.titles
-    for problem in PROBLEMS:
+    for problem in _problems():
         ids = [item.product_id for item in problem.rewards]
-        assert score(problem, ids, SHELF.product, read_back).is_success
-        assert measure_ambiguity(problem, SHELF, read_back).accepted
+        assert score(problem, ids, _shelf().product, read_back).is_success
+        assert measure_ambiguity(problem, _shelf(), read_back).accepted
 
 
 def test_the_report_counts_what_lies_around_the_threshold(release):
     report = release.report
     assert (report.name, report.threshold_e4) == (NAME, THRESHOLD_E4)
-    assert (report.reward_titles, report.products) == (len(REWARDS), len(PRODUCTS))
+    assert (report.reward_titles, report.products) == (len(_reward_titles()), len(_products()))
     assert report.pairs_accepted == sum(map(len, release.titles.accepted.values()))
-    cosines = (HashedWords().embed(REWARDS) @ HashedWords().embed([p.title for p in PRODUCTS]).T).ravel()
+    cosines = (HashedWords().embed(_reward_titles()) @ HashedWords().embed([p.title for p in _products()]).T).ravel()
     assert [near.from_e4 for near in report.near] == list(range(6_000, 8_000, 100))
     assert sum(near.pairs for near in report.near) == int(((cosines >= 0.6) & (cosines < 0.8)).sum())
     above = sum(near.pairs for near in report.near if near.from_e4 >= THRESHOLD_E4)
@@ -87,15 +105,15 @@ def test_the_report_counts_what_lies_around_the_threshold(release):
 def test_the_lexical_release_is_the_lexical_matcher_and_its_report_counts_shares_of_words():
     shortened = [
         replace(product, product_id=f"{lost}{product.product_id}", title=" ".join(product.title.split()[:-lost]))
-        for product in (SHELF.product(item.product_id) for problem in PROBLEMS for item in problem.rewards)
+        for product in (_shelf().product(item.product_id) for problem in _problems() for item in problem.rewards)
         for lost in (1, 2, 3, 4)
     ]
-    products = [*PRODUCTS, *shortened]
-    made = build_lexical(PROBLEMS, TitleIndex(products), "test")
+    products = [*_products(), *shortened]
+    made = build_lexical(_problems(), TitleIndex(products), "test")
     assert made.titles.name == "lexical/1@test"
     near = {step.from_e4: step.pairs for step in made.report.near}
     counted = dict.fromkeys(near, 0)
-    for title, product in itertools.product(REWARDS, products):
+    for title, product in itertools.product(_reward_titles(), products):
         assert (product.product_id in made.titles.accepted[title]) == LexicalTitles().matches(product, title)
         ours, theirs = title_words(title), title_words(product.title)
         share_e4 = 10_000 * len(ours & theirs) // len(ours | theirs)
@@ -107,25 +125,30 @@ def test_the_lexical_release_is_the_lexical_matcher_and_its_report_counts_shares
 def test_an_interrupted_build_goes_on_where_it_stopped(tmp_path: Path, release):
     folder = VectorFolder(tmp_path)
     with pytest.raises(ArenaError, match="U3002"):
-        build_release(PROBLEMS, PRODUCTS, Counting(calls_max=2), folder, name=NAME)
+        build_release(_problems(), _products(), Counting(calls_max=2), folder, name=NAME)
     embedder, told = Counting(), []
     again = build_release(
-        PROBLEMS, PRODUCTS, embedder, folder, name=NAME, on_progress=lambda done, total: told.append((done, total))
+        _problems(),
+        _products(),
+        embedder,
+        folder,
+        name=NAME,
+        on_progress=lambda done, total: told.append((done, total)),
     )
     assert again == release
-    titles = len({product.title for product in PRODUCTS})
+    titles = len({product.title for product in _products()})
     assert embedder.texts == titles - 2_048  # the reward titles and the first piece were kept
     assert told == [(2_048, titles), (titles, titles)]
     third = Counting(calls_max=0)
-    assert build_release(PROBLEMS, PRODUCTS, third, folder, name=NAME) == release
+    assert build_release(_problems(), _products(), third, folder, name=NAME) == release
 
 
 def test_a_broken_file_of_vectors_is_made_again(tmp_path: Path, release):
     folder = VectorFolder(tmp_path)
-    build_release(PROBLEMS, PRODUCTS, HashedWords(), folder, name=NAME)
+    build_release(_problems(), _products(), HashedWords(), folder, name=NAME)
     for path in tmp_path.iterdir():
         path.write_bytes(path.read_bytes()[:100])
-    assert build_release(PROBLEMS, PRODUCTS, HashedWords(), folder, name=NAME) == release
+    assert build_release(_problems(), _products(), HashedWords(), folder, name=NAME) == release
     assert {path.suffix for path in tmp_path.iterdir()} == {".npy"}
 
 
@@ -137,13 +160,13 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path):
 
 def test_a_release_names_its_model():
     with pytest.raises(ArenaError, match="P4012"):
-        build_release(PROBLEMS, PRODUCTS, HashedWords(), VectorFolder(Path("/tmp")), name="nameless")
+        build_release(_problems(), _products(), HashedWords(), VectorFolder(Path("/tmp")), name="nameless")
 
 
 def test_any_embeddings_endpoint_will_do(tmp_path: Path, release):
     with ScriptedEmbeddings() as server:
         endpoint = EmbeddingsEndpoint(server.base_url, HashedWords.name, api_key="k", batch=500)
-        made = build_release(PROBLEMS, PRODUCTS, endpoint, VectorFolder(tmp_path), name=NAME)
+        made = build_release(_problems(), _products(), endpoint, VectorFolder(tmp_path), name=NAME)
         endpoint.close()
     assert made.titles == release.titles
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import types
 from collections.abc import Iterator
@@ -21,7 +22,6 @@ from harness.agents.registry import (
     reference_sha256s,
 )
 from harness.catalogue.port import Catalogue
-from harness.catalogue.synthetic.generator import generate
 from harness.inference.client import OpenAIUpstream
 from harness.inference.gateway import Gateway
 from harness.inference.port import InferenceRules
@@ -34,15 +34,24 @@ from harness.trace import EvaluationBody
 from problems.model import Problem
 from problems.scoring.outcome import OutcomeScore
 from problems.scoring.score import score
+from problems.scoring.title_index import TitleIndex
 from problems.scoring.title_matching import LexicalTitles
 from problems.synthesis.generator import synthesize
 from tests.harness.catalogue_stand import catalogue_of
 from tests.harness.inference_stand import OtherServer, answer
+from tests.problems.stand import synthetic_shelf
 
-PRODUCTS = tuple(generate(3_000, seed=5))
-PROBLEMS = synthesize(PRODUCTS, seed=23, counts={"product": 4, "shop": 3, "voucher": 3})
 EXAMPLE_FILES = Path(__file__).parents[2] / "examples"
 GUEST = Path(__file__).parents[2] / "harness" / "sandbox" / "guest"
+
+
+def _shelf() -> TitleIndex:
+    return synthetic_shelf(3_000, 5)
+
+
+@functools.cache
+def _problems() -> tuple[Problem, ...]:
+    return synthesize(_shelf(), seed=23, counts={"product": 4, "shop": 3, "voucher": 3})
 
 
 class DirectSandbox:
@@ -73,7 +82,7 @@ class DirectSandbox:
 
 @pytest.fixture(scope="module")
 def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
-    return catalogue_of(PRODUCTS, tmp_path_factory.mktemp("agents"))
+    return catalogue_of(_shelf().products, tmp_path_factory.mktemp("agents"))
 
 
 @pytest.fixture(scope="module")
@@ -108,26 +117,26 @@ def is_success(body: EvaluationBody, problem: Problem, catalogue: Catalogue) -> 
 
 def test_the_baseline_is_agentic_and_solves_most_problems(catalogue: Catalogue, scripted: str) -> None:
     source = reference_agent("baseline").source
-    bodies = [run(source, problem, catalogue, scripted) for problem in PROBLEMS]
+    bodies = [run(source, problem, catalogue, scripted) for problem in _problems()]
     assert all(body.is_agentic and body.stop == "terminated" and body.failure is None for body in bodies)
-    solved = [is_success(body, problem, catalogue) for body, problem in zip(bodies, PROBLEMS, strict=True)]
-    assert sum(solved) >= 0.6 * len(PROBLEMS)
+    solved = [is_success(body, problem, catalogue) for body, problem in zip(bodies, _problems(), strict=True)]
+    assert sum(solved) >= 0.6 * len(_problems())
 
 
 def test_two_runs_of_the_baseline_have_one_body_hash(catalogue: Catalogue, scripted: str) -> None:
     source = baseline_source("scripted-careful")
-    first, second = (run(source, PROBLEMS[-1], catalogue, scripted) for _ in range(2))
+    first, second = (run(source, _problems()[-1], catalogue, scripted) for _ in range(2))
     assert first.body_hash() == second.body_hash()
 
 
 def test_the_baselines_levels_use_the_model_they_name(catalogue: Catalogue, scripted: str) -> None:
     for model in MODELS:
-        body = run(baseline_source(model), PROBLEMS[0], catalogue, scripted)
+        body = run(baseline_source(model), _problems()[0], catalogue, scripted)
         assert {event.model for event in body.events if hasattr(event, "model")} == {model}
 
 
 def test_a_preferred_model_that_is_not_allowed_falls_back_to_the_first(catalogue: Catalogue, scripted: str) -> None:
-    body = run(baseline_source("not-listed"), PROBLEMS[0], catalogue, scripted, models=("scripted-hasty",))
+    body = run(baseline_source("not-listed"), _problems()[0], catalogue, scripted, models=("scripted-hasty",))
     assert {event.model for event in body.events if hasattr(event, "model")} == {"scripted-hasty"}
 
 
@@ -137,7 +146,9 @@ def test_the_baseline_runs_unchanged_against_another_endpoint(catalogue: Catalog
         {"id": "b", "type": "function", "function": {"name": "terminate", "arguments": '{"status":"failure"}'}},
     ]
     with OtherServer(answer("I think first."), answer("Then this.", tool_calls=calls)) as server:
-        body = run(reference_agent("baseline").source, PROBLEMS[0], catalogue, server.base_url, models=("other-model",))
+        body = run(
+            reference_agent("baseline").source, _problems()[0], catalogue, server.base_url, models=("other-model",)
+        )
     assert body.stop == "terminated"
     assert body.recommended == ("1",) and body.unsurfaced == ("1",)
     assert body.totals.llm_calls == 2
@@ -146,8 +157,8 @@ def test_the_baseline_runs_unchanged_against_another_endpoint(catalogue: Catalog
 def test_the_subtask_agent_finds_products_but_none_of_its_calls_is_the_models(
     catalogue: Catalogue, scripted: str
 ) -> None:
-    bodies = [run(reference_agent("subtask").source, problem, catalogue, scripted) for problem in PROBLEMS]
-    for body, problem in zip(bodies, PROBLEMS, strict=True):
+    bodies = [run(reference_agent("subtask").source, problem, catalogue, scripted) for problem in _problems()]
+    for body, problem in zip(bodies, _problems(), strict=True):
         assert not body.is_agentic
         assert body.totals.code_calls == body.totals.tool_calls > 2
         assert body.totals.steps >= 1
@@ -155,18 +166,18 @@ def test_the_subtask_agent_finds_products_but_none_of_its_calls_is_the_models(
 
 
 def test_the_echoers_calls_are_told_apart_from_the_models(catalogue: Catalogue, scripted: str) -> None:
-    body = run(reference_agent("echoer").source, PROBLEMS[0], catalogue, scripted)
+    body = run(reference_agent("echoer").source, _problems()[0], catalogue, scripted)
     assert not body.is_agentic
     assert body.totals.echoed_calls == body.totals.tool_calls == 3
 
 
 def test_nop_does_nothing(catalogue: Catalogue, scripted: str) -> None:
-    body = run(reference_agent("nop").source, PROBLEMS[0], catalogue, scripted)
+    body = run(reference_agent("nop").source, _problems()[0], catalogue, scripted)
     assert body.recommended is None and body.totals.steps == 0
 
 
 def test_the_cheaters_ids_are_worthless_even_when_they_are_right(catalogue: Catalogue, scripted: str) -> None:
-    problem = PROBLEMS[0]
+    problem = _problems()[0]
     source = cheater_source([problem.rewards[0].product_id] * 3)
     body = run(source, problem, catalogue, scripted)
     assert body.recommended == (problem.rewards[0].product_id,)

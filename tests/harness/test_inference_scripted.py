@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import re
 import subprocess
@@ -19,7 +20,6 @@ from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
-from harness.catalogue.synthetic.generator import generate
 from harness.inference.scripted import MODELS, complete, start_scripted_server
 from harness.inference.scripted.brief import read_brief
 from harness.inference.scripted.conversation import RequestError, read_text_calls
@@ -28,21 +28,30 @@ from harness.tools.registry import make_toolbox
 from problems.model import Problem
 from problems.scoring.outcome import OutcomeScore
 from problems.scoring.score import parse_recommendation, score
+from problems.scoring.title_index import TitleIndex
 from problems.scoring.title_matching import LexicalTitles
 from problems.synthesis.generator import synthesize
 from tests.harness.catalogue_stand import SHARED, catalogue_of
+from tests.problems.stand import synthetic_shelf
 
-PRODUCTS = tuple(generate(3_000, seed=5))
-PROBLEMS = synthesize(PRODUCTS, seed=17, counts={"product": 12, "shop": 12, "voucher": 12})
 REAL_PROBLEMS = SHARED / "data" / "shoppingbench" / "problems.jsonl"
 STEPS_MAX = 20
 
 Message = dict[str, Any]
 
 
+def _shelf() -> TitleIndex:
+    return synthetic_shelf(3_000, 5)
+
+
+@functools.cache
+def _problems() -> tuple[Problem, ...]:
+    return synthesize(_shelf(), seed=17, counts={"product": 12, "shop": 12, "voucher": 12})
+
+
 @pytest.fixture(scope="module")
 def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
-    return catalogue_of(PRODUCTS, tmp_path_factory.mktemp("scripted"))
+    return catalogue_of(_shelf().products, tmp_path_factory.mktemp("scripted"))
 
 
 class Run:
@@ -91,7 +100,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def runs(catalogue: Catalogue) -> dict[str, list[Run]]:
-    return {model: [Run(model, problem, catalogue) for problem in PROBLEMS] for model in MODELS}
+    return {model: [Run(model, problem, catalogue) for problem in _problems()] for model in MODELS}
 
 
 def share(runs: list[Run]) -> float:
@@ -140,14 +149,14 @@ def test_what_the_expert_cites_stands_in_a_tool_result(runs: dict[str, list[Run]
 
 def test_the_expert_compares_and_only_the_expert(runs: dict[str, list[Run]]) -> None:
     said = {model: ["\n".join(run.thoughts) for run in runs[model]] for model in MODELS}
-    assert sum("Compared with" in text for text in said["scripted-expert"]) >= 0.9 * len(PROBLEMS)
+    assert sum("Compared with" in text for text in said["scripted-expert"]) >= 0.9 * len(_problems())
     assert not any("Compared with" in text for text in said["scripted-careful"] + said["scripted-hasty"])
     assert all(" PHP from shop " in text for text in said["scripted-careful"])
     assert not any(" PHP " in text for text in said["scripted-hasty"])
 
 
 def test_four_tools_are_enough(catalogue: Catalogue) -> None:
-    solved = [Run("scripted-expert", problem, catalogue, "paper4") for problem in PROBLEMS]
+    solved = [Run("scripted-expert", problem, catalogue, "paper4") for problem in _problems()]
     assert share(solved) >= 0.6
 
 
@@ -179,8 +188,10 @@ def test_a_reply_holds_no_clock_and_its_call_ids_are_its_own(runs: dict[str, lis
 
 
 def test_a_reply_longer_than_max_tokens_is_cut_and_makes_no_call() -> None:
-    request = {"model": MODELS[0], "messages": [{"role": "user", "content": PROBLEMS[0].query}], "max_tokens": 5}
-    choice = complete({**request, "tools": json.loads(make_toolbox("sn15", None, PROBLEMS[0]).schemas)})["choices"][0]  # type: ignore[arg-type]
+    request = {"model": MODELS[0], "messages": [{"role": "user", "content": _problems()[0].query}], "max_tokens": 5}
+    choice = complete({**request, "tools": json.loads(make_toolbox("sn15", None, _problems()[0]).schemas)})["choices"][
+        0
+    ]  # type: ignore[arg-type]
     assert choice["finish_reason"] == "length"
     assert "tool_calls" not in choice["message"] and len(choice["message"]["content"]) == 20
 
@@ -202,7 +213,7 @@ def test_a_dictated_call_is_repeated_word_by_word() -> None:
 
 
 def test_an_agent_that_describes_tools_in_its_prompt_gets_calls_as_text(catalogue: Catalogue) -> None:
-    problem = PROBLEMS[0]
+    problem = _problems()[0]
     toolbox = make_toolbox("sn15", catalogue, problem)
     prompt = f"Tools: {toolbox.schemas}\nAnswer with <tool_call>{{...}}</tool_call> blocks."
     messages: list[Message] = [{"role": "system", "content": prompt}, {"role": "user", "content": problem.query}]
@@ -275,7 +286,7 @@ def test_any_transcript_gets_an_answer_or_a_refusal(messages: object, tools: obj
 @settings(max_examples=200, deadline=None)
 @given(answers=st.lists(JSON, min_size=6, max_size=6))
 def test_any_tool_result_leads_to_an_end(answers: list[object]) -> None:
-    problem = PROBLEMS[-1]
+    problem = _problems()[-1]
     tools = json.loads(make_toolbox("sn15", None, problem).schemas)  # type: ignore[arg-type]
     messages: list[Message] = [{"role": "user", "content": problem.query}]
     for step in range(STEPS_MAX):
@@ -294,7 +305,7 @@ def test_any_tool_result_leads_to_an_end(answers: list[object]) -> None:
 
 
 def test_every_constraint_of_a_synthesised_problem_is_read_back() -> None:
-    for problem in synthesize(PRODUCTS, seed=99, counts={"product": 60, "shop": 40, "voucher": 40}):
+    for problem in synthesize(_shelf(), seed=99, counts={"product": 60, "shop": 40, "voucher": 40}):
         brief = read_brief(problem.query)
         assert brief.bucket == problem.bucket
         assert len(brief.wishes) == len(problem.rewards), problem.query

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from harness.catalogue.port import Catalogue
-from harness.catalogue.synthetic.generator import generate
 from harness.inference.client import OpenAIUpstream
 from harness.inference.gateway import Gateway
 from harness.inference.ledger import Ledger, ledger_sha256
@@ -20,22 +20,31 @@ from harness.sandbox.port import Sandbox
 from harness.session import Episode, EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
 from harness.trace import Completion, ToolCall
-from problems.model import Problem
+from problems.model import BUCKETS, Problem
 from problems.scoring.outcome import OutcomeScore
 from problems.scoring.score import score
+from problems.scoring.title_index import TitleIndex
 from problems.scoring.title_matching import LexicalTitles
 from problems.synthesis.generator import synthesize
 from tests.harness.catalogue_stand import catalogue_of
 from tests.harness.jail_stand import WHY_NO_JAIL, best_sandbox, has_jail, reference_sandbox
+from tests.problems.stand import synthetic_shelf
 
-PRODUCTS = tuple(generate(3_000, seed=5))
-PROBLEMS = {p.bucket: p for p in synthesize(PRODUCTS, seed=23, counts={"product": 1, "shop": 1, "voucher": 1})}
 REACT = Path(__file__).with_name("sn15_react_agent.py").read_text("utf-8")
+
+
+def _shelf() -> TitleIndex:
+    return synthetic_shelf(3_000, 5)
+
+
+@functools.cache
+def _problems() -> dict[str, Problem]:
+    return {p.bucket: p for p in synthesize(_shelf(), seed=23, counts=dict.fromkeys(BUCKETS, 1))}
 
 
 @pytest.fixture(scope="module")
 def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
-    return catalogue_of(PRODUCTS, tmp_path_factory.mktemp("shim"))
+    return catalogue_of(_shelf().products, tmp_path_factory.mktemp("shim"))
 
 
 @pytest.fixture(scope="module")
@@ -70,13 +79,13 @@ def tool_calls(episode: Episode) -> list[ToolCall]:
     return [event for event in episode.body.events if isinstance(event, ToolCall)]
 
 
-@pytest.mark.parametrize("bucket", PROBLEMS)
+@pytest.mark.parametrize("bucket", BUCKETS)
 def test_an_sn15_react_agent_runs_unmodified_in_a_jail_and_its_calls_are_the_models(
     bucket: str, catalogue: Catalogue, scripted: str
 ) -> None:
     if not has_jail():
         pytest.skip(WHY_NO_JAIL)
-    problem, ledger = PROBLEMS[bucket], Ledger()
+    problem, ledger = _problems()[bucket], Ledger()
     episode = run(REACT, problem, catalogue, scripted, best_sandbox(), ledger=ledger)
     body = episode.body
     assert (body.stop, body.failure) == ("terminated", None), episode.exit.output_tail
@@ -95,12 +104,12 @@ def test_an_sn15_react_agent_runs_unmodified_in_a_jail_and_its_calls_are_the_mod
 
 def test_the_shim_gives_one_body_in_a_jail_and_without(catalogue: Catalogue, scripted: str) -> None:
     sandboxes = [best_sandbox() if has_jail() else reference_sandbox(REACT), reference_sandbox(REACT)]
-    first, second = (run(REACT, PROBLEMS["shop"], catalogue, scripted, sandbox) for sandbox in sandboxes)
+    first, second = (run(REACT, _problems()["shop"], catalogue, scripted, sandbox) for sandbox in sandboxes)
     assert first.body.body_hash() == second.body.body_hash()
 
 
 def test_a_model_id_of_another_subnet_is_answered_by_the_runs_first_model(catalogue: Catalogue, scripted: str) -> None:
-    episode = run(REACT, PROBLEMS["product"], catalogue, scripted, reference_sandbox(REACT))
+    episode = run(REACT, _problems()["product"], catalogue, scripted, reference_sandbox(REACT))
     assert {event.model for event in episode.body.events if isinstance(event, Completion)} == {MODELS[0]}
     assert "not one of this run" in episode.exit.output_tail
 
@@ -108,7 +117,7 @@ def test_a_model_id_of_another_subnet_is_answered_by_the_runs_first_model(catalo
 def test_without_the_verifying_tools_the_agents_own_answer_and_their_searches_are_code(
     catalogue: Catalogue, scripted: str
 ) -> None:
-    episode = run(REACT, PROBLEMS["product"], catalogue, scripted, reference_sandbox(REACT), profile="paper4")
+    episode = run(REACT, _problems()["product"], catalogue, scripted, reference_sandbox(REACT), profile="paper4")
     emitters = [(call.name, call.emitter) for call in tool_calls(episode)]
     assert ("view_product_information", "code") in emitters  # inside the agent's own check_product_match
     assert not episode.body.is_agentic and episode.body.recommended is not None
@@ -137,7 +146,7 @@ def agent_main(problem):
 
 def settled(lines: str, catalogue: Catalogue, scripted: str) -> Episode:
     source = AGENT + "".join(f"    {line}\n" for line in lines.splitlines())
-    return run(source, PROBLEMS["product"], catalogue, scripted, reference_sandbox(source))
+    return run(source, _problems()["product"], catalogue, scripted, reference_sandbox(source))
 
 
 def names_of(episode: Episode) -> list[str]:
@@ -159,7 +168,7 @@ def test_a_recommendation_that_only_stands_in_the_dialogue_becomes_a_recorded_ca
 
 
 def test_the_surfaced_rule_holds_for_a_recommendation_from_the_dialogue(catalogue: Catalogue, scripted: str) -> None:
-    target = PROBLEMS["product"].rewards[0].product_id
+    target = _problems()["product"].rewards[0].product_id
     episode = settled(SAID.replace("hits, ", "").replace("ids[0]", repr(f"{target}9")), catalogue, scripted)
     assert episode.body.recommended == (f"{target}9",) and episode.body.unsurfaced == (f"{target}9",)
 
@@ -208,5 +217,5 @@ def test_an_agent_that_raises_settles_nothing(catalogue: Catalogue, scripted: st
 def test_a_native_agent_that_returns_a_dialogue_settles_nothing(catalogue: Catalogue, scripted: str) -> None:
     step = {"completion": {"message": {"tool_call": [{"name": "terminate", "parameters": {}}]}}}
     source = f"def agent_main(problem):\n    return [{step!r}]\n"
-    episode = run(source, PROBLEMS["product"], catalogue, scripted, reference_sandbox(source))
+    episode = run(source, _problems()["product"], catalogue, scripted, reference_sandbox(source))
     assert episode.body.events == () and episode.body.stop == "returned"

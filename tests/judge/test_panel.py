@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from foundation.errors import ArenaError
-from judge.panel import judge_body, lower_median, neutral_twin
+from judge.panel import judge_body, neutral_twin
 from judge.port import JudgeReply
 from judge.render import RenderedTrace, render
-from judge.rubric import Rubric, coefficient_e4
+from judge.rubric import Rubric, coefficient_e4, lower_median
 from judge.scripted import ScriptedJudge
 from judge.verdict import UnscoredVerdict, Verdict
 from tests.judge.bodies import (

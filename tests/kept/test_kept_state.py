@@ -69,15 +69,16 @@ class Kept:
         self.arena("catalogue", "synth", "--out", self.folder, "--count", 2_000, "--seed", 11)
         self.arena("catalogue", "build", self.folder / "documents.jsonl", "--out", self.folder / "index")
         words = ("--policy", self.state / "policy.json", "--wallet.hotkey", VALIDATOR, "--workers", 1)
-        command = self.command("validator", *words, "--catalogue-dir", self.folder / "index", *self.here)
+        words = (*words, "--catalogue-dir", self.folder / "index", "--log-format", "json")
+        command = self.command("validator", *words, *self.here)
         log = self.folder / "validator.log"
         with log.open("wb") as stream:
             process = subprocess.Popen(command, cwd=self.folder, env=environment(), stdout=stream, stderr=stream)
         try:
             end = time.monotonic() + WAIT_S
-            while race not in self.settled():
+            while '"stage":"settled"' not in log.read_text("utf-8") or race not in self.settled():
                 assert process.poll() is None and time.monotonic() < end, log.read_text("utf-8")[-3_000:]
-                time.sleep(3)
+                time.sleep(0.2)
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(60)

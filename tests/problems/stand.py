@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from pathlib import Path
 
+from harness.catalogue.synthetic.generator import generate
 from problems.model import PriceRule, Problem, RewardItem, Voucher
 from problems.product import Product
+from problems.scoring.title_index import TitleIndex
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 
@@ -39,6 +42,12 @@ def make_catalogue(count: int = 400, seed: int = 5) -> tuple[Product, ...]:
             )
         )
     return tuple(products)
+
+
+@functools.cache
+def synthetic_shelf(count: int, seed: int) -> TitleIndex:
+    """The synthetic catalogue's products: made once in a process, by the first test that asks for them."""
+    return TitleIndex(tuple(generate(count, seed)))
 
 
 LAMP = Product(

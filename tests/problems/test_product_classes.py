@@ -6,17 +6,19 @@ import random
 
 import pytest
 
-from harness.catalogue.synthetic.generator import generate
 from problems.pools.product_classes import find_classes
 from problems.product import Product
 from tests.problems.planted import measure_classes, plant
-
-CATALOGUE = tuple(generate(5_000, 7))
+from tests.problems.stand import synthetic_shelf
 
 
 @pytest.fixture(scope="module")
 def figures():
-    return measure_classes(CATALOGUE, plant(CATALOGUE, 100, 1))
+    return measure_classes(_catalogue(), plant(_catalogue(), 100, 1))
+
+
+def _catalogue() -> tuple[Product, ...]:
+    return synthetic_shelf(5_000, 7).products
 
 
 def test_what_is_joined_is_one_product(figures):
@@ -35,17 +37,17 @@ def test_the_limit_is_shown_a_word_never_heard_before_parts_a_listing(figures):
 
 
 def test_classes_do_not_depend_on_the_order_of_the_products():
-    shuffled = random.Random(5).sample(CATALOGUE, len(CATALOGUE))
-    assert find_classes(shuffled) == find_classes(CATALOGUE)
+    shuffled = random.Random(5).sample(_catalogue(), len(_catalogue()))
+    assert find_classes(shuffled) == find_classes(_catalogue())
 
 
 def test_planting_does_not_depend_on_the_order_of_the_products():
-    shuffled = random.Random(5).sample(CATALOGUE, len(CATALOGUE))
-    assert plant(shuffled, 20, 1) == plant(CATALOGUE, 20, 1)
+    shuffled = random.Random(5).sample(_catalogue(), len(_catalogue()))
+    assert plant(shuffled, 20, 1) == plant(_catalogue(), 20, 1)
 
 
 def test_all_keys_of_a_class_share_every_word_but_those_without_meaning():
-    classes = find_classes(CATALOGUE)
+    classes = find_classes(_catalogue())
     assert classes.keys_of_class
     for keys in classes.keys_of_class.values():
         words = [set(key.split()) for key in keys]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 
 import msgspec
@@ -10,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from harness.catalogue.synthetic.generator import generate
 from problems.model import BUCKETS, Bucket, Problem, RewardItem
 from problems.scoring.axes import match
 from problems.scoring.self_check import check_solvable
@@ -20,29 +20,35 @@ from problems.synthesis.ambiguity import ACCEPTED_MAX, measure_ambiguity, meets_
 from problems.synthesis.difficulty import LEVELS, count_levels, measure_difficulty, share_out
 from problems.synthesis.generator import ProblemMaker, synthesize
 from problems.synthesis.wording import check_wording, said_names
-from tests.problems.stand import make_catalogue
+from tests.problems.stand import make_catalogue, synthetic_shelf
 from tests.prove.test_synthesis_scale import run as run_at_scale
 
 TITLES = LexicalTitles()
-SHELF = TitleIndex(generate(4_000, 5))
-BY_LEVEL = {
-    level: ProblemMaker(SHELF).make(seed=8, counts=dict.fromkeys(BUCKETS, 8), mix={level: 1}) for level in LEVELS
-}
 replace = msgspec.structs.replace
+
+
+def _shelf() -> TitleIndex:
+    return synthetic_shelf(4_000, 5)
+
+
+@functools.cache
+def _by_level() -> dict[str, tuple[Problem, ...]]:
+    counts = dict.fromkeys(BUCKETS, 8)
+    return {level: ProblemMaker(_shelf()).make(seed=8, counts=counts, mix={level: 1}) for level in LEVELS}
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_every_problem_measures_the_level_it_was_made_for(level):
-    problems = BY_LEVEL[level]
+    problems = _by_level()[level]
     assert len(problems) == 24
-    assert {measure_difficulty(problem, SHELF).level for problem in problems} == {level}
+    assert {measure_difficulty(problem, _shelf()).level for problem in problems} == {level}
     for problem in problems:
-        assert check_solvable(problem, SHELF.product, TITLES).is_usable
+        assert check_solvable(problem, _shelf().product, TITLES).is_usable
         assert check_wording(problem) == ()
 
 
 def test_levels_differ_in_items_constraints_and_namesakes():
-    measured = {level: [measure_difficulty(problem, SHELF) for problem in BY_LEVEL[level]] for level in LEVELS}
+    measured = {level: [measure_difficulty(problem, _shelf()) for problem in _by_level()[level]] for level in LEVELS}
 
     def mean(level, of):
         return sum(of(one) for one in measured[level]) / len(measured[level])
@@ -54,8 +60,12 @@ def test_levels_differ_in_items_constraints_and_namesakes():
 
 def test_a_mix_is_shared_out_by_its_weights():
     assert share_out(10, {"easy": 1, "medium": 1, "hard": 1}) == {"easy": 4, "medium": 3, "hard": 3}
-    made = synthesize(SHELF, seed=2, counts={"product": 8, "voucher": 4}, mix={"easy": 3, "hard": 1})
-    assert count_levels(measure_difficulty(problem, SHELF) for problem in made) == {"easy": 9, "medium": 0, "hard": 3}
+    made = synthesize(_shelf(), seed=2, counts={"product": 8, "voucher": 4}, mix={"easy": 3, "hard": 1})
+    assert count_levels(measure_difficulty(problem, _shelf()) for problem in made) == {
+        "easy": 9,
+        "medium": 0,
+        "hard": 3,
+    }
     for mix in ({}, {"easy": 0}, {"easy": 2, "hard": -1}, {"grim": 1}):
         with pytest.raises(ValueError, match="mix"):
             share_out(3, mix)
@@ -78,37 +88,37 @@ def test_a_level_the_catalogue_cannot_offer_is_named():
 
 
 def test_difficulty_grows_with_every_constraint_and_every_namesake():
-    problem = BY_LEVEL["medium"][0]
+    problem = _by_level()["medium"][0]
     item = problem.rewards[0]
     more = replace(problem, rewards=(replace(item, service=(*item.service, "x")), *problem.rewards[1:]))
-    assert measure_difficulty(more, SHELF).points_e4 > measure_difficulty(problem, SHELF).points_e4
+    assert measure_difficulty(more, _shelf()).points_e4 > measure_difficulty(problem, _shelf()).points_e4
     vague = replace(problem, query=" ".join(said_names(problem)[0][:1]))
-    assert measure_difficulty(vague, SHELF).namesakes[0] >= measure_difficulty(problem, SHELF).namesakes[0]
+    assert measure_difficulty(vague, _shelf()).namesakes[0] >= measure_difficulty(problem, _shelf()).namesakes[0]
 
 
 def test_counts_are_those_of_a_full_comparison():
-    for problem in (problem for problems in BY_LEVEL.values() for problem in problems[::12]):
-        counts = measure_ambiguity(problem, SHELF)
+    for problem in (problem for problems in _by_level().values() for problem in problems[::12]):
+        counts = measure_ambiguity(problem, _shelf())
         for item, words, accepted, fitting in zip(
             problem.rewards, said_names(problem), counts.accepted, counts.fitting, strict=True
         ):
-            axes = [match(item, product, TITLES) for product in SHELF.products]
+            axes = [match(item, product, TITLES) for product in _shelf().products]
             assert accepted == sum(one.hits == one.total for one in axes) <= ACCEPTED_MAX
-            held = [product for product in SHELF.products if set(words) <= title_words(product.title)]
+            held = [product for product in _shelf().products if set(words) <= title_words(product.title)]
             assert fitting == sum(meets_constraints(item, product) for product in held) <= ACCEPTED_MAX
         assert counts.failure is None
 
 
 def stocked_with_copies(problem: Problem) -> TitleIndex:
     """The catalogue with five near-identical listings of the first answer, which differ in options and price."""
-    answer = SHELF.product(problem.rewards[0].product_id)
+    answer = _shelf().product(problem.rewards[0].product_id)
     assert answer is not None
     copies = [
         replace(answer, product_id=f"9{number:08}", shop_id=f"c{number}", price=answer.price * (2 + number))
         for number in range(5)
     ]
     bare = [replace(copy, attributes={}, sku_options={}, service=()) for copy in copies]
-    return TitleIndex([*SHELF.products, *bare])
+    return TitleIndex([*_shelf().products, *bare])
 
 
 def bare(problem: Problem) -> Problem:
@@ -118,53 +128,57 @@ def bare(problem: Problem) -> Problem:
 
 
 def test_a_problem_that_many_products_satisfy_is_named():
-    problem = next(p for p in BY_LEVEL["medium"] if p.bucket == "product" and p.rewards[0].attributes)
+    problem = next(p for p in _by_level()["medium"] if p.bucket == "product" and p.rewards[0].attributes)
     shelf, loose = stocked_with_copies(problem), bare(problem)
     counts = measure_ambiguity(loose, shelf)
     assert counts.accepted[0] >= 6 and counts.failure is not None and counts.failure.code == "P4019"
 
 
 def test_under_a_title_release_its_lists_decide():
-    problem = BY_LEVEL["easy"][0]
+    problem = _by_level()["easy"][0]
     item = replace(problem.rewards[0], sku_options=(), attributes=(), service=(), price=())
-    others = frozenset(product.product_id for product in SHELF.products[:7])
+    others = frozenset(product.product_id for product in _shelf().products[:7])
     release = AcceptedTitles(name="r", accepted={item.title[0]: others | {"not in this catalogue"}})
-    accepted = {product.product_id for product in SHELF.accepted(item, release)}
+    accepted = {product.product_id for product in _shelf().accepted(item, release)}
     assert accepted == others | {item.product_id}
     with pytest.raises(ArenaError, match="V2040"):
-        SHELF.accepted(replace(item, title=("unheard of",)), release)
+        _shelf().accepted(replace(item, title=("unheard of",)), release)
 
 
 def test_sets_made_one_after_the_other_share_no_class_and_repeat():
     def year() -> list[tuple[Problem, ...]]:
-        maker = ProblemMaker(SHELF)
-        maker.exclude(SHELF.products[place].product_id for place in range(500))
+        maker = ProblemMaker(_shelf())
+        maker.exclude(_shelf().products[place].product_id for place in range(500))
         return [maker.make(seed=seed, counts=dict.fromkeys(BUCKETS, 5)) for seed in range(8)]
 
     made = year()
     assert made == year()
-    places = [SHELF.place(i.product_id) for batch in made for problem in batch for i in problem.rewards]
+    places = [_shelf().place(i.product_id) for batch in made for problem in batch for i in problem.rewards]
     assert None not in places and min(place for place in places if place is not None) >= 500
-    classes = [int(SHELF.class_numbers[place]) for place in places]
+    classes = [int(_shelf().class_numbers[place]) for place in places]
     assert len(set(classes)) == len(classes)
-    assert not set(classes) & {int(number) for number in SHELF.class_numbers[:500]}
+    assert not set(classes) & {int(number) for number in _shelf().class_numbers[:500]}
     ids = [problem.problem_id for batch in made for problem in batch]
     assert len(set(ids)) == len(ids)
 
 
 def test_problems_that_come_out_apart_follow_from_seeds_of_their_own():
     counts: dict[Bucket, int] = {"product": 6, "voucher": 3}
-    made = list(ProblemMaker(SHELF).make_apart(seed=1 << 255, counts=counts, mix={"easy": 2, "hard": 1}))
+    made = list(ProblemMaker(_shelf()).make_apart(seed=1 << 255, counts=counts, mix={"easy": 2, "hard": 1}))
     assert [problem.bucket for problem in made] == ["product"] * 6 + ["voucher"] * 3
-    assert count_levels(measure_difficulty(problem, SHELF) for problem in made) == {"easy": 6, "medium": 0, "hard": 3}
-    assert made == list(ProblemMaker(SHELF).make_apart(seed=1 << 255, counts=counts, mix={"easy": 2, "hard": 1}))
+    assert count_levels(measure_difficulty(problem, _shelf()) for problem in made) == {
+        "easy": 6,
+        "medium": 0,
+        "hard": 3,
+    }
+    assert made == list(ProblemMaker(_shelf()).make_apart(seed=1 << 255, counts=counts, mix={"easy": 2, "hard": 1}))
     assert len({problem.problem_id for problem in made}) == 9
-    places = [SHELF.place(item.product_id) for problem in made for item in problem.rewards]
-    assert len({int(SHELF.class_numbers[place]) for place in places if place is not None}) == len(places)
+    places = [_shelf().place(item.product_id) for problem in made for item in problem.rewards]
+    assert len({int(_shelf().class_numbers[place]) for place in places if place is not None}) == len(places)
     # the third of a set is not what follows the first two in their stream
-    plain = ProblemMaker(SHELF)
+    plain = ProblemMaker(_shelf())
     apart = list(plain.make_apart(seed=4, counts={"product": 3}))
-    together = ProblemMaker(SHELF).make(seed=4, counts={"product": 3})
+    together = ProblemMaker(_shelf()).make(seed=4, counts={"product": 3})
     assert {problem.query for problem in apart}.isdisjoint(problem.query for problem in together)
 
 
@@ -177,7 +191,7 @@ def test_a_small_year_of_batches_is_dealt_whole_without_a_refusal():
 
 
 def test_a_shelf_gives_the_same_problems_as_its_products_in_any_order():
-    products = random.Random(3).sample(list(SHELF.products), 600)
+    products = random.Random(3).sample(list(_shelf().products), 600)
     counts = {"product": 4, "shop": 2, "voucher": 3}
     assert synthesize(TitleIndex(products), seed=6, counts=counts) == synthesize(products[::-1], seed=6, counts=counts)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,14 @@ def finish(folder: Path, model: Path) -> None:
     )
 
 
+@pytest.fixture(scope="module")
+def killed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run, watched by no rate, that was killed with 9 in its third step."""
+    folder = tmp_path_factory.mktemp("killed") / "run"
+    require_killed("kto_rows", model, folder, 3)
+    return folder
+
+
 def lines(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (run / "log.jsonl").read_text("utf-8").splitlines()]
 
@@ -78,10 +87,12 @@ def test_wanted_rows_gain_on_unwanted_ones(model: Path, tmp_path: Path) -> None:
     assert gains["chosen"][-1] > gains["rejected"][-1]
 
 
-def test_a_run_killed_with_9_goes_on_to_the_same_losses_and_the_same_weights(model: Path, tmp_path: Path) -> None:
+def test_a_run_killed_with_9_goes_on_to_the_same_losses_and_the_same_weights(
+    model: Path, killed: Path, tmp_path: Path
+) -> None:
     whole = run_kto(model, tmp_path / "whole")
     assert whole.steps == 4 and len(set(whole.losses)) == 4
-    require_killed("kto_rows", model, tmp_path / "killed", 3)
+    shutil.copytree(killed, tmp_path / "killed")
     assert run_kto(model, tmp_path / "killed") == whole
     for key in ("loss", "kl", "rewards/chosen", "rewards/rejected"):
         kept = [
@@ -201,9 +212,11 @@ def test_a_resumed_run_is_held_against_the_rate_it_began_with(model: Path, tmp_p
     assert emissions(tmp_path / "run") == [(0, 1.0), (2, 0.95), (4, 0.88)]
 
 
-def test_a_run_begun_without_a_start_rate_takes_its_parents_and_not_its_own(model: Path, tmp_path: Path) -> None:
+def test_a_run_begun_without_a_start_rate_takes_its_parents_and_not_its_own(
+    model: Path, killed: Path, tmp_path: Path
+) -> None:
     """Of such a run the log lacks step 0; what it resumes from has been trained already."""
-    require_killed("kto_rows", model, tmp_path / "run", 3)
+    shutil.copytree(killed, tmp_path / "run")
     parent = {name: weight.clone() for name, weight in open_parent(kto_recipe(model)[0])[0].state_dict().items()}
     is_parent: list[bool] = []
 

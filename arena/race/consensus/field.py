@@ -30,7 +30,7 @@ from arena.race.consensus.rulings import (
 from arena.race.model import Candidate
 from arena.race.settlement.qualifying import Qualification, QualifyingResult, qualify
 from arena.records.model import Subject
-from judge.panel import lower_median
+from judge.rubric import lower_median
 
 
 class FieldStanding(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from arena.policy import AdmissionRules, CooldownRules, Policy
 from arena.records.model import GateRecord, Subject
 from arena.submissions.admission import CooldownClass, Submitted, cooldown_blocks, refused_by_cooldown
 from arena.submissions.model import agent_version_id
-from judge.panel import lower_median
+from judge.rubric import lower_median
 
 Outcome = Literal["accept", "review", "reject"]
 Words = Mapping[Subject, Mapping[str, "GateWord"]]  # by submission, then by validator

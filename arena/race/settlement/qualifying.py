@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from arena.policy import Policy
-from judge.panel import lower_median
+from judge.rubric import lower_median
 
 _UNIT = 10_000
 

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 from msgspec.structs import replace
 
 from arena.policy import RaceRules
 from arena.race.model import AgentScore, Candidate, ProblemScore, TrajectoryResult
 from arena.race.settlement.results import Counted, PairCount
-from judge.panel import lower_median
-from judge.rubric import coefficient_e4
+from judge.rubric import coefficient_e4, lower_median
+
+if TYPE_CHECKING:  # whoever only reads a race need not wait for it
+    import numpy as np
 
 _UNIT = 10_000
 _RESAMPLES = 1_000
@@ -166,6 +168,8 @@ def product_of_means_e4(agent: AgentScore) -> int:
 
 def bootstrap_interval(agent: AgentScore, lambda_e4: int, picks: np.ndarray) -> Interval:
     """The 95 % percentile interval of the race score over resampled problems (`picks` from `resample`)."""
+    import numpy as np
+
     count = len(agent.problems)
     if count == 0:
         return Interval(0, 0)
@@ -182,6 +186,8 @@ def resample(seed: str, count: int) -> np.ndarray:
 
     The whole field is resampled alike, so that intervals of one race can be compared.
     """
+    import numpy as np
+
     stream = hashlib.shake_256(b"agent-arena/bootstrap/1" + bytes.fromhex(seed)).digest(4 * _RESAMPLES * count)
     words = np.frombuffer(stream, dtype="<u4").astype(np.uint64).reshape(_RESAMPLES, count)
     return ((words * np.uint64(count)) >> np.uint64(32)).astype(np.int64)
