@@ -89,7 +89,9 @@ def request_of(log: ExportLog, **fields) -> Request:
     return Request(validator=log.validator, filters=Filters(**filters), **fields)
 
 
-def export(log: ExportLog, folder: Path, *, start=None, signer=None, store=None, processes=1, **fields) -> Manifest:
+def export(
+    log: ExportLog, folder: Path, *, start=None, signer=None, store=None, processes=1, as_of_ms=0, **fields
+) -> Manifest:
     return asyncio.run(
         export_records(
             store or log,
@@ -100,6 +102,7 @@ def export(log: ExportLog, folder: Path, *, start=None, signer=None, store=None,
             start=start,
             signer=signer,
             processes=processes,
+            as_of_ms=as_of_ms,
         )
     )
 

@@ -161,6 +161,7 @@ async def _export(
     from arena.chain.keys import verify as verify_signature
     from arena.export.writing.exporter import continued, export_records
     from arena.export.writing.manifest import read_manifest
+    from neurons.node.wiring import unix_ms
 
     previous = read_manifest(since) if since else None
     names = await logs_of(store, validator or (previous.request.validator if previous else ""))
@@ -184,4 +185,5 @@ async def _export(
             signer=signer,
             processes=processes_for((await store.head(names[0])).seq - (start.after_seq if start else 0)),
             progress=lambda done, total: progress("export", done, total),
+            as_of_ms=unix_ms(),
         )
