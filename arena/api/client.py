@@ -34,7 +34,7 @@ _BAD_REQUEST, _NOT_THERE = "V2081", "V2082"  # as `arena.api.app` answers
 
 class _ServedRefusal(msgspec.Struct):
     code: str
-    detail: str = ""
+    message: str = ""
     head: int = -1
 
 
@@ -148,15 +148,15 @@ class TailClient:
                     try:
                         refusal = msgspec.json.decode(answer.read()[:LINE_BYTES_MAX], type=_ServedRefusal)
                     except UNREADABLE_JSON:
-                        refusal = _ServedRefusal(code="", detail=f"status {answer.status_code}")
+                        refusal = _ServedRefusal(code="", message=f"status {answer.status_code}")
                     if refusal.code == _NOT_THERE and checked.head and checked.head.seq:
                         read = f"record {checked.head.seq} of {checked.validator} was read"
-                        raise ArenaError("V2050", f"{read}, and now {refusal.detail}")
+                        raise ArenaError("V2050", f"{read}, and now {refusal.message}")
                     if refusal.code in (_BAD_REQUEST, _NOT_THERE):
-                        raise ArenaError(refusal.code, refusal.detail)
+                        raise ArenaError(refusal.code, refusal.message)
                     if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
-                        raise _AwayError(f"{refusal.code} {refusal.detail}".strip())
-                    raise ArenaError("V2084", f"{self._url} answers {answer.status_code}: {refusal.detail}")
+                        raise _AwayError(f"{refusal.code} {refusal.message}".strip())
+                    raise ArenaError("V2084", f"{self._url} answers {answer.status_code}: {refusal.message}")
                 for line in _lines(answer.iter_bytes()):
                     checked.check(line)
                     yield line

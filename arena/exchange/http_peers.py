@@ -36,7 +36,7 @@ _Value = TypeVar("_Value")
 
 class _PeerRefusal(msgspec.Struct):
     code: str
-    detail: str = ""
+    message: str = ""
 
 
 class HttpPeers:
@@ -157,7 +157,7 @@ async def _refused(peer: Peer, answer: httpx.Response) -> ArenaError:
         refusal = msgspec.json.decode(content, type=_PeerRefusal)
     except UNREADABLE_JSON:
         return ArenaError(PEER_AWAY, f"{peer.hotkey}: status {answer.status_code}")
-    detail = f"{peer.hotkey}: {refusal.code[:8]} {refusal.detail[:200]}"
+    detail = f"{peer.hotkey}: {refusal.code[:8]} {refusal.message[:200]}"
     if answer.status_code >= 500 and refusal.code != "V2083":
         return ArenaError(PEER_AWAY, detail)
     return _UnknownError(detail) if refusal.code == _UNKNOWN else ArenaError(PEER_REFUSED, detail)

@@ -108,7 +108,8 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         tail: TailServer | None = None
         if settings.serve_port:
             listener = stack.enter_context(listen(settings.serve_host, settings.serve_port))
-            tail = TailServer(await open_again(), listener, clients=settings.serve_clients)
+            suites = {policy.qualifying.suite: suite}
+            tail = TailServer(await open_again(), listener, clients=settings.serve_clients, suites=suites)
             places = tail.places
             metrics.tail_clients.set_function(lambda: places.taken)
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)

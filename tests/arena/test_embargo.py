@@ -84,4 +84,4 @@ def test_the_tail_shows_an_embargoed_race_as_stubs_until_the_moment(author, is_o
         answer = httpx.get(f"{server.address}/v1/records", params={"race": SEALED, "pool": list(POOLS)})
     assert shown == ([None] * 5 if is_over else ["unreleased"] * 3 + [None] * 2)
     assert answer.status_code == (200 if is_over else 404)
-    assert is_over or "under embargo until 9999" in answer.json()["detail"]
+    assert is_over or "under embargo until 9999" in answer.json()["message"]
