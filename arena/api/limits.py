@@ -31,9 +31,12 @@ class RequestLimits:
         *,
         requests_per_s: float,
         burst: int,
+        addresses_max: int = ADDRESSES_MAX,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`burst` requests at once, then `requests_per_s`."""
+        """`burst` requests at once, then `requests_per_s`. Of more than `addresses_max` the one that asked least lately
+        is forgotten."""
+        self._addresses_max = addresses_max
         self._app, self._monotonic = app, monotonic
         self._per_s, self._burst = requests_per_s, float(burst)
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # by network: requests left, as of when
@@ -59,7 +62,7 @@ class RequestLimits:
         left, at = self._left.pop(network, (self._burst, now))
         left = min(self._burst, left + (now - at) * self._per_s)
         self._left[network] = (left - 1 if left >= 1 else left, now)
-        if len(self._left) > ADDRESSES_MAX:
+        if len(self._left) > self._addresses_max:
             self._left.popitem(last=False)
         return 0.0 if left >= 1 else (1 - left) / self._per_s
 
