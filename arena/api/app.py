@@ -16,6 +16,7 @@ from starlette.responses import Response
 from arena.api.reads.board import Board
 from arena.api.reads.routes import add_reads
 from arena.api.refusals import CursorError, Refusal, add_refusals, json_response, refusal
+from arena.api.sn15.routes import add_sn15_reads
 from arena.api.stream import Places, RowStream
 from arena.api.tail import Tail, TailRequest
 from arena.exchange.routes import Exchange, add_exchange
@@ -50,12 +51,17 @@ def _knows(*names: str) -> Any:
     return Depends(check)
 
 
-def make_tail_app(tail: Tail, places: Places, board: Board) -> FastAPI:
-    """The public application over one tail and the board of the same store."""
+def make_tail_app(tail: Tail, places: Places, board: Board, *, is_sn15_served: bool = False) -> FastAPI:
+    """The public application over one tail and the board of the same store.
+
+    `is_sn15_served`: also the read routes of the published SN15 API.
+    """
     app = _make_app("agent-arena public reads and live tail")
     _add_streams(app, tail, places)
     _add_values(app, tail)
     add_reads(app, board, tail)
+    if is_sn15_served:
+        add_sn15_reads(app, board)
     return app
 
 

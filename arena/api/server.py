@@ -49,12 +49,14 @@ class TailServer:
         suites: Mapping[str, tuple[Problem, ...]] | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         requests_per_s: float = REQUESTS_PER_S,
+        is_sn15_served: bool = False,
     ) -> None:
         """`clients` streams run at once; an address may make `requests_per_s`, and twice as many at once. `suites`: the
-        public problems by suite. `now_ms`: unix time, by which embargoes end."""
+        public problems by suite. `now_ms`: unix time, by which embargoes end. `is_sn15_served`: also under the
+        routes and names of the published SN15 API."""
         self.tail = Tail(store, poll_s=poll_s, heartbeat_s=heartbeat_s, now_ms=now_ms)
         self._board = Board(store, now_ms=now_ms, suites=suites or {}, refresh_s=poll_s)
-        self._requests_per_s = requests_per_s
+        self._requests_per_s, self._is_sn15_served = requests_per_s, is_sn15_served
         self.places = Places(clients)
         self._listener = listener
 
@@ -67,7 +69,7 @@ class TailServer:
         """Serve until `stop` is set."""
         room = self.places.limit + _SHORT_REQUESTS
         connections = Connections(total=room, per_address=room - room // 4)  # some are left for others
-        app = make_tail_app(self.tail, self.places, self._board)
+        app = make_tail_app(self.tail, self.places, self._board, is_sn15_served=self._is_sn15_served)
         limited = RequestLimits(app, requests_per_s=self._requests_per_s, burst=int(2 * self._requests_per_s))
         await _serve(limited, self._listener, connections, stop, self.tail.closing)
 

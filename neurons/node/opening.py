@@ -109,7 +109,13 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         if settings.serve_port:
             listener = stack.enter_context(listen(settings.serve_host, settings.serve_port))
             suites = {policy.qualifying.suite: suite}
-            tail = TailServer(await open_again(), listener, clients=settings.serve_clients, suites=suites)
+            tail = TailServer(
+                await open_again(),
+                listener,
+                clients=settings.serve_clients,
+                suites=suites,
+                is_sn15_served=settings.serve_sn15,
+            )
             places = tail.places
             metrics.tail_clients.set_function(lambda: places.taken)
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)

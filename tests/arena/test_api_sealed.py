@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 import httpx
 import pytest
 
+from arena.api.sn15.names import race_uuid, version_uuid
 from arena.chain.keys import generate_signer
 from problems.model import POOLS
 from tests.arena.sealed_stand import AGENTS, OPENS_MS, RACES, SECRETS, fill
@@ -27,13 +28,14 @@ class Crawler:
         self.http, self.size = http, size
         stranger = generate_signer()
         self.known = {
-            "race_id": [*RACES, "race-none", "..%2f"],
+            "race_id": [*RACES, *map(race_uuid, RACES), "race-none", "..%2f"],
             "race": [*RACES, "race-none"],
-            "agent_version_id": [*AGENTS, "nobody"],
+            "agent_version_id": [*AGENTS, *map(version_uuid, AGENTS), "nobody"],
             "agent": [*AGENTS],
             "validator": [validator, "nobody"],
             "seq": [*map(str, range(1, size + 2)), "0", "x"],
             "suite": ["s1", "none"],
+            "suite_id": ["0", "1", "x"],
             "miner": ["5miner"],
             "problem": ["p0001", "p0002", "p-of-race-running"],
             "after": ["0", str(size - 1), str(size + 9)],
@@ -48,6 +50,10 @@ class Crawler:
 
     def crawl(self) -> None:
         """Until nothing new is named."""
+        for version, kind in itertools.product(map(version_uuid, AGENTS), ("AGENT_CODE", "EVAL_PROBLEM_LOGS", "x")):
+            target = f"/v1/public/artifacts/download-url {kind} {version}"
+            body = {"artifact_type": kind, "agent_version_id": version}
+            self.answers.append((target, self.http.post(target.partition(" ")[0], json=body)))
         document = self.http.get("/openapi.json")
         self.answers.append(("/openapi.json", document))
         waiting = list(
@@ -62,6 +68,8 @@ class Crawler:
     def targets(self, route: tuple[str, dict]) -> Iterator[str]:
         """Addresses of one route: every known value of its path, and of each parameter alone and with all pools."""
         path, operations = route
+        if "get" not in operations:
+            return
         parameters = operations["get"].get("parameters", [])
         inside = [one["name"] for one in parameters if one["in"] == "path"]
         queries = [one["name"] for one in parameters if one["in"] == "query" and one["name"] != "follow"]
@@ -137,7 +145,7 @@ def crawled(request, author) -> Iterator[tuple[str, Crawler]]:
     writer, size = author
     now_ms = OPENS_MS - 1 if request.param == "before" else OPENS_MS
     with (
-        serving(writer.dsn, now_ms=lambda: now_ms, requests_per_s=1e6) as server,
+        serving(writer.dsn, now_ms=lambda: now_ms, requests_per_s=1e6, is_sn15_served=True) as server,
         httpx.Client(base_url=server.address, timeout=30) as http,
     ):
         crawler = Crawler(http, writer.signer.hotkey, size)
@@ -177,8 +185,11 @@ def test_the_score_of_a_race_follows_from_no_count(crawled):
 def test_every_refusal_has_the_one_shape(crawled):
     _, crawler = crawled
     shape = {"code", "message", "whose_fault", "what_it_costs", "what_to_do", "head"}
-    refused = [answer for target, answer in crawler.answers if answer.status_code >= 400 and "HEAD" not in target]
+    of_sn15 = {"detail", "error_code"}
+    refused = [(target, answer) for target, answer in crawler.answers if answer.status_code >= 400]
     assert len(refused) > 50
-    for answer in refused:
-        assert set(json.loads(answer.content)) == shape
+    for target, answer in refused:
+        if not target.startswith("HEAD"):
+            found = set(json.loads(answer.content))
+            assert found == shape or (target.startswith("/v1/public/") and found == of_sn15), target
         assert "access-control-allow-origin" not in answer.headers

@@ -20,6 +20,7 @@ from arena.export.writing.assembly import signed_content
 from arena.race.state.machine import IllegalEventError, RaceState, replay, stream_of
 from arena.records.model import (
     EvaluationRecord,
+    GateRecord,
     RecordContent,
     ReleaseRecord,
     SettlementRecord,
@@ -90,6 +91,7 @@ class Board:
         self._refreshing, self._refreshed_at = asyncio.Lock(), float("-inf")
         self.logs: dict[str, _Log] = defaultdict(_Log)
         self.subjects: dict[str, Subject] = {}  # by agent version
+        self.first_seen_ms: dict[str, int] = {}  # by agent version: its first record, or when it was first read here
         self.submissions: dict[str, StoredSubmission] = {}
         self.suite_episodes: Counter[str] = Counter()  # by suite
         self.agent_episodes: Counter[tuple[str, str]] = Counter()  # by race ("": the suite) and agent
@@ -114,6 +116,8 @@ class Board:
                         self._take(log, content)
                 log.head = (await self.store.head(validator)).hash
             self.submissions = {each.subject.agent_version_id: each for each in await self.store.submissions()}
+            for agent in self.submissions:
+                self.first_seen_ms.setdefault(agent, self.now_ms())
             await self._read_races()
             self._refreshed_at = self._monotonic()
 
@@ -139,7 +143,10 @@ class Board:
 
     def days(self) -> dict[tuple[str, str], DayCounts]:
         """By UTC day and race ("": the suite)."""
-        return {key: DayCounts(*counts, frozenset(self._day_agents[key])) for key, counts in self._days.items()}
+        found = {}
+        for key, (episodes, scored, solved) in self._days.items():
+            found[key] = DayCounts(episodes, scored, solved, frozenset(self._day_agents[key]))
+        return found
 
     def _race(self, number: int, race_id: str) -> RaceView:
         state, release = self._states.get(race_id), self._releases.get(race_id)
@@ -164,10 +171,13 @@ class Board:
             self._settlements.setdefault(payload.race_id, payload)
         elif isinstance(payload, ReleaseRecord):
             self._releases.setdefault(payload.race_id, payload)
+        elif isinstance(payload, GateRecord):
+            self.first_seen_ms.setdefault(payload.subject.agent_version_id, content.recorded_ms)
         elif isinstance(payload, EvaluationRecord) and not payload.subject.is_control:
             agent = payload.subject.agent_version_id
             race_id = payload.context.race_id if payload.context.stage == "race" else ""
             self.subjects.setdefault(agent, payload.subject)
+            self.first_seen_ms.setdefault(agent, content.recorded_ms)
             log.episodes += 1
             self.agent_episodes[race_id, agent] += 1
             if race_id:

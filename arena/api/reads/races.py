@@ -20,6 +20,7 @@ from arena.visibility.moments import opening_text
 from arena.visibility.rule import Thing, may_see
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes
 from foundation.errors import ArenaError
+from problems.model import Pool
 
 RaceId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]{1,128}$", description="A race.")]
 
@@ -81,7 +82,8 @@ def settled(race: RaceView) -> SettlementRecord:
 
 def require_seen(race: RaceView, thing: Thing) -> None:
     """Raises ArenaError V2089 unless everybody may see this of a race, whatever the pool."""
-    access = may_see("public", thing, race.moment, pool="train", pools=("train",))
+    pool: Pool = "train"
+    access = may_see("public", thing, race.moment, pool=pool, pools=(pool,))
     if not access.is_seen:
         until = opening_text(race.release) if race.release is not None and access.opens == "published" else ""
         raise ArenaError("V2089", f"{race.race_id}: {access.reason}{f', until {until}' if until else ''}")
