@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import platform
+import socket
 from collections.abc import AsyncIterator, Iterator
 from typing import Literal
 
@@ -54,6 +55,7 @@ from neurons.node.wiring import (
 from neurons.race.sharing import open_sharing
 from neurons.worker.capacity import usable_memory_bytes, worker_count
 from neurons.worker.pool import WorkerPool
+from problems.model import Problem
 from problems.scoring.outcome import SCORING_PIPELINE
 
 BODIES_LOOKED_FOR = 16
@@ -108,14 +110,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         tail: TailServer | None = None
         if settings.serve_port:
             listener = stack.enter_context(listen(settings.serve_host, settings.serve_port))
-            suites = {policy.qualifying.suite: suite}
-            tail = TailServer(
-                await open_again(),
-                listener,
-                clients=settings.serve_clients,
-                suites=suites,
-                is_sn15_served=settings.serve_sn15,
-            )
+            tail = _tail_server(settings, await open_again(), listener, {policy.qualifying.suite: suite})
             places = tail.places
             metrics.tail_clients.set_function(lambda: places.taken)
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
@@ -147,6 +142,19 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             variants=SuiteVariants(suite, lambda: catalogue_products(settings)),
             sharing=sharing,
         )
+
+
+def _tail_server(
+    settings: Settings, store: PostgresStore, listener: socket.socket, suites: dict[str, tuple[Problem, ...]]
+) -> TailServer:
+    """The public server that the settings ask for."""
+    return TailServer(
+        store,
+        listener,
+        clients=settings.serve_clients,
+        suites=suites,
+        is_sn15_served=settings.serve_sn15,
+    )
 
 
 def episode_deadline_s(policy: Policy) -> float:

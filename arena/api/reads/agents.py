@@ -15,7 +15,7 @@ from arena.api.reads.board import Board, RaceView
 from arena.api.reads.delivery import deliver, deliver_json
 from arena.api.reads.document import described, described_text
 from arena.api.reads.examples import AGENT, AGENTS
-from arena.api.reads.pages import CursorOption, Page, RowsOption, page_of
+from arena.api.reads.pages import CursorOption, ListPage, RowsOption, page_of
 from arena.gate.report import GateReport
 from arena.records.model import Standing, Subject
 from arena.visibility.moments import opening_text
@@ -29,7 +29,7 @@ Miner = Annotated[str, Query(pattern=r"^[A-Za-z0-9]{0,128}$", description="Only 
 def add_agents(router: APIRouter, board: Board) -> None:
     """The routes of this file."""
 
-    @router.get("/v1/agents", **described(Page[AgentRow], AGENTS))
+    @router.get("/v1/agents", **described(ListPage[AgentRow], AGENTS))
     async def list_agents(
         request: Request, miner: Miner = "", cursor: CursorOption = "", limit: RowsOption = 100
     ) -> Response:

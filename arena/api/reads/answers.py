@@ -33,7 +33,7 @@ class RaceRow(msgspec.Struct, frozen=True, kw_only=True):
     is_promotion: bool = False
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class PromotionBasis(msgspec.Struct, frozen=True, kw_only=True):
     """What decided who is at the top after a race: the rule, and what the best agent had against the incumbent."""
 
     rule: Literal["margin", "window", "sequential", ""]
@@ -56,7 +56,7 @@ class RaceDetail(msgspec.Struct, frozen=True, kw_only=True):
     settling_block: int = 0
     problems: int = 0  # drawn
     void: int = 0
-    decision: Decision | None = None
+    decision: PromotionBasis | None = None
 
 
 class AgentRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -65,7 +65,7 @@ class DayCounts(NamedTuple):
     agents: frozenset[str]
 
 
-class _Log:
+class _ServedLog:
     def __init__(self) -> None:
         self.last_seq = 0
         self.head = ""
@@ -89,7 +89,7 @@ class Board:
         self.store, self.suites, self.now_ms = store, suites, now_ms
         self._refresh_s, self._monotonic = refresh_s, monotonic
         self._refreshing, self._refreshed_at = asyncio.Lock(), float("-inf")
-        self.logs: dict[str, _Log] = defaultdict(_Log)
+        self.logs: dict[str, _ServedLog] = defaultdict(_ServedLog)
         self.subjects: dict[str, Subject] = {}  # by agent version
         self.first_seen_ms: dict[str, int] = {}  # by agent version: its first record, or when it was first read here
         self.submissions: dict[str, StoredSubmission] = {}
@@ -164,7 +164,7 @@ class Board:
             moment = moment_at(self.now_ms(), closes_ms=closes_ms or 0)
         return RaceView(number, race_id, state, settlement, release, moment, closes_ms)
 
-    def _take(self, log: _Log, content: RecordContent) -> None:
+    def _take(self, log: _ServedLog, content: RecordContent) -> None:
         payload = content.payload
         log.last_recorded_ms = content.recorded_ms
         if isinstance(payload, SettlementRecord):

@@ -7,9 +7,9 @@ from arena.api.reads.answers import (
     AgentRace,
     AgentRow,
     DayRow,
-    Decision,
     PairResult,
     ProblemRow,
+    PromotionBasis,
     RaceDetail,
     RaceRow,
     ShownFinding,
@@ -19,7 +19,7 @@ from arena.api.reads.answers import (
     TrajectoryRow,
     ValidatorRow,
 )
-from arena.api.reads.pages import Page, write_cursor
+from arena.api.reads.pages import ListPage, write_cursor
 from arena.records.model import Standing
 
 _AGENT, _OTHER, _BODY = "a1" * 32, "b2" * 32, "c3" * 32
@@ -79,7 +79,7 @@ _RESULT = PairResult(
     coefficient_e4=9_125,
     body_sha256=_BODY,
 )
-RACES = Page[RaceRow](items=(_RACE,), next=write_cursor("races", (12,)))
+RACES = ListPage[RaceRow](items=(_RACE,), next=write_cursor("races", (12,)))
 DETAIL = RaceDetail(
     race=_RACE,
     policy_sha256="d4" * 32,
@@ -88,7 +88,7 @@ DETAIL = RaceDetail(
     closing_block=5_127_600,
     settling_block=5_133_600,
     problems=90,
-    decision=Decision(
+    decision=PromotionBasis(
         rule="margin",
         margin_e4=300,
         decay_ms=604_800_000,
@@ -97,18 +97,18 @@ DETAIL = RaceDetail(
         text="6125 against 5700 of the agent before (ten-thousandths); 21 problems better, 9 worse",
     ),
 )
-LEADERBOARD = Page[Standing](items=(_STANDING,))
-AGENTS = Page[AgentRow](items=(_AGENT_ROW,))
+LEADERBOARD = ListPage[Standing](items=(_STANDING,))
+AGENTS = ListPage[AgentRow](items=(_AGENT_ROW,))
 AGENT = AgentDetail(
     agent=_AGENT_ROW,
     versions=(_AGENT,),
     races=(AgentRace(race_id="race-009657", standing=_STANDING),),
     findings=(ShownFinding(rule="entropy", outcome="review", severity="integrity", line=40, detail="80 characters"),),
 )
-PROBLEMS = Page[ProblemRow](
+PROBLEMS = ListPage[ProblemRow](
     items=(ProblemRow(problem_id="p_5d41402abc4b2a76", pool="train", is_drawn=True, is_void=False, results=(_RESULT,)),)
 )
-TRAJECTORIES = Page[TrajectoryRow](
+TRAJECTORIES = ListPage[TrajectoryRow](
     items=(
         TrajectoryRow(
             problem_id="p_5d41402abc4b2a76",
@@ -118,18 +118,18 @@ TRAJECTORIES = Page[TrajectoryRow](
         ),
     )
 )
-SUITES = Page[SuiteRow](items=(SuiteRow(suite="s1", problems=30, episodes=900),))
-SUITE_PROBLEMS = Page[SuiteProblem](
+SUITES = ListPage[SuiteRow](items=(SuiteRow(suite="s1", problems=30, episodes=900),))
+SUITE_PROBLEMS = ListPage[SuiteProblem](
     items=(SuiteProblem(problem_id="p_7d793037a0760186", category="product", query="a blue rain coat under 900 pesos"),)
 )
-VALIDATORS = Page[ValidatorRow](
+VALIDATORS = ListPage[ValidatorRow](
     items=(
         ValidatorRow(
             validator=_VALIDATOR, records=9_120, head="f6" * 32, episodes=3_020, last_recorded_ms=1_781_118_050_000
         ),
     )
 )
-DAYS = Page[DayRow](
+DAYS = ListPage[DayRow](
     items=(
         DayRow(day="2026-06-09", episodes=570, suite_episodes=30, race_episodes=540, scored=560, solved=310, agents=3),
     )

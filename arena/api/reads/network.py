@@ -13,7 +13,7 @@ from arena.api.reads.board import Board, DayCounts
 from arena.api.reads.delivery import deliver_json
 from arena.api.reads.document import described
 from arena.api.reads.examples import DAYS, SUITE_PROBLEMS, SUITES, VALIDATORS
-from arena.api.reads.pages import CursorOption, Page, RowsOption, page_of
+from arena.api.reads.pages import CursorOption, ListPage, RowsOption, page_of
 from arena.visibility.rule import may_see
 from foundation.errors import ArenaError
 
@@ -23,7 +23,7 @@ SuiteName = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="
 def add_network(router: APIRouter, board: Board) -> None:
     """The routes of this file."""
 
-    @router.get("/v1/suites", **described(Page[SuiteRow], SUITES))
+    @router.get("/v1/suites", **described(ListPage[SuiteRow], SUITES))
     async def list_suites(request: Request, cursor: CursorOption = "", limit: RowsOption = 50) -> Response:
         """The public suites that agents qualify on."""
         await board.refresh()
@@ -35,7 +35,7 @@ def add_network(router: APIRouter, board: Board) -> None:
             request, page_of(rows, lambda row: (row.suite,), scope="suites", cursor=cursor, limit=limit)
         )
 
-    @router.get("/v1/suites/{suite}/problems", **described(Page[SuiteProblem], SUITE_PROBLEMS))
+    @router.get("/v1/suites/{suite}/problems", **described(ListPage[SuiteProblem], SUITE_PROBLEMS))
     async def list_suite(
         request: Request, suite: SuiteName, cursor: CursorOption = "", limit: RowsOption = 100
     ) -> Response:
@@ -47,7 +47,7 @@ def add_network(router: APIRouter, board: Board) -> None:
         page = page_of(rows, lambda row: (row.problem_id,), scope=f"suite {suite}", cursor=cursor, limit=limit)
         return deliver_json(request, page)
 
-    @router.get("/v1/validators", **described(Page[ValidatorRow], VALIDATORS))
+    @router.get("/v1/validators", **described(ListPage[ValidatorRow], VALIDATORS))
     async def list_validators(request: Request, cursor: CursorOption = "", limit: RowsOption = 100) -> Response:
         """The validators whose logs are served here, with where each log ends."""
         await board.refresh()
@@ -65,7 +65,7 @@ def add_network(router: APIRouter, board: Board) -> None:
             request, page_of(rows, lambda row: (row.validator,), scope="validators", cursor=cursor, limit=limit)
         )
 
-    @router.get("/v1/stats/days", **described(Page[DayRow], DAYS))
+    @router.get("/v1/stats/days", **described(ListPage[DayRow], DAYS))
     async def list_days(request: Request, cursor: CursorOption = "", limit: RowsOption = 100) -> Response:
         """Episodes by UTC day, the latest first. What was solved in a race is counted once the race is settled."""
         await board.refresh()

@@ -27,7 +27,7 @@ CursorOption = Annotated[
 RowsOption = Annotated[int, Query(ge=1, le=ROWS_MAX, alias="limit", description="Most rows of a page.")]
 
 
-class Page(msgspec.Struct, Generic[Row], frozen=True, kw_only=True):
+class ListPage(msgspec.Struct, Generic[Row], frozen=True, kw_only=True):
     """Some rows of a list. `next` is the cursor of the page after this one, "" where the list ends for now."""
 
     items: tuple[Row, ...]
@@ -42,7 +42,7 @@ def page_of(
     cursor: str,
     limit: int,
     is_newest_first: bool = False,
-) -> Page[Row]:
+) -> ListPage[Row]:
     """The next `limit` rows behind a cursor, in the order of their keys, which tell all rows apart.
 
     `scope` names the list, and so whose cursors it takes. Raises ArenaError V2081 for a cursor that is not its own.
@@ -56,7 +56,7 @@ def page_of(
             raise ArenaError("V2081", "cursor: it is of another list") from error
     shown = ordered[:limit]
     following = write_cursor(scope, key(shown[-1])) if len(ordered) > limit else ""
-    return Page(items=tuple(shown), next=following)
+    return ListPage(items=tuple(shown), next=following)
 
 
 def write_cursor(scope: str, key: tuple[Key, ...]) -> str:

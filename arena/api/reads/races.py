@@ -8,12 +8,12 @@ import msgspec
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from arena.api.reads.answers import Decision, RaceDetail, RaceRow
+from arena.api.reads.answers import PromotionBasis, RaceDetail, RaceRow
 from arena.api.reads.board import Board, RaceView
 from arena.api.reads.delivery import deliver, deliver_json
 from arena.api.reads.document import described
 from arena.api.reads.examples import DETAIL, LEADERBOARD, RACES
-from arena.api.reads.pages import CursorOption, Page, RowsOption, page_of
+from arena.api.reads.pages import CursorOption, ListPage, RowsOption, page_of
 from arena.policy import Policy
 from arena.records.model import SettlementRecord, Standing
 from arena.visibility.moments import opening_text
@@ -28,7 +28,7 @@ RaceId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]{1,128}$", description="A 
 def add_races(router: APIRouter, board: Board) -> None:
     """The routes of this file."""
 
-    @router.get("/v1/races", **described(Page[RaceRow], RACES))
+    @router.get("/v1/races", **described(ListPage[RaceRow], RACES))
     async def list_races(request: Request, cursor: CursorOption = "", limit: RowsOption = 50) -> Response:
         """Races, newest first: when each closes, how many agents and episodes it has, and what of it is public."""
         await board.refresh()
@@ -42,7 +42,7 @@ def add_races(router: APIRouter, board: Board) -> None:
         await board.refresh()
         return deliver_json(request, race_detail(board, board.race(race_id)))
 
-    @router.get("/v1/races/{race_id}/leaderboard", **described(Page[Standing], LEADERBOARD))
+    @router.get("/v1/races/{race_id}/leaderboard", **described(ListPage[Standing], LEADERBOARD))
     async def read_leaderboard(
         request: Request, race_id: RaceId, cursor: CursorOption = "", limit: RowsOption = 100
     ) -> Response:
@@ -128,7 +128,7 @@ def race_detail(board: Board, race: RaceView) -> RaceDetail:
     )
 
 
-def _decision(record: SettlementRecord) -> Decision | None:
+def _decision(record: SettlementRecord) -> PromotionBasis | None:
     """Why the top is who it is, from what the settlement states."""
     if record.state != "settled" or record.inputs is None:
         return None
@@ -147,7 +147,7 @@ def _decision(record: SettlementRecord) -> Decision | None:
             f"{top.crown_score_e4} against {old.crown_score_e4} of the agent before (ten-thousandths);"
             f" {top.wins} problems better, {top.losses} worse"
         )
-    return Decision(
+    return PromotionBasis(
         rule=rules.kind,
         margin_e4=rules.margin_e4,
         decay_ms=rules.decay_ms,

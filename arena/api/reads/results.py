@@ -19,7 +19,7 @@ from arena.api.reads.board import Board, RaceView
 from arena.api.reads.delivery import deliver, deliver_json
 from arena.api.reads.document import described, described_text
 from arena.api.reads.examples import PROBLEMS, TRAJECTORIES
-from arena.api.reads.pages import CursorOption, Page, RowsOption, page_of
+from arena.api.reads.pages import CursorOption, ListPage, RowsOption, page_of
 from arena.api.reads.races import RaceId, require_seen
 from arena.api.tail import Tail, TailRequest
 from arena.export.model import LogRow
@@ -96,11 +96,11 @@ class Results:
         return dict(found)
 
 
-def add_results(router: APIRouter, board: Board, tail: Tail) -> None:
-    """The routes of this file."""
+def add_results(router: APIRouter, board: Board) -> None:
+    """The lists of this file."""
     results = Results(board)
 
-    @router.get("/v1/races/{race_id}/problems", **described(Page[ProblemRow], PROBLEMS))
+    @router.get("/v1/races/{race_id}/problems", **described(ListPage[ProblemRow], PROBLEMS))
     async def list_problems(
         request: Request,
         race_id: RaceId,
@@ -131,7 +131,7 @@ def add_results(router: APIRouter, board: Board, tail: Tail) -> None:
             request, page_of(rows, lambda row: (row.problem_id,), scope=scope, cursor=cursor, limit=limit)
         )
 
-    @router.get("/v1/races/{race_id}/trajectories", **described(Page[TrajectoryRow], TRAJECTORIES))
+    @router.get("/v1/races/{race_id}/trajectories", **described(ListPage[TrajectoryRow], TRAJECTORIES))
     async def list_trajectories(
         request: Request,
         race_id: RaceId,
@@ -161,6 +161,9 @@ def add_results(router: APIRouter, board: Board, tail: Tail) -> None:
         ]
         return deliver_json(request, page_of(rows, _place, scope=scope, cursor=cursor, limit=limit))
 
+
+def add_trajectory(router: APIRouter, tail: Tail) -> None:
+    """The route of one trajectory."""
     whole = described_text("application/json", (ShownTrajectory.__doc__ or "").strip())
 
     @router.get("/v1/trajectories/{validator}/{seq}", **whole)

@@ -10,7 +10,7 @@ from arena.api.reads.board import Board
 from arena.api.reads.document import complete_document
 from arena.api.reads.network import add_network
 from arena.api.reads.races import add_races
-from arena.api.reads.results import add_results
+from arena.api.reads.results import add_results, add_trajectory
 from arena.api.tail import Tail
 from foundation.errors import ArenaError
 
@@ -20,7 +20,8 @@ def add_reads(app: FastAPI, board: Board, tail: Tail) -> None:
     router = APIRouter(dependencies=[Depends(_require_known)])
     add_races(router, board)
     add_agents(router, board)
-    add_results(router, board, tail)
+    add_results(router, board)
+    add_trajectory(router, tail)
     add_network(router, board)
     app.include_router(router)
     complete_document(app)

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+RaceStatus = Literal["QUALIFYING_OPEN", "RACE_RUNNING", "RACE_COMPLETE", "RACE_CANCELLED"]
 AgentVersionState = Literal["CANCELLED", "DISCARDED", "ELIGIBLE", "QUEUED", "RECEIVED", "RUNNING"]
 
 
@@ -74,7 +75,7 @@ class RacePublic(msgspec.Struct, frozen=True, kw_only=True):
 
     race_id: str
     suite_id: int
-    status: Literal["QUALIFYING_OPEN", "RACE_RUNNING", "RACE_COMPLETE", "RACE_CANCELLED"]
+    status: RaceStatus
     race_number: int
     qualifying_closes_at: str | None
     winner_agent_version_id: str | None
@@ -98,7 +99,7 @@ class RaceQualifierPublic(msgspec.Struct, frozen=True, kw_only=True):
     weighted_score: float | None
 
 
-class RaceDetail(msgspec.Struct, frozen=True, kw_only=True):
+class RaceWithField(msgspec.Struct, frozen=True, kw_only=True):
     """A race with its field; `race` is null where there is none."""
 
     race: RacePublic | None

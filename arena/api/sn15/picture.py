@@ -21,6 +21,7 @@ from arena.api.sn15.answers import (
     LeaderboardEntry,
     RacePublic,
     RaceQualifierPublic,
+    RaceStatus,
     SuitePublic,
     TopAgent,
     TopHistory,
@@ -124,6 +125,7 @@ class Picture:
         told = _told(race)
         is_over = told is not None and told.state == "settled"
         stage = race.state.stage if race.state is not None else ""
+        status: RaceStatus
         if is_over:
             status = "RACE_COMPLETE"
         elif told is not None or stage == "cancelled":

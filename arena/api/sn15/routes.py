@@ -23,8 +23,8 @@ from arena.api.sn15.answers import (
     ArtifactUrl,
     Leaderboard,
     ProblemPublic,
-    RaceDetail,
     RaceHistory,
+    RaceWithField,
     Refused,
     SuitePublic,
     SuiteWithProblems,
@@ -101,13 +101,13 @@ def _add_versions(router: APIRouter, board: Board) -> None:
 
 
 def _add_races(router: APIRouter, board: Board) -> None:
-    @router.get("/races/current", **described(RaceDetail, None))
+    @router.get("/races/current", **described(RaceWithField, None))
     async def get_current_race(request: Request) -> Response:
         """The race that is not over yet, else the latest, with its field."""
         picture = await _look(board)
         race = picture.current()
         shown = picture.race_public(race) if race else None
-        return deliver_json(request, RaceDetail(race=shown, qualifiers=picture.qualifiers(race) if race else ()))
+        return deliver_json(request, RaceWithField(race=shown, qualifiers=picture.qualifiers(race) if race else ()))
 
     @router.get("/races/history", **described(RaceHistory, None))
     async def get_race_history(
@@ -119,14 +119,14 @@ def _add_races(router: APIRouter, board: Board) -> None:
         races = tuple(picture.race_public(race) for race in over[offset : offset + limit])
         return deliver_json(request, RaceHistory(total=len(over), limit=limit, offset=offset, races=races))
 
-    @router.get("/races/{race_id}", **described(RaceDetail, None))
+    @router.get("/races/{race_id}", **described(RaceWithField, None))
     async def get_race_detail(request: Request, race_id: str) -> Response:
         """A race with its field."""
         picture = await _look(board)
         race = picture.race(race_id)
         if race is None:
             return _refused(404, "RACE_NOT_FOUND")
-        return deliver_json(request, RaceDetail(race=picture.race_public(race), qualifiers=picture.qualifiers(race)))
+        return deliver_json(request, RaceWithField(race=picture.race_public(race), qualifiers=picture.qualifiers(race)))
 
 
 def _add_standings(router: APIRouter, board: Board) -> None:
