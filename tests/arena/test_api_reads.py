@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import socket
 
 import httpx
 import pytest
@@ -152,6 +154,18 @@ async def test_only_so_many_addresses_are_remembered_the_latest_ones():
 async def test_head_has_the_headers_of_get_and_no_body():
     answer = await Asked().get("192.0.2.1", "HEAD")
     assert (answer.status_code, answer.headers["content-length"], answer.content) == (200, "4", b"")
+
+
+def test_half_open_clients_keep_nobody_out(author):
+    """More connections than there are places, none of which finishes its request."""
+    with serving(author.dsn, clients=4) as server, contextlib.ExitStack() as stack:
+        place = httpx.URL(server.address)
+        for _ in range(60):
+            half = stack.enter_context(socket.create_connection((place.host, place.port), timeout=10))
+            with contextlib.suppress(OSError):  # the server may have closed it already
+                half.sendall(b"GET /v1/races HTTP/1.1\r\nhost: x\r\nx-slow: ")
+        for _ in range(3):
+            assert httpx.get(f"{server.address}/v1/races", timeout=30).status_code == 200
 
 
 # -- a winner, by HTTP
